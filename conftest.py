@@ -17,7 +17,8 @@ except ImportError:
 if settings is not None:
     relaxed = {"deadline": None, "suppress_health_check": list(HealthCheck)}
     settings.register_profile("default", max_examples=100, derandomize=True, **relaxed)
-    share = float(os.environ.get("STRATA_SHARE", "1"))  # of the random examples; a thorough run draws others every time
+    # of the random examples; a thorough run draws others every time
+    share = float(os.environ.get("STRATA_SHARE", "1"))
     settings.register_profile("thorough", max_examples=int(5000 * share), **relaxed)
     settings.load_profile(os.environ.get("STRATA_PROFILE", "default"))
 
@@ -25,8 +26,14 @@ os.environ.setdefault("STRATA_VERIFY", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the tests print now")
-    parser.addoption("--quick", action="store_true", help="only the first test of each module of the packages")
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite golden files with what the tests print now",
+    )
+    parser.addoption(
+        "--quick", action="store_true", help="only the first test of each module of the packages"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -46,10 +53,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest):
-    """Compares text with ``golden/<module>/<test>.txt`` beside the test; ``--update-golden`` rewrites it."""
+    """Compares text with ``golden/<module>/<test>.txt`` beside the test; ``--update-golden``
+    rewrites it.
+    """
 
     def check(text: str) -> None:
-        path = Path(request.path).parent / "golden" / Path(request.path).stem / f"{request.node.name}.txt"
+        path = (
+            Path(request.path).parent
+            / "golden"
+            / Path(request.path).stem
+            / f"{request.node.name}.txt"
+        )
         if request.config.getoption("--update-golden"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
@@ -62,10 +76,14 @@ def golden(request: pytest.FixtureRequest):
 
 @pytest.fixture
 def run_readme(request: pytest.FixtureRequest, tmp_path: Path):
-    """Runs the examples of the nearest README above the test, one after the other with the same names."""
+    """Runs the examples of the nearest README above the test, one after the other with the same
+    names.
+    """
 
     def run() -> None:
-        readme = next(path for folder in request.path.parents if (path := folder / "README.md").exists())
+        readme = next(
+            path for folder in request.path.parents if (path := folder / "README.md").exists()
+        )
         run_examples(readme, tmp_path)
 
     return run

@@ -1,4 +1,6 @@
-"""The autograd layer alone, eager kernels on both sides: saved bytes, step time, compile time, cost per call."""
+"""The autograd layer alone, eager kernels on both sides: saved bytes, step time, compile time, cost
+per call.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         b, t, c = x.shape
         split = (b, t, self.heads, c // self.heads)
-        q, k, v = (p.view(split).transpose(1, 2) for p in self.qkv(self.norms[0](x)).split(c, dim=2))
+        q, k, v = (
+            p.view(split).transpose(1, 2) for p in self.qkv(self.norms[0](x)).split(c, dim=2)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
         x = x + F.dropout(self.proj(y), self.dropout, self.training)
         y = self.down(F.gelu(self.up(self.norms[1](x))))
@@ -43,14 +47,23 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """A decoder with tied embeddings that returns its loss."""
 
-    def __init__(self, layers: int = 12, width: int = 256, heads: int = 4, vocabulary: int = 2048, dropout: float = 0.0):
+    def __init__(
+        self,
+        layers: int = 12,
+        width: int = 256,
+        heads: int = 4,
+        vocabulary: int = 2048,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(512, width)
         self.blocks = nn.ModuleList([Block(width, heads, dropout) for _ in range(layers)])
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+        x = self.tokens(tokens) + self.positions(
+            torch.arange(tokens.shape[1], device=tokens.device)
+        )
         for block in self.blocks:
             x = block(x)
         logits = self.norm(x) @ self.tokens.weight.t()
@@ -67,7 +80,11 @@ class Bottleneck(nn.Module):
             *_convolution(width, width, 3, stride), nn.ReLU(inplace=True),
             *_convolution(width, outer, 1, 1),
         )  # fmt: skip
-        self.shortcut = nn.Sequential(*_convolution(inner, outer, 1, stride)) if inner != outer else nn.Identity()
+        self.shortcut = (
+            nn.Sequential(*_convolution(inner, outer, 1, stride))
+            if inner != outer
+            else nn.Identity()
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.relu(self.body(x) + self.shortcut(x), inplace=True)
@@ -82,13 +99,19 @@ class ResNet50(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = [*_convolution(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+        layers: list[nn.Module] = [
+            *_convolution(3, 64, 7, 2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
+        ]
         inner = 64
         for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
             for i in range(count):
                 layers.append(Bottleneck(inner, 4 * width, width, stride if i == 0 else 1))
                 inner = 4 * width
-        self.net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inner, 100))
+        self.net = nn.Sequential(
+            *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inner, 100)
+        )
 
     def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(self.net(images), labels)
@@ -96,7 +119,10 @@ class ResNet50(nn.Module):
 
 def gpt_and_batch(dropout: float = 0.0) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     torch.manual_seed(0)
-    return GPT(dropout=dropout), (torch.randint(0, 2048, (2, 128)), torch.randint(0, 2048, (2, 128)))
+    return GPT(dropout=dropout), (
+        torch.randint(0, 2048, (2, 128)),
+        torch.randint(0, 2048, (2, 128)),
+    )
 
 
 def resnet_and_batch() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
@@ -109,7 +135,9 @@ def ours(f: Callable[..., Any], **choices: Any) -> Callable[..., Any]:
 
 
 def saved_bytes(loss: torch.Tensor, excluded: Iterator[torch.Tensor]) -> int:
-    """Bytes of distinct storages that the graph behind ``loss`` holds, parameters and inputs left out."""
+    """Bytes of distinct storages that the graph behind ``loss`` holds, parameters and inputs left
+    out.
+    """
     seen = {t.untyped_storage().data_ptr() for t in excluded}
     total = 0
     nodes: list[Any] = [loss.grad_fn]
@@ -129,7 +157,11 @@ def saved_bytes(loss: torch.Tensor, excluded: Iterator[torch.Tensor]) -> int:
 
 
 def _tensors_of(node: Any) -> Iterator[torch.Tensor]:
-    held = [getattr(node, name) for name in dir(node) if name.startswith("_saved_") and not name.startswith("_saved_self_")]
+    held = [
+        getattr(node, name)
+        for name in dir(node)
+        if name.startswith("_saved_") and not name.startswith("_saved_self_")
+    ]
     held += [getattr(node, "saved_tensors", ()), *getattr(node, "__dict__", {}).values()]
     for value in held:
         for item in value if isinstance(value, (tuple, list)) else (value,):
@@ -152,10 +184,16 @@ def _training(model: nn.Module, batch: tuple[torch.Tensor, ...]) -> dict[str, An
     for name, call in calls.items():
         _step(call, batch)
         loss = call(*batch)
-        saved[name] = saved_bytes(loss, (*models[name].parameters(), *models[name].buffers(), *batch))
+        saved[name] = saved_bytes(
+            loss, (*models[name].parameters(), *models[name].buffers(), *batch)
+        )
         del loss
     gc.collect()
-    times = alternate({name: functools.partial(_step, call, batch) for name, call in calls.items()}, rounds=9, seconds=0.3)
+    times = alternate(
+        {name: functools.partial(_step, call, batch) for name, call in calls.items()},
+        rounds=9,
+        seconds=0.3,
+    )
     row: dict[str, Any] = {f"{name} saved MB": round(size / 1e6, 2) for name, size in saved.items()}
     row["saved, ours over torch.compile"] = round(saved["ours"] / saved["torch.compile"], 3)
     row |= {f"{name} ms": round(1e3 * seconds, 1) for name, seconds in times.items()}
@@ -179,7 +217,9 @@ def resnet_50() -> dict[str, Any]:
 
 
 def trace_and_partition() -> dict[str, Any]:
-    """Seconds from the captured program to a callable step of the 12-layer GPT, second of two compilations."""
+    """Seconds from the captured program to a callable step of the 12-layer GPT, second of two
+    compilations.
+    """
     found: dict[str, float] = {}
     for _ in range(2):
         for name in ("ours", "torch.compile"):
@@ -192,15 +232,18 @@ def trace_and_partition() -> dict[str, Any]:
             _step(call, batch)
             found[name] = first - (time.perf_counter() - started)
             torch._dynamo.reset()
-    return {f"{n} s": round(s, 2) for n, s in found.items()} | {"ratio": round(found["ours"] / found["torch.compile"], 3)}
+    return {f"{n} s": round(s, 2) for n, s in found.items()} | {
+        "ratio": round(found["ours"] / found["torch.compile"], 3)
+    }
 
 
 def increment() -> dict[str, Any]:
-    """Forward and backward of ``x + 1``: what the autograd runtime adds to eager's call, in microseconds.
+    """Forward and backward of ``x + 1``: what the autograd runtime adds to eager's call, in
+    microseconds.
 
-    Fastest tenth of 300 turns of 2 ms. "ours": aot_backend around a hand-written kernel, the runtime alone;
-    "ours, run_eager": with ATen's op called through its overload; "aot_function": with the lookup of the arguments' kind;
-    "autograd.Function": a hand-written one.
+    Fastest tenth of 300 turns of 2 ms. "ours": aot_backend around a hand-written kernel, the
+    runtime alone; "ours, run_eager": with ATen's op called through its overload; "aot_function":
+    with the lookup of the arguments' kind; "autograd.Function": a hand-written one.
     """
 
     def f(x: torch.Tensor) -> torch.Tensor:
@@ -239,9 +282,13 @@ def increment() -> dict[str, Any]:
 
         return run
 
-    result = alternate({name: both(call) for name, call in calls.items()}, rounds=300, seconds=0.002, quantile=0.1)
+    result = alternate(
+        {name: both(call) for name, call in calls.items()}, rounds=300, seconds=0.002, quantile=0.1
+    )
     return {"eager us": round(1e6 * result["eager"], 2)} | {
-        f"{name} adds us": round(1e6 * (seconds - result["eager"]), 2) for name, seconds in result.items() if name != "eager"
+        f"{name} adds us": round(1e6 * (seconds - result["eager"]), 2)
+        for name, seconds in result.items()
+        if name != "eager"
     }
 
 

@@ -1,8 +1,8 @@
 """Capture of whole unmodified models, inference, next to torch.compile in the same process.
 
-Seconds: the first call with the eager backend beyond an eager call, both compilers having forgotten everything (median of
-three). Microseconds: a later call whose graph answers with what it gave before, so that guards and what surrounds the graph
-are left.
+Seconds: the first call with the eager backend beyond an eager call, both compilers having forgotten
+everything (median of three). Microseconds: a later call whose graph answers with what it gave
+before, so that guards and what surrounds the graph are left.
 """
 
 from __future__ import annotations
@@ -67,10 +67,18 @@ def capture(entry: Any) -> dict[str, float]:
     with torch.no_grad():
         eager = min(seconds(lambda: model(**inputs)) for _ in range(ROUNDS))
         for label, compiler in COMPILERS.items():
-            taken = [seconds(partial(compiler(model, "eager"), **inputs)) - eager for _ in range(ROUNDS)]
+            taken = [
+                seconds(partial(compiler(model, "eager"), **inputs)) - eager for _ in range(ROUNDS)
+            ]
             row[f"{label} s"] = round(statistics.median(taken), 3)
-        later = {label: partial(compiler(model, answers_again), **inputs) for label, compiler in COMPILERS.items()}
-        row |= {f"{label} us": round(1e6 * value) for label, value in alternate(later, rounds=10).items()}
+        later = {
+            label: partial(compiler(model, answers_again), **inputs)
+            for label, compiler in COMPILERS.items()
+        }
+        row |= {
+            f"{label} us": round(1e6 * value)
+            for label, value in alternate(later, rounds=10).items()
+        }
     row["ratio"] = round(row["ours s"] / row["torch.compile s"], 2)
     return row
 

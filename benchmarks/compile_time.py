@@ -1,4 +1,6 @@
-"""Cold compile of one transformer block with an empty cache, forward and backward, next to torch.compile."""
+"""Cold compile of one transformer block with an empty cache, forward and backward, next to
+torch.compile.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,19 @@ def _first_step(call: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -
 
 
 def transformer_block() -> dict[str, Any]:
-    """Seconds to the end of the first training step; both caches empty, imports and one warm-up graph done before."""
+    """Seconds to the end of the first training step; both caches empty, imports and one warm-up
+    graph done before.
+    """
     x = torch.randn(4, 128, 256, requires_grad=True)
-    with tempfile.TemporaryDirectory() as ours_cache, tempfile.TemporaryDirectory() as incumbent_cache:
+    with (
+        tempfile.TemporaryDirectory() as ours_cache,
+        tempfile.TemporaryDirectory() as incumbent_cache,
+    ):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = incumbent_cache
         torchstrata.compile(lambda x: x + 1, options={"cache_dir": ours_cache})(torch.ones(2))
-        ours = _first_step(torchstrata.compile(GPTBlock(256, 8), options={"cache_dir": ours_cache}), x)
+        ours = _first_step(
+            torchstrata.compile(GPTBlock(256, 8), options={"cache_dir": ours_cache}), x
+        )
         torch.compile(lambda x: x + 1)(torch.ones(2))
         incumbent = _first_step(torch.compile(GPTBlock(256, 8)), x)
     return {"ours s": round(ours, 2), "torch.compile s": round(incumbent, 2)}

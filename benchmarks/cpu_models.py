@@ -1,8 +1,11 @@
-"""Models on the CPU: ours and torch.compile over eager, inference and training, with cold and warm compile times and memory.
+"""Models on the CPU: ours and torch.compile over eager, inference and training, with cold and warm
+compile times and memory.
 
-usage: python benchmarks/cpu_models.py [MODEL...] [--dtypes fp32 bf16] [--modes inference training] [--save] [--check]
+usage: python benchmarks/cpu_models.py [MODEL...] [--dtypes fp32 bf16] [--modes inference training]
+[--save] [--check]
 
-Every case runs in a process of its own with empty caches; a second process compiles again with the caches that the first left.
+Every case runs in a process of its own with empty caches; a second process compiles again with the
+caches that the first left.
 """
 
 from __future__ import annotations
@@ -38,7 +41,13 @@ def tokens(batch: int, length: int, vocabulary: int = 1000) -> torch.Tensor:
 def bert() -> Built:
     from transformers import BertConfig, BertModel
 
-    config = BertConfig(vocab_size=1000, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
+    config = BertConfig(
+        vocab_size=1000,
+        hidden_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=1024,
+    )
     return BertModel(config), (tokens(4, 128),)
 
 
@@ -53,7 +62,8 @@ def llama() -> Built:
     from transformers import LlamaConfig, LlamaModel
 
     config = LlamaConfig(
-        vocab_size=1000, hidden_size=256, intermediate_size=688, num_hidden_layers=4, num_attention_heads=4,
+        vocab_size=1000, hidden_size=256, intermediate_size=688, num_hidden_layers=4,
+        num_attention_heads=4,
         num_key_value_heads=2, use_cache=False,
     )  # fmt: skip
     return LlamaModel(config), (tokens(4, 128),)
@@ -70,7 +80,9 @@ def timm_model(name: str, size: int, batch: int, **options: Any) -> Callable[[],
     def build() -> Built:
         import timm
 
-        return timm.create_model(name, num_classes=100, **options), (torch.randn(batch, 3, size, size),)
+        return timm.create_model(name, num_classes=100, **options), (
+            torch.randn(batch, 3, size, size),
+        )
 
     return build
 
@@ -131,7 +143,8 @@ MODELS: dict[str, Callable[[], Built]] = {
     "resnet50": timm_model("resnet50", 64, 2),
     "convnext_tiny": timm_model("convnext_atto", 64, 4),
     "efficientnet_b0": timm_model("efficientnet_b0", 64, 4),
-    "swin_tiny": timm_model("swin_tiny_patch4_window7_224", 112, 2, img_size=112, embed_dim=48, depths=(2, 2, 2, 2)),
+    "swin_tiny": timm_model("swin_tiny_patch4_window7_224", 112, 2, img_size=112, embed_dim=48,
+    depths=(2, 2, 2, 2)),
     "mixer": timm_model("mixer_s32_224", 224, 4),
     "resnet18": resnet18,
     "unet": unet,
@@ -166,7 +179,9 @@ def build(name: str, dtype: torch.dtype, training: bool) -> Built:
 
 
 def cast_inputs(inputs: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
-    return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
+    return tuple(
+        x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs
+    )
 
 
 def compiler(name: str) -> Callable[[nn.Module], Callable[..., Any]]:
@@ -178,7 +193,9 @@ def compiler(name: str) -> Callable[[nn.Module], Callable[..., Any]]:
 
 
 def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) -> dict[str, Any]:
-    """Seconds to the end of the first step, per compiler in a process of its own (``steady`` False), or medians in turns."""
+    """Seconds to the end of the first step, per compiler in a process of its own (``steady``
+    False), or medians in turns.
+    """
     from benchmarks.measure import alternate, single_thread_clock
 
     model, inputs = build(name, DTYPES[dtype], training)
@@ -191,14 +208,24 @@ def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) ->
             one_step(call, inputs, training)
             seconds = time.perf_counter() - started
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-            return {"compile s": round(seconds, 2), "peak MB": peak} | ({} if peer else {"back end s": round(sum(below), 2)})
+            return {"compile s": round(seconds, 2), "peak MB": peak} | (
+                {} if peer else {"back end s": round(sum(below), 2)}
+            )
         calls = {"eager": model, "ours": compiler("ours")(build(name, DTYPES[dtype], training)[0])}
         if peer:
-            calls["torch.compile"] = compiler("torch.compile")(build(name, DTYPES[dtype], training)[0])
-        timed = {key: (lambda call=call: one_step(call, inputs, training)) for key, call in calls.items()}
+            calls["torch.compile"] = compiler("torch.compile")(
+                build(name, DTYPES[dtype], training)[0]
+            )
+        timed = {
+            key: (lambda call=call: one_step(call, inputs, training)) for key, call in calls.items()
+        }
         result = alternate(timed, rounds=11, seconds=0.05, clock=single_thread_clock())
     row = {f"{key} ms": round(1e3 * value, 3) for key, value in result.items()}
-    return row | {f"{key} over eager": round(result["eager"] / value, 2) for key, value in result.items() if key != "eager"}
+    return row | {
+        f"{key} over eager": round(result["eager"] / value, 2)
+        for key, value in result.items()
+        if key != "eager"
+    }
 
 
 def time_below_autograd() -> list[float]:
@@ -218,7 +245,9 @@ def time_below_autograd() -> list[float]:
     return seconds
 
 
-def judged(model: nn.Module, call: Callable[..., Any], inputs: tuple[Any, ...], training: bool) -> dict[str, torch.Tensor]:
+def judged(
+    model: nn.Module, call: Callable[..., Any], inputs: tuple[Any, ...], training: bool
+) -> dict[str, torch.Tensor]:
     """Output, and with ``training`` gradients and buffers."""
     from integration_tests.rule import train_step
 
@@ -228,8 +257,11 @@ def judged(model: nn.Module, call: Callable[..., Any], inputs: tuple[Any, ...], 
         return {"output": first_tensor(call(*inputs))}
 
 
-def check_case(name: str, dtype: str, training: bool, draws: tuple[int, ...] = (16, 64)) -> dict[str, Any]:
-    """Whether our results follow the rule (``integration_tests/rule.py``); dropout is off, for its numbers are other ones.
+def check_case(
+    name: str, dtype: str, training: bool, draws: tuple[int, ...] = (16, 64)
+) -> dict[str, Any]:
+    """Whether our results follow the rule (``integration_tests/rule.py``); dropout is off, for its
+    numbers are other ones.
 
     When a tensor's median over the first number of ``draws`` is too large, the next number decides.
     """
@@ -258,7 +290,11 @@ def check_case(name: str, dtype: str, training: bool, draws: tuple[int, ...] = (
             continue
         try:
             worst = max(assert_draws_by_rule(errors, eps, key) for key, errors in found.items())
-            return {"correct": len(found), "draws": seed + 1, "worst error over eager's": round(worst, 2)}
+            return {
+                "correct": len(found),
+                "draws": seed + 1,
+                "worst error over eager's": round(worst, 2),
+            }
         except AssertionError:
             if seed + 1 == draws[-1]:
                 raise
@@ -267,15 +303,25 @@ def check_case(name: str, dtype: str, training: bool, draws: tuple[int, ...] = (
 
 def in_process(arguments: list[str], caches: str) -> dict[str, Any]:
     """A case in a fresh interpreter; its last line is JSON."""
-    environment = {**os.environ, "STRATA_CACHE_DIR": f"{caches}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/peer"}
+    environment = {
+        **os.environ,
+        "STRATA_CACHE_DIR": f"{caches}/ours",
+        "TORCHINDUCTOR_CACHE_DIR": f"{caches}/peer",
+    }
     Path(f"{caches}/ours").mkdir(mode=0o700, exist_ok=True)
-    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, __file__, *arguments], capture_output=True, text=True, env=environment
+    )
     if done.returncode:
-        return {"failed": done.stderr.strip().splitlines()[-1][:200] if done.stderr.strip() else "?"}
+        return {
+            "failed": done.stderr.strip().splitlines()[-1][:200] if done.stderr.strip() else "?"
+        }
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def measure(name: str, dtype: str, mode: str, peer: bool, compile_times: bool, check: bool) -> dict[str, Any]:
+def measure(
+    name: str, dtype: str, mode: str, peer: bool, compile_times: bool, check: bool
+) -> dict[str, Any]:
     row: dict[str, Any] = {"case": name, "dtype": dtype, "mode": mode}
     with tempfile.TemporaryDirectory() as caches:
         if check:
@@ -287,7 +333,9 @@ def measure(name: str, dtype: str, mode: str, peer: bool, compile_times: bool, c
             for state in ("cold", "warm"):
                 found = in_process(["--case", name, dtype, mode, who], caches)
                 row |= {f"{label} {state} {key}": value for key, value in found.items()}
-        row |= in_process(["--case", name, dtype, mode, "steady-peer" if peer else "steady"], caches)
+        row |= in_process(
+            ["--case", name, dtype, mode, "steady-peer" if peer else "steady"], caches
+        )
     return row
 
 
@@ -295,19 +343,35 @@ def saved_rows(commit: str) -> list[dict[str, Any]]:
     """Rows without failures that an earlier run of a commit saved."""
     path = Path(__file__).parent / "results" / "cpu_models.json"
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
-    return [row for row in rows if row.get("commit") == commit and not any("failed" in name for name in row)]
+    return [
+        row
+        for row in rows
+        if row.get("commit") == commit and not any("failed" in name for name in row)
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="*", default=[])
     parser.add_argument("--dtypes", nargs="*", default=["fp32"], choices=DTYPES)
-    parser.add_argument("--modes", nargs="*", default=["inference", "training"], choices=["inference", "training"])
+    parser.add_argument(
+        "--modes", nargs="*", default=["inference", "training"], choices=["inference", "training"]
+    )
     parser.add_argument("--no-peer", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-compile-times", action="store_true")
-    parser.add_argument("--check", action="store_true", help="results by the rule of integration_tests/rule.py, not times")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/cpu_models.json")
-    parser.add_argument("--resume", action="store_true", help="leave out rows that are saved for this commit")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="results by the rule of integration_tests/rule.py, not times",
+    )
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/cpu_models.json"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out rows that are saved for this commit"
+    )
     parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
@@ -315,7 +379,11 @@ def main() -> None:
         training = mode == "training"
         steady, peer = kind.startswith("steady"), kind.endswith("peer")
         print(
-            json.dumps(check_case(name, dtype, training) if kind == "check" else run_case(name, dtype, training, peer, steady))
+            json.dumps(
+                check_case(name, dtype, training)
+                if kind == "check"
+                else run_case(name, dtype, training, peer, steady)
+            )
         )
         return
     from benchmarks.measure import environment, save_rows

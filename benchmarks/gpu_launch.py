@@ -1,10 +1,12 @@
-"""Host time per call of graphs of 1, 10 and 50 own kernels, beyond what guards and the call cost; of BERT-base with its parts.
+"""Host time per call of graphs of 1, 10 and 50 own kernels, beyond what guards and the call cost;
+of BERT-base with its parts.
 
 usage: python -m benchmarks.gpu_launch [--alone] [--rounds N] [GRAPH...]     a row per graph, writes results/gpu_launch.json
 (with --alone: not next to torch.compile)
 
-What is compared takes turns, so that a noisy moment hits all of it; medians. ``reference_us``: one eager addition, which says
-how fast this host is just now. The parts of a call are timed inside it, in turns of their own.
+What is compared takes turns, so that a noisy moment hits all of it; medians. ``reference_us``: one
+eager addition, which says how fast this host is just now. The parts of a call are timed inside it,
+in turns of their own.
 """
 
 from __future__ import annotations
@@ -58,8 +60,9 @@ def _microseconds(call: Call, calls: int) -> float:
 
 
 def host_us(calls: Mapping[str, Call], rounds: int, each: int) -> dict[str, float]:
-    """Median microseconds per call of each, ``each`` calls at a time, the first of a turn not counted: caches are those of a
-    loop that calls nothing else."""
+    """Median microseconds per call of each, ``each`` calls at a time, the first of a turn not
+    counted: caches are those of a loop that calls nothing else.
+    """
     x = torch.ones(8, device="cuda")
     calls = {**calls, "reference": lambda: x + 1}
     samples: dict[str, list[float]] = {name: [] for name in calls}
@@ -73,13 +76,17 @@ def host_us(calls: Mapping[str, Call], rounds: int, each: int) -> dict[str, floa
 def _nothing(graph: torch.fx.GraphModule, examples: object) -> Callable[..., Any]:
     """A backend whose graphs do nothing: calls cost their guards."""
     values = [node.meta["val"] for node in graph.graph.output_node().args[0]]  # type: ignore[union-attr]
-    results = [torch.empty(tuple(value.shape), dtype=value.dtype, device="cuda") for value in values]
+    results = [
+        torch.empty(tuple(value.shape), dtype=value.dtype, device="cuda") for value in values
+    ]
     return lambda *arguments: results
 
 
 def parts_us(call: Call, rounds: int) -> dict[str, float]:
-    """Microseconds of a replayed call: guards and loading of inputs (``before``), comparing addresses, the driver's launch,
-    making results, the rest of the replay, the way back (``after``)."""
+    """Microseconds of a replayed call: guards and loading of inputs (``before``), comparing
+    addresses, the driver's launch, making results, the rest of the replay, the way back
+    (``after``).
+    """
     stamps: dict[str, list[int]] = defaultdict(list)
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +101,9 @@ def parts_us(call: Call, rounds: int) -> dict[str, float]:
     samples: dict[str, list[float]] = defaultdict(list)
     with ExitStack() as stack:
         for name, (owner, method) in PARTS.items():
-            stack.enter_context(mock.patch.object(owner, method, timed(name, getattr(owner, method))))
+            stack.enter_context(
+                mock.patch.object(owner, method, timed(name, getattr(owner, method)))
+            )
         for number in range(rounds * TURN):
             stamps.clear()
             torch.cuda.synchronize()
@@ -104,7 +113,10 @@ def parts_us(call: Call, rounds: int) -> dict[str, float]:
             if number < WARM or any(len(stamps[name]) != 2 for name in PARTS):
                 continue
             spent = {name: stamps[name][1] - stamps[name][0] for name in PARTS}
-            spent["before"], spent["after"] = stamps["replay"][0] - started, ended - stamps["replay"][1]
+            spent["before"], spent["after"] = (
+                stamps["replay"][0] - started,
+                ended - stamps["replay"][1],
+            )
             spent["replay"] -= spent["addresses"] + spent["graph"]
             spent["graph"] -= spent["results"]
             for name, value in spent.items():
@@ -113,11 +125,24 @@ def parts_us(call: Call, rounds: int) -> dict[str, float]:
 
 
 def _compiled(function: Any, alone: bool) -> dict[str, Any]:
-    calls = {"ours": torchstrata.compile(function), "guards": torchstrata.compile(function, backend=_nothing)}
-    return {**calls, **({} if alone else {"torch.compile": torch.compile(function)}), "eager": function}
+    calls = {
+        "ours": torchstrata.compile(function),
+        "guards": torchstrata.compile(function, backend=_nothing),
+    }
+    return {
+        **calls,
+        **({} if alone else {"torch.compile": torch.compile(function)}),
+        "eager": function,
+    }
 
 
-def _row(name: str, function: Any, inputs: tuple[torch.Tensor, ...], each: int, options: argparse.Namespace) -> dict[str, Any]:
+def _row(
+    name: str,
+    function: Any,
+    inputs: tuple[torch.Tensor, ...],
+    each: int,
+    options: argparse.Namespace,
+) -> dict[str, Any]:
     """``each``: calls in a row without waiting for the device."""
     torchstrata.reset()
     inductor_triton.counters.clear()
@@ -130,11 +155,17 @@ def _row(name: str, function: Any, inputs: tuple[torch.Tensor, ...], each: int, 
         del result
     kernels, launches = torchstrata.counters["generated_kernels"], inductor_triton.launch_counts()
     calls = {name: lambda call=call: call(*inputs) for name, call in compiled.items()}
-    row: dict[str, Any] = {"graph": name, "kernels": kernels, **host_us(calls, options.rounds, each)}
+    row: dict[str, Any] = {
+        "graph": name,
+        "kernels": kernels,
+        **host_us(calls, options.rounds, each),
+    }
     row["over_guards_us"] = round(row["ours_us"] - row["guards_us"], 1)
     if inductor_triton.counters["recorded"]:
         row |= parts_us(calls["ours"], options.rounds)
-        found = {key: inductor_triton.counters[key] for key in ("recorded", "replayed", "ran", "held")}
+        found = {
+            key: inductor_triton.counters[key] for key in ("recorded", "replayed", "ran", "held")
+        }
     else:
         after = inductor_triton.launch_counts()
         found = {key: after[key] - launches[key] for key in after}
@@ -145,7 +176,9 @@ def _bert() -> tuple[Any, tuple[torch.Tensor, ...]]:
     import transformers
 
     with torch.device("cuda"):
-        return transformers.BertModel(transformers.BertConfig()).eval().to(torch.bfloat16), (torch.randint(30000, (1, 128)),)
+        return transformers.BertModel(transformers.BertConfig()).eval().to(torch.bfloat16), (
+            torch.randint(30000, (1, 128)),
+        )
 
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -163,10 +196,15 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("graphs", nargs="*", help="of 1, 10, 50, bert; all")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
-    labelled = (row | {"run": "alone" if options.alone else "next to torch.compile"} for row in rows(options))
+    labelled = (
+        row | {"run": "alone" if options.alone else "next to torch.compile"}
+        for row in rows(options)
+    )
     print_rows("gpu_launch", labelled, ("graph", "run"), save=True)

@@ -1,11 +1,14 @@
-"""Peak memory of the models of ``gpu_models``: eager, ours and torch.compile, each in a process of its own.
+"""Peak memory of the models of ``gpu_models``: eager, ours and torch.compile, each in a process of
+its own.
 
-usage: python -m benchmarks.gpu_memory [--gpus N] [--jobs N] [--timeout S] [NAME[:inference|:training]...]
+usage: python -m benchmarks.gpu_memory [--gpus N] [--jobs N] [--timeout S]
+[NAME[:inference|:training]...]
 
-Adds to the rows of results/gpu_models.json the most memory that calls after the first ones hold from the device beyond model
-and inputs: what the allocator keeps free inside, for its own reasons or a recorded graph's, is counted for everybody, and so
-are the workspaces of libraries. Model and inputs are moved into memory of their own before, so that nobody finds room among
-them. Also printed: the most that was in use at once, of which a recorded graph's whole pool is.
+Adds to the rows of results/gpu_models.json the most memory that calls after the first ones hold
+from the device beyond model and inputs: what the allocator keeps free inside, for its own reasons
+or a recorded graph's, is counted for everybody, and so are the workspaces of libraries. Model and
+inputs are moved into memory of their own before, so that nobody finds room among them. Also
+printed: the most that was in use at once, of which a recorded graph's whole pool is.
 """
 
 from __future__ import annotations
@@ -18,7 +21,15 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_models import MODELS, RESULTS, WARM_STEPS, build, spread, step_of, wake_libraries
+from benchmarks.gpu_models import (
+    MODELS,
+    RESULTS,
+    WARM_STEPS,
+    build,
+    spread,
+    step_of,
+    wake_libraries,
+)
 from benchmarks.measure import environment
 
 WHO = ("eager", "ours", "torch.compile")
@@ -31,7 +42,9 @@ def run(name: str, training: bool, who: str) -> tuple[int, int]:
     net, inputs = build(name, training)
     wake_libraries(net, inputs, training)
     inputs = alone(net, inputs)
-    call = {"eager": lambda net: net, "ours": torchstrata.compile, "torch.compile": torch.compile}[who](net)
+    call = {"eager": lambda net: net, "ours": torchstrata.compile, "torch.compile": torch.compile}[
+        who
+    ](net)
     base, used = held(), in_use()
     for _ in range(WARM_STEPS):
         step_of(call, net, inputs, training)
@@ -45,8 +58,9 @@ def run(name: str, training: bool, who: str) -> tuple[int, int]:
 
 
 def alone(net: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Model and inputs in memory that holds nothing else: what is free among what an allocator gave is not charged to who uses
-    it."""
+    """Model and inputs in memory that holds nothing else: what is free among what an allocator gave
+    is not charged to who uses it.
+    """
     net.zero_grad(set_to_none=True)
     net.cpu()
     inputs = {key: value.cpu() for key, value in inputs.items()}
@@ -59,7 +73,10 @@ def alone(net: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> dict[str, to
 def in_use() -> int:
     """Bytes in use, all of the pools of recorded graphs."""
     segments = torch.cuda.memory_snapshot()
-    return sum(s["total_size"] if tuple(s["segment_pool_id"]) != (0, 0) else s["allocated_size"] for s in segments)
+    return sum(
+        s["total_size"] if tuple(s["segment_pool_id"]) != (0, 0) else s["allocated_size"]
+        for s in segments
+    )
 
 
 def held() -> int:
@@ -70,7 +87,9 @@ def held() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", default=[])
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
@@ -81,8 +100,15 @@ def main() -> None:
         (name, _, mode), who = options.row[0].partition(":"), options.row[1]
         print(json.dumps({"mb": run(name, mode == "training", who)}), flush=True)
         return
-    rows = [row if ":" in row else f"{row}:{mode}" for row in options.names or MODELS for mode in ("training", "inference")]
-    tasks = [["benchmarks.gpu_memory", "--row", row, who] for row, who in itertools.product(dict.fromkeys(rows), reversed(WHO))]
+    rows = [
+        row if ":" in row else f"{row}:{mode}"
+        for row in options.names or MODELS
+        for mode in ("training", "inference")
+    ]
+    tasks = [
+        ["benchmarks.gpu_memory", "--row", row, who]
+        for row, who in itertools.product(dict.fromkeys(rows), reversed(WHO))
+    ]
     found: dict[str, dict[str, list[int]]] = {}
     for task, result in spread(tasks, options):
         row, who = task[2:]

@@ -1,10 +1,13 @@
-"""Models on a CUDA device in bfloat16: eager, ours and torch.compile in turns; time, cold compile time, accuracy.
+"""Models on a CUDA device in bfloat16: eager, ours and torch.compile in turns; time, cold compile
+time, accuracy.
 
-usage: python -m benchmarks.gpu_models [--alone] [--again] [--gpus N] [--jobs N] [--timeout S] [NAME[:inference|:training]...]
+usage: python -m benchmarks.gpu_models [--alone] [--again] [--gpus N] [--jobs N] [--timeout S]
+[NAME[:inference|:training]...]
 
-A row per model and mode in results/gpu_models.json, each from a process of its own; rows that are there are kept (``--again``:
-measured anew). ``--gpus``: rows are spread over so many devices, each with its share of the cores. ``--jobs``: processes per
-device that compile at once; measuring waits until nobody does there. ``--alone``: not next to torch.compile, nothing written.
+A row per model and mode in results/gpu_models.json, each from a process of its own; rows that are
+there are kept (``--again``: measured anew). ``--gpus``: rows are spread over so many devices, each
+with its share of the cores. ``--jobs``: processes per device that compile at once; measuring waits
+until nobody does there. ``--alone``: not next to torch.compile, nothing written.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ from integration_tests.models.zoo import ZOO
 ROUNDS, SECONDS, WARM_STEPS = 7, 0.15, 7
 RESULTS = Path(__file__).parent / "results" / "gpu_models.json"
 SHOWN = (
-    "model", "mode", "ms", "eager", "tc", "reduce_overhead", "tc_reduce_overhead", "error", "cold_s", "cold_tc_s",
+    "model", "mode", "ms", "eager", "tc", "reduce_overhead", "tc_reduce_overhead", "error",
+    "cold_s", "cold_tc_s",
     "counts", "replays",
 )  # fmt: skip
 Built = tuple[nn.Module, dict[str, torch.Tensor]]
@@ -61,7 +65,8 @@ def _image(name: str, batch: int, size: int = 224) -> Built:
 
     net = timm.create_model(name)
     for matrix in net.parameters():
-        if matrix.ndim > 1 and not matrix.any():  # a head of zeros: its results are zeros, whatever was computed before
+        # a head of zeros: its results are zeros, whatever was computed before
+        if matrix.ndim > 1 and not matrix.any():
             nn.init.normal_(matrix, std=0.02)
     return net, {"x": torch.randn(batch, 3, size, size, device="cuda", dtype=torch.bfloat16)}
 
@@ -79,11 +84,23 @@ MODELS: dict[str, Callable[[], Built]] = {
     "gpt2": lambda: _transformer(("GPT2", "GPT2LMHeadModel"), 8, 512),
     "distilbert": lambda: _transformer(("DistilBert", "DistilBertForMaskedLM"), 16, 256),
     "albert": lambda: _transformer(
-        ("Albert", "AlbertForMaskedLM"), 8, 512, hidden_size=768, num_attention_heads=12, intermediate_size=3072
+        ("Albert", "AlbertForMaskedLM"),
+        8,
+        512,
+        hidden_size=768,
+        num_attention_heads=12,
+        intermediate_size=3072,
     ),
-    "t5": lambda: _transformer(("T5", "T5ForConditionalGeneration"), 8, 256, decoder_start_token_id=0),
+    "t5": lambda: _transformer(
+        ("T5", "T5ForConditionalGeneration"), 8, 256, decoder_start_token_id=0
+    ),
     "bart": lambda: _transformer(
-        ("Bart", "BartForConditionalGeneration"), 8, 256, encoder_layers=6, decoder_layers=6, d_model=768
+        ("Bart", "BartForConditionalGeneration"),
+        8,
+        256,
+        encoder_layers=6,
+        decoder_layers=6,
+        d_model=768,
     ),
     "llama": lambda: _transformer(
         ("Llama", "LlamaForCausalLM"),
@@ -119,7 +136,9 @@ def _call(model: Callable[..., Any], inputs: dict[str, torch.Tensor]) -> Any:
     )
 
 
-def step_of(model: Any, net: nn.Module, inputs: dict[str, torch.Tensor], training: bool) -> torch.Tensor:
+def step_of(
+    model: Any, net: nn.Module, inputs: dict[str, torch.Tensor], training: bool
+) -> torch.Tensor:
     if not training:
         with torch.no_grad():
             return _call(model, inputs)
@@ -130,12 +149,20 @@ def step_of(model: Any, net: nn.Module, inputs: dict[str, torch.Tensor], trainin
 
 
 def wake_libraries(net: nn.Module, inputs: dict[str, torch.Tensor], training: bool) -> None:
-    """Eager steps in both layouts of images: what libraries choose and build at the first use of a shape, up to 25 s, would be
-    charged to whoever compiles first."""
+    """Eager steps in both layouts of images: what libraries choose and build at the first use of a
+    shape, up to 25 s, would be charged to whoever compiles first.
+    """
     images = {key: value.ndim == 4 and value.is_floating_point() for key, value in inputs.items()}
-    for layout in (torch.contiguous_format, torch.channels_last) if any(images.values()) else (torch.contiguous_format,):
+    for layout in (
+        (torch.contiguous_format, torch.channels_last)
+        if any(images.values())
+        else (torch.contiguous_format,)
+    ):
         own = copy.deepcopy(net).to(memory_format=layout)
-        given = {key: value.contiguous(memory_format=layout) if images[key] else value for key, value in inputs.items()}
+        given = {
+            key: value.contiguous(memory_format=layout) if images[key] else value
+            for key, value in inputs.items()
+        }
         step_of(own, own, given, training)
     torch.cuda.synchronize()
 
@@ -154,25 +181,37 @@ def _repeat(step: Callable[[], object], count: int) -> None:
 
 
 def _alternate(steps: dict[str, Callable[[], object]]) -> dict[str, float]:
-    repeats = {name: max(1, int(SECONDS / min(_seconds(step) for _ in range(3)))) for name, step in steps.items()}
+    repeats = {
+        name: max(1, int(SECONDS / min(_seconds(step) for _ in range(3))))
+        for name, step in steps.items()
+    }
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(ROUNDS):
         for name, step in steps.items():
-            times[name].append(_seconds(functools.partial(_repeat, step, repeats[name])) / repeats[name])
+            times[name].append(
+                _seconds(functools.partial(_repeat, step, repeats[name])) / repeats[name]
+            )
     return {name: statistics.median(values) for name, values in times.items()}
 
 
 def _result(model: Callable[..., Any], inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The logits where there are some: errors of a loss, one number, nearly cancel, which says nothing of who is closer."""
+    """The logits where there are some: errors of a loss, one number, nearly cancel, which says
+    nothing of who is closer.
+    """
     result = _output(model, inputs)
     return result if isinstance(result, torch.Tensor) else getattr(result, "logits", result[0])
 
 
-def _relative_error(net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor], training: bool) -> float:
-    """Our error over eager's, both against float32: of the logits or the first result, or of all gradients, in evaluation
-    mode; several calls, so that replays count."""
+def _relative_error(
+    net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor], training: bool
+) -> float:
+    """Our error over eager's, both against float32: of the logits or the first result, or of all
+    gradients, in evaluation mode; several calls, so that replays count.
+    """
     net.eval()
-    wide = {key: value.float() if value.is_floating_point() else value for key, value in inputs.items()}
+    wide = {
+        key: value.float() if value.is_floating_point() else value for key, value in inputs.items()
+    }
     exact_net, eager_net = copy.deepcopy(net).float(), copy.deepcopy(net)
 
     def values(call: Any, owner: nn.Module, given: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -181,7 +220,9 @@ def _relative_error(net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor], 
                 return _result(call, given).double().flatten()
         owner.zero_grad(set_to_none=True)
         _call(call, given).float().square().mean().backward()
-        return torch.cat([p.grad.double().flatten() for p in owner.parameters() if p.grad is not None])
+        return torch.cat(
+            [p.grad.double().flatten() for p in owner.parameters() if p.grad is not None]
+        )
 
     exact, eager = values(exact_net, exact_net, wide), values(eager_net, eager_net, inputs)
     found = [values(ours, net, inputs) for _ in range(5)][-1]
@@ -196,7 +237,8 @@ def _turn(exclusive: bool) -> Iterator[None]:
         yield
         return
     with open(path, "w") as file:
-        with open(f"{path}.gate", "w") as gate:  # who waits to measure keeps others from starting to compile
+        # who waits to measure keeps others from starting to compile
+        with open(f"{path}.gate", "w") as gate:
             fcntl.flock(gate, fcntl.LOCK_EX)
             fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         yield
@@ -221,7 +263,9 @@ def build(name: str, training: bool) -> tuple[nn.Module, dict[str, torch.Tensor]
 
 
 def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
-    """One row: our milliseconds, and how many times longer the others take; seconds and megabytes."""
+    """One row: our milliseconds, and how many times longer the others take; seconds and
+    megabytes.
+    """
     import inductor_triton
     import torchstrata
 
@@ -232,7 +276,10 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
         "reduce_overhead": functools.partial(torchstrata.compile, mode="reduce-overhead"),
     }
     if not alone:
-        compilers |= {"tc": torch.compile, "tc_reduce_overhead": functools.partial(torch.compile, mode="reduce-overhead")}
+        compilers |= {
+            "tc": torch.compile,
+            "tc_reduce_overhead": functools.partial(torch.compile, mode="reduce-overhead"),
+        }
     wake_libraries(net, inputs, training)
     nets = {key: copy.deepcopy(net) for key in compilers}
     calls = {key: compilers[key](nets[key]) for key in compilers}
@@ -245,7 +292,11 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
                 counts = dict(torchstrata.counters)
     with _turn(exclusive=True):
         times = _alternate(steps)
-    row: dict[str, Any] = {"model": name, "mode": "training" if training else "inference", "ms": round(times["ours"] * 1e3, 3)}
+    row: dict[str, Any] = {
+        "model": name,
+        "mode": "training" if training else "inference",
+        "ms": round(times["ours"] * 1e3, 3),
+    }
     row |= {
         key: round(times[key] / times["ours"], 3)
         for key in ("eager", "tc", "reduce_overhead", "tc_reduce_overhead")
@@ -256,9 +307,18 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
     row["cold_s"] = round(cold["ours"], 1)
     if not alone:
         row["cold_tc_s"] = round(cold["tc"], 1)
-    shown = ("graphs", "graph_breaks", "fallbacks", "generated_kernels", "extern_calls", "cuda_graphs")
+    shown = (
+        "graphs",
+        "graph_breaks",
+        "fallbacks",
+        "generated_kernels",
+        "extern_calls",
+        "cuda_graphs",
+    )
     row["counts"] = "/".join(str(counts[key]) for key in shown)
-    row["replays"] = "/".join(str(inductor_triton.counters[key]) for key in ("recorded", "replayed", "ran", "held"))
+    row["replays"] = "/".join(
+        str(inductor_triton.counters[key]) for key in ("recorded", "replayed", "ran", "held")
+    )
     return row
 
 
@@ -276,7 +336,9 @@ class Place:
 
 
 def own_process(arguments: Sequence[str], place: Place, timeout: float) -> dict[str, Any]:
-    """The object that ``python -m ARGUMENTS`` prints as JSON, run with caches of its own; ``failed`` says why there is none."""
+    """The object that ``python -m ARGUMENTS`` prints as JSON, run with caches of its own;
+    ``failed`` says why there is none.
+    """
     with tempfile.TemporaryDirectory(prefix="gpu-models-") as caches:
         os.chmod(caches, 0o700)
         own = {
@@ -288,7 +350,12 @@ def own_process(arguments: Sequence[str], place: Place, timeout: float) -> dict[
         command = [*place.command(), sys.executable, "-m", *arguments]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **own}, check=False
+                command,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                env={**os.environ, **own},
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return {"failed": f"took more than {timeout} s"}
@@ -305,13 +372,22 @@ def places_of(gpus: int, directory: str) -> list[Place]:
     cores = sorted(os.sched_getaffinity(0))
     share = max(1, len(cores) // gpus)
     devices = enumerate(visible.split(",")[:gpus])
-    return [Place(device, f"{directory}/lock{i}", tuple(cores[share * i : share * (i + 1)])) for i, device in devices]
+    return [
+        Place(device, f"{directory}/lock{i}", tuple(cores[share * i : share * (i + 1)]))
+        for i, device in devices
+    ]
 
 
-def spread(tasks: Sequence[Sequence[str]], options: argparse.Namespace) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
-    """What ``own_process`` gives for each task, as they are done; a device that is free takes the next one."""
+def spread(
+    tasks: Sequence[Sequence[str]], options: argparse.Namespace
+) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
+    """What ``own_process`` gives for each task, as they are done; a device that is free takes the
+    next one.
+    """
     with tempfile.TemporaryDirectory() as directory:
-        places = [place for _ in range(options.jobs) for place in places_of(options.gpus, directory)]
+        places = [
+            place for _ in range(options.jobs) for place in places_of(options.gpus, directory)
+        ]
         free: SimpleQueue[Place] = SimpleQueue()
         for place in places:
             free.put(place)
@@ -329,16 +405,32 @@ def spread(tasks: Sequence[Sequence[str]], options: argparse.Namespace) -> Itera
 
 
 def _task(name: str, mode: str, options: argparse.Namespace) -> list[str]:
-    return ["benchmarks.gpu_models", "--row", f"{name}:{mode}", *(["--alone"] if options.alone else [])]
+    return [
+        "benchmarks.gpu_models",
+        "--row",
+        f"{name}:{mode}",
+        *(["--alone"] if options.alone else []),
+    ]
 
 
 def _wanted(options: argparse.Namespace) -> list[tuple[str, str]]:
     asked = [entry.partition(":") for entry in options.names or MODELS]
-    modes = [(name, mode) for name, _, only in asked for mode in ("inference", "training") if only in ("", mode)]
+    modes = [
+        (name, mode)
+        for name, _, only in asked
+        for mode in ("inference", "training")
+        if only in ("", mode)
+    ]
     known: set[tuple[str, str]] = set()
     if RESULTS.exists() and not options.again and not options.alone:
-        known = {(row["model"], row["mode"]) for row in json.loads(RESULTS.read_text())["rows"] if "failed" not in row}
-    return sorted((entry for entry in modes if entry not in known), key=lambda entry: entry[1] == "inference")
+        known = {
+            (row["model"], row["mode"])
+            for row in json.loads(RESULTS.read_text())["rows"]
+            if "failed" not in row
+        }
+    return sorted(
+        (entry for entry in modes if entry not in known), key=lambda entry: entry[1] == "inference"
+    )
 
 
 def _summarise(rows: list[dict[str, Any]]) -> None:
@@ -347,7 +439,10 @@ def _summarise(rows: list[dict[str, Any]]) -> None:
         for key in ("eager", "tc", "tc_reduce_overhead"):
             found = [row[key] for row in rows if row["mode"] == mode and key in row]
             if found:
-                print(f"{mode} over {key}: geomean {statistics.geometric_mean(found):.3f}, worst {min(found)}, of {len(found)}")
+                print(
+                    f"{mode} over {key}: geomean {statistics.geometric_mean(found):.3f}, worst "
+                    f"{min(found)}, of {len(found)}"
+                )
 
 
 def main() -> None:
@@ -365,7 +460,9 @@ def main() -> None:
         print(json.dumps(run(name, mode == "training", options.alone)), flush=True)
         return
     print(*SHOWN)
-    for task, found in spread([_task(name, mode, options) for name, mode in _wanted(options)], options):
+    for task, found in spread(
+        [_task(name, mode, options) for name, mode in _wanted(options)], options
+    ):
         name, _, mode = task[2].partition(":")
         row = {"model": name, "mode": mode, **found}
         print(*(row.get(key, "-") for key in SHOWN), row.get("failed", ""), flush=True)

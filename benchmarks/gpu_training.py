@@ -1,14 +1,18 @@
-"""Training of GPT-2, BERT and ViT on a CUDA device in float16 with autocast: losses and step times next to torch.compile.
+"""Training of GPT-2, BERT and ViT on a CUDA device in float16 with autocast: losses and step times
+next to torch.compile.
 
 usage: python -m benchmarks.gpu_training [MODEL...] [--steps N] [--alone] [--layers N] [--batch N]
 
-A step: forward and loss under autocast, scaled backward, unscaling, clipping, ``AdamW.step``, the scheduler's step. Forward,
-clipping and the optimizer's step are compiled. Half way, model, optimizer, scaler and scheduler are saved, made anew, loaded
-and compiled again. All see the same batches. Dropout is off, since the compilers draw other numbers. The schedule leaves
-momentum alone: torch.compile guards on the value of ``betas`` and would run the optimizer eagerly after eight of them.
+A step: forward and loss under autocast, scaled backward, unscaling, clipping, ``AdamW.step``, the
+scheduler's step. Forward, clipping and the optimizer's step are compiled. Half way, model,
+optimizer, scaler and scheduler are saved, made anew, loaded and compiled again. All see the same
+batches. Dropout is off, since the compilers draw other numbers. The schedule leaves momentum alone:
+torch.compile guards on the value of ``betas`` and would run the optimizer eagerly after eight of
+them.
 
-``error``: how far our losses are from float32 eager's (root mean square over the steps), over the same of eager's under
-autocast. ``ms``: our median step; the others' columns are how many times longer theirs take. ``cold_s``: the first two steps.
+``error``: how far our losses are from float32 eager's (root mean square over the steps), over the
+same of eager's under autocast. ``ms``: our median step; the others' columns are how many times
+longer theirs take. ``cold_s``: the first two steps.
 """
 
 from __future__ import annotations
@@ -43,7 +47,15 @@ def _transformer(name: str, **settings: Any) -> nn.Module:
 def _model(name: str, layers: int) -> nn.Module:
     if name == "gpt2":
         off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-        return _transformer(name, vocab_size=VOCABULARY, n_layer=layers, use_cache=False, bos_token_id=0, eos_token_id=0, **off)
+        return _transformer(
+            name,
+            vocab_size=VOCABULARY,
+            n_layer=layers,
+            use_cache=False,
+            bos_token_id=0,
+            eos_token_id=0,
+            **off,
+        )
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     text = {"vocab_size": VOCABULARY} if name == "bert" else {"num_labels": 100}
     return _transformer(name, num_hidden_layers=layers, **text, **off)
@@ -53,7 +65,10 @@ def _batch(name: str, size: int, step: int) -> dict[str, torch.Tensor]:
     source = torch.Generator("cuda").manual_seed(step % 16)
     if name == "vit":
         labels = torch.randint(100, (size,), device="cuda", generator=source)
-        return {"pixel_values": torch.randn(size, 3, 224, 224, device="cuda", generator=source), "labels": labels}
+        return {
+            "pixel_values": torch.randn(size, 3, 224, 224, device="cuda", generator=source),
+            "labels": labels,
+        }
     tokens = torch.randint(VOCABULARY, (size, 256), device="cuda", generator=source)
     return {"input_ids": tokens, "labels": tokens}
 
@@ -66,8 +81,12 @@ class Training:
         self.half = half
         self.net = _model(name, layers).cuda().train()
         rate = torch.tensor(3e-4, device="cuda")
-        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=rate, foreach=True, capturable=True)
-        self.scheduler = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 3e-3, total_steps=1000, cycle_momentum=False)
+        self.optimizer = torch.optim.AdamW(
+            self.net.parameters(), lr=rate, foreach=True, capturable=True
+        )
+        self.scheduler = torch.optim.lr_scheduler.OneCycleLR(
+            self.optimizer, 3e-3, total_steps=1000, cycle_momentum=False
+        )
         self.scaler = torch.amp.GradScaler("cuda", enabled=half)
         parameters = list(self.net.parameters())
         self.call = wrap(self.net)
@@ -97,14 +116,18 @@ def _saved(training: Training) -> io.BytesIO:
     return file
 
 
-def _train(make: Callable[[], Training], name: str, size: int, steps: int) -> tuple[list[float], list[float], Training]:
+def _train(
+    make: Callable[[], Training], name: str, size: int, steps: int
+) -> tuple[list[float], list[float], Training]:
     """Losses and seconds of each step, with a checkpoint half way."""
     training, losses, seconds = make(), [], []
     for number in range(steps):
         if number == steps // 2:
             file = _saved(training)
             training = make()
-            for part, state in zip(training.parts(), torch.load(file, weights_only=True), strict=True):
+            for part, state in zip(
+                training.parts(), torch.load(file, weights_only=True), strict=True
+            ):
                 part.load_state_dict(state)
         batch = _batch(name, size, number)
         torch.cuda.synchronize()
@@ -139,7 +162,9 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
     if not options.alone:
         compilers["tc"] = torch.compile
     size, steps = options.batch, options.steps
-    exact, _, _ = _train(lambda: Training(name, options.layers, False, lambda f: f), name, size, steps)
+    exact, _, _ = _train(
+        lambda: Training(name, options.layers, False, lambda f: f), name, size, steps
+    )
     losses, cold, trainings = {}, {}, {}
     for key, wrap in compilers.items():
         make = lambda wrap=wrap: Training(name, options.layers, True, wrap)  # noqa: E731
@@ -152,13 +177,26 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
     result |= {key: round(times[key] / times["ours"], 3) for key in ("eager", "tc") if key in times}
     result["error"] = round(_distance(losses["ours"], exact) / _distance(losses["eager"], exact), 2)
     result |= {"first": round(losses["ours"][0], 3), "last": round(losses["ours"][-1], 3)}
-    result |= {f"cold{suffix}_s": round(cold[key], 1) for key, suffix in (("ours", ""), ("tc", "_tc")) if key in cold}
-    shown = ("graphs", "graph_breaks", "fallbacks", "generated_kernels", "extern_calls", "cuda_graphs")
+    result |= {
+        f"cold{suffix}_s": round(cold[key], 1)
+        for key, suffix in (("ours", ""), ("tc", "_tc"))
+        if key in cold
+    }
+    shown = (
+        "graphs",
+        "graph_breaks",
+        "fallbacks",
+        "generated_kernels",
+        "extern_calls",
+        "cuda_graphs",
+    )
     return result | {"counts": "/".join(str(counts[key]) for key in shown)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", nargs="*", default=["gpt2", "bert", "vit"])
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--layers", type=int, default=12)

@@ -1,4 +1,6 @@
-"""Seconds for lowering and scheduling by graph size; what comes out, by model, is counted in kernel_counts.py."""
+"""Seconds for lowering and scheduling by graph size; what comes out, by model, is counted in
+kernel_counts.py.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,16 @@ def lowering_seconds(graphs: Sequence[torch.fx.GraphModule]) -> tuple[int, float
 def gpt_training_graph() -> dict[str, Any]:
     """Seconds for lowering and scheduling forward and backward of a 12-layer GPT."""
     model = GPT(width=64, heads=4, layers=12)
-    nodes, seconds = lowering_seconds(functional_graphs(model, (torch.randint(100, (2, 16)),), training=True))
+    nodes, seconds = lowering_seconds(
+        functional_graphs(model, (torch.randint(100, (2, 16)),), training=True)
+    )
     return {"prim nodes": nodes, "s": round(seconds, 2)}
 
 
 def graph_of_size(count: int) -> torch.fx.GraphModule:
-    """A prim graph of about ``count`` nodes: blocks of pointwise operations, a reduction and a product."""
+    """A prim graph of about ``count`` nodes: blocks of pointwise operations, a reduction and a
+    product.
+    """
 
     def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         for _ in range(count // 25):

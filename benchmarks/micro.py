@@ -1,10 +1,13 @@
-"""Kernels of common layers on the CPU: ours, eager and torch.compile in turns, and the share of the speed of a copy.
+"""Kernels of common layers on the CPU: ours, eager and torch.compile in turns, and the share of the
+speed of a copy.
 
-usage: python benchmarks/micro.py [CASE...] [--rows 1024 4096] [--dtypes fp32 bf16] [--no-peer] [--save]
+usage: python benchmarks/micro.py [CASE...] [--rows 1024 4096] [--dtypes fp32 bf16] [--no-peer]
+[--save]
 
-Matrices have 1024 columns. With 1024 rows they stay in the caches of large processors, with many more they do not. The copy
-allocates its result, as all others do. "In cache" is what our kernels need for as many rows as the case has when a few rows
-that stay in the cache are done again and again: a function with more than a copy's time is bound by its arithmetic.
+Matrices have 1024 columns. With 1024 rows they stay in the caches of large processors, with many
+more they do not. The copy allocates its result, as all others do. "In cache" is what our kernels
+need for as many rows as the case has when a few rows that stay in the cache are done again and
+again: a function with more than a copy's time is bound by its arithmetic.
 """
 
 from __future__ import annotations
@@ -92,7 +95,9 @@ def vector(dtype):
 
 
 def wanting_grad(make):
-    return lambda dtype, rows: tuple(t.requires_grad_() if t.is_floating_point() else t for t in make(dtype, rows))
+    return lambda dtype, rows: tuple(
+        t.requires_grad_() if t.is_floating_point() else t for t in make(dtype, rows)
+    )
 
 
 def one(dtype, rows):
@@ -146,38 +151,57 @@ CASES: dict[str, Case] = {
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def step(call: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...], gradient: torch.Tensor | None) -> None:
+def step(
+    call: Callable[..., torch.Tensor],
+    inputs: tuple[torch.Tensor, ...],
+    gradient: torch.Tensor | None,
+) -> None:
     if gradient is None:
         call(*inputs)
     else:
         torch.autograd.grad(call(*inputs), [t for t in inputs if t.requires_grad], gradient)
 
 
-def traffic(name: str, inputs: tuple[torch.Tensor, ...], output: torch.Tensor, backward: bool) -> int:
-    """Bytes that must be moved: inputs and output once; for a backward pass inputs, output, its gradient and the inputs'."""
+def traffic(
+    name: str, inputs: tuple[torch.Tensor, ...], output: torch.Tensor, backward: bool
+) -> int:
+    """Bytes that must be moved: inputs and output once; for a backward pass inputs, output, its
+    gradient and the inputs'.
+    """
     if name == "embedding_bag":
         table, indices = inputs
-        return indices.numel() * (indices.element_size() + table.shape[1] * table.element_size()) + output.nbytes
+        return (
+            indices.numel() * (indices.element_size() + table.shape[1] * table.element_size())
+            + output.nbytes
+        )
     read = sum(t.nbytes for t in inputs)
     return (read + output.nbytes) * (2 if backward else 1) + (read if backward else 0)
 
 
 def in_cache(name: str, dtype: torch.dtype, count: int) -> float:
-    """Seconds that ``count`` rows would take if they stayed in the cache: the difference between 64 rows and 16, scaled. What
-    else runs on the machine only adds to it, so it is taken from the fastest tenth of the rounds."""
+    """Seconds that ``count`` rows would take if they stayed in the cache: the difference between 64
+    rows and 16, scaled. What else runs on the machine only adds to it, so it is taken from the
+    fastest tenth of the rounds.
+    """
     function, make, backward = CASES[name]
     timed = {}
     for few in FEW_ROWS:
         inputs, call = make(dtype, few), torchstrata.compile(function, dynamic=False)
         gradient = torch.randn_like(function(*inputs)) if backward else None
-        timed[str(few)] = lambda call=call, inputs=inputs, gradient=gradient: step(call, inputs, gradient)
+        timed[str(few)] = lambda call=call, inputs=inputs, gradient=gradient: step(
+            call, inputs, gradient
+        )
     seconds = alternate(timed, rounds=61, seconds=0.002, quantile=0.1, clock=single_thread_clock())
     few, more = FEW_ROWS
     return max(0.0, seconds[str(more)] - seconds[str(few)]) * count / (more - few)
 
 
-def measure(name: str, dtype: torch.dtype, count: int, peer: bool, rounds: int = 21) -> dict[str, float]:
-    """Medians in microseconds and the share of a copy's bandwidth; inference cases run without gradients."""
+def measure(
+    name: str, dtype: torch.dtype, count: int, peer: bool, rounds: int = 21
+) -> dict[str, float]:
+    """Medians in microseconds and the share of a copy's bandwidth; inference cases run without
+    gradients.
+    """
     torch.manual_seed(0)
     function, make, backward = CASES[name]
     inputs = make(dtype, count)
@@ -190,7 +214,9 @@ def measure(name: str, dtype: torch.dtype, count: int, peer: bool, rounds: int =
         gradient = torch.randn_like(output) if backward else None
         moved = traffic(name, inputs, output, backward)
         block = torch.randn(max(1, moved // 8))
-        timed = {key: (lambda call=call: step(call, inputs, gradient)) for key, call in calls.items()}
+        timed = {
+            key: (lambda call=call: step(call, inputs, gradient)) for key, call in calls.items()
+        }
         timed["copy"] = lambda: block.clone()
         seconds = alternate(timed, rounds=rounds, seconds=0.02, clock=single_thread_clock())
         seconds["in cache"] = in_cache(name, dtype, count)
@@ -203,7 +229,9 @@ def measure(name: str, dtype: torch.dtype, count: int, peer: bool, rounds: int =
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", nargs="*", default=[], help="names, or parts of names")
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=DTYPES)
     parser.add_argument("--rows", nargs="*", default=[1024], type=int, help="of the matrices")
@@ -213,9 +241,18 @@ def main() -> None:
     context = environment()
     print("  ".join(f"{name} {value}" for name, value in context.items()))
     rows: list[dict[str, Any]] = []
-    names = [name for name in CASES if not arguments.cases or any(part in name for part in arguments.cases)]
+    names = [
+        name
+        for name in CASES
+        if not arguments.cases or any(part in name for part in arguments.cases)
+    ]
     for name, label, count in itertools.product(names, arguments.dtypes, arguments.rows):
-        row = {"case": name, "dtype": label, "rows": count, **measure(name, DTYPES[label], count, not arguments.no_peer)}
+        row = {
+            "case": name,
+            "dtype": label,
+            "rows": count,
+            **measure(name, DTYPES[label], count, not arguments.no_peer),
+        }
         rows.append(row)
         if arguments.save:
             save_rows("micro", context, rows, ("case", "dtype", "rows"))

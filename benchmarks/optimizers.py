@@ -1,10 +1,12 @@
-"""Steps of ``torch.optim`` over many parameters: eager, ours and torch.compile in turns; seconds of the first two calls.
+"""Steps of ``torch.optim`` over many parameters: eager, ours and torch.compile in turns; seconds of
+the first two calls.
 
-usage: python -m benchmarks.optimizers [NAME...] [--parameters N...] [--size N] [--capturable] [--alone] [--device cpu|cuda]
+usage: python -m benchmarks.optimizers [NAME...] [--parameters N...] [--size N] [--capturable]
+[--alone] [--device cpu|cuda]
 
-``ms``: our step; the others' columns are how many times longer theirs takes. ``error``: the largest difference from eager's
-parameters after five steps, over the largest parameter. ``--capturable``: the steps' numbers are on the device, for optimizers
-that can. Nothing is written.
+``ms``: our step; the others' columns are how many times longer theirs takes. ``error``: the largest
+difference from eager's parameters after five steps, over the largest parameter. ``--capturable``:
+the steps' numbers are on the device, for optimizers that can. Nothing is written.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def _parameters(count: int, size: int, device: str) -> list[torch.Tensor]:
     return parameters
 
 
-def _optimizer(name: str, parameters: Sequence[torch.Tensor], capturable: bool) -> torch.optim.Optimizer:
+def _optimizer(
+    name: str, parameters: Sequence[torch.Tensor], capturable: bool
+) -> torch.optim.Optimizer:
     options: dict[str, Any] = dict(OPTIONS.get(name, {}))
     if name in CAPTURABLE and capturable:
         options["capturable"] = True
@@ -60,10 +64,15 @@ def _first_calls(step: Step) -> float:
     return time.perf_counter() - started
 
 
-def row(name: str, count: int, size: int, device: str, capturable: bool, alone: bool) -> dict[str, Any]:
+def row(
+    name: str, count: int, size: int, device: str, capturable: bool, alone: bool
+) -> dict[str, Any]:
     """One optimizer over so many parameters."""
     torchstrata.reset()
-    compilers: dict[str, Callable[[Step], Step]] = {"eager": lambda step: step, "ours": torchstrata.compile}
+    compilers: dict[str, Callable[[Step], Step]] = {
+        "eager": lambda step: step,
+        "ours": torchstrata.compile,
+    }
     if not alone:
         compilers["tc"] = torch.compile
     parameters = {key: _parameters(count, size, device) for key in compilers}
@@ -77,10 +86,16 @@ def row(name: str, count: int, size: int, device: str, capturable: bool, alone: 
         if key == "ours":
             counts = copy.copy(torchstrata.counters)
     pairs = list(zip(parameters["ours"], parameters["eager"], strict=True))
-    error = max((a - b).abs().max().item() for a, b in pairs) / max(b.abs().max().item() for _, b in pairs)
+    error = max((a - b).abs().max().item() for a, b in pairs) / max(
+        b.abs().max().item() for _, b in pairs
+    )
     times = alternate(steps, rounds=7, seconds=0.05)
     shown = ("graphs", "graph_breaks", "fallbacks", "generated_kernels", "extern_calls")
-    result: dict[str, Any] = {"optimizer": name, "parameters": count, "ms": round(times["ours"] * 1e3, 3)}
+    result: dict[str, Any] = {
+        "optimizer": name,
+        "parameters": count,
+        "ms": round(times["ours"] * 1e3, 3),
+    }
     result |= {key: round(times[key] / times["ours"], 3) for key in ("eager", "tc") if key in times}
     result |= {"error": f"{error:.1g}", "cold_s": round(cold["ours"], 1)}
     if not alone:
@@ -96,7 +111,9 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("optimizer", nargs="*")
     parser.add_argument("--parameters", nargs="+", type=int, default=[1, 10, 150, 1000])
     parser.add_argument("--size", type=int, default=16)

@@ -35,8 +35,12 @@ def increment_with_full_stack() -> dict[str, Any]:
 
 
 def ten_kernels() -> dict[str, Any]:
-    """Ten tensors of unlike sizes plus one, which no loop does together; next to eager's ten calls."""
-    return _added(lambda *inputs: [x + 1 for x in inputs], *(torch.ones(8 + size) for size in range(10)))
+    """Ten tensors of unlike sizes plus one, which no loop does together; next to eager's ten
+    calls.
+    """
+    return _added(
+        lambda *inputs: [x + 1 for x in inputs], *(torch.ones(8 + size) for size in range(10))
+    )
 
 
 def increment_training() -> dict[str, Any]:
@@ -51,4 +55,10 @@ def module_of_200() -> dict[str, Any]:
         return _added(model, torch.ones(1, 2), backend="eager")
 
 
-CASES = [add_with_eager_backend, increment_with_full_stack, ten_kernels, increment_training, module_of_200]
+CASES = [
+    add_with_eager_backend,
+    increment_with_full_stack,
+    ten_kernels,
+    increment_training,
+    module_of_200,
+]

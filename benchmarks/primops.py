@@ -15,16 +15,24 @@ import torch
 from benchmarks.kernel_counts import functional_graphs
 from integration_tests.models.zoo import GPT
 
-IMPORT = "import time, torch; start = time.process_time(); import primops; print(time.process_time() - start)"
+IMPORT = (
+    "import time, torch; start = time.process_time(); import primops; print(time.process_time() - "
+    "start)"
+)
 ROUNDS = 5
 
 
 def import_beyond_torch() -> dict[str, Any]:
     """Seconds in a new process, which has compiled the bytecode before."""
     with tempfile.TemporaryDirectory() as cache:
-        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPYCACHEPREFIX": cache}
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {
+            "PYTHONPYCACHEPREFIX": cache
+        }
         command = [sys.executable, "-c", IMPORT]
-        runs = [subprocess.run(command, capture_output=True, text=True, check=True, env=environment) for _ in range(ROUNDS)]
+        runs = [
+            subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+            for _ in range(ROUNDS)
+        ]
     return {"s": round(min(float(run.stdout) for run in runs), 3)}
 
 
@@ -36,7 +44,10 @@ def decompose_gpt() -> dict[str, Any]:
         started = time.process_time()
         made = [primops.decompose(graph) for graph in graphs]
         seconds.append(time.process_time() - started)
-    nodes = {name: sum(len(gm.graph.nodes) for gm in each) for name, each in (("nodes", graphs), ("prim nodes", made))}
+    nodes = {
+        name: sum(len(gm.graph.nodes) for gm in each)
+        for name, each in (("nodes", graphs), ("prim nodes", made))
+    }
     return {**nodes, "s": round(min(seconds), 3)}
 
 

@@ -28,7 +28,9 @@ SUITES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("suites", nargs="*", default=["overhead", "compile_time"], choices=SUITES)
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/<suite>.json")
     arguments = parser.parse_args()
@@ -40,7 +42,9 @@ def main() -> None:
             row = case()
             rows.append({"case": case.__name__, **row})
             print(
-                f"{suite:14s} {case.__name__:28s} " + "   ".join(f"{name} {value}" for name, value in row.items()), flush=True
+                f"{suite:14s} {case.__name__:28s} "
+                + "   ".join(f"{name} {value}" for name, value in row.items()),
+                flush=True,
             )
         if arguments.save:
             path = Path(__file__).parent / "results" / f"{suite}.json"

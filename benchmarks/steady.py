@@ -28,11 +28,16 @@ def compare(entry: Entry, training: bool) -> dict[str, Any]:
     }
     with torch.set_grad_enabled(training):
         timed = {
-            name: functools.partial(_step, call, inputs) if training else functools.partial(call, *inputs)
+            name: functools.partial(_step, call, inputs)
+            if training
+            else functools.partial(call, *inputs)
             for name, call in calls.items()
         }
         result = alternate(timed, rounds=15, seconds=0.1)
-    return {f"{name} over eager": round(result["eager"] / result[name], 2) for name in ("ours", "torch.compile")}
+    return {
+        f"{name} over eager": round(result["eager"] / result[name], 2)
+        for name in ("ours", "torch.compile")
+    }
 
 
 def _case(entry: Entry, training: bool):

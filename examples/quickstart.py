@@ -1,4 +1,5 @@
-"""Trains a small CNN on scikit-learn's digits, eager and compiled from the same seed, and shows what the compiler made.
+"""Trains a small CNN on scikit-learn's digits, eager and compiled from the same seed, and shows
+what the compiler made.
 
 usage: python examples/quickstart.py [--epochs N=3] [--dump DIRECTORY]
 """
@@ -23,7 +24,9 @@ BATCH = 64
 
 
 class DigitsCNN(nn.Module):
-    """Two convolutions with batch normalisation, one hidden layer; 8x8 grey images to ten logits."""
+    """Two convolutions with batch normalisation, one hidden layer; 8x8 grey images to ten
+    logits.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +83,9 @@ def train(
     return losses, first, (len(losses) - 1) / (time.perf_counter() - started)
 
 
-def accuracy(call: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, labels: torch.Tensor) -> float:
+def accuracy(
+    call: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, labels: torch.Tensor
+) -> float:
     with torch.no_grad():
         return (call(images).argmax(dim=1) == labels).float().mean().item()
 
@@ -88,7 +93,9 @@ def accuracy(call: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--dump", type=Path, default=Path(tempfile.gettempdir()) / "torchstrata-quickstart")
+    parser.add_argument(
+        "--dump", type=Path, default=Path(tempfile.gettempdir()) / "torchstrata-quickstart"
+    )
     arguments = parser.parse_args()
     torch.manual_seed(0)
     train_images, train_labels, test_images, test_labels = load()
@@ -98,14 +105,27 @@ def main() -> None:
     empty_cache = tempfile.mkdtemp(prefix="torchstrata-cache-")
     compiled = torchstrata.compile(twin, options={"dump": dump, "cache_dir": empty_cache})
 
-    eager_losses, _, eager_speed = train("eager", model, model, train_images, train_labels, arguments.epochs)
-    losses, cold, speed = train("compiled", twin, compiled, train_images, train_labels, arguments.epochs)
+    eager_losses, _, eager_speed = train(
+        "eager", model, model, train_images, train_labels, arguments.epochs
+    )
+    losses, cold, speed = train(
+        "compiled", twin, compiled, train_images, train_labels, arguments.epochs
+    )
     difference = max(abs(a - b) for a, b in zip(eager_losses, losses, strict=True))
     counts = torchstrata.counters
-    test_accuracy = accuracy(model.eval(), test_images, test_labels), accuracy(compiled.eval(), test_images, test_labels)
+    test_accuracy = (
+        accuracy(model.eval(), test_images, test_labels),
+        accuracy(compiled.eval(), test_images, test_labels),
+    )
 
-    print(f"\nlargest difference of the loss curves  {difference:.2e}  (loss {losses[0]:.3f} -> {losses[-1]:.3f})")
-    print(f"test accuracy                          eager {test_accuracy[0]:.3f}   compiled {test_accuracy[1]:.3f}")
+    print(
+        f"\nlargest difference of the loss curves  {difference:.2e}  (loss {losses[0]:.3f} -> "
+        f"{losses[-1]:.3f})"
+    )
+    print(
+        f"test accuracy                          eager {test_accuracy[0]:.3f}   compiled "
+        f"{test_accuracy[1]:.3f}"
+    )
     print(f"training steps per second              eager {eager_speed:.1f}   compiled {speed:.1f}")
     print(f"first step with an empty cache         {cold:.2f} s, compilation included")
     print(f"what was compiled                      {dict(counts)}")

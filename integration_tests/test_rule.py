@@ -10,9 +10,13 @@ from integration_tests.rule import assert_draws_by_rule, draw_errors
 EPS = torch.finfo(torch.float32).eps
 
 
-def scatter(seed: int, factor: float = 1.0, draws: int = 16, elements: int = 6) -> list[tuple[float, float]]:
+def scatter(
+    seed: int, factor: float = 1.0, draws: int = 16, elements: int = 6
+) -> list[tuple[float, float]]:
     """Largest errors of a tensor of a few elements, compiled's ``factor`` times eager's spread."""
-    found = 1e-5 * torch.randn(draws, 2, elements, generator=torch.Generator().manual_seed(seed)).abs().amax(-1)
+    found = 1e-5 * torch.randn(
+        draws, 2, elements, generator=torch.Generator().manual_seed(seed)
+    ).abs().amax(-1)
     return [(factor * ours, own) for ours, own in found.tolist()]
 
 

@@ -17,8 +17,15 @@ class Pair(torch.Tensor):
 
     @staticmethod
     def __new__(cls, a, b):
-        kwargs = {"strides": a.stride(), "storage_offset": a.storage_offset(), "device": a.device, "dtype": a.dtype}
-        return torch.Tensor._make_wrapper_subclass(cls, a.shape, requires_grad=a.requires_grad, **kwargs)
+        kwargs = {
+            "strides": a.stride(),
+            "storage_offset": a.storage_offset(),
+            "device": a.device,
+            "dtype": a.dtype,
+        }
+        return torch.Tensor._make_wrapper_subclass(
+            cls, a.shape, requires_grad=a.requires_grad, **kwargs
+        )
 
     def __init__(self, a, b):
         self.a, self.b = a, b
@@ -96,10 +103,14 @@ class Scaled(torch.Tensor):
         return func(*plain[0], **plain[1])
 
 
-def pair(seed: int = 0, shape: tuple[int, ...] = (2, 3), *, grad: bool = False, cls: Any = Pair) -> Any:
+def pair(
+    seed: int = 0, shape: tuple[int, ...] = (2, 3), *, grad: bool = False, cls: Any = Pair
+) -> Any:
     """A random pair."""
     generator = torch.Generator().manual_seed(seed)
-    return cls(torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)).requires_grad_(grad)
+    return cls(
+        torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+    ).requires_grad_(grad)
 
 
 def nested(*, grad: bool = False) -> Any:
@@ -122,7 +133,10 @@ def assert_same(result: Any, expected: Any) -> None:
         for one, other in zip(result, expected):
             assert_same(one, other)
     elif isinstance(expected, (Pair, Scaled)):
-        (names, context), (others, other) = result.__tensor_flatten__(), expected.__tensor_flatten__()
+        (names, context), (others, other) = (
+            result.__tensor_flatten__(),
+            expected.__tensor_flatten__(),
+        )
         assert (names, context) == (others, other)
         assert (result.requires_grad, result.shape, result.stride()) == (
             expected.requires_grad,
@@ -133,7 +147,10 @@ def assert_same(result: Any, expected: Any) -> None:
             assert_same(getattr(result, name), getattr(expected, name))
     elif isinstance(expected, torch.Tensor):
         torch.testing.assert_close(result, expected)
-        assert (result.requires_grad, result.stride()) == (expected.requires_grad, expected.stride())
+        assert (result.requires_grad, result.stride()) == (
+            expected.requires_grad,
+            expected.stride(),
+        )
     else:
         assert result == expected
 

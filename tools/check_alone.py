@@ -1,8 +1,9 @@
 """Installs each package by itself, imports it, and runs the examples of its README.
 
-Each gets a fresh environment on top of the running one, which holds torch and pip only. Fails when a package can't be imported
-with its declared dependencies, when a sibling that it doesn't declare is present, when it loads what it replaces, or when an
-example of its README fails with the package's ``testing`` extra.
+Each gets a fresh environment on top of the running one, which holds torch and pip only. Fails when
+a package can't be imported with its declared dependencies, when a sibling that it doesn't declare
+is present, when it loads what it replaces, or when an example of its README fails with the
+package's ``testing`` extra.
 
 usage: python tools/check_alone.py [PACKAGE...]
 """
@@ -32,14 +33,24 @@ assert not loaded, f"{module}: importing it loads {', '.join(loaded)}"
 
 
 def run(python: Path | str, *arguments: str) -> None:
-    subprocess.run([python, "-W", "ignore", *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [python, "-W", "ignore", *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def needed(name: str) -> list[str]:
     """The package and the siblings that it declares, transitively."""
-    declared = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())["project"]["dependencies"]
-    siblings = [sibling for sibling in PACKAGES if sibling in {requirement.partition(">=")[0] for requirement in declared}]
-    return list(dict.fromkeys([name, *(found for sibling in siblings for found in needed(sibling))]))
+    declared = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())["project"][
+        "dependencies"
+    ]
+    siblings = [
+        sibling
+        for sibling in PACKAGES
+        if sibling in {requirement.partition(">=")[0] for requirement in declared}
+    ]
+    return list(
+        dict.fromkeys([name, *(found for sibling in siblings for found in needed(sibling))])
+    )
 
 
 def layered_environment(folder: Path) -> Path:
@@ -53,7 +64,17 @@ def layered_environment(folder: Path) -> Path:
 
 def build_wheel(name: str, folder: Path) -> str:
     """The path of the package's wheel, built in isolation."""
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder / name), f"packages/{name}")
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "-w",
+        str(folder / name),
+        f"packages/{name}",
+    )
     return str(next((folder / name).glob("*.whl")))
 
 
@@ -63,7 +84,12 @@ def check(name: str, wheels: dict[str, str], folder: Path) -> None:
     install = ("-m", "pip", "install", "--quiet", "--no-compile", "-c", "constraints.txt")
     local = needed(name)
     run(python, *install, *(wheels[part] for part in local))
-    run(python, "-c", IMPORT, *(part.replace("-", "_") for part in (name, *sorted(set(PACKAGES) - set(local)))))
+    run(
+        python,
+        "-c",
+        IMPORT,
+        *(part.replace("-", "_") for part in (name, *sorted(set(PACKAGES) - set(local)))),
+    )
     run(python, *install, f"{wheels[name]}[testing]")
     run(python, "tools/readme_examples.py", f"packages/{name}/README.md")
     print(f"{name}: installs, imports and runs its examples alone", flush=True)
@@ -72,7 +98,9 @@ def check(name: str, wheels: dict[str, str], folder: Path) -> None:
 def main(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as text, ThreadPoolExecutor(2) as pool:
         folder = Path(text)
-        wheels = dict(zip(PACKAGES, pool.map(lambda name: build_wheel(name, folder / "wheels"), PACKAGES)))
+        wheels = dict(
+            zip(PACKAGES, pool.map(lambda name: build_wheel(name, folder / "wheels"), PACKAGES))
+        )
         list(pool.map(lambda name: check(name, wheels, folder / name), names or PACKAGES))
 
 

@@ -1,7 +1,9 @@
-"""Fails when a package imports what the project replaces (CONTRIBUTING, "What we take from torch"), in any spelling.
+"""Fails when a package imports what the project replaces (CONTRIBUTING, "What we take from torch"),
+in any spelling.
 
-Finds import statements anywhere in a file (also in functions), attribute chains such as ``torch._dynamo.reset``, and strings
-that name a banned module (``importlib.import_module("torch._dynamo")``, ``sys.modules[...]``, ``__import__``); docstrings and
+Finds import statements anywhere in a file (also in functions), attribute chains such as
+``torch._dynamo.reset``, and strings that name a banned module
+(``importlib.import_module("torch._dynamo")``, ``sys.modules[...]``, ``__import__``); docstrings and
 messages with other words around the name are not module names and pass.
 
 usage: python tools/check_imports.py [DIRECTORY...=packages]
@@ -63,12 +65,18 @@ def violations(path: Path) -> list[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         for name in names_in(node):
             if banned_prefix(name):
-                found.setdefault(getattr(node, "lineno", 0), f"{path}:{getattr(node, 'lineno', 0)}: {name}")
+                found.setdefault(
+                    getattr(node, "lineno", 0), f"{path}:{getattr(node, 'lineno', 0)}: {name}"
+                )
     return list(found.values())
 
 
 def main(directories: list[str]) -> int:
-    files = [path for directory in directories or ["packages"] for path in sorted(Path(directory).glob("*/src/**/*.py"))]
+    files = [
+        path
+        for directory in directories or ["packages"]
+        for path in sorted(Path(directory).glob("*/src/**/*.py"))
+    ]
     found = [message for path in files for message in violations(path)]
     print("\n".join(found) or f"{len(files)} files, no banned import")
     return int(bool(found))

@@ -1,4 +1,5 @@
-"""Fails on a source file over 800 lines or a function over 120; lists what is over the aim (500 and 60).
+"""Fails on a source file over 800 lines or a function over 120; lists what is over the aim (500 and
+60).
 
 usage: python tools/check_sizes.py [DIRECTORY...=packages]
 """
@@ -20,7 +21,9 @@ def findings(path: Path) -> list[tuple[bool, str]]:
     found = []
     lines = text.count("\n")
     if lines > FILE_AIM:
-        found.append((lines > FILE_LIMIT, f"{path}: {lines} lines (aim {FILE_AIM}, limit {FILE_LIMIT})"))
+        found.append(
+            (lines > FILE_LIMIT, f"{path}: {lines} lines (aim {FILE_AIM}, limit {FILE_LIMIT})")
+        )
     if path.suffix != ".py":
         return found
     for node in ast.walk(ast.parse(text)):
@@ -28,13 +31,21 @@ def findings(path: Path) -> list[tuple[bool, str]]:
             length = node.end_lineno - node.lineno + 1
             if length > FUNCTION_AIM:
                 found.append(
-                    (length > FUNCTION_LIMIT, f"{path}:{node.lineno}: {node.name} has {length} lines (aim {FUNCTION_AIM})")
+                    (
+                        length > FUNCTION_LIMIT,
+                        f"{path}:{node.lineno}: {node.name} has {length} lines (aim "
+                        f"{FUNCTION_AIM})",
+                    )
                 )
     return found
 
 
 def main(directories: list[str]) -> int:
-    sources = (path for directory in directories or ["packages"] for path in sorted(Path(directory).glob("*/src/**/*")))
+    sources = (
+        path
+        for directory in directories or ["packages"]
+        for path in sorted(Path(directory).glob("*/src/**/*"))
+    )
     files = [path for path in sources if path.suffix in SUFFIXES]
     found = [item for path in files for item in findings(path)]
     for error, message in found:

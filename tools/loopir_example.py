@@ -73,7 +73,9 @@ def page() -> str:
 
     backend = aotgrad.aot_backend(keep, keep, inference_compiler=keep)
     with torch.no_grad():
-        bytecode_dynamo.optimize(backend)(space["attend"])(torch.randn(8, 64), torch.zeros(64), torch.randn(64, 16))
+        bytecode_dynamo.optimize(backend)(space["attend"])(
+            torch.randn(8, 64), torch.zeros(64), torch.randn(64, 16)
+        )
     return PAGE.format(source=SOURCE, **shown)
 
 

@@ -48,12 +48,18 @@ def row(spec: OpSpec) -> str:
     """A line of a table."""
     effect = {"store": "writes memory", "indirect": "may raise IndexError"}.get(spec.name, "none")
     meaning = spec.meaning.replace("|", "\\|").replace("REDUCTIONS", "below")
-    return f"| `{method_name(spec.name)}` | {spec.arity} | {spec.domain.value} | {spec.rule.value} | {effect} | {meaning} |"
+    return (
+        f"| `{method_name(spec.name)}` | {spec.arity} | {spec.domain.value} | {spec.rule.value} | "
+        f"{effect} | {meaning} |"
+    )
 
 
 def table(names: list[str]) -> list[str]:
     """A table of operations."""
-    head = ["| operation | operands | on | result | effect | meaning |", "|---|---|---|---|---|---|"]
+    head = [
+        "| operation | operands | on | result | effect | meaning |",
+        "|---|---|---|---|---|---|",
+    ]
     return [*head, *(row(OPS[name]) for name in names), ""]
 
 

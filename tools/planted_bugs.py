@@ -1,13 +1,16 @@
 """Plants one-line bugs in the packages and checks that the default tests find them.
 
-A bug is a change to the syntax tree of one line, drawn by seed: a wrong operand, an off-by-one, a dropped guard, a missing
-cast, a lost mutation or a wrong alias. Each is applied to a copy of the repository, where static types and the default tests
-that run the changed place are checked until one fails.
+A bug is a change to the syntax tree of one line, drawn by seed: a wrong operand, an off-by-one, a
+dropped guard, a missing cast, a lost mutation or a wrong alias. Each is applied to a copy of the
+repository, where static types and the default tests that run the changed place are checked until
+one fails.
 
-Not drawn: test kits, messages, ``__repr__``, and code that only chooses among correct ways to compute (``TUNING``). A change
-that no program can tell is listed with its reason in ``planted_bugs_neutral.json``; the next draw takes its place.
+Not drawn: test kits, messages, ``__repr__``, and code that only chooses among correct ways to
+compute (``TUNING``). A change that no program can tell is listed with its reason in
+``planted_bugs_neutral.json``; the next draw takes its place.
 
-usage: python tools/planted_bugs.py [--seed N] [--count N] [--jobs N] [--list] [--only N] [--tests REVISION] [TEST ...]
+usage: python tools/planted_bugs.py [--seed N] [--count N] [--jobs N] [--list] [--only N] [--tests
+REVISION] [TEST ...]
 """
 
 from __future__ import annotations
@@ -28,13 +31,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("symshapes", "primops", "bytecode-dynamo", "aotgrad", "loopir", "inductor-cpp", "inductor-triton", "torchstrata")
-MUTATORS = {"add", "append", "clear", "discard", "extend", "insert", "pop", "popleft", "remove", "setdefault", "update"}
+PACKAGES = (
+    "symshapes",
+    "primops",
+    "bytecode-dynamo",
+    "aotgrad",
+    "loopir",
+    "inductor-cpp",
+    "inductor-triton",
+    "torchstrata",
+)
+MUTATORS = {
+    "add",
+    "append",
+    "clear",
+    "discard",
+    "extend",
+    "insert",
+    "pop",
+    "popleft",
+    "remove",
+    "setdefault",
+    "update",
+}
 CASTS = {"int", "float", "bool", "sympify", "to", "convert", "to_dtype", "round_to"}
 COPIES = {"clone", "copy", "deepcopy", "detach", "list", "dict", "set"}
-TUNING = ("cost.py", "heuristics.py", "tuning.py", "autotune.py")  # a wrong choice here costs time or memory, never a value
+# a wrong choice here costs time or memory, never a value
+TUNING = ("cost.py", "heuristics.py", "tuning.py", "autotune.py")
 NEUTRAL = Path(__file__).with_name("planted_bugs_neutral.json")
-NOT_PROBED = ("device_functions.py", "polyfills.py")  # their text is compiled by Triton, or captured
+# their text is compiled by Triton, or captured
+NOT_PROBED = ("device_functions.py", "polyfills.py")
 TIMEOUT = 1800  # seconds for the tests of one bug; one that makes them hang is found
 NO_TESTS = 5  # pytest's exit code
 PROBE = """
@@ -68,10 +94,16 @@ class Bug:
 
 
 def wrong_operand(node: ast.AST) -> Change | None:
-    """The operands of an operator that doesn't commute, or the first two arguments of a call, in the wrong order."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)):
+    """The operands of an operator that doesn't commute, or the first two arguments of a call, in
+    the wrong order.
+    """
+    if isinstance(node, ast.BinOp) and isinstance(
+        node.op, (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+    ):
         return node, ast.BinOp(node.right, node.op, node.left)
-    if isinstance(node, ast.Call) and [isinstance(a, (ast.Name, ast.Attribute)) for a in node.args[:2]] == [True, True]:
+    if isinstance(node, ast.Call) and [
+        isinstance(a, (ast.Name, ast.Attribute)) for a in node.args[:2]
+    ] == [True, True]:
         first, second, *rest = node.args
         return node, ast.Call(node.func, [second, first, *rest], node.keywords)
     return None
@@ -82,9 +114,17 @@ def off_by_one(node: ast.AST) -> Change | None:
     swaps = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in swaps:
         return node, ast.Compare(node.left, [swaps[type(node.ops[0])]()], node.comparators)
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
+    if (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and type(node.slice.value) is int
+    ):
         return node, ast.Subscript(node.value, ast.Constant(node.slice.value + 1), node.ctx)
-    if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant) and type(node.right.value) is int:
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.right, ast.Constant)
+        and type(node.right.value) is int
+    ):
         return node, ast.BinOp(node.left, node.op, ast.Constant(node.right.value + 1))
     return None
 
@@ -92,7 +132,12 @@ def off_by_one(node: ast.AST) -> Change | None:
 def dropped_guard(node: ast.AST) -> Change | None:
     """An early exit that never happens, or the last of several conditions not asked."""
     exits = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-    if isinstance(node, ast.If) and not node.orelse and len(node.body) == 1 and isinstance(node.body[0], exits):
+    if (
+        isinstance(node, ast.If)
+        and not node.orelse
+        and len(node.body) == 1
+        and isinstance(node.body[0], exits)
+    ):
         return node.test, ast.Constant(False)
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         rest = node.values[:-1]
@@ -118,7 +163,11 @@ def lost_mutation(node: ast.AST) -> Change | None:
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         return node, ast.Pass()
     call = node.value if isinstance(node, ast.Expr) else None
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in MUTATORS:
+    if (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in MUTATORS
+    ):
         return node, ast.Pass()
     return None
 
@@ -150,7 +199,13 @@ def live_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Nodes whose value a program can see: no annotations, messages, logs or ``__repr__``."""
     if isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.AnnAssign)):
         return
-    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("warn", "debug", "info", "warning", "cast"):
+    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in (
+        "warn",
+        "debug",
+        "info",
+        "warning",
+        "cast",
+    ):
         return
     yield node
     is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
@@ -168,7 +223,9 @@ def planted(line: str, old: ast.AST, text: str) -> str:
 
 def unparsed(new: ast.AST) -> str:
     text = ast.unparse(ast.fix_missing_locations(new))
-    is_closed = isinstance(new, (ast.stmt, ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant))
+    is_closed = isinstance(
+        new, (ast.stmt, ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
+    )
     return text if is_closed else f"({text})"
 
 
@@ -177,7 +234,9 @@ def probed(line: str, old: ast.AST) -> str:
     encoded = line.encode()
     source = encoded[old.col_offset : old.end_col_offset].decode()  # type: ignore[attr-defined]
     call = '__import__("planted_probe").reach(\0)'
-    text = planted(line, old, f"{call}; {source}" if isinstance(old, ast.stmt) else f"({call} or {source})")
+    text = planted(
+        line, old, f"{call}; {source}" if isinstance(old, ast.stmt) else f"({call} or {source})"
+    )
     return text.replace("{", "{{").replace("}", "}}").replace("\0", "{}")
 
 
@@ -191,8 +250,13 @@ def bugs_in(package: str, path: Path) -> Iterator[Bug]:
             if old is None or new is None or old.lineno != old.end_lineno:  # type: ignore[attr-defined]
                 continue
             number = old.lineno  # type: ignore[attr-defined]
-            after, probe = planted(lines[number - 1], old, unparsed(new)), probed(lines[number - 1], old)
-            yield Bug(kind, package, str(path.relative_to(ROOT)), number, lines[number - 1], after, probe)
+            after, probe = (
+                planted(lines[number - 1], old, unparsed(new)),
+                probed(lines[number - 1], old),
+            )
+            yield Bug(
+                kind, package, str(path.relative_to(ROOT)), number, lines[number - 1], after, probe
+            )
 
 
 def is_python(bug: Bug) -> bool:
@@ -207,24 +271,36 @@ def is_python(bug: Bug) -> bool:
 
 
 def draw(seed: int, count: int) -> list[Bug]:
-    """``count`` bugs, packages and kinds in turn. A change of the sources replaces the bugs of the changed lines alone."""
+    """``count`` bugs, packages and kinds in turn. A change of the sources replaces the bugs of the
+    changed lines alone.
+    """
 
     def rank(bug: Bug) -> str:
-        return hashlib.sha256(f"{seed} {bug.path} {bug.before.strip()} {bug.after.strip()}".encode()).hexdigest()
+        return hashlib.sha256(
+            f"{seed} {bug.path} {bug.before.strip()} {bug.after.strip()}".encode()
+        ).hexdigest()
 
-    neutral = {(row["path"], row["before"], row["after"]) for row in json.loads(NEUTRAL.read_text())}
+    neutral = {
+        (row["path"], row["before"], row["after"]) for row in json.loads(NEUTRAL.read_text())
+    }
     pools: dict[tuple[str, str], list[Bug]] = {}
     for package in PACKAGES:
         source = ROOT / "packages" / package / "src"
         for path in sorted(source.glob("**/*.py")):
-            if not path.relative_to(source).parts[1].startswith("testing") and path.name not in TUNING:
+            if (
+                not path.relative_to(source).parts[1].startswith("testing")
+                and path.name not in TUNING
+            ):
                 for bug in bugs_in(package, path):
                     pools.setdefault((package, bug.kind), []).append(bug)
     chosen: list[Bug] = []
     for pool in pools.values():
-        pool[:] = [bug for bug in pool if (bug.path, bug.before.strip(), bug.after.strip()) not in neutral]
+        pool[:] = [
+            bug for bug in pool if (bug.path, bug.before.strip(), bug.after.strip()) not in neutral
+        ]
         pool.sort(key=rank)
-    for package, kind in zip(itertools.cycle(PACKAGES), itertools.cycle([*KINDS, None])):  # lengths without a common factor
+    # lengths without a common factor
+    for package, kind in zip(itertools.cycle(PACKAGES), itertools.cycle([*KINDS, None])):
         if len(chosen) == count or not any(pools.values()):
             return chosen
         pool = pools.get((package, kind)) if kind is not None else None
@@ -237,7 +313,9 @@ def draw(seed: int, count: int) -> list[Bug]:
 
 def copy_repository(tests: Path, root: Path) -> None:
     """A copy of the repository at ``root`` with the tests of the checkout ``tests``."""
-    shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(".git", ".nox", "dist", "__pycache__", "site"))
+    shutil.copytree(
+        ROOT, root, ignore=shutil.ignore_patterns(".git", ".nox", "dist", "__pycache__", "site")
+    )
     if tests != ROOT:
         for path in ("integration_tests", *(f"packages/{name}/tests" for name in PACKAGES)):
             shutil.rmtree(root / path)
@@ -253,11 +331,20 @@ def replace_line(root: Path, bug: Bug, text: str) -> None:
 
 def pytest(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The tests of a copy, on its own sources."""
-    paths = os.pathsep.join([*(str(root / "packages" / name / "src") for name in PACKAGES), str(root)])
+    paths = os.pathsep.join(
+        [*(str(root / "packages" / name / "src") for name in PACKAGES), str(root)]
+    )
     with tempfile.TemporaryDirectory() as store:
-        environment = {**os.environ, "PYTHONPATH": paths, "STRATA_CACHE_DIR": store, "OMP_WAIT_POLICY": "passive"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": paths,
+            "STRATA_CACHE_DIR": store,
+            "OMP_WAIT_POLICY": "passive",
+        }
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-        return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+        return subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, text=True, timeout=TIMEOUT
+        )
 
 
 def failures(output: str) -> list[str]:
@@ -265,16 +352,20 @@ def failures(output: str) -> list[str]:
 
 
 def tests_that_reach(bugs: Sequence[Bug], tests: Path) -> dict[Bug, list[str]]:
-    """The default tests that run the place of each bug, those of its package first, from one run of all of them.
+    """The default tests that run the place of each bug, those of its package first, from one run of
+    all of them.
 
-    Each place of a copy gets a probe, which notes the running test. The tests must pass with them. A place that runs on import,
-    or can't have a probe, counts as reached by every test of its package.
+    Each place of a copy gets a probe, which notes the running test. The tests must pass with them.
+    A place that runs on import, or can't have a probe, counts as reached by every test of its
+    package.
     """
     with tempfile.TemporaryDirectory() as folder:
         root, log = Path(folder) / "copy", Path(folder) / "log"
         copy_repository(tests, root)
         (root / "planted_probe.py").write_text(PROBE.format(log=str(log)))
-        places = {(bug.path, bug.line): bug for bug in bugs if Path(bug.path).name not in NOT_PROBED}
+        places = {
+            (bug.path, bug.line): bug for bug in bugs if Path(bug.path).name not in NOT_PROBED
+        }
         for number, bug in enumerate(places.values()):
             replace_line(root, bug, bug.probe.format(number))
         log.touch()
@@ -289,7 +380,9 @@ def tests_that_reach(bugs: Sequence[Bug], tests: Path) -> dict[Bug, list[str]]:
         reached = {test.rpartition(" (")[0] for row, test in rows if int(row) == number}
         if "" in reached or number is None:
             reached = {own, *(test for test in reached if not test.startswith(own))}
-        found[bug] = sorted(reached - {""}, key=lambda test, own=own: (not test.startswith(own), test))
+        found[bug] = sorted(
+            reached - {""}, key=lambda test, own=own: (not test.startswith(own), test)
+        )
     return found
 
 
@@ -314,35 +407,55 @@ def judge(bug: Bug, reached: Sequence[str], tests: Path) -> str:
         except subprocess.TimeoutExpired:
             return "the tests hang"
         if "ERROR: not found" in done.stdout + done.stderr or done.returncode == NO_TESTS:
-            raise RuntimeError(f"the tests that reach {bug.path}:{bug.line} did not run: {done.stderr}")
+            raise RuntimeError(
+                f"the tests that reach {bug.path}:{bug.line} did not run: {done.stderr}"
+            )
         if done.returncode == 0:
             return f"missed by {len(reached)} tests"
         return next(iter(failures(done.stdout)), f"exit code {done.returncode}")[:150]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=27)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--list", action="store_true", help="print the bugs and run nothing")
-    parser.add_argument("--only", type=int, action="append", help="number of a bug to plant; may be repeated")
+    parser.add_argument(
+        "--only", type=int, action="append", help="number of a bug to plant; may be repeated"
+    )
     parser.add_argument("--tests", default="", help="take the tests from this revision")
-    parser.add_argument("test", nargs="*", help="run these in the place of the tests that reach a bug")
+    parser.add_argument(
+        "test", nargs="*", help="run these in the place of the tests that reach a bug"
+    )
     options = parser.parse_args()
-    bugs = [(k, bug) for k, bug in enumerate(draw(options.seed, options.count)) if options.only is None or k in options.only]
+    bugs = [
+        (k, bug)
+        for k, bug in enumerate(draw(options.seed, options.count))
+        if options.only is None or k in options.only
+    ]
     if options.list:
         for k, bug in bugs:
-            print(f"{k:3} {bug.kind}: {bug.path}:{bug.line}\n      {bug.before.strip()}\n      {bug.after.strip()}")
+            print(
+                f"{k:3} {bug.kind}: {bug.path}:{bug.line}\n      {bug.before.strip()}\n      "
+                f"{bug.after.strip()}"
+            )
         return 0
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
         tests = ROOT
         if options.tests:
             tests = Path(folder)
-            archive = subprocess.run(["git", "archive", options.tests], cwd=ROOT, capture_output=True, check=True).stdout
+            archive = subprocess.run(
+                ["git", "archive", options.tests], cwd=ROOT, capture_output=True, check=True
+            ).stdout
             subprocess.run(["tar", "x", "-C", folder], input=archive, check=True)
         reached = {} if options.test else tests_that_reach([bug for _, bug in bugs], tests)
-        running = {pool.submit(judge, bug, reached.get(bug, options.test), tests): (k, bug) for k, bug in bugs}
+        running = {
+            pool.submit(judge, bug, reached.get(bug, options.test), tests): (k, bug)
+            for k, bug in bugs
+        }
         missed = 0
         for done in as_completed(running):
             k, bug = running[done]

@@ -1,4 +1,5 @@
-"""The op set as text: writes docs/opset.md, the appendix of docs/contracts.md and packages/primops/opset.json.
+"""The op set as text: writes docs/opset.md, the appendix of docs/contracts.md and
+packages/primops/opset.json.
 
 usage: python tools/primops_reference.py [--check]      --check: report what is not up to date instead
 """
@@ -39,8 +40,16 @@ def _cell(text: str) -> str:
 def _row(prim: Prim) -> str:
     spelled = ""
     if isinstance(prim, ExternPrim):
-        spelled = "; ATen: " + " ".join(f"`{name.removeprefix('aten::')}`" for name in prim.operators)
-    cells = (f"`{prim.schema}`", prim.meaning + spelled, prim.dtype_rule, prim.derivative, prim.numerics)
+        spelled = "; ATen: " + " ".join(
+            f"`{name.removeprefix('aten::')}`" for name in prim.operators
+        )
+    cells = (
+        f"`{prim.schema}`",
+        prim.meaning + spelled,
+        prim.dtype_rule,
+        prim.derivative,
+        prim.numerics,
+    )
     return "| " + " | ".join(map(_cell, cells)) + " |"
 
 
@@ -52,7 +61,13 @@ def format_opset() -> str:
         *textwrap.wrap(INTRODUCTION.strip(), 124),
     ]
     for group, names in GROUPS.items():
-        lines += ["", f"## {group}", "", "| schema | meaning | dtype | derivative | numerics |", "|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {group}",
+            "",
+            "| schema | meaning | dtype | derivative | numerics |",
+            "|---|---|---|---|---|",
+        ]
         lines += [_row(OPSET[name]) for name in names]
     return "\n".join(lines) + "\n"
 
@@ -67,19 +82,33 @@ def format_appendix() -> str:
         "| group | prims |",
         "|---|---|",
     ]
-    lines += [f"| {group} | " + " ".join(_signature(OPSET[name]) for name in names) + " |" for group, names in GROUPS.items()]
+    lines += [
+        f"| {group} | " + " ".join(_signature(OPSET[name]) for name in names) + " |"
+        for group, names in GROUPS.items()
+    ]
     lines += ["", *textwrap.wrap(DETAILS.strip(), 124)]
     return "\n".join(lines) + "\n"
 
 
 def _signature(prim: Prim) -> str:
-    return f"`{prim.name}`" if isinstance(prim, ExternPrim) or prim.group.startswith("elementwise") else f"`{prim.schema}`"
+    return (
+        f"`{prim.name}`"
+        if isinstance(prim, ExternPrim) or prim.group.startswith("elementwise")
+        else f"`{prim.schema}`"
+    )
 
 
 def format_digests() -> str:
     """opset.json: the version, and a digest of what it promises about each prim."""
     return (
-        json.dumps({"version": OPSET_VERSION, "prims": {name: digest(prim) for name, prim in OPSET.items()}}, indent=1) + "\n"
+        json.dumps(
+            {
+                "version": OPSET_VERSION,
+                "prims": {name: digest(prim) for name, prim in OPSET.items()},
+            },
+            indent=1,
+        )
+        + "\n"
     )
 
 
@@ -95,7 +124,11 @@ def documents() -> dict[Path, str]:
 
 def main(arguments: list[str]) -> int:
     """Writes or checks the files; 1 when ``--check`` finds an old one."""
-    old = {path: text for path, text in documents().items() if not path.exists() or path.read_text() != text}
+    old = {
+        path: text
+        for path, text in documents().items()
+        if not path.exists() or path.read_text() != text
+    }
     for path, text in old.items():
         if "--check" in arguments:
             print(f"{path} is not up to date: run python {Path(__file__).name}")

@@ -12,7 +12,9 @@ from pathlib import Path
 
 
 def run_examples(readme: Path, folder: Path) -> None:
-    """Each example becomes a file in ``folder``, so that tracebacks and captured code have a source; all share their names."""
+    """Each example becomes a file in ``folder``, so that tracebacks and captured code have a
+    source; all share their names.
+    """
     blocks = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
     if not blocks:
         raise ValueError(f"{readme} has no example in Python")

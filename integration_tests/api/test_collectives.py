@@ -1,4 +1,6 @@
-"""Collectives in graphs: two processes run each program, eager and compiled, and every rank gets what it gets eagerly."""
+"""Collectives in graphs: two processes run each program, eager and compiled, and every rank gets
+what it gets eagerly.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ import torch.multiprocessing
 import torchstrata
 from torch.distributed.device_mesh import init_device_mesh
 
-pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
+pytestmark = pytest.mark.skipif(
+    not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo"
+)
 
 
 def all_reduce(x: torch.Tensor) -> torch.Tensor:
@@ -99,7 +103,9 @@ def unused_on_one_rank(x: torch.Tensor) -> torch.Tensor:
 
 def memory_between(x: torch.Tensor) -> torch.Tensor:
     scaled = x * 2
-    pending = torch.ops._c10d_functional.all_gather_into_tensor(scaled, 2, dist.group.WORLD.group_name)
+    pending = torch.ops._c10d_functional.all_gather_into_tensor(
+        scaled, 2, dist.group.WORLD.group_name
+    )
     other = x.exp()
     other = other / other.sum()
     return torch.ops._c10d_functional.wait_tensor(pending).sum() + other
@@ -116,8 +122,10 @@ class _Mesh:
 
 
 PROGRAMS: list[Callable[[torch.Tensor], torch.Tensor]] = [
-    all_reduce, all_reduce_largest, broadcast, all_gather_into_tensor, all_gather, reduce_scatter, reduce_scatter_tensor,
-    all_to_all, uneven_all_to_all, functional_all_reduce, functional_gather, functional_scatter, several,
+    all_reduce, all_reduce_largest, broadcast, all_gather_into_tensor, all_gather, reduce_scatter,
+    reduce_scatter_tensor,
+    all_to_all, uneven_all_to_all, functional_all_reduce, functional_gather, functional_scatter,
+    several,
     unused_on_one_rank, memory_between,
 ]  # fmt: skip
 
@@ -134,11 +142,14 @@ def _rank(rank: int, store: str) -> None:
         for backend in ("eager", "torchstrata"):
             got = torchstrata.compile(program, backend=backend, fullgraph=True)(x.clone())
             assert type(got) is torch.Tensor, (name, backend, type(got))
-            torch.testing.assert_close(got, expected, msg=lambda text: f"{name} {backend} rank {rank}: {text}")
+            torch.testing.assert_close(
+                got, expected, msg=lambda text: f"{name} {backend} rank {rank}: {text}"
+            )
     _differentiates(rank)
     dist.destroy_process_group()
-    # torch never frees a group that was given to a functional collective, in eager mode too. Its threads then drop the tensors
-    # of the last collective when they can take the interpreter's lock, and abort the process if that is while it exits.
+    # torch never frees a group that was given to a functional collective, in eager mode too. Its
+    # threads then drop the tensors of the last collective when they can take the interpreter's
+    # lock, and abort the process if that is while it exits.
     time.sleep(LAST_RELEASE)
 
 
@@ -151,7 +162,9 @@ def _plain(result: Any) -> torch.Tensor:
 
 def _differentiates(rank: int) -> None:
     """Where torch defines the derivative."""
-    if not torch._C._dispatch_has_kernel_for_dispatch_key("_c10d_functional::all_reduce", "Autograd"):
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(
+        "_c10d_functional::all_reduce", "Autograd"
+    ):
         return
     for program in (functional_all_reduce, functional_gather, functional_scatter):
         gradients = []
@@ -160,7 +173,9 @@ def _differentiates(rank: int) -> None:
             x = torch.randn(4, 3, requires_grad=True)
             _plain(call(x)).square().sum().backward()
             gradients.append(x.grad)
-        torch.testing.assert_close(gradients[1], gradients[0], msg=lambda text: f"{program.__name__} rank {rank}: {text}")
+        torch.testing.assert_close(
+            gradients[1], gradients[0], msg=lambda text: f"{program.__name__} rank {rank}: {text}"
+        )
 
 
 def test_every_rank_gets_what_it_gets_eagerly(tmp_path: Path) -> None:
@@ -176,9 +191,15 @@ def _handle(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_handle_breaks_the_graph_and_a_new_group_is_another_graph(tmp_path: Path) -> None:
     def begin(name: str) -> None:
-        dist.init_process_group("gloo", init_method=f"file://{tmp_path / name}", rank=0, world_size=1)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{tmp_path / name}", rank=0, world_size=1
+        )
 
-    x, compiled, handled = torch.randn(3), torchstrata.compile(all_reduce), torchstrata.compile(_handle)
+    x, compiled, handled = (
+        torch.randn(3),
+        torchstrata.compile(all_reduce),
+        torchstrata.compile(_handle),
+    )
     try:
         begin("first")
         assert torch.equal(compiled(x), x * 2) and torch.equal(handled(x), x * 2 + 1)

@@ -87,7 +87,15 @@ def _as_tuple(value):
 
 def test_counters_are_flat_and_reset() -> None:
     torchstrata.compile(lambda x: x + 1)(torch.ones(2))
-    kinds = ["graphs", "graph_breaks", "recompiles", "generated_kernels", "extern_calls", "fallbacks", "failed_graphs"]
+    kinds = [
+        "graphs",
+        "graph_breaks",
+        "recompiles",
+        "generated_kernels",
+        "extern_calls",
+        "fallbacks",
+        "failed_graphs",
+    ]
     assert list(torchstrata.counters) == [*kinds, "cache_hits", "cache_misses", "cuda_graphs"]
     assert torchstrata.counters["graphs"] == 1
     assert torchstrata.counters["generated_kernels"] == 1
@@ -136,7 +144,9 @@ def test_bad_arguments_say_what_is_valid(arguments, message) -> None:
         torchstrata.compile(lambda x: x, **arguments)
 
 
-@pytest.mark.parametrize(("given", "message"), [(3, "a torch.nn.Module or a class, not int"), (int, "instances of int")])
+@pytest.mark.parametrize(
+    ("given", "message"), [(3, "a torch.nn.Module or a class, not int"), (int, "instances of int")]
+)
 def test_not_callable(given, message) -> None:
     with pytest.raises(torchstrata.UsageError, match=message):
         torchstrata.compile(given)
@@ -219,7 +229,8 @@ def without_compiler(monkeypatch, tmp_path) -> None:
 def test_machine_without_a_compiler_runs_eagerly_with_one_warning(monkeypatch, tmp_path) -> None:
     without_compiler(monkeypatch, tmp_path)
     functions = [
-        torchstrata.compile(f, options={"cache_dir": str(tmp_path / "new")}) for f in (torch.sin, lambda x: x.exp() + 17)
+        torchstrata.compile(f, options={"cache_dir": str(tmp_path / "new")})
+        for f in (torch.sin, lambda x: x.exp() + 17)
     ]
     x = torch.ones(3, requires_grad=True)
     with pytest.warns(torchstrata.FallbackWarning, match="can't find a C\\+\\+ compiler") as caught:
@@ -231,7 +242,9 @@ def test_machine_without_a_compiler_runs_eagerly_with_one_warning(monkeypatch, t
 
 
 @pytest.mark.parametrize("arguments", [{"fullgraph": True}, {"options": {"fallback": "error"}}])
-def test_machine_without_a_compiler_is_an_error_on_request(monkeypatch, tmp_path, arguments) -> None:
+def test_machine_without_a_compiler_is_an_error_on_request(
+    monkeypatch, tmp_path, arguments
+) -> None:
     without_compiler(monkeypatch, tmp_path)
     with pytest.raises(Exception, match=r"apt-get install g\+\+"):
         torchstrata.compile(lambda x: x.exp() + 18, **arguments)(torch.ones(3))
@@ -239,7 +252,9 @@ def test_machine_without_a_compiler_is_an_error_on_request(monkeypatch, tmp_path
 
 def test_unusable_cache_directory_becomes_a_temporary_one() -> None:
     compiled = torchstrata.compile(lambda x: x.exp() + 19, options={"cache_dir": "/proc/nowhere"})
-    with pytest.warns(torchstrata.StoreWarning, match="/proc/nowhere.*STRATA_CACHE_DIR.*this process only") as caught:
+    with pytest.warns(
+        torchstrata.StoreWarning, match="/proc/nowhere.*STRATA_CACHE_DIR.*this process only"
+    ) as caught:
         assert torch.equal(compiled(torch.ones(3)), torch.ones(3).exp() + 19)
         compiled(torch.ones(4))
     assert len(caught) == 1 and torchstrata.counters["fallbacks"] == 0
@@ -255,7 +270,9 @@ def test_failure_inside_gives_eager_and_one_warning(monkeypatch) -> None:
         warnings.simplefilter("always")
         for _ in range(3):
             assert torch.equal(compiled(x), x + 17.25)
-    messages = [str(w.message) for w in caught if issubclass(w.category, torchstrata.FallbackWarning)]
+    messages = [
+        str(w.message) for w in caught if issubclass(w.category, torchstrata.FallbackWarning)
+    ]
     assert len(messages) == 1
     assert "primops failed" in messages[0] and "a bug of ours" in messages[0]
     assert torchstrata.counters["fallbacks"] == 1

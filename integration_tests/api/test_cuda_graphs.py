@@ -1,4 +1,6 @@
-"""Recorded and replayed host programs: needs a CUDA device. Every test compares many calls with eager."""
+"""Recorded and replayed host programs: needs a CUDA device. Every test compares many calls with
+eager.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 def compiled(function: Callable[..., Any], *inputs: torch.Tensor) -> Callable[..., Any]:
@@ -144,7 +149,9 @@ def test_training(accumulate: bool):
     other.load_state_dict(model.state_dict())
 
     compiled_model = aotgrad.aot_module(
-        model, forward_compiler=inductor_triton.compile_graph, backward_compiler=inductor_triton.compile_graph
+        model,
+        forward_compiler=inductor_triton.compile_graph,
+        backward_compiler=inductor_triton.compile_graph,
     )
     losses: list[list[torch.Tensor]] = [[], []]
     for number, (net, call) in enumerate(((model, compiled_model), (other, other))):

@@ -37,7 +37,9 @@ def test_one_graph_for_all_values():
     for s in FLOATS:
         results, expected = compiled(x, s, s / 2), program(x, s, s / 2)
         torch.testing.assert_close(results, expected)
-        gradients = (torch.autograd.grad(sum(r.sum() for r in rs[:3]), x) for rs in (results, expected))
+        gradients = (
+            torch.autograd.grad(sum(r.sum() for r in rs[:3]), x) for rs in (results, expected)
+        )
         torch.testing.assert_close(*gradients)
     assert graphs() == 2  # one for the first value
 

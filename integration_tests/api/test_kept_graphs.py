@@ -1,4 +1,6 @@
-"""Captured graphs that were compiled before need no trace (torchstrata.memory), and are never taken for others."""
+"""Captured graphs that were compiled before need no trace (torchstrata.memory), and are never taken
+for others.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def compiled(tmp_path, monkeypatch):
     def compile_anew(f, **options):
         torchstrata.reset()
         compile_anew.traces = 0
-        return torchstrata.compile(f, options={"cache_dir": str(tmp_path), "verify": False, "fallback": "error", **options})
+        return torchstrata.compile(
+            f, options={"cache_dir": str(tmp_path), "verify": False, "fallback": "error", **options}
+        )
 
     def counting(*args, **kwargs):
         compile_anew.traces += 1
@@ -85,12 +89,19 @@ def test_writes_and_views(compiled):
         return buffer.t(), x.exp(), buffer
 
     base = torch.arange(20.0)
-    for inputs in ((torch.ones(3, 3), torch.ones(3, 3)), (base[:9].view(3, 3), base[4:13].view(3, 3))):  # apart, overlapping
+    # apart, overlapping
+    for inputs in (
+        (torch.ones(3, 3), torch.ones(3, 3)),
+        (base[:9].view(3, 3), base[4:13].view(3, 3)),
+    ):
         outcomes = []
         for call in (f, compiled(f), compiled(f)):
             storage = base.clone()
             given = [
-                storage.as_strided(x.shape, x.stride(), x.storage_offset()) if x._base is base else x.clone() for x in inputs
+                storage.as_strided(x.shape, x.stride(), x.storage_offset())
+                if x._base is base
+                else x.clone()
+                for x in inputs
             ]
             view, other, buffer = call(*given)
             assert buffer is given[1] and view._base is not None
@@ -109,7 +120,10 @@ def test_dropout_draws_anew(compiled):
 CHANGES = {
     "sizes": lambda x, w: (x[:5].detach().requires_grad_(), w),
     "strides": lambda x, w: (x, w.detach().t().contiguous().t().requires_grad_()),
-    "dtype": lambda x, w: (x.detach().double().requires_grad_(), w.detach().double().requires_grad_()),
+    "dtype": lambda x, w: (
+        x.detach().double().requires_grad_(),
+        w.detach().double().requires_grad_(),
+    ),
     "requires_grad": lambda x, w: (x.detach(), w),
     "no leaf": lambda x, w: (x * 1, w),
     "parameter": lambda x, w: (x, nn.Parameter(w.detach())),
@@ -127,7 +141,8 @@ def test_other_inputs_are_traced(change, compiled):
 
 
 @pytest.mark.parametrize(
-    "other", [lambda x, w: F.gelu(x @ w, approximate="tanh").sum(1), lambda x, w: F.gelu(x @ w).sum(1) * 1]
+    "other",
+    [lambda x, w: F.gelu(x @ w, approximate="tanh").sum(1), lambda x, w: F.gelu(x @ w).sum(1) * 1],
 )
 def test_other_programs_are_traced(other, compiled):
     compiled(scaled)(*leaves())
@@ -149,10 +164,16 @@ def test_other_states_of_torch_are_traced(number, compiled):
     with list(states())[number]:
         result = compiled(scaled)(*leaves())
         expected = scaled(*leaves())
-    assert compiled.traces > 0 and result.dtype == expected.dtype and result.requires_grad == expected.requires_grad
+    assert (
+        compiled.traces > 0
+        and result.dtype == expected.dtype
+        and result.requires_grad == expected.requires_grad
+    )
 
 
-@pytest.mark.parametrize("options", [{"numerics": "eager"}, {"partition": "default"}, {"activation_memory_budget": 0.5}])
+@pytest.mark.parametrize(
+    "options", [{"numerics": "eager"}, {"partition": "default"}, {"activation_memory_budget": 0.5}]
+)
 def test_other_settings_are_traced(options, compiled):
     compiled(scaled)(*leaves())
     compiled(scaled, **options)(*leaves())
@@ -177,7 +198,9 @@ def test_operators_of_the_program_are_not_kept(compiled):
         with torch.library._scoped_library("kept_graphs", "FRAGMENT") as library:
             library.define("scale(Tensor x) -> Tensor")
             library.impl("scale", lambda x, factor=factor: x * factor, "CompositeImplicitAutograd")
-            assert torch.equal(compiled(lambda x: torch.ops.kept_graphs.scale(x) + 1)(x), x * factor + 1)
+            assert torch.equal(
+                compiled(lambda x: torch.ops.kept_graphs.scale(x) + 1)(x), x * factor + 1
+            )
 
 
 def test_operators_of_torch_that_are_exchanged_are_not_kept(compiled):
@@ -186,7 +209,9 @@ def test_operators_of_torch_that_are_exchanged_are_not_kept(compiled):
     expected = torch.sigmoid(x) + 1
     assert torch.equal(compiled(call)(x), expected)
     with torch.library._scoped_library("aten", "IMPL") as library:
-        library.impl("special_expit", lambda x: x * 5, "CompositeImplicitAutograd", allow_override=True)
+        library.impl(
+            "special_expit", lambda x: x * 5, "CompositeImplicitAutograd", allow_override=True
+        )
         assert torch.equal(call(x), x * 5 + 1)
         assert torch.equal(compiled(call)(x), x * 5 + 1)
     assert torch.equal(compiled(call)(x), expected)

@@ -1,4 +1,6 @@
-"""What one process compiled, another only builds (loopir.recall): the same results without lowering, forward and backward."""
+"""What one process compiled, another only builds (loopir.recall): the same results without
+lowering, forward and backward.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def compiled_step(name: str, cache: str):
     entry = next(entry for entry in ZOO if entry.name == name)
     model, inputs = entry.build(), tuple(entry.inputs(3))
     torchstrata.reset()
-    call = torchstrata.compile(model, options={"cache_dir": cache, "verify": False, "fallback": "error"})
+    call = torchstrata.compile(
+        model, options={"cache_dir": cache, "verify": False, "fallback": "error"}
+    )
     return train_step(call, model, inputs)
 
 
@@ -46,7 +50,9 @@ def test_operators_of_a_backend_are_found_in_a_new_process(tmp_path):
         """
     )
     (first, missed), (again, none) = (
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.split()
         for _ in range(2)
     )
     assert first == again and int(missed) > 0 and int(none) == 0

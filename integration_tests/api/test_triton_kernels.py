@@ -1,4 +1,6 @@
-"""Programs that launch Triton kernels of their own: one graph, in Triton's interpreter or on a GPU."""
+"""Programs that launch Triton kernels of their own: one graph, in Triton's interpreter or on a
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +142,10 @@ def test_functions_with_kernels_in_forward_and_backward(jit, device):
 
 
 def test_heuristics_and_tuners_around_kernels(jit, device):
-    tuned = triton.autotune([triton.Config({"BLOCK": b}) for b in ((16,) if device == "cpu" else (16, 64, 256))], key=["n"])
+    tuned = triton.autotune(
+        [triton.Config({"BLOCK": b}) for b in ((16,) if device == "cpu" else (16, 64, 256))],
+        key=["n"],
+    )
     ruled = triton.heuristics({"BLOCK": lambda given: triton.next_power_of_2(given["n"])})
     add, add_ruled = tuned(jit(_add)), ruled(jit(_add))
 

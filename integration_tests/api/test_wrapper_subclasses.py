@@ -1,4 +1,6 @@
-"""Wrapper subclasses through every stage: eager is the oracle for values, classes, gradients, writes and aliases."""
+"""Wrapper subclasses through every stage: eager is the oracle for values, classes, gradients,
+writes and aliases.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ import torchstrata
 from torch import nn
 from torchstrata import counters
 
-from integration_tests.wrapper_classes import Coerced, Pair, Scaled, assert_same, nested, ones_like, pair, scaled
+from integration_tests.wrapper_classes import (
+    Coerced,
+    Pair,
+    Scaled,
+    assert_same,
+    nested,
+    ones_like,
+    pair,
+    scaled,
+)
 
 BACKENDS = ["eager", "aot_eager", "torchstrata"]
 
@@ -17,7 +28,9 @@ BACKENDS = ["eager", "aot_eager", "torchstrata"]
 @pytest.fixture(params=BACKENDS)
 def compiled(request):
     torchstrata.reset()
-    return lambda f, **options: torchstrata.compile(f, backend=request.param, fullgraph=True, **options)
+    return lambda f, **options: torchstrata.compile(
+        f, backend=request.param, fullgraph=True, **options
+    )
 
 
 def written(x):
@@ -54,7 +67,8 @@ PROGRAMS = {
     "returned": (lambda x: (x, x + 1), [pair]),
     "product": (lambda x, y: (x @ y.t(), x.sin()), [pair, lambda: pair(1)]),
     "with plain": (lambda x, y: (x * y).relu(), [pair, plain]),
-    "with plain gradient": (lambda x, y: (x * y).sigmoid(), [lambda: pair(grad=True), lambda: pair(3, grad=True)]),
+    "with plain gradient": (lambda x, y: (x * y).sigmoid(), [lambda: pair(grad=True),
+    lambda: pair(3, grad=True)]),
     "gradient": (lambda x: x.sin().cos() * x, [lambda: pair(grad=True)]),
     "gradients": (lambda x: (x.view(-1), x * 3, x.sum()), [lambda: pair(grad=True)]),
     "linear": (lambda x, w: nn.functional.linear(x, w).tanh(), [plain, lambda: pair(grad=True)]),
@@ -88,7 +102,9 @@ def test_programs(compiled, name):
         result, expected = g(*given), f(*expected_inputs)
         assert_same(result, expected)
         assert_same(given, expected_inputs)
-        for value, reference in zip(*(v if isinstance(v, tuple) else (v,) for v in (result, expected))):
+        for value, reference in zip(
+            *(v if isinstance(v, tuple) else (v,) for v in (result, expected))
+        ):
             if value.requires_grad and not value.is_leaf:
                 value.backward(ones_like(value), retain_graph=True)
                 reference.backward(ones_like(reference), retain_graph=True)
@@ -128,7 +144,11 @@ def test_training_of_parameters_that_are_pairs(compiled):
 
 def test_a_pair_is_a_parameter_where_torch_says_so(compiled):
     def f(x):
-        return (x * 2, isinstance(x, Pair)) if isinstance(x, nn.Parameter) else (x * 3, isinstance(x, nn.Buffer))
+        return (
+            (x * 2, isinstance(x, Pair))
+            if isinstance(x, nn.Parameter)
+            else (x * 3, isinstance(x, nn.Buffer))
+        )
 
     call = compiled(f)
     for value in (nn.Parameter(pair(), requires_grad=False), pair()):
@@ -154,7 +174,12 @@ def test_what_an_operator_leaves_alone_is_shared(compiled):
 def test_guards_tell_classes_contexts_and_inner_tensors_apart(compiled):
     base = scaled()
     kinds = [
-        [base, scaled(torch.float64), Scaled(base.values.to(torch.int16), base.scale, torch.float32), torch.ones(4, 3)],
+        [
+            base,
+            scaled(torch.float64),
+            Scaled(base.values.to(torch.int16), base.scale, torch.float32),
+            torch.ones(4, 3),
+        ],
         [pair(0, (4, 3)), Pair(torch.ones(4, 3), torch.ones(4, 3, dtype=torch.float64)), nested()],
         [pair(0, (3, 4)).t(), pair(0, (5, 3)), pair(0, (6, 3)), pair(0, (5, 3), grad=True)],
     ]
@@ -167,7 +192,11 @@ def test_guards_tell_classes_contexts_and_inner_tensors_apart(compiled):
 def test_a_dispatch_that_is_replaced_is_seen(compiled, monkeypatch):
     call = compiled(lambda x: x + 1)
     assert_same(call(pair()), pair() + 1)
-    monkeypatch.setattr(Pair, "__torch_dispatch__", classmethod(lambda cls, func, types, args=(), kwargs=None: torch.zeros(1)))
+    monkeypatch.setattr(
+        Pair,
+        "__torch_dispatch__",
+        classmethod(lambda cls, func, types, args=(), kwargs=None: torch.zeros(1)),
+    )
     assert_same(call(pair()), torch.zeros(1))
 
 
@@ -224,7 +253,9 @@ def both(x, y):
 
 
 @pytest.mark.filterwarnings("ignore:a compiled graph runs eagerly")
-@pytest.mark.parametrize("share", [lambda x: (x[0], x[1]), lambda x: (x, x[0]), lambda x: (x, x.a), lambda x: (x.b, x)])
+@pytest.mark.parametrize(
+    "share", [lambda x: (x[0], x[1]), lambda x: (x, x[0]), lambda x: (x, x.a), lambda x: (x.b, x)]
+)
 def test_inputs_that_share_memory(compiled, share):
     base, reference = pair(), pair()
     assert_same(compiled(both)(*share(base)), both(*share(reference)))
@@ -273,7 +304,11 @@ SIZES = {
 
 def rows_of(kind, rows):
     if kind == "scaled":
-        return Scaled(torch.ones(rows, 3, dtype=torch.int8), torch.arange(1.0, rows + 1)[:, None], torch.float32)
+        return Scaled(
+            torch.ones(rows, 3, dtype=torch.int8),
+            torch.arange(1.0, rows + 1)[:, None],
+            torch.float32,
+        )
     made = pair(0, (rows, 3))
     return (Pair(made, made * 2) if kind == "nested" else made).requires_grad_(kind == "gradient")
 
@@ -323,11 +358,14 @@ CONSTRUCTED = {
     "nested": (lambda x: Pair(Pair(x, x * 2), Pair(x + 3, x * 3)).relu(), [plain]),
     "by a method": (lambda p: p.swapped() + p, [pair]),
     "from inner": (lambda p: Pair(p.b + 1, p.a), [pair]),
-    "looked at": (lambda x: (lambda p: (p * p, isinstance(p, Pair), p.shape, p.a is x))(Pair(x, x * 2)), [plain]),
+    "looked at": (lambda x: (lambda p: (p * p, isinstance(p, Pair), p.shape, p.a is x))(Pair(x,
+    x * 2)), [plain]),
     "context": (lambda x: Scaled(x.to(torch.int8), x[:, :1] + 1, torch.float32) * 2 + 1, [plain]),
-    "context returned": (lambda x: Scaled(x.to(torch.int8), x[:, :1] + 1, torch.float32) * 2, [plain]),
+    "context returned": (lambda x: Scaled(x.to(torch.int8), x[:, :1] + 1, torch.float32) * 2,
+    [plain]),
     "weight": (
-        lambda x, y: nn.functional.linear(x, Scaled(y.to(torch.int8), y[:, :1], torch.float32)), [lambda: plain(True), plain]
+        lambda x, y: nn.functional.linear(x, Scaled(y.to(torch.int8), y[:, :1], torch.float32)),
+        [lambda: plain(True), plain]
     ),
 }  # fmt: skip
 
@@ -375,13 +413,18 @@ def test_writes_that_would_change_the_class_are_refused():
     with pytest.raises(Exception, match="AG034: copy_"):
         torchstrata.compile(written_to_plain, backend="aot_eager", fullgraph=True)(plain(), pair())
     for x, y in ((plain(), pair()), (pair(), plain())):
-        assert_same(torchstrata.compile(written_to_plain, backend="eager", fullgraph=True)(x, y), written_to_plain(x, y))
+        assert_same(
+            torchstrata.compile(written_to_plain, backend="eager", fullgraph=True)(x, y),
+            written_to_plain(x, y),
+        )
     call = torchstrata.compile(written_to_plain, backend="aot_eager", fullgraph=True)
     assert_same(call(pair(), plain()), written_to_plain(pair(), plain()))
 
 
 def test_gradients_of_plain_inputs_whose_class_depends_on_the_tangents():
-    call = torchstrata.compile(lambda x, w, q: (x * 2, x * w, q * 3), backend="aot_eager", fullgraph=True)
+    call = torchstrata.compile(
+        lambda x, w, q: (x * 2, x * w, q * 3), backend="aot_eager", fullgraph=True
+    )
     x, q, w = plain(True), plain(True), pair()
     y, z, r = call(x, w, q)
     r.sum().backward(retain_graph=True)

@@ -12,7 +12,12 @@ import torch
 from integration_tests.models.vision import import_torchvision
 
 VOCABULARY = 100
-TEXT = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+TEXT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 ENCODER = {**TEXT, "intermediate_size": 64, "max_position_embeddings": 64}
 DECODER = {**ENCODER, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 GROUPED = {**DECODER, "num_key_value_heads": 2}
@@ -25,16 +30,21 @@ IMAGE = {
     "intermediate_size": 64,
 }
 SEQUENCE_TO_SEQUENCE = {
-    "vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2,
+    "vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2,
+    "forced_eos_token_id": 2,
 }  # fmt: skip
 T5 = {
-    "vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4,
+    "vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2,
+    "num_decoder_layers": 2, "num_heads": 4,
     "decoder_start_token_id": 0,
 }  # fmt: skip
 SOUND = {
-    **TEXT, "intermediate_size": 64, "conv_dim": [8, 8], "conv_stride": [5, 2], "conv_kernel": [10, 3],
+    **TEXT, "intermediate_size": 64, "conv_dim": [8, 8], "conv_stride": [5, 2],
+    "conv_kernel": [10, 3],
     "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2, "apply_spec_augment": False,
 }  # fmt: skip
 STAGES = {"num_channels": 3, "image_size": 32, "depths": [1, 1, 1, 1]}
@@ -85,7 +95,11 @@ def captions(config: Any, batch: int, length: int) -> dict[str, torch.Tensor]:
     """Images with texts."""
     ids = tokens(batch, length)
     ids[:, -1] = 2
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": torch.randn(batch, 3, 32, 32)}
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "pixel_values": torch.randn(batch, 3, 32, 32),
+    }
 
 
 def speech(config: Any, batch: int, length: int) -> dict[str, torch.Tensor]:
@@ -125,11 +139,20 @@ class HuggingFace:
 
 NAMED = [
     HuggingFace("bert", "BertForMaskedLM", ENCODER, padded),
-    HuggingFace("roberta", "RobertaForMaskedLM", {**ENCODER, "max_position_embeddings": 66}, padded),
+    HuggingFace(
+        "roberta", "RobertaForMaskedLM", {**ENCODER, "max_position_embeddings": 66}, padded
+    ),
     HuggingFace(
         "distilbert",
         "DistilBertForMaskedLM",
-        {"vocab_size": VOCABULARY, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 64},
+        {
+            "vocab_size": VOCABULARY,
+            "dim": 32,
+            "n_layers": 2,
+            "n_heads": 4,
+            "hidden_dim": 64,
+            "max_position_embeddings": 64,
+        },
         padded,
     ),
     HuggingFace("albert", "AlbertForMaskedLM", {**ENCODER, "embedding_size": 16}, padded),
@@ -159,19 +182,29 @@ NAMED = [
         "CLIPModel",
         {"projection_dim": 16},
         captions,
-        {"text_config": {**ENCODER, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}, "vision_config": IMAGE},
+        {
+            "text_config": {**ENCODER, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
+            "vision_config": IMAGE,
+        },
     ),
     HuggingFace(
         "whisper",
         "WhisperForConditionalGeneration",
-        {**SEQUENCE_TO_SEQUENCE, "num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 32},
+        {
+            **SEQUENCE_TO_SEQUENCE,
+            "num_mel_bins": 8,
+            "max_source_positions": 20,
+            "max_target_positions": 32,
+        },
         speech,
     ),
 ]
 
 EXTRA = [
     HuggingFace("bert-classifier", "BertForSequenceClassification", ENCODER, classified_text),
-    HuggingFace("bert-tokens", "BertForTokenClassification", {**ENCODER, "num_labels": VOCABULARY}, padded),
+    HuggingFace(
+        "bert-tokens", "BertForTokenClassification", {**ENCODER, "num_labels": VOCABULARY}, padded
+    ),
     HuggingFace(
         "gpt2-padded",
         "GPT2LMHeadModel",
@@ -179,7 +212,9 @@ EXTRA = [
         padded,
     ),
     HuggingFace("llama-padded", "LlamaForCausalLM", GROUPED, padded),
-    HuggingFace("llama-eager", "LlamaForCausalLM", {**GROUPED, "attn_implementation": "eager"}, padded),
+    HuggingFace(
+        "llama-eager", "LlamaForCausalLM", {**GROUPED, "attn_implementation": "eager"}, padded
+    ),
     HuggingFace("t5-encoder", "T5EncoderModel", T5, padded),
     HuggingFace("mbart", "MBartForConditionalGeneration", SEQUENCE_TO_SEQUENCE, translated),
     HuggingFace("pegasus", "PegasusForConditionalGeneration", SEQUENCE_TO_SEQUENCE, translated),
@@ -190,7 +225,11 @@ EXTRA = [
     HuggingFace("phi", "PhiForCausalLM", DECODER),
     HuggingFace("phi3", "Phi3ForCausalLM", GROUPED),
     HuggingFace("falcon", "FalconForCausalLM", DECODER),
-    HuggingFace("bloom", "BloomForCausalLM", {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
+    HuggingFace(
+        "bloom",
+        "BloomForCausalLM",
+        {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+    ),
     HuggingFace(
         "gpt-neo",
         "GPTNeoForCausalLM",
@@ -210,7 +249,14 @@ EXTRA = [
     HuggingFace(
         "gptj",
         "GPTJForCausalLM",
-        {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "rotary_dim": 4},
+        {
+            "vocab_size": VOCABULARY,
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "n_positions": 64,
+            "rotary_dim": 4,
+        },
     ),
     HuggingFace("stablelm", "StableLmForCausalLM", GROUPED),
     HuggingFace("olmo", "OlmoForCausalLM", GROUPED),
@@ -218,7 +264,11 @@ EXTRA = [
     HuggingFace("granite", "GraniteForCausalLM", GROUPED),
     HuggingFace("cohere", "CohereForCausalLM", GROUPED),
     HuggingFace("starcoder2", "Starcoder2ForCausalLM", GROUPED),
-    HuggingFace("mixtral", "MixtralForCausalLM", {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    HuggingFace(
+        "mixtral",
+        "MixtralForCausalLM",
+        {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
     HuggingFace(
         "qwen2-moe",
         "Qwen2MoeForCausalLM",
@@ -231,17 +281,32 @@ EXTRA = [
         },
     ),
     HuggingFace(
-        "deberta", "DebertaForMaskedLM", {**ENCODER, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}, padded
+        "deberta",
+        "DebertaForMaskedLM",
+        {**ENCODER, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+        padded,
     ),
     HuggingFace(
-        "deberta-v2", "DebertaV2ForMaskedLM", {**ENCODER, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}, padded
+        "deberta-v2",
+        "DebertaV2ForMaskedLM",
+        {**ENCODER, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+        padded,
     ),
     HuggingFace(
-        "xlnet", "XLNetLMHeadModel", {"vocab_size": VOCABULARY, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}
+        "xlnet",
+        "XLNetLMHeadModel",
+        {"vocab_size": VOCABULARY, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64},
     ),
-    HuggingFace("xlm-roberta", "XLMRobertaForMaskedLM", {**ENCODER, "max_position_embeddings": 66}, padded),
+    HuggingFace(
+        "xlm-roberta", "XLMRobertaForMaskedLM", {**ENCODER, "max_position_embeddings": 66}, padded
+    ),
     HuggingFace("mpnet", "MPNetForMaskedLM", {**ENCODER, "max_position_embeddings": 66}, padded),
-    HuggingFace("mobilebert", "MobileBertForMaskedLM", {**ENCODER, "embedding_size": 16, "intra_bottleneck_size": 16}, padded),
+    HuggingFace(
+        "mobilebert",
+        "MobileBertForMaskedLM",
+        {**ENCODER, "embedding_size": 16, "intra_bottleneck_size": 16},
+        padded,
+    ),
     HuggingFace(
         "funnel",
         "FunnelForMaskedLM",
@@ -257,9 +322,14 @@ EXTRA = [
         padded,
     ),
     HuggingFace(
-        "longformer", "LongformerForMaskedLM", {**ENCODER, "attention_window": 8, "max_position_embeddings": 66}, padded
+        "longformer",
+        "LongformerForMaskedLM",
+        {**ENCODER, "attention_window": 8, "max_position_embeddings": 66},
+        padded,
     ),
-    HuggingFace("camembert", "CamembertForMaskedLM", {**ENCODER, "max_position_embeddings": 66}, padded),
+    HuggingFace(
+        "camembert", "CamembertForMaskedLM", {**ENCODER, "max_position_embeddings": 66}, padded
+    ),
     HuggingFace("convbert", "ConvBertForMaskedLM", {**ENCODER, "embedding_size": 32}, padded),
     HuggingFace(
         "fnet",
@@ -274,7 +344,9 @@ EXTRA = [
         padded,
     ),
     HuggingFace(
-        "mamba", "MambaForCausalLM", {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}
+        "mamba",
+        "MambaForCausalLM",
+        {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
     ),
     HuggingFace("deit", "DeiTForImageClassification", IMAGE, pixels),
     HuggingFace("beit", "BeitForImageClassification", IMAGE, pixels),
@@ -287,11 +359,28 @@ EXTRA = [
     HuggingFace(
         "swin",
         "SwinForImageClassification",
-        {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
+        {
+            "image_size": 32,
+            "patch_size": 4,
+            "embed_dim": 16,
+            "depths": [2, 2],
+            "num_heads": [2, 4],
+            "window_size": 4,
+        },
         pixels,
     ),
-    HuggingFace("convnext", "ConvNextForImageClassification", {**STAGES, "hidden_sizes": [8, 16, 16, 32]}, pixels),
-    HuggingFace("convnextv2", "ConvNextV2ForImageClassification", {**STAGES, "hidden_sizes": [8, 16, 16, 32]}, pixels),
+    HuggingFace(
+        "convnext",
+        "ConvNextForImageClassification",
+        {**STAGES, "hidden_sizes": [8, 16, 16, 32]},
+        pixels,
+    ),
+    HuggingFace(
+        "convnextv2",
+        "ConvNextV2ForImageClassification",
+        {**STAGES, "hidden_sizes": [8, 16, 16, 32]},
+        pixels,
+    ),
     HuggingFace(
         "resnet",
         "ResNetForImageClassification",
@@ -312,7 +401,11 @@ EXTRA = [
     HuggingFace(
         "mobilevit",
         "MobileViTForImageClassification",
-        {"image_size": 32, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 8, 8, 8, 8, 16]},
+        {
+            "image_size": 32,
+            "hidden_sizes": [16, 24, 32],
+            "neck_hidden_sizes": [8, 8, 8, 8, 8, 8, 16],
+        },
         pixels,
     ),
     HuggingFace(
@@ -328,7 +421,11 @@ EXTRA = [
         unlabelled_pixels,
     ),
     HuggingFace(
-        "siglip", "SiglipModel", {}, captions, {"text_config": {**ENCODER, "projection_size": 32}, "vision_config": IMAGE}
+        "siglip",
+        "SiglipModel",
+        {},
+        captions,
+        {"text_config": {**ENCODER, "projection_size": 32}, "vision_config": IMAGE},
     ),
     HuggingFace(
         "blip",

@@ -1,4 +1,6 @@
-"""Capture of unmodified models: one graph, no break, and eager's results, gradients and buffers, for several sizes."""
+"""Capture of unmodified models: one graph, no break, and eager's results, gradients and buffers,
+for several sizes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for
 # One makes a list of positions, one halves the length until nothing is left.
 SPECIALISED = {"funnel", "mamba"}
 DATA_DEPENDENT = {"longformer"}  # asks whether any token has global attention
-LAYERS_DROPPED = {"wav2vec2", "hubert"}  # in training a random number decides of each layer whether it is skipped
+# in training a random number decides of each layer whether it is skipped
+LAYERS_DROPPED = {"wav2vec2", "hubert"}
 SIZES = ((2, 12), (3, 16), (4, 20))
 
 
@@ -44,11 +47,17 @@ def tensors(value: Any) -> list[torch.Tensor]:
         return [leaf for held in value.values() for leaf in tensors(held)]
     if isinstance(value, (list, tuple)):
         return [leaf for held in value for leaf in tensors(held)]
-    return [leaf for held in vars(value).values() for leaf in tensors(held)] if hasattr(value, "__dict__") else []
+    return (
+        [leaf for held in vars(value).values() for leaf in tensors(held)]
+        if hasattr(value, "__dict__")
+        else []
+    )
 
 
 def assert_same(result: Any, expected: Any) -> None:
-    """Equal types and tensors; the graph makes the same calls, so only convolutions may round differently."""
+    """Equal types and tensors; the graph makes the same calls, so only convolutions may round
+    differently.
+    """
     assert type(result) is type(expected)
     assert len(tensors(result)) == len(tensors(expected))
     for a, b in zip(tensors(result), tensors(expected)):

@@ -11,7 +11,10 @@ import torchstrata
 from integration_tests.models.zoo import ZOO, Entry
 from integration_tests.rule import assert_by_rule, relative_errors, to_double, train_step
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +38,11 @@ def test_training_equals_eager(entry: Entry, dynamic: bool | None) -> None:
     for batch in (4, 6):
         errors: dict[str, float] = {}
         for _ in range(4):
-            probe, exact_model, inputs = copy.deepcopy(model), to_double(model), on_device(entry, batch)
+            probe, exact_model, inputs = (
+                copy.deepcopy(model),
+                to_double(model),
+                on_device(entry, batch),
+            )
             eager = train_step(probe, probe, inputs)
             exact = train_step(exact_model, exact_model, to_double(inputs))
             for name, error in relative_errors(eager, exact).items():

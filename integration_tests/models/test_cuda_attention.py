@@ -1,4 +1,6 @@
-"""Attention with biases on a GPU: every length, form of mask and gradient runs as one compiled graph."""
+"""Attention with biases on a GPU: every length, form of mask and gradient runs as one compiled
+graph.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ import torchstrata
 
 from integration_tests.rule import assert_by_rule, relative_errors
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 BATCH, HEADS, WIDTH = 2, 4, 32
 LENGTHS = (7, 11, 22, 34, 51, 197, 1025)
@@ -28,7 +33,9 @@ MASKS: Masks = {
 }
 PROGRAMS = {
     "given": lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, mask),
-    "by keyword": lambda q, k, v, mask: F.scaled_dot_product_attention(query=q, key=k, value=v, attn_mask=mask),
+    "by keyword": lambda q, k, v, mask: F.scaled_dot_product_attention(
+        query=q, key=k, value=v, attn_mask=mask
+    ),
     "computed": lambda q, k, v, mask: F.scaled_dot_product_attention(
         q, k, v, mask.logical_not() if mask.dtype is torch.bool else mask * 2
     ),
@@ -49,8 +56,9 @@ def _run(program, inputs, weight):
     result = program(*leaves)
     found = [result.detach()]
     if any(x.requires_grad for x in leaves):
-        # cuDNN's backward keeps the strides of the gradient that it saw first for a shape (torch 2.11 gives wrong gradients for
-        # others, in eager mode too): as models do, the heads are put beside each other first.
+        # cuDNN's backward keeps the strides of the gradient that it saw first for a shape (torch
+        # 2.11 gives wrong gradients for others, in eager mode too): as models do, the heads are put
+        # beside each other first.
         (result.transpose(1, 2).flatten(2).double() * weight).sum().backward()
         found += [x.grad for x in leaves if x.requires_grad]
     return found
@@ -68,18 +76,30 @@ def test_masks(mask, program, grad, dtype):
         if bias.dtype is torch.bool and grad == "bias":
             continue
         bias = bias if bias.dtype is torch.bool else bias.to(dtype)
-        qkv = [torch.randn(BATCH, length, HEADS, WIDTH, device="cuda", dtype=dtype).transpose(1, 2) for _ in range(3)]
-        inputs = [x.requires_grad_(grad != "none") for x in qkv] + [bias.requires_grad_(grad == "bias")]
+        qkv = [
+            torch.randn(BATCH, length, HEADS, WIDTH, device="cuda", dtype=dtype).transpose(1, 2)
+            for _ in range(3)
+        ]
+        inputs = [x.requires_grad_(grad != "none") for x in qkv] + [
+            bias.requires_grad_(grad == "bias")
+        ]
         weight = torch.randn(BATCH, length, HEADS * WIDTH, device="cuda", dtype=torch.float64)
         exact = _run(
             PROGRAMS[program],
-            [x if x.dtype is torch.bool else x.detach().double().requires_grad_(x.requires_grad) for x in inputs],
+            [
+                x if x.dtype is torch.bool else x.detach().double().requires_grad_(x.requires_grad)
+                for x in inputs
+            ],
             weight,
         )
         eager = _run(PROGRAMS[program], inputs, weight)
         ours = _run(call, inputs, weight)
-        # where a mask isn't dense, eager multiplies matrices, and ours calls a kernel that rounds otherwise
-        usual = max(4 * torch.finfo(dtype).eps, *relative_errors(dict(enumerate(eager)), dict(enumerate(exact))).values())
+        # where a mask isn't dense, eager multiplies matrices, and ours calls a kernel that rounds
+        # otherwise
+        usual = max(
+            4 * torch.finfo(dtype).eps,
+            *relative_errors(dict(enumerate(eager)), dict(enumerate(exact))).values(),
+        )
         for number, (a, b, c) in enumerate(zip(ours, eager, exact, strict=True)):
             assert_by_rule(a, b, c, f"length {length}, result {number}", usual)
     assert not torchstrata.counters["fallbacks"]

@@ -10,11 +10,16 @@ import torch.nn.functional as F
 import torchstrata
 from torch import nn
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 def _block(inside: int, outside: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(inside, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU())
+    return nn.Sequential(
+        nn.Conv2d(inside, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU()
+    )
 
 
 class ThreeConvolutions(nn.Module):
@@ -55,7 +60,11 @@ class Generator(nn.Module):
         sizes = (64, 256, 128, 64)
         layers = []
         for number, (inside, outside) in enumerate(pairwise(sizes)):
-            layers += [nn.ConvTranspose2d(inside, outside, 4, 2 if number else 1, 1 if number else 0, bias=False)]
+            layers += [
+                nn.ConvTranspose2d(
+                    inside, outside, 4, 2 if number else 1, 1 if number else 0, bias=False
+                )
+            ]
             layers += [nn.BatchNorm2d(outside), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.ConvTranspose2d(64, 3, 4, 2, 1), nn.Tanh())
 
@@ -75,7 +84,10 @@ def test_gradients(model, autocast):
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
             loss = f(x)
         loss.backward()
-        return {"loss": loss.detach(), **{name: p.grad.clone() for name, p in net.named_parameters()}}
+        return {
+            "loss": loss.detach(),
+            **{name: p.grad.clone() for name, p in net.named_parameters()},
+        }
 
     for _ in range(3):
         x = torch.randn(8, 3, 32, 32, device="cuda")
@@ -84,4 +96,6 @@ def test_gradients(model, autocast):
             assert value.isfinite().all(), name
             scale = eager[name].abs().max()
             # cuDNN multiplies in TF32 by default
-            assert (value - eager[name]).abs().max() <= (0.1 if autocast else 5e-2) * scale + 1e-6, name
+            assert (value - eager[name]).abs().max() <= (
+                0.1 if autocast else 5e-2
+            ) * scale + 1e-6, name

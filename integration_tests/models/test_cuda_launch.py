@@ -1,4 +1,6 @@
-"""On a CUDA device: what plans and recordings promise about results, streams, capture, memory and randomness."""
+"""On a CUDA device: what plans and recordings promise about results, streams, capture, memory and
+randomness.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ import torch
 import torchstrata
 from torch import nn
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +29,13 @@ def fresh_compiler():
 
 
 def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 64), nn.Softmax(-1)).cuda().double()
+    return (
+        nn.Sequential(
+            nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 64), nn.Softmax(-1)
+        )
+        .cuda()
+        .double()
+    )
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
@@ -40,7 +51,9 @@ def test_results_are_never_overwritten(keep: int, size: int) -> None:
     with torch.no_grad():
         for number in range(12):
             x.copy_(torch.arange(64.0, device="cuda") + number)
-            kept = [*kept, (compiled(x), net(x[:1]))][-keep:] if keep else [(compiled(x), net(x[:1]))]
+            kept = (
+                [*kept, (compiled(x), net(x[:1]))][-keep:] if keep else [(compiled(x), net(x[:1]))]
+            )
             for out, expected in kept:
                 close(out, expected.expand_as(out))
     assert inductor_triton.counters["recorded"] > 0
@@ -63,7 +76,10 @@ CLEARING: dict[str, tuple[str, Clear]] = {
     "before forward": ("forward", lambda optimizer, step: optimizer.zero_grad()),
     "before backward": ("backward", lambda optimizer, step: optimizer.zero_grad()),
     "kept tensors": ("forward", lambda optimizer, step: optimizer.zero_grad(set_to_none=False)),
-    "accumulated": ("forward", lambda optimizer, step: optimizer.zero_grad() if step % 3 == 0 else None),
+    "accumulated": (
+        "forward",
+        lambda optimizer, step: optimizer.zero_grad() if step % 3 == 0 else None,
+    ),
 }
 
 
@@ -110,7 +126,10 @@ def test_two_forwards_before_their_backwards() -> None:
     net = network()
     compiled = torchstrata.compile(net)
     for _ in range(6):
-        xs = [torch.randn(256, 64, device="cuda", dtype=torch.float64, requires_grad=True) for _ in range(3)]
+        xs = [
+            torch.randn(256, 64, device="cuda", dtype=torch.float64, requires_grad=True)
+            for _ in range(3)
+        ]
         outs = [compiled(x).square().sum() for x in xs]
         for x, out in zip(xs, outs):
             (expected,) = torch.autograd.grad(net(x).square().sum(), x)

@@ -1,4 +1,6 @@
-"""Steps of optimizers as torch makes them by default: parameters on a CUDA device, the numbers of steps on the CPU."""
+"""Steps of optimizers as torch makes them by default: parameters on a CUDA device, the numbers of
+steps on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,27 @@ import pytest
 import torch
 import torchstrata
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 Make = Callable[[Sequence[torch.Tensor]], torch.optim.Optimizer]
 OPTIMIZERS: dict[str, Make] = {
     name: lambda ps, name=name: getattr(torch.optim, name)(ps)
-    for name in ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+    for name in (
+        "Adadelta",
+        "Adagrad",
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "ASGD",
+        "NAdam",
+        "RAdam",
+        "RMSprop",
+        "Rprop",
+        "SGD",
+    )
 }
 OPTIMIZERS |= {
     "AdamW one by one": lambda ps: torch.optim.AdamW(ps, foreach=False),
@@ -25,7 +42,9 @@ OPTIMIZERS |= {
 
 def _parameters(count: int) -> list[torch.Tensor]:
     torch.manual_seed(0)
-    parameters = [torch.randn(16, 8 + 4 * (i % 3), device="cuda").requires_grad_() for i in range(count)]
+    parameters = [
+        torch.randn(16, 8 + 4 * (i % 3), device="cuda").requires_grad_() for i in range(count)
+    ]
     for p in parameters:
         p.grad = torch.randn_like(p)
     return parameters
@@ -42,7 +61,12 @@ def test_default_steps_are_one_graph(name: str) -> None:
             step = wrap(lambda optimizer=optimizer: optimizer.step())
             for _ in range(8):
                 step()
-        results.append([*parameters, *(t for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t))])
+        results.append(
+            [
+                *parameters,
+                *(t for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t)),
+            ]
+        )
     for actual, expected in zip(*results, strict=True):
         assert actual.device == expected.device
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,6 @@
-"""Every model of the zoo against eager: inference and training, two batch sizes, static and dynamic, float32 and bfloat16."""
+"""Every model of the zoo against eager: inference and training, two batch sizes, static and
+dynamic, float32 and bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from integration_tests.rule import assert_by_rule, relative_errors, to_double, t
 
 IDS = [entry.name for entry in ZOO]
 BATCHES = (4, 6)
-# In bfloat16 and of symbolic sizes one model stands for the others, whose kernels take long to compile.
+# In bfloat16 and of symbolic sizes one model stands for the others, whose kernels take long to
+# compile.
 QUICK = {("unet", "bf16"), ("gpt", "dynamic")}
 LONG = {("unet", "f32", "static")}  # beside the one in bfloat16
 CASES = [
@@ -21,8 +24,13 @@ CASES = [
     for entry in ZOO
     for dtype_id, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16))
     for sizes, dynamic in (("static", None), ("dynamic", True))
-    for others in [{(entry.name, dtype_id), (entry.name, sizes)} - {(entry.name, "f32"), (entry.name, "static")}]
-    for marks in [() if others <= QUICK and (entry.name, dtype_id, sizes) not in LONG else pytest.mark.slow]
+    for others in [
+        {(entry.name, dtype_id), (entry.name, sizes)}
+        - {(entry.name, "f32"), (entry.name, "static")}
+    ]
+    for marks in [
+        () if others <= QUICK and (entry.name, dtype_id, sizes) not in LONG else pytest.mark.slow
+    ]
 ]
 
 
@@ -87,7 +95,9 @@ def exact_step(model: torch.nn.Module, inputs: tuple) -> dict[str, torch.Tensor]
     return train_step(double, double, to_double(inputs))
 
 
-def eager_errors(model: torch.nn.Module, entry: Entry, batch: int, dtype: torch.dtype) -> dict[str, float]:
+def eager_errors(
+    model: torch.nn.Module, entry: Entry, batch: int, dtype: torch.dtype
+) -> dict[str, float]:
     """Eager's largest error over scale of each result, on four other inputs."""
     draws = []
     for _ in range(4):
@@ -119,7 +129,10 @@ def test_kernel_count(name: str, golden) -> None:
             with torch.no_grad():
                 compiled(*entry.inputs(4))
         counts = torchstrata.counters
-        lines.append(f"{name} {mode}: {counts['generated_kernels']} kernels, {counts['extern_calls']} extern calls, 1 graph")
+        lines.append(
+            f"{name} {mode}: {counts['generated_kernels']} kernels, {counts['extern_calls']} "
+            f"extern calls, 1 graph"
+        )
         assert counts["graphs"] == 1 and counts["graph_breaks"] == 0
     print("\n".join(lines))
     golden("\n".join(lines) + "\n")

@@ -1,4 +1,6 @@
-"""Training graphs of unmodified models consist of prims; the extern ones are library calls. ``pytest -s`` prints the prims."""
+"""Training graphs of unmodified models consist of prims; the extern ones are library calls.
+``pytest -s`` prints the prims.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,18 @@ ALLOWED = {
     "search",
     "as_strided",  # a view of overlapping windows, which moves no data
 }
-FOURIER = {"fft_r2c", "fft_c2r", "fft_c2c", "complex", "to_device"}  # where a model calls torch.fft, on complex numbers
-QUICK = {"bert", "gpt2", "llama", "t5", "vit", "timm-efficientnet_b0", "torchvision-resnet18", "torchvision-squeezenet1_1"}
+# where a model calls torch.fft, on complex numbers
+FOURIER = {"fft_r2c", "fft_c2r", "fft_c2c", "complex", "to_device"}
+QUICK = {
+    "bert",
+    "gpt2",
+    "llama",
+    "t5",
+    "vit",
+    "timm-efficientnet_b0",
+    "torchvision-resnet18",
+    "torchvision-squeezenet1_1",
+}
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ENTRIES]
 
 
@@ -53,7 +65,9 @@ def training_graphs(name: str) -> list[torch.fx.GraphModule]:
         return gm
 
     def backend(gm: torch.fx.GraphModule, examples: list[object]) -> Callable[..., object]:
-        """In pieces, as the whole stack does it: wav2vec2 lets a result of its first layers require gradients."""
+        """In pieces, as the whole stack does it: wav2vec2 lets a result of its first layers require
+        gradients.
+        """
         return compile_pieces(gm, examples, aotgrad.aot_backend(keep))
 
     torch.manual_seed(0)
@@ -75,6 +89,11 @@ def test_training_graphs_are_prims(name: str) -> None:
                 assert prim is not None, node.format_node()
                 found[prim.name + " (extern)" * isinstance(prim, ExternPrim)] += 1
     print(f"\n{name}: " + ", ".join(f"{count} {prim}" for prim, count in found.most_common()))
-    calls = [node.target.name() for gm in graphs for node in gm.graph.nodes if isinstance(node.target, OpOverload)]
+    calls = [
+        node.target.name()
+        for gm in graphs
+        for node in gm.graph.nodes
+        if isinstance(node.target, OpOverload)
+    ]
     extern = {prim.removesuffix(" (extern)") for prim in found if prim.endswith("(extern)")}
     assert extern <= (ALLOWED | FOURIER if any("::_fft_" in call for call in calls) else ALLOWED)

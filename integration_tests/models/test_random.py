@@ -57,4 +57,6 @@ def test_fallback_random_equals_eager(training: bool) -> None:
         torch.manual_seed(7)
         results.append(train_step(call, module, (x,)) if training else {"output": call(x).detach()})
     for name, value in results[0].items():
-        torch.testing.assert_close(value, results[1][name], rtol=2e-4, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            value, results[1][name], rtol=2e-4, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}"
+        )

@@ -12,7 +12,9 @@ _libraries: list[torch.library.Library] = []
 
 
 def import_torchvision() -> Any:
-    """torchvision; under a CPU torch its wheel lacks the C++ operators, whose schemas the import needs."""
+    """torchvision; under a CPU torch its wheel lacks the C++ operators, whose schemas the import
+    needs.
+    """
     if torch.version.cuda is None and not _libraries:
         library = torch.library.Library("torchvision", "FRAGMENT")
         library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -41,7 +43,9 @@ class Vision:
         """The model with random weights; the same after the same ``torch.manual_seed``."""
         torchvision = import_torchvision()
         if self.library == "torchvision":
-            return torchvision.models.get_model(self.architecture, weights=None, num_classes=10, **self.settings)
+            return torchvision.models.get_model(
+                self.architecture, weights=None, num_classes=10, **self.settings
+            )
         import timm
 
         return timm.create_model(self.architecture, num_classes=10, **self.settings)

@@ -1,4 +1,6 @@
-"""The models of the integration tests, in plain torch: each entry builds a module and inputs for a batch size."""
+"""The models of the integration tests, in plain torch: each entry builds a module and inputs for a
+batch size.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ class MLP(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(32, 64), nn.ReLU(), nn.LayerNorm(64), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 10)
+            nn.Linear(32, 64),
+            nn.ReLU(),
+            nn.LayerNorm(64),
+            nn.Linear(64, 64),
+            nn.GELU(),
+            nn.Linear(64, 10),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -31,7 +38,9 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.shortcut: nn.Module | None = None
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         identity = x if self.shortcut is None else self.shortcut(x)
@@ -42,7 +51,9 @@ class BasicBlock(nn.Module):
 class ResNet18(nn.Module):
     def __init__(self, width: int = 16, classes: int = 10) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+        )
         self.pool = nn.MaxPool2d(3, 2, 1)
         blocks: list[nn.Module] = []
         inputs = width
@@ -101,7 +112,10 @@ class CausalSelfAttention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         q, k, v = self.qkv(x).split(width, dim=2)
-        q, k, v = (t.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for t in (q, k, v))
+        q, k, v = (
+            t.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for t in (q, k, v)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).contiguous().view(batch, length, width))
 
@@ -112,7 +126,9 @@ class GPTBlock(nn.Module):
         self.ln1 = nn.LayerNorm(width)
         self.attention = CausalSelfAttention(width, heads)
         self.ln2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.ln1(x))
@@ -120,7 +136,14 @@ class GPTBlock(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, vocabulary: int = 100, width: int = 64, heads: int = 4, layers: int = 3, length: int = 32) -> None:
+    def __init__(
+        self,
+        vocabulary: int = 100,
+        width: int = 64,
+        heads: int = 4,
+        layers: int = 3,
+        length: int = 32,
+    ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Embedding(length, width)
@@ -134,7 +157,9 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.ln(x))
-        loss = F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
+        loss = F.cross_entropy(
+            logits[:, :-1].reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1)
+        )
         return torch.cat([logits.flatten(), loss.reshape(1)])
 
 
@@ -179,7 +204,9 @@ class LSTM(nn.Module):
 
 
 class DLRM(nn.Module):
-    """Dense features through an MLP, sparse ones through embedding bags, pairwise products, a top MLP."""
+    """Dense features through an MLP, sparse ones through embedding bags, pairwise products, a top
+    MLP.
+    """
 
     def __init__(self, tables: int = 3, rows: int = 50, width: int = 16) -> None:
         super().__init__()
@@ -213,7 +240,9 @@ class Branch(nn.Module):
 
 @dataclass(frozen=True)
 class Entry:
-    """``bfloat16``: eager supports it on the CPU. ``graphs``: how many graphs one inference call captures."""
+    """``bfloat16``: eager supports it on the CPU. ``graphs``: how many graphs one inference call
+    captures.
+    """
 
     name: str
     build: Callable[[], nn.Module]

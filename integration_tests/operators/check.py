@@ -1,6 +1,8 @@
-"""One operator of the database through aotgrad and a CPU back end, compared with eager by the rule of ``rule.py``.
+"""One operator of the database through aotgrad and a CPU back end, compared with eager by the rule
+of ``rule.py``.
 
-All samples of an operator go into one graph; when that fails, each is tried alone so that the report says which one.
+All samples of an operator go into one graph; when that fails, each is tried alone so that the
+report says which one.
 """
 
 from __future__ import annotations
@@ -23,27 +25,54 @@ from integration_tests.operators.database import full_name
 from integration_tests.rule import assert_by_rule, to_double
 
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
-    torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.float64, torch.float16, torch.int32, torch.int8, torch.uint8,
+    torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.float64, torch.float16,
+    torch.int32, torch.int8, torch.uint8,
     torch.int16, torch.complex64, torch.complex128,
 )}  # fmt: skip
 LARGEST = 20_000
 
 # Their values are whatever memory holds: only sizes, strides and dtype can be compared.
-VALUES_UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+VALUES_UNDEFINED = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+}
 
 
-# Differences that were looked into, by operator (and dtype): a part of the reason that tells them, and why they stay.
+# Differences that were looked into, by operator (and dtype): a part of the reason that tells them,
+# and why they stay.
 KNOWN = {
-    "nn.functional.normalize": ("gradient", "the gradient is zero but for rounding: normalised over one element"),
-    "float32:_batch_norm_with_update": ("gradient", "the gradient is zero but for rounding: the mean of two elements"),
+    "nn.functional.normalize": (
+        "gradient",
+        "the gradient is zero but for rounding: normalised over one element",
+    ),
+    "float32:_batch_norm_with_update": (
+        "gradient",
+        "the gradient is zero but for rounding: the mean of two elements",
+    ),
     **{
         f"float32:{name}": ("gradient", "as _batch_norm_with_update")
         for name in ("native_batch_norm", "_native_batch_norm_legit", "nn.functional.batch_norm")
     },
-    "float32:nn.functional.instance_norm": ("gradient", "terms that cancel: the error is two roundings of them"),
-    "cdist": ("_cdist_backward", "the meta kernel of an empty batch gives another shape than the kernel"),
-    "masked.prod": ("nan elsewhere", "prod_backward divides inf by inf in eager; traced, it takes the path without division"),
-    "unsafe_chunk": ("alias", "the graph has no aliases of what is documented as unsafe to write to"),
+    "float32:nn.functional.instance_norm": (
+        "gradient",
+        "terms that cancel: the error is two roundings of them",
+    ),
+    "cdist": (
+        "_cdist_backward",
+        "the meta kernel of an empty batch gives another shape than the kernel",
+    ),
+    "masked.prod": (
+        "nan elsewhere",
+        "prod_backward divides inf by inf in eager; traced, it takes the path without division",
+    ),
+    "unsafe_chunk": (
+        "alias",
+        "the graph has no aliases of what is documented as unsafe to write to",
+    ),
     "unsafe_split": ("alias", "as unsafe_chunk"),
     **{
         f"{half}:_batch_norm_with_update": (f"float32, eager torch.{half}", "as native_batch_norm")
@@ -65,9 +94,10 @@ KNOWN = {
 class Outcome:
     """What became of one operator in one dtype.
 
-    ``status``: ``pass``, ``extern`` (right, but no kernel of ours took part), ``data`` (sizes or branches need
-    values, so the program stays eager there), ``exception`` (compiling raised),
-    ``known`` (a difference that KNOWN explains), ``failure`` (wrong result, or the compiled call raised), ``skip`` (no sample).
+    ``status``: ``pass``, ``extern`` (right, but no kernel of ours took part), ``data`` (sizes or
+    branches need values, so the program stays eager there), ``exception`` (compiling raised),
+    ``known`` (a difference that KNOWN explains), ``failure`` (wrong result, or the compiled call
+    raised), ``skip`` (no sample).
     """
 
     op: str
@@ -79,7 +109,9 @@ class Outcome:
 
 
 class Mismatch(Exception):
-    """A compiled result that the rule does not allow, or a compiled call that raised where eager does not."""
+    """A compiled result that the rule does not allow, or a compiled call that raised where eager
+    does not.
+    """
 
 
 @dataclass
@@ -115,7 +147,9 @@ def strided(sample: Any) -> bool:
 
 
 def as_sample(op: Any, sample: Any) -> Sample:
-    """The sample's tensors as arguments; everything else stays in the closure. Results are flattened to tensors."""
+    """The sample's tensors as arguments; everything else stays in the closure. Results are
+    flattened to tensors.
+    """
     leaves, spec = pytree.tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
@@ -124,12 +158,17 @@ def as_sample(op: Any, sample: Any) -> Sample:
         for place, tensor in zip(places, tensors):
             filled[place] = tensor
         first, args, kwargs = pytree.tree_unflatten(filled, spec)
-        if torch.float64 in {t.dtype for t in tensors} and kwargs.get("dtype") in (torch.float32, torch.bfloat16):
+        if torch.float64 in {t.dtype for t in tensors} and kwargs.get("dtype") in (
+            torch.float32,
+            torch.bfloat16,
+        ):
             kwargs["dtype"] = torch.float64
         result = op.op(first, *args, **kwargs)
         return tuple(x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
 
-    return Sample(call, [leaves[i] for i in places], describe((sample.input, sample.args, sample.kwargs)))
+    return Sample(
+        call, [leaves[i] for i in places], describe((sample.input, sample.args, sample.kwargs))
+    )
 
 
 def describe(value: Any) -> str:
@@ -138,7 +177,11 @@ def describe(value: Any) -> str:
     def short(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        strides = "" if leaf.is_contiguous() or leaf.layout is not torch.strided else f"/{list(leaf.stride())}"
+        strides = (
+            ""
+            if leaf.is_contiguous() or leaf.layout is not torch.strided
+            else f"/{list(leaf.stride())}"
+        )
         return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}{strides}"
 
     return str(pytree.tree_map(short, value))[:300]
@@ -155,16 +198,26 @@ def eager_works(sample: Sample) -> bool:
 def replica(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides and offset, also of overlapping memory."""
     storage = tensor.detach().untyped_storage().clone()
-    copy = torch.empty(0, dtype=tensor.dtype).set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+    copy = torch.empty(0, dtype=tensor.dtype).set_(
+        storage, tensor.storage_offset(), tensor.size(), tensor.stride()
+    )
     return copy.conj() if tensor.is_conj() else copy
 
 
-def back_end(generator: str, store: loopir.ArtifactStore, programs: list[loopir.HostProgram]) -> Callable[..., Any]:
-    """``aot_backend`` over the named code generator (``evaluator`` or ``cpp``); remembers the programs that it makes."""
-    codegen = EvaluatorCodeGenerator() if generator == "evaluator" else inductor_cpp.CppCodeGenerator()
+def back_end(
+    generator: str, store: loopir.ArtifactStore, programs: list[loopir.HostProgram]
+) -> Callable[..., Any]:
+    """``aot_backend`` over the named code generator (``evaluator`` or ``cpp``); remembers the
+    programs that it makes.
+    """
+    codegen = (
+        EvaluatorCodeGenerator() if generator == "evaluator" else inductor_cpp.CppCodeGenerator()
+    )
 
     def compiler(gm: torch.fx.GraphModule, examples: Sequence[object]) -> loopir.HostProgram:
-        program = loopir.compile_graph(gm, examples, codegens={"cpu": codegen}, store=store, options=loopir.Options(check=True))
+        program = loopir.compile_graph(
+            gm, examples, codegens={"cpu": codegen}, store=store, options=loopir.Options(check=True)
+        )
         programs.append(program)
         return program
 
@@ -172,7 +225,9 @@ def back_end(generator: str, store: loopir.ArtifactStore, programs: list[loopir.
 
 
 def graph_of(samples: Sequence[Sample]) -> torch.fx.GraphModule:
-    """All samples' calls in one graph, with the tensors of the first sample as the first placeholders."""
+    """All samples' calls in one graph, with the tensors of the first sample as the first
+    placeholders.
+    """
     graph = torch.fx.Graph()
     calls = []
     for number, sample in enumerate(samples):
@@ -183,7 +238,9 @@ def graph_of(samples: Sequence[Sample]) -> torch.fx.GraphModule:
 
 
 def choose_gradients(sample: Sample) -> bool:
-    """Decides which inputs require gradients: all floating ones, or the first alone, as far as eager can."""
+    """Decides which inputs require gradients: all floating ones, or the first alone, as far as
+    eager can.
+    """
     floating = [t.dtype.is_floating_point for t in sample.tensors]
     for wanted in (floating, [f and i == 0 for i, f in enumerate(floating)]):
         sample.wanted = wanted
@@ -202,7 +259,9 @@ def leaves_of(sample: Sample) -> list[torch.Tensor]:
 
 
 class RandomOps(TorchDispatchMode):
-    """Notices operators that draw random numbers, whatever the program does to the generator's state."""
+    """Notices operators that draw random numbers, whatever the program does to the generator's
+    state.
+    """
 
     seen = False
 
@@ -217,13 +276,18 @@ def draws_random_numbers(sample: Sample) -> bool:
     return mode.seen
 
 
-def gradients(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+def gradients(
+    results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
     """Gradients of a weighted sum of all results; the weights are the same in every precision."""
     outputs = [r for r in results if r.requires_grad and r.dtype.is_floating_point]
     sources = [x for x in inputs if x.requires_grad]
     if not outputs or not sources:
         return []
-    weights = [torch.linspace(0.5, 1.5, r.numel(), dtype=torch.float64).reshape(r.shape).to(r.dtype) for r in outputs]
+    weights = [
+        torch.linspace(0.5, 1.5, r.numel(), dtype=torch.float64).reshape(r.shape).to(r.dtype)
+        for r in outputs
+    ]
     return list(torch.autograd.grad(outputs, sources, weights, allow_unused=True))
 
 
@@ -236,7 +300,9 @@ def shared(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> l
 
 @dataclass
 class Run:
-    """What one call gave: results, gradients of the inputs, the inputs after it, and which of them each result aliases."""
+    """What one call gave: results, gradients of the inputs, the inputs after it, and which of them
+    each result aliases.
+    """
 
     results: list[torch.Tensor]
     gradients: list[torch.Tensor | None]
@@ -264,25 +330,42 @@ def exact_of(sample: Sample, backward: bool, eager: Run) -> Run:
     return exact if same else eager
 
 
-def compare(sample: Sample, got: Sequence[Any], eager: Sequence[Any], exact: Sequence[Any], what: str, values: bool) -> None:
-    """Raises Mismatch unless each tensor is as the rule says (``values``: not only sizes, strides and dtype)."""
+def compare(
+    sample: Sample,
+    got: Sequence[Any],
+    eager: Sequence[Any],
+    exact: Sequence[Any],
+    what: str,
+    values: bool,
+) -> None:
+    """Raises Mismatch unless each tensor is as the rule says (``values``: not only sizes, strides
+    and dtype).
+    """
     for i, (a, b, c) in enumerate(zip(got, eager, exact, strict=True)):
         if (a is None) != (b is None):
             raise Mismatch(f"{what} {i} is None in one of both, of {sample.text}")
         if a is None:
             continue
         try:
-            compare_tensors(a.detach(), b, b if c is None else c, f"{what} {i}", values, what == "gradient")
+            compare_tensors(
+                a.detach(), b, b if c is None else c, f"{what} {i}", values, what == "gradient"
+            )
         except AssertionError as error:
             raise Mismatch(f"{error} of {sample.text}") from None
 
 
 def compare_tensors(
-    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, what: str, values: bool, any_layout: bool
+    got: torch.Tensor,
+    eager: torch.Tensor,
+    exact: torch.Tensor,
+    what: str,
+    values: bool,
+    any_layout: bool,
 ) -> None:
     """The rule; nan and infinities must be where eager has them.
 
-    ``any_layout``: for gradients, whose strides autograd changes to those of the leaf when it accumulates them.
+    ``any_layout``: for gradients, whose strides autograd changes to those of the leaf when it
+    accumulates them.
     """
     assert got.shape == eager.shape, f"{what}: shape {tuple(got.shape)}, eager {tuple(eager.shape)}"
     if any_layout:
@@ -291,7 +374,9 @@ def compare_tensors(
         filled = torch.empty_strided(got.shape, got.stride(), dtype=got.dtype)
         got, exact = filled.copy_(eager), eager
     if eager.dtype.is_complex:
-        got, eager, exact = (torch.view_as_real(x.resolve_conj()) for x in (got, eager, exact.to(torch.complex128)))
+        got, eager, exact = (
+            torch.view_as_real(x.resolve_conj()) for x in (got, eager, exact.to(torch.complex128))
+        )
     if eager.dtype.is_floating_point:
         assert torch.equal(got.isnan(), eager.isnan()), f"{what}: nan elsewhere"
         infinite = eager.isinf()
@@ -299,11 +384,16 @@ def compare_tensors(
     assert_by_rule(got, eager, exact, what)
 
 
-def check_graph(op: Any, samples: Sequence[Sample], backward: bool, compile_backend: Callable[..., Any]) -> None:
+def check_graph(
+    op: Any, samples: Sequence[Sample], backward: bool, compile_backend: Callable[..., Any]
+) -> None:
     """Raises Mismatch, or what compiling raises."""
     inputs = [leaves_of(sample) for sample in samples]
     flat = [t for group in inputs for t in group]
-    graph, mode = graph_of(samples), symshapes.FakeTensorMode(symshapes.ShapeEnv(allow_unbacked=True))
+    graph, mode = (
+        graph_of(samples),
+        symshapes.FakeTensorMode(symshapes.ShapeEnv(allow_unbacked=True)),
+    )
     for node, tensor in zip(graph.graph.find_nodes(op="placeholder"), flat):
         node.meta["val"] = mode.from_real(tensor)
     compiled = compile_backend(graph, flat)
@@ -320,20 +410,27 @@ def check_graph(op: Any, samples: Sequence[Sample], backward: bool, compile_back
         compare(sample, got, eager.results, exact.results, "result", values)
         compare(sample, [x.detach() for x in given], eager.inputs, exact.inputs, "input", values)
         if shared(got, given) != eager.aliases:
-            raise Mismatch(f"results alias the inputs {shared(got, given)}, eager's {eager.aliases} of {sample.text}")
+            raise Mismatch(
+                f"results alias the inputs {shared(got, given)}, eager's {eager.aliases} of "
+                f"{sample.text}"
+            )
         own = [got_gradients.pop(0) for t in given if t.requires_grad] if got_gradients else []
         if eager.gradients:
             compare(sample, own, eager.gradients, exact.gradients, "gradient", values)
 
 
-def run_backward(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+def run_backward(
+    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
     try:
         return gradients(outputs, inputs)
     except Exception as error:
         raise Mismatch(f"the compiled backward raised {type(error).__name__}: {error}") from error
 
 
-def check_operator(op: Any, dtype: torch.dtype, generator: str, store: loopir.ArtifactStore, count: int = 4) -> Outcome:
+def check_operator(
+    op: Any, dtype: torch.dtype, generator: str, store: loopir.ArtifactStore, count: int = 4
+) -> Outcome:
     """One operator: forward, and backward in float32 where eager has one."""
     outcome = Outcome(full_name(op), str(dtype).removeprefix("torch."), "skip")
     torch.manual_seed(0)
@@ -346,7 +443,11 @@ def check_operator(op: Any, dtype: torch.dtype, generator: str, store: loopir.Ar
     if not samples:
         outcome.reason = "no small sample that eager runs"
         return outcome
-    backward = dtype is torch.float32 and op.supports_autograd and any([choose_gradients(s) for s in samples])
+    backward = (
+        dtype is torch.float32
+        and op.supports_autograd
+        and any([choose_gradients(s) for s in samples])
+    )
     for sample in samples:
         sample.random = draws_random_numbers(sample)
     programs: list[loopir.HostProgram] = []
@@ -354,7 +455,11 @@ def check_operator(op: Any, dtype: torch.dtype, generator: str, store: loopir.Ar
     try:
         check_graph(op, samples, backward, backend)
     except Exception as error:
-        alone = [found for sample in samples if (found := check_alone(op, sample, backward, backend)) is not None]
+        alone = [
+            found
+            for sample in samples
+            if (found := check_alone(op, sample, backward, backend)) is not None
+        ]
         together, reason = classify(error)
         outcome.status, outcome.reason = min(
             alone or [(together, f"{reason}, only with all samples in one graph")], key=severity
@@ -371,7 +476,9 @@ def check_operator(op: Any, dtype: torch.dtype, generator: str, store: loopir.Ar
     return outcome
 
 
-def check_alone(op: Any, sample: Sample, backward: bool, backend: Callable[..., Any]) -> tuple[str, str] | None:
+def check_alone(
+    op: Any, sample: Sample, backward: bool, backend: Callable[..., Any]
+) -> tuple[str, str] | None:
     """Status and reason of one sample that does not pass."""
     try:
         check_graph(op, [sample], backward, backend)

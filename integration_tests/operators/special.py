@@ -1,7 +1,8 @@
-"""Operators of torch's database at zeros, infinities, NaN, denormals and the largest numbers, compiled, against eager.
+"""Operators of torch's database at zeros, infinities, NaN, denormals and the largest numbers,
+compiled, against eager.
 
-Eager's vector and scalar loops may differ at such values: a result is right when it is that of one of them, the loop over a
-dense tensor or the loop over one with gaps.
+Eager's vector and scalar loops may differ at such values: a result is right when it is that of one
+of them, the loop over a dense tensor or the loop over one with gaps.
 """
 
 from __future__ import annotations
@@ -18,11 +19,21 @@ from packages.primops.tests import opinfo
 
 INF, NAN = float("inf"), float("nan")
 MODERATE = (0.0, -0.0, 1.0, -1.0, INF, 2.0, 0.5, -2.5, -INF, 3.0, -2.0, NAN, -4.0, 4.0, 1.5)
-MARGINS = ("multi_margin_loss", "multilabel_margin_loss", "hinge_embedding_loss", "soft_margin_loss", "triplet_margin_loss")
-FUNCTIONAL = (*MARGINS, "gelu", "silu", "mish", "glu", "prelu", "leaky_relu", "hardswish", "hardsigmoid", "logsigmoid",
-              "softplus", "smooth_l1_loss", "huber_loss", "mse_loss", "l1_loss", "kl_div", "poisson_nll_loss", "pdist",
+MARGINS = (
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "hinge_embedding_loss",
+    "soft_margin_loss",
+    "triplet_margin_loss",
+)
+FUNCTIONAL = (*MARGINS, "gelu", "silu", "mish", "glu", "prelu", "leaky_relu", "hardswish",
+    "hardsigmoid", "logsigmoid",
+              "softplus", "smooth_l1_loss", "huber_loss", "mse_loss", "l1_loss", "kl_div",
+              "poisson_nll_loss", "pdist",
               "grid_sample", "max_pool2d", "adaptive_max_pool2d")  # fmt: skip
-PLAIN = "cdist aminmax addcmul addcdiv lerp nan_to_num clamp where sort topk cummax cumsum logsumexp"
+PLAIN = (
+    "cdist aminmax addcmul addcdiv lerp nan_to_num clamp where sort topk cummax cumsum logsumexp"
+)
 # Differences that stay, and why.
 KNOWN = {
     "prod": "prod_backward takes another path when traced, which multiplies zeros with NaN",
@@ -38,9 +49,17 @@ def group(name: str) -> list[Any]:
     entries = opinfo.database()  # before torch's module, which wants a stand-in
     from torch.testing._internal.opinfo import core
 
-    kinds = {"unary": core.UnaryUfuncInfo, "binary": core.BinaryUfuncInfo, "reduction": core.ReductionOpInfo}
+    kinds = {
+        "unary": core.UnaryUfuncInfo,
+        "binary": core.BinaryUfuncInfo,
+        "reduction": core.ReductionOpInfo,
+    }
     if name in kinds:
-        return [op for op in entries if isinstance(op, kinds[name]) and opinfo.full_name(op) not in KNOWN]
+        return [
+            op
+            for op in entries
+            if isinstance(op, kinds[name]) and opinfo.full_name(op) not in KNOWN
+        ]
     names = {*PLAIN.split(), *(f"nn.functional.{short}" for short in FUNCTIONAL)}
     return [op for op in entries if opinfo.full_name(op) in names]
 
@@ -48,7 +67,11 @@ def group(name: str) -> list[Any]:
 def values(dtype: torch.dtype, extreme: bool) -> torch.Tensor:
     """What inputs are drawn from; without the largest numbers, whose sums depend on their order."""
     tiny, largest = torch.finfo(dtype).smallest_normal, torch.finfo(dtype).max
-    numbers = (*MODERATE, tiny / 4, *((-tiny / 8, tiny, largest, -largest, 30.0, -30.0, 1e-3) if extreme else ()))
+    numbers = (
+        *MODERATE,
+        tiny / 4,
+        *((-tiny / 8, tiny, largest, -largest, 30.0, -30.0, 1e-3) if extreme else ()),
+    )
     return torch.tensor(numbers, dtype=torch.float64).to(dtype)
 
 
@@ -62,7 +85,9 @@ def special(t: torch.Tensor, turn: int, extreme: bool) -> torch.Tensor:
     return filled.copy_(known[places % len(known)].reshape(t.shape))
 
 
-def samples(op: Any, dtype: torch.dtype, count: int, extreme: bool) -> Iterator[tuple[opinfo.Sample, Sequence[torch.Tensor]]]:
+def samples(
+    op: Any, dtype: torch.dtype, count: int, extreme: bool
+) -> Iterator[tuple[opinfo.Sample, Sequence[torch.Tensor]]]:
     """Calls of an operator on such values, with eager's results and gradients."""
     for sample, _ in opinfo.samples_of(op, dtype, count):
         sample.tensors = [special(t, turn, extreme) for turn, t in enumerate(sample.tensors)]
@@ -95,19 +120,31 @@ def differs(got: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     info, finite = torch.finfo(wanted.dtype), wanted[wanted.isfinite()]
     scale = min(finite.abs().max().item(), 1e3) if finite.numel() else 0.0
     near = 100 * info.eps * scale + info.smallest_normal * info.eps * 4
-    return ~torch.isclose(got.double(), wanted.double(), rtol=100 * info.eps, atol=near, equal_nan=True)
+    return ~torch.isclose(
+        got.double(), wanted.double(), rtol=100 * info.eps, atol=near, equal_nan=True
+    )
 
 
-def differences(ops: Sequence[Any], dtype: torch.dtype, extreme: bool, store: loopir.ArtifactStore) -> list[str]:
+def differences(
+    ops: Sequence[Any], dtype: torch.dtype, extreme: bool, store: loopir.ArtifactStore
+) -> list[str]:
     """A line for each result that is not eager's; all kernels are built at once."""
     codegen, programs, found = Batch(), [], []
     for op in ops:
-        for sample, wanted in samples(op, dtype, 2, extreme) if op.supports_dtype(dtype, "cpu") else ():
+        for sample, wanted in (
+            samples(op, dtype, 2, extreme) if op.supports_dtype(dtype, "cpu") else ()
+        ):
             graph = trace(sample, *sample.tensors)
-            targets = [node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+            targets = [
+                node.target
+                for node in graph.graph.nodes
+                if isinstance(node.target, torch._ops.OpOverload)
+            ]
             if any(torch.Tag.nondeterministic_seeded in target.tags for target in targets):
                 continue
-            program = loopir.compile_graph(graph, sample.tensors, codegens={"cpu": codegen}, store=store)
+            program = loopir.compile_graph(
+                graph, sample.tensors, codegens={"cpu": codegen}, store=store
+            )
             programs.append((sample, wanted, program))
     codegen.flush(store)
     for sample, wanted, program in programs:
@@ -115,5 +152,7 @@ def differences(ops: Sequence[Any], dtype: torch.dtype, extreme: bool, store: lo
         others = sample(*map(with_gaps, sample.tensors))
         for place, results in enumerate(zip(got, wanted, others, strict=True)):
             if text := difference(*results):
-                found.append(f"{opinfo.full_name(sample.op)}, result {place} of {len(wanted)}: {text}")
+                found.append(
+                    f"{opinfo.full_name(sample.op)}, result {place} of {len(wanted)}: {text}"
+                )
     return found

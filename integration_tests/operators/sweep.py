@@ -1,6 +1,7 @@
 """The operator database against the compiled back end, printed as a table by operator.
 
-    python -m integration_tests.operators.sweep --dtypes float32,int64 --ops add,sum --samples 4 --generator cpp
+    python -m integration_tests.operators.sweep --dtypes float32,int64 --ops add,sum --samples 4
+    --generator cpp
 
 Workers are processes of their own, so that a crash or a hang is one operator's failure.
 """
@@ -29,8 +30,12 @@ def main() -> int:
     if options.worker:
         return work(options)
     if options.saved:
-        rows = [json.loads(line) for path in options.saved for line in path.read_text().splitlines()]
-        options.markdown.write_text(page(list({(row["dtype"], row["op"]): row for row in rows}.values()), options.generator))
+        rows = [
+            json.loads(line) for path in options.saved for line in path.read_text().splitlines()
+        ]
+        options.markdown.write_text(
+            page(list({(row["dtype"], row["op"]): row for row in rows}.values()), options.generator)
+        )
         return 0
     tasks = [f"{dtype}:{name}" for dtype in options.dtypes.split(",") for name in names(options)]
     outcomes = supervise(tasks, options)
@@ -42,17 +47,32 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     """Command line options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtypes", default="float32,int64,bool,bfloat16,float64", help="comma-separated")
-    parser.add_argument("--ops", default="", help="comma-separated full names, such as 'sum' or 'norm.inf' (default: all)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--dtypes", default="float32,int64,bool,bfloat16,float64", help="comma-separated"
+    )
+    parser.add_argument(
+        "--ops",
+        default="",
+        help="comma-separated full names, such as 'sum' or 'norm.inf' (default: all)",
+    )
     parser.add_argument("--samples", type=int, default=4, help="samples per operator and dtype")
     parser.add_argument("--generator", choices=("cpp", "evaluator"), default="cpp")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one operator")
-    parser.add_argument("--json", type=Path, help="keep the outcomes there, a line each; those kept count")
+    parser.add_argument(
+        "--json", type=Path, help="keep the outcomes there, a line each; those kept count"
+    )
     parser.add_argument("--markdown", type=Path, help="write a page of the outcomes there")
     parser.add_argument(
-        "--from", dest="saved", type=Path, nargs="*", default=[], help="outcomes of earlier runs; nothing is run"
+        "--from",
+        dest="saved",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="outcomes of earlier runs; nothing is run",
     )
     parser.add_argument("--all", action="store_true", help="list passes too")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -81,13 +101,17 @@ def work(options: argparse.Namespace) -> int:
         for line in sys.stdin:
             dtype, _, name = line.strip().partition(":")
             print(BEGIN + line.strip(), flush=True)
-            outcome = check_operator(table[name], DTYPES[dtype], options.generator, store, options.samples)
+            outcome = check_operator(
+                table[name], DTYPES[dtype], options.generator, store, options.samples
+            )
             print(END + json.dumps(vars(outcome)), flush=True)
     return 0
 
 
 def supervise(tasks: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Runs all tasks on a few workers; a worker that dies or hangs fails its task and is replaced."""
+    """Runs all tasks on a few workers; a worker that dies or hangs fails its task and is
+    replaced.
+    """
     saved = options.json.read_text().splitlines() if options.json and options.json.exists() else []
     outcomes: list[dict[str, Any]] = [json.loads(line) for line in saved]
     done = {f"{o['dtype']}:{o['op']}" for o in outcomes}
@@ -96,7 +120,10 @@ def supervise(tasks: list[str], options: argparse.Namespace) -> list[dict[str, A
         if task not in done:
             waiting.put(task)
     log = options.json.open("a") if options.json else None
-    threads = [threading.Thread(target=serve, args=(waiting, outcomes, options, log)) for _ in range(options.workers)]
+    threads = [
+        threading.Thread(target=serve, args=(waiting, outcomes, options, log))
+        for _ in range(options.workers)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -107,7 +134,12 @@ def supervise(tasks: list[str], options: argparse.Namespace) -> list[dict[str, A
     return sorted(outcomes, key=lambda o: order.get(f"{o['dtype']}:{o['op']}", len(order)))
 
 
-def serve(waiting: queue.Queue[str], outcomes: list[dict[str, Any]], options: argparse.Namespace, log: IO[str] | None) -> None:
+def serve(
+    waiting: queue.Queue[str],
+    outcomes: list[dict[str, Any]],
+    options: argparse.Namespace,
+    log: IO[str] | None,
+) -> None:
     """Feeds one worker after another until no task is left."""
     worker = None
     while True:
@@ -134,7 +166,9 @@ def start(options: argparse.Namespace) -> subprocess.Popen[str]:
     command += ["--samples", str(options.samples), "--generator", options.generator]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment)
+    return subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
 
 
 def ask(worker: subprocess.Popen[str], task: str, timeout: float) -> dict[str, Any]:
@@ -160,8 +194,19 @@ def ask(worker: subprocess.Popen[str], task: str, timeout: float) -> dict[str, A
         timer.cancel()
     worker.wait()
     dtype, _, name = task.partition(":")
-    reason = f"took more than {timeout:.0f} s" if expired.is_set() else f"the process died with {worker.returncode}"
-    return {"op": name, "dtype": dtype, "status": "failure", "reason": reason, "samples": 0, "externs": []}
+    reason = (
+        f"took more than {timeout:.0f} s"
+        if expired.is_set()
+        else f"the process died with {worker.returncode}"
+    )
+    return {
+        "op": name,
+        "dtype": dtype,
+        "status": "failure",
+        "reason": reason,
+        "samples": 0,
+        "externs": [],
+    }
 
 
 def report(outcomes: list[dict[str, Any]], options: argparse.Namespace) -> None:
@@ -192,7 +237,8 @@ def page(outcomes: list[dict[str, Any]], generator: str) -> str:
     dtypes = list(dict.fromkeys(o["dtype"] for o in outcomes))
     lines = [
         PAGE.format(generator=generator),
-        "| dtype | samples each | pairs | pass | of them extern | data | known | exception | failure |",
+        "| dtype | samples each | pairs | pass | of them extern | data | known | exception | "
+        "failure |",
     ]
     lines.append("|---|" + "---|" * 8)
     for dtype in [*dtypes, "all"]:
@@ -202,16 +248,22 @@ def page(outcomes: list[dict[str, Any]], generator: str) -> str:
             f"{passed} ({passed / pairs:.2%})",
             *(count[status] for status in ("extern", "data", "known", "exception", "failure")),
         ]
-        samples = max(o["samples"] for o in outcomes if dtype == o["dtype"]) if dtype != "all" else ""
+        samples = (
+            max(o["samples"] for o in outcomes if dtype == o["dtype"]) if dtype != "all" else ""
+        )
         lines.append(f"| {dtype} | {samples} | {pairs} | {' | '.join(map(str, cells))} |")
     lines += ["", "| status | operator | dtypes | reason |", "|---|---|---|---|"]
     rest: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for outcome in outcomes:
         if outcome["status"] in ("failure", "exception", "known", "data"):
             rest.setdefault((outcome["status"], outcome["op"]), []).append(outcome)
-    for (status, op), found in sorted(rest.items(), key=lambda item: (SEVERITY.index(item[0][0]), item[0][1])):
+    for (status, op), found in sorted(
+        rest.items(), key=lambda item: (SEVERITY.index(item[0][0]), item[0][1])
+    ):
         reason = found[0]["reason"].split(" [")[0].split(" of (")[0].replace("|", "/")
-        lines.append(f"| {status} | {op} | {' '.join(o['dtype'] for o in found)} | {reason[:160]} |")
+        lines.append(
+            f"| {status} | {op} | {' '.join(o['dtype'] for o in found)} | {reason[:160]} |"
+        )
     return "\n".join([*lines, ""])
 
 

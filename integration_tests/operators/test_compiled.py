@@ -1,4 +1,5 @@
-"""A part of the operator database through the C++ back end in every dtype; all of it in the thorough profile.
+"""A part of the operator database through the C++ back end in every dtype; all of it in the
+thorough profile.
 
 The sweep forks, which a process with threads of OpenMP must not: it runs in one of its own.
 """
@@ -33,14 +34,25 @@ assert "2 pass (66.67 %), 0 known, 0 fail, 1 crash" in compiled.table(outcomes)
 
 def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
     limit = None if THOROUGH else 600
-    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=limit)
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=limit
+    )
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_operators_in_every_dtype(tmp_path, shard: int) -> None:
     names = sorted(compiled.operators())[shard :: SHARDS if THOROUGH else 100]
     log = tmp_path / "log"
-    command = ["--ops", ",".join(names), "--samples", "3" if THOROUGH else "1", "--jobs", "1", "--log", str(log)]
+    command = [
+        "--ops",
+        ",".join(names),
+        "--samples",
+        "3" if THOROUGH else "1",
+        "--jobs",
+        "1",
+        "--log",
+        str(log),
+    ]
     run = _python("-m", "integration_tests.operators.compiled", *command)
     assert log.exists(), run.stderr
     outcomes = [json.loads(line) for line in log.read_text().splitlines()]

@@ -1,4 +1,6 @@
-"""A third of the operator database at special values, compiled, with gradients; all of it in the thorough profile."""
+"""A third of the operator database at special values, compiled, with gradients; all of it in the
+thorough profile.
+"""
 
 from __future__ import annotations
 
@@ -21,4 +23,6 @@ def test_operators_at_special_values(group: str, dtype: torch.dtype, tmp_path) -
     ops = special.group(group)
     assert len(ops) >= 24
     ops = ops[:: 1 if THOROUGH else 3]
-    assert special.differences(ops, dtype, group in ("unary", "binary"), ArtifactStore(tmp_path)) == []
+    assert (
+        special.differences(ops, dtype, group in ("unary", "binary"), ArtifactStore(tmp_path)) == []
+    )

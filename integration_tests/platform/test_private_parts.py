@@ -1,4 +1,6 @@
-"""A torch without one of its private parts that the packages use: programs run as in eager mode, or say what is missing."""
+"""A torch without one of its private parts that the packages use: programs run as in eager mode, or
+say what is missing.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,18 @@ import pytest
 from symshapes.private_parts import CUDA_PARTS, PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
-LISTED = {f"{path}.{name}" for parts in (PARTS, CUDA_PARTS) for path, names in parts.items() for name in names.split()}
-SAMPLE = ["torch._C._FunctionBase", "torch._C.DispatchKey.Autograd", "torch._C._log_api_usage_once", "torch._sync"]
+LISTED = {
+    f"{path}.{name}"
+    for parts in (PARTS, CUDA_PARTS)
+    for path, names in parts.items()
+    for name in names.split()
+}
+SAMPLE = [
+    "torch._C._FunctionBase",
+    "torch._C.DispatchKey.Autograd",
+    "torch._C._log_api_usage_once",
+    "torch._sync",
+]
 
 NEEDED_BY_TORCH = {"torch._ops.OpOverload", "torch.overrides._pop_mode"}
 """Without them torch itself can't define operators or leave a mode."""
@@ -75,18 +87,30 @@ def used_parts() -> Iterator[str]:
         tree = ast.parse(file.read_text())
         names = {}
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
-                names |= {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
+            if (
+                isinstance(node, ast.ImportFrom)
+                and (node.module or "").partition(".")[0] == "torch"
+            ):
+                names |= {
+                    item.asname or item.name: f"{node.module}.{item.name}" for item in node.names
+                }
         yield from names.values()
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and (path := ast.unparse(node)).replace(".", "").isidentifier():
+            if (
+                isinstance(node, ast.Attribute)
+                and (path := ast.unparse(node)).replace(".", "").isidentifier()
+            ):
                 head, _, rest = path.partition(".")
                 yield f"{names.get(head, head)}.{rest}"
 
 
 def is_private(path: str) -> bool:
     first, *parts = path.split(".")
-    return first == "torch" and parts[0] != "ops" and any(part.startswith("_") and part[:2] != "__" for part in parts)
+    return (
+        first == "torch"
+        and parts[0] != "ops"
+        and any(part.startswith("_") and part[:2] != "__" for part in parts)
+    )
 
 
 def contains(outer: str, inner: str) -> bool:
@@ -95,7 +119,11 @@ def contains(outer: str, inner: str) -> bool:
 
 def test_the_list_is_complete() -> None:
     used = {path for path in used_parts() if is_private(path)}
-    assert not {path for path in used if not any(contains(part, path) or contains(path, part) for part in LISTED)}
+    assert not {
+        path
+        for path in used
+        if not any(contains(part, path) or contains(path, part) for part in LISTED)
+    }
     assert not {part for part in LISTED if not any(contains(part, path) for path in used)}
 
 
@@ -111,12 +139,23 @@ def removable() -> list[str]:
 
 
 def check(parts: list[str]) -> None:
-    """Without each part, results are eager's and a warning names it, or one error does, which torch itself may run into."""
+    """Without each part, results are eager's and a warning names it, or one error does, which torch
+    itself may run into.
+    """
     command = [sys.executable, "-c", PROGRAM, *parts]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(outcomes) == len(parts), done.stderr
-    assert not [(part, error) for part, error, warned in outcomes if not warned or (error and part not in error)]
+    assert not [
+        (part, error)
+        for part, error, warned in outcomes
+        if not warned or (error and part not in error)
+    ]
 
 
 def test_some_parts_are_missing() -> None:

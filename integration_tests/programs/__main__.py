@@ -21,13 +21,21 @@ CHUNK = 250
 
 def main() -> int:
     """Parses options; 1 when something differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", default="0:100", help="FIRST:END")
-    parser.add_argument("--backend", default="eager", help="'eager', or 'inductor' for the whole stack")
+    parser.add_argument(
+        "--backend", default="eager", help="'eager', or 'inductor' for the whole stack"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=int, default=40, help="seconds for one program")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no more programs after that")
-    parser.add_argument("--shrink", type=int, metavar="SEED", help="print the smallest program that still differs")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="start no more programs after that"
+    )
+    parser.add_argument(
+        "--shrink", type=int, metavar="SEED", help="print the smallest program that still differs"
+    )
     parser.add_argument("--show", type=int, metavar="SEED", help="print a seed's program")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -77,9 +85,21 @@ def supervise(first: int, end: int, options: argparse.Namespace) -> int:
             command = [sys.executable, "-m", __package__, "--worker", "--seeds", f"{begin}:{stop}"]
             command += ["--backend", options.backend, "--timeout", str(options.timeout)]
             result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-            begun = [int(line.split()[1]) for line in result.stdout.splitlines() if line.startswith("@begin ")]
-            bad += [int(line.split()[1]) for line in result.stdout.splitlines() if line.startswith("@differs ")]
-            print(*(line for line in result.stdout.splitlines() if not line.startswith("@begin ")), sep="\n", flush=True)
+            begun = [
+                int(line.split()[1])
+                for line in result.stdout.splitlines()
+                if line.startswith("@begin ")
+            ]
+            bad += [
+                int(line.split()[1])
+                for line in result.stdout.splitlines()
+                if line.startswith("@differs ")
+            ]
+            print(
+                *(line for line in result.stdout.splitlines() if not line.startswith("@begin ")),
+                sep="\n",
+                flush=True,
+            )
             ran += len(begun)
             last = begun[-1] if begun else begin
             if result.returncode:
@@ -90,7 +110,9 @@ def supervise(first: int, end: int, options: argparse.Namespace) -> int:
 
     size = CHUNK if options.backend == "eager" else CHUNK // 10
     with ThreadPoolExecutor(options.jobs) as pool:
-        for ran, bad in pool.map(lambda begin: chunk(begin, min(begin + size, end)), range(first, end, size)):
+        for ran, bad in pool.map(
+            lambda begin: chunk(begin, min(begin + size, end)), range(first, end, size)
+        ):
             done += ran
             differing += bad
     print(f"{done} programs, {len(differing)} differ: {differing}")

@@ -1,7 +1,8 @@
 """Programs as Python source, composed of templates by a seed.
 
-A template has a ``@body`` section or several, and optionally ``@defs`` (module level), ``@setup`` (makes state on ``st``),
-``@between`` (changes state between calls) and ``@disturb`` (runs between forward and backward). In a section
+A template has a ``@body`` section or several, and optionally ``@defs`` (module level), ``@setup``
+(makes state on ``st``), ``@between`` (changes state between calls) and ``@disturb`` (runs between
+forward and backward). In a section
 
     <m>    is a value of type m in scope: a variable, an argument made for it, or an expression
     <m1>   the same value wherever the template says <m1>
@@ -11,8 +12,9 @@ A template has a ``@body`` section or several, and optionally ``@defs`` (module 
     <#>    the template's number in this program
     <block>  statements, indented as it is
 
-Types: m float (rows, 4), v float (4,), s float (), k int64 (rows, 4), b bool (rows, 4), i int, f float, t str, q bool,
-l list of m, j list of int, d dict of m by str, a array (rows, 4), fn function from m to m.
+Types: m float (rows, 4), v float (4,), s float (), k int64 (rows, 4), b bool (rows, 4), i int, f
+float, t str, q bool, l list of m, j list of int, d dict of m by str, a array (rows, 4), fn function
+from m to m.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ def templates() -> tuple[Template, ...]:
     """All templates, of all files."""
     found = []
     for path in sorted((Path(__file__).parent / "templates").glob("*.txt")):
-        for number, text in enumerate(re.split(r"^==.*\n", path.read_text(), flags=re.MULTILINE)[1:]):
+        for number, text in enumerate(
+            re.split(r"^==.*\n", path.read_text(), flags=re.MULTILINE)[1:]
+        ):
             sections: dict[str, list[str]] = {}
             parts = SECTION.split(text)
             for name, body in zip(parts[1::2], parts[2::2]):
@@ -190,8 +194,14 @@ class Writer:
             return [line]
         indent = line[: len(line) - len(line.lstrip())]
         kept = {kind: list(names) for kind, names in self.scope.items()}
-        lines = ["pass"] if depth > 1 else [x for _ in range(self.random.randint(1, 2)) for x in self.statement(depth + 1)]
-        added = {name: kind for name, kind in self.arguments.items() if name not in kept.get(kind, ())}
+        lines = (
+            ["pass"]
+            if depth > 1
+            else [x for _ in range(self.random.randint(1, 2)) for x in self.statement(depth + 1)]
+        )
+        added = {
+            name: kind for name, kind in self.arguments.items() if name not in kept.get(kind, ())
+        }
         self.scope = kept
         for name, kind in added.items():
             self.scope.setdefault(kind, []).insert(0, name)
@@ -220,38 +230,78 @@ def argument_values(rng: random.Random, kind: str, rows: tuple[int, ...]) -> lis
     offset = rng.randint(0, 9)
     layout = rng.choice(LAYOUTS)
     if rng.random() < 0.2:
-        layouts = [layout, layout, rng.choice(("{}", "leaf({})", "{}.double()", "{}.T.contiguous().T"))]
+        layouts = [
+            layout,
+            layout,
+            rng.choice(("{}", "leaf({})", "{}.double()", "{}.T.contiguous().T")),
+        ]
     else:
         layouts = [layout] * 3
-    tensors = [use.format(f"made({r}, {c}, {offset})") for c, (use, r) in enumerate(zip(layouts, rows))]
+    tensors = [
+        use.format(f"made({r}, {c}, {offset})") for c, (use, r) in enumerate(zip(layouts, rows))
+    ]
     plain = [f"made({r}, {c}, {offset})" for c, r in enumerate(rows)]
     match kind:
         case "m":
             return tensors
         case "v":
-            return [f"({text})[0]" if rng.random() < 0.8 else f"leaf(made(2, {c}, {offset})[1])" for c, text in enumerate(
-                [use.format(f"made(2, {c}, {offset})") for c, use in enumerate(layouts)])]  # fmt: skip
+            return [f"({text})[0]" if rng.random() < 0.8 else f"leaf(made(2, {c}, {offset})[1])"
+                for c, text in enumerate(
+                [use.format(f"made(2, {c}, {offset})") for c,
+                use in enumerate(layouts)])]  # fmt: skip
         case "k":
             return [f"torch.remainder(({text} * 4).long(), 4)" for text in plain]
         case "i":
-            return list(rng.choice((("2", "2", "3"), ("1", "2", "3"), ("0", "1", "4"), ("3", "-1", "2"), ("2", "True", "2"))))
+            return list(
+                rng.choice(
+                    (
+                        ("2", "2", "3"),
+                        ("1", "2", "3"),
+                        ("0", "1", "4"),
+                        ("3", "-1", "2"),
+                        ("2", "True", "2"),
+                    )
+                )
+            )
         case "f":
             return list(
-                rng.choice((("0.5", "1.5", "2.5"), ("2.0", "2.0", "-1.0"), ("1.0", "0.0", "math.nan"), ("0.5", "2", "0.5")))
+                rng.choice(
+                    (
+                        ("0.5", "1.5", "2.5"),
+                        ("2.0", "2.0", "-1.0"),
+                        ("1.0", "0.0", "math.nan"),
+                        ("0.5", "2", "0.5"),
+                    )
+                )
             )
         case "t":
-            return list(rng.choice((("'a'", "'b'", "'a'"), ("'x'", "'x'", "'xy'"), ("'relu'", "'tanh'", "'nothing'"))))
+            return list(
+                rng.choice(
+                    (
+                        ("'a'", "'b'", "'a'"),
+                        ("'x'", "'x'", "'xy'"),
+                        ("'relu'", "'tanh'", "'nothing'"),
+                    )
+                )
+            )
         case "l":
             lengths = rng.choice(((2, 2, 2), (2, 3, 1), (1, 1, 2), (2, 2, 0)))
             return ["[" + ", ".join([tensors[c]] * n) + "]" for c, n in enumerate(lengths)]
         case "j":
             return list(
                 rng.choice(
-                    (("[1, 2]", "[1, 2]", "[3, 1, 2]"), ("[0, 2]", "[1]", "[]"), ("[3, 2, 1]", "[1, 2, 3]", "[1, 2, 3]"))
+                    (
+                        ("[1, 2]", "[1, 2]", "[3, 1, 2]"),
+                        ("[0, 2]", "[1]", "[]"),
+                        ("[3, 2, 1]", "[1, 2, 3]", "[1, 2, 3]"),
+                    )
                 )
             )
         case "d":
-            return [f"{{'a': {t}, 'b': {p}}}" if rng.random() < 0.8 else f"{{'b': {t}}}" for t, p in zip(tensors, plain)]
+            return [
+                f"{{'a': {t}, 'b': {p}}}" if rng.random() < 0.8 else f"{{'b': {t}}}"
+                for t, p in zip(tensors, plain)
+            ]
         case "a":
             kind = rng.choice(("np.float32", "np.float32", "np.float64"))
             return [f"{text}.numpy().astype({kind})" for text in plain]
@@ -264,7 +314,9 @@ def indented(lines: list[str]) -> list[str]:
 
 
 def generate(seed: int) -> str:
-    """The source of a seed's program: State (a class), arguments(i), between(st, i), disturb(st, i, args) and KIND."""
+    """The source of a seed's program: State (a class), arguments(i), between(st, i), disturb(st, i,
+    args) and KIND.
+    """
     rng = random.Random(seed)
     writer = Writer(rng, rng.choice(ROWS))
     writer.argument("m")
@@ -273,7 +325,11 @@ def generate(seed: int) -> str:
         body += writer.statement(0)
     results = [name for names in writer.scope.values() for name in names]
     chosen = rng.sample(results, min(len(results), rng.randint(1, 4)))
-    body.append(f"return {', '.join(chosen)}" if rng.random() < 0.7 else f"return {{'r': [{', '.join(chosen)}]}}")
+    body.append(
+        f"return {', '.join(chosen)}"
+        if rng.random() < 0.7
+        else f"return {{'r': [{', '.join(chosen)}]}}"
+    )
     kind = rng.choice(("module", "module", "function", "method"))
     base = "nn.Module" if kind == "module" or rng.random() < 0.3 else "object"
     calls = [f"[{', '.join(values)}]" for values in writer.values]
@@ -282,13 +338,17 @@ def generate(seed: int) -> str:
         PRELUDE,
         *writer.defs,
         f"KIND = {kind!r}",
-        f"class State({base}):\n    def __init__(st):\n        super().__init__()\n        st.calls = 0",
+        f"class State({base}):\n    def __init__(st):\n        super().__init__()\n        "
+        f"st.calls = 0",
         *("\n".join(indented(indented(text.split("\n")))) for text in writer.setup),
         f"    def forward(st, {', '.join(writer.arguments)}):",
         "\n".join(indented(indented(body))),
-        "def arguments(i):\n    return [" + ", ".join(f"lambda: {call}" for call in calls) + "][i]()",
+        "def arguments(i):\n    return ["
+        + ", ".join(f"lambda: {call}" for call in calls)
+        + "][i]()",
         "def between(st, i):\n    pass\n" + "\n".join(indented(writer.between)),
-        f"def disturb(st, i, {', '.join(writer.arguments)}):\n    pass\n" + "\n".join(indented(disturb)),
+        f"def disturb(st, i, {', '.join(writer.arguments)}):\n    pass\n"
+        + "\n".join(indented(disturb)),
     ]
     return "\n".join(parts) + "\n"
 

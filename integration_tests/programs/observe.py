@@ -43,15 +43,26 @@ class Observer:
     def describe(self, path: str, value: Any) -> None:
         """Adds the lines of a value."""
         if isinstance(value, (np.generic, complex)):  # NumPy's float64 is a float, too
-            self.add(path, (type(value).__name__, value.real.item() if isinstance(value, np.generic) else str(value)))
+            self.add(
+                path,
+                (
+                    type(value).__name__,
+                    value.real.item() if isinstance(value, np.generic) else str(value),
+                ),
+            )
         elif isinstance(value, (float, *PLAIN)):
-            self.add(path, (type(value).__name__, value if type(value) in (int, float, bool) else str(value)))
+            self.add(
+                path,
+                (type(value).__name__, value if type(value) in (int, float, bool) else str(value)),
+            )
         elif isinstance(value, enum.Enum):
             self.add(path, ("enum", value.name))
         elif isinstance(value, type):
             self.add(path, ("class", value.__name__))
             if value.__module__ == self.namespace["__name__"] and not self.known(path + "!", value):
-                self.attributes(path, {k: v for k, v in vars(value).items() if not k.startswith("__")})
+                self.attributes(
+                    path, {k: v for k, v in vars(value).items() if not k.startswith("__")}
+                )
         elif not self.known(path, value):
             self.describe_object(path, value)
 
@@ -61,12 +72,22 @@ class Observer:
             case torch.Tensor():
                 self.tensor(path, value)
             case np.ndarray():
-                # Strides of an array without elements lead nowhere, as its memory, which is its base's or none: NumPy itself
-                # has other ones for slices than for copies.
-                self.add(path, (str(value.dtype), value.shape, value.strides if value.size else None, value.flags.writeable))
+                # Strides of an array without elements lead nowhere, as its memory, which is its
+                # base's or none: NumPy itself has other ones for slices than for copies.
+                self.add(
+                    path,
+                    (
+                        str(value.dtype),
+                        value.shape,
+                        value.strides if value.size else None,
+                        value.flags.writeable,
+                    ),
+                )
                 if value.size:
                     self.memory(path, value)
-                self.add(path, torch.from_numpy(value.copy()) if value.dtype != object else str(value))
+                self.add(
+                    path, torch.from_numpy(value.copy()) if value.dtype != object else str(value)
+                )
             case list() | tuple() | collections.deque():
                 self.add(path, ("length", len(value)))
                 for number, item in enumerate(value):
@@ -86,10 +107,15 @@ class Observer:
                 self.function(path, value)
             case types.MethodType():
                 self.describe(path + ".self", value.__self__)
-            case _ if type(value).__module__ == self.namespace["__name__"] or isinstance(value, torch.nn.Module):
+            case _ if type(value).__module__ == self.namespace["__name__"] or isinstance(
+                value, torch.nn.Module
+            ):
                 for name in getattr(type(value), "__slots__", ()):
                     self.describe(f"{path}.{name}", getattr(value, name, None))
-                self.attributes(path, {k: v for k, v in getattr(value, "__dict__", {}).items() if k not in HOOKS})
+                self.attributes(
+                    path,
+                    {k: v for k, v in getattr(value, "__dict__", {}).items() if k not in HOOKS},
+                )
             case torch.optim.Optimizer():
                 self.describe(path + ".groups", value.param_groups)
                 self.describe(path + ".state", list(value.state.values()))
@@ -139,7 +165,10 @@ class Observer:
             self.add(path, "unusable view")
             return
         # The layout contract of gradients says nothing of dimensions of one element.
-        strides = [None if n == 1 and path.endswith(".grad") else s for n, s in zip(value.shape, value.stride())]
+        strides = [
+            None if n == 1 and path.endswith(".grad") else s
+            for n, s in zip(value.shape, value.stride())
+        ]
         self.add(path, ("stride", strides if value.numel() else None))
         self.memory(path, value)
         self.add(path, value.detach().clone())
@@ -159,12 +188,16 @@ def differences(expected: Described, actual: Described, exact: bool) -> list[str
             break
     if not found and len(expected) != len(actual):
         longer = max(expected, actual, key=len)
-        found.append(f"{len(expected)} lines are {len(actual)}: {longer[min(len(expected), len(actual))]}")
+        found.append(
+            f"{len(expected)} lines are {len(actual)}: {longer[min(len(expected), len(actual))]}"
+        )
     return found
 
 
 def same(one: Any, other: Any, exact: bool) -> bool:
-    """Equal, numbers up to rounding; a gradient may have memory of its own that is not so in eager mode (docs/semantics.md)."""
+    """Equal, numbers up to rounding; a gradient may have memory of its own that is not so in eager
+    mode (docs/semantics.md).
+    """
     if type(other) is tuple and other[0] == "memory" and other[-1] == "fresh":
         return type(one) is tuple and one[0] == "memory"
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
@@ -174,11 +207,19 @@ def same(one: Any, other: Any, exact: bool) -> bool:
             return torch.equal(one, other)
         coarse = one.dtype in (torch.bfloat16, torch.float16)
         rtol = 1e-6 if exact else 3e-2 if coarse else 2e-4
-        return torch.allclose(one.double(), other.double(), rtol=rtol, atol=0.1 * rtol if exact else rtol, equal_nan=True)
+        return torch.allclose(
+            one.double(),
+            other.double(),
+            rtol=rtol,
+            atol=0.1 * rtol if exact else rtol,
+            equal_nan=True,
+        )
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == 2 == len(other):
         (kind, x), (other_kind, y) = one, other
         if kind == other_kind and type(x) is float is type(y):
             return (
-                x == y or (math.isnan(x) and math.isnan(y)) or math.isclose(x, y, rel_tol=1e-6 if exact else 1e-3, abs_tol=1e-4)
+                x == y
+                or (math.isnan(x) and math.isnan(y))
+                or math.isclose(x, y, rel_tol=1e-6 if exact else 1e-3, abs_tol=1e-4)
             )
     return type(one) is type(other) and one == other

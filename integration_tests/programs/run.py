@@ -43,13 +43,18 @@ def compare(text: str, backend: str | None) -> list[str]:
     compiled = observe(text, lambda f: torchstrata.compile(f, backend=backend))
     torchstrata.reset()
     for number, (one, other) in enumerate(zip(eager, compiled)):
-        if backend != "eager" and (compiles_refused(one, other) or (number % 2 and refused_backward(one))):
+        if backend != "eager" and (
+            compiles_refused(one, other) or (number % 2 and refused_backward(one))
+        ):
             return []
         found = differences(one, other, exact=backend == "eager")
         if found and backend != "eager" and number % 2 and replaces_data(text):
             return []
         contexts = LIKE_EAGER if found and backend != "eager" else ()
-        if any(not differences(within(context, text, number), other, exact=False) for context in contexts):
+        if any(
+            not differences(within(context, text, number), other, exact=False)
+            for context in contexts
+        ):
             return []
         if found:
             return [f"step {number}: {text}" for text in found]
@@ -73,8 +78,8 @@ def within(context: Callable[[], Any], text: str, number: int) -> Described:
 def saved_apart() -> Any:
     """Lets autograd save copies.
 
-    ``.data`` hides writes to what it has saved; it then computes with the new values. A compiled graph may have saved
-    something else: a mask, a product, or a value to compute it from.
+    ``.data`` hides writes to what it has saved; it then computes with the new values. A compiled
+    graph may have saved something else: a mask, a product, or a value to compute it from.
     """
     return torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)
 
@@ -82,7 +87,8 @@ def saved_apart() -> Any:
 class Looking(torch.overrides.TorchFunctionMode):
     """Reads the history of operands, as anybody may, before they are written to.
 
-    A view whose base has got a history since passes for a leaf until then, and eager mode refuses to write to it.
+    A view whose base has got a history since passes for a leaf until then, and eager mode refuses
+    to write to it.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -102,16 +108,22 @@ class Reordering(torch.overrides.TorchFunctionMode):
 
 
 LIKE_EAGER = (saved_apart, Looking, Reordering)
-"""In which of these contexts eager mode runs makes no difference that a compiled program has to keep."""
+"""In which of these contexts eager mode runs makes no difference that a compiled program has to
+keep.
+"""
 
 
 def replaces_data(text: str) -> bool:
-    """Whether tensors get other memory between forward and backward; what autograd has saved is up to each operator."""
+    """Whether tensors get other memory between forward and backward; what autograd has saved is up
+    to each operator.
+    """
     return ".data = " in text[text.index("def disturb(") :]
 
 
 def refused_backward(seen: Described) -> bool:
-    """Eager mode's backward finds what it saved changed; compiled graphs may have saved something else."""
+    """Eager mode's backward finds what it saved changed; compiled graphs may have saved something
+    else.
+    """
     return ("result[1]", ("str", "raised RuntimeError")) in seen
 
 
@@ -132,7 +144,9 @@ def observe(text: str, compiler: Callable[..., Any]) -> list[Described]:
         run = {
             "module": lambda: compiler(state),
             "method": lambda: compiler(state.forward),
-            "function": lambda: (lambda f: lambda *args: f(state, *args))(compiler(module.State.forward)),
+            "function": lambda: (lambda f: lambda *args: f(state, *args))(
+                compiler(module.State.forward)
+            ),
         }[module.KIND]()
         for call in range(CALLS):
             steps(module, state, run, call, seen)
@@ -142,20 +156,26 @@ def observe(text: str, compiler: Callable[..., Any]) -> list[Described]:
     return seen
 
 
-def steps(module: types.ModuleType, state: Any, run: Callable[..., Any], call: int, seen: list[Described]) -> None:
+def steps(
+    module: types.ModuleType, state: Any, run: Callable[..., Any], call: int, seen: list[Described]
+) -> None:
     """One call, a change of its inputs, and backward."""
     outcome(lambda: module.between(state, call)) if call else None
     args = module.arguments(call)
     versions = [x._version for x in args if isinstance(x, torch.Tensor)]
     result = outcome(lambda: run(*args))
-    written = [x._version > v for x, v in zip((x for x in args if isinstance(x, torch.Tensor)), versions)]
+    written = [
+        x._version > v for x, v in zip((x for x in args if isinstance(x, torch.Tensor)), versions)
+    ]
     error = outcome(lambda: module.disturb(state, call, *args))
     seen.append(described(module, state, args, [result, written, error, torch.is_grad_enabled()]))
     error = outcome(lambda: backward(result))
     seen.append(described(module, state, args, [result, error, torch.is_grad_enabled()]))
 
 
-def described(module: types.ModuleType, state: Any, args: list[Any], results: list[Any]) -> Described:
+def described(
+    module: types.ModuleType, state: Any, args: list[Any], results: list[Any]
+) -> Described:
     observer = Observer(module.__dict__)
     observer.describe("args", args)
     observer.describe("result", results)
@@ -177,7 +197,11 @@ def outcome(call: Callable[[], Any]) -> Any:
 def backward(result: Any) -> None:
     """Backward of all that a call returned, weighted."""
     tensors = [x for x in torch.utils._pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]
-    losses = [(x.double() * (n + 1)).sum() for n, x in enumerate(tensors) if x.requires_grad and not x.is_complex()]
+    losses = [
+        (x.double() * (n + 1)).sum()
+        for n, x in enumerate(tensors)
+        if x.requires_grad and not x.is_complex()
+    ]
     if losses:
         torch.stack(losses).sum().backward()
 

@@ -25,7 +25,9 @@ def shrink_seed(seed: int, backend: str | None) -> str:
         return kind_of(isolated(candidate, backend)) == wanted
 
     text = shrink(text, differs)
-    return "\n".join([text, *(f"# {line}" for found in isolated(text, backend) for line in found.splitlines())])
+    return "\n".join(
+        [text, *(f"# {line}" for found in isolated(text, backend) for line in found.splitlines())]
+    )
 
 
 def isolated(text: str, backend: str | None) -> list[str]:
@@ -60,7 +62,10 @@ def kind_of(found: list[str]) -> str:
     raised = re.findall(r"raised \w+", head)
     if raised:
         return " ".join(raised)
-    words = re.findall(r"[a-zA-Z]+", head.split(":", 1)[0] if "fallbacks" not in head else re.sub(r"[\d_]", "", head[:160]))
+    words = re.findall(
+        r"[a-zA-Z]+",
+        head.split(":", 1)[0] if "fallbacks" not in head else re.sub(r"[\d_]", "", head[:160]),
+    )
     return words[0] if words else head
 
 
@@ -114,7 +119,11 @@ def replacements(statement: ast.stmt, size: int) -> Iterator[list[ast.stmt]]:
         return
     for name in ("body", "orelse", "finalbody"):
         inner = getattr(statement, name, None)
-        if isinstance(inner, list) and inner and not isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        if (
+            isinstance(inner, list)
+            and inner
+            and not isinstance(statement, (ast.FunctionDef, ast.ClassDef))
+        ):
             yield inner
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         for part in ast.walk(statement.value):

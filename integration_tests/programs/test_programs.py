@@ -1,4 +1,6 @@
-"""Generated programs have eager mode's results, effects, exceptions and gradients, in three calls with state between them."""
+"""Generated programs have eager mode's results, effects, exceptions and gradients, in three calls
+with state between them.
+"""
 
 from __future__ import annotations
 

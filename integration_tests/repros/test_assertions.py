@@ -1,4 +1,6 @@
-"""An assertion on a tensor's values has no result: it was dropped from functional graphs, and what it forbids went on."""
+"""An assertion on a tensor's values has no result: it was dropped from functional graphs, and what
+it forbids went on.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ seen = torch.zeros(2)
 
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("positive", [stated, plain, after_a_write])
-def test_an_assertion_is_not_dropped(positive: Callable[[torch.Tensor], torch.Tensor], grad: bool) -> None:
+def test_an_assertion_is_not_dropped(
+    positive: Callable[[torch.Tensor], torch.Tensor], grad: bool
+) -> None:
     torchstrata.reset()
     seen.zero_()
     compiled = torchstrata.compile(positive, fullgraph=True)

@@ -1,4 +1,6 @@
-"""Backward raises from the results from which eager raises, and from no others of the same graph."""
+"""Backward raises from the results from which eager raises, and from no others of the same
+graph.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +51,8 @@ def test_errors_by_result(name, dynamic, tmp_path):
         for _ in range(2):
             torchstrata.reset()
             compiled = torchstrata.compile(PROGRAMS[name], fullgraph=True, dynamic=dynamic)
-            for places in (p for n in range(1, count + 1) for p in itertools.combinations(range(count), n)):
+            for places in (
+                p for n in range(1, count + 1) for p in itertools.combinations(range(count), n)
+            ):
                 assert run(compiled, places) == run(PROGRAMS[name], places)
             assert torchstrata.counters["fallbacks"] == 0

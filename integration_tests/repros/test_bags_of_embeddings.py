@@ -1,4 +1,6 @@
-"""What an operator on bags of embeddings returns beside the bags is what eager's kernel leaves there."""
+"""What an operator on bags of embeddings returns beside the bags is what eager's kernel leaves
+there.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,15 @@ import pytest
 import torch
 import torchstrata
 
-FORMS = {"full": torch.ops.aten._embedding_bag, "forward_only": torch.ops.aten._embedding_bag_forward_only}
+FORMS = {
+    "full": torch.ops.aten._embedding_bag,
+    "forward_only": torch.ops.aten._embedding_bag_forward_only,
+}
 CASES = [
     (mode, last, padding, weighted)
-    for mode, last, padding, weighted in itertools.product((0, 1, 2), (False, True), (-1, 2), (False, True))
+    for mode, last, padding, weighted in itertools.product(
+        (0, 1, 2), (False, True), (-1, 2), (False, True)
+    )
     if mode == 0 or not weighted
 ]
 
@@ -28,7 +35,10 @@ def test_secondary_results_are_eagers(monkeypatch, form, kind, count):
     indices = torch.tensor([1, 2, 2, 4, 6, 0, 3, 2])[:count]
 
     def program(table, indices, bounds, weights):
-        return [op(table, indices, bounds[last], False, m, False, weights if w else None, last, p) for m, last, p, w in CASES]
+        return [
+            op(table, indices, bounds[last], False, m, False, weights if w else None, last, p)
+            for m, last, p, w in CASES
+        ]
 
     starts = torch.tensor([0, 3, 3, 5]) if count else torch.zeros(4, dtype=torch.int64)
     bounds = {False: starts, True: torch.cat([starts, torch.tensor([count])])}

@@ -1,4 +1,6 @@
-"""``torch.cond`` and ``while_loop`` on tensors through the whole stack, in one graph of the program."""
+"""``torch.cond`` and ``while_loop`` on tensors through the whole stack, in one graph of the
+program.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def nested(x):
 
 def several(x):
     first, (low, index) = torch.cond(x.sum() > 0, lambda: x * 2, lambda: x * 3), x.min(0)
-    return torch.cond(first.sum() > 5, lambda a: (a * 1, a.sum()), lambda a: (-a, a.max()), (first + low,)), index
+    return torch.cond(
+        first.sum() > 5, lambda a: (a * 1, a.sum()), lambda a: (-a, a.max()), (first + low,)
+    ), index
 
 
 def written(x):
@@ -50,11 +54,15 @@ def partly_without_gradients(x):
 
 def sizes_inside(x):
     rows = x.shape[0]
-    return torch.cond(x.sum() > 0, lambda a: torch.cat([a, a]) * rows, lambda a: a.repeat(2, 1) / a.size(0), (x,)).view(-1)
+    return torch.cond(
+        x.sum() > 0, lambda a: torch.cat([a, a]) * rows, lambda a: a.repeat(2, 1) / a.size(0), (x,)
+    ).view(-1)
 
 
 @pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("function", [simple, sizes_inside, nested, several, written, partly_without_gradients])
+@pytest.mark.parametrize(
+    "function", [simple, sizes_inside, nested, several, written, partly_without_gradients]
+)
 def test_branches(function, dynamic):
     compiled = torchstrata.compile(function, fullgraph=True, dynamic=dynamic)
     for size in (3, 4, 6):
@@ -68,7 +76,9 @@ def test_branches(function, dynamic):
 
 
 def test_only_the_branch_that_is_taken_has_gradients():
-    compiled = torchstrata.compile(lambda x: torch.cond(x.min() > 0, torch.log, torch.abs, (x,)).sum(), fullgraph=True)
+    compiled = torchstrata.compile(
+        lambda x: torch.cond(x.min() > 0, torch.log, torch.abs, (x,)).sum(), fullgraph=True
+    )
     x = torch.tensor([-1.0, 0.0, 2.0], requires_grad=True)
     compiled(x).backward()
     assert torch.equal(x.grad, torch.tensor([-1.0, 0.0, 1.0]))
@@ -106,14 +116,24 @@ def test_modules_chosen_by_data():
             model.zero_grad()
             out = call(make(2, 3))
             out.sum().backward()
-            results.append((out, [p.grad for p in (model.left if make is SIGNS[0] else model.right).parameters()]))
+            results.append(
+                (
+                    out,
+                    [
+                        p.grad
+                        for p in (model.left if make is SIGNS[0] else model.right).parameters()
+                    ],
+                )
+            )
         torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
 def test_loops(dynamic):
     def grown(x, w):
-        steps, y = while_loop(lambda i, a: a.sum() < 100, lambda i, a: (i + 1, a @ w + 1), (torch.tensor(0), x))
+        steps, y = while_loop(
+            lambda i, a: a.sum() < 100, lambda i, a: (i + 1, a @ w + 1), (torch.tensor(0), x)
+        )
         return y * 2, steps
 
     compiled = torchstrata.compile(grown, fullgraph=True, dynamic=dynamic)
@@ -126,7 +146,11 @@ def test_loops(dynamic):
 def test_a_loop_over_the_rows_that_there_are(dynamic):
     def summed(x):
         start = torch.tensor(0), torch.zeros(())
-        return while_loop(lambda i, _: i < x.size(0), lambda i, a: (i + 1, a + x[i.item()].sum() / x.shape[0]), start)
+        return while_loop(
+            lambda i, _: i < x.size(0),
+            lambda i, a: (i + 1, a + x[i.item()].sum() / x.shape[0]),
+            start,
+        )
 
     compiled = torchstrata.compile(summed, fullgraph=True, dynamic=dynamic)
     for rows in (3, 4, 6):
@@ -135,12 +159,19 @@ def test_a_loop_over_the_rows_that_there_are(dynamic):
     assert torchstrata.counters["graphs"] == (2 if dynamic is None else 1)
 
 
-@pytest.mark.skipif(torch.__version__ >= (2, 15), reason="eager's own cond refuses such numbers in branches there")
+@pytest.mark.skipif(
+    torch.__version__ >= (2, 15), reason="eager's own cond refuses such numbers in branches there"
+)
 def test_numbers_from_data_in_branches():
     def call(x, at, factor):
         n, f = at.item(), factor.item()
         part = torch.ones(n, 2) * f
-        return torch.cond(x.sum() > 0, lambda a, b: a[:n].sum(0) * f + b.sum(0), lambda a, b: b.mean(0) * n, (x, part))
+        return torch.cond(
+            x.sum() > 0,
+            lambda a, b: a[:n].sum(0) * f + b.sum(0),
+            lambda a, b: b.mean(0) * n,
+            (x, part),
+        )
 
     compiled = torchstrata.compile(call, fullgraph=True)
     for n, make in ((3, SIGNS[0]), (1, SIGNS[1]), (2, SIGNS[0])):
@@ -152,7 +183,13 @@ def test_numbers_from_data_in_branches():
 @pytest.mark.parametrize(("dim", "reverse"), [(1, False), (-1, True)])
 def test_a_scan_of_columns_gives_columns(dim, reverse):
     def columns(start, xs):
-        return scan(lambda carry, x: (carry * x, {"sum": carry + x, "total": x.sum()}), start, xs, dim=dim, reverse=reverse)
+        return scan(
+            lambda carry, x: (carry * x, {"sum": carry + x, "total": x.sum()}),
+            start,
+            xs,
+            dim=dim,
+            reverse=reverse,
+        )
 
     start, xs = torch.randn(3), torch.randn(3, 4)
     got = torchstrata.compile(columns, fullgraph=True)(start, xs)
@@ -163,4 +200,6 @@ def test_a_scan_of_columns_gives_columns(dim, reverse):
         carry = carry * xs[:, k]
     if reverse:
         sums, totals = sums[::-1], totals[::-1]
-    torch.testing.assert_close(got, (carry, {"sum": torch.stack(sums, 1), "total": torch.stack(totals)}))
+    torch.testing.assert_close(
+        got, (carry, {"sum": torch.stack(sums, 1), "total": torch.stack(totals)})
+    )

@@ -25,7 +25,10 @@ def test_values(program, requires_grad):
     torchstrata.reset()
     compiled = torchstrata.compile(program, dynamic=True)
     for rows in (2, 3, 5):
-        x, y = torch.randn(2, 4).requires_grad_(requires_grad), torch.randn(rows, 4).double().float()
+        x, y = (
+            torch.randn(2, 4).requires_grad_(requires_grad),
+            torch.randn(rows, 4).double().float(),
+        )
         found, expected = compiled(x, y), program(x, y)
         torch.testing.assert_close(found, expected)
         if requires_grad and expected.requires_grad:

@@ -1,4 +1,6 @@
-"""``functools.lru_cache`` and ``functools.cache``: what a cache holds is what a call gives, and it counts as in eager mode."""
+"""``functools.lru_cache`` and ``functools.cache``: what a cache holds is what a call gives, and it
+counts as in eager mode.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,8 @@ def refused(cached: Callable[..., Any]) -> Callable[..., Any]:
 
 KEY = torch.ones(3)
 PROGRAMS = [
-    mutated, same_object, drawn, drawn_first, logged, logged_later, stale, listed, keywords, counted, of_tensors, methods,
+    mutated, same_object, drawn, drawn_first, logged, logged_later, stale, listed, keywords,
+    counted, of_tensors, methods,
     refused,
 ]  # fmt: skip
 CACHES = {
@@ -149,7 +152,9 @@ CACHES = {
 }
 
 
-def _runs(make: Callable[..., Any], cached: Callable[..., Any], compile_: Callable[..., Any]) -> list[Any]:
+def _runs(
+    make: Callable[..., Any], cached: Callable[..., Any], compile_: Callable[..., Any]
+) -> list[Any]:
     made: list[Any] = []
 
     def remembered(function: Callable[..., Any]) -> Any:
@@ -167,10 +172,15 @@ def _runs(make: Callable[..., Any], cached: Callable[..., Any], compile_: Callab
 
 
 CASES = [(make, cache, "eager") for make in PROGRAMS for cache in CACHES]
-CASES += [(make, "lru_cache", "torchstrata") for make in PROGRAMS if make not in (drawn, drawn_first)]  # other numbers
+# other numbers
+CASES += [
+    (make, "lru_cache", "torchstrata") for make in PROGRAMS if make not in (drawn, drawn_first)
+]
 
 
-@pytest.mark.parametrize(("make", "cache", "backend"), CASES, ids=lambda part: getattr(part, "__name__", part))
+@pytest.mark.parametrize(
+    ("make", "cache", "backend"), CASES, ids=lambda part: getattr(part, "__name__", part)
+)
 def test_results_and_statistics(make: Callable[..., Any], cache: str, backend: str) -> None:
     torchstrata.reset()
     compile_ = functools.partial(torchstrata.compile, backend=backend)
@@ -179,7 +189,9 @@ def test_results_and_statistics(make: Callable[..., Any], cache: str, backend: s
 
 
 def test_a_table_is_a_part_of_one_graph() -> None:
-    """What depends on its arguments only can be computed while capturing, in the middle of a graph as well."""
+    """What depends on its arguments only can be computed while capturing, in the middle of a graph
+    as well.
+    """
     table = functools.lru_cache(lambda n: torch.tril(torch.ones(n, n)))
     f = torchstrata.compile(lambda x: x.sin() @ table(3), fullgraph=True)
     for _ in range(3):
@@ -214,7 +226,9 @@ def table(n: int) -> torch.Tensor:
 @pytest.mark.parametrize("function", [scaled, squared, table])
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_numbers_that_change(function, dynamic, monkeypatch):
-    """A body was evaluated for any number: with globals of today, counted nowhere, and with a new tensor for each call."""
+    """A body was evaluated for any number: with globals of today, counted nowhere, and with a new
+    tensor for each call.
+    """
 
     def run(compiler):
         cached = functools.lru_cache(maxsize=2)(function)
@@ -229,7 +243,12 @@ def test_numbers_that_change(function, dynamic, monkeypatch):
         call, seen = compiler(f), []
         for i, j in ((2, 3), (2, 2), (4, 3), (3, 5), (3, 4)):
             results = call(torch.ones(1), i, j)
-            seen.append(([r.tolist() if isinstance(r, torch.Tensor) else r for r in results], cached.cache_info()))
+            seen.append(
+                (
+                    [r.tolist() if isinstance(r, torch.Tensor) else r for r in results],
+                    cached.cache_info(),
+                )
+            )
             monkeypatch.setitem(globals(), "FACTOR", i + j)
         return seen
 
@@ -239,7 +258,9 @@ def test_numbers_that_change(function, dynamic, monkeypatch):
 
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_contents_of_an_argument_are_not_in_the_key(dynamic):
-    """The key of a cache has an object by its identity: the result stays what it was when its contents change."""
+    """The key of a cache has an object by its identity: the result stays what it was when its
+    contents change.
+    """
 
     class Scale:
         factor = 2
@@ -251,4 +272,6 @@ def test_contents_of_an_argument_are_not_in_the_key(dynamic):
             seen.append((call(torch.ones(1), n).item(), cached.cache_info()))
         return seen
 
-    assert run(functools.partial(torchstrata.compile, dynamic=dynamic, backend="eager")) == run(lambda f: f)
+    assert run(functools.partial(torchstrata.compile, dynamic=dynamic, backend="eager")) == run(
+        lambda f: f
+    )

@@ -1,4 +1,6 @@
-"""Sums over rows: of one number everywhere (the bias gradient of ``linear(x).sum()``), and about a mean over rows."""
+"""Sums over rows: of one number everywhere (the bias gradient of ``linear(x).sum()``), and about a
+mean over rows.
+"""
 
 from __future__ import annotations
 

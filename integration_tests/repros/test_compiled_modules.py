@@ -1,4 +1,6 @@
-"""Compiled modules: the call is the original's, with its ``forward`` of now, and everything else is the original."""
+"""Compiled modules: the call is the original's, with its ``forward`` of now, and everything else is
+the original.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ import torch
 
 from integration_tests.repros.compiled_modules import Backend, Scale, Shift, X, runs
 
-# -- what runs ----------------------------------------------------------------------------------------
+# -- what runs -------------------------------------------------------------------------------------
 
 
 def test_forward_of_the_class_is_replaced(compiler: Any, backend: Backend) -> None:
@@ -34,7 +36,9 @@ def test_forward_of_the_class_is_replaced(compiler: Any, backend: Backend) -> No
     runs(backend, compiled, X * 2)
 
 
-def test_forward_of_torch_is_replaced(compiler: Any, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forward_of_torch_is_replaced(
+    compiler: Any, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = torch.nn.Linear(4, 4)
     compiled = compiler(model)
     runs(backend, compiled, model(X))
@@ -66,7 +70,9 @@ def test_class_is_replaced(compiler: Any, backend: Backend) -> None:
     ids=["method", "partial", "lambda", "builtin", "compiled"],
 )
 @pytest.mark.parametrize("before", [True, False])
-def test_forward_of_the_instance_is_replaced(compiler: Any, backend: Backend, forward: Any, before: bool) -> None:
+def test_forward_of_the_instance_is_replaced(
+    compiler: Any, backend: Backend, forward: Any, before: bool
+) -> None:
     model = Scale()
     compiled = compiler(model)
     if before:
@@ -97,7 +103,12 @@ def test_module_stays_eager(compiler: Any, backend: Backend) -> None:
     compiled(X)
     before = backend.calls
     assert torch.equal(model(X), X * 2) and model.forward.__func__ is Scale.forward
-    assert backend.calls == before and compiled is not model and set(vars(model)) == names and type(model) is Scale
+    assert (
+        backend.calls == before
+        and compiled is not model
+        and set(vars(model)) == names
+        and type(model) is Scale
+    )
 
 
 def test_call_of_the_class_is_replaced(compiler: Any, backend: Backend) -> None:
@@ -137,7 +148,7 @@ def test_run_takes_compiled_modules(compiler: Any, backend: Backend) -> None:
     assert torch.equal(bytecode_dynamo.run(compiled)(X), X.relu()) and backend.calls == 2
 
 
-# -- who sees the original ------------------------------------------------------------------------------
+# -- who sees the original -------------------------------------------------------------------------
 
 
 def test_self_and_hooks_see_the_original(compiler: Any) -> None:
@@ -167,7 +178,9 @@ def test_hooks_on_gradients(compiler: Any) -> None:
     model = Scale()
     compiled = compiler(model)
     seen: list[Any] = []
-    compiled.register_full_backward_hook(lambda module, into, out: seen.append((module, out[0].sum().item())))
+    compiled.register_full_backward_hook(
+        lambda module, into, out: seen.append((module, out[0].sum().item()))
+    )
     compiled(X.clone().requires_grad_()).sum().backward()
     assert [(module is model, total) for module, total in seen] == [(True, 4.0)]
     torch.testing.assert_close(model.weight.grad, X.sum().reshape(1))
@@ -177,7 +190,9 @@ def test_hooks_on_state_outlive_the_compiled_module(compiler: Any) -> None:
     model = Scale()
     seen: list[Any] = []
     compiled = compiler(model)
-    compiled._register_load_state_dict_pre_hook(lambda module, *_: seen.append(module), with_module=True)
+    compiled._register_load_state_dict_pre_hook(
+        lambda module, *_: seen.append(module), with_module=True
+    )
     compiled.register_state_dict_post_hook(lambda module, *_: seen.append(module))
     compiled.load_state_dict(compiled.state_dict())
     del compiled
@@ -200,7 +215,7 @@ def test_lifetimes(compiler: Any) -> None:
         gc.enable()
 
 
-# -- classes ----------------------------------------------------------------------------------------------
+# -- classes ---------------------------------------------------------------------------------------
 
 
 class Meta(type):
@@ -238,7 +253,11 @@ def test_no_class_is_made(compiler: Any, backend: Backend) -> None:
     assert model.place == 3 and compiled.seven == 7
     runs(backend, compiled, X * 21)
     assert (Meta.made, Strict.__subclasses__(), Strict.subclasses) == (made, subclasses, [])
-    assert isinstance(compiled, Strict) and compiled.__class__ is Strict and compiled.__class__[int] == (Strict, int)
+    assert (
+        isinstance(compiled, Strict)
+        and compiled.__class__ is Strict
+        and compiled.__class__[int] == (Strict, int)
+    )
     with pytest.raises(AttributeError, match="'Strict' object has no attribute 'other'"):
         _ = compiled.other
 
@@ -246,14 +265,29 @@ def test_no_class_is_made(compiler: Any, backend: Backend) -> None:
 def test_class_reads_like_the_original(compiler: Any) -> None:
     model = Scale()
     compiled = compiler(model)
-    assert isinstance(compiled, Scale) and isinstance(compiled, torch.nn.Module) and callable(compiled)
+    assert (
+        isinstance(compiled, Scale) and isinstance(compiled, torch.nn.Module) and callable(compiled)
+    )
     assert not isinstance(compiled, collections.abc.Iterable) and not isinstance(compiled, Shift)
     cls = type(compiled)
-    assert (cls.__name__, cls.__qualname__, cls.__module__) == (Scale.__name__, Scale.__qualname__, Scale.__module__)
+    assert (cls.__name__, cls.__qualname__, cls.__module__) == (
+        Scale.__name__,
+        Scale.__qualname__,
+        Scale.__module__,
+    )
     assert cls.forward is Scale.forward and type(cls(3.0)) is Scale and isinstance(model, cls)
-    assert repr(compiled) == repr(model) and str(compiled) == str(model) and dir(compiled) == dir(model)
+    assert (
+        repr(compiled) == repr(model)
+        and str(compiled) == str(model)
+        and dir(compiled) == dir(model)
+    )
     assert compiled.__doc__ == "Scales." and compiled._orig_mod is compiled.__wrapped__ is model
-    assert compiled == model and model == compiled and hash(compiled) == hash(model) and compiled != Scale()
+    assert (
+        compiled == model
+        and model == compiled
+        and hash(compiled) == hash(model)
+        and compiled != Scale()
+    )
 
 
 def test_classes_that_objects_say_they_have_reach_graphs(compiler: Any) -> None:
@@ -261,7 +295,13 @@ def test_classes_that_objects_say_they_have_reach_graphs(compiler: Any) -> None:
         __class__ = property(lambda self: Scale)  # type: ignore[assignment]
 
     def function(x: torch.Tensor, proxy: Any) -> Any:
-        return x + 1, isinstance(proxy, Scale), isinstance(proxy, Shift), proxy.__class__, type(proxy)
+        return (
+            x + 1,
+            isinstance(proxy, Scale),
+            isinstance(proxy, Shift),
+            proxy.__class__,
+            type(proxy),
+        )
 
     assert compiler(function, fullgraph=True)(X, Proxy())[1:] == function(X, Proxy())[1:]
     compiled = compiler(Scale())
@@ -274,14 +314,24 @@ def test_signatures(compiler: Any) -> None:
     for read in (inspect.signature, inspect.getfullargspec, inspect.getdoc, inspect.getsource):
         assert read(compiled.forward) == read(model.forward)
         assert read(type(compiled).forward) == read(Scale.forward)
-    assert inspect.signature(compiled) == inspect.signature(model) and inspect.getdoc(compiled) == inspect.getdoc(model)
-    for name in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__defaults__", "__kwdefaults__"):
+    assert inspect.signature(compiled) == inspect.signature(model) and inspect.getdoc(
+        compiled
+    ) == inspect.getdoc(model)
+    for name in (
+        "__name__",
+        "__qualname__",
+        "__module__",
+        "__doc__",
+        "__annotations__",
+        "__defaults__",
+        "__kwdefaults__",
+    ):
         assert getattr(compiled.forward, name) == getattr(model.forward, name)
     assert compiled.forward.__wrapped__ == model.forward and compiled.forward.__self__ is model
     assert inspect.signature(compiled.train) == inspect.signature(model.train)
 
 
-# -- attributes and protocols -------------------------------------------------------------------------------
+# -- attributes and protocols ----------------------------------------------------------------------
 
 
 def test_attributes_reach_the_original(compiler: Any, backend: Backend) -> None:
@@ -291,8 +341,19 @@ def test_attributes_reach_the_original(compiler: Any, backend: Backend) -> None:
     compiled.bias = torch.nn.Parameter(torch.ones(1))
     compiled.inner = torch.nn.Linear(2, 2)
     compiled.register_buffer("table", torch.ones(2))
-    assert model.extra is compiled.extra and model.bias is compiled.bias and compiled.inner is model.inner
-    assert set(model.state_dict()) == {"weight", "bias", "steps", "table", "inner.weight", "inner.bias"}
+    assert (
+        model.extra is compiled.extra
+        and model.bias is compiled.bias
+        and compiled.inner is model.inner
+    )
+    assert set(model.state_dict()) == {
+        "weight",
+        "bias",
+        "steps",
+        "table",
+        "inner.weight",
+        "inner.bias",
+    }
     model.late = 5
     assert compiled.late == 5 and "late" in vars(compiled)
     for name in ("late", "bias", "inner", "table"):
@@ -335,12 +396,21 @@ def test_getattribute_of_the_class(compiler: Any, backend: Backend) -> None:
 def test_modes_and_types(compiler: Any, backend: Backend) -> None:
     model = Scale()
     compiled = compiler(model)
-    for returned in (compiled.eval(), compiled.train(), compiled.to("cpu"), compiled.double(), compiled.requires_grad_(False)):
+    for returned in (
+        compiled.eval(),
+        compiled.train(),
+        compiled.to("cpu"),
+        compiled.double(),
+        compiled.requires_grad_(False),
+    ):
         assert returned is compiled
     assert model.training and model.weight.dtype == torch.float64 and not model.weight.requires_grad
     runs(backend, compiled, X.double() * 2, X.double())
     assert compiled.half() is compiled and model.weight.dtype == torch.float16
-    assert compiled.apply(lambda module: setattr(module, "seen", module)) is compiled and model.seen is model
+    assert (
+        compiled.apply(lambda module: setattr(module, "seen", module)) is compiled
+        and model.seen is model
+    )
 
 
 def test_traversal(compiler: Any) -> None:
@@ -356,7 +426,11 @@ def test_containers(compiler: Any, backend: Backend) -> None:
     model = torch.nn.Sequential(torch.nn.ReLU(), Scale())
     compiled = compiler(model)
     assert len(compiled) == 2 and list(compiled) == list(model) and model[0] in compiled
-    assert isinstance(compiled, collections.abc.Iterable) and compiled and not compiler(torch.nn.Sequential())
+    assert (
+        isinstance(compiled, collections.abc.Iterable)
+        and compiled
+        and not compiler(torch.nn.Sequential())
+    )
     runs(backend, compiled, X.relu() * 2)
     compiled[0] = torch.nn.Tanh()
     assert compiled.append(Scale(3.0)) is compiled
@@ -415,5 +489,9 @@ def test_state_and_copies(compiler: Any) -> None:
     other = compiler(Scale(9.0))
     assert str(other.load_state_dict(torch.load(buffer))) == "<All keys matched successfully>"
     assert torch.equal(other(X), X * 2)
-    for made in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled)), copy.copy(compiled)):
+    for made in (
+        copy.deepcopy(compiled),
+        pickle.loads(pickle.dumps(compiled)),
+        copy.copy(compiled),
+    ):
         assert type(made) is Scale and made is not model and torch.equal(made(X), X * 2)

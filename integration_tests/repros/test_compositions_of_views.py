@@ -1,4 +1,6 @@
-"""Reshapes of transposed values: every one repeated the index of the next, so that compiling 25 of them never ended."""
+"""Reshapes of transposed values: every one repeated the index of the next, so that compiling 25 of
+them never ended.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Loops over containers that change meanwhile, in one graph and across graph breaks: what eager's iterators give and refuse."""
+"""Loops over containers that change meanwhile, in one graph and across graph breaks: what eager's
+iterators give and refuse.
+"""
 
 from __future__ import annotations
 
@@ -88,17 +90,22 @@ def backwards(held, n):
 ITEMS = [1, 2, 3, 4]
 ENTRIES = dict.fromkeys(ITEMS, 0)
 CASES = [
-    *((made, over, change) for made in (collections.deque(ITEMS), Queue(ITEMS)) for over in (iter, enumerate, reversed)
+    *((made, over, change) for made in (collections.deque(ITEMS), Queue(ITEMS)) for over in (iter,
+    enumerate, reversed)
       for change in (rotate, requeue, store, put_back, backwards)),
     *((ITEMS, reversed, change) for change in (store, put_back, backwards)),
     *((made, over, change)
-      for made in (ENTRIES, collections.OrderedDict(ENTRIES), collections.defaultdict(int, ENTRIES), Counts(ENTRIES))
-      for over in (iter, reversed, lambda held: enumerate(held.items())) for change in (readd, rename, store)),
+      for made in (ENTRIES, collections.OrderedDict(ENTRIES), collections.defaultdict(int, ENTRIES),
+      Counts(ENTRIES))
+      for over in (iter, reversed, lambda held: enumerate(held.items())) for change in (readd,
+      rename, store)),
     (set(ITEMS), iter, replace_member),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("program", [one_graph, broken_before_the_change, broken_after_the_change, made_before_the_break])
+@pytest.mark.parametrize(
+    "program", [one_graph, broken_before_the_change, broken_after_the_change, made_before_the_break]
+)
 @pytest.mark.parametrize(("held", "over", "change"), CASES)
 def test_loop_is_eagers(program, held, over, change):
     def run(call):

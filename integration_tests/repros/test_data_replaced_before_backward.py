@@ -1,4 +1,6 @@
-"""``.data`` replaces the memory of what autograd has saved: the backward graph read it with the strides from before."""
+"""``.data`` replaces the memory of what autograd has saved: the backward graph read it with the
+strides from before.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +65,15 @@ def test_data_of_another_layout_after_a_read(exchange, inner):
         x = torch.arange(6.0).reshape(2, 3)
         return [call(x) for _ in range(2)], x
 
-    torch.testing.assert_close(run(torchstrata.compile(function, fullgraph=True)), run(function), atol=0, rtol=0)
+    torch.testing.assert_close(
+        run(torchstrata.compile(function, fullgraph=True)), run(function), atol=0, rtol=0
+    )
 
 
 def test_layouts_between_pieces():
-    """A later piece took what had been written with another layout for what it was when it was made."""
+    """A later piece took what had been written with another layout for what it was when it was
+    made.
+    """
 
     def function(x):
         y = x * 1
@@ -107,7 +113,9 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("is_leaf", [True, False])
 def test_what_eager_saved_is_not_computed_again(name, is_leaf, write):
-    """Backward computed some values again from the new data where eager mode had saved them, beside others."""
+    """Backward computed some values again from the new data where eager mode had saved them, beside
+    others.
+    """
 
     def run(call):
         leaf = torch.linspace(-1, 2, 12).reshape(3, 4).requires_grad_()

@@ -1,4 +1,6 @@
-"""Operations whose results nobody reads did not run: they draw random numbers, and raise for indices out of range."""
+"""Operations whose results nobody reads did not run: they draw random numbers, and raise for
+indices out of range.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_generators_advance(name, result, requires_grad, fallback_random):
         return result(x)
 
     x = torch.ones(3, requires_grad=requires_grad)
-    compiled = torchstrata.compile(function, fullgraph=True, options={"fallback_random": fallback_random})
+    compiled = torchstrata.compile(
+        function, fullgraph=True, options={"fallback_random": fallback_random}
+    )
     after = []
     for call in (function, compiled, compiled):
         torch.manual_seed(0)
@@ -50,7 +54,9 @@ def test_generators_advance(name, result, requires_grad, fallback_random):
 
 
 def test_draws_without_a_graph_of_their_device():
-    """A layer drop on a GPU asks the CPU's generator; a program without tensors is the like of it that every machine has."""
+    """A layer drop on a GPU asks the CPU's generator; a program without tensors is the like of it
+    that every machine has.
+    """
 
     def function():
         torch.rand(3)
@@ -116,7 +122,11 @@ def test_addresses_out_of_range(result, requires_grad, dynamic, before):
     for rows in (3, 2, 1, 0):
         x = torch.ones(rows, 4, requires_grad=requires_grad)
         expected, actual = outcome(function, x), outcome(compiled, x)
-        assert actual is RuntimeError if rows < 2 else torch.equal(torch.as_tensor(actual), torch.as_tensor(expected))
+        assert (
+            actual is RuntimeError
+            if rows < 2
+            else torch.equal(torch.as_tensor(actual), torch.as_tensor(expected))
+        )
         assert (expected is RuntimeError) == (rows < 2)
 
 
@@ -133,7 +143,9 @@ OVERWRITTEN = {
 @pytest.mark.parametrize("overwrite", OVERWRITTEN.values(), ids=OVERWRITTEN)
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_indices_of_what_is_overwritten_are_checked(overwrite, requires_grad):
-    """An operator that reads nothing but the layout of its operand seemed to need it, and went with what computes it."""
+    """An operator that reads nothing but the layout of its operand seemed to need it, and went with
+    what computes it.
+    """
     torchstrata.reset()
     compiled = torchstrata.compile(overwrite, fullgraph=True)
     for indices in ([0, 1], [0, 7]):

@@ -16,7 +16,13 @@ def test_a_device_without_a_number_is_the_current_one():
 
 def devices(x, device):
     made = torch.zeros(2, device=device)
-    return made.device, made.device == torch.device("cpu"), made.device == device, x.device == device, x.to(device).device
+    return (
+        made.device,
+        made.device == torch.device("cpu"),
+        made.device == device,
+        x.device == device,
+        x.to(device).device,
+    )
 
 
 def test_a_number_of_the_cpu():

@@ -20,7 +20,9 @@ GUARDS: dict[str, Callable[[], Any]] = {
     "below views": C._AutoDispatchBelowADInplaceOrView,
     "without views": lambda: C._ExcludeDispatchKeyGuard(SET(KEY.ADInplaceOrView)),
     "without autograd of the CPU": lambda: C._ExcludeDispatchKeyGuard(SET(KEY.AutogradCPU)),
-    "forced": lambda: C._ForceDispatchKeyGuard(C._dispatch_tls_local_include_set(), SET(KEY.AutogradCPU)),
+    "forced": lambda: C._ForceDispatchKeyGuard(
+        C._dispatch_tls_local_include_set(), SET(KEY.AutogradCPU)
+    ),
     "Python dispatcher": C._EnablePythonDispatcher,
     "without autocast": C._DisableAutocast,
 }
@@ -100,4 +102,6 @@ def test_handlers_of_signals_compute_as_ever(backend: str) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     torch.testing.assert_close(result, call(ready))
-    assert found and all(f == [(9.0, True, False, 0), (9.0, True, False, 0), torch.Tensor] for f in found), found
+    assert found and all(
+        f == [(9.0, True, False, 0), (9.0, True, False, 0), torch.Tensor] for f in found
+    ), found

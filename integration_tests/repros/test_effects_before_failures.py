@@ -1,4 +1,6 @@
-"""An operator that refuses its data in a graph that also does what can't be undone: effects before it, none after it."""
+"""An operator that refuses its data in a graph that also does what can't be undone: effects before
+it, none after it.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,18 @@ def observe(call):
     x, log = torch.ones(4).t()[:3], []
     try:
         result = outcome(call, x, log)
-        return repr((result, log, x, getattr(x, "tag", None), WEIGHT, Counter.made, torch.get_num_threads(), torch.rand(2)))
+        return repr(
+            (
+                result,
+                log,
+                x,
+                getattr(x, "tag", None),
+                WEIGHT,
+                Counter.made,
+                torch.get_num_threads(),
+                torch.rand(2),
+            )
+        )
     finally:
         torch.set_num_threads(threads)
 

@@ -10,14 +10,23 @@ from torch.nn import functional as F
 
 from .outcome import outcome
 
-LOSSES = [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss, F.binary_cross_entropy_with_logits, F.soft_margin_loss]
+LOSSES = [
+    F.mse_loss,
+    F.smooth_l1_loss,
+    F.huber_loss,
+    F.l1_loss,
+    F.binary_cross_entropy_with_logits,
+    F.soft_margin_loss,
+]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("rows", [0, 3])
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_gradients_of_losses(loss, rows, reduction):
-    """Meta kernels of losses divided by the number of elements, and gave gradients the strides of the operands."""
+    """Meta kernels of losses divided by the number of elements, and gave gradients the strides of
+    the operands.
+    """
 
     def function(x, target):
         value = loss(x, target, reduction=reduction)
@@ -45,10 +54,14 @@ def test_diagonals_of_what_may_be_empty(offset):
 
 
 def test_a_scan_whose_last_batch_is_empty():
-    """Mamba's associative scan of 16 steps: one operand of a product has no elements, the other one a symbolic size of 0."""
+    """Mamba's associative scan of 16 steps: one operand of a product has no elements, the other one
+    a symbolic size of 0.
+    """
 
     def scan(a, b):
-        return associative_scan(lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1]), (a, b), dim=1, combine_mode="generic")
+        return associative_scan(
+            lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1]), (a, b), dim=1, combine_mode="generic"
+        )
 
     torchstrata.reset()
     compiled = torchstrata.compile(scan, fullgraph=True, backend="aot_eager")
@@ -58,10 +71,14 @@ def test_a_scan_whose_last_batch_is_empty():
     assert not torchstrata.counters["fallbacks"]
 
 
-@pytest.mark.parametrize("reduce", [torch.amax, torch.argmin, lambda x, dim: x.max(dim)[0], torch.median])
+@pytest.mark.parametrize(
+    "reduce", [torch.amax, torch.argmin, lambda x, dim: x.max(dim)[0], torch.median]
+)
 @pytest.mark.parametrize("backend", ["eager", "torchstrata"])
 def test_an_extreme_of_none_that_nobody_reads(reduce, backend):
-    """The graph was for any size of the difference of two others, and the dead operator that eager mode refuses went."""
+    """The graph was for any size of the difference of two others, and the dead operator that eager
+    mode refuses went.
+    """
 
     def function(x, first):
         reduce(x[first:], 0)
@@ -81,5 +98,8 @@ def test_arrays_without_elements_have_no_steps(rows):
         return y, list(y.stride()), torch.as_tensor(x.detach().numpy()).stride()
 
     torchstrata.reset()
-    found, expected = torchstrata.compile(function, backend="eager")(torch.ones(rows, 4)), function(torch.ones(rows, 4))
+    found, expected = (
+        torchstrata.compile(function, backend="eager")(torch.ones(rows, 4)),
+        function(torch.ones(rows, 4)),
+    )
     assert found[1:] == expected[1:] and found[0].stride() == expected[0].stride()

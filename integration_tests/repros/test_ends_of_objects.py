@@ -1,4 +1,6 @@
-"""When objects end: ``__del__``, ``weakref.finalize``, weak references and their callbacks, in the order of the program."""
+"""When objects end: ``__del__``, ``weakref.finalize``, weak references and their callbacks, in the
+order of the program.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,8 @@ def of_a_generator() -> None:
 
 
 PROGRAMS = (
-    dropped, deleted, overwritten, finalized, called_back, asked, of_a_call, of_a_list, of_a_dict, of_an_attribute,
+    dropped, deleted, overwritten, finalized, called_back, asked, of_a_call, of_a_list, of_a_dict,
+    of_an_attribute,
     of_a_manager, of_a_weak_dict, of_a_comprehension, of_a_generator,
 )  # fmt: skip
 
@@ -164,7 +167,9 @@ def test_order_of_ends(program: Callable[[], None], backend: str) -> None:
 
 
 def test_tensors_of_a_frame_end_with_it() -> None:
-    """Neither the first half of a cut function nor the compilation keeps a tensor that the program lets go of."""
+    """Neither the first half of a cut function nor the compilation keeps a tensor that the program
+    lets go of.
+    """
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
         y = x * 2

@@ -1,4 +1,6 @@
-"""``min`` and ``max`` give one of their arguments, of its own type; ``reversed`` of a tensor is a tensor."""
+"""``min`` and ``max`` give one of their arguments, of its own type; ``reversed`` of a tensor is a
+tensor.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,15 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("values", [(1.0, 2.0, 3.5, 0.5, 7.0), (1, 2, 3, 5, 0), (1, 2, 3.5, 5, 2.0, 3)])
+@pytest.mark.parametrize(
+    "values", [(1.0, 2.0, 3.5, 0.5, 7.0), (1, 2, 3, 5, 0), (1, 2, 3.5, 5, 2.0, 3)]
+)
 def test_extremes_keep_their_type(name, dynamic, values):
     torchstrata.reset()
     function, x = CALLS[name], torch.tensor([1.0, 2.0])
-    compiled = torchstrata.compile(lambda x, a: (x + 1, function(x, a)), dynamic=dynamic, fullgraph=True)
+    compiled = torchstrata.compile(
+        lambda x, a: (x + 1, function(x, a)), dynamic=dynamic, fullgraph=True
+    )
     for a in values:
         expected, result = function(x, a), compiled(x, a)[1]
         torch.testing.assert_close(result, expected)
@@ -36,4 +42,6 @@ def test_extremes_keep_their_type(name, dynamic, values):
 def test_reversed_tensors(shape):
     torchstrata.reset()
     x = torch.rand(shape)
-    torch.testing.assert_close(torchstrata.compile(lambda x: reversed(x) * 2, fullgraph=True)(x), reversed(x) * 2)
+    torch.testing.assert_close(
+        torchstrata.compile(lambda x: reversed(x) * 2, fullgraph=True)(x), reversed(x) * 2
+    )

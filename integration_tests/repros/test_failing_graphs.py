@@ -1,4 +1,6 @@
-"""Compiled graphs that raise where eager mode does not: they fail once, and something plainer runs from then on."""
+"""Compiled graphs that raise where eager mode does not: they fail once, and something plainer runs
+from then on.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ CAUSE = "failed_graphs: RuntimeError: no such kernel"
 
 
 def backend_raising(error, times=None):
-    """A graph backend whose graphs raise, the first ``times`` calls or always; it lists the calls."""
+    """A graph backend whose graphs raise, the first ``times`` calls or always; it lists the
+    calls.
+    """
     calls = []
 
     def backend(graph, example_inputs):
@@ -74,7 +78,11 @@ def test_where_the_plain_graph_raises_too_the_captured_one_runs():
     expected, _ = run(program)
     torchstrata.reset()
     assert run(torchstrata.compile(program, backend=backend)) == (expected, 2)
-    assert (len(backend.calls), len(plain.calls), torchstrata.counters["failed_graphs"]) == (1, 1, 2)
+    assert (len(backend.calls), len(plain.calls), torchstrata.counters["failed_graphs"]) == (
+        1,
+        1,
+        2,
+    )
 
 
 def attention(q, k, v):
@@ -98,12 +106,21 @@ def test_a_call_of_our_own_choice_that_raises_costs_that_call_only():
             if n == 1:
                 before = dict(torchstrata.counters)
     found = torchstrata.counters
-    assert (found["failed_graphs"], found["fallbacks"]) == (before["failed_graphs"], before["fallbacks"]) == (1, 1)
-    assert found["generated_kernels"] > before["generated_kernels"]  # the softmax is compiled, the products are called
+    assert (
+        (found["failed_graphs"], found["fallbacks"])
+        == (before["failed_graphs"], before["fallbacks"])
+        == (1, 1)
+    )
+    # the softmax is compiled, the products are called
+    assert found["generated_kernels"] > before["generated_kernels"]
 
 
 def test_lack_of_memory_is_not_remembered():
-    for error in (MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("[enforce] not enough memory: 8")):
+    for error in (
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce] not enough memory: 8"),
+    ):
         backend = backend_raising(error, times=2)
         torchstrata.reset()
         expected, _ = run(program)
@@ -141,7 +158,9 @@ def test_data_to_blame_keeps_the_graph():
 
 
 def test_error_under_fullgraph():
-    compiled = torchstrata.compile(program, backend=backend_raising(RuntimeError("no such kernel")), fullgraph=True)
+    compiled = torchstrata.compile(
+        program, backend=backend_raising(RuntimeError("no such kernel")), fullgraph=True
+    )
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no such kernel"):
             compiled(torch.zeros(3), [])
@@ -149,8 +168,12 @@ def test_error_under_fullgraph():
 
 def test_explain_names_the_cause():
     with pytest.warns(UserWarning, match="no such kernel"):
-        found = torchstrata.explain(program, backend=backend_raising(RuntimeError("no such kernel")))(torch.zeros(3), [])
-    assert found.failures == ("RuntimeError: no such kernel",) and "RuntimeError: no such kernel" in str(found)
+        found = torchstrata.explain(
+            program, backend=backend_raising(RuntimeError("no such kernel"))
+        )(torch.zeros(3), [])
+    assert found.failures == (
+        "RuntimeError: no such kernel",
+    ) and "RuntimeError: no such kernel" in str(found)
 
 
 @torch.library.custom_op("repro_failing_graphs::refuses", mutates_args=())
@@ -171,7 +194,10 @@ def test_error_of_eager_mode_is_raised_and_not_remembered():
     for _ in range(2):
         with pytest.raises(ValueError, match="too large"):
             compiled(torch.ones(3))
-    assert torch.equal(compiled(-torch.ones(3)), torch.zeros(3)) and torchstrata.counters["failed_graphs"] == 0
+    assert (
+        torch.equal(compiled(-torch.ones(3)), torch.zeros(3))
+        and torchstrata.counters["failed_graphs"] == 0
+    )
 
 
 def test_a_graph_that_eager_refuses_is_no_fallback():

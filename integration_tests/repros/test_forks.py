@@ -105,7 +105,10 @@ LIMIT = sys.getrecursionlimit()
 
 def _is_sound() -> None:
     assert gc.isenabled() and not torch.compiler.is_compiling() and sys.getrecursionlimit() == LIMIT
-    assert bytecode_dynamo.hook.status()["threads"] == 0 and not bytecode_dynamo.hook.status()["installed"]
+    assert (
+        bytecode_dynamo.hook.status()["threads"] == 0
+        and not bytecode_dynamo.hook.status()["installed"]
+    )
     torchstrata.reset()
     compiled = torchstrata.compile(lambda x: x.sin() * 2, backend="aot_eager")
     assert torch.equal(compiled(torch.ones(2)), torch.ones(2).sin() * 2)
@@ -135,5 +138,7 @@ def test_a_child_of_the_compiling_thread_goes_on_compiling() -> None:
         return graph.forward
 
     torchstrata.reset()
-    assert torch.equal(torchstrata.compile(lambda x: x + 1, backend=backend)(torch.ones(2)), torch.full((2,), 2.0))
+    assert torch.equal(
+        torchstrata.compile(lambda x: x + 1, backend=backend)(torch.ones(2)), torch.full((2,), 2.0)
+    )
     assert found == [0] and gc.isenabled()

@@ -1,4 +1,6 @@
-"""Functions of autograd that call each other, and parameters made by the program, in compiled code."""
+"""Functions of autograd that call each other, and parameters made by the program, in compiled
+code.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,11 @@ def test_the_loss_of_a_step_that_goes_backward():
 @pytest.mark.parametrize("shape", [(), (4,), (4, 3)])
 def test_tangents_that_are_negated_lazily(shape):
     call = lambda x: ((x * 3).sin(), x.exp())  # noqa: E731
-    compiled, x, tangent = torchstrata.compile(call, fullgraph=True), torch.randn(shape).requires_grad_(), torch.randn(shape)
+    compiled, x, tangent = (
+        torchstrata.compile(call, fullgraph=True),
+        torch.randn(shape).requires_grad_(),
+        torch.randn(shape),
+    )
     results = [grad(f(x)[0], x, torch._neg_view(tangent)) for f in (call, compiled)]
     torch.testing.assert_close(*results)
 
@@ -114,7 +120,9 @@ def test_what_autograd_runs_within_a_compiled_function_is_not_captured(backend):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("f", [lambda x, norm: norm(x) * x, lambda x, norm: x.prod() * x], ids=["batch norm", "product"])
+@pytest.mark.parametrize(
+    "f", [lambda x, norm: norm(x) * x, lambda x, norm: x.prod() * x], ids=["batch norm", "product"]
+)
 def test_derivatives_twice_of_what_keeps_statistics_or_counts_zeros(f, dynamic):
     results = []
     for call in (f, torchstrata.compile(f, fullgraph=True, dynamic=dynamic)):

@@ -1,4 +1,6 @@
-"""Tensors with gaps between their elements keep their strides in a program that writes to them: reshapes copy, views raise."""
+"""Tensors with gaps between their elements keep their strides in a program that writes to them:
+reshapes copy, views raise.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,12 @@ def test_strides_with_gaps_survive_writes(program, requires_grad, layout):
         result = outcome(call, x)
         parts = result if isinstance(result, tuple) else (result,)
         storage = x.untyped_storage().data_ptr()
-        seen = [(p.detach(), p.stride(), p.untyped_storage().data_ptr() == storage) if torch.is_tensor(p) else p for p in parts]
+        seen = [
+            (p.detach(), p.stride(), p.untyped_storage().data_ptr() == storage)
+            if torch.is_tensor(p)
+            else p
+            for p in parts
+        ]
         if requires_grad and torch.is_tensor(parts[0]):
             (parts[0] * 2).sum().backward()
         return str(seen), x.tolist(), x.stride(), str(memory.grad)
@@ -81,7 +88,9 @@ def _read_among_gaps_after_a_write(x):
 
 
 @pytest.mark.filterwarnings("ignore:a graph runs eagerly")
-@pytest.mark.parametrize("function", [_among_gaps, _among_gaps_after_a_write, _read_among_gaps_after_a_write])
+@pytest.mark.parametrize(
+    "function", [_among_gaps, _among_gaps_after_a_write, _read_among_gaps_after_a_write]
+)
 def test_places_among_gaps(function):
     """The elements in gaps were not written, and read from memory that nobody had filled."""
     found = []

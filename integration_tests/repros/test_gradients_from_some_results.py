@@ -53,13 +53,19 @@ class Heads(torch.nn.Module):
         self.kind = trunk
 
     def forward(self, x):
-        hidden = {"trained": self.trunk, "detached": lambda x: self.trunk(x).detach(), "none": lambda x: x}[self.kind](x)
+        hidden = {
+            "trained": self.trunk,
+            "detached": lambda x: self.trunk(x).detach(),
+            "none": lambda x: x,
+        }[self.kind](x)
         return self.a(hidden).tanh().sum(), self.b(hidden).tanh().sum()
 
 
 @pytest.mark.parametrize("trunk", ["trained", "detached", "none"])
 def test_a_step_between_the_backward_passes_of_two_heads(trunk):
-    """Autograd checks all that a node has saved: the second pass raised because of weights that it does not need."""
+    """Autograd checks all that a node has saved: the second pass raised because of weights that it
+    does not need.
+    """
 
     def losses(wrap):
         torch.manual_seed(0)
@@ -96,7 +102,9 @@ def test_writes_to_what_a_backward_pass_needs_are_found(written, retain):
 @pytest.mark.parametrize("rows", [(3, 3, 3), (3, 0, 3)])
 @pytest.mark.parametrize("is_leaf", [False, True])
 def test_a_total_over_calls_that_keeps_its_history(rows, is_leaf):
-    """Backward from the other result passed through the total's history, which had been freed, and raised."""
+    """Backward from the other result passed through the total's history, which had been freed, and
+    raised.
+    """
 
     def run(wrap):
         state = {}
@@ -126,7 +134,9 @@ def test_both_results_of_which_one_has_another_history():
         results = call(x * 2, y * 3)
         if retain:
             results[which].sum().backward(retain_graph=True)
-        (results[0].sum() + 2 * results[1].sum() if which < 2 else results[which - 2].sum()).backward()
+        (
+            results[0].sum() + 2 * results[1].sum() if which < 2 else results[which - 2].sum()
+        ).backward()
         return x.grad, y.grad
 
     compiled = torchstrata.compile(function)

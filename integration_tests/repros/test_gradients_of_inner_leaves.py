@@ -1,4 +1,6 @@
-"""Leaves that a program makes, gives a gradient and lets go of: a result's history holds them, and backward adds to it."""
+"""Leaves that a program makes, gives a gradient and lets go of: a result's history holds them, and
+backward adds to it.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_gradients_grow_as_in_eager_mode(program, backend):
 @pytest.mark.parametrize("wrapped", [torch.nn.Parameter, torch.Tensor.requires_grad_])
 @pytest.mark.parametrize("written_back", [False, True])
 def test_a_leaf_of_what_was_written(wrapped, written_back):
-    """Results that depend on no input, but on a leaf of the program's, came out without a history."""
+    """Results that depend on no input, but on a leaf of the program's, came out without a
+    history.
+    """
 
     def function(x):
         x[0] = 1.0

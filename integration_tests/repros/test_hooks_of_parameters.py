@@ -1,4 +1,6 @@
-"""Hooks of parameters run in the order in which eager mode's backward arrives at them, although one node hands all on."""
+"""Hooks of parameters run in the order in which eager mode's backward arrives at them, although one
+node hands all on.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ class Shared(nn.Module):
     def __init__(self):
         super().__init__()
         self.unused, self.scale = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(4))
-        self.first, self.norm, self.last = nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4, bias=False)
+        self.first, self.norm, self.last = (
+            nn.Linear(4, 4),
+            nn.LayerNorm(4),
+            nn.Linear(4, 4, bias=False),
+        )
         self.table = nn.Embedding(5, 4)
 
     def forward(self, x):
@@ -35,7 +41,9 @@ MODULES = {
     "plain": lambda: nn.Sequential(*(nn.Linear(4, 4) for _ in range(9))),
     "shared": Shared,
     "gru": lambda: nn.GRU(4, 4, 2),
-    "encoder": lambda: nn.Sequential(nn.Unflatten(0, (1, 3)), nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)),
+    "encoder": lambda: nn.Sequential(
+        nn.Unflatten(0, (1, 3)), nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
+    ),
     "broken": lambda: Broken(Shared(), Shared()),
 }
 
@@ -47,7 +55,9 @@ def order(module, run, make_input):
     handles = []
     for name, p in module.named_parameters():
         handles.append(p.register_hook(lambda _, name=name: log.append(f"at {name}")))
-        handles.append(p.register_post_accumulate_grad_hook(lambda _, name=name: log.append(f"after {name}")))
+        handles.append(
+            p.register_post_accumulate_grad_hook(lambda _, name=name: log.append(f"after {name}"))
+        )
     out = run(x)
     (out[0] if isinstance(out, tuple) else out).square().sum().backward()
     for handle in handles:
@@ -77,7 +87,9 @@ REGISTER = {
 @pytest.mark.parametrize("register", REGISTER.values(), ids=REGISTER)
 @pytest.mark.parametrize("backend", ["eager", "torchstrata"])
 def test_hooks_registered_after_a_step_was_compiled(register, backend):
-    """A graph with ``backward()`` inside was captured when the parameter had no hooks, and no guard said so."""
+    """A graph with ``backward()`` inside was captured when the parameter had no hooks, and no guard
+    said so.
+    """
 
     def step(p, x):
         (p * x).sum().backward()

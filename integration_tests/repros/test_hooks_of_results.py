@@ -44,7 +44,9 @@ def after_a_break(x, log):
 
 
 def test_hook_on_a_result_that_has_a_node_with_another():
-    """The results of a graph share an autograd node, which called hooks on one with None when another went backward."""
+    """The results of a graph share an autograd node, which called hooks on one with None when
+    another went backward.
+    """
     for program_result in (0, 1):
         expected = observe(after_a_break, program_result)
         assert observe(torchstrata.compile(after_a_break), program_result) == expected
@@ -57,7 +59,10 @@ def test_hooks_of_the_caller():
     def run(call):
         log, x = [], torch.ones(3, requires_grad=True)
         a, b, c = call(x)
-        kept, removed = b.register_hook(lambda g: g * 2), b.register_hook(lambda g: log.append(g.tolist()))
+        kept, removed = (
+            b.register_hook(lambda g: g * 2),
+            b.register_hook(lambda g: log.append(g.tolist())),
+        )
         c.retain_grad()
         a.sum().backward(retain_graph=True)
         (b * c).sum().backward(retain_graph=True)

@@ -33,7 +33,9 @@ def used(x, seen):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "torchstrata"])
-@pytest.mark.parametrize("program", [scaled, dropped, written, used], ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", [scaled, dropped, written, used], ids=lambda program: program.__name__
+)
 def test_gradients_and_calls_are_eagers(program, backend) -> None:
     found = []
     for call in (program, torchstrata.compile(program, backend=backend)):

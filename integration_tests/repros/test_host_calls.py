@@ -1,4 +1,6 @@
-"""Calls that the host makes between compiled pieces: hooks, generators, settings, numbers in tensors as indices."""
+"""Calls that the host makes between compiled pieces: hooks, generators, settings, numbers in
+tensors as indices.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def _gradients(result: Any, x: torch.Tensor) -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
-@pytest.mark.parametrize("f", [hook_after_use, retained, default_dtype, drawn_twice, indexed, new_leaf])
+@pytest.mark.parametrize(
+    "f", [hook_after_use, retained, default_dtype, drawn_twice, indexed, new_leaf]
+)
 def test_as_in_eager_mode(f: Callable[..., Any]) -> None:
     torchstrata.reset()
     compiled = torchstrata.compile(f, fullgraph=True)
@@ -96,9 +100,13 @@ def test_as_in_eager_mode(f: Callable[..., Any]) -> None:
 
 
 def test_a_dispatch_handler_runs_in_eager_mode() -> None:
-    """Its frames run below autograd and functionalisation: compiling one there read memory that a wrapper does not have."""
+    """Its frames run below autograd and functionalisation: compiling one there read memory that a
+    wrapper does not have.
+    """
     x = torch.ones(3)
-    assert torch.equal(torchstrata.compile(lambda x: (Doubled(x) * 2).held + 1)(x), torch.full((3,), 5.0))
+    assert torch.equal(
+        torchstrata.compile(lambda x: (Doubled(x) * 2).held + 1)(x), torch.full((3,), 5.0)
+    )
 
 
 def test_a_module_hook_on_gradients() -> None:
@@ -106,7 +114,9 @@ def test_a_module_hook_on_gradients() -> None:
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
         norms: list[float] = []
-        model[0].register_full_backward_hook(lambda module, inputs, outputs: norms.append(round(outputs[0].norm().item(), 4)))
+        model[0].register_full_backward_hook(
+            lambda module, inputs, outputs: norms.append(round(outputs[0].norm().item(), 4))
+        )
         model[2].register_full_backward_hook(lambda module, inputs, outputs: (inputs[0] * 2,))
         compiled = wrap(model)
         for _ in range(2):
@@ -114,6 +124,9 @@ def test_a_module_hook_on_gradients() -> None:
         return norms, [p.grad for p in model.parameters() if p.grad is not None]
 
     torchstrata.reset()
-    expected, found = run(lambda model: model), run(lambda model: torchstrata.compile(model, fullgraph=True))
+    expected, found = (
+        run(lambda model: model),
+        run(lambda model: torchstrata.compile(model, fullgraph=True)),
+    )
     assert found[0] == expected[0]
     torch.testing.assert_close(found[1], expected[1])

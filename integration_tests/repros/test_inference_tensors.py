@@ -26,7 +26,14 @@ def two_views(x):
 
 
 def facts(tensor):
-    return tensor.is_inference(), tensor.requires_grad, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.tolist()
+    return (
+        tensor.is_inference(),
+        tensor.requires_grad,
+        tensor.shape,
+        tensor.stride(),
+        tensor.storage_offset(),
+        tensor.tolist(),
+    )
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -51,5 +58,7 @@ def test_equal_to_eager(f, requires_grad, dynamic):
 
 def test_later_writes_raise():
     y, *_ = torchstrata.compile(inside)(torch.ones(3, 3))
-    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+    with pytest.raises(
+        RuntimeError, match="Inplace update to inference tensor outside InferenceMode"
+    ):
         y.add_(1)

@@ -1,4 +1,6 @@
-"""Signals at any instant of a compilation or graph: what the handler raises reaches the program, and nothing else stays."""
+"""Signals at any instant of a compilation or graph: what the handler raises reaches the program,
+and nothing else stays.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,10 @@ def _state() -> tuple[Any, ...]:
     hook = bytecode_dynamo.hook
     handlers = (signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGINT))
     return (
-        stacks, flags, sys.getrecursionlimit(), hooks, hook.get_region(), hook.status()["threads"], type(torch.ones(1)),
-        handlers, torch._C._is_torch_function_enabled(), torch._C._functorch.peek_interpreter_stack(),
+        stacks, flags, sys.getrecursionlimit(), hooks, hook.get_region(), hook.status()["threads"],
+        type(torch.ones(1)),
+        handlers, torch._C._is_torch_function_enabled(),
+        torch._C._functorch.peek_interpreter_stack(),
     )  # fmt: skip
 
 
@@ -105,7 +109,9 @@ def test_a_handler_that_returns_lets_the_compilation_go_on() -> None:
 @pytest.mark.parametrize("where", ["backend", "graph"])
 @pytest.mark.parametrize("name", ["SIGINT", "SIGUSR1"])
 def test_signals_in_backends_and_graphs(where: str, name: str) -> None:
-    """An exception of a handler is none of the backend, nor of an operator whose graph might run again in eager mode."""
+    """An exception of a handler is none of the backend, nor of an operator whose graph might run
+    again in eager mode.
+    """
     number = getattr(signal, name)
     expected = KeyboardInterrupt if name == "SIGINT" else TimeoutError
 

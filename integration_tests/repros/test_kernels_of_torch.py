@@ -1,4 +1,6 @@
-"""Operators for which torch's Python dispatcher has a kernel of its own: it runs before our rules see the operator."""
+"""Operators for which torch's Python dispatcher has a kernel of its own: it runs before our rules
+see the operator.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from primops import DEFAULT
 KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
 # Why torch's kernel stays in front of our rule.
 IN_FRONT = {
-    "native_batch_norm": "its schema hides that it writes running statistics; torch's form names an operator that says so",
+    "native_batch_norm": "its schema hides that it writes running statistics; torch's form names "
+    "an operator that says so",
     "cudnn_batch_norm": "as native_batch_norm",
     "unsafe_chunk": "eager is a composite of split, too",
 }
@@ -36,7 +39,9 @@ def test_no_kernel_of_torch_hides_a_rule():
         str(op)
         for op in _overloads()
         for key in KEYS
-        if op in DEFAULT and key in op.py_kernels and op.py_kernels[key].__module__ != "symshapes.composite"
+        if op in DEFAULT
+        and key in op.py_kernels
+        and op.py_kernels[key].__module__ != "symshapes.composite"
     }
     assert {name.split(".")[1] for name in hidden} <= set(IN_FRONT), hidden
 
@@ -58,7 +63,9 @@ ROWS = torch.tensor([[0.1, 0.2, 0.4, 0.8], [1.5, -0.5, 0.0, 2.0], [0.3, 0.3, 0.3
 @pytest.mark.parametrize("rows", [slice(None), 0])
 def test_multilabel_margin_loss_stops_at_padding(rows, reduction):
     labels = torch.tensor([[3, 0, -1, 1], [-1, 2, 2, 2], [0, 1, 2, 3]])
-    check(lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction), ROWS[rows], labels[rows])
+    check(
+        lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction), ROWS[rows], labels[rows]
+    )
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -67,7 +74,11 @@ def test_multilabel_margin_loss_stops_at_padding(rows, reduction):
 def test_multi_margin_loss(rows, p, reduction):
     def loss(x, target, weight):
         plain = F.multi_margin_loss(x, target, p=p, margin=0.3, reduction=reduction)
-        return plain + F.multi_margin_loss(x, target, p=p, weight=weight.detach(), reduction=reduction) * weight.sum()
+        return (
+            plain
+            + F.multi_margin_loss(x, target, p=p, weight=weight.detach(), reduction=reduction)
+            * weight.sum()
+        )
 
     check(loss, ROWS[rows], torch.tensor([1, 0, 2])[rows], torch.rand(4))
     check(loss, ROWS[0], torch.tensor([1]), torch.rand(4))
@@ -77,12 +88,15 @@ COMPOSITES = {
     "unsafe_chunk": lambda x: torch.stack(torch.unsafe_chunk(x, 3, 1)),
     "tensor_split": lambda x: torch.tensor_split(x, 3, 1)[1] * 2,
     "tensor_split with positions": lambda x: torch.tensor_split(x, torch.tensor([1, -2]), 1)[1] * 2,
-    "pad_sequence": lambda x: torch.nn.utils.rnn.pad_sequence([x[0], x[1, :2]], True, 0.5, padding_side="left"),
+    "pad_sequence": lambda x: torch.nn.utils.rnn.pad_sequence([x[0], x[1, :2]], True, 0.5,
+    padding_side="left"),
     "broadcast_tensors": lambda x: torch.broadcast_tensors(x, x[:1])[1] * x,
-    "stft": lambda x: torch.stft(x.flatten(), 6, window=torch.hann_window(6), return_complex=True).abs(),
+    "stft": lambda x: torch.stft(x.flatten(), 6, window=torch.hann_window(6),
+    return_complex=True).abs(),
     "istft": lambda x: torch.istft(torch.complex(x, x * 0), 6, window=torch.ones(6)),
     "matmul": lambda x: torch.matmul(x[None], x.mT) @ x[:, 0],
-    "native_batch_norm": lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[0].square(),
+    "native_batch_norm": lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1,
+    1e-5)[0].square(),
     "one_hot": lambda x: F.one_hot(x.detach().abs().long(), 9) * x.sum(),
 }  # fmt: skip
 

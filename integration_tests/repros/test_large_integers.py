@@ -11,7 +11,21 @@ import torchstrata
 
 from integration_tests.repros.outcome import outcome
 
-VALUES = (3, 5, 7, 10**9, 10**10, 10**20, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**70 + 5, -(10**20), 2**32)
+VALUES = (
+    3,
+    5,
+    7,
+    10**9,
+    10**10,
+    10**20,
+    2**63 - 1,
+    2**63,
+    -(2**63),
+    -(2**63) - 1,
+    2**70 + 5,
+    -(10**20),
+    2**32,
+)
 CALLS = {
     "product": lambda x, n: x * n,
     "sum": lambda x, n: x + n,
@@ -37,7 +51,10 @@ def _reset():
 @pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("backend", ["torchstrata", "eager"])
 def test_integers_that_change(name, dynamic, backend):
-    compiled, x = torchstrata.compile(CALLS[name], dynamic=dynamic, backend=backend), torch.tensor([1.0, 2.0])
+    compiled, x = (
+        torchstrata.compile(CALLS[name], dynamic=dynamic, backend=backend),
+        torch.tensor([1.0, 2.0]),
+    )
     for n in VALUES:
         expected, result = outcome(CALLS[name], x, n), outcome(compiled, x, n)
         if isinstance(expected, type):
@@ -57,7 +74,10 @@ def test_products_of_two(dynamic):
 
 
 def test_small_numbers_share_a_graph():
-    compiled, x = torchstrata.compile(lambda x, n: x * (n * n + x.shape[0] * n), fullgraph=True), torch.ones(2)
+    compiled, x = (
+        torchstrata.compile(lambda x, n: x * (n * n + x.shape[0] * n), fullgraph=True),
+        torch.ones(2),
+    )
     for n in (2, 3, 1000, 10**6, 2**31 - 1):
         assert torch.equal(compiled(x, n), x * (n * n + 2 * n))
     assert torchstrata.counters["graphs"] == 2
@@ -82,5 +102,7 @@ def test_back_ends_given_plain_sizes(codegen):
     compiled = aotgrad.aot_backend(lambda graph, inputs: finish(graph, inputs))(module, plain)
     for n, rows in ((5, 3), (7, 6), (9, 2)):
         known = {5: n, 3: rows, 4: 4}
-        given = [torch.ones(rows, 4) if isinstance(e, torch.Tensor) else known[int(e)] for e in plain]
+        given = [
+            torch.ones(rows, 4) if isinstance(e, torch.Tensor) else known[int(e)] for e in plain
+        ]
         torch.testing.assert_close(compiled(*given)[0], program(torch.ones(rows, 4), n))

@@ -35,7 +35,9 @@ def test_an_expanded_gradient_that_has_a_gradient():
 
     def penalty(call: nn.Module) -> tuple[torch.Tensor, ...]:
         (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
-        return torch.autograd.grad((gradient.norm(dim=1) - 1).square().mean(), list(model.parameters())[:3])
+        return torch.autograd.grad(
+            (gradient.norm(dim=1) - 1).square().mean(), list(model.parameters())[:3]
+        )
 
     torch.testing.assert_close(penalty(torchstrata.compile(model)), penalty(model))
 
@@ -103,13 +105,16 @@ def write_behind_a_view(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "program",
     [
-        write_by_address, read_what_was_written, write_before_an_input, replace_in_what_was_written, read_by_keyword,
+        write_by_address, read_what_was_written, write_before_an_input, replace_in_what_was_written,
+        read_by_keyword,
         write_behind_a_view,
     ],
 )  # fmt: skip
 def test_writes_by_address_to_an_input_behind_others(program):
     call = torchstrata.compile(program)
-    for start in (0, 2):  # only of an input that begins with its storage an address tells the place: the second runs eagerly
+    # only of an input that begins with its storage an address tells the place: the second runs
+    # eagerly
+    for start in (0, 2):
         given, expected = torch.arange(12.0), torch.arange(12.0)
         fallbacks = torchstrata.counters["fallbacks"]
         window = slice(start, start + 10)  # of one size: the first graph serves both

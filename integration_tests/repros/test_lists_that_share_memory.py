@@ -42,7 +42,9 @@ def _intermediate(x, y):
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("program", [_twice, _crosswise, _rows, _apart, _by_numbers, _intermediate])
 def test_writes_in_turn(program, dynamic):
-    given = [[torch.arange(12.0).view(3, 4)[:, :3], torch.arange(9.0).view(3, 3) / 4] for _ in range(2)]
+    given = [
+        [torch.arange(12.0).view(3, 4)[:, :3], torch.arange(9.0).view(3, 3) / 4] for _ in range(2)
+    ]
     program(*given[0])
     torchstrata.compile(program, fullgraph=True, dynamic=dynamic)(*given[1])
     torch.testing.assert_close(given[1], given[0])
@@ -63,7 +65,9 @@ def test_refused_in_place():
 
 
 def test_a_list_with_an_expanded_tensor_of_a_size_that_changes():
-    """Only sizes that are numbers were looked at: the call was captured, and what the program had done before was lost."""
+    """Only sizes that are numbers were looked at: the call was captured, and what the program had
+    done before was lost.
+    """
 
     def function(x, log):
         log.append(len(log))

@@ -1,4 +1,6 @@
-"""Two values with one name: numbers that shared a symbol, inputs named like what a generated text has itself."""
+"""Two values with one name: numbers that shared a symbol, inputs named like what a generated text
+has itself.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_inputs_of_a_graph_have_any_names(name, other):
     graph = fx.Graph()
     a, b = graph.placeholder(name), graph.placeholder(other)
     sine = graph.call_function(torch.sin, (a,))
-    graph.output((graph.call_function(torch.mul, (sine, b)), graph.call_function(torch.cos, (b,)), sine))
+    graph.output(
+        (graph.call_function(torch.mul, (sine, b)), graph.call_function(torch.cos, (b,)), sine)
+    )
     inputs = [torch.linspace(-1, 1, 4, requires_grad=True), torch.linspace(1, 2, 4)]
     call = aotgrad.aot_backend(aotgrad.run_eager)(fx.GraphModule(torch.nn.Module(), graph), inputs)
     for place in (0, 2):

@@ -50,7 +50,15 @@ def divided(x, f):
 
 
 def rounded(x, f):
-    return x * round(f), round(f, 1), math.floor(f), math.ceil(f * 2), abs(-f), math.sqrt(f), math.log(f + 1)
+    return (
+        x * round(f),
+        round(f, 1),
+        math.floor(f),
+        math.ceil(f * 2),
+        abs(-f),
+        math.sqrt(f),
+        math.log(f + 1),
+    )
 
 
 def of_a_size(x, f):
@@ -207,7 +215,10 @@ def test_a_comparison_that_a_later_guard_settles():
     ],
 )
 def test_numbers_below_zero(function):
-    compiled, x = torchstrata.compile(function, fullgraph=True, dynamic=True), torch.arange(24.0).reshape(4, 6)
+    compiled, x = (
+        torchstrata.compile(function, fullgraph=True, dynamic=True),
+        torch.arange(24.0).reshape(4, 6),
+    )
     for n in (3, 4, -3, -4, 7, -7, 30, -30):
         assert torch.equal(compiled(x, n), function(x, n))
 
@@ -233,7 +244,10 @@ def test_positions_and_divisors_below_zero(function):
 
 
 def test_divisors_that_become_zero():
-    compiled, x = torchstrata.compile(lambda x, n: x * (7 // n) + 5 % (n - 4), dynamic=True), torch.arange(4.0)
+    compiled, x = (
+        torchstrata.compile(lambda x, n: x * (7 // n) + 5 % (n - 4), dynamic=True),
+        torch.arange(4.0),
+    )
     for n in (2, 3):
         compiled(x, n)
     for n in (0, 4):
@@ -263,7 +277,9 @@ def test_variance_of_fewer_numbers_than_its_correction(correction):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("limit", [torch.relu, F.relu6, lambda x: x.clamp(max=0.0), lambda x: F.hardtanh(x, 0, 1)])
+@pytest.mark.parametrize(
+    "limit", [torch.relu, F.relu6, lambda x: x.clamp(max=0.0), lambda x: F.hardtanh(x, 0, 1)]
+)
 def test_limits_keep_the_sign_of_a_zero(dtype, limit):
     x = torch.full((43,), -0.0, dtype=dtype)
     assert torch.equal(torchstrata.compile(limit)(x).signbit(), limit(x).signbit())
@@ -316,7 +332,10 @@ def test_roots_of_limits(dtype, exponent):
 
 READ_TWICE = {
     "float": lambda t, x: (x * (-t).item(), (x + 1) * (-t).item()),
-    "integer": lambda t, x: (x.new_ones((t.long() + 1).item()) * 2, x.new_ones((t.long() + 1).item()) + 1),
+    "integer": lambda t, x: (
+        x.new_ones((t.long() + 1).item()) * 2,
+        x.new_ones((t.long() + 1).item()) + 1,
+    ),
     "places": lambda t, x: ((-x).nonzero() * 2, (-x).nonzero() + 1),
 }
 
@@ -333,7 +352,13 @@ def test_equal_calls_have_symbols_of_their_own(name):
 def test_a_truth_that_is_read(backend):
     def call(x):
         truth = (x.sum() > 0).item()
-        return x * truth, torch.full((2,), truth), truth, x + int(x.max() > 5), x / float(x.min() < 0)
+        return (
+            x * truth,
+            torch.full((2,), truth),
+            truth,
+            x + int(x.max() > 5),
+            x / float(x.min() < 0),
+        )
 
     compiled = torchstrata.compile(call, backend=backend, fullgraph=True)
     for x in (torch.arange(-1.0, 9.0, 4.0), -torch.arange(3.0)):
@@ -357,10 +382,17 @@ def test_a_float_that_is_read_and_truncated(backend):
 @pytest.mark.parametrize("backend", ["torchstrata", "eager"])
 def test_classes_of_numbers_as_dtypes(backend):
     def converted(x):
-        return x.to(int), torch.tensor([1], dtype=float), x.new_ones(2, dtype=bool), x.sum(dtype=complex)
+        return (
+            x.to(int),
+            torch.tensor([1], dtype=float),
+            x.new_ones(2, dtype=bool),
+            x.sum(dtype=complex),
+        )
 
     x = torch.tensor([1.5, 0.0])
-    torch.testing.assert_close(torchstrata.compile(converted, backend=backend, fullgraph=True)(x), converted(x))
+    torch.testing.assert_close(
+        torchstrata.compile(converted, backend=backend, fullgraph=True)(x), converted(x)
+    )
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -368,7 +400,9 @@ def test_classes_of_numbers_as_dtypes(backend):
 @pytest.mark.parametrize(("indices", "count"), [([5], 3), ([-1], 3), ([0, 0], 0), ([], 0)])
 def test_values_that_are_no_class(indices, count, dynamic):
     with pytest.raises(RuntimeError, match="Class values|number of classes"):
-        torchstrata.compile(F.one_hot, dynamic=dynamic)(torch.tensor(indices, dtype=torch.int64), count)
+        torchstrata.compile(F.one_hot, dynamic=dynamic)(
+            torch.tensor(indices, dtype=torch.int64), count
+        )
 
 
 @pytest.mark.parametrize("dynamic", [None, True])

@@ -1,4 +1,6 @@
-"""What is known of a tensor's elements is forgotten when they are written to, whoever counts the write."""
+"""What is known of a tensor's elements is forgotten when they are written to, whoever counts the
+write.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,20 @@ def numbers(dtype):
         largest = torch.finfo(dtype).max
         return largest, -largest * 1.5, 1e39, 70000, INF, NAN, 2**63
     info = torch.iinfo(dtype)
-    return info.max, info.max + 1, info.min, info.min - 1, -info.max - 2, 2.7, -2.7, info.max + 0.5, 300.5, INF, NAN, True
+    return (
+        info.max,
+        info.max + 1,
+        info.min,
+        info.min - 1,
+        -info.max - 2,
+        2.7,
+        -2.7,
+        info.max + 0.5,
+        300.5,
+        INF,
+        NAN,
+        True,
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +67,10 @@ def _reset():
 
 
 DTYPES = [torch.uint8, torch.int64, torch.float16]
-DTYPES += [pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.int8, torch.int32, torch.float32)]
+DTYPES += [
+    pytest.param(dtype, marks=pytest.mark.slow)
+    for dtype in (torch.int8, torch.int32, torch.float32)
+]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -66,8 +82,14 @@ def test_constants_out_of_range(name, dtype):
         torchstrata.reset()
         expected = outcome(CALLS[name], x, number)
         # Interpreted kernels do: the decision is made before there is code.
-        result = outcome(torchstrata.compile(lambda x: CALLS[name](x, number), backend="aot_eager"), x)
-        assert isinstance(result, torch.Tensor) == isinstance(expected, torch.Tensor), (number, expected, result)
+        result = outcome(
+            torchstrata.compile(lambda x: CALLS[name](x, number), backend="aot_eager"), x
+        )
+        assert isinstance(result, torch.Tensor) == isinstance(expected, torch.Tensor), (
+            number,
+            expected,
+            result,
+        )
         if isinstance(expected, torch.Tensor):
             torch.testing.assert_close(result, expected, equal_nan=True, msg=str(number))
 
@@ -80,6 +102,10 @@ def test_numbers_that_change_and_leave_the_range(name, dynamic):
     compiled = torchstrata.compile(CALLS[name], dynamic=dynamic)
     for number in (3, 5, 7, 255, 256, -1, -256, 2.5, 3.5, 255.5, -0.5):
         expected, result = outcome(CALLS[name], x, number), outcome(compiled, x, number)
-        assert isinstance(result, torch.Tensor) == isinstance(expected, torch.Tensor), (number, expected, result)
+        assert isinstance(result, torch.Tensor) == isinstance(expected, torch.Tensor), (
+            number,
+            expected,
+            result,
+        )
         if isinstance(expected, torch.Tensor):
             torch.testing.assert_close(result, expected, msg=str(number))

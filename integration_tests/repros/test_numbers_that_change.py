@@ -1,7 +1,7 @@
 """Arithmetic of numbers that change between calls, in a program that catches what it raises.
 
-What held for the numbers of one call held for all: that Python raises, or that it does not. What the symbols could not do
-reached the program as an exception.
+What held for the numbers of one call held for all: that Python raises, or that it does not. What
+the symbols could not do reached the program as an exception.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ a is b
 """.strip().splitlines()
 INTS = [(3, 2), (1, 0), (2, 5), (0, 3), (-1, 2), (4, -2), (0, 0), (7, 1), (-3, -2), (1, 1)]
 FLOATS = [
-    (0.5, 2.0), (1.5, 0.0), (-1.0, 0.5), (2.0, -1.0), (0.0, 3.0), (math.inf, 1.0), (math.nan, 2.0), (-0.0, 1.0), (1.0, 1.0),
+    (0.5, 2.0), (1.5, 0.0), (-1.0, 0.5), (2.0, -1.0), (0.0, 3.0), (math.inf, 1.0), (math.nan, 2.0),
+    (-0.0, 1.0), (1.0, 1.0),
     (3.5, 1e3),
 ]  # fmt: skip
 MIXED = [(3, 0.5), (2, 0.0), (-1, 0.5), (0, -1.0), (4, 2.0), (5, math.inf)]
@@ -160,7 +161,9 @@ def test_results_are_those_of_python(expression, kind):
 def test_in_other_orders(expression, kind, start, step):
     numbers = (NUMBERS[kind][start:] + NUMBERS[kind][:start])[::step]
     function = program(expression)
-    assert results(torchstrata.compile(function, backend="eager"), numbers) == results(function, numbers)
+    assert results(torchstrata.compile(function, backend="eager"), numbers) == results(
+        function, numbers
+    )
 
 
 TRAPS = {
@@ -179,7 +182,9 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-@pytest.mark.parametrize("order", [(1, 2, 3, 4, 0, 5), (2, 1, 3, 4, 0), (3, 2, 1, 0, 5, 4), (3, 4, 2, 5, 1, 0, 2)])
+@pytest.mark.parametrize(
+    "order", [(1, 2, 3, 4, 0, 5), (2, 1, 3, 4, 0), (3, 2, 1, 0, 5, 4), (3, 4, 2, 5, 1, 0, 2)]
+)
 def test_a_divisor_that_is_zero_once(trap, order):
     def function(x, i):
         try:
@@ -189,4 +194,6 @@ def test_a_divisor_that_is_zero_once(trap, order):
         return x * 1, result
 
     compiled = torchstrata.compile(function, backend="eager")
-    assert [compiled(torch.ones(2), i)[1] for i in order] == [function(torch.ones(2), i)[1] for i in order]
+    assert [compiled(torch.ones(2), i)[1] for i in order] == [
+        function(torch.ones(2), i)[1] for i in order
+    ]

@@ -8,7 +8,8 @@ import torch
 import torchstrata
 
 NUMBERS = [
-    numpy.float64(0.3), numpy.float32(0.3), numpy.float16(0.3), numpy.int64(3), numpy.int32(3), numpy.int16(3), numpy.int8(3),
+    numpy.float64(0.3), numpy.float32(0.3), numpy.float16(0.3), numpy.int64(3), numpy.int32(3),
+    numpy.int16(3), numpy.int8(3),
     numpy.uint8(3), numpy.bool_(True), numpy.complex64(1 + 2j), numpy.complex128(1 + 2j),
 ]  # fmt: skip
 NAMES = [type(number).__name__ for number in NUMBERS]
@@ -49,7 +50,9 @@ def test_tensors_of_numbers(number):
 )
 def test_numbers_as_operands(function, number):
     x = torch.tensor([1.5, 0.0])
-    torch.testing.assert_close(torchstrata.compile(function)(x, number), function(x, number), rtol=0, atol=0)
+    torch.testing.assert_close(
+        torchstrata.compile(function)(x, number), function(x, number), rtol=0, atol=0
+    )
 
 
 LAYOUTS = {
@@ -119,7 +122,9 @@ def test_strides_are_numpys_where_a_dimension_has_one_element(rows, name, backen
 
 
 def test_writes_to_arrays_of_inference_tensors():
-    """NumPy writes to the memory; the graph's operator refused to write to such a tensor outside of inference mode."""
+    """NumPy writes to the memory; the graph's operator refused to write to such a tensor outside of
+    inference mode.
+    """
 
     def function(x):
         with torch.inference_mode():
@@ -129,5 +134,7 @@ def test_writes_to_arrays_of_inference_tensors():
         return array, y * 2
 
     torchstrata.reset()
-    for found, expected in zip(torchstrata.compile(function)(torch.ones(3)), function(torch.ones(3))):
+    for found, expected in zip(
+        torchstrata.compile(function)(torch.ones(3)), function(torch.ones(3))
+    ):
         assert found.tolist() == expected.tolist()

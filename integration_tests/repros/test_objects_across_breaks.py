@@ -20,7 +20,12 @@ def test_partial_of_a_partial_made_after_a_break():
         torchstrata.graph_break()
         made = [functools.partial(inner, shift=x)]
         torchstrata.graph_break()
-        return made[0](x), made[0].keywords["scale"], made[0].func is scaled, [type(v) for v in gc.get_referents(inner)]
+        return (
+            made[0](x),
+            made[0].keywords["scale"],
+            made[0].func is scaled,
+            [type(v) for v in gc.get_referents(inner)],
+        )
 
     x = torch.ones(1)
     assert repr(torchstrata.compile(program, backend="eager")(x)) == repr(program(x))

@@ -1,4 +1,6 @@
-"""Operators that refuse their data after writing in part: a call that runs again starts from the state before them."""
+"""Operators that refuse their data after writing in part: a call that runs again starts from the
+state before them.
+"""
 
 from __future__ import annotations
 

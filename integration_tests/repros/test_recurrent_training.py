@@ -1,4 +1,6 @@
-"""oneDNN's LSTM keeps a workspace for backward only in grad mode, of a size that no meta function knows."""
+"""oneDNN's LSTM keeps a workspace for backward only in grad mode, of a size that no meta function
+knows.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,18 @@ def test_a_recurrent_network_trains(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [torch.nn.GRU, *(pytest.param(k, marks=pytest.mark.slow) for k in (torch.nn.LSTM, torch.nn.RNN))]
+    "kind",
+    [
+        torch.nn.GRU,
+        *(pytest.param(k, marks=pytest.mark.slow) for k in (torch.nn.LSTM, torch.nn.RNN)),
+    ],
 )
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("form", ["rows", "batch_first", "packed"])
 def test_dropout_between_layers_is_eagers(kind, bidirectional, form):
-    network = kind(5, 6, 3, dropout=0.5, bidirectional=bidirectional, batch_first=form == "batch_first")
+    network = kind(
+        5, 6, 3, dropout=0.5, bidirectional=bidirectional, batch_first=form == "batch_first"
+    )
     compiled = torchstrata.compile(lambda x: network(x), options={"fallback_random": True})
     x = torch.randn(3, 4, 5)
     if form == "packed":
@@ -45,6 +53,8 @@ def test_dropout_between_layers_is_eagers(kind, bidirectional, form):
 def test_a_dropout_of_everything_draws_nothing(dropout):
     state = torch.get_rng_state()
     x = torch.tensor([[1.0, float("inf")]])
-    result = torchstrata.compile(lambda x: dropout(x, 1.0, True), options={"fallback_random": True})(x)
+    result = torchstrata.compile(
+        lambda x: dropout(x, 1.0, True), options={"fallback_random": True}
+    )(x)
     torch.testing.assert_close(result, dropout(x, 1.0, True), equal_nan=True)
     assert torch.equal(torch.get_rng_state(), state)

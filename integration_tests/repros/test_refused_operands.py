@@ -1,4 +1,6 @@
-"""Operators that eager mode refuses for the dtypes of operands, or for want of elements, although nobody uses the result."""
+"""Operators that eager mode refuses for the dtypes of operands, or for want of elements, although
+nobody uses the result.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_unused_results_raise_as_in_eager_mode(name, backend):
 
 
 @pytest.mark.parametrize("backend", ["eager", "torchstrata"])
-@pytest.mark.parametrize("expand", [lambda row, n: row.expand(n, 4), lambda row, n: row[:, None].expand(4, n)])
+@pytest.mark.parametrize(
+    "expand", [lambda row, n: row.expand(n, 4), lambda row, n: row[:, None].expand(4, n)]
+)
 def test_number_that_becomes_minus_one_is_no_size(expand, backend):
     def expanded(row, n):
         result = expand(row, n)

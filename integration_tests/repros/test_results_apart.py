@@ -1,4 +1,6 @@
-"""Results that have no history in common are differentiated apart: backward of one leaves what the others came from alone."""
+"""Results that have no history in common are differentiated apart: backward of one leaves what the
+others came from alone.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,14 @@ def gradients(f, make, order, *more):
 def test_one_after_the_other(f, order):
     compiled = torchstrata.compile(f, fullgraph=True)
     for _ in range(2):
-        weights = [[torch.full((4, 4), 0.5, requires_grad=True)][: f is with_shared_weight] for _ in range(2)]
-        found, expected = gradients(compiled, 2, order, *weights[0]), gradients(f, 2, order, *weights[1])
+        weights = [
+            [torch.full((4, 4), 0.5, requires_grad=True)][: f is with_shared_weight]
+            for _ in range(2)
+        ]
+        found, expected = (
+            gradients(compiled, 2, order, *weights[0]),
+            gradients(f, 2, order, *weights[1]),
+        )
         torch.testing.assert_close(found, expected)
     assert not torchstrata.counters["fallbacks"]
 
@@ -127,7 +135,9 @@ def test_batch_statistics_beside():
 
 
 def test_what_no_gradient_reaches_is_left_alone():
-    """Backward went on to what a tensor that is only read had been computed from, whose values were freed by then."""
+    """Backward went on to what a tensor that is only read had been computed from, whose values were
+    freed by then.
+    """
 
     def function(kept, x):
         kept.append(x.sum())
@@ -150,12 +160,16 @@ def test_inputs_without_a_gradient_are_no_inputs_of_the_node():
     def function(x, read):
         return x * 2, (read + 1).detach()
 
-    result, _ = torchstrata.compile(function)(torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True) * 2)
+    result, _ = torchstrata.compile(function)(
+        torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True) * 2
+    )
     assert len([node for node, _ in result.grad_fn.next_functions if node is not None]) == 1
 
 
 def test_a_write_to_what_another_result_needs():
-    """All results were one autograd node, whose backward found an input changed that only another result's had to read."""
+    """All results were one autograd node, whose backward found an input changed that only another
+    result's had to read.
+    """
 
     def function(x):
         return torch.relu(x), F.group_norm(x, 2), x.sum()
@@ -201,10 +215,18 @@ def test_gradients_that_share_memory(backend):
         one_storage = first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
         return one_storage, first.data_ptr() == second.data_ptr(), first.tolist(), second.tolist()
 
-    together = (torch.cat, lambda leaves: torch.stack(leaves).sum(0), sum, lambda leaves: torch.stack(leaves).transpose(0, 1))
+    together = (
+        torch.cat,
+        lambda leaves: torch.stack(leaves).sum(0),
+        sum,
+        lambda leaves: torch.stack(leaves).transpose(0, 1),
+    )
     for function in together:
         expected = shares(function, lambda f: f)
-        assert shares(function, lambda f: torchstrata.compile(f, backend=backend, fullgraph=True)) == expected
+        assert (
+            shares(function, lambda f: torchstrata.compile(f, backend=backend, fullgraph=True))
+            == expected
+        )
 
 
 def test_a_hook_of_another_result():
@@ -230,7 +252,9 @@ def test_a_hook_of_another_result():
 
 @pytest.mark.parametrize("result", [0, 1])
 def test_gradients_of_gradients_of_one_leaf(result):
-    """The second derivative was that of zeros where a result's own backward does not read the input."""
+    """The second derivative was that of zeros where a result's own backward does not read the
+    input.
+    """
 
     def function(x):
         return x.sin() * x, x.exp() * 2

@@ -1,4 +1,6 @@
-"""Calls whose results were those of something else: text of tensors, sizes taken for data, outputs that do not fit."""
+"""Calls whose results were those of something else: text of tensors, sizes taken for data, outputs
+that do not fit.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ def test_text_of_a_tensor(text):
 
 def test_a_size_is_no_data():
     def made(x):
-        return x.new(x.shape).shape, x.new(2, 3).shape, x.new([1.0, 2.0]), torch.Tensor(x.shape).shape, torch.Tensor([1, 2])
+        return (
+            x.new(x.shape).shape,
+            x.new(2, 3).shape,
+            x.new([1.0, 2.0]),
+            torch.Tensor(x.shape).shape,
+            torch.Tensor([1, 2]),
+        )
 
     x = torch.ones(4, 5)
     torch.testing.assert_close(torchstrata.compile(made, fullgraph=True)(x), made(x))
@@ -52,7 +60,9 @@ def test_branches_for_aot_eager(take):
         return torch.cond(take, torch.sin, torch.exp, (x,)), torch.zeros(2, requires_grad=True)
 
     x = torch.randn(3, requires_grad=True)
-    result, leaf = torchstrata.compile(chosen, backend="aot_eager", fullgraph=True)(x, torch.tensor(take))
+    result, leaf = torchstrata.compile(chosen, backend="aot_eager", fullgraph=True)(
+        x, torch.tensor(take)
+    )
     torch.testing.assert_close(result, torch.sin(x) if take else torch.exp(x))
     assert leaf.is_leaf and leaf.requires_grad
 
@@ -62,7 +72,12 @@ def test_special_methods_of_the_tensor_class():
 
     def f(x):
         kind = torch.Tensor
-        return kind.__lt__(x, 1), kind.__radd__(x, 2), kind.__and__(x > 0, True), kind.__matmul__(x, x)
+        return (
+            kind.__lt__(x, 1),
+            kind.__radd__(x, 2),
+            kind.__and__(x > 0, True),
+            kind.__matmul__(x, x),
+        )
 
     x = torch.randn(3, 3)
     torch.testing.assert_close(torchstrata.compile(f, fullgraph=True)(x), f(x))
@@ -72,7 +87,9 @@ def test_special_methods_of_the_tensor_class():
 def test_limits_of_logit(eps):
     """A limit above a half, below zero or not a number."""
     x = torch.tensor([-1.0, 0.0, 0.2, 0.5, 0.9, 1.0, 2.0, float("nan")], requires_grad=True)
-    result, expected = (f(x, eps) for f in (torchstrata.compile(torch.logit, fullgraph=True), torch.logit))
+    result, expected = (
+        f(x, eps) for f in (torchstrata.compile(torch.logit, fullgraph=True), torch.logit)
+    )
     torch.testing.assert_close(result, expected, equal_nan=True)
     grads = [torch.autograd.grad(y.sum(), x)[0] for y in (result, expected)]
     torch.testing.assert_close(*grads, equal_nan=True)
@@ -91,7 +108,9 @@ def test_complex_numbers_beside_real_tensors(monkeypatch):
 def test_elu_of_zero_with_an_infinite_slope():
     x = torch.tensor([0.0, -0.0, -1.0, 2.0])
     elu = torch.nn.functional.elu
-    torch.testing.assert_close(torchstrata.compile(lambda x: elu(x, float("inf")))(x), elu(x, float("inf")))
+    torch.testing.assert_close(
+        torchstrata.compile(lambda x: elu(x, float("inf")))(x), elu(x, float("inf"))
+    )
 
 
 def test_a_conjugate_of_a_copy_is_no_input():
@@ -123,7 +142,9 @@ def split_by_sign(x: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, tor
 def _(x, key):
     assert x.device.type == "cpu"  # not that of the meta tensors underneath
     context = torch.library.get_ctx()
-    return x.new_empty((context.new_dynamic_size(max=100), *x.shape[1:])), torch.empty(context.new_dynamic_size())
+    return x.new_empty((context.new_dynamic_size(max=100), *x.shape[1:])), torch.empty(
+        context.new_dynamic_size()
+    )
 
 
 def _split_backward(ctx, grad, _):
@@ -133,7 +154,9 @@ def _split_backward(ctx, grad, _):
     return out, None
 
 
-split_by_sign.register_autograd(_split_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+split_by_sign.register_autograd(
+    _split_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)
 
 
 def test_an_operator_whose_sizes_only_the_running_program_knows():
@@ -154,7 +177,12 @@ def test_an_operator_whose_sizes_only_the_running_program_knows():
 
 def test_memory_without_a_value_is_filled_on_request():
     def f(x):
-        made = x.new_empty(2), torch.empty_like(x), torch.empty(2, dtype=torch.int64), torch.empty_strided((2,), (1,))
+        made = (
+            x.new_empty(2),
+            torch.empty_like(x),
+            torch.empty(2, dtype=torch.int64),
+            torch.empty_strided((2,), (1,)),
+        )
         return x + 1, torch.empty(3), *made
 
     compiled, x = torchstrata.compile(f), torch.ones(2)

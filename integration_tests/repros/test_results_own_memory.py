@@ -1,4 +1,6 @@
-"""Results that eager gives memory of their own aliased an input, so that writing to one changed the other."""
+"""Results that eager gives memory of their own aliased an input, so that writing to one changed the
+other.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,14 @@ def test_dropout_that_drops_nothing_is_its_input(tmp_path) -> None:
 def test_literals_are_made_at_each_call():
     import torchstrata
 
-    compiled = torchstrata.compile(lambda x: (torch.tensor([1.0, 2.0]), x + torch.tensor([1.0, 2.0])))
+    compiled = torchstrata.compile(
+        lambda x: (torch.tensor([1.0, 2.0]), x + torch.tensor([1.0, 2.0]))
+    )
     for _ in range(2):
         literal, total = compiled(torch.ones(2))
-        assert torch.equal(literal, torch.tensor([1.0, 2.0])) and torch.equal(total, torch.tensor([2.0, 3.0]))
+        assert torch.equal(literal, torch.tensor([1.0, 2.0])) and torch.equal(
+            total, torch.tensor([2.0, 3.0])
+        )
         literal.add_(5)
 
 

@@ -1,4 +1,6 @@
-"""Backward read memory that callers may write to, where eager had saved a copy: it raised, or gave another gradient."""
+"""Backward read memory that callers may write to, where eager had saved a copy: it raised, or gave
+another gradient.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize("name", COPIES)
-@pytest.mark.parametrize("write", [lambda q: q.add_(1), lambda q: q.data.add_(1), lambda q: q.numpy().fill(3)])
+@pytest.mark.parametrize(
+    "write", [lambda q: q.add_(1), lambda q: q.data.add_(1), lambda q: q.numpy().fill(3)]
+)
 def test_inputs(name, write):
     gradients = []
     for f in (COPIES[name], torchstrata.compile(COPIES[name])):
@@ -85,7 +89,9 @@ DATA = {
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("is_parameter", [False, True])
 def test_writes_to_what_only_data_was_read_of(name, is_parameter):
-    """Autograd hears of no write to what it has saved through ``.data``; the backward graph raised."""
+    """Autograd hears of no write to what it has saved through ``.data``; the backward graph
+    raised.
+    """
     found = []
     for f in (DATA[name], torchstrata.compile(DATA[name])):
         x, a = torch.ones(3, 4, requires_grad=True), torch.ones(4)

@@ -1,4 +1,6 @@
-"""Assignment to attributes of tensors, of subclasses above all: setters, properties, flags and layouts changed in place."""
+"""Assignment to attributes of tensors, of subclasses above all: setters, properties, flags and
+layouts changed in place.
+"""
 
 from __future__ import annotations
 
@@ -202,8 +204,10 @@ def gradient_of_a_plain_tensor(w: Any) -> Any:
 
 
 PROGRAMS = (
-    data, data_in_place, requires_grad, requires_grad_by_method, number_as_flag, gradient, no_gradient, scale, without_scale,
-    transposed, unsqueezed, resized, strided, flag_of_result, data_of_result, scale_of_result, by_descriptor, by_setattr, names,
+    data, data_in_place, requires_grad, requires_grad_by_method, number_as_flag, gradient,
+    no_gradient, scale, without_scale,
+    transposed, unsqueezed, resized, strided, flag_of_result, data_of_result, scale_of_result,
+    by_descriptor, by_setattr, names,
     into_a_plain_tensor, gradient_of_a_plain_tensor,
 )  # fmt: skip
 
@@ -215,8 +219,21 @@ def _state(value: Any) -> Any:
         return value
     with torch._C.DisableTorchFunctionSubclass():
         held = {name: held for name, held in value.__dict__.items() if not name.startswith("__")}
-        kind = (type(value), value.dtype, tuple(value.shape), value.stride(), value.requires_grad, value.is_leaf)
-        return kind, value.tolist(), value._version, held, _state(value.grad) if value.is_leaf else None
+        kind = (
+            type(value),
+            value.dtype,
+            tuple(value.shape),
+            value.stride(),
+            value.requires_grad,
+            value.is_leaf,
+        )
+        return (
+            kind,
+            value.tolist(),
+            value._version,
+            held,
+            _state(value.grad) if value.is_leaf else None,
+        )
 
 
 def _run(compile_: Callable[..., Any], program: Callable[..., Any], cls: type) -> list[Any]:
@@ -242,7 +259,9 @@ def test_assignment(program: Callable[..., Any], cls: type) -> None:
     assert _run(lambda f: torchstrata.compile(f, backend="eager"), program, cls) == expected
 
 
-@pytest.mark.parametrize("program", (data, requires_grad, scale, transposed), ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", (data, requires_grad, scale, transposed), ids=lambda program: program.__name__
+)
 def test_assignment_through_the_stack(program: Callable[..., Any]) -> None:
     torchstrata.reset()
     assert _run(torchstrata.compile, program, Seeing) == _run(lambda f: f, program, Seeing)
@@ -254,7 +273,9 @@ class Noting(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("program", (data, requires_grad, gradient), ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", (data, requires_grad, gradient), ids=lambda program: program.__name__
+)
 def test_modes_see_assignment(program: Callable[..., Any]) -> None:
     def inside(w: Any) -> Any:
         with Noting():
@@ -265,7 +286,9 @@ def test_modes_see_assignment(program: Callable[..., Any]) -> None:
     assert _run(torchstrata.compile, inside, torch.Tensor) == expected
 
 
-@pytest.mark.parametrize("relayout", [lambda x: x.squeeze_(0), lambda x: x.t_(), lambda x: x.unsqueeze_(0)])
+@pytest.mark.parametrize(
+    "relayout", [lambda x: x.squeeze_(0), lambda x: x.t_(), lambda x: x.unsqueeze_(0)]
+)
 @pytest.mark.parametrize("backend", ["eager", "torchstrata"])
 def test_a_gradient_that_is_assigned_before_the_sizes_change(relayout, backend):
     """The gradient was assigned at the end, to a tensor that it does not fit any more."""

@@ -1,4 +1,6 @@
-"""What ``inspect`` and readers of attributes see of compiled functions, modules, and their classes: the original."""
+"""What ``inspect`` and readers of attributes see of compiled functions, modules, and their classes:
+the original.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ import pytest
 import torch
 import torchstrata
 
-NAMES = ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__defaults__", "__kwdefaults__", "extra")
+NAMES = (
+    "__name__",
+    "__qualname__",
+    "__module__",
+    "__doc__",
+    "__annotations__",
+    "__defaults__",
+    "__kwdefaults__",
+    "extra",
+)
 
 
 def plain(a: torch.Tensor, b: int = 3, *c: int, d: str = "x", **e: Any) -> torch.Tensor:
@@ -55,13 +66,17 @@ class Called:
 
 def _facts(function: Any) -> tuple[Any, ...]:
     return (
-        [getattr(function, name, None) for name in NAMES], inspect.signature(function), inspect.getdoc(function),
-        typing.get_type_hints(function), inspect.iscoroutinefunction(function), inspect.isgeneratorfunction(function),
+        [getattr(function, name, None) for name in NAMES], inspect.signature(function),
+        inspect.getdoc(function),
+        typing.get_type_hints(function), inspect.iscoroutinefunction(function),
+        inspect.isgeneratorfunction(function),
         inspect.getsource(function),
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("function", [plain, wrapper, coroutine, generator], ids=lambda function: function.__name__)
+@pytest.mark.parametrize(
+    "function", [plain, wrapper, coroutine, generator], ids=lambda function: function.__name__
+)
 def test_functions(function: Any) -> None:
     compiled = torchstrata.compile(function)
     assert _facts(compiled) == _facts(function)
@@ -76,7 +91,9 @@ def test_defaults_are_those_of_now() -> None:
     compiled = torchstrata.compile(scaled)
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
     scaled.__defaults__ = (5,)
-    assert compiled.__defaults__ == (5,) and torch.equal(compiled(torch.ones(2)), torch.full((2,), 5.0))
+    assert compiled.__defaults__ == (5,) and torch.equal(
+        compiled(torch.ones(2)), torch.full((2,), 5.0)
+    )
 
 
 def test_modules_and_their_classes() -> None:
@@ -92,7 +109,10 @@ def test_modules_and_their_classes() -> None:
     x = torch.ones(2)
     assert torch.equal(compiled(x, 4), x * 4) and torch.equal(compiled(x, flag=False), x)
     assert torch.equal(compiled(x), x * 3) and torch.equal(compiled.forward(x, k=2), x * 2)
-    assert type(copy.deepcopy(compiled)) is Model and type(pickle.loads(pickle.dumps(compiled))) is Model
+    assert (
+        type(copy.deepcopy(compiled)) is Model
+        and type(pickle.loads(pickle.dumps(compiled))) is Model
+    )
 
 
 def test_bound_methods_and_objects() -> None:
@@ -104,6 +124,10 @@ def test_bound_methods_and_objects() -> None:
 
 def test_functions_written_in_c() -> None:
     compiled = torchstrata.compile(torch.sin)
-    assert compiled.__name__ == "sin" and compiled.__doc__ == torch.sin.__doc__ and compiled.__annotations__ == {}
+    assert (
+        compiled.__name__ == "sin"
+        and compiled.__doc__ == torch.sin.__doc__
+        and compiled.__annotations__ == {}
+    )
     assert not hasattr(compiled, "missing")
     assert torch.equal(compiled(torch.ones(2)), torch.ones(2).sin())

@@ -1,4 +1,6 @@
-"""Sizes and positions that depend on data: one graph for all, checked before a kernel relies on them."""
+"""Sizes and positions that depend on data: one graph for all, checked before a kernel relies on
+them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def assert_one_graph(function, calls, graphs=1, **options):
             continue
         result = compiled(*args)
         torch.testing.assert_close(result, expected)
-        assert [r.stride() for r in result if r.numel()] == [r.stride() for r in expected if r.numel()]
+        assert [r.stride() for r in result if r.numel()] == [
+            r.stride() for r in expected if r.numel()
+        ]
     assert torchstrata.counters["graphs"] <= graphs
     assert not torchstrata.counters["fallbacks"]
 
@@ -90,7 +94,12 @@ def test_slices_by_how_many_there_are():
         n = mask.nonzero().shape[0]
         return x[:n] * 2, x[n:], x[mask][:2], x[mask][1:]
 
-    masks = [[True, False, True, True, False], [False] * 5, [True] * 5, [False, True, False, False, False]]
+    masks = [
+        [True, False, True, True, False],
+        [False] * 5,
+        [True] * 5,
+        [False, True, False, False, False],
+    ]
     assert_one_graph(first, numbers(*masks))
 
 
@@ -121,7 +130,8 @@ def test_sizes_that_have_to_be_equal(length):
     with pytest.raises(RuntimeError, match="must match"):
         compiled(x, mask.logical_not(), y)
     mask[1:] = False
-    with pytest.warns(UserWarning, match="sizes that depend on data are not as assumed"):  # it is broadcast
+    # it is broadcast
+    with pytest.warns(UserWarning, match="sizes that depend on data are not as assumed"):
         torch.testing.assert_close(compiled(x, mask, y), added(x, mask, y))
 
 
@@ -150,10 +160,16 @@ def test_positions_in_tensors_made_of_sizes():
 
     def around_the_middle(x, table):
         span = torch.tensor(min(x.size(0), 8))
-        return (x[: span // 2] + table[8 - span : span + 8].sum(), table[-(span * 2 - 3) :, 1:], table[:span] * span)
+        return (
+            x[: span // 2] + table[8 - span : span + 8].sum(),
+            table[-(span * 2 - 3) :, 1:],
+            table[:span] * span,
+        )
 
     table = torch.randn(16, 3)
-    assert_one_graph(around_the_middle, [(torch.randn(n, 3), table) for n in (4, 6, 8, 11, 2)], graphs=2)
+    assert_one_graph(
+        around_the_middle, [(torch.randn(n, 3), table) for n in (4, 6, 8, 11, 2)], graphs=2
+    )
 
 
 def test_bounds_in_tensors_that_are_written():

@@ -1,4 +1,6 @@
-"""Sparse gradients that were added to others went into kernels, although they have no memory of their own."""
+"""Sparse gradients that were added to others went into kernels, although they have no memory of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import torchstrata
 
 PROGRAMS = {
     "once": lambda w, i: F.embedding(i, w, sparse=True).sin().sum(),
-    "twice": lambda w, i: (F.embedding(i, w, sparse=True) * F.embedding(i + 1, w, sparse=True)).sum(),
+    "twice": lambda w, i: (
+        F.embedding(i, w, sparse=True) * F.embedding(i + 1, w, sparse=True)
+    ).sum(),
     "tied": lambda w, i: (F.embedding(i, w, sparse=True) @ w.t()).sum(),
 }
 

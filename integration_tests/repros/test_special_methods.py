@@ -1,4 +1,6 @@
-"""What special methods give is checked and converted as the interpreter does; class methods written in C, and odd classes."""
+"""What special methods give is checked and converted as the interpreter does; class methods written
+in C, and odd classes.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,19 @@ class Index:
 
 
 RESULTS = {
-    "text": "a", "int": 3, "negative": -1, "float": 2.5, "none": None, "true": True, "zero": 0, "large": 2**70,
-    "number": Number(4), "text class": Text("q"), "list": [1], "bytes": b"b", "index": Index(), "complex": 1j,
+    "text": "a", "int": 3, "negative": -1, "float": 2.5, "none": None, "true": True, "zero": 0,
+    "large": 2**70,
+    "number": Number(4), "text class": Text("q"), "list": [1], "bytes": b"b", "index": Index(),
+    "complex": 1j,
     "not implemented": NotImplemented,
 }  # fmt: skip
 
 USES: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "__len__": (len, bool, operator.length_hint, lambda o: 1 if o else 2),
-    "__bool__": (bool, lambda o: 1 if o else 2, lambda o: not o, lambda o: any([o]), lambda o: list(filter(None, [o]))),
-    "__index__": (operator.index, lambda o: list(range(9))[o] if abs(operator.index(o)) < 9 else 0, hex, int, float, complex),
+    "__bool__": (bool, lambda o: 1 if o else 2, lambda o: not o, lambda o: any([o]),
+    lambda o: list(filter(None, [o]))),
+    "__index__": (operator.index, lambda o: list(range(9))[o] if abs(operator.index(o)) < 9 else 0,
+    hex, int, float, complex),
     "__str__": (str, lambda o: f"{o}", "{}".format),
     "__repr__": (repr, str, lambda o: f"{o!r}", lambda o: str([o])),
     "__hash__": (hash, lambda o: o in {1: 2}, lambda o: len({o})),
@@ -62,7 +68,9 @@ def _outcome(call: Callable[..., Any], *args: Any) -> Any:
         found = call(*args)[1]
     except (TypeError, ValueError, OverflowError) as error:
         return type(error), str(error)
-    return type(found), found if isinstance(found, (int, str, float, bytes, list, tuple, complex)) else None
+    return type(found), found if isinstance(
+        found, (int, str, float, bytes, list, tuple, complex)
+    ) else None
 
 
 @pytest.mark.parametrize("name", USES)
@@ -112,7 +120,8 @@ class Words(str):
 @pytest.mark.parametrize(
     "use",
     [
-        lambda: len(Measured), lambda: bool(Measured), lambda: len(Items()), lambda: bool(Items()), lambda: bool(Truth(1)),
+        lambda: len(Measured), lambda: bool(Measured), lambda: len(Items()), lambda: bool(Items()),
+        lambda: bool(Truth(1)),
         lambda: str(Words("a")), lambda: f"{Words('a')}",
     ],
 )  # fmt: skip
@@ -150,7 +159,9 @@ def test_dict_takes_no_names() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage")
-@pytest.mark.parametrize("cls", [torch.BoolStorage, torch.FloatStorage, torch.TypedStorage, torch.UntypedStorage])
+@pytest.mark.parametrize(
+    "cls", [torch.BoolStorage, torch.FloatStorage, torch.TypedStorage, torch.UntypedStorage]
+)
 def test_instances_of_storages(cls: type) -> None:
     def f(x: torch.Tensor, storage: Any) -> Any:
         return x + 1, isinstance(x, cls), isinstance(storage, cls), isinstance([x], (int, cls))
@@ -191,13 +202,22 @@ VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "no gradient": _in_no_grad,
     "of a result": _of_result,
     "view": lambda x: x.view(-1),
-    "questions": lambda x: (x.detach()._base is x, x._is_view(), x.view(-1)._is_view(), x.detach()._is_view(), x + 1),
+    "questions": lambda x: (
+        x.detach()._base is x,
+        x._is_view(),
+        x.view(-1)._is_view(),
+        x.detach()._is_view(),
+        x + 1,
+    ),
 }
 
 
 def _seen(result: Any, x: torch.Tensor) -> Any:
     if isinstance(result, (tuple, list)):
-        return [*(_seen(part, x) for part in result), [a._base is b for a in result for b in result if torch.is_tensor(a)]]
+        return [
+            *(_seen(part, x) for part in result),
+            [a._base is b for a in result for b in result if torch.is_tensor(a)],
+        ]
     if not isinstance(result, torch.Tensor):
         return result
     base = result._base

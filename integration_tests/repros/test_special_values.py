@@ -1,4 +1,6 @@
-"""Infinities, NaN, signed zeros and denormals: what comparisons and sums of eager's kernels make of them."""
+"""Infinities, NaN, signed zeros and denormals: what comparisons and sums of eager's kernels make of
+them.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,12 @@ def test_moments_of_infinities(function, x):
 def test_margins_that_are_no_number_do_not_count():
     x = torch.tensor([[NAN, 1.0, 0.5, 2.0], [INF, 1.0, INF, -INF]])
     check(lambda x: F.multi_margin_loss(x, torch.tensor([1, 0]), reduction="none"), x)
-    check(lambda x: F.multilabel_margin_loss(x, torch.tensor([[1, 2, -1, 0], [0, 3, 2, -1]]), reduction="none"), x)
+    check(
+        lambda x: F.multilabel_margin_loss(
+            x, torch.tensor([[1, 2, -1, 0], [0, 3, 2, -1]]), reduction="none"
+        ),
+        x,
+    )
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, 2.0, INF])
@@ -81,7 +88,9 @@ def test_remainders_of_denormals_are_exact(function):
 @pytest.mark.parametrize("incoming", [1.0, math.inf, math.nan])
 @pytest.mark.parametrize("is_nan", [False, True])
 def test_gradients_of_extremes_are_0_elsewhere(name, incoming, is_nan):
-    """Shares that are not finite were multiplied by the mask: autograd's formula for CUDA, which was traced."""
+    """Shares that are not finite were multiplied by the mask: autograd's formula for CUDA, which
+    was traced.
+    """
 
     def run(call):
         x = torch.tensor([1.0, math.nan if is_nan else 3.0, 3.0, 2.0, 1.0]).requires_grad_()
@@ -89,13 +98,19 @@ def test_gradients_of_extremes_are_0_elsewhere(name, incoming, is_nan):
         return x.grad
 
     function = getattr(torch, name)
-    torch.testing.assert_close(run(torchstrata.compile(lambda x: function(x))), run(function), equal_nan=True)
+    torch.testing.assert_close(
+        run(torchstrata.compile(lambda x: function(x))), run(function), equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("limits", [("min",), ("max",), ("min", "max")], ids=" ".join)
 def test_clamping_by_numbers_that_become_nan(limits):
     def function(x, limit):
-        return x.clamp(**dict(zip(limits, (limit, 2.0)))), x.clamp_min(limit), x.half().clamp(**{limits[0]: limit})
+        return (
+            x.clamp(**dict(zip(limits, (limit, 2.0)))),
+            x.clamp_min(limit),
+            x.half().clamp(**{limits[0]: limit}),
+        )
 
     x = torch.tensor([1.0, -2.0, math.nan, math.inf])
     torchstrata.reset()

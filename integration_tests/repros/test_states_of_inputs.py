@@ -1,4 +1,6 @@
-"""Inputs in states that kernels do not see: history, lazy negation, empty and single sizes, sizes that prove equal."""
+"""Inputs in states that kernels do not see: history, lazy negation, empty and single sizes, sizes
+that prove equal.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +59,17 @@ def test_inputs_that_are_negated_or_conjugated_lazily(lazy, write):
     compiled = torchstrata.compile(f, fullgraph=True)
     results = []
     for call in (f, compiled, compiled):
-        leaf, w = torch.linspace(-1, 2, 6).reshape(2, 3).requires_grad_(), torch.tensor(1.5, requires_grad=True)
+        leaf, w = (
+            torch.linspace(-1, 2, 6).reshape(2, 3).requires_grad_(),
+            torch.tensor(1.5, requires_grad=True),
+        )
         base = torch.complex(leaf * 1, leaf * 2)
         x = lazy(base)
         outs = call(x, w)
         assert outs[1] is x and outs[2].is_conj() == x.is_conj() and outs[2].is_neg() == x.is_neg()
-        results.append((outs, base, *torch.autograd.grad(outs[0].sum() + base.abs().sum(), (leaf, w))))
+        results.append(
+            (outs, base, *torch.autograd.grad(outs[0].sum() + base.abs().sum(), (leaf, w)))
+        )
     for found in results[1:]:
         torch.testing.assert_close(found, results[0])
     assert not torchstrata.counters["fallbacks"]
@@ -89,7 +96,9 @@ def test_out_keeps_its_strides(dynamic):
 def test_sizes_that_prove_equal_while_the_backward_is_traced():
     compiled = torchstrata.compile(lambda x, w, b: F.conv2d(x, w, b, padding=1), dynamic=True)
     tensors = [torch.randn(2, 4, 7, 6), torch.randn(6, 4, 3, 3), torch.randn(6)]
-    tensors = [t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t for t in tensors]
+    tensors = [
+        t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t for t in tensors
+    ]
     leaves = [t.requires_grad_() for t in tensors]
     expected = torch.autograd.grad(F.conv2d(*leaves, padding=1).sum(), leaves)
     torch.testing.assert_close(torch.autograd.grad(compiled(*leaves).sum(), leaves), expected)
@@ -108,7 +117,9 @@ def test_gradients_that_are_zero_everywhere():
     assert torch.equal(x.grad, torch.ones(3, 4))
 
 
-@pytest.mark.parametrize("factor", [torch.linalg.inv, torch.linalg.cholesky, lambda a: torch.linalg.solve(a, a)])
+@pytest.mark.parametrize(
+    "factor", [torch.linalg.inv, torch.linalg.cholesky, lambda a: torch.linalg.solve(a, a)]
+)
 def test_a_factorisation_that_fails_raises(factor):
     compiled, good = torchstrata.compile(lambda a: factor(a) * 2), 2 * torch.eye(3)
     torch.testing.assert_close(compiled(good), factor(good) * 2)
@@ -130,7 +141,10 @@ def test_windows_that_leave_out_elements_are_written_to(size, step, dynamic):
         x.unfold(0, size, step)[1].mul_(2)
         return x + 1, x.unfold(0, size, step)
 
-    compiled, inputs = torchstrata.compile(program, dynamic=dynamic, fullgraph=True), [torch.randn(10, 2)] * 2
+    compiled, inputs = (
+        torchstrata.compile(program, dynamic=dynamic, fullgraph=True),
+        [torch.randn(10, 2)] * 2,
+    )
     written, expected = (x.clone() for x in inputs)
     torch.testing.assert_close((compiled(written), written), (program(expected), expected))
     with pytest.raises(Exception, match="AG029"):
@@ -180,12 +194,16 @@ def test_written_inputs_that_share_elements_stay_in_one_graph(dynamic):
             base = torch.arange(24.0).requires_grad_() * 1
             w = torch.tensor(0.5, requires_grad=True)
             outs = call(base[: 2 * n], base.view(4, 6)[1:], w)
-            results.append((outs, base, *torch.autograd.grad(outs[0].sum() + base.square().sum(), w)))
+            results.append(
+                (outs, base, *torch.autograd.grad(outs[0].sum() + base.square().sum(), w))
+            )
         torch.testing.assert_close(*results)
     assert not torchstrata.counters["fallbacks"]
 
 
-@pytest.mark.parametrize("fill", [lambda x, y: x.copy_(y), lambda x, y: x.zero_(), lambda x, y: x.fill_(3)])
+@pytest.mark.parametrize(
+    "fill", [lambda x, y: x.copy_(y), lambda x, y: x.zero_(), lambda x, y: x.fill_(3)]
+)
 def test_an_input_that_is_made_larger_and_written_over(fill):
     def grown(x, y):
         x.resize_(2, 4)
@@ -216,7 +234,9 @@ def test_a_mask_has_the_sizes_of_what_it_selects_from(dynamic):
         assert torch.equal(compiled(x, x > 0), fill_masked(x, x > 0))
     for select in (fill_masked, torch.Tensor.__getitem__):
         with pytest.raises(IndexError, match=r"mask \[4, 5\] at index 1"):
-            torchstrata.compile(select, dynamic=dynamic)(torch.randn(4, 6), torch.ones(4, 5, dtype=torch.bool))
+            torchstrata.compile(select, dynamic=dynamic)(
+                torch.randn(4, 6), torch.ones(4, 5, dtype=torch.bool)
+            )
 
 
 def test_the_largest_of_no_numbers():

@@ -72,7 +72,10 @@ def test_parameters_are_frozen_inside(backend):
             parameter.requires_grad_(False)
         return layer(x).sum()
 
-    compiled, layer = torchstrata.compile(frozen, backend=backend, fullgraph=True), torch.nn.Linear(3, 2)
+    compiled, layer = (
+        torchstrata.compile(frozen, backend=backend, fullgraph=True),
+        torch.nn.Linear(3, 2),
+    )
     x = torch.ones(4, 3, requires_grad=True)
     compiled(layer, x).backward()
     assert not any(p.requires_grad or p.grad is not None for p in layer.parameters())
@@ -93,15 +96,25 @@ def test_gradients_of_a_scaled_loss(value):
 
 
 MANY = {
-    "SGD": lambda: torch.optim.SGD([torch.full((2,), float(n), requires_grad=True) for n in range(350)], momentum=0.9),
-    "AdamW": lambda: torch.optim.AdamW([torch.full((2,), float(n), requires_grad=True) for n in range(300)], foreach=True),
+    "SGD": lambda: torch.optim.SGD(
+        [torch.full((2,), float(n), requires_grad=True) for n in range(350)], momentum=0.9
+    ),
+    "AdamW": lambda: torch.optim.AdamW(
+        [torch.full((2,), float(n), requires_grad=True) for n in range(300)], foreach=True
+    ),
 }
-KINDS = [("SGD", "eager"), ("SGD", "torchstrata"), pytest.param("AdamW", "torchstrata", marks=pytest.mark.slow)]
+KINDS = [
+    ("SGD", "eager"),
+    ("SGD", "torchstrata"),
+    pytest.param("AdamW", "torchstrata", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize(("name", "backend"), KINDS)
 def test_many_parameters(name, backend):
-    """More arguments than ctypes passes, and than a call of CPython 3.11 can have: it crashed when it was specialised."""
+    """More arguments than ctypes passes, and than a call of CPython 3.11 can have: it crashed when
+    it was specialised.
+    """
     results = []
     for wrap in (lambda f: f, lambda f: torchstrata.compile(f, fullgraph=True, backend=backend)):
         optimizer = MANY[name]()
@@ -125,12 +138,16 @@ def test_many_operands_in_one_tensor(rows):
 
     parts = [torch.full((rows,), float(n)) for n in range(100)]
     torchstrata.reset()
-    for found, expected in zip(torchstrata.compile(function, fullgraph=True)(*parts), function(*parts)):
+    for found, expected in zip(
+        torchstrata.compile(function, fullgraph=True)(*parts), function(*parts)
+    ):
         torch.testing.assert_close(found, expected)
 
 
 def test_a_part_of_an_input_is_written_with_a_history():
-    """A graph with calls that the host makes took the input for one that begins to require gradients."""
+    """A graph with calls that the host makes took the input for one that begins to require
+    gradients.
+    """
 
     def function(x, v, k):
         y = torch.full_like(x, 2) * v[k[0]]
@@ -165,7 +182,9 @@ def test_parameters_of_two_dtypes_in_one_graph(name):
         options = {"momentum": 0.9} if name == "SGD" else {}
         return getattr(torch.optim, name)(parameters, lr=0.1, foreach=True, **options)
 
-    torch.testing.assert_close(_layer_after(make, torchstrata.compile), _layer_after(make, lambda f: f))
+    torch.testing.assert_close(
+        _layer_after(make, torchstrata.compile), _layer_after(make, lambda f: f)
+    )
     assert not torchstrata.counters["graph_breaks"] and torchstrata.counters["graphs"] <= 2
 
 
@@ -207,7 +226,9 @@ def test_a_line_search_runs_eagerly_around_its_closure():
 
 @pytest.mark.parametrize("backend", ["eager", "torchstrata"])
 def test_steps_before_an_operator_that_fails(backend):
-    """Beside an input with a history, a graph with ``backward()`` inside did not run again: the steps were half lost."""
+    """Beside an input with a history, a graph with ``backward()`` inside did not run again: the
+    steps were half lost.
+    """
 
     def function(p, optimizer, x, y, k):
         for _ in range(2):

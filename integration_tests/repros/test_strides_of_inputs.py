@@ -36,9 +36,13 @@ def test_results_keep_them(made, backend):
         assert compiled(layout()).stride() == made(layout()).stride()
 
 
-@pytest.mark.parametrize("loss", [lambda x: (x**2).sum(), lambda x: x.sum(), lambda x: (x @ torch.ones(4, 2)).sum()])
+@pytest.mark.parametrize(
+    "loss", [lambda x: (x**2).sum(), lambda x: x.sum(), lambda x: (x @ torch.ones(4, 2)).sum()]
+)
 def test_gradients_that_accumulate(loss):
-    """A gradient without gaps keeps its strides of a dimension with one element, whatever those of the leaf are."""
+    """A gradient without gaps keeps its strides of a dimension with one element, whatever those of
+    the leaf are.
+    """
 
     def function(x):
         leaf = x.detach().clone().requires_grad_()

@@ -1,4 +1,6 @@
-"""Transforms of ``torch.func``, and what autograd does in batches, around and inside compiled functions."""
+"""Transforms of ``torch.func``, and what autograd does in batches, around and inside compiled
+functions.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def _both(function):
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_a_batch_of_tangents(create_graph):
     torch.manual_seed(0)
-    w, x, tangents = (torch.randn(shape).double() / 9 for shape in ((200, 200), (5, 200), (3, 5, 200)))
+    w, x, tangents = (
+        torch.randn(shape).double() / 9 for shape in ((200, 200), (5, 200), (3, 5, 200))
+    )
     w.requires_grad_(), x.requires_grad_()
     results = []
     for call in _both(lambda x: ((x @ w).tanh() * x.sin(), x.exp() * 2)):
@@ -31,7 +35,9 @@ def test_a_batch_of_tangents(create_graph):
         options = {"is_grads_batched": True, "create_graph": create_graph}
         found = grad(first, (x, w), tangents, retain_graph=True, **options)
         again = grad((first, second), x, (tangents, 2 * tangents), **options)
-        further = grad(sum(g.square().sum() for g in (*found, *again)), (x, w)) if create_graph else ()
+        further = (
+            grad(sum(g.square().sum() for g in (*found, *again)), (x, w)) if create_graph else ()
+        )
         results.append((*found, *again, *further))
         if not create_graph:
             with pytest.raises(RuntimeError, match="a second time"):
@@ -45,7 +51,12 @@ def test_vmap_of_backward():
     for call in _both(lambda x: x.sin() * x):
         y = call(x)
         pull = lambda v: grad(y, x, v, retain_graph=True)[0]  # noqa: E731
-        results.append((torch.vmap(torch.vmap(pull))(tangents), torch.autograd.functional.jacobian(call, x, vectorize=True)))
+        results.append(
+            (
+                torch.vmap(torch.vmap(pull))(tangents),
+                torch.autograd.functional.jacobian(call, x, vectorize=True),
+            )
+        )
     torch.testing.assert_close(*results)
 
 
@@ -69,8 +80,12 @@ MADE = {
 @pytest.mark.parametrize("backend", ["eager", "torchstrata"])
 def test_transforms_made_before(name, backend):
     x, made = torch.randn(3, 2), MADE[name]
-    torch.testing.assert_close(torchstrata.compile(made, fullgraph=True, backend=backend)(x), made(x))
-    torch.testing.assert_close(torchstrata.compile(lambda x: made(x), fullgraph=True, backend=backend)(x), made(x))
+    torch.testing.assert_close(
+        torchstrata.compile(made, fullgraph=True, backend=backend)(x), made(x)
+    )
+    torch.testing.assert_close(
+        torchstrata.compile(lambda x: made(x), fullgraph=True, backend=backend)(x), made(x)
+    )
 
 
 INDEXED = {
@@ -96,13 +111,21 @@ def test_linearized():
 
     x, tangent = torch.randn(3), torch.randn(3)
     value, *pushed = torchstrata.compile(call, fullgraph=True)(x, tangent)
-    expected = [torch.func.jvp(lambda x: (x.sin() * x, x.sum()), (x,), (t,)) for t in (tangent, 2 * tangent)]
+    expected = [
+        torch.func.jvp(lambda x: (x.sin() * x, x.sum()), (x,), (t,)) for t in (tangent, 2 * tangent)
+    ]
     torch.testing.assert_close((value, pushed), (expected[0][0], [e[1] for e in expected]))
 
 
 def test_functional_call_with_all_names():
     layer = torch.nn.BatchNorm1d(3)
     state = {name: value.detach() * 2 for name, value in layer.state_dict(keep_vars=True).items()}
-    call, compiled = _both(lambda state, x: torch.func.functional_call(layer, state, (x,), strict=True))
-    results = [(f(given, torch.arange(6.0).view(2, 3)), given) for f in (call, compiled) for given in [copy.deepcopy(state)]]
+    call, compiled = _both(
+        lambda state, x: torch.func.functional_call(layer, state, (x,), strict=True)
+    )
+    results = [
+        (f(given, torch.arange(6.0).view(2, 3)), given)
+        for f in (call, compiled)
+        for given in [copy.deepcopy(state)]
+    ]
     torch.testing.assert_close(*results)

@@ -15,7 +15,9 @@ def returned(x):
 def computed_with(x):
     rows, columns = x.shape
     either = (rows == 3) | (columns < 9)
-    return torch.where(torch.full((), either), x, x * torch.scalar_tensor(either & (columns > 1))) + torch.sym_not(either)
+    return torch.where(
+        torch.full((), either), x, x * torch.scalar_tensor(either & (columns > 1))
+    ) + torch.sym_not(either)
 
 
 def of_counts(x):

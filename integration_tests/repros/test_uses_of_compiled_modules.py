@@ -1,4 +1,6 @@
-"""Compiled modules inside of other modules and graphs, in training, and changed by torch's own functions."""
+"""Compiled modules inside of other modules and graphs, in training, and changed by torch's own
+functions.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ def test_inside_of_other_modules(compiler: Any, backend: Backend) -> None:
         def forward(self, x: torch.Tensor) -> Any:
             inner = self.inner
             inner.extra = 3
-            flags = isinstance(inner, Scale), isinstance(inner, Shift), isinstance(inner, torch.nn.Module), callable(inner)
+            flags = (
+                isinstance(inner, Scale),
+                isinstance(inner, Shift),
+                isinstance(inner, torch.nn.Module),
+                callable(inner),
+            )
             return inner(x) + inner.forward(x) + inner.weight, inner.calls, flags, inner
 
     scale = Scale()
@@ -33,7 +40,12 @@ def test_inside_of_other_modules(compiler: Any, backend: Backend) -> None:
         scale.calls, before = 0, backend.calls
         result, calls, flags, same = outer(X)
         torch.testing.assert_close(result, X * 4 + 2)
-        assert (calls, flags, scale.calls, scale.extra) == (2, (True, False, True, True), 2, 3) and same is inner
+        assert (calls, flags, scale.calls, scale.extra) == (
+            2,
+            (True, False, True, True),
+            2,
+            3,
+        ) and same is inner
         assert outer is plain or backend.calls == before + 1
     containers = compiler(torch.nn.Sequential(torch.nn.ReLU(), Scale()))
 
@@ -71,7 +83,16 @@ def test_trains(compiler: Any) -> None:
         lambda module: torch.nn.utils.spectral_norm(module),
         lambda module: torch.nn.utils.weight_norm(module),
     ],
-    ids=["weight_norm", "spectral_norm", "orthogonal", "tanh", "prune", "structured", "old_spectral", "old_weight"],
+    ids=[
+        "weight_norm",
+        "spectral_norm",
+        "orthogonal",
+        "tanh",
+        "prune",
+        "structured",
+        "old_spectral",
+        "old_weight",
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
 def test_parametrizations(compiler: Any, backend: Backend, change: Any, called: bool) -> None:
@@ -117,5 +138,9 @@ def test_data_parallel_code(compiler: Any) -> None:
 
 def test_the_other_compiler_looks_inside(compiler: Any) -> None:
     compiled = compiler(torch.nn.ReLU())
-    for function in (lambda x: compiled(x), lambda x: compiled.forward(x), torch.nn.Sequential(compiled)):
+    for function in (
+        lambda x: compiled(x),
+        lambda x: compiled.forward(x),
+        torch.nn.Sequential(compiled),
+    ):
         assert torch.equal(torch.compile(function, backend="eager", fullgraph=True)(X), X.relu())

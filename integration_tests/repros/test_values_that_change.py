@@ -1,4 +1,6 @@
-"""Containers and text that change between calls, in programs that catch errors: results, errors, and what is left of them."""
+"""Containers and text that change between calls, in programs that catch errors: results, errors,
+and what is left of them.
+"""
 
 from __future__ import annotations
 
@@ -373,7 +375,8 @@ operator.index(a)
 """.strip().splitlines()
 LISTS = [[1, 2], [1, 2, 3], [], [3, 1, 2], [0], [2, 2], [1, 0], [5, 4, 3, 2, 1, 0], [1], [-1, 2]]
 DICTS = [
-    {"x": 1}, {"x": 1, "y": 2}, {}, {"y": 2, "x": 1}, {"x": 0, "y": 0}, {"x": 2}, {"z": 1}, {"x": 1, "y": 2, "z": 3}, {"y": 0},
+    {"x": 1}, {"x": 1, "y": 2}, {}, {"y": 2, "x": 1}, {"x": 0, "y": 0}, {"x": 2}, {"z": 1},
+    {"x": 1, "y": 2, "z": 3}, {"y": 0},
     {"x": None},
 ]  # fmt: skip
 TEXTS = ["ab", "abc", "", "12", "a", "b", "sin", "3.5", "ff", "A b", "shape", "{0}", "%d"]
@@ -384,11 +387,17 @@ class Code(enum.IntEnum):
 
 
 ANYTHING = [
-    1, 1.0, True, None, "1", torch.tensor(1), np.float32(1), (1,), 2, False, 0, np.int64(1), 1 + 0j, Code.ONE,
-    torch.tensor(1.5), 2.5, [1], -1, np.bool_(True), fractions.Fraction(1, 2), torch.tensor([1, 0]), np.array([1, 0]), "x",
+    1, 1.0, True, None, "1", torch.tensor(1), np.float32(1), (1,), 2, False, 0, np.int64(1), 1 + 0j,
+    Code.ONE,
+    torch.tensor(1.5), 2.5, [1], -1, np.bool_(True), fractions.Fraction(1, 2), torch.tensor([1, 0]),
+    np.array([1, 0]), "x",
     math.nan, torch.float32, 3,
 ]  # fmt: skip
-CASES = [*((e, LISTS) for e in OF_LISTS), *((e, DICTS) for e in OF_DICTS), *((e, TEXTS) for e in OF_TEXT)]
+CASES = [
+    *((e, LISTS) for e in OF_LISTS),
+    *((e, DICTS) for e in OF_DICTS),
+    *((e, TEXTS) for e in OF_TEXT),
+]
 MODULES = (bisect, collections, functools, heapq, itertools, json, math, operator, torch)
 
 
@@ -413,7 +422,9 @@ def no_limit():
 
 
 def shown(result):
-    """The type of a result and its text; the order of a set isn't promised, and depends on how the set was made."""
+    """The type of a result and its text; the order of a set isn't promised, and depends on how the
+    set was made.
+    """
     text = str(sorted(map(repr, result))) if isinstance(result, set | frozenset) else repr(result)
     return type(result), "" if " at 0x" in text else text
 
@@ -426,7 +437,9 @@ def results(call, values):
     return found
 
 
-@pytest.mark.parametrize(("expression", "values"), CASES, ids=[expression for expression, _ in CASES])
+@pytest.mark.parametrize(
+    ("expression", "values"), CASES, ids=[expression for expression, _ in CASES]
+)
 def test_results_are_those_of_python(expression, values):
     function = program(expression)
     compiled = torchstrata.compile(function, backend="eager")
@@ -444,7 +457,11 @@ def test_values_of_many_types(expression, order):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [0, 3, 5])
-@pytest.mark.parametrize(("expression", "values"), CASES, ids=[expression for expression, _ in CASES])
+@pytest.mark.parametrize(
+    ("expression", "values"), CASES, ids=[expression for expression, _ in CASES]
+)
 def test_in_other_orders(expression, values, start):
     function, values = program(expression), (values[start:] + values[:start])[::-1]
-    assert results(torchstrata.compile(function, backend="eager"), values) == results(function, values)
+    assert results(torchstrata.compile(function, backend="eager"), values) == results(
+        function, values
+    )

@@ -53,7 +53,8 @@ def data_exchanged_after_a_view(x, log):
 
 
 PROGRAMS = [
-    written_after_saving, written_as_given, two_tensors_of_one_array, refused_afterwards, data_exchanged_after_a_view
+    written_after_saving, written_as_given, two_tensors_of_one_array, refused_afterwards,
+    data_exchanged_after_a_view
 ]  # fmt: skip
 
 
@@ -110,7 +111,17 @@ def test_a_storage_begins_where_its_array_does(backend):
         other = torch.as_tensor(array[1:])
         one.add_(1)
         part = torch.from_numpy((x * 2)[:1].detach().numpy())
-        return one, one, one[1:], one.t(), other, array, torch.from_numpy(numpy.sin(array)), one * 2, part
+        return (
+            one,
+            one,
+            one[1:],
+            one.t(),
+            other,
+            array,
+            torch.from_numpy(numpy.sin(array)),
+            one * 2,
+            part,
+        )
 
     def observe(call, rows):
         x = torch.arange(rows * 8.0).reshape(rows, 8)
@@ -127,7 +138,9 @@ def test_a_storage_begins_where_its_array_does(backend):
             for r in shared
         ]
         places += [(results[-1].untyped_storage().nbytes(), results[-1].storage_offset())]
-        identities = [(a is b, a._base is b) for a in results for b in results if isinstance(a, torch.Tensor)]
+        identities = [
+            (a is b, a._base is b) for a in results for b in results if isinstance(a, torch.Tensor)
+        ]
         return repr((x, results, places, identities))
 
     torchstrata.reset()

@@ -1,4 +1,6 @@
-"""``_version`` of what a program computes counts its writes, as in eager mode; it broke the graph, after which it was 0."""
+"""``_version`` of what a program computes counts its writes, as in eager mode; it broke the graph,
+after which it was 0.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,11 @@ class InPlace(torch.autograd.Function):
 
 def written_by_functions_of_autograd(x):
     y, z = x * 2, x.detach().requires_grad_() * 2
-    marked, unmarked, of_leaf = InPlace.apply(y, True), InPlace.apply(y, False), InPlace.apply(z, True)
+    marked, unmarked, of_leaf = (
+        InPlace.apply(y, True),
+        InPlace.apply(y, False),
+        InPlace.apply(z, True),
+    )
     return y._version, marked._version, unmarked._version, of_leaf._version, marked is y
 
 
@@ -72,7 +78,8 @@ def written_by_functions_under_transforms(x):
 
 
 PROGRAMS = [
-    rows_written, written_through_views, written_by_operators_of_many_kinds, written_by_functions_of_autograd,
+    rows_written, written_through_views, written_by_operators_of_many_kinds,
+    written_by_functions_of_autograd,
     written_by_functions_under_transforms, gradients, gradient_of_another_layout,
 ]  # fmt: skip
 

@@ -28,7 +28,13 @@ def test_a_part_that_the_caller_writes_to(split, grad, backend):
     for function in (split, torchstrata.compile(split, backend=backend)):
         x = torch.arange(12.0).reshape(3, 4).requires_grad_(grad)
         part = function(x)
-        found.append((part._is_view() if grad else None, part.requires_grad, outcome(lambda p=part: p.mul_(3).tolist())))
+        found.append(
+            (
+                part._is_view() if grad else None,
+                part.requires_grad,
+                outcome(lambda p=part: p.mul_(3).tolist()),
+            )
+        )
         if grad:
             (gradient,) = torch.autograd.grad(function(x).sum(), x)
             found[-1] += (gradient.tolist(),)
@@ -56,7 +62,9 @@ def test_a_part_that_is_written_after_a_break():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_result_that_hooks_on_gradients_have_wrapped(backend):
-    """The graph raised at the write, after which nothing could be undone: what came before was lost."""
+    """The graph raised at the write, after which nothing could be undone: what came before was
+    lost.
+    """
 
     class Model(nn.Module):
         def __init__(self):
@@ -73,7 +81,10 @@ def test_a_result_that_hooks_on_gradients_have_wrapped(backend):
 
     torchstrata.reset()
     found = []
-    for wrap in (lambda function: function, lambda function: torchstrata.compile(function, backend=backend)):
+    for wrap in (
+        lambda function: function,
+        lambda function: torchstrata.compile(function, backend=backend),
+    ):
         log: list[int] = []
         call = wrap(Model().forward)
         found.append(([outcome(call, torch.ones(3, 4)) for _ in range(2)], log))
@@ -82,7 +93,9 @@ def test_a_result_that_hooks_on_gradients_have_wrapped(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_a_branch_assumed_is_undone_in_a_view_of_a_leaf(backend):
-    """Writing to a view makes its ``grad_fn`` anew, which looked like a change of history that can't be undone."""
+    """Writing to a view makes its ``grad_fn`` anew, which looked like a change of history that
+    can't be undone.
+    """
 
     def function(x, limit, names):
         part = x[: names["rows"].pop()]
@@ -151,7 +164,9 @@ LATE_HISTORIES = {
 
 @pytest.mark.parametrize("late", LATE_HISTORIES.values(), ids=LATE_HISTORIES)
 def test_a_view_that_has_not_got_its_history_yet(late):
-    """Eager refuses to write to it. The capture of what follows a break asked for the history, and so made it."""
+    """Eager refuses to write to it. The capture of what follows a break asked for the history, and
+    so made it.
+    """
 
     def function(view, weight, log):
         view[:, 1] = weight.sum()
@@ -164,7 +179,9 @@ def test_a_view_that_has_not_got_its_history_yet(late):
     for call in (function, compiled, compiled):
         log: list[str] = []
         view = torch.zeros(6, 4)[::2]
-        outcomes.append((outcome(call, view, torch.ones(3, requires_grad=True), log), log, view.tolist()))
+        outcomes.append(
+            (outcome(call, view, torch.ones(3, requires_grad=True), log), log, view.tolist())
+        )
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
@@ -178,14 +195,21 @@ RESULTS = {
 
 @pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
 def test_a_result_in_the_memory_of_another_value(result):
-    """It was a view, made while gradients were off: to such a one nothing may be written that requires gradients."""
+    """It was a view, made while gradients were off: to such a one nothing may be written that
+    requires gradients.
+    """
     torchstrata.reset()
     made = torchstrata.compile(result)(torch.ones(3, 4, requires_grad=True))
-    assert torch.equal(made.mul_(torch.ones(1, requires_grad=True)), result(torch.ones(3, 4))) and made.requires_grad
+    assert (
+        torch.equal(made.mul_(torch.ones(1, requires_grad=True)), result(torch.ones(3, 4)))
+        and made.requires_grad
+    )
 
 
 def test_the_base_of_a_view_before_a_failure():
-    """What was computed of the base and of the view could not be undone, so effects before the failure were lost."""
+    """What was computed of the base and of the view could not be undone, so effects before the
+    failure were lost.
+    """
 
     def function(base, view, weight, state):
         state.append("before")
@@ -199,12 +223,20 @@ def test_the_base_of_a_view_before_a_failure():
     for call in (function, torchstrata.compile(function, backend="eager")):
         state: list[str] = []
         base = torch.ones(3, 4)
-        outcomes.append((outcome(call, base, base[1:], torch.ones(4, requires_grad=True), state), state, base.tolist()))
+        outcomes.append(
+            (
+                outcome(call, base, base[1:], torch.ones(4, requires_grad=True), state),
+                state,
+                base.tolist(),
+            )
+        )
     assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.filterwarnings("ignore:a graph runs eagerly")
-@pytest.mark.parametrize("views", [lambda x: x.split(1), lambda x: x.unbind(0), lambda x: x.chunk(2)])
+@pytest.mark.parametrize(
+    "views", [lambda x: x.split(1), lambda x: x.unbind(0), lambda x: x.chunk(2)]
+)
 def test_views_of_several_that_may_no_longer_be_used(views):
     """They came back as leaves that require grad, to which backward led."""
 

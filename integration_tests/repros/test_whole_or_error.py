@@ -1,4 +1,6 @@
-"""``fullgraph=True``: one graph, or an error that names the line; nothing runs in eager mode without a word."""
+"""``fullgraph=True``: one graph, or an error that names the line; nothing runs in eager mode
+without a word.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ SUSPENDED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", SUSPENDED)
-@pytest.mark.parametrize("compile_", [torchstrata.compile, lambda f, **kw: bytecode_dynamo.optimize("eager", **kw)(f)])
+@pytest.mark.parametrize(
+    "compile_", [torchstrata.compile, lambda f, **kw: bytecode_dynamo.optimize("eager", **kw)(f)]
+)
 def test_what_would_run_later_is_an_error(name: str, compile_: Callable[..., Any]) -> None:
     with pytest.raises(Unsupported, match="BD013") as raised:
         compile_(SUSPENDED[name], fullgraph=True)(torch.ones(3))
@@ -136,7 +140,9 @@ def test_inside_of_a_handler_of_operators() -> None:
 
     class Handled(torch.Tensor):
         @classmethod
-        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             return compiled(torch.ones(3))
 
     with pytest.raises(Unsupported, match="__torch_dispatch__"):

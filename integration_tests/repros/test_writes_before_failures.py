@@ -1,4 +1,6 @@
-"""An operator that refuses its data after writes to what carries gradients, or to operands of several dtypes."""
+"""An operator that refuses its data after writes to what carries gradients, or to operands of
+several dtypes.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,8 @@ def more_memory(x, w, log):
 
 
 PROGRAMS = [
-    far_row, weighted, product, product_with_vector, convolution, normalized, product_of_bools, bool_subtracted,
+    far_row, weighted, product, product_with_vector, convolution, normalized, product_of_bools,
+    bool_subtracted,
     largest_of_none, softmax_of_integers, another_layout, more_memory,
 ]  # fmt: skip
 INPUTS = {
@@ -120,7 +123,11 @@ INPUTS = {
 
 
 def observe(call, make):
-    leaf, weight, log = torch.ones(2, 4, requires_grad=True), torch.full((4,), 2.0, requires_grad=True), []
+    leaf, weight, log = (
+        torch.ones(2, 4, requires_grad=True),
+        torch.full((4,), 2.0, requires_grad=True),
+        [],
+    )
     x = make(leaf)
     result = outcome(call, x, weight, log)
     if x.requires_grad:

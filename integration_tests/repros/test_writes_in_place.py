@@ -1,4 +1,6 @@
-"""Results that are written back to inputs are stored in their memory where nothing can tell: values, versions and errors."""
+"""Results that are written back to inputs are stored in their memory where nothing can tell:
+values, versions and errors.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ def _refused_later(x, y, w):
 
 
 PROGRAMS = [
-    _swap, _read_by_a_product, _read_before, _transposed, _reversed, _reduced, _returned, _twice, _refused_later,
+    _swap, _read_by_a_product, _read_before, _transposed, _reversed, _reduced, _returned, _twice,
+    _refused_later,
 ]  # fmt: skip
 
 
@@ -91,7 +94,9 @@ def test_values_and_versions(program, make):
         states.append(([*inputs, *results], [t._version for t in inputs]))
     (eager, versions), (ours, our_versions) = states
     for a, b in zip(ours, eager, strict=True):
-        assert (a is b) if isinstance(b, type) or b is None else not torch.testing.assert_close(a, b)
+        assert (
+            (a is b) if isinstance(b, type) or b is None else not torch.testing.assert_close(a, b)
+        )
     assert our_versions == versions
 
 
@@ -107,7 +112,9 @@ def test_parameters_that_backward_reads():
     found = []
     for call in (step, torchstrata.compile(step)):
         w, x = torch.full((3,), 0.5, requires_grad=True), torch.ones(3)
-        found.append((outcome(lambda call=call, w=w, x=x: call(w, x).sum().backward()), x, x._version))
+        found.append(
+            (outcome(lambda call=call, w=w, x=x: call(w, x).sum().backward()), x, x._version)
+        )
     assert found[0][0] is found[1][0] is RuntimeError
     torch.testing.assert_close(found[0][1:], found[1][1:])
 
@@ -135,6 +142,10 @@ def test_inputs_that_are_all_written(count, monkeypatch):
         parameters = [torch.full((3, 4), float(n), requires_grad=True) for n in range(count)]
         for p in parameters:
             p.grad = p.detach() + 1
-        wrap(lambda parameters=parameters: torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True))()
+        wrap(
+            lambda parameters=parameters: torch.nn.utils.clip_grad_norm_(
+                parameters, 1.0, foreach=True
+            )
+        )()
         gradients.append([p.grad for p in parameters])
     torch.testing.assert_close(*gradients)

@@ -1,4 +1,6 @@
-"""Writes that read the memory that they write to: eager mode refuses them, or computes with what it has just written."""
+"""Writes that read the memory that they write to: eager mode refuses them, or computes with what it
+has just written.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ WRITES = {
     "out of another size": lambda x: torch.add(x[:1], x[:1], out=x),
     "indices of another tensor": lambda x: x.index_add_(0, ZERO, x[1:2] * 2),
 }
-LAYOUTS = {"rows": lambda x: x.clone(), "columns": lambda x: x.t().contiguous().t(), "gaps": lambda x: torch.cat([x, x])[::2]}
+LAYOUTS = {
+    "rows": lambda x: x.clone(),
+    "columns": lambda x: x.t().contiguous().t(),
+    "gaps": lambda x: torch.cat([x, x])[::2],
+}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -56,7 +62,9 @@ def test_errors_and_values_are_those_of_eager(write, layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("write", ["columns", "a column", "first row", "first row of all", "ends"])
 def test_rows_that_change(write, layout):
-    """Whether memory is shared was not asked of symbolic sizes; eager refuses one dense row, whose two views differ in rank."""
+    """Whether memory is shared was not asked of symbolic sizes; eager refuses one dense row, whose
+    two views differ in rank.
+    """
     rows = {"first row": lambda x: x.sub_(x[0]), "first row of all": lambda x: x[:1].sub_(x[0])}
     written = {**WRITES, **rows, "ends": lambda x: x[:3].add_(x[-3:])}[write]
     torchstrata.reset()
@@ -75,7 +83,9 @@ def test_rows_that_change(write, layout):
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("view", [torch.t, lambda y: y.t_(), lambda y: y.t_().t()])
 def test_places_in_a_view(view, requires_grad):
-    """Functionalisation failed at writes to them where gradients are wanted; aotgrad refuses them."""
+    """Functionalisation failed at writes to them where gradients are wanted; aotgrad refuses
+    them.
+    """
 
     def function(x):
         y = x * 2

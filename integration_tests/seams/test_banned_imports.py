@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-SPEC = importlib.util.spec_from_file_location("check_imports", Path(__file__).parents[2] / "tools" / "check_imports.py")
+SPEC = importlib.util.spec_from_file_location(
+    "check_imports", Path(__file__).parents[2] / "tools" / "check_imports.py"
+)
 check_imports = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(check_imports)
 

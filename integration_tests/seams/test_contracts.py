@@ -20,17 +20,25 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
     "softmax": (lambda x: torch.softmax(x, -1), lambda: (torch.randn(5, 17),)),
     "layernorm": (lambda x: F.layer_norm(x, (8,)), lambda: (torch.randn(3, 8),)),
     "matmul": (lambda x, y: F.gelu(x @ y), lambda: (torch.randn(4, 5), torch.randn(5, 6))),
-    "views": (lambda x: x.view(2, 2, 6).transpose(1, 2).reshape(12, 2).sum(0), lambda: (torch.randn(4, 6),)),
+    "views": (
+        lambda x: x.view(2, 2, 6).transpose(1, 2).reshape(12, 2).sum(0),
+        lambda: (torch.randn(4, 6),),
+    ),
     "mutation": (lambda x: x.clone().add_(1).mul_(2).sin(), lambda: (torch.randn(4),)),
     "attention": (
         lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True),
         lambda: (torch.randn(1, 2, 8, 16),),
     ),
-    "cross entropy": (lambda x: F.cross_entropy(x, torch.zeros(4, dtype=torch.long)), lambda: (torch.randn(4, 9),)),
+    "cross entropy": (
+        lambda x: F.cross_entropy(x, torch.zeros(4, dtype=torch.long)),
+        lambda: (torch.randn(4, 9),),
+    ),
 }
 
 
-def capture(f: Callable[..., Any], inputs: Sequence[torch.Tensor], **options: Any) -> list[torch.fx.GraphModule]:
+def capture(
+    f: Callable[..., Any], inputs: Sequence[torch.Tensor], **options: Any
+) -> list[torch.fx.GraphModule]:
     graphs = []
 
     def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -41,7 +49,9 @@ def capture(f: Callable[..., Any], inputs: Sequence[torch.Tensor], **options: An
     return graphs
 
 
-def functional(f: Callable[..., Any], inputs: Sequence[torch.Tensor], **options: Any) -> list[torch.fx.GraphModule]:
+def functional(
+    f: Callable[..., Any], inputs: Sequence[torch.Tensor], **options: Any
+) -> list[torch.fx.GraphModule]:
     graphs = []
 
     def compiler(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
@@ -135,7 +145,11 @@ def test_sizes_and_floats_of_torch_compile(dynamic: bool | None) -> None:
     def f(x: torch.Tensor, w: torch.Tensor, k: float) -> tuple[torch.Tensor, ...]:
         y = (x.sin() @ w).softmax(-1)
         longer = y * k if x.shape[0] > 8 else y + k
-        return longer.reshape(x.shape[0] * w.shape[1]), x.new_ones(x.shape[0] // 2), y.t().reshape(-1)[::2]
+        return (
+            longer.reshape(x.shape[0] * w.shape[1]),
+            x.new_ones(x.shape[0] // 2),
+            y.t().reshape(-1)[::2],
+        )
 
     torch._dynamo.reset()
     compiled = torch.compile(f, backend=backend, dynamic=dynamic)
@@ -143,7 +157,9 @@ def test_sizes_and_floats_of_torch_compile(dynamic: bool | None) -> None:
         x, w = torch.randn(n, 3, requires_grad=True), torch.randn(3, n + 2, requires_grad=True)
         expected, result = f(x, w, k), compiled(x, w, k)
         torch.testing.assert_close(result, expected)
-        gradients = [torch.autograd.grad(r[0].sum() + r[2].sum(), (x, w)) for r in (expected, result)]
+        gradients = [
+            torch.autograd.grad(r[0].sum() + r[2].sum(), (x, w)) for r in (expected, result)
+        ]
         torch.testing.assert_close(gradients[1], gradients[0])
     assert len(graphs) <= 4
 
@@ -153,6 +169,8 @@ def test_a_trace_with_symbolic_sizes_is_compiled_for_its_example() -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     x = torch.randn(5, 3)
-    traced = make_fx(lambda x: (x @ x.T).reshape(x.shape[0] * x.shape[0]), tracing_mode="symbolic")(x)
+    traced = make_fx(lambda x: (x @ x.T).reshape(x.shape[0] * x.shape[0]), tracing_mode="symbolic")(
+        x
+    )
     result = torchstrata.compile_fx(traced, [x])(x)
     torch.testing.assert_close(pytree.tree_leaves(result)[0], traced(x))

@@ -1,4 +1,6 @@
-"""Random programs over numbers of every origin: each value has a name of its own, in every graph, program and text."""
+"""Random programs over numbers of every origin: each value has a name of its own, in every graph,
+program and text.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,41 @@ from loopir.testing import EvaluatorCodeGenerator
 
 SHARE = float(os.environ.get("STRATA_SHARE", "1"))
 EXAMPLES = int(10_000 * SHARE) if os.environ.get("STRATA_PROFILE") == "thorough" else 80
-NUMBERS = ["e", "g", "random.random()", "random.uniform(1, 2)", "x.sum().item()", "t.max().item()", "x.shape[0] / 3", "n * e"]
+NUMBERS = [
+    "e",
+    "g",
+    "random.random()",
+    "random.uniform(1, 2)",
+    "x.sum().item()",
+    "t.max().item()",
+    "x.shape[0] / 3",
+    "n * e",
+]
 NUMBERS += ["random.randint(1, 4)", "t.long().sum().item()", "y.numel()", "n"]
-STATEMENTS = ["x = x * {number}", "y = y + {number}", "x = x + {number} * {number}", "t = t * {number}", "x, y = y, x"]
-STATEMENTS += ["x = torch.cat([x, y])", "y = y[1:]", "x = x.t().reshape(-1, 2)", "y = y.sum(0, keepdim=True).expand_as(x)"]
-STATEMENTS += ["x = x @ y.t() @ y", "x = torch.cat([x, x[x.sum(1) > 0]])", "y = (y > 0).nonzero() * {number}", "e = {number}"]
-STATEMENTS += ["x = torch.sort(x, 0).values", "y = torch.full((2, 2), {number})", "g = {number} + {number}"]
+STATEMENTS = [
+    "x = x * {number}",
+    "y = y + {number}",
+    "x = x + {number} * {number}",
+    "t = t * {number}",
+    "x, y = y, x",
+]
+STATEMENTS += [
+    "x = torch.cat([x, y])",
+    "y = y[1:]",
+    "x = x.t().reshape(-1, 2)",
+    "y = y.sum(0, keepdim=True).expand_as(x)",
+]
+STATEMENTS += [
+    "x = x @ y.t() @ y",
+    "x = torch.cat([x, x[x.sum(1) > 0]])",
+    "y = (y > 0).nonzero() * {number}",
+    "e = {number}",
+]
+STATEMENTS += [
+    "x = torch.sort(x, 0).values",
+    "y = torch.full((2, 2), {number})",
+    "g = {number} + {number}",
+]
 
 
 @st.composite
@@ -33,7 +64,10 @@ def programs(draw: Callable[..., Any]) -> str:
     """The text of a function of ``x``, ``y`` (two columns), ``t``, two floats and an int."""
     lines = draw(st.lists(st.sampled_from(STATEMENTS), min_size=1, max_size=6))
     numbers = iter(draw(st.lists(st.sampled_from(NUMBERS), min_size=12, max_size=12)))
-    body = [line.replace("{number}", "%s") % tuple(next(numbers) for _ in range(line.count("{number}"))) for line in lines]
+    body = [
+        line.replace("{number}", "%s") % tuple(next(numbers) for _ in range(line.count("{number}")))
+        for line in lines
+    ]
     return "\n    ".join(["def program(x, y, t, e, g, n):", *body, "return x, y, t, e * g"])
 
 
@@ -53,7 +87,9 @@ def numbers_bound(gm: torch.fx.GraphModule) -> Iterator[str]:
     """Symbols of floats that are inputs or read from tensors."""
     for node in gm.graph.nodes:
         value = node.meta.get("val")
-        binds = node.op == "placeholder" or node.target is torch.ops.aten._local_scalar_dense.default
+        binds = (
+            node.op == "placeholder" or node.target is torch.ops.aten._local_scalar_dense.default
+        )
         if binds and isinstance(value, torch.SymFloat):
             yield str(value.node.expr)
 
@@ -67,14 +103,24 @@ def assigned_parameters(source: str) -> list[str]:
     function = ast.parse(source).body[0]
     assert isinstance(function, ast.FunctionDef)
     taken = {argument.arg for argument in function.args.args}
-    called = {node.func.id for node in ast.walk(function) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    written = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    called = {
+        node.func.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    written = {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     return sorted(written & called | taken & called)
 
 
 def compiler(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
     assert not repeated(numbers_bound(gm)), gm.graph
-    host = loopir.compile_graph(gm, inputs, codegens={"cpu": EvaluatorCodeGenerator()}, options=loopir.Options(check=True))
+    host = loopir.compile_graph(
+        gm, inputs, codegens={"cpu": EvaluatorCodeGenerator()}, options=loopir.Options(check=True)
+    )
     assert not repeated(names_bound(host.program)), gm.graph
     assert not assigned_parameters(host.source), host.source
     return aotgrad.run_eager(gm, inputs)
@@ -87,9 +133,14 @@ def test_every_name_is_bound_once(text, dynamic, last):
     exec(text, namespace)
     bytecode_dynamo.reset()
     with bytecode_dynamo.config.patch(capture_scalar_outputs=True):
-        compiled = bytecode_dynamo.optimize(aotgrad.aot_backend(compiler), dynamic=dynamic)(namespace["program"])
+        compiled = bytecode_dynamo.optimize(aotgrad.aot_backend(compiler), dynamic=dynamic)(
+            namespace["program"]
+        )
         for e, n in ((0.75, 3), (0.5, last), (0.25, last)):
-            x, y = torch.linspace(-1, 2, 2 * n).reshape(n, 2), torch.linspace(2, -1, 8).reshape(4, 2)
+            x, y = (
+                torch.linspace(-1, 2, 2 * n).reshape(n, 2),
+                torch.linspace(2, -1, 8).reshape(4, 2),
+            )
             arguments = (x, y, torch.tensor([0.5, 1.25]), e, e + 1.5, n)
             try:
                 expected, state = run(namespace["program"], arguments)

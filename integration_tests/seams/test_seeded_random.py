@@ -12,7 +12,11 @@ from torch.utils.checkpoint import checkpoint
 
 def draws_in_many_ways(x):
     y = F.dropout(x, 0.5) + torch.rand_like(x) + torch.randn(8, 8) + torch.normal(0.0, 1.0, (8, 8))
-    return F.rrelu(y, training=True) * torch.bernoulli(torch.full_like(x, 0.3)) * torch.randint(1, 5, (8, 8))
+    return (
+        F.rrelu(y, training=True)
+        * torch.bernoulli(torch.full_like(x, 0.3))
+        * torch.randint(1, 5, (8, 8))
+    )
 
 
 def checkpointed(x):
@@ -30,11 +34,16 @@ def test_seeded_ops_become_prims():
     aotgrad.aot_function(checkpointed, forward_compiler=keep)(x).sum().backward()
     assert all("seeded" in str(gm.graph) for gm in graphs)
     for gm in map(primops.decompose, graphs):
-        assert "seeded" not in str(gm.graph) and not [n for n in gm.graph.nodes if "aotgrad" in str(n.target)]
+        assert "seeded" not in str(gm.graph) and not [
+            n for n in gm.graph.nodes if "aotgrad" in str(n.target)
+        ]
 
 
 def test_backward_has_forwards_mask():
-    f = torchstrata.compile(lambda x: checkpoint(lambda y: F.dropout(y.sin(), 0.5), x, use_reentrant=False), fullgraph=True)
+    f = torchstrata.compile(
+        lambda x: checkpoint(lambda y: F.dropout(y.sin(), 0.5), x, use_reentrant=False),
+        fullgraph=True,
+    )
     x = torch.randn(64, 64, requires_grad=True)
     first, second = f(x), f(x)
     for y in (first, second):

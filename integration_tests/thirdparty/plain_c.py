@@ -1,4 +1,6 @@
-"""A code generator as somebody else would write one: plain C loops, one statement per instruction, no vectors, no threads."""
+"""A code generator as somebody else would write one: plain C loops, one statement per instruction,
+no vectors, no threads.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,23 @@ from pathlib import Path
 
 import sympy
 import torch
-from loopir import ArtifactStore, Body, BuildError, FloorDiv, Instruction, Kernel, KernelSource, Mod, Value
+from loopir import (
+    ArtifactStore,
+    Body,
+    BuildError,
+    FloorDiv,
+    Instruction,
+    Kernel,
+    KernelSource,
+    Mod,
+    Value,
+)
 
 C_TYPES = {
-    torch.bool: "bool", torch.uint8: "uint8_t", torch.int8: "int8_t", torch.int16: "int16_t", torch.int32: "int32_t",
-    torch.int64: "int64_t", torch.float16: "_Float16", torch.bfloat16: "bf16", torch.float32: "float", torch.float64: "double",
+    torch.bool: "bool", torch.uint8: "uint8_t", torch.int8: "int8_t", torch.int16: "int16_t",
+    torch.int32: "int32_t",
+    torch.int64: "int64_t", torch.float16: "_Float16", torch.bfloat16: "bf16",
+    torch.float32: "float", torch.float64: "double",
 }  # fmt: skip
 
 PRELUDE = """\
@@ -57,7 +71,8 @@ static float uniform16(uint64_t seed, uint64_t counter) {
 """
 
 INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
+    "lshift": "<<", "rshift": ">>",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=",
 }  # fmt: skip
 RENAMED = {"abs": "fabs", "round": "nearbyint", "pow": "pow", "minimum": "<", "maximum": ">"}
@@ -96,7 +111,9 @@ def print_number(number: object, dtype: torch.dtype) -> str:
 
 
 def convert(text: str, source: torch.dtype, target: torch.dtype) -> str:
-    """ATen's conversion: through int64 for floats that become small integers, to bool by comparison with zero."""
+    """ATen's conversion: through int64 for floats that become small integers, to bool by comparison
+    with zero.
+    """
     if source is torch.bfloat16:
         text, source = f"from_bf16({text})", torch.float32
     if target is torch.bfloat16:
@@ -121,13 +138,26 @@ class Writer:
 
     def write(self) -> str:
         kernel = self.kernel
-        parameters = [f"{'const ' if b.role == 'in' else ''}{C_TYPES[b.dtype]}* {b.name}" for b in kernel.buffers]
+        parameters = [
+            f"{'const ' if b.role == 'in' else ''}{C_TYPES[b.dtype]}* {b.name}"
+            for b in kernel.buffers
+        ]
         parameters += [f"int64_t {size.name}" for size in kernel.sizes]  # type: ignore[attr-defined]
         self.open_loops(kernel.ranges)
         for body in kernel.bodies:
-            self.write_inner(body) if body.inner else [self.write_step(step) for step in body.instructions]
+            self.write_inner(body) if body.inner else [
+                self.write_step(step) for step in body.instructions
+            ]
         self.close_loops(len(kernel.ranges))
-        return "\n".join([f"int {kernel.name}({', '.join(parameters)}) {{", *self.lines, "    return 0;", "}", ""])
+        return "\n".join(
+            [
+                f"int {kernel.name}({', '.join(parameters)}) {{",
+                *self.lines,
+                "    return 0;",
+                "}",
+                "",
+            ]
+        )
 
     def open_loops(self, ranges: Sequence) -> None:
         for item in ranges:
@@ -158,7 +188,10 @@ class Writer:
         kind, dtype = str(step.args[0]), step.dtype
         assert dtype is not None
         if kind in ("argmax", "argmin"):
-            self.line(f"int64_t {step.result}_all = 0, {step.result}_at = 0; double {step.result}_best = 0;")
+            self.line(
+                f"int64_t {step.result}_all = 0, {step.result}_at = 0; double {step.result}_best = "
+                f"0;"
+            )
             return
         wide = "double" if dtype.is_floating_point and kind in ("sum", "prod") else C_TYPES[dtype]
         start = START.get(kind) or self.extreme(dtype, lowest=kind == "max")
@@ -180,7 +213,10 @@ class Writer:
         name, dtype = str(step.result), step.dtype
         if step.op == "indirect":
             value = str(step.args[0])
-            self.line(f"const int64_t {name} = {value}; if ({name} < 0 || {name} >= {print_index(step.args[1])}) return 1;")  # type: ignore[arg-type]
+            self.line(
+                f"const int64_t {name} = {value}; if ({name} < 0 || {name} >= "
+                f"{print_index(step.args[1])}) return 1;"
+            )  # type: ignore[arg-type]
             return None
         assert dtype is not None
         if step.op == "scan":
@@ -195,7 +231,11 @@ class Writer:
     def write_reduce(self, step: Instruction) -> None:
         kind, value, total = str(step.args[0]), str(step.args[1]), f"{step.result}_all"
         if kind in ("argmax", "argmin"):
-            best, at, sign = f"{step.result}_best", f"{step.result}_at", ">" if kind == "argmax" else "<"
+            best, at, sign = (
+                f"{step.result}_best",
+                f"{step.result}_at",
+                ">" if kind == "argmax" else "<",
+            )
             better = f"{value} {sign} {best} || ({value} != {value} && {best} == {best})"
             self.line(f"if ({at} == 0 || {better}) {{ {best} = {value}; {total} = {at}; }} ++{at};")
         elif kind in ("max", "min"):
@@ -241,7 +281,11 @@ class Writer:
             if op == "abs":
                 return f"{a} < 0 ? -{a} : {a}"
             self.line(f"if ({b} == 0) return 2;")
-            return {"floordiv": f"floor_div({a}, {b})", "remainder": f"floor_mod({a}, {b})", "fmod": f"{a} % {b}"}[op]
+            return {
+                "floordiv": f"floor_div({a}, {b})",
+                "remainder": f"floor_mod({a}, {b})",
+                "fmod": f"{a} % {b}",
+            }[op]
         if op == "remainder":
             return f"float_mod({a}, {b})"
         if op == "rsqrt":
@@ -257,12 +301,19 @@ class PlainCGenerator:
     def generate(self, kernel: Kernel) -> KernelSource:
         return KernelSource(kernel, Writer(kernel).write())
 
-    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
+    def build(
+        self, sources: Sequence[KernelSource], store: ArtifactStore
+    ) -> list[Callable[..., None]]:
         names = [f"k{number}" for number in range(len(sources))]
-        texts = [source.text.replace(f"int {source.kernel.name}(", f"int {name}(") for source, name in zip(sources, names)]
+        texts = [
+            source.text.replace(f"int {source.kernel.name}(", f"int {name}(")
+            for source, name in zip(sources, names)
+        ]
         text = PRELUDE + "\n".join(texts)
         key = store.key("plain_c", text)
-        path = store.get(key, ".so") or store.put(key, ".so", lambda target: compile_c(text, target))
+        path = store.get(key, ".so") or store.put(
+            key, ".so", lambda target: compile_c(text, target)
+        )
         library = ctypes.CDLL(str(path))
         return [launcher(source.kernel, library[name]) for source, name in zip(sources, names)]
 
@@ -272,7 +323,18 @@ def compile_c(text: str, target: Path) -> None:
     with tempfile.TemporaryDirectory() as directory:
         source = Path(directory) / "kernels.c"
         source.write_text(text)
-        command = ["cc", "-O2", "-fwrapv", "-fno-builtin-lgamma", "-shared", "-fPIC", str(source), "-o", str(target), "-lm"]
+        command = [
+            "cc",
+            "-O2",
+            "-fwrapv",
+            "-fno-builtin-lgamma",
+            "-shared",
+            "-fPIC",
+            str(source),
+            "-o",
+            str(target),
+            "-lm",
+        ]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise BuildError("cc failed", command=" ".join(command), output=result.stderr)
@@ -280,11 +342,19 @@ def compile_c(text: str, target: Path) -> None:
 
 def launcher(kernel: Kernel, function: Callable[..., int]) -> Callable[..., None]:
     """Calls the C function; its non-zero results are errors."""
-    function.argtypes = [ctypes.c_void_p] * len(kernel.buffers) + [ctypes.c_int64] * len(kernel.sizes)  # type: ignore[attr-defined]
+    function.argtypes = [ctypes.c_void_p] * len(kernel.buffers) + [ctypes.c_int64] * len(
+        kernel.sizes
+    )  # type: ignore[attr-defined]
 
     def launch(*args: torch.Tensor | int) -> None:
-        error = function(*(arg.data_ptr() if isinstance(arg, torch.Tensor) else arg for arg in args))
+        error = function(
+            *(arg.data_ptr() if isinstance(arg, torch.Tensor) else arg for arg in args)
+        )
         if error:
-            raise IndexError(f"{kernel.name}: index out of range") if error == 1 else RuntimeError("ZeroDivisionError")
+            raise (
+                IndexError(f"{kernel.name}: index out of range")
+                if error == 1
+                else RuntimeError("ZeroDivisionError")
+            )
 
     return launch

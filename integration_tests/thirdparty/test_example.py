@@ -1,4 +1,6 @@
-"""The documented example of a kernel followed from the user's line is what is printed today; reasons are complete."""
+"""The documented example of a kernel followed from the user's line is what is printed today;
+reasons are complete.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -18,7 +20,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="nodes print differently")
 def test_documented_example_is_current():
-    spec = importlib.util.spec_from_file_location("loopir_example", ROOT / "tools" / "loopir_example.py")
+    spec = importlib.util.spec_from_file_location(
+        "loopir_example", ROOT / "tools" / "loopir_example.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.page() == module.TARGET.read_text()
@@ -30,7 +34,9 @@ def gpt_training() -> list[loopir.Program]:
     programs: list[loopir.Program] = []
 
     def keep(graph, inputs):
-        programs.append(loopir.schedule(loopir.lower(primops.decompose(loopir.rewrite_patterns(graph)))))
+        programs.append(
+            loopir.schedule(loopir.lower(primops.decompose(loopir.rewrite_patterns(graph))))
+        )
         return lambda *args: graph(*args)
 
     entry = next(entry for entry in ZOO if entry.name == "gpt")
@@ -46,7 +52,10 @@ def test_every_refused_fusion_of_a_training_graph_has_a_reason(gpt_training):
         text = loopir.format_schedule(program)
         assert refused
         for decision in refused:
-            assert decision.reason and f"kept apart: {decision.first} and {decision.second}: {decision.reason}" in text
+            assert (
+                decision.reason
+                and f"kept apart: {decision.first} and {decision.second}: {decision.reason}" in text
+            )
 
 
 def test_kernels_that_hand_a_buffer_on_say_why_they_are_two(gpt_training):
@@ -54,23 +63,44 @@ def test_kernels_that_hand_a_buffer_on_say_why_they_are_two(gpt_training):
     for program in gpt_training:
         launches = [step for step in program.steps if isinstance(step, Launch)]
         written = [_buffers(program, launch, "out") for launch in launches]
-        alone = {name for names in written for name in names if sum(name in other for other in written) == 1}
-        reasons = [(set(d.first.split("+")), set(d.second.split("+"))) for d in program.decisions if not d.accepted]
+        alone = {
+            name
+            for names in written
+            for name in names
+            if sum(name in other for other in written) == 1
+        }
+        reasons = [
+            (set(d.first.split("+")), set(d.second.split("+")))
+            for d in program.decisions
+            if not d.accepted
+        ]
         for writer, made in zip(launches, written, strict=True):
             for reader, own in zip(launches, written, strict=True):
-                for name in made & alone & _buffers(program, reader, "in") if reader is not writer else ():
-                    assert any((name in a and own & b) or (name in b and own & a) for a, b in reasons), (name, own)
+                for name in (
+                    made & alone & _buffers(program, reader, "in") if reader is not writer else ()
+                ):
+                    assert any(
+                        (name in a and own & b) or (name in b and own & a) for a, b in reasons
+                    ), (name, own)
 
 
 def _buffers(program: loopir.Program, launch: Launch, role: str) -> set[str]:
     declared = program.kernels[launch.kernel].buffers
-    return {name for name, buffer in zip(launch.buffers, declared, strict=True) if buffer.role in (role, "inout")}
+    return {
+        name
+        for name, buffer in zip(launch.buffers, declared, strict=True)
+        if buffer.role in (role, "inout")
+    }
 
 
 def test_kernels_know_their_nodes_and_lines(gpt_training):
-    """From a line of the model to a loop body: forward and backward kernels name the operators and the user's text."""
+    """From a line of the model to a loop body: forward and backward kernels name the operators and
+    the user's text.
+    """
     for program in gpt_training:
         for kernel in program.kernels:
             assert kernel.origins and loopir.format_kernel(kernel).startswith("# ")
-    lines = {line for program in gpt_training for kernel in program.kernels for _, line in kernel.origins}
+    lines = {
+        line for program in gpt_training for kernel in program.kernels for _, line in kernel.origins
+    }
     assert any(line.startswith("return x + self.mlp(self.ln2(x))  (zoo.py:") for line in lines)

@@ -1,4 +1,6 @@
-"""Somebody else's code generator: the conformance kit passes it, and whole models run through it."""
+"""Somebody else's code generator: the conformance kit passes it, and whole models run through
+it.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,13 @@ def stack(module: torch.nn.Module) -> Any:
     """The whole stack with this generator in the place of the package's own."""
 
     def compile_(graph: torch.fx.GraphModule, inputs: Any) -> loopir.HostProgram:
-        return loopir.compile_graph(graph, inputs, codegens={"cpu": PlainCGenerator()}, options=loopir.Options(check=True))
+        return loopir.compile_graph(
+            graph, inputs, codegens={"cpu": PlainCGenerator()}, options=loopir.Options(check=True)
+        )
 
-    return bytecode_dynamo.optimize(aotgrad.aot_backend(compile_, compile_, inference_compiler=compile_))(module)
+    return bytecode_dynamo.optimize(
+        aotgrad.aot_backend(compile_, compile_, inference_compiler=compile_)
+    )(module)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "gpt"])

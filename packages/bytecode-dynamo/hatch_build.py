@@ -1,4 +1,6 @@
-"""Hatch build hook: compiles the C extension into the wheel, or next to the sources for an editable install."""
+"""Hatch build hook: compiles the C extension into the wheel, or next to the sources for an editable
+install.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CustomBuildHook(BuildHookInterface):
-    """Runs ``bytecode_dynamo/build.py``, which is loaded by path: the package itself cannot be imported yet."""
+    """Runs ``bytecode_dynamo/build.py``, which is loaded by path: the package itself cannot be
+    imported yet.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the extension and say that the wheel is for this interpreter and platform only."""

@@ -1,6 +1,8 @@
-"""Every differentiable operator of torch's database through ``aot_function``: values, gradients, gradients of gradients.
+"""Every differentiable operator of torch's database through ``aot_function``: values, gradients,
+gradients of gradients.
 
-``python -m packages.aotgrad.tests.opinfo [names] [--table docs/aotgrad_opinfo.md]`` in the root of the repository.
+``python -m packages.aotgrad.tests.opinfo [names] [--table docs/aotgrad_opinfo.md]`` in the root of
+the repository.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ EMPTY = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", 
 # Operators that are not compiled: a part of the error that tells, and why.
 EXPLAINED = {
     "cov": ("depends on tensor data", "the weights' values decide about a warning"),
-    "index_reduce.prod": ("depends on tensor data", "the formula of its second derivative asks whether a value is zero"),
+    "index_reduce.prod": (
+        "depends on tensor data",
+        "the formula of its second derivative asks whether a value is zero",
+    ),
     "prod": (
         "1 derivatives instead of 2",
         "traced, the product of one element is linear: no second derivative instead of zero",
@@ -48,7 +53,10 @@ EXPLAINED = {
     "scatter_reduce.prod": ("depends on tensor data", "as index_reduce.prod"),
     "narrow": ("depends on tensor data", "the start is read from a tensor"),
     "tensor_split": ("depends on tensor data", "the sections are read from a tensor"),
-    "nn.functional.gaussian_nll_loss": ("depends on tensor data", "raises when a variance is negative: reads it"),
+    "nn.functional.gaussian_nll_loss": (
+        "depends on tensor data",
+        "raises when a variance is negative: reads it",
+    ),
     "to_sparse": ("_to_sparse", "a sparse result"),
     "sparse.sampled_addmm": ("Sparse CSR", "a sparse operand"),
     "sparse.mm.reduce": ("Sparse CSR", "a sparse operand"),
@@ -57,7 +65,9 @@ EXPLAINED = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one operator: ``pass``, ``exception`` (explained) or ``failure``, for one order of derivative."""
+    """What became of one operator: ``pass``, ``exception`` (explained) or ``failure``, for one
+    order of derivative.
+    """
 
     op: str
     order: int
@@ -85,7 +95,9 @@ def full_name(op: Any) -> str:
 
 
 def dtype_of(op: Any) -> torch.dtype | None:
-    """The dtype in which an operator is differentiated here; None when it has no derivative in double precision."""
+    """The dtype in which an operator is differentiated here; None when it has no derivative in
+    double precision.
+    """
     if not op.supports_autograd:
         return None
     backward = op.supported_backward_dtypes("cpu")
@@ -94,7 +106,9 @@ def dtype_of(op: Any) -> torch.dtype | None:
 
 def differentiable_operators(names: Sequence[str] = ()) -> list[Any]:
     """Entries of the database in order, all or those of the given full names."""
-    return [op for op in op_db if dtype_of(op) is not None and (not names or full_name(op) in names)]
+    return [
+        op for op in op_db if dtype_of(op) is not None and (not names or full_name(op) in names)
+    ]
 
 
 def cases_of(op: Any, count: int) -> list[Case]:
@@ -120,9 +134,15 @@ def _case(op: Any, sample: Any) -> Case:
         for place, tensor in zip(places, tensors):
             filled[place] = tensor
         first, args, kwargs = pytree.tree_unflatten(filled, spec)
-        return tuple(pytree.tree_leaves(sample.output_process_fn_grad(op.op(first, *args, **kwargs))))
+        return tuple(
+            pytree.tree_leaves(sample.output_process_fn_grad(op.op(first, *args, **kwargs)))
+        )
 
-    text = str(pytree.tree_map_only(torch.Tensor, lambda t: f"[{'x'.join(map(str, t.shape))}]", (leaves[0], sample.args)))
+    text = str(
+        pytree.tree_map_only(
+            torch.Tensor, lambda t: f"[{'x'.join(map(str, t.shape))}]", (leaves[0], sample.args)
+        )
+    )
     return Case(call, tuple(leaves[i] for i in places), f"{text} {sample.kwargs}"[:200])
 
 
@@ -142,7 +162,9 @@ def _eager_works(case: Case) -> bool:
         return False
 
 
-def derivatives(call: Callable[..., tuple[Any, ...]], inputs: Sequence[torch.Tensor], order: int) -> list[list[Any]]:
+def derivatives(
+    call: Callable[..., tuple[Any, ...]], inputs: Sequence[torch.Tensor], order: int
+) -> list[list[Any]]:
     """Outputs, gradients of a weighted sum of them, and so on up to the given order."""
     torch.manual_seed(42)  # what the database's wrappers of random ops set, too
     found = [list(call(*inputs))]
@@ -152,7 +174,13 @@ def derivatives(call: Callable[..., tuple[Any, ...]], inputs: Sequence[torch.Ten
         if not roots or not sources:
             break
         weights = [_weights(r) for r in roots]
-        found.append(list(torch.autograd.grad(roots, sources, weights, create_graph=level < order, allow_unused=True)))
+        found.append(
+            list(
+                torch.autograd.grad(
+                    roots, sources, weights, create_graph=level < order, allow_unused=True
+                )
+            )
+        )
     return found
 
 
@@ -171,7 +199,9 @@ def compare(name: str, ours: list[list[Any]], eager: list[list[Any]]) -> None:
                 assert a == b or (a != a and b != b), f"{what} {i}: {a!r} instead of {b!r}"
                 continue
             assert isinstance(a, torch.Tensor), f"{what} {i}: {a!r} instead of a tensor"
-            assert a.requires_grad == b.requires_grad, f"{what} {i}: requires_grad is {a.requires_grad}"
+            assert a.requires_grad == b.requires_grad, (
+                f"{what} {i}: requires_grad is {a.requires_grad}"
+            )
             if name in EMPTY:
                 a = torch.empty_strided(a.shape, a.stride(), dtype=a.dtype).copy_(b)
             torch.testing.assert_close(a, b, equal_nan=True, msg=lambda text: f"{what} {i}: {text}")
@@ -185,10 +215,16 @@ def check_operator(op: Any, order: int, count: int) -> Outcome:
         counters.clear()
         try:
             with warnings.catch_warnings(action="ignore"):
-                ours = derivatives(aot_function(case.call, forward_compiler=run_eager), case.leaves(), order)
+                ours = derivatives(
+                    aot_function(case.call, forward_compiler=run_eager), case.leaves(), order
+                )
                 eager = derivatives(case.call, case.leaves(), order)
             compare(name, ours, eager)
-            reason = "runs eagerly: " + ", ".join(k for k in counters if k != "fallbacks") if counters else ""
+            reason = (
+                "runs eagerly: " + ", ".join(k for k in counters if k != "fallbacks")
+                if counters
+                else ""
+            )
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
         if reason:
@@ -214,8 +250,10 @@ def table(outcomes: Iterable[Outcome]) -> str:
     lines = [
         "# Operators under aotgrad",
         "",
-        "Every differentiable operator of `torch.testing._internal`'s database, in float64 (complex128 where that is the",
-        "only one): outputs and gradients through `aot_function` with eager compilers against eager torch. An exception is",
+        "Every differentiable operator of `torch.testing._internal`'s database, in float64 "
+        "(complex128 where that is the",
+        "only one): outputs and gradients through `aot_function` with eager compilers against "
+        "eager torch. An exception is",
         "explained below, a failure is not. Generated by `nox -s opinfo`.",
         "",
         "| derivative | operators | samples | pass | exception | failure |",
@@ -230,7 +268,10 @@ def table(outcomes: Iterable[Outcome]) -> str:
     rest = [o for o in outcomes if o.status != "pass"]
     if rest:
         lines += ["", "| operator | derivative | status | reason |", "|---|---|---|---|"]
-        lines += [f"| `{o.op}` | {o.order} | {o.status} | {o.reason.splitlines()[0].replace('|', '/')} |" for o in rest]
+        lines += [
+            f"| `{o.op}` | {o.order} | {o.status} | {o.reason.splitlines()[0].replace('|', '/')} |"
+            for o in rest
+        ]
     passed = dict.fromkeys(o.op for o in outcomes if o.status == "pass")
     return "\n".join([*lines, "", "Passed: " + " ".join(f"`{name}`" for name in passed), ""])
 
@@ -242,7 +283,13 @@ def sweep(names: Sequence[str], count: int) -> list[Outcome]:
         for order in (1, 2) if op.supports_gradgrad else (1,):
             outcome = check_operator(op, order, count)
             if outcome.status != "pass":
-                print(outcome.status, outcome.op, order, outcome.reason[:400].replace("\n", " "), flush=True)
+                print(
+                    outcome.status,
+                    outcome.op,
+                    order,
+                    outcome.reason[:400].replace("\n", " "),
+                    flush=True,
+                )
             found.append(outcome)
     return found
 

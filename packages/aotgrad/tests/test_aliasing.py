@@ -1,4 +1,6 @@
-"""A table of programs that write, alias and view: one line each, run on several kinds of inputs, against eager."""
+"""A table of programs that write, alias and view: one line each, run on several kinds of inputs,
+against eager.
+"""
 
 from __future__ import annotations
 
@@ -238,7 +240,13 @@ def inputs(x_grad, w_grad, views):
     def make():
         x, w = torch.randn(5, 6, dtype=F64), torch.randn(3, 4, dtype=F64, requires_grad=w_grad)
         x = (x.requires_grad_() * 1) if x_grad else x
-        x = x[1:4, 1:5] if views == "columns" else x.view(-1)[4:16].view(3, 4) if views else x[:3, :4].clone()
+        x = (
+            x[1:4, 1:5]
+            if views == "columns"
+            else x.view(-1)[4:16].view(3, 4)
+            if views
+            else x[:3, :4].clone()
+        )
         return x, w * 1 if x_grad else w
 
     return make
@@ -266,7 +274,10 @@ def test_program(body, kind):
     )  # eager doesn't notice such writes; compiled code refuses them
     try:
         check_against_eager(f, make, compiled=compiled, writes=writes)
-    except Unsupported as refusal:  # a move of a tensor with gaps, or of a view with a history, that is written, too
-        with_gaps = refusal.id == ("AG029" if "expand" in body else "AG026") and kind.startswith("columns")
+    except Unsupported as refusal:
+        # a move of a tensor with gaps, or of a view with a history, that is written, too
+        with_gaps = refusal.id == ("AG029" if "expand" in body else "AG026") and kind.startswith(
+            "columns"
+        )
         assert with_gaps or (refusal.id == "AG022" and "y.unsqueeze_(0); y." in body)
     assert not counters

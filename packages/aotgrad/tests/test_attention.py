@@ -65,22 +65,33 @@ def test_a_mask_that_reads_an_input_stays():
     assert masks and masks[0] is not None
 
 
-@pytest.mark.parametrize("program, laid_out_anew", [(attention, False), (lambda *given: attention(*given).contiguous(), True)])
+@pytest.mark.parametrize(
+    "program, laid_out_anew",
+    [(attention, False), (lambda *given: attention(*given).contiguous(), True)],
+)
 def test_tangents_come_as_attention_left_its_result(program, laid_out_anew):
     """cuDNN's backward keeps, for given sizes, the strides of the gradient that it saw first."""
     given = []
 
     def compiler(gm, _):
-        given.extend(n for n in gm.graph.find_nodes(op="placeholder") if n.name.startswith("tangent"))
+        given.extend(
+            n for n in gm.graph.find_nodes(op="placeholder") if n.name.startswith("tangent")
+        )
         return gm
 
     def run(call):
-        leaves = [torch.randn(2, 5, 3, 4, generator=torch.Generator().manual_seed(i)).transpose(1, 2) for i in range(3)]
+        leaves = [
+            torch.randn(2, 5, 3, 4, generator=torch.Generator().manual_seed(i)).transpose(1, 2)
+            for i in range(3)
+        ]
         result = call(*(leaf.requires_grad_() for leaf in leaves))
         (result.transpose(1, 2).flatten(2) * torch.arange(12)).sum().backward()
         return result, *(leaf.grad for leaf in leaves)
 
-    results = [run(aot_function(program, forward_compiler=lambda gm, _: gm, backward_compiler=compiler)), run(program)]
+    results = [
+        run(aot_function(program, forward_compiler=lambda gm, _: gm, backward_compiler=compiler)),
+        run(program),
+    ]
     assert_close(*results)
     assert results[0][0].is_contiguous() == laid_out_anew
     assert [n.meta["val"].stride() for n in given] == [(60, 4, 12, 1)]

@@ -1,4 +1,6 @@
-"""What surrounds a compiled call: backward in all its forms, hooks, grad modes, wrong use. Eager's results and errors."""
+"""What surrounds a compiled call: backward in all its forms, hooks, grad modes, wrong use. Eager's
+results and errors.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def program(x, w):
 
 def make():
     torch.manual_seed(0)
-    return torch.randn(3, 4, dtype=F64, requires_grad=True), torch.randn(4, 4, dtype=F64, requires_grad=True)
+    return torch.randn(3, 4, dtype=F64, requires_grad=True), torch.randn(
+        4, 4, dtype=F64, requires_grad=True
+    )
 
 
 @case
@@ -255,7 +259,9 @@ def node_prehook(call):
 @case
 def packed_saved_tensors(call):
     x, w = make()
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone().numpy(), torch.from_numpy):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: t.detach().clone().numpy(), torch.from_numpy
+    ):
         a, *_ = call(x, w)
     a.sum().backward()
     return x.grad
@@ -291,7 +297,9 @@ def transposed_tangent(call):
 def tangents_with_zero_and_other_strides(call):
     x, w = make()
     a, b, _ = call(x, w)
-    torch.autograd.backward([a, b], [torch.ones(1, dtype=F64).expand(3, 4), torch.arange(8, dtype=F64)[::2]])
+    torch.autograd.backward(
+        [a, b], [torch.ones(1, dtype=F64).expand(3, 4), torch.arange(8, dtype=F64)[::2]]
+    )
     return x.grad, w.grad
 
 
@@ -389,7 +397,9 @@ def check(ours, expected):
     if isinstance(expected, torch.Tensor):
         torch.testing.assert_close(ours, expected)
     elif isinstance(expected, (list, tuple)):
-        assert type(ours) is type(expected) and len(ours) == len(expected), f"{ours} instead of {expected}"
+        assert type(ours) is type(expected) and len(ours) == len(expected), (
+            f"{ours} instead of {expected}"
+        )
         for a, b in zip(ours, expected):
             check(a, b)
     else:

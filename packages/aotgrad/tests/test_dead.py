@@ -1,4 +1,6 @@
-"""Dead draws of random numbers: in the graph, or made by the call where the graph computes on another device."""
+"""Dead draws of random numbers: in the graph, or made by the call where the graph computes on
+another device.
+"""
 
 from __future__ import annotations
 
@@ -23,5 +25,7 @@ def test_draws_for_another_device(device, drawn, kept):
     program = lambda inputs, tracer, constant: layer_drop(inputs[0])  # noqa: E731
     joint = trace_joint(program, [InputSpec("x", x)], mode, grad_enabled=True)
     find_effects(joint)
-    assert [operator for operator, _, _ in joint.plan.drawn] == [torch.ops.aten.rand.default] * drawn
+    assert [operator for operator, _, _ in joint.plan.drawn] == [
+        torch.ops.aten.rand.default
+    ] * drawn
     assert len(effects_of(joint)) == kept

@@ -1,4 +1,6 @@
-"""Saved values are given to backward: freed early, overwritten when nobody else holds them, copied when somebody does."""
+"""Saved values are given to backward: freed early, overwritten when nobody else holds them, copied
+when somebody does.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def forward_compiler(gm, inputs):
 def overwriting(gm, inputs):
     """Destroys its donated inputs."""
     run = run_eager(gm, inputs)
-    donated = [i for i, n in enumerate(gm.graph.find_nodes(op="placeholder")) if n.meta.get("donated")]
+    donated = [
+        i for i, n in enumerate(gm.graph.find_nodes(op="placeholder")) if n.meta.get("donated")
+    ]
 
     def call(*arguments):
         results = run([*arguments]) if run.takes_list else run(*arguments)
@@ -42,7 +46,10 @@ def f(x, w):
 
 def make():
     torch.manual_seed(0)
-    x, w = torch.randn(128, 128, dtype=torch.float64), torch.randn(128, 128, dtype=torch.float64) / 100
+    x, w = (
+        torch.randn(128, 128, dtype=torch.float64),
+        torch.randn(128, 128, dtype=torch.float64) / 100,
+    )
     return x, torch.nn.Parameter(w)
 
 
@@ -54,7 +61,9 @@ def expected(times=1):
 
 
 def compiled(backward_compiler=overwriting, **choices):
-    return aot_function(f, forward_compiler=run_eager, backward_compiler=backward_compiler, **choices)
+    return aot_function(
+        f, forward_compiler=run_eager, backward_compiler=backward_compiler, **choices
+    )
 
 
 def test_donated_values_may_be_overwritten():
@@ -80,7 +89,11 @@ def test_a_kept_graph_runs_twice():
 
 @pytest.mark.parametrize(
     "hold",
-    [lambda s: s, lambda s: [t[1:] for t in s], lambda s: [w * t for t in s for w in [torch.ones(1, requires_grad=True)]]],
+    [
+        lambda s: s,
+        lambda s: [t[1:] for t in s],
+        lambda s: [w * t for t in s for w in [torch.ones(1, requires_grad=True)]],
+    ],
 )
 def test_values_that_somebody_holds_stay(hold):
     x, w = make()
@@ -125,7 +138,8 @@ def test_a_list_lets_go_of_saved_values():
     y = call(x, w)
     assert [r() is not None for r in kept] == [True, True]
     y.sum().backward()
-    assert alive == [[True, False]]  # the output lives, the activation is gone before backward returns
+    # the output lives, the activation is gone before backward returns
+    assert alive == [[True, False]]
 
 
 def test_small_values_and_outputs_are_not_donated():
@@ -136,7 +150,9 @@ def test_small_values_and_outputs_are_not_donated():
         return run_eager(gm, inputs)
 
     aot_function(lambda x: x.exp().sin(), forward_compiler=keep)(torch.randn(4, requires_grad=True))
-    aot_function(lambda x: x.exp(), forward_compiler=keep)(torch.randn(256, 256, requires_grad=True))
+    aot_function(lambda x: x.exp(), forward_compiler=keep)(
+        torch.randn(256, 256, requires_grad=True)
+    )
     assert not any(n.meta.get("donated") for gm in graphs for n in gm.graph.nodes)
 
 

@@ -1,4 +1,6 @@
-"""Gradients of gradients: the backward of a compiled graph is compiled as a differentiable graph itself."""
+"""Gradients of gradients: the backward of a compiled graph is compiled as a differentiable graph
+itself.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def make():
 
 def derivatives(call, inputs, order=3):
     torch.manual_seed(0)
-    level = [o for o in torch.utils._pytree.tree_leaves(call(*inputs)) if isinstance(o, torch.Tensor)]
+    level = [
+        o for o in torch.utils._pytree.tree_leaves(call(*inputs)) if isinstance(o, torch.Tensor)
+    ]
     found = [level]
     for _ in range(order):
         roots = [(r * r.detach().cos()).sum() for r in level if r is not None and r.requires_grad]
@@ -108,7 +112,9 @@ def test_three_orders_equal_eager(f):
 @pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
 def test_all_derivatives_see_one_mask(budget):
     compiled = aot_function(
-        lambda x: F.dropout(x.exp(), 0.5).sin(), forward_compiler=run_eager, activation_memory_budget=budget
+        lambda x: F.dropout(x.exp(), 0.5).sin(),
+        forward_compiler=run_eager,
+        activation_memory_budget=budget,
     )
     x = torch.rand(200, dtype=F64, requires_grad=True)
     y = compiled(x)
@@ -117,7 +123,9 @@ def test_all_derivatives_see_one_mask(budget):
     dropped = y == 0
     assert 50 < dropped.sum() < 150
     kept = torch.where(dropped, 0.0, 2 * x.exp())
-    torch.testing.assert_close((g, h), (kept.cos() * kept, kept.cos() * kept - kept.sin() * kept**2))
+    torch.testing.assert_close(
+        (g, h), (kept.cos() * kept, kept.cos() * kept - kept.sin() * kept**2)
+    )
 
 
 def test_buffers_written_beside():
@@ -151,7 +159,9 @@ def test_the_gradient_goes_through_the_compilers():
 def test_what_forward_saved_is_not_computed_again():
     graphs = {}
     compiled = aot_function(
-        lambda x, w: (x @ w).tanh(), forward_compiler=run_eager, on_artifact=lambda name, text: graphs.setdefault(name, text)
+        lambda x, w: (x @ w).tanh(),
+        forward_compiler=run_eager,
+        on_artifact=lambda name, text: graphs.setdefault(name, text),
     )
     x, w = make()[:2]
     torch.autograd.grad(compiled(x, w).sum(), x, create_graph=True)
@@ -202,14 +212,19 @@ def test_numbers_stand_for_symbols(value):
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["saved", "dead"])
 def test_sizes_that_only_the_running_program_knows(keeps):
-    """A result's size depends on data: its tangent, what was saved, and the program traced again have the same size."""
+    """A result's size depends on data: its tangent, what was saved, and the program traced again
+    have the same size.
+    """
 
     def f(x, mask):
         chosen = torch.masked_select(x, mask)
         return F.dropout(chosen.exp(), 0.5) * chosen if keeps else chosen
 
     call = aot_function(f, forward_compiler=run_eager)
-    x, mask = torch.randn(7, dtype=F64, requires_grad=True), torch.tensor([1, 0, 1, 1, 0, 1, 1]).bool()
+    x, mask = (
+        torch.randn(7, dtype=F64, requires_grad=True),
+        torch.tensor([1, 0, 1, 1, 0, 1, 1]).bool(),
+    )
     for given in (mask, mask.roll(1), ~mask):
 
         def third(g):

@@ -1,4 +1,6 @@
-"""Mutations, aliases and views: each program behaves as in eager, aliases and version counters included."""
+"""Mutations, aliases and views: each program behaves as in eager, aliases and version counters
+included.
+"""
 
 from __future__ import annotations
 
@@ -355,7 +357,9 @@ def cumulates_in_place(x, w):
     return x.mul(w)
 
 
-@pytest.mark.parametrize(("name", "kind"), [(n, k) for n, (_, kinds) in PROGRAMS.items() for k in kinds])
+@pytest.mark.parametrize(
+    ("name", "kind"), [(n, k) for n, (_, kinds) in PROGRAMS.items() for k in kinds]
+)
 def test_effect(name, kind):
     f, _ = PROGRAMS[name]
     check_against_eager(f, INPUTS[kind])
@@ -437,6 +441,8 @@ def test_same_tensor_twice():
 )
 def test_refused_with_an_id(f, id):
     with pytest.raises(Unsupported) as caught:
-        aot_function(f, forward_compiler=run_eager)(torch.zeros(3), torch.ones(3, requires_grad=True))
+        aot_function(f, forward_compiler=run_eager)(
+            torch.zeros(3), torch.ones(3, requires_grad=True)
+        )
     assert caught.value.id == id
     assert caught.value.user_line.startswith(f'File "{__file__}"') or id in ("AG020", "AG025")

@@ -1,4 +1,6 @@
-"""Calls that run eagerly are counted under their reason and announced once per compiled callable."""
+"""Calls that run eagerly are counted under their reason and announced once per compiled
+callable.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def test_a_broken_compiler_is_no_reason_to_run_eagerly():
         raise ValueError("no")
 
     x = torch.randn(3, requires_grad=True)
-    call = aot_backend(run_eager, inference_compiler=broken)(torch.fx.symbolic_trace(lambda x: x.sin()), [x])
+    call = aot_backend(run_eager, inference_compiler=broken)(
+        torch.fx.symbolic_trace(lambda x: x.sin()), [x]
+    )
     with torch.no_grad(), pytest.raises(CompilerError, match="broken raised ValueError"):
         call(x)
     assert not counters

@@ -15,7 +15,9 @@ places = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 2)), min_size=1, m
 def test_views_of_one_tensor(targets, others, is_one_storage):
     def program(x, y):
         written = [x[start : start + SIZE * step : step] for start, step in targets]
-        read = [(x if is_one_storage else y)[start : start + SIZE] for start in others[: len(written)]]
+        read = [
+            (x if is_one_storage else y)[start : start + SIZE] for start in others[: len(written)]
+        ]
         torch._foreach_mul_(written, read)
         torch._foreach_add_(written, 1)
 

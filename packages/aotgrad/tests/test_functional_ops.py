@@ -1,4 +1,6 @@
-"""Operators without a functional form in ATen: custom ops that write to operands, oneDNN's recurrent layer."""
+"""Operators without a functional form in ATen: custom ops that write to operands, oneDNN's
+recurrent layer.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from torch.testing import assert_close
 
 @torch.library.custom_op("aotgrad_tests::scale_all", mutates_args=("x", "others", "last"))
 def scale_all(
-    x: torch.Tensor, y: torch.Tensor, others: list[torch.Tensor], last: torch.Tensor | None, factor: float = 2.0
+    x: torch.Tensor,
+    y: torch.Tensor,
+    others: list[torch.Tensor],
+    last: torch.Tensor | None,
+    factor: float = 2.0,
 ) -> torch.Tensor:
     x.add_(y * factor)
     for t in others:
@@ -52,7 +58,10 @@ def test_one_tensor_written_as_two_operands():
     x, y = torch.ones(2), torch.full((2,), 3.0)
     functional = functional_overload(torch.ops.aotgrad_tests.scale_all.default, 3)
     own, first, second, third = functional(x, y, [y, x], None)
-    assert_close([own, first, second, third], [y * 2 + 1, torch.full((2,), 14.0), y * 2, torch.full((2,), 14.0)])
+    assert_close(
+        [own, first, second, third],
+        [y * 2 + 1, torch.full((2,), 14.0), y * 2, torch.full((2,), 14.0)],
+    )
     assert len({t.data_ptr() for t in (x, y, own, first, second, third)}) == 6
 
 
@@ -60,7 +69,9 @@ _LIBRARY = torch.library.Library("aotgrad_tests", "FRAGMENT")
 _LIBRARY.define("doubled_(Tensor(a!) x) -> Tensor(a!)")
 _LIBRARY.impl("doubled_", lambda x: x.mul_(2), "CompositeExplicitAutograd")
 _LIBRARY.define("sum_and_norm(Tensor x, *, Tensor(a!) out) -> (Tensor, Tensor(a!))")
-_LIBRARY.impl("sum_and_norm", lambda x, *, out: (x.sum(), out.copy_(x.norm())), "CompositeExplicitAutograd")
+_LIBRARY.impl(
+    "sum_and_norm", lambda x, *, out: (x.sum(), out.copy_(x.norm())), "CompositeExplicitAutograd"
+)
 
 
 def test_custom_ops_that_return_what_they_write():
@@ -79,8 +90,13 @@ def test_custom_ops_that_return_what_they_write():
 
 def test_graphs_hold_the_functional_form():
     graphs = []
-    aot_function(_program, forward_compiler=lambda gm, _: graphs.append(gm) or gm)(*(torch.randn(3, 3) for _ in range(4)))
-    assert not any(getattr(n.target, "_schema", None) and n.target._schema.is_mutable for n in graphs[0].graph.nodes)
+    aot_function(_program, forward_compiler=lambda gm, _: graphs.append(gm) or gm)(
+        *(torch.randn(3, 3) for _ in range(4))
+    )
+    assert not any(
+        getattr(n.target, "_schema", None) and n.target._schema.is_mutable
+        for n in graphs[0].graph.nodes
+    )
 
 
 def test_operands_that_share_memory_are_refused():
@@ -99,5 +115,7 @@ def test_lstm_trains(layers, both_ways):
     gradients = []
     for run in (lstm, compiled):
         out, (h, c) = run(x)
-        gradients.append(torch.autograd.grad(out.square().sum() + h.sum() + c.sum(), list(lstm.parameters())))
+        gradients.append(
+            torch.autograd.grad(out.square().sum() + h.sum() + c.sum(), list(lstm.parameters()))
+        )
     assert_close(gradients[1], gradients[0])

@@ -1,4 +1,6 @@
-"""Differentiation inside a program whose inputs have been computed from one another outside; eager sees that."""
+"""Differentiation inside a program whose inputs have been computed from one another outside; eager
+sees that.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def leaf(*shape):
 
 
 def gradient(x, v):
-    (g,) = torch.autograd.grad((v.reshape(-1) * v.reshape(-1) * x.reshape(-1)).sum(), x, create_graph=True)
+    (g,) = torch.autograd.grad(
+        (v.reshape(-1) * v.reshape(-1) * x.reshape(-1)).sum(), x, create_graph=True
+    )
     return g * 2
 
 
@@ -44,7 +48,10 @@ def test_a_gradient_through_outer_history_is_eagers_and_counted(name):
         ours = compiled(gradient)(x, v)
     torch.testing.assert_close(ours, gradient(x, v))
     assert counters[REASON] == 1
-    torch.testing.assert_close(torch.autograd.grad(ours.sum(), x), torch.autograd.grad(gradient(x, RELATED[name](x)).sum(), x))
+    torch.testing.assert_close(
+        torch.autograd.grad(ours.sum(), x),
+        torch.autograd.grad(gradient(x, RELATED[name](x)).sum(), x),
+    )
 
 
 def test_each_call_is_looked_at():

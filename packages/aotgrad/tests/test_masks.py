@@ -1,4 +1,6 @@
-"""Dropout whose mask backward draws again: what a product of backward reads is kept, the rest is drawn."""
+"""Dropout whose mask backward draws again: what a product of backward reads is kept, the rest is
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,19 @@ def before_sum(x, w):
 
 
 @pytest.mark.parametrize(
-    ("f", "kept"), [(before_product, True), (before_cast, True), (before_sum, False)], ids=lambda f: getattr(f, "__name__", "")
+    ("f", "kept"),
+    [(before_product, True), (before_cast, True), (before_sum, False)],
+    ids=lambda f: getattr(f, "__name__", ""),
 )
 def test_what_is_kept(f, kept, monkeypatch):
     monkeypatch.setattr(masks, "DEVICES", frozenset({"cpu"}))
     texts = {}
     x, w = (torch.randn(64, 64, requires_grad=True) for _ in range(2))
     call = aot_function(
-        f, forward_compiler=run_eager, passes=(masks.redraw_masks,), on_artifact=lambda name, text: texts.setdefault(name, text)
+        f,
+        forward_compiler=run_eager,
+        passes=(masks.redraw_masks,),
+        on_artifact=lambda name, text: texts.setdefault(name, text),
     )
     call(x, w).sum().backward()
     saved, _, recomputed = texts["partition"].partition("recomputed")

@@ -1,4 +1,6 @@
-"""Small models against eager in float64: outputs, gradients, buffers; modules directly and captured graphs."""
+"""Small models against eager in float64: outputs, gradients, buffers; modules directly and captured
+graphs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class TransformerBlock(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout)
+        )
         self.heads = heads
 
     def forward(self, x):
@@ -80,7 +84,12 @@ class Gpt(nn.Module):
 
 
 def resnet_like():
-    features = [nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+    features = [
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+    ]
     return nn.Sequential(*features, nn.Flatten(), nn.Linear(72, 3))
 
 
@@ -89,22 +98,35 @@ def randn(*shape):
 
 
 MODELS = {
-    "mlp": (lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)), lambda: (randn(5, 4),)),
+    "mlp": (
+        lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)),
+        lambda: (randn(5, 4),),
+    ),
     "conv": (resnet_like, lambda: (randn(2, 3, 8, 8),)),
-    "conv_channels_last": (resnet_like, lambda: (randn(2, 3, 8, 8).to(memory_format=torch.channels_last),)),
+    "conv_channels_last": (
+        resnet_like,
+        lambda: (randn(2, 3, 8, 8).to(memory_format=torch.channels_last),),
+    ),
     "transformer": (TransformerBlock, lambda: (randn(2, 5, 16),)),
     "lstm": (LstmLoop, lambda: (randn(3, 4, 6),)),
     "recommender": (Recommender, lambda: (randn(3, 3), torch.randint(0, 10, (2, 3, 4)))),
     "unet": (Unet, lambda: (randn(2, 2, 8, 8),)),
     "gpt": (Gpt, lambda: (torch.randint(0, 11, (2, 6)), torch.randint(0, 11, (2, 6)))),
     "dropout": (lambda: TransformerBlock(dropout=0.5), lambda: (randn(2, 5, 16),)),
-    "group_norm": (lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.SiLU()), lambda: (randn(2, 2, 6, 6),)),
+    "group_norm": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.SiLU()),
+        lambda: (randn(2, 2, 6, 6),),
+    ),
 }
 
 
 def loss_of(outputs):
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    return sum((o * torch.linspace(0, 1, o.numel(), dtype=o.dtype).view(o.shape)).sum() for o in outputs if o.requires_grad)
+    return sum(
+        (o * torch.linspace(0, 1, o.numel(), dtype=o.dtype).view(o.shape)).sum()
+        for o in outputs
+        if o.requires_grad
+    )
 
 
 @pytest.mark.parametrize("partition", ["min_cut", "default"])
@@ -128,7 +150,9 @@ def test_training_steps_equal_eager(name, partition):
             results.append(outputs)
         torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-10)
         for (label, a), b in zip(eager.state_dict().items(), ours.state_dict().values()):
-            torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-10, msg=lambda text, label=label: f"{label}: {text}")
+            torch.testing.assert_close(
+                b, a, rtol=1e-9, atol=1e-10, msg=lambda text, label=label: f"{label}: {text}"
+            )
 
 
 @pytest.mark.parametrize("name", list(MODELS))
@@ -180,7 +204,9 @@ def test_autocast_keeps_eagers_dtypes(entry):
             self.inner = model
 
         def forward(self, x):
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not entry or torch.is_autocast_enabled("cpu")):
+            with torch.autocast(
+                "cpu", dtype=torch.bfloat16, enabled=not entry or torch.is_autocast_enabled("cpu")
+            ):
                 y = self.inner(x)
             return y, x @ x.t()
 

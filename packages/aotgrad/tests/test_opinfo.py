@@ -1,4 +1,6 @@
-"""A deterministic part of the operator database; all of it with ``nox -s opinfo`` and in the thorough profile."""
+"""A deterministic part of the operator database; all of it with ``nox -s opinfo`` and in the
+thorough profile.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ import os
 
 import pytest
 
-from packages.aotgrad.tests.opinfo import EXPLAINED, check_operator, differentiable_operators, full_name, table
+from packages.aotgrad.tests.opinfo import (
+    EXPLAINED,
+    check_operator,
+    differentiable_operators,
+    full_name,
+    table,
+)
 
 OPERATORS = {full_name(op): op for op in differentiable_operators()}
 THOROUGH = os.environ.get("STRATA_PROFILE") == "thorough"

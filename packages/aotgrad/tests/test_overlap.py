@@ -1,4 +1,6 @@
-"""Inputs in one storage of which some are written: as they are where they are apart, as views of one base where not."""
+"""Inputs in one storage of which some are written: as they are where they are apart, as views of
+one base where not.
+"""
 
 from __future__ import annotations
 
@@ -104,12 +106,18 @@ OVERLAPPING = {
     "detached": lambda base: (base[:3], base.detach()[1:]),
     "three dims": lambda base: (base.view(2, 2, 6)[:, 1, None], base.view(-1)[8:20]),
 }
-HISTORIES = {"none": lambda t: t, "leaf": lambda t: t.requires_grad_(), "result": lambda t: t.requires_grad_() * 1}
+HISTORIES = {
+    "none": lambda t: t,
+    "leaf": lambda t: t.requires_grad_(),
+    "result": lambda t: t.requires_grad_() * 1,
+}
 
 
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("slices", OVERLAPPING)
-@pytest.mark.parametrize("f", [write_one, write_both, return_views, write_without_history, write_twice, change_sizes])
+@pytest.mark.parametrize(
+    "f", [write_one, write_both, return_views, write_without_history, write_twice, change_sizes]
+)
 def test_slices_that_overlap_are_views_of_one_base(f, slices, history):
     def make():
         base = HISTORIES[history](torch.randn(4, 6, dtype=F64))
@@ -153,7 +161,11 @@ def test_windows_and_other_versions_run_eagerly():
         return y * 2
 
     base = torch.arange(8.0)
-    for x, y in ((base, base.data), (base, base.as_strided((3, 4), (2, 1))), (base[:4], base.view(torch.int32))):
+    for x, y in (
+        (base, base.data),
+        (base, base.as_strided((3, 4), (2, 1))),
+        (base[:4], base.view(torch.int32)),
+    ):
         counters.clear()
         with pytest.warns(FallbackWarning):
             assert torch.equal(aot_function(f, forward_compiler=run_eager)(x, y), y * 2)
@@ -178,7 +190,9 @@ SIZES = st.tuples(st.integers(2, 7), st.integers(2, 7))
 
 
 @given(SIZES, PARTS, PARTS, PARTS, PARTS, st.booleans(), SIZES)
-def test_disjoint_parts_are_disjoint_where_the_guards_hold(sizes, rows, columns, other_rows, other_columns, turned, later):
+def test_disjoint_parts_are_disjoint_where_the_guards_hold(
+    sizes, rows, columns, other_rows, other_columns, turned, later
+):
     def parts(t):
         t = t.t() if turned else t
         return t[rows, columns], t[other_rows, other_columns]
@@ -199,6 +213,11 @@ def test_columns_are_disjoint_whatever_the_rows():
     rows = env.create_symbol(5, "r")
     with FakeTensorMode(shape_env=env):
         x = torch.zeros(rows, 4)
-        for a, b in ((x[:, :2], x[:, 2:]), (x[:, ::2], x[:, 1::2]), (x[1:, :2], x[:-1, 2:]), (x[0], x[1])):
+        for a, b in (
+            (x[:, :2], x[:, 2:]),
+            (x[:, ::2], x[:, 1::2]),
+            (x[1:, :2], x[:-1, 2:]),
+            (x[0], x[1]),
+        ):
             guard_disjoint(a, b)
     assert not env.failing_guards({expr_of(rows): 9})

@@ -1,4 +1,6 @@
-"""Backward from some results of a program, at points where derivatives of the others are infinite."""
+"""Backward from some results of a program, at points where derivatives of the others are
+infinite.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,16 @@ STEPS = {
 
 @st.composite
 def programs(draw):
-    """Steps with the places of their operands among the values so far (0 is the input), and the places of the results."""
-    steps = draw(st.lists(st.tuples(st.sampled_from([*STEPS]), st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=6))
+    """Steps with the places of their operands among the values so far (0 is the input), and the
+    places of the results.
+    """
+    steps = draw(
+        st.lists(
+            st.tuples(st.sampled_from([*STEPS]), st.integers(0, 5), st.integers(0, 5)),
+            min_size=2,
+            max_size=6,
+        )
+    )
     count = len(steps)
     results = draw(st.lists(st.integers(1, count), min_size=2, max_size=3, unique=True))
     given = draw(st.lists(st.sampled_from(results), min_size=1, unique=True))
@@ -69,13 +79,18 @@ def test_a_set_of_tangents_is_compiled_once():
         graphs.append(gm)
         return aotgrad.run_eager(gm, inputs)
 
-    function = aotgrad.aot_function(lambda w: (lambda y: (1 / y, y * 2))(w.exp()), forward_compiler=compiler)
+    function = aotgrad.aot_function(
+        lambda w: (lambda y: (1 / y, y * 2))(w.exp()), forward_compiler=compiler
+    )
     for _ in range(2):
         gradient(function, [1], start=1.0)
     assert len(graphs) == 3
     gradient(function, [0, 1])
     assert len(graphs) == 3
-    assert len([n for n in graphs[2].graph.nodes if n.op == "call_function"]) <= len(graphs[1].graph.nodes) - 4
+    assert (
+        len([n for n in graphs[2].graph.nodes if n.op == "call_function"])
+        <= len(graphs[1].graph.nodes) - 4
+    )
 
 
 def test_zeros_that_are_only_added_need_no_graph_of_their_own():
@@ -85,6 +100,8 @@ def test_zeros_that_are_only_added_need_no_graph_of_their_own():
         graphs.append(gm)
         return aotgrad.run_eager(gm, inputs)
 
-    function = aotgrad.aot_function(lambda w: (lambda y: (y, y.log().sum()))(w.exp()), forward_compiler=compiler)
+    function = aotgrad.aot_function(
+        lambda w: (lambda y: (y, y.log().sum()))(w.exp()), forward_compiler=compiler
+    )
     gradient(function, [1])
     assert len(graphs) == 2

@@ -114,7 +114,14 @@ def test_log_softmax_is_repeated_from_a_copy_of_narrow_logits(returned):
 
 def test_batch_norm_is_repeated_from_its_statistics():
     def f(x, w, g, b):
-        y = F.batch_norm(F.conv2d(x, w), torch.zeros(4, dtype=x.dtype), torch.ones(4, dtype=x.dtype), g, b, training=True)
+        y = F.batch_norm(
+            F.conv2d(x, w),
+            torch.zeros(4, dtype=x.dtype),
+            torch.ones(4, dtype=x.dtype),
+            g,
+            b,
+            training=True,
+        )
         return F.conv2d(F.relu(y), w)
 
     default, cut = partitions(f, randn(2, 4, 8, 8), randn(4, 4, 3, 3), randn(4), randn(4))
@@ -164,7 +171,12 @@ def test_backward_names_what_it_takes():
 def test_minimum_cut_equals_brute_force(seed):
     rng = random.Random(seed)
     size = 6
-    edges = [(a, b, rng.randint(0, 9)) for a in range(size) for b in range(size) if a != b and rng.random() < 0.5]
+    edges = [
+        (a, b, rng.randint(0, 9))
+        for a in range(size)
+        for b in range(size)
+        if a != b and rng.random() < 0.5
+    ]
     behind = sink_side(edges, 0, size - 1)
     late = [n in behind for n in range(size)]
 
@@ -181,8 +193,13 @@ def test_minimum_cut_equals_brute_force(seed):
 def test_minimum_cut_equals_networkx(seed):
     rng = random.Random(seed)
     size = 60
-    pairs = [(a, b) for a in range(size) for b in range(size) if a < b < a + 9 and rng.random() < 0.5]
-    edges = [(a, b, None if a and b < size - 1 and rng.random() < 0.3 else rng.randint(0, 1 << 40)) for a, b in pairs]
+    pairs = [
+        (a, b) for a in range(size) for b in range(size) if a < b < a + 9 and rng.random() < 0.5
+    ]
+    edges = [
+        (a, b, None if a and b < size - 1 and rng.random() < 0.3 else rng.randint(0, 1 << 40))
+        for a, b in pairs
+    ]
     graph = networkx.DiGraph()
     graph.add_nodes_from((0, size - 1))
     for a, b, capacity in edges:
@@ -222,7 +239,9 @@ def test_memory_budget_trades_bytes_for_time():
         assert saved_bytes(texts) < previous
         assert budget == 0 or saved_bytes(texts) <= budget * saved_bytes(full)
         previous = saved_bytes(texts)
-        assert "<- chosen" in texts["partition"] and f"memory budget {budget:g}" in texts["partition"]
+        assert (
+            "<- chosen" in texts["partition"] and f"memory budget {budget:g}" in texts["partition"]
+        )
         for a, b in zip(found, expected):
             torch.testing.assert_close(a, b)
 
@@ -234,7 +253,11 @@ def test_pareto_curve_falls_in_bytes_and_rises_in_cost():
         curves.append(memory_pareto(view))
         return partition_min_cut(view)
 
-    gradients(deep, [randn(64, 32), *(torch.nn.Parameter(randn(32, 32)) for _ in range(8))], partition=partition)
+    gradients(
+        deep,
+        [randn(64, 32), *(torch.nn.Parameter(randn(32, 32)) for _ in range(8))],
+        partition=partition,
+    )
     (curve,) = curves
     assert len(curve) >= 3
     heavy = curve[1:]  # the first is the default, which repeats normalisations more cheaply
@@ -251,7 +274,9 @@ def test_dropout_below_the_budget_draws_the_same_mask_again(budget):
     compiled = aot_function(f, forward_compiler=run_eager, activation_memory_budget=budget)
     y = compiled(*inputs)
     mask = (y != 0).to(y.dtype)
-    (expected,) = torch.autograd.grad((((inputs[0] @ inputs[1]).sin() @ inputs[1]) * mask * 2).square().sum(), inputs[0])
+    (expected,) = torch.autograd.grad(
+        (((inputs[0] @ inputs[1]).sin() @ inputs[1]) * mask * 2).square().sum(), inputs[0]
+    )
     torch.testing.assert_close(torch.autograd.grad(y.sum(), inputs[0])[0], expected)
 
 
@@ -267,7 +292,9 @@ def test_a_budget_needs_the_minimum_cut():
 
 
 def test_unknown_partitioner_is_an_error():
-    with pytest.raises(UserError, match=r"unknown partition 'best'; choose one of \['default', 'min_cut'\]"):
+    with pytest.raises(
+        UserError, match=r"unknown partition 'best'; choose one of \['default', 'min_cut'\]"
+    ):
         aot_backend(run_eager, partition="best")
 
 
@@ -286,7 +313,9 @@ def test_checkpoints_are_computed_again(partition, fallback_random):
         return F.dropout(torch.sigmoid(x @ w) @ w, 0.5).exp() @ w
 
     inputs = [randn(16, 16), torch.nn.Parameter(randn(16, 16))]
-    texts, found = gradients(f, inputs, partition=partition, passes=[checkpointed], fallback_random=fallback_random)
+    texts, found = gradients(
+        f, inputs, partition=partition, passes=[checkpointed], fallback_random=fallback_random
+    )
     again = texts["partition"].split("recomputed: ")[1].split(", ")
     assert "mm_default" in again and "mm_default_2" not in again
     assert ("random_seed" in texts["partition"]) is not fallback_random
@@ -323,7 +352,9 @@ STEPS = {
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("partition", ["default", "min_cut"])
-@pytest.mark.parametrize("make", [torch.nn.Parameter, lambda t: t.requires_grad_()], ids=["parameter", "leaf"])
+@pytest.mark.parametrize(
+    "make", [torch.nn.Parameter, lambda t: t.requires_grad_()], ids=["parameter", "leaf"]
+)
 def test_a_step_between_forward_and_backward_is_as_in_eager(name, partition, make):
     """What eager does not keep may be written to; what it keeps may not."""
     x, outcomes = randn(16, 8, grad=False), []

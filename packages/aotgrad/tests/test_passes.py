@@ -33,7 +33,11 @@ x = torch.randn(4, 6)
 
 
 def test_common_subexpressions_are_computed_once():
-    assert cleaned(lambda a: a.sin() + a.sin() * a.sin(), x) == ["sin.default", "mul.Tensor", "add.Tensor"]
+    assert cleaned(lambda a: a.sin() + a.sin() * a.sin(), x) == [
+        "sin.default",
+        "mul.Tensor",
+        "add.Tensor",
+    ]
 
 
 def test_numbers_of_other_types_are_other_arguments():
@@ -111,7 +115,10 @@ def test_small_constants_are_folded():
 
 
 def test_equal_elements_become_full():
-    assert cleaned(lambda a: a * torch.full((2,), 0.5).square().sum(), x) == ["full.default", "mul.Tensor"]
+    assert cleaned(lambda a: a * torch.full((2,), 0.5).square().sum(), x) == [
+        "full.default",
+        "mul.Tensor",
+    ]
 
 
 def test_tensors_of_the_surroundings_are_not_folded():
@@ -154,7 +161,13 @@ STEPS = {
 }
 
 
-@given(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=10))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 9), st.integers(0, 9)),
+        min_size=1,
+        max_size=10,
+    )
+)
 def test_random_graphs_keep_their_values(recipe):
     def f(a, b):
         values = [a, b]
@@ -169,7 +182,9 @@ def test_random_graphs_keep_their_values(recipe):
     clean(gm)
     text = str(gm.graph)
     for got, wanted in zip(compile_eager(gm, [a, b])(a, b), before):
-        assert torch.equal(got.nan_to_num(7), wanted.nan_to_num(7)) and torch.equal(got.signbit(), wanted.signbit())
+        assert torch.equal(got.nan_to_num(7), wanted.nan_to_num(7)) and torch.equal(
+            got.signbit(), wanted.signbit()
+        )
         assert got.stride() == wanted.stride()
     clean(gm)
     assert str(gm.graph) == text  # a second time changes nothing

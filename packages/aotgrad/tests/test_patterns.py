@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from aotgrad import UserError, aot_backend, aot_function, register_pattern, run_eager, unregister_pattern
+from aotgrad import (
+    UserError,
+    aot_backend,
+    aot_function,
+    register_pattern,
+    run_eager,
+    unregister_pattern,
+)
 from aotgrad.patterns import PATTERNS
 from aotgrad.testing import capture_symbolically
 
@@ -40,7 +47,10 @@ def test_an_example_matches_its_ops_in_any_shape():
     out, texts = compiled(lambda a: (a @ a.t()).mul(torch.sigmoid(a @ a.t())).sum(), x)
     torch.testing.assert_close(out, F.silu(x @ x.t()).sum())
     assert texts["patterns"] == "fused_silu: 1 matches\n"
-    assert "silu.default(mm_default)  # by fused_silu" in texts["joint"] and "sigmoid.default" not in texts["joint"]
+    assert (
+        "silu.default(mm_default)  # by fused_silu" in texts["joint"]
+        and "sigmoid.default" not in texts["joint"]
+    )
 
 
 def test_commutative_operands_match_either_way():
@@ -61,7 +71,11 @@ def test_numbers_match_only_themselves():
 
 def test_a_match_function_sees_nodes():
     def match(node):
-        return [node.args[0], node.args[1]] if node.target is aten.pow.Tensor_Scalar and node.args[1] == 2 else None
+        return (
+            [node.args[0], node.args[1]]
+            if node.target is aten.pow.Tensor_Scalar and node.args[1] == 2
+            else None
+        )
 
     register_pattern(match, lambda a, exponent: a * a, name="square")
     out, texts = compiled(lambda a: a.pow(2) + a.pow(3), x)
@@ -74,7 +88,9 @@ def test_gradients_go_on_working():
     a = x.double().requires_grad_()
     out, texts = compiled(lambda a: (a * torch.sigmoid(a)).exp(), a)
     assert "patterns" in texts
-    torch.testing.assert_close(torch.autograd.grad(out.sum(), a), torch.autograd.grad(F.silu(a).exp().sum(), a))
+    torch.testing.assert_close(
+        torch.autograd.grad(out.sum(), a), torch.autograd.grad(F.silu(a).exp().sum(), a)
+    )
 
 
 def test_symbolic_sizes():
@@ -85,14 +101,21 @@ def test_symbolic_sizes():
         graphs.append(gm)
         return run_eager(gm, inputs)
 
-    gm = capture_symbolically(lambda a: a.reshape(-1) * torch.sigmoid(a.reshape(-1)), [x], {0: (0,)})
+    gm = capture_symbolically(
+        lambda a: a.reshape(-1) * torch.sigmoid(a.reshape(-1)), [x], {0: (0,)}
+    )
     call = aot_backend(keep)(gm, [4, x])
     torch.testing.assert_close(call(7, torch.ones(7, 6))[0], F.silu(torch.ones(42)))
     assert graphs[0].graph.find_nodes(op="call_function", target=aten.silu.default)
 
 
 def test_the_layout_of_the_result_is_kept():
-    register_pattern(lambda a: a.sin(), lambda a: a.t().contiguous().t().sin(), inputs=[torch.randn(2, 2)], name="turned")
+    register_pattern(
+        lambda a: a.sin(),
+        lambda a: a.t().contiguous().t().sin(),
+        inputs=[torch.randn(2, 2)],
+        name="turned",
+    )
     out, _ = compiled(lambda a: a.sin(), x)
     assert out.stride() == (6, 1)
     torch.testing.assert_close(out, x.sin())
@@ -100,9 +123,14 @@ def test_the_layout_of_the_result_is_kept():
 
 def test_a_replacement_may_bring_constants():
     register_pattern(
-        lambda a: a.cos(), lambda a: a.sin() * torch.tensor([1.0] * 5 + [2.0]), inputs=[torch.randn(2)], name="odd"
+        lambda a: a.cos(),
+        lambda a: a.sin() * torch.tensor([1.0] * 5 + [2.0]),
+        inputs=[torch.randn(2)],
+        name="odd",
     )
-    torch.testing.assert_close(compiled(lambda a: a.cos(), x)[0], x.sin() * torch.tensor([1.0] * 5 + [2.0]))
+    torch.testing.assert_close(
+        compiled(lambda a: a.cos(), x)[0], x.sin() * torch.tensor([1.0] * 5 + [2.0])
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +150,11 @@ def test_a_replacement_that_disagrees_is_an_error(replacement, message):
 
 @pytest.mark.parametrize(
     ("example", "message"),
-    [(lambda a: (a.sin(), a.cos()), "exactly one tensor"), (lambda a: F.dropout(a), "random"), (lambda a: a, "exactly one")],
+    [
+        (lambda a: (a.sin(), a.cos()), "exactly one tensor"),
+        (lambda a: F.dropout(a), "random"),
+        (lambda a: a, "exactly one"),
+    ],
 )
 def test_an_example_that_cannot_be_matched_is_an_error(example, message):
     with pytest.raises(UserError, match=f"pattern 'p': .*{message}"):

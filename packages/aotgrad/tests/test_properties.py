@@ -8,7 +8,8 @@ from aotgrad.testing import check_against_eager
 from hypothesis import given
 from hypothesis import strategies as st
 
-# a program is a list of steps; each step names an operation and the values (by position, modulo) that it uses
+# a program is a list of steps; each step names an operation and the values (by position, modulo)
+# that it uses
 UNARY = {
     "sin": lambda a: a.sin(),
     "tanh": lambda a: a.tanh(),
@@ -47,7 +48,11 @@ BINARY_WRITES = {
 TABLE = {**UNARY, **VIEWS, **WRITES, **BINARY, **BINARY_WRITES}
 
 steps = st.lists(
-    st.tuples(st.sampled_from(sorted(TABLE)), st.integers(0, 20), st.integers(0, 20), st.booleans()), min_size=1, max_size=8
+    st.tuples(
+        st.sampled_from(sorted(TABLE)), st.integers(0, 20), st.integers(0, 20), st.booleans()
+    ),
+    min_size=1,
+    max_size=8,
 )
 results = st.lists(st.integers(0, 20), min_size=1, max_size=4)
 
@@ -57,7 +62,9 @@ def run(recipe, chosen, x, y):
     for name, i, j, no_grad in recipe:
         a, b = values[i % len(values)], values[j % len(values)]
         with torch.set_grad_enabled(torch.is_grad_enabled() and not no_grad):
-            values.append(TABLE[name](a, b) if name in BINARY or name in BINARY_WRITES else TABLE[name](a))
+            values.append(
+                TABLE[name](a, b) if name in BINARY or name in BINARY_WRITES else TABLE[name](a)
+            )
     return tuple(values[i % len(values)] for i in chosen)
 
 

@@ -11,7 +11,12 @@ from aotgrad import aot_function, masks, redraw_masks, run_eager
 def draws(x):
     unused = torch.rand(3)
     noisy = F.dropout(x, 0.3) + torch.randn_like(x) * torch.bernoulli(torch.full_like(x, 0.5))
-    return noisy * torch.rand(x.shape[-1]), torch.randint(0, 9, (4,)), torch.randperm(5), unused.shape
+    return (
+        noisy * torch.rand(x.shape[-1]),
+        torch.randint(0, 9, (4,)),
+        torch.randperm(5),
+        unused.shape,
+    )
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
@@ -37,7 +42,9 @@ def test_calls_draw_new_numbers():
 @pytest.mark.parametrize("budget", [0.0, 1.0])
 def test_backward_has_the_mask_of_forward_and_leaves_the_generator_alone(budget):
     compiled = aot_function(
-        lambda x: F.dropout(x.exp(), 0.5).cos(), forward_compiler=run_eager, activation_memory_budget=budget
+        lambda x: F.dropout(x.exp(), 0.5).cos(),
+        forward_compiler=run_eager,
+        activation_memory_budget=budget,
     )
     x = torch.rand(100, requires_grad=True)
     y = compiled(x)
@@ -49,7 +56,9 @@ def test_backward_has_the_mask_of_forward_and_leaves_the_generator_alone(budget)
 
 def test_two_draws_are_two_nodes():
     x = torch.ones(50, requires_grad=True)
-    a, b = aot_function(lambda x: (F.dropout(x, 0.5), F.dropout(x, 0.5)), forward_compiler=run_eager)(x)
+    a, b = aot_function(
+        lambda x: (F.dropout(x, 0.5), F.dropout(x, 0.5)), forward_compiler=run_eager
+    )(x)
     assert not torch.equal(a, b)
 
 
@@ -59,12 +68,16 @@ def two_dropouts(x, w):
 
 @pytest.fixture
 def redrawn(monkeypatch):
-    """Compiles with masks that backward draws again, on the CPU, too; ``texts`` are the artifacts."""
+    """Compiles with masks that backward draws again, on the CPU, too; ``texts`` are the
+    artifacts.
+    """
     monkeypatch.setattr(masks, "DEVICES", frozenset({"cpu", "cuda"}))
     texts: dict[str, str] = {}
 
     def compiled(f):
-        return aot_function(f, forward_compiler=run_eager, passes=(redraw_masks,), on_artifact=texts.__setitem__)
+        return aot_function(
+            f, forward_compiler=run_eager, passes=(redraw_masks,), on_artifact=texts.__setitem__
+        )
 
     return compiled, texts
 

@@ -4,4 +4,8 @@
 def test_examples_run(run_readme, capsys):
     run_readme()
     shown = capsys.readouterr().out
-    assert "aten.mm" in shown and "patterns silu: 1 matches" in shown and "silu.default(x0)  # by silu" in shown
+    assert (
+        "aten.mm" in shown
+        and "patterns silu: 1 matches" in shown
+        and "silu.default(x0)  # by silu" in shown
+    )

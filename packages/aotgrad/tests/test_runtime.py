@@ -176,7 +176,9 @@ def test_each_kind_of_graph_has_its_compiler():
 
     gm = torch.fx.symbolic_trace(lambda x: x.sin())
     options = {"inference_compiler": compiler("inference")}
-    aot_backend(compiler("forward"), compiler("backward"), **options)(gm, [torch.randn(3, requires_grad=True)])
+    aot_backend(compiler("forward"), compiler("backward"), **options)(
+        gm, [torch.randn(3, requires_grad=True)]
+    )
     aot_backend(compiler("forward"), compiler("backward"), **options)(gm, [torch.randn(3)])
     assert seen == ["forward", "backward", "inference"]
 
@@ -213,7 +215,9 @@ def test_passes_rewrite_the_joint_graph():
 
 def test_artifacts_have_names():
     seen = {}
-    compiled(lambda x: x.sin() * 2, on_artifact=seen.__setitem__)(torch.randn(3, requires_grad=True))
+    compiled(lambda x: x.sin() * 2, on_artifact=seen.__setitem__)(
+        torch.randn(3, requires_grad=True)
+    )
     assert list(seen) == ["joint", "partition", "forward", "backward", "runtime"]
     assert "aten.sin" in seen["forward"] or "sin" in seen["forward"]
     assert "def call(" in seen["runtime"]

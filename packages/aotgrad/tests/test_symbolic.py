@@ -65,7 +65,9 @@ def run(f, call, n, grad):
 
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize(
-    "f", [linear_relu, reshapes, writes, normalised, halves, views_of_input, sizes], ids=lambda f: f.__name__
+    "f",
+    [linear_relu, reshapes, writes, normalised, halves, views_of_input, sizes],
+    ids=lambda f: f.__name__,
 )
 def test_one_trace_serves_three_sizes(f, grad):
     examples = [
@@ -74,8 +76,14 @@ def test_one_trace_serves_three_sizes(f, grad):
         torch.randn(4, dtype=F64),
     ]
     gm = capture_symbolically(f, examples, {0: [0]})
-    env = next(n for n in gm.graph.nodes if n.meta.get("val") is not None and n.name == "x").meta["val"].fake_mode.shape_env
-    call = aot_backend(run_eager)(gm, [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")])
+    env = (
+        next(n for n in gm.graph.nodes if n.meta.get("val") is not None and n.name == "x")
+        .meta["val"]
+        .fake_mode.shape_env
+    )
+    call = aot_backend(run_eager)(
+        gm, [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")]
+    )
     assert [str(g).split("  #")[0] for g in env.input_guards()] == ["s0 >= 2"]
     for n in (6, 3, 11):
         ours = run(f, lambda *inputs, n=n: call(n, *inputs), n, grad)
@@ -90,7 +98,11 @@ def test_graphs_bind_every_symbol():
         seen.append((gm, inputs))
         return gm.forward
 
-    examples = [torch.randn(6, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True), torch.randn(4)]
+    examples = [
+        torch.randn(6, 4, requires_grad=True),
+        torch.randn(4, 4, requires_grad=True),
+        torch.randn(4),
+    ]
     gm = capture_symbolically(reshapes, examples, {0: [0]})
     aot_backend(compiler)(gm, [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")])
     (_, forward_inputs), (backward, backward_inputs) = seen

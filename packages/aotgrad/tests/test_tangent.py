@@ -23,7 +23,9 @@ def test_few_are_kept():
     assert zeros((9,), dtype=torch.float32, device=CPU) is not first
 
 
-@pytest.mark.parametrize("given", [torch.ones(()).expand(3, 2), torch.ones(2, 3).t(), torch.ones(3, 2)])
+@pytest.mark.parametrize(
+    "given", [torch.ones(()).expand(3, 2), torch.ones(2, 3).t(), torch.ones(3, 2)]
+)
 def test_a_gradient_is_laid_out_like_its_fake(given):
     for like in (torch.empty(3, 2), torch.empty(2, 3).t()):
         made = lay_out(given.requires_grad_(), like)

@@ -1,4 +1,6 @@
-"""Autograd inside a program: custom functions, checkpoints, hooks, gradients of parts, grad modes, autocast."""
+"""Autograd inside a program: custom functions, checkpoints, hooks, gradients of parts, grad modes,
+autocast.
+"""
 
 from __future__ import annotations
 
@@ -196,7 +198,9 @@ def checkpointed_twice(x, w):
 
 @program
 def checkpointed_dropout(x, w):
-    return checkpoint(lambda a, b: F.dropout((a @ b.t()).sin(), 0.5).exp(), x, w, use_reentrant=False)
+    return checkpoint(
+        lambda a, b: F.dropout((a @ b.t()).sin(), 0.5).exp(), x, w, use_reentrant=False
+    )
 
 
 @program
@@ -309,7 +313,9 @@ def autocast_disabled_inside(x, w):
 
 def inputs(x_grad, w_grad):
     def make():
-        return torch.randn(3, 4, dtype=F64, requires_grad=x_grad), torch.randn(3, 4, dtype=F64, requires_grad=w_grad)
+        return torch.randn(3, 4, dtype=F64, requires_grad=x_grad), torch.randn(
+            3, 4, dtype=F64, requires_grad=w_grad
+        )
 
     return make
 
@@ -319,7 +325,8 @@ def inputs(x_grad, w_grad):
 def test_program_behaves_as_eager(name, grad):
     f = PROGRAMS[name]
     compiled = aot_function(f, forward_compiler=run_eager, fallback_random=True)
-    writes = name != "checkpointed_dropout"  # eager computes its output again; compiled code keeps it, and refuses writes to it
+    # eager computes its output again; compiled code keeps it, and refuses writes to it
+    writes = name != "checkpointed_dropout"
     check_against_eager(f, inputs(grad == "both", grad != "none"), compiled=compiled, writes=writes)
 
 
@@ -371,7 +378,9 @@ def test_an_output_that_a_function_returns_as_it_got_it_has_the_gradient_of_the_
     gradients = []
     for wrap in (lambda f: f, lambda f: aot_function(f, forward_compiler=run_eager)):
         x = torch.randn(3, 4, requires_grad=True)
-        returned, doubled = wrap(lambda x: (ReturnsInput.apply(read(x)), ReturnsInput.apply(x) * 2))(x)
+        returned, doubled = wrap(
+            lambda x: (ReturnsInput.apply(read(x)), ReturnsInput.apply(x) * 2)
+        )(x)
         (returned.sum() + doubled.sum()).backward()
         gradients.append(x.grad)
     assert torch.equal(*gradients)

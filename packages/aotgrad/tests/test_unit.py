@@ -26,7 +26,9 @@ def compiled(f=F.cross_entropy, **choices):
         if name == "partition":
             partitions.append(text)
 
-    call = aot_function(f, forward_compiler=run_eager, unit_gradients=True, on_artifact=listen, **choices)
+    call = aot_function(
+        f, forward_compiler=run_eager, unit_gradients=True, on_artifact=listen, **choices
+    )
     return call, partitions
 
 
@@ -73,7 +75,9 @@ def weighted(x, target):
 
 def convolved(x, target):
     images = x.detach().view(64, 625, 8).sin()
-    return F.cross_entropy(F.conv1d(images, x.view(512, 625, 1)), target[:, None].expand(ROWS, 8) % 512)
+    return F.cross_entropy(
+        F.conv1d(images, x.view(512, 625, 1)), target[:, None].expand(ROWS, 8) % 512
+    )
 
 
 def two(x, target):
@@ -86,7 +90,9 @@ def vector(x, target):
 
 @pytest.mark.parametrize("f", [weighted, convolved, two, vector])
 def test_only_cheap_losses(f):
-    """Products and convolutions would be made without need, another tangent may have any value, and rows have one each."""
+    """Products and convolutions would be made without need, another tangent may have any value, and
+    rows have one each.
+    """
     call, partitions = compiled(f)
     check_against_eager(f, make, compiled=call)
     assert all(text.startswith("partition min_cut") for text in partitions)
@@ -97,5 +103,7 @@ def test_not_in_the_range_of_float16_and_not_by_default():
     call(*make(torch.float16))
     assert partitions[0].startswith("partition min_cut")
     partitions.clear()
-    aot_function(F.cross_entropy, forward_compiler=run_eager, on_artifact=lambda n, t: partitions.append(t))(*make())
+    aot_function(
+        F.cross_entropy, forward_compiler=run_eager, on_artifact=lambda n, t: partitions.append(t)
+    )(*make())
     assert not any(text.startswith("partition unit") for text in partitions)

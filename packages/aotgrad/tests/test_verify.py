@@ -35,7 +35,12 @@ CASES = {
     "method": ("C2.1", lambda g, x, m, s: (_method(g, x),)),
     "in-place op": ("C2.2", lambda g, x, m, s: (call(g, aten.add_.Tensor, (x, 1), x.meta["val"]),)),
     "no meta": ("C2.3", lambda g, x, m, s: (g.call_function(aten.sin.default, (x,)),)),
-    "two modes": ("C2.3", lambda g, x, m, s: (call(g, aten.sin.default, (x,), FakeTensorMode(ShapeEnv()).empty((8, 2))),)),
+    "two modes": (
+        "C2.3",
+        lambda g, x, m, s: (
+            call(g, aten.sin.default, (x,), FakeTensorMode(ShapeEnv()).empty((8, 2))),
+        ),
+    ),
     "output not a tuple": ("C2.4", lambda g, x, m, s: x),
     "float output": ("C2.4", lambda g, x, m, s: (x, 1.5)),
     "attribute is no tensor": ("C2.7", lambda g, x, m, s: (_attribute(g, x),)),
@@ -127,7 +132,11 @@ def test_source_lines_travel_to_backward():
 
     aot_backend(keep, partition="default")(gm, [torch.randn(3, requires_grad=True)])
     forward, backward = graphs
-    traces = {n.target: n.meta.get("stack_trace", "") for n in forward.graph.nodes if n.op == "call_function"}
+    traces = {
+        n.target: n.meta.get("stack_trace", "")
+        for n in forward.graph.nodes
+        if n.op == "call_function"
+    }
     assert "sin" in traces[aten.sin.default] and "exp" in traces[aten.exp.default]
     multiplications = [n for n in backward.graph.nodes if n.target is aten.mul.Tensor]
     assert [n.meta["forward_node"] for n in multiplications] == ["exp_default", "sin_default"]

@@ -22,7 +22,9 @@ def mode(request):
 
 
 def cutting(name, pick):
-    """A region that cuts every code object of this name after the instruction that `pick` chooses."""
+    """A region that cuts every code object of this name after the instruction that `pick`
+    chooses.
+    """
     cuts = []
 
     def callback(view):
@@ -130,7 +132,10 @@ def test_exception_state_and_with_blocks_survive_the_handover(mode):
     region, _ = cutting("handling", lambda item: is_call(item) and item.arg.argc == 1)
     for _ in range(3):
         events.clear()
-        assert Activated(handling, region)(lambda what: None) == ((KeyError, ("first",)), (None, None, None))
+        assert Activated(handling, region)(lambda what: None) == (
+            (KeyError, ("first",)),
+            (None, None, None),
+        )
         assert events == ["enter", "ValueError"]
 
 
@@ -184,7 +189,9 @@ def test_continuation_that_the_hook_does_not_run_is_an_ordinary_value():
     def other():
         return continuation
 
-    region = Region(lambda view: Entry(None, other.__code__) if view.code is give.__code__ else SKIP)
+    region = Region(
+        lambda view: Entry(None, other.__code__) if view.code is give.__code__ else SKIP
+    )
     assert Activated(lambda: give(), region)() is continuation
 
 

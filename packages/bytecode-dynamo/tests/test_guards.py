@@ -1,4 +1,6 @@
-"""Guards: every kind notices its changes and tolerates others; C and Python agree; nothing is kept alive or leaks."""
+"""Guards: every kind notices its changes and tolerates others; C and Python agree; nothing is kept
+alive or leaks.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class Checked:
         self.guards = Guards()
         for record in records:
             self.guards.require(*record)
-        self.program = compile_guards(self.guards, shapes, function.__code__, scope_of(function, {"x": x}))
+        self.program = compile_guards(
+            self.guards, shapes, function.__code__, scope_of(function, {"x": x})
+        )
         assert bool(python_guards(self.program)) is not native, python_guards(self.program)
 
     def __call__(self, x):
@@ -96,16 +100,55 @@ def test_type_is():
 
 
 CONSTANTS = [
-    *(1, -1, 2**80, 0, True, False, None, 0.0, -0.0, 1.0, float("nan"), float("inf"), 1j, "a", "b", "", b"a", (), (1,), (1.0,)),
-    *((1, (2, "x")), (1, (2, "y")), slice(1, 2), slice(1, 3), range(3), range(4), Ellipsis, torch.float32, torch.int64),
-    *(torch.device("cpu"), torch.device("meta"), torch.Size([1]), torch.strided, torch.channels_last),
+    *(
+        1,
+        -1,
+        2**80,
+        0,
+        True,
+        False,
+        None,
+        0.0,
+        -0.0,
+        1.0,
+        float("nan"),
+        float("inf"),
+        1j,
+        "a",
+        "b",
+        "",
+        b"a",
+        (),
+        (1,),
+        (1.0,),
+    ),
+    *(
+        (1, (2, "x")),
+        (1, (2, "y")),
+        slice(1, 2),
+        slice(1, 3),
+        range(3),
+        range(4),
+        Ellipsis,
+        torch.float32,
+        torch.int64,
+    ),
+    *(
+        torch.device("cpu"),
+        torch.device("meta"),
+        torch.Size([1]),
+        torch.strided,
+        torch.channels_last,
+    ),
 ]
 
 
 def test_equals_holds_for_the_same_constant_only():
     for k, constant in enumerate(CONSTANTS):
         check = Checked(constant, (X, GuardKind.EQUALS, constant))
-        assert [check(other) for other in CONSTANTS] == [j == k for j in range(len(CONSTANTS))], constant
+        assert [check(other) for other in CONSTANTS] == [j == k for j in range(len(CONSTANTS))], (
+            constant
+        )
     check = Checked(2**80, (X, GuardKind.EQUALS, 2**80))
     assert check(2**79 * 2)
     assert Checked(("a", 1.5), (X, GuardKind.EQUALS, ("a", 1.5)))(("".join(["a"]), 3 / 2))
@@ -127,14 +170,25 @@ def test_identity_and_death_of_the_object():
 
 @pytest.mark.parametrize(
     ("value", "longer"),
-    [([1], [1, 2]), ((1,), (1, 2)), ({1: 2}, {1: 2, 3: 4}), ("a", "ab"), ({1}, {1, 2}), (range(1), range(2))],
+    [
+        ([1], [1, 2]),
+        ((1,), (1, 2)),
+        ({1: 2}, {1: 2, 3: 4}),
+        ("a", "ab"),
+        ({1}, {1, 2}),
+        (range(1), range(2)),
+    ],
 )
 def test_length(value, longer):
     check = Checked(value, (X, GuardKind.LENGTH, 1))
     assert check(value)
     assert not check(longer)
     assert not check(5)
-    assert not check(value[:0] if hasattr(value, "__getitem__") and not isinstance(value, dict) else type(value)())
+    assert not check(
+        value[:0]
+        if hasattr(value, "__getitem__") and not isinstance(value, dict)
+        else type(value)()
+    )
 
 
 def test_dict_keys_are_ordered_and_typed():
@@ -144,7 +198,14 @@ def test_dict_keys_are_ordered_and_typed():
     value["a"] = 7
     assert check(value)
     assert check({"a": 0, 2: 0, ("t", 1): 0})
-    for other in ({2: 0, "a": 0, ("t", 1): 0}, {"a": 0, 2.0: 0, ("t", 1): 0}, {"a": 0, 2: 0}, {**value, "b": 1}, {}, [1]):
+    for other in (
+        {2: 0, "a": 0, ("t", 1): 0},
+        {"a": 0, 2.0: 0, ("t", 1): 0},
+        {"a": 0, 2: 0},
+        {**value, "b": 1},
+        {},
+        [1],
+    ):
         assert not check(other)
     value["b"] = 1
     assert not check(value)
@@ -164,7 +225,12 @@ def test_ordered_dict_order_counts():
 
 def test_attributes_of_the_instance():
     value = Plain(a=1)
-    check = Checked(value, (X, GuardKind.HAS_ATTR, "a"), (X, GuardKind.NO_ATTR, "shared"), (X, GuardKind.NO_ATTR, "b"))
+    check = Checked(
+        value,
+        (X, GuardKind.HAS_ATTR, "a"),
+        (X, GuardKind.NO_ATTR, "shared"),
+        (X, GuardKind.NO_ATTR, "b"),
+    )
     assert check(value)
     value.c = 3
     assert check(value)
@@ -181,7 +247,11 @@ def test_attributes_of_the_instance():
 
 def test_attribute_path_follows_python_rules():
     value = Plain(a=1)
-    check = Checked(value, (AttrSource(X, "a"), GuardKind.EQUALS, 1), (AttrSource(X, "shared"), GuardKind.EQUALS, "class"))
+    check = Checked(
+        value,
+        (AttrSource(X, "a"), GuardKind.EQUALS, 1),
+        (AttrSource(X, "shared"), GuardKind.EQUALS, "class"),
+    )
     assert check(value)
     value.unread = 5
     assert check(value)
@@ -249,7 +319,11 @@ def test_class_attr():
 
     original = A.__dict__["f"]
     source = ConstSource(A)
-    check = Checked(1, (source, GuardKind.CLASS_ATTR, ("f", original)), (source, GuardKind.CLASS_ATTR, ("g", ABSENT)))
+    check = Checked(
+        1,
+        (source, GuardKind.CLASS_ATTR, ("f", original)),
+        (source, GuardKind.CLASS_ATTR, ("g", ABSENT)),
+    )
     assert check(1)
     A.h = 1
     assert check(1)
@@ -314,7 +388,9 @@ def test_function_code_and_defaults():
         return inner
 
     first = make(1)
-    check = Checked(first, (X, GuardKind.FUNCTION_CODE, first), (DefaultsSource(X, 0), GuardKind.EQUALS, 1))
+    check = Checked(
+        first, (X, GuardKind.FUNCTION_CODE, first), (DefaultsSource(X, 0), GuardKind.EQUALS, 1)
+    )
     assert check(first)
     assert check(make(2))
     assert not check(make(1, default=3))
@@ -330,7 +406,9 @@ def test_function_code_and_defaults():
     third = make(1)
     third.__code__ = third.__code__.replace(co_firstlineno=1)
     assert not check(third)
-    contents = Checked(first, (CellSource(ItemSource(AttrSource(X, "__closure__"), 0)), GuardKind.EQUALS, 1))
+    contents = Checked(
+        first, (CellSource(ItemSource(AttrSource(X, "__closure__"), 0)), GuardKind.EQUALS, 1)
+    )
     assert contents(first)
     assert not contents(make(2))
 
@@ -460,7 +538,10 @@ def test_tensor_dynamic_dimensions():
     assert check(torch.ones(5, 7).t())
     assert check(torch.ones(1, 1).expand(6, 6))
     assert not check(torch.ones(7, 5, 1))
-    assert check.reason(torch.ones(7, 5, dtype=torch.int64)) == "L['x'].dtype was torch.float32, now torch.int64"
+    assert (
+        check.reason(torch.ones(7, 5, dtype=torch.int64))
+        == "L['x'].dtype was torch.float32, now torch.int64"
+    )
 
 
 @pytest.mark.parametrize("rank", range(8))
@@ -514,8 +595,12 @@ STATE_CHANGES = {
     "default device": lambda: torch.device("meta"),
     "function mode": lambda: torch.overrides.BaseTorchFunctionMode(),
     "torch function disabled": torch._C.DisableTorchFunctionSubclass,
-    "deterministic": lambda: _setting(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()),
-    "default dtype": lambda: _setting(torch.set_default_dtype, torch.get_default_dtype(), torch.float64),
+    "deterministic": lambda: _setting(
+        torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()
+    ),
+    "default dtype": lambda: _setting(
+        torch.set_default_dtype, torch.get_default_dtype(), torch.float64
+    ),
 }
 
 
@@ -630,12 +715,15 @@ def test_condition_on_sizes(condition):
             wanted = bool(condition.subs({s0: a, s1: b}))
             other = (torch.ones(a), torch.ones(1, b))
             assert program.check(called, (other,)) is wanted, (a, b)
-            assert (explain_failure(guards, shapes, scope_of(called, {"x": other})) is None) is wanted
+            assert (
+                explain_failure(guards, shapes, scope_of(called, {"x": other})) is None
+            ) is wanted
 
 
 def test_condition_on_strides_and_ints():
     shapes = ShapeGuards(
-        {s0: StrideSource(ItemSource(X, 0), 0), s1: ItemSource(X, 1)}, (SizeGuard(sympy.Eq(s0, s1 + 1, evaluate=False)),)
+        {s0: StrideSource(ItemSource(X, 0), 0), s1: ItemSource(X, 1)},
+        (SizeGuard(sympy.Eq(s0, s1 + 1, evaluate=False)),),
     )
     check = Checked((torch.ones(2, 3), 2), shapes=shapes)
     assert check((torch.ones(5, 3), 2))
@@ -649,7 +737,9 @@ def test_condition_on_strides_and_ints():
 def test_condition_that_c_cannot_check_runs_in_python():
     shapes = ShapeGuards({s0: SizeSource(X, 0)}, (SizeGuard(sympy.sqrt(s0) > 2),))
     guards = Guards()
-    program = compile_guards(guards, shapes, called.__code__, scope_of(called, {"x": torch.ones(9)}))
+    program = compile_guards(
+        guards, shapes, called.__code__, scope_of(called, {"x": torch.ones(9)})
+    )
     assert python_guards(program) == ["conditions on sizes"]
     assert program.check(called, (torch.ones(5),))
     assert not program.check(called, (torch.ones(4),))
@@ -682,7 +772,9 @@ def module_guards(guards, module, source):
         if tensor is not None:
             guards.require(AttrSource(source, name), GuardKind.TENSOR, TensorFacts.of(tensor))
     guards.require(
-        ConstSource(type(module)), GuardKind.CLASS_ATTR, ("forward", inspect.getattr_static(type(module), "forward"))
+        ConstSource(type(module)),
+        GuardKind.CLASS_ATTR,
+        ("forward", inspect.getattr_static(type(module), "forward")),
     )
     if isinstance(module, Block):
         guards.require(AttrSource(source, "p"), GuardKind.EQUALS, module.p)
@@ -717,7 +809,9 @@ MODULE_CHANGES = {
     "module of other class": lambda m: m._modules.__setitem__("1", nn.Identity()),
     "module added": lambda m: m.append(nn.Identity()),
     "class changed": lambda m: setattr(m[1].lin, "__class__", nn.Bilinear),
-    "dict replaced": lambda m: setattr(m[1].lin, "__dict__", {**m[1].lin.__dict__, "training": False}),
+    "dict replaced": lambda m: setattr(
+        m[1].lin, "__dict__", {**m[1].lin.__dict__, "training": False}
+    ),
     "dict entry": lambda m: m[1].lin.__dict__.__setitem__("training", False),
     "number": lambda m: setattr(m[0], "p", 0.25),
     "type of number": lambda m: setattr(m[0], "p", 1),
@@ -725,7 +819,9 @@ MODULE_CHANGES = {
     "list longer": lambda m: m[0].cfg.append(3),
     "list replaced": lambda m: setattr(m[0], "cfg", [1, 3]),
     "to double": lambda m: m.double(),
-    "modules dict order": lambda m: setattr(m[0], "_modules", dict(reversed(m[0]._modules.items()))),
+    "modules dict order": lambda m: setattr(
+        m[0], "_modules", dict(reversed(m[0]._modules.items()))
+    ),
     "del attribute": lambda m: delattr(m[0], "p"),
     "swap": lambda m: torch.utils.swap_tensors(m[1].lin.weight, nn.Parameter(torch.ones(2))),
 }

@@ -1,4 +1,6 @@
-"""The frame hook: replacement in place, signatures, closures, errors, tracing, recursion, threads, lifetimes."""
+"""The frame hook: replacement in place, signatures, closures, errors, tracing, recursion, threads,
+lifetimes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,18 @@ from contextlib import contextmanager
 
 import pytest
 from bytecode_dynamo import _hook
-from bytecode_dynamo.hook import NULL, RUN_ONCE, SKIP, Activated, Entry, Region, activate, get_region, never_intercept, status
+from bytecode_dynamo.hook import (
+    NULL,
+    RUN_ONCE,
+    SKIP,
+    Activated,
+    Entry,
+    Region,
+    activate,
+    get_region,
+    never_intercept,
+    status,
+)
 
 
 @pytest.fixture(params=[True, False], ids=["in_place", "as_function"])
@@ -54,7 +67,17 @@ def test_signature_is_kept_and_callback_asked_once(mode):
     for _ in range(3):
         with activate(region):
             assert signature_old(1, c=3) == ("new", 1, 2, (), 3, 4, {}, 3, 14)
-            assert signature_old(1, 9, 8, 7, c=3, d=5, k=6) == ("new", 1, 9, (8, 7), 3, 5, {"k": 6}, 3, 14)
+            assert signature_old(1, 9, 8, 7, c=3, d=5, k=6) == (
+                "new",
+                1,
+                9,
+                (8, 7),
+                3,
+                5,
+                {"k": 6},
+                3,
+                14,
+            )
             with pytest.raises(TypeError, match="missing"):
                 signature_old()
     assert signature_old(1, c=3)[0] == "old"
@@ -131,7 +154,9 @@ def test_generators_and_coroutines_are_never_asked_about():
             waiting.send(None)
         exec("class A:\n x = 1")
     assert stop.value.value == 5
-    assert not {"generate", "coroutine", "<genexpr>", "A", "<module>"} & {view.code.co_name for view in seen}
+    assert not {"generate", "coroutine", "<genexpr>", "A", "<module>"} & {
+        view.code.co_name for view in seen
+    }
 
 
 def count_down_old(n):
@@ -140,7 +165,17 @@ def count_down_old(n):
 
 def count_down_new(n):
     a1 = a2 = a3 = a4 = a5 = a6 = a7 = a8 = a9 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = b8 = b9 = 0  # noqa: F841
-    nested = (1, 2, 3, 4, 5, 6, 7, 8, [1, 2, 3, [4, 5, 6, [7, 8, count_down_old(n - 1) if n else -1]]])
+    nested = (
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        [1, 2, 3, [4, 5, 6, [7, 8, count_down_old(n - 1) if n else -1]]],
+    )
     return nested[8][3][3][2] + 1
 
 
@@ -268,7 +303,11 @@ def test_tracing_and_profiling_see_the_replacement():
             assert run() == "new"
     finally:
         sys.settrace(None)
-    assert {("signature_new", "call"), ("signature_new", "return"), ("raise_new", "exception")} <= set(events)
+    assert {
+        ("signature_new", "call"),
+        ("signature_new", "return"),
+        ("raise_new", "exception"),
+    } <= set(events)
     events.clear()
     sys.setprofile(lambda frame, event, arg: events.append((frame.f_code.co_name, event)))
     try:
@@ -335,7 +374,11 @@ def test_hook_is_installed_only_while_a_region_is_active():
     region, _ = replacing()
     assert not status()["installed"]
     with activate(region):
-        assert status() == {"threads": 1, "installed": True, "fallback_calls": status()["fallback_calls"]}
+        assert status() == {
+            "threads": 1,
+            "installed": True,
+            "fallback_calls": status()["fallback_calls"],
+        }
         assert get_region() is region
     assert not status()["installed"]
     assert get_region() is None
@@ -357,7 +400,9 @@ def test_entries_are_tried_in_order_and_move_to_the_front():
             return SKIP
         kind = type(view.locals[0])
         asked.append(kind)
-        return Entry(lambda function, x: type(x) is kind, one.__code__ if kind is int else two.__code__)
+        return Entry(
+            lambda function, x: type(x) is kind, one.__code__ if kind is int else two.__code__
+        )
 
     region = Region(callback)
     with activate(region):
@@ -550,7 +595,11 @@ def test_calls_leak_nothing(mode):
                     pass
 
     run(100)
-    counts = [sys.getrefcount(thing) for thing in (marker, new.__code__, old.__code__, failing.__code__)]
+    counts = [
+        sys.getrefcount(thing) for thing in (marker, new.__code__, old.__code__, failing.__code__)
+    ]
     with no_leak():
         run(10_000)
-    assert [sys.getrefcount(thing) for thing in (marker, new.__code__, old.__code__, failing.__code__)] == counts
+    assert [
+        sys.getrefcount(thing) for thing in (marker, new.__code__, old.__code__, failing.__code__)
+    ] == counts

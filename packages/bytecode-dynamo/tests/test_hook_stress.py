@@ -1,4 +1,6 @@
-"""Random replacements, guards, errors and resets, down deep recursions: nothing leaks or crashes."""
+"""Random replacements, guards, errors and resets, down deep recursions: nothing leaks or
+crashes.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,28 @@ from bytecode_dynamo.hook import RUN_ONCE, SKIP, Activated, Entry, Region, never
 
 
 class Player:
-    """Functions of one signature with few or many variables and stack entries that call each other at random."""
+    """Functions of one signature with few or many variables and stack entries that call each other
+    at random.
+    """
 
     def __init__(self, seed):
         self.rnd = random.Random(seed)
         self.region = Region(self.answer)
         rnd = self.rnd
-        self.functions = [self.make(rnd.choice([0, 1, 5, 30]), rnd.choice([0, 1, 10]), False) for _ in range(12)]
+        self.functions = [
+            self.make(rnd.choice([0, 1, 5, 30]), rnd.choice([0, 1, 10]), False) for _ in range(12)
+        ]
         sizes = [0, 0, 1, 9, 60, 200, 700]
-        self.bodies = [self.make(rnd.choice(sizes), rnd.choice([0, 1, 20, 100]), rnd.random() < 0.15) for _ in range(30)]
+        self.bodies = [
+            self.make(rnd.choice(sizes), rnd.choice([0, 1, 20, 100]), rnd.random() < 0.15)
+            for _ in range(30)
+        ]
 
     def make(self, variables, depth, fails):
         body = "".join(f" v{k} = k{k % 3}\n" for k in range(variables))
-        deep = ", (".join(f"k{j % 3}" for j in range(depth)) + ")" * (depth - 1) if depth else "None"
+        deep = (
+            ", (".join(f"k{j % 3}" for j in range(depth)) + ")" * (depth - 1) if depth else "None"
+        )
         cell = " def inner(): return n, k0, k2\n inner()\n" if self.rnd.random() < 0.3 else ""
         end = " raise KeyError(n)\n" if fails else " return 1\n"
         call = " if n > 0: return pick()(n - 1, k0, 5, 6, z=7) + len(k2) + len(k3) + len(t)\n"
@@ -87,8 +98,16 @@ def test_random_replacements_leak_nothing():
             player.play(150, outcomes)
             player.region.reset()
             settle()
-            assert sys.getallocatedblocks() - before < 400  # fewer: garbage of other tests went meanwhile
-            assert {"returned", "LookupError", "TypeError", "ValueError", "KeyError", "ZeroDivisionError"} <= outcomes
+            # fewer: garbage of other tests went meanwhile
+            assert sys.getallocatedblocks() - before < 400
+            assert {
+                "returned",
+                "LookupError",
+                "TypeError",
+                "ValueError",
+                "KeyError",
+                "ZeroDivisionError",
+            } <= outcomes
         finally:
             _hook.set_in_place(True)
 
@@ -98,7 +117,9 @@ def test_random_replacements_in_threads():
     sys.setswitchinterval(1e-5)
     outcomes: set[str] = set()
     try:
-        threads = [threading.Thread(target=lambda k=k: Player(k).play(40, outcomes)) for k in range(3)]
+        threads = [
+            threading.Thread(target=lambda k=k: Player(k).play(40, outcomes)) for k in range(3)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -85,7 +85,9 @@ def test_text_value_and_code_agree(text):
     source.emit(emit)
     emit.return_value()
     code = encode(replacement(neutral, emit.instructions))
-    made = FunctionType(code, FUNCTION.__globals__, "made", FUNCTION.__defaults__, FUNCTION.__closure__)
+    made = FunctionType(
+        code, FUNCTION.__globals__, "made", FUNCTION.__defaults__, FUNCTION.__closure__
+    )
     made.__kwdefaults__ = FUNCTION.__kwdefaults__
     assert made(**arguments) == value
 
@@ -101,7 +103,16 @@ def test_defaults_of_a_function():
 
 def test_sources_are_keys():
     assert AttrSource(LocalSource("x"), "a") == AttrSource(LocalSource("x"), "a")
-    assert len({AttrSource(LocalSource("x"), "a"), AttrSource(LocalSource("x"), "a"), AttrSource(X, "b")}) == 2
+    assert (
+        len(
+            {
+                AttrSource(LocalSource("x"), "a"),
+                AttrSource(LocalSource("x"), "a"),
+                AttrSource(X, "b"),
+            }
+        )
+        == 2
+    )
     assert ConstSource([]) != ConstSource([])
     assert GlobalSource("x") != LocalSource("x")
 
@@ -110,5 +121,7 @@ def test_path_root_and_class_attribute():
     deep = ItemSource(AttrSource(W, "items"), 1)
     assert list(deep.path()) == [deep, AttrSource(W, "items"), W]
     assert deep.root is W
-    assert class_attribute(TypeSource(W), Holder, "method") == ClassDictSource(TypeSource(W), 0, "method")
+    assert class_attribute(TypeSource(W), Holder, "method") == ClassDictSource(
+        TypeSource(W), 0, "method"
+    )
     assert class_attribute(TypeSource(W), Holder, "missing") is None

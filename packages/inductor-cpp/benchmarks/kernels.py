@@ -1,4 +1,6 @@
-"""Times generated kernels against eager on one thread: python benchmarks/kernels.py [name ...] [--isa avx2]. Prints a table."""
+"""Times generated kernels against eager on one thread: python benchmarks/kernels.py [name ...]
+[--isa avx2]. Prints a table.
+"""
 
 from __future__ import annotations
 
@@ -189,7 +191,9 @@ DROPOUT = pointwise(
     "in0: In('{d}', 524288), in1: In('{d}', 1024), in2: In('int64', 1)",
 )
 DROPOUT_2D = (
-    DROPOUT.replace("for p0 in range(524288):", "for p1 in range(512):\n        for p0 in range(1024):")
+    DROPOUT.replace(
+        "for p0 in range(524288):", "for p1 in range(512):\n        for p0 in range(1024):"
+    )
     .replace("[p0 % 1024]", "[p0]")
     .replace("[p0]", "[p0]")
     .replace("in0, [p0]", "in0, [1024*p1 + p0]")
@@ -219,7 +223,9 @@ ADD = pointwise(
 )
 
 
-def make_cases(dtype: torch.dtype) -> dict[str, tuple[str, list[torch.Tensor], torch.Tensor, Callable[..., torch.Tensor]]]:
+def make_cases(
+    dtype: torch.dtype,
+) -> dict[str, tuple[str, list[torch.Tensor], torch.Tensor, Callable[..., torch.Tensor]]]:
     """name -> (kernel text, inputs, output, eager function)."""
     x, w, b = torch.randn(R, C).to(dtype), torch.randn(C).to(dtype), torch.randn(C).to(dtype)
     out = torch.empty_like(x)
@@ -229,14 +235,24 @@ def make_cases(dtype: torch.dtype) -> dict[str, tuple[str, list[torch.Tensor], t
     return {
         "add": (ADD, [x], out, lambda x: x + x),
         "gelu": (GELU, [x], out, F.gelu),
-        "chain": (CHAIN, [x], out, lambda x: torch.sigmoid(torch.tanh(F.gelu(torch.exp(torch.sin(x) * torch.cos(x)))))),
+        "chain": (
+            CHAIN,
+            [x],
+            out,
+            lambda x: torch.sigmoid(torch.tanh(F.gelu(torch.exp(torch.sin(x) * torch.cos(x))))),
+        ),
         "softmax": (SOFTMAX, [x], out, lambda x: torch.softmax(x, -1)),
         "layernorm": (LAYERNORM, [x, w, b], out, lambda x, w, b: F.layer_norm(x, (C,), w, b)),
         "row_sum": (ROW_SUM, [x], torch.empty(R, dtype=dtype), lambda x: x.sum(1)),
         "column_sum": (COLUMN_SUM, [x], torch.empty(C, dtype=dtype), lambda x: x.sum(0)),
         "transpose_add": (TRANSPOSE_ADD, [s, t], torch.empty_like(s), lambda a, b: a + b.t()),
         "cumsum": (CUMSUM, [x], out, lambda x: x.cumsum(1)),
-        "bias_gelu_dropout": (DROPOUT_2D, [x, b, seed], out, lambda x, b, seed: F.dropout(F.gelu(x + b), 0.1)),
+        "bias_gelu_dropout": (
+            DROPOUT_2D,
+            [x, b, seed],
+            out,
+            lambda x, b, seed: F.dropout(F.gelu(x + b), 0.1),
+        ),
         "embedding_bag": (
             EMBEDDING_BAG,
             [table, index],
@@ -246,8 +262,12 @@ def make_cases(dtype: torch.dtype) -> dict[str, tuple[str, list[torch.Tensor], t
     }
 
 
-def interleaved(first: Callable[[], object], second: Callable[[], object], rounds: int = 15) -> tuple[float, float]:
-    """Lower quartiles in microseconds of CPU time over alternating runs: other load on the machine then matters least."""
+def interleaved(
+    first: Callable[[], object], second: Callable[[], object], rounds: int = 15
+) -> tuple[float, float]:
+    """Lower quartiles in microseconds of CPU time over alternating runs: other load on the machine
+    then matters least.
+    """
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
         for run, kept in zip((first, second), times, strict=True):
@@ -267,21 +287,35 @@ def main() -> None:
     torch.set_num_threads(1)
     toolchain = find_toolchain()
     isa = options.isa or toolchain.isa
-    generator = CppCodeGenerator(dataclasses.replace(toolchain, isa=isa, features=detect_features(isa)))
+    generator = CppCodeGenerator(
+        dataclasses.replace(toolchain, isa=isa, features=detect_features(isa))
+    )
     print(f"{'kernel':20} {'dtype':9} {'ours us':>9} {'eager us':>9} {'speedup':>8} {'error':>9}")
     with tempfile.TemporaryDirectory() as directory:
         store = ArtifactStore(directory + "/store")
         for dtype in (torch.float32, torch.bfloat16):
-            cases = {name: case for name, case in make_cases(dtype).items() if not options.names or name in options.names}
-            kernels = [parse_kernel(text.format(d=str(dtype).removeprefix("torch."))) for text, *_ in cases.values()]
+            cases = {
+                name: case
+                for name, case in make_cases(dtype).items()
+                if not options.names or name in options.names
+            }
+            kernels = [
+                parse_kernel(text.format(d=str(dtype).removeprefix("torch.")))
+                for text, *_ in cases.values()
+            ]
             start = time.perf_counter()
             launches = generator.build([generator.generate(kernel) for kernel in kernels], store)
             built = time.perf_counter() - start
-            for (name, (_, inputs, out, eager)), launch in zip(cases.items(), launches, strict=True):
+            for (name, (_, inputs, out, eager)), launch in zip(
+                cases.items(), launches, strict=True
+            ):
                 launch(*inputs, out)
                 error = (out.double() - eager(*inputs).double()).abs().max().item()
                 ours, theirs = interleaved(lambda: launch(*inputs, out), lambda: eager(*inputs))
-                print(f"{name:20} {str(dtype)[6:]:9} {ours:9.1f} {theirs:9.1f} {theirs / ours:8.2f} {error:9.1e}")
+                print(
+                    f"{name:20} {str(dtype)[6:]:9} {ours:9.1f} {theirs:9.1f} {theirs / ours:8.2f} "
+                    f"{error:9.1e}"
+                )
             print(f"{len(kernels)} kernels built in {built:.2f} s")
 
 

@@ -1,4 +1,6 @@
-"""Shared fixtures: a store of the session, toolchains per instruction set, and the comparison with loopir's evaluator."""
+"""Shared fixtures: a store of the session, toolchains per instruction set, and the comparison with
+loopir's evaluator.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ class Case:
 
     def fresh(self) -> list[torch.Tensor]:
         """The tensors of one launch: inputs as they are, written buffers as copies."""
-        return [t if b.role == "in" else t.clone() for b, t in zip(self.kernel.buffers, self.tensors, strict=True)]
+        return [
+            t if b.role == "in" else t.clone()
+            for b, t in zip(self.kernel.buffers, self.tensors, strict=True)
+        ]
 
 
 @dataclass
@@ -53,7 +58,9 @@ class Harness:
 
     def build(self, *kernels: Kernel):
         """Callables of ``kernels``."""
-        return self.generator.build([self.generator.generate(kernel) for kernel in kernels], self.store)
+        return self.generator.build(
+            [self.generator.generate(kernel) for kernel in kernels], self.store
+        )
 
     def compare(self) -> None:
         """Runs all added cases; fails with the list of those that differ."""
@@ -75,12 +82,17 @@ def differences(case: Case, expected: list[torch.Tensor], actual: list[torch.Ten
             continue
         if e.dtype.is_floating_point:
             rtol = TOLERANCE[e.dtype] if case.rtol is None else case.rtol
-            good = torch.isclose(e.double(), a.double(), rtol=rtol, atol=max(case.atol, 3e-45), equal_nan=True)
+            good = torch.isclose(
+                e.double(), a.double(), rtol=rtol, atol=max(case.atol, 3e-45), equal_nan=True
+            )
         else:
             good = e == a
         if not bool(good.all()):
             at = (~good).nonzero()[:4].tolist()
-            found.append(f"{buffer.name} at {at}: expected {e[~good][:4].tolist()}, got {a[~good][:4].tolist()}")
+            found.append(
+                f"{buffer.name} at {at}: expected {e[~good][:4].tolist()}, got "
+                f"{a[~good][:4].tolist()}"
+            )
     return found
 
 
@@ -90,7 +102,8 @@ def store(tmp_path_factory) -> ArtifactStore:
     return ArtifactStore(tmp_path_factory.mktemp("store") / "artifacts")
 
 
-BETWEEN = available_isas()[1:-1]  # the best that there is and plain C++ stand for them in the default suite
+# the best that there is and plain C++ stand for them in the default suite
+BETWEEN = available_isas()[1:-1]
 ISAS = [isa for isa in (*available_isas(), "neon") if isa not in BETWEEN]
 ISAS += [pytest.param(isa, marks=pytest.mark.slow) for isa in (*BETWEEN, "neon-extended")]
 
@@ -100,7 +113,11 @@ def any_isa(request, tmp_path_factory) -> CppCodeGenerator:
     """A generator for each instruction set that this processor has or an emulator can do."""
     if request.param in EMULATED:
         return emulated_generator(tmp_path_factory.mktemp(request.param), EMULATED[request.param])
-    return CppCodeGenerator(dataclasses.replace(find_toolchain(), isa=request.param, features=detect_features(request.param)))
+    return CppCodeGenerator(
+        dataclasses.replace(
+            find_toolchain(), isa=request.param, features=detect_features(request.param)
+        )
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Kernels for AArch64 on any machine: a cross compiler builds a program that an emulator runs on the buffers' bytes."""
+"""Kernels for AArch64 on any machine: a cross compiler builds a program that an emulator runs on
+the buffers' bytes.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +60,14 @@ class EmulatedGenerator(CppCodeGenerator):
 
     @property
     def toolchain(self) -> Toolchain:
-        version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
+        version = subprocess.run(
+            [COMPILER, "--version"], capture_output=True, text=True, check=True
+        ).stdout
         return Toolchain(COMPILER, version, "neon", "", self.features)
 
-    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
+    def build(
+        self, sources: Sequence[KernelSource], store: ArtifactStore
+    ) -> list[Callable[..., None]]:
         bodies = [_nameless(source) for source in sources]
         distinct = sorted(set(bodies))
         toolchain = self.toolchain
@@ -70,7 +76,10 @@ class EmulatedGenerator(CppCodeGenerator):
         program = store.get(key, ".elf") or store.put(
             key, ".elf", lambda target: self._compile(text, len(distinct), toolchain, target)
         )
-        return [self._launcher(source, program, distinct.index(body)) for source, body in zip(sources, bodies, strict=True)]
+        return [
+            self._launcher(source, program, distinct.index(body))
+            for source, body in zip(sources, bodies, strict=True)
+        ]
 
     def _compile(self, text: str, count: int, toolchain: Toolchain, target: Path) -> None:
         names = [f"strata_kernel{number}" for number in range(count)]
@@ -78,7 +87,14 @@ class EmulatedGenerator(CppCodeGenerator):
         declarations = " ".join(f"int {name}(...);" for name in names)
         unit, driver = self.directory / "unit.cpp", self.directory / "driver.cpp"
         unit.write_text(text)
-        driver.write_text(DRIVER.format(declarations=declarations, names=", ".join(names), most=MOST_ARGUMENTS, passed=passed))
+        driver.write_text(
+            DRIVER.format(
+                declarations=declarations,
+                names=", ".join(names),
+                most=MOST_ARGUMENTS,
+                passed=passed,
+            )
+        )
         command = [
             COMPILER,
             *toolchain.flags,
@@ -100,9 +116,13 @@ class EmulatedGenerator(CppCodeGenerator):
             emulator = next(filter(None, map(shutil.which, EMULATORS)))
             run = subprocess.run([emulator, "-cpu", "max", program, data], check=False)
             if run.returncode:
-                raise {1: IndexError, 2: RuntimeError}.get(run.returncode, OSError)(f"{source.kernel.name}: {run.returncode}")
+                raise {1: IndexError, 2: RuntimeError}.get(run.returncode, OSError)(
+                    f"{source.kernel.name}: {run.returncode}"
+                )
             result, at = data.read_bytes(), 0
-            for tensor in (argument for argument in arguments if isinstance(argument, torch.Tensor)):
+            for tensor in (
+                argument for argument in arguments if isinstance(argument, torch.Tensor)
+            ):
                 ctypes.memmove(tensor.data_ptr(), result[at : at + tensor.nbytes], tensor.nbytes)
                 at += tensor.nbytes
 
@@ -113,7 +133,9 @@ def _packed(argument: torch.Tensor | int) -> bytes:
     if isinstance(argument, int):
         return struct.pack("qq", -1, argument)
     assert argument.is_contiguous()
-    return struct.pack("q", argument.nbytes) + ctypes.string_at(argument.data_ptr(), argument.nbytes)
+    return struct.pack("q", argument.nbytes) + ctypes.string_at(
+        argument.data_ptr(), argument.nbytes
+    )
 
 
 def emulated_generator(directory: Path, features: tuple[str, ...] = ()) -> EmulatedGenerator:

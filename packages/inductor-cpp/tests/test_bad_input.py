@@ -22,7 +22,9 @@ LAYOUTS: dict[str, Callable[[], torch.Tensor]] = {
     "expanded": lambda: torch.randn(1, 40).expand(70, 40),
     "overlapping": lambda: torch.randn(200).as_strided((70, 40), (1, 2)),
     "offset": lambda: torch.randn(71, 41)[1:, 1:],
-    "channels last": lambda: torch.randn(2, 5, 7, 40).contiguous(memory_format=torch.channels_last).flatten(0, 2),
+    "channels last": lambda: (
+        torch.randn(2, 5, 7, 40).contiguous(memory_format=torch.channels_last).flatten(0, 2)
+    ),
     "empty": lambda: torch.randn(0, 40),
 }
 

@@ -1,4 +1,6 @@
-"""Kernels cut into blocks: tiles for transposed accesses, groups of rows for column reductions, scans in registers."""
+"""Kernels cut into blocks: tiles for transposed accesses, groups of rows for column reductions,
+scans in registers.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ def test_tiles_transpose(harness_any, dtype: str) -> None:
     torch.manual_seed(0)
     for a, b in SIZES:
         for out in (f"{b}*p0 + p1", f"{a}*p1 + p0"):
-            inputs = values(a * b + 3, dtype), values(a * b, dtype), torch.zeros(a * b, dtype=getattr(torch, dtype))
+            inputs = (
+                values(a * b + 3, dtype),
+                values(a * b, dtype),
+                torch.zeros(a * b, dtype=getattr(torch, dtype)),
+            )
             harness_any.add(transposed_text(a, b, dtype, out), *inputs)
     harness_any.compare()
 
@@ -48,8 +54,13 @@ def test_transposed_access_goes_through_tiles() -> None:
 
 
 def test_next_tile_enters_fewer_rows() -> None:
-    """Of three accesses, two go in order along one axis and one along the other, whose rows lie a step of the first apart."""
-    steps = {ratio: kernel_text(parse_kernel(transposed_text(64 * ratio, 64, "float32", "64*p0 + p1"))) for ratio in (1, 4)}
+    """Of three accesses, two go in order along one axis and one along the other, whose rows lie a
+    step of the first apart.
+    """
+    steps = {
+        ratio: kernel_text(parse_kernel(transposed_text(64 * ratio, 64, "float32", "64*p0 + p1")))
+        for ratio in (1, 4)
+    }
     assert "in1 + (64*p0 + (begin + TILE))" in steps[1]
     assert "in1 + (64*(p0 + TILE) + begin)" in steps[4]
 
@@ -82,7 +93,11 @@ def test_column_reductions(harness_any, rows: int, dtype: str) -> None:
     for columns in (1, 40, 512, 700):
         for depth in (1, 3):
             text = COLUMNS.format(rows=rows, columns=columns, depth=depth, dtype=dtype)
-            inputs = values(columns * rows * depth, dtype), values(columns, "float32"), torch.zeros(columns)
+            inputs = (
+                values(columns * rows * depth, dtype),
+                values(columns, "float32"),
+                torch.zeros(columns),
+            )
             harness_any.add(text, *inputs, sizes=[rows], rtol=1e-4, atol=1e-3)
     harness_any.compare()
 
@@ -117,7 +132,11 @@ def scanned(in0: In('{dtype}', {3 * columns}), out0: Out('{dtype}', {3 * columns
             t = scan('{kind}', v)
             store(out0, [{columns}*p0 + r0], t)
 """
-            x = values(3 * columns, dtype) if kind == "sum" else (values(3 * columns, dtype) % 3 + 1)
+            x = (
+                values(3 * columns, dtype)
+                if kind == "sum"
+                else (values(3 * columns, dtype) % 3 + 1)
+            )
             harness_any.add(text, x, torch.zeros(3 * columns, dtype=x.dtype), rtol=1e-5, atol=1e-5)
     harness_any.compare()
 
@@ -136,7 +155,9 @@ def doubled(in0: In('float32', {n}), out0: Out('float32', {n})):
 
 
 def test_large_outputs_ask_for_large_pages(harness):
-    """Asked for where the hint is large; whether the system hears it is decided by the size at the call."""
+    """Asked for where the hint is large; whether the system hears it is decided by the size at the
+    call.
+    """
     text = """
 @kernel(device='cpu', vector='p0')
 def kernel0(in0: In('float32', s0), out0: Out('float32', s0), out1: Out('bfloat16', s0), s0: Size(hint={hint})):
@@ -152,6 +173,10 @@ def kernel0(in0: In('float32', s0), out0: Out('float32', s0), out1: Out('bfloat1
     assert "(out1, 2*s0)" not in kernel_text(parse_kernel(large))
     assert "want_large_pages" not in kernel_text(parse_kernel(text.format(hint=8 << 20)))
     for size in (5, (8 << 20) + 4097):
-        tensors = [torch.arange(size, dtype=torch.float32), torch.zeros(size), torch.zeros(size, dtype=torch.bfloat16)]
+        tensors = [
+            torch.arange(size, dtype=torch.float32),
+            torch.zeros(size),
+            torch.zeros(size, dtype=torch.bfloat16),
+        ]
         harness.add(large, *tensors, sizes=(size,))
     harness.compare()

@@ -34,7 +34,10 @@ def {name}(in0: In('float32', s0), out0: Out('float32', s0), s0: Size(hint=64)):
 
 
 def sources(generator: CppCodeGenerator, *constants: float, name: str = "kernel{n}"):
-    return [generator.generate(parse_kernel(TEXT.format(name=name.format(n=n), c=c))) for n, c in enumerate(constants)]
+    return [
+        generator.generate(parse_kernel(TEXT.format(name=name.format(n=n), c=c)))
+        for n, c in enumerate(constants)
+    ]
 
 
 @pytest.fixture
@@ -87,7 +90,9 @@ def test_equal_kernels_are_compiled_once_and_order_does_not_matter(fresh, compil
 def test_same_name_for_different_kernels(fresh):
     generator = CppCodeGenerator()
     out = torch.zeros(64)
-    for launch, expected in zip(generator.build(sources(generator, 2.0, 3.0, name="kernel"), fresh), (2, 3), strict=True):
+    for launch, expected in zip(
+        generator.build(sources(generator, 2.0, 3.0, name="kernel"), fresh), (2, 3), strict=True
+    ):
         launch(torch.ones(64), out, 64)
         assert out.eq(expected).all()
 
@@ -129,13 +134,19 @@ def script(path, body: str):
 
 def test_failing_compiler_shows_command_and_output(fresh, monkeypatch, tmp_path):
     fake = script(
-        tmp_path / "broken", 'case "$1" in --version) echo broken 1.0;; *) echo "no space for a.out" >&2; exit 3;; esac\n'
+        tmp_path / "broken",
+        'case "$1" in --version) echo broken 1.0;; *) echo "no space for a.out" >&2; exit 3;; '
+        "esac\n",
     )
     monkeypatch.setenv("STRATA_CXX", str(fake))
     generator = CppCodeGenerator()
     with pytest.raises(BuildError) as caught:
         generator.build(sources(generator, 2.0), fresh)
-    assert "-O2" in caught.value.command and "no space for a.out" in caught.value.output and "status 3" in str(caught.value)
+    assert (
+        "-O2" in caught.value.command
+        and "no space for a.out" in caught.value.output
+        and "status 3" in str(caught.value)
+    )
     assert not list(fresh.root.rglob("*.so"))
 
 
@@ -168,7 +179,9 @@ def test_store_where_no_file_can_be_executed(fresh, monkeypatch):
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
     generator = CppCodeGenerator()
-    assert load_library("int answer() { return 43; }", fresh, generator.toolchain)._Z6answerv() == 43
+    assert (
+        load_library("int answer() { return 43; }", fresh, generator.toolchain)._Z6answerv() == 43
+    )
     assert list(fresh.root.rglob("*.so"))
 
 
@@ -180,8 +193,14 @@ def test_compiler_that_does_not_answer(monkeypatch, tmp_path):
 
 def test_key_depends_on_flags_compiler_and_instruction_set():
     toolchain = find_toolchain()
-    others = [dataclasses.replace(toolchain, version="g++ 99"), dataclasses.replace(toolchain, isa="scalar", features=())]
-    assert len({tool.identity() for tool in [toolchain, *others]}) == len({toolchain.isa, "scalar"}) + 1
+    others = [
+        dataclasses.replace(toolchain, version="g++ 99"),
+        dataclasses.replace(toolchain, isa="scalar", features=()),
+    ]
+    assert (
+        len({tool.identity() for tool in [toolchain, *others]})
+        == len({toolchain.isa, "scalar"}) + 1
+    )
     assert set(FLAGS) <= set(toolchain.identity())
 
 
@@ -197,9 +216,17 @@ def test_aarch64_has_neon_and_the_flags_of_its_extensions(monkeypatch):
     assert detect_isa() == "neon"
     plain = dataclasses.replace(find_toolchain(), isa="neon", features=())
     assert not any(flag.startswith("-m") for flag in plain.flags)
-    for processor, flags in {"Features : fp asimd": (), "Features : fp asimd bf16": ("-march=armv8.2-a+bf16",)}.items():
-        monkeypatch.setattr(toolchain_module, "_processor_flags", lambda text=processor: frozenset(text.split()))
-        assert dataclasses.replace(plain, features=detect_features("neon")).flags == (*plain.flags, *flags)
+    for processor, flags in {
+        "Features : fp asimd": (),
+        "Features : fp asimd bf16": ("-march=armv8.2-a+bf16",),
+    }.items():
+        monkeypatch.setattr(
+            toolchain_module, "_processor_flags", lambda text=processor: frozenset(text.split())
+        )
+        assert dataclasses.replace(plain, features=detect_features("neon")).flags == (
+            *plain.flags,
+            *flags,
+        )
     monkeypatch.setenv("STRATA_CPU_ISA", "avx2")
     with pytest.raises(BuildError, match="only has 'neon'"):
         detect_isa()
@@ -259,13 +286,20 @@ OTHER_COMPILERS = {
 @pytest.mark.parametrize("name", OTHER_COMPILERS)
 def test_other_compilers_take_the_text(name, tmp_path):
     compiler = OTHER_COMPILERS[name]
-    if shutil.which(compiler[0]) is None or ("ziglang" in compiler and find_spec("ziglang") is None):
+    if shutil.which(compiler[0]) is None or (
+        "ziglang" in compiler and find_spec("ziglang") is None
+    ):
         pytest.skip(f"no {name}")
     cases = [parse_kernel(case.text) for case in CASES[::16]]
-    text = build_module.unit_text([build_module._nameless(CppCodeGenerator().generate(kernel)) for kernel in cases])
+    text = build_module.unit_text(
+        [build_module._nameless(CppCodeGenerator().generate(kernel)) for kernel in cases]
+    )
     (tmp_path / "unit.cpp").write_text(text)
     flags = [flag for flag in FLAGS if flag != "-Wno-ignored-attributes"]
-    subprocess.run([*compiler, *flags, "-c", str(tmp_path / "unit.cpp"), "-o", str(tmp_path / "unit.o")], check=True)
+    subprocess.run(
+        [*compiler, *flags, "-c", str(tmp_path / "unit.cpp"), "-o", str(tmp_path / "unit.o")],
+        check=True,
+    )
 
 
 FAULTS = """
@@ -287,9 +321,15 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
 def test_memory_freed_at_once_is_kept():
     run = [sys.executable, "-c", FAULTS]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MALLOC_", "GLIBC_"))
+    }
     kept, given = (
-        int(subprocess.run(run, env=plain | more, capture_output=True, text=True, check=True).stdout)
+        int(
+            subprocess.run(run, env=plain | more, capture_output=True, text=True, check=True).stdout
+        )
         for more in ({}, {"MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD_": "131072"})
     )
     assert kept < 1000 < given

@@ -95,7 +95,9 @@ def test_text_is_deterministic():
     assert kernel_text(parse_kernel(SOFTMAX)) == kernel_text(parse_kernel(SOFTMAX))
 
 
-@pytest.mark.parametrize(("text", "axis", "role"), [(SOFTMAX, "r0", Role.REDUCTION), (EMBEDDING, "p1", Role.POINTS)])
+@pytest.mark.parametrize(
+    ("text", "axis", "role"), [(SOFTMAX, "r0", Role.REDUCTION), (EMBEDDING, "p1", Role.POINTS)]
+)
 def test_plan_follows_the_vector_axis(text, axis, role):
     plan = make_plan(parse_kernel(text))
     assert plan.axis is not None and plan.axis.symbol.name == axis and plan.role is role
@@ -145,7 +147,9 @@ def test_printed_indices_have_python_meaning(expr, values):
         "i64": int,
         "u64": int,
     }
-    assert eval(text.replace(" / ", " // "), scope, dict(values)) == eval(expr, {"min": min, "max": max}, dict(values))
+    assert eval(text.replace(" / ", " // "), scope, dict(values)) == eval(
+        expr, {"min": min, "max": max}, dict(values)
+    )
 
 
 def test_unprintable_index_is_an_error():
@@ -158,7 +162,8 @@ def test_unprintable_index_is_an_error():
     [
         (0.1, torch.float32, "0.1f"), (1.0, torch.float32, "1.0f"), (1e30, torch.float32, "1e+30f"),
         (1 / 3, torch.float32, "0.33333334f"), (float("-inf"), torch.float64, "-INF64"),
-        (-1 << 63, torch.int64, "(-9223372036854775807ll - 1)"), (3, torch.uint8, "u8(3)"), (True, torch.bool, "true"),
+        (-1 << 63, torch.int64, "(-9223372036854775807ll - 1)"), (3, torch.uint8, "u8(3)"),
+        (True, torch.bool, "true"),
         (1.0, torch.bfloat16, "bf16{0x3f80}"), (1e300, torch.float32, "INF32"),
     ],
 )  # fmt: skip

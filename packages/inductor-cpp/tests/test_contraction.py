@@ -1,4 +1,6 @@
-"""Convolution and linear layers through oneDNN: what is taken, and that a changed parameter is always seen."""
+"""Convolution and linear layers through oneDNN: what is taken, and that a changed parameter is
+always seen.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,28 @@ def build(fn: Callable, inputs: Sequence[torch.Tensor], static: int, store) -> H
     return compile_graph(graph, inputs, store=store, options=Options(inference=True, check=True))
 
 
-def agree(host: HostProgram, fn: Callable, inputs: Sequence[torch.Tensor], tolerance: float = 1e-5) -> None:
+def agree(
+    host: HostProgram, fn: Callable, inputs: Sequence[torch.Tensor], tolerance: float = 1e-5
+) -> None:
     (actual,), expected = host(*inputs), fn(*inputs)
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
     assert actual.stride() == expected.stride()
 
 
 def block(x, w, mean, variance, gamma, beta):
-    return F.relu(F.batch_norm(F.conv2d(x, w, None, 2, 1), mean, variance, gamma, beta, False, 0.1, 1e-5))
+    return F.relu(
+        F.batch_norm(F.conv2d(x, w, None, 2, 1), mean, variance, gamma, beta, False, 0.1, 1e-5)
+    )
 
 
-def parameters(out: int = 8, inputs: int = 4, size: int = 3, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+def parameters(
+    out: int = 8, inputs: int = 4, size: int = 3, dtype: torch.dtype = torch.float32
+) -> list[torch.Tensor]:
     torch.manual_seed(1)
-    return [torch.randn(out, inputs, size, size, dtype=dtype), *(torch.rand(out, dtype=dtype) + 0.5 for _ in range(4))]
+    return [
+        torch.randn(out, inputs, size, size, dtype=dtype),
+        *(torch.rand(out, dtype=dtype) + 0.5 for _ in range(4)),
+    ]
 
 
 def test_norm_and_relu_go_into_the_convolution(store) -> None:
@@ -92,7 +103,9 @@ def test_parameters_of_equal_shape_do_not_meet(store) -> None:
     host = build(block, inputs, 5, store)
     for seed in range(3):
         torch.manual_seed(seed)
-        agree(host, block, [torch.randn(2, 4, 9, 9), *(torch.rand_like(p) + 0.1 for p in inputs[1:])])
+        agree(
+            host, block, [torch.randn(2, 4, 9, 9), *(torch.rand_like(p) + 0.1 for p in inputs[1:])]
+        )
     agree(host, block, inputs)
 
 
@@ -116,7 +129,8 @@ STEPS: dict[str, Callable] = {
     "grouped": lambda x, y, w, b: F.conv2d(x, w[:, :1], b, padding=1, groups=4) - y,
     "scaled residual": lambda x, y, w, b: torch.add(F.conv2d(x, w, b, padding=1), y, alpha=3),
     "strided weight": lambda x, y, w, b: F.conv2d(x, w.transpose(2, 3), b, padding=1),
-    "channels last weight": lambda x, y, w, b: F.conv2d(x, w.contiguous(memory_format=torch.channels_last), b, padding=1),
+    "channels last weight": lambda x, y, w, b: F.conv2d(x,
+    w.contiguous(memory_format=torch.channels_last), b, padding=1),
 }  # fmt: skip
 
 
@@ -124,14 +138,23 @@ STEPS: dict[str, Callable] = {
 @pytest.mark.parametrize("name", STEPS)
 def test_operations_after_a_convolution(store, name: str, dtype: torch.dtype) -> None:
     weight, bias = parameters(dtype=dtype)[:2]
-    inputs = [torch.randn(2, 4, 6, 6, dtype=dtype), torch.randn(2, 8, 6, 6, dtype=dtype), weight, bias]
+    inputs = [
+        torch.randn(2, 4, 6, 6, dtype=dtype),
+        torch.randn(2, 8, 6, 6, dtype=dtype),
+        weight,
+        bias,
+    ]
     host = build(STEPS[name], inputs, 2, store)
     agree(host, STEPS[name], inputs, 1e-5 if dtype is torch.float32 else 0.06)
 
 
 def test_a_packed_call_does_not_keep_the_parameter() -> None:
-    weight, plan = torch.nn.Parameter(torch.randn(4, 3)), json.dumps({"unary": "none", "algorithm": "", "weight": 0})
-    packing.linear(torch.zeros(0, 3), [weight, None], None, plan)  # for no rows, the call takes the weight as it is
+    weight, plan = (
+        torch.nn.Parameter(torch.randn(4, 3)),
+        json.dumps({"unary": "none", "algorithm": "", "weight": 0}),
+    )
+    # for no rows, the call takes the weight as it is
+    packing.linear(torch.zeros(0, 3), [weight, None], None, plan)
     parameter = weakref.ref(weight)
     del weight
     assert parameter() is None
@@ -155,10 +178,15 @@ LINEARS: dict[str, Callable] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", LINEARS)
-def test_linear_layers(store, monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype) -> None:
+def test_linear_layers(
+    store, monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype
+) -> None:
     monkeypatch.setattr(inductor_cpp.contraction, "LEAST_PACKED", 1 << 27)
     torch.manual_seed(2)
-    x, y, w, b = (torch.randn(*shape, dtype=dtype) for shape in ((4, 128, 512), (4, 128, 512), (512, 512), (512,)))
+    x, y, w, b = (
+        torch.randn(*shape, dtype=dtype)
+        for shape in ((4, 128, 512), (4, 128, 512), (512, 512), (512,))
+    )
     inputs = [x, y, w * 0.05, b]
     host = build(LINEARS[name], inputs, 2, store)
     is_offered = any(op.startswith(LINEAR) for op in host.extern_ops)
@@ -190,6 +218,8 @@ def test_which_linear_layers_are_packed(name: str) -> None:
     metas = [TensorMeta(t.shape, t.stride(), dtype, t.device) for t in (x, weight, bias)]
     metas[1] = replace(metas[1], strides=given.get("stride", metas[1].strides))
     static, constant = given.get("static", (False, True, True)), given.get("constant", (False,) * 3)
-    contraction = Contraction("linear", tuple(metas), (), constant, static, (), given.get("inference", True))
+    contraction = Contraction(
+        "linear", tuple(metas), (), constant, static, (), given.get("inference", True)
+    )
     offer = inductor_cpp.contraction._offer_linear(contraction, metas[0], metas[1])
     assert (offer is not None) == wanted

@@ -1,4 +1,6 @@
-"""Every elementwise operation and dtype against the evaluator, as vectors on each instruction set and as scalars."""
+"""Every elementwise operation and dtype against the evaluator, as vectors on each instruction set
+and as scalars.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,10 @@ DOMAINS = {
     Domain.INTEGER: [*INTEGERS, "bool"],
 }
 SPECIAL = [
-    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 1e-30, 1e30, 88.0,
-    -88.0, 100.0, -104.0, 0.25, 0.75, 1e-3, 7.25, 12345.678, -12345.678, 3.4e38, 0.65, 4.0, -4.0, 20000.0,
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 1e-40,
+    -1e-40, 1e-30, 1e30, 88.0,
+    -88.0, 100.0, -104.0, 0.25, 0.75, 1e-3, 7.25, 12345.678, -12345.678, 3.4e38, 0.65, 4.0, -4.0,
+    20000.0,
 ]  # fmt: skip
 N = 133
 NOT_ELEMENTWISE = {
@@ -40,7 +44,8 @@ NOT_ELEMENTWISE = {
 }
 DIVISIONS = {"floordiv", "remainder", "fmod"}
 BITCASTS = [
-    ("float32", "int32"), ("int32", "float32"), ("float64", "int64"), ("int64", "float64"), ("bfloat16", "int16"),
+    ("float32", "int32"), ("int32", "float32"), ("float64", "int64"), ("int64", "float64"),
+    ("bfloat16", "int16"),
     ("int16", "float16"), ("uint8", "int8"), ("int8", "uint8"), ("float16", "bfloat16"),
 ]  # fmt: skip
 
@@ -53,21 +58,31 @@ def sample(name: str, seed: int, *, divisor: bool = False) -> torch.Tensor:
         return torch.rand(N, generator=random) < 0.5
     if dtype.is_floating_point:
         values = torch.randn(N, generator=random, dtype=torch.float64) * 3
-        values[: len(SPECIAL)] = torch.tensor(SPECIAL, dtype=torch.float64)[torch.randperm(len(SPECIAL), generator=random)]
+        values[: len(SPECIAL)] = torch.tensor(SPECIAL, dtype=torch.float64)[
+            torch.randperm(len(SPECIAL), generator=random)
+        ]
         return values.to(dtype)
     limits = torch.iinfo(dtype)
-    values = torch.randint(max(limits.min, -100), min(limits.max, 100), (N,), generator=random).to(dtype)
+    values = torch.randint(max(limits.min, -100), min(limits.max, 100), (N,), generator=random).to(
+        dtype
+    )
     values[:4] = torch.tensor([limits.min, limits.max, 0, 1]).to(dtype)
     return torch.where(values == 0, torch.ones_like(values), values) if divisor else values
 
 
 def elementwise_text(inputs: list[str], output: str, call: str, vector: bool) -> str:
     """A kernel that applies one operation to ``N`` elements."""
-    buffers = [*(f"in{n}: In('{d}', {N})" for n, d in enumerate(inputs)), f"out0: Out('{output}', {N})"]
+    buffers = [
+        *(f"in{n}: In('{d}', {N})" for n, d in enumerate(inputs)),
+        f"out0: Out('{output}', {N})",
+    ]
     loads = [f"v{n} = load(in{n}, [p0], '{d}')" for n, d in enumerate(inputs)]
     body = "\n        ".join([*loads, f"w = {call}", "store(out0, [p0], w)"])
     axis = ", vector='p0'" if vector else ""
-    return f"@kernel(device='cpu'{axis})\ndef kernel0({', '.join(buffers)}):\n    for p0 in range({N}):\n        {body}\n"
+    return (
+        f"@kernel(device='cpu'{axis})\ndef kernel0({', '.join(buffers)}):\n    for p0 in "
+        f"range({N}):\n        {body}\n"
+    )
 
 
 def cases():
@@ -80,7 +95,12 @@ def cases():
             if dtype == "bool" and name in ("floordiv", "lshift", "rshift"):
                 continue  # torch has none of these for bool
             operands = ", ".join(f"v{n}" for n in range(spec.arity))
-            yield name, [dtype] * spec.arity, "bool" if spec.rule is DtypeRule.BOOL else dtype, f"{method}({operands})"
+            yield (
+                name,
+                [dtype] * spec.arity,
+                "bool" if spec.rule is DtypeRule.BOOL else dtype,
+                f"{method}({operands})",
+            )
     kinds = [*FLOATS, *INTEGERS, "bool", *HALVES]
     for source in kinds:
         for target in kinds:
@@ -93,11 +113,17 @@ def cases():
 def add_all(harness, vector: bool) -> None:
     for op, inputs, output, call in cases():
         tensors = [sample(d, n, divisor=op in DIVISIONS and n == 1) for n, d in enumerate(inputs)]
-        if op == "cast" and harness.generator.toolchain.isa == "neon":  # others have results of their own, as in eager mode
-            tensors = [torch.where(t.double().abs() < 2**31, t, torch.zeros_like(t)) for t in tensors]
+        # others have results of their own, as in eager mode
+        if op == "cast" and harness.generator.toolchain.isa == "neon":
+            tensors = [
+                torch.where(t.double().abs() < 2**31, t, torch.zeros_like(t)) for t in tensors
+            ]
         label = f"{op} {inputs} -> {output}"
         harness.add(
-            elementwise_text(inputs, output, call, vector), *tensors, torch.zeros(N, dtype=getattr(torch, output)), label=label
+            elementwise_text(inputs, output, call, vector),
+            *tensors,
+            torch.zeros(N, dtype=getattr(torch, output)),
+            label=label,
         )
 
 
@@ -114,7 +140,8 @@ def test_scalars_equal_evaluator(harness):
 @pytest.mark.parametrize("vector", [True, False])
 def test_negative_zero_survives_constants_and_selection(harness, vector):
     text = elementwise_text(["bool"], "float32", "where(v0, a, b)", vector).replace(
-        "w = where", "a = constant(-0.0, 'float32')\n        b = constant(1.5, 'float32')\n        w = where"
+        "w = where",
+        "a = constant(-0.0, 'float32')\n        b = constant(1.5, 'float32')\n        w = where",
     )
     (launch,) = harness.build(parse_kernel(text))
     out = torch.zeros(N)
@@ -126,7 +153,9 @@ def test_negative_zero_survives_constants_and_selection(harness, vector):
 @pytest.mark.parametrize("op", sorted(DIVISIONS))
 @pytest.mark.parametrize("vector", [True, False])
 def test_integer_division_by_zero_raises_as_eager(harness, op, vector):
-    (launch,) = harness.build(parse_kernel(elementwise_text(["int32", "int32"], "int32", f"{op}(v0, v1)", vector)))
+    (launch,) = harness.build(
+        parse_kernel(elementwise_text(["int32", "int32"], "int32", f"{op}(v0, v1)", vector))
+    )
     divisors = torch.ones(N, dtype=torch.int32)
     launch(torch.ones(N, dtype=torch.int32), divisors, torch.zeros(N, dtype=torch.int32))
     divisors[N - 1] = 0
@@ -149,8 +178,15 @@ def kernel0(in0: In('float32', 200), in1: In('float32', 1000), out0: Out('float3
 def test_quotients_by_a_number_are_rounded_as_divisions(harness_any):
     torch.manual_seed(0)
     (launch,) = harness_any.build(parse_kernel(QUOTIENT))
-    divisors = torch.cat([torch.tensor([*SPECIAL, 2.0**100, 2.0**-100, 2.0**101, 2.0**-101]), torch.randn(200)])[:200]
-    x, out = torch.cat([torch.tensor(SPECIAL), torch.randn(1000), torch.exp(20 * torch.randn(500))])[:1000], torch.empty(200000)
+    divisors = torch.cat(
+        [torch.tensor([*SPECIAL, 2.0**100, 2.0**-100, 2.0**101, 2.0**-101]), torch.randn(200)]
+    )[:200]
+    x, out = (
+        torch.cat([torch.tensor(SPECIAL), torch.randn(1000), torch.exp(20 * torch.randn(500))])[
+            :1000
+        ],
+        torch.empty(200000),
+    )
     launch(divisors, x, out)
     expected = (x / divisors[:, None]).flatten()
     normal = ~(expected.abs() < 2.0**-100)

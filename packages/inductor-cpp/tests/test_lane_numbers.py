@@ -1,4 +1,6 @@
-"""Places that are compared with one number per row, and log-softmax with its gradient: each exponential once."""
+"""Places that are compared with one number per row, and log-softmax with its gradient: each
+exponential once.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,13 @@ def test_places_are_compared_by_lane(harness_any, op: str, operands: str) -> Non
         for offset in (0, -20, 1 << 40):
             text = COMPARED.format(n=n, offset=offset, op=op, operands=operands)
             assert "lane_of" in kernel_text(parse_kernel(text))
-            harness_any.add(text, torch.tensor(NUMBERS), torch.rand(12 * n), torch.zeros(12 * n), torch.zeros(12))
+            harness_any.add(
+                text,
+                torch.tensor(NUMBERS),
+                torch.rand(12 * n),
+                torch.zeros(12 * n),
+                torch.zeros(12),
+            )
     harness_any.compare()
 
 
@@ -68,11 +76,23 @@ def test_exponentials_of_log_softmax_are_kept(harness_any) -> None:
         x[5] = torch.linspace(-200, 200, n)
         text = LOG_SOFTMAX.format(n=n, shift="m")
         assert kernel_text(parse_kernel(text)).count("exp_of") == 1
-        harness_any.add(text, x.flatten(), torch.randn(50), torch.zeros(50 * n), torch.zeros(50 * n), rtol=1e-4, atol=1e-6)
+        harness_any.add(
+            text,
+            x.flatten(),
+            torch.randn(50),
+            torch.zeros(50 * n),
+            torch.zeros(50 * n),
+            rtol=1e-4,
+            atol=1e-6,
+        )
     harness_any.compare()
 
 
 def test_exponentials_that_may_be_infinite_stay(harness) -> None:
-    text = LOG_SOFTMAX.format(n=40, shift="g").replace("        g = load(in1, [p0], 'float32')\n", "")
-    text = text.replace("for p0 in range(50):\n", "for p0 in range(50):\n        g = load(in1, [p0], 'float32')\n")
+    text = LOG_SOFTMAX.format(n=40, shift="g").replace(
+        "        g = load(in1, [p0], 'float32')\n", ""
+    )
+    text = text.replace(
+        "for p0 in range(50):\n", "for p0 in range(50):\n        g = load(in1, [p0], 'float32')\n"
+    )
     assert kernel_text(parse_kernel(text)).count("exp_of") == 2

@@ -9,11 +9,15 @@ import torch
 from loopir import parse_kernel
 
 BOUNDS = {
-    "exp": (1.0, -103.0, 88.7), "expm1": (1.5, -20.0, 88.0), "log": (0.9, 1e-38, 3e38), "log2": (0.9, 1e-38, 3e38),
-    "log1p": (2.5, -0.999, 1e6), "tanh": (3.0, -10.0, 10.0), "erf": (2.8, -4.0, 4.0), "sin": (2.2, -9000.0, 9000.0),
-    "cos": (2.2, -9000.0, 9000.0), "tan": (1.0, -9000.0, 9000.0), "sinh": (2.0, -80.0, 80.0), "cosh": (1.2, -80.0, 80.0),
+    "exp": (1.0, -103.0, 88.7), "expm1": (1.5, -20.0, 88.0), "log": (0.9, 1e-38, 3e38),
+    "log2": (0.9, 1e-38, 3e38),
+    "log1p": (2.5, -0.999, 1e6), "tanh": (3.0, -10.0, 10.0), "erf": (2.8, -4.0, 4.0),
+    "sin": (2.2, -9000.0, 9000.0),
+    "cos": (2.2, -9000.0, 9000.0), "tan": (1.0, -9000.0, 9000.0), "sinh": (2.0, -80.0, 80.0),
+    "cosh": (1.2, -80.0, 80.0),
     "atan": (1.0, -1e6, 1e6), "sqrt": (0.5, 0.0, 3e38),
-    "rsqrt": (1.5, 1e-37, 3e38), "floor": (0.0, -1e9, 1e9), "ceil": (0.0, -1e9, 1e9), "trunc": (0.0, -1e9, 1e9),
+    "rsqrt": (1.5, 1e-37, 3e38), "floor": (0.0, -1e9, 1e9), "ceil": (0.0, -1e9, 1e9),
+    "trunc": (0.0, -1e9, 1e9),
     "round": (0.0, -1e9, 1e9),
 }  # fmt: skip
 """Function: (largest error in units of the last place, least and greatest argument)."""
@@ -47,7 +51,9 @@ def arguments(low: float, high: float) -> torch.Tensor:
     random = torch.Generator().manual_seed(7)
     uniform = torch.rand(N, generator=random, dtype=torch.float64) * (high - low) + low
     exponents = torch.rand(N, generator=random, dtype=torch.float64) * 2 - 1
-    spread = torch.exp2(exponents * 126) * torch.where(torch.rand(N, generator=random) < 0.5, -1.0, 1.0)
+    spread = torch.exp2(exponents * 126) * torch.where(
+        torch.rand(N, generator=random) < 0.5, -1.0, 1.0
+    )
     near = torch.randn(N, generator=random, dtype=torch.float64)
     joined = torch.cat([uniform, spread, near]).float()
     return joined[(joined >= low) & (joined <= high)]
@@ -66,7 +72,9 @@ def {op}_kernel(in0: In('float32', {n}), out0: Out('float32', {n})):
 
 
 def ulp_error(actual: torch.Tensor, exact: torch.Tensor) -> float:
-    """The largest error in units of the last place of the exact result (denormal results count in the least denormal)."""
+    """The largest error in units of the last place of the exact result (denormal results count in
+    the least denormal).
+    """
     _, exponent = torch.frexp(exact)
     unit = torch.exp2((exponent.clamp(min=-125) - 24).double())
     return ((actual.double() - exact).abs() / unit).max().item()
@@ -76,7 +84,10 @@ def ulp_error(actual: torch.Tensor, exact: torch.Tensor) -> float:
 def launches(harness_any):
     inputs = {op: arguments(low, high) for op, (_, low, high) in BOUNDS.items()}
     kernels = [parse_kernel(function_text(op, len(inputs[op]))) for op in BOUNDS]
-    return {op: (inputs[op], launch) for op, launch in zip(BOUNDS, harness_any.build(*kernels), strict=True)}
+    return {
+        op: (inputs[op], launch)
+        for op, launch in zip(BOUNDS, harness_any.build(*kernels), strict=True)
+    }
 
 
 def test_error_bounds(launches):

@@ -1,7 +1,5 @@
 """Loads, stores, masks, indirect access, accumulation and symbolic sizes."""
 
-# ruff: noqa: E501 (kernel headers)
-
 from __future__ import annotations
 
 import pytest
@@ -35,7 +33,14 @@ def kernel0(in0: In('{d}', 2000), in1: In('{d}', 2000), in2: In('{d}', 37), in3:
         for dtype in ("float32", "int64", "bfloat16", "bool", "uint8", "float64"):
             kind = getattr(torch, dtype)
             data = (torch.arange(2000) % 2 == 0) if dtype == "bool" else torch.arange(2000).to(kind)
-            tensors = [data, data.flip(0), data[:37], data[:1], torch.zeros(1517, dtype=kind), torch.zeros(1517, dtype=kind)]
+            tensors = [
+                data,
+                data.flip(0),
+                data[:37],
+                data[:1],
+                torch.zeros(1517, dtype=kind),
+                torch.zeros(1517, dtype=kind),
+            ]
             harness_any.add(text.format(axis=axis, d=dtype), *tensors, label=f"{axis} {dtype}")
     harness_any.compare()
 
@@ -62,9 +67,23 @@ def kernel0(in0: In('{d}', 1 + 2*{n}), in1: In('{d}', 3), out0: Out('{d}', 3*(2*
 
 def test_every_second_element_and_one_masked_place(harness_any):
     for n in (5, 16, 37, 64, 131):
-        for dtype in ("float32", "int64", "bfloat16", "bool", "uint8", "float64", "int32", "int16", "float16"):
+        for dtype in (
+            "float32",
+            "int64",
+            "bfloat16",
+            "bool",
+            "uint8",
+            "float64",
+            "int32",
+            "int16",
+            "float16",
+        ):
             kind = getattr(torch, dtype)
-            data = (torch.arange(1 + 2 * n) % 3 == 0) if dtype == "bool" else (torch.arange(1 + 2 * n) % 97).to(kind)
+            data = (
+                (torch.arange(1 + 2 * n) % 3 == 0)
+                if dtype == "bool"
+                else (torch.arange(1 + 2 * n) % 97).to(kind)
+            )
             outputs = [torch.zeros(3 * m, dtype=kind) for m in (2 * n - 1, n, n)]
             text = SECONDS.format(n=n, d=dtype, other=True if dtype == "bool" else 7)
             harness_any.add(text, data, data[:3].clone(), *outputs, label=f"{n} {dtype}")
@@ -92,8 +111,12 @@ def kernel0(in0: In('{d}', 100), out0: Out('{d}', 7*130)):
             store(out0, [130*p0 + p1], c)
 """
 MASKED = MASKED.replace(
-    "            u = load", "            h = constant(100, 'int64')\n            k = lt(i, h)\n            u = load"
-).replace("            c = where(n, v, w)", "            c0 = where(n, v, w)\n            c = where(b, c0, u)")
+    "            u = load",
+    "            h = constant(100, 'int64')\n            k = lt(i, h)\n            u = load",
+).replace(
+    "            c = where(n, v, w)",
+    "            c0 = where(n, v, w)\n            c = where(b, c0, u)",
+)
 
 
 def test_masked_loads_stay_in_bounds(harness_any):
@@ -110,7 +133,10 @@ def test_masked_loads_stay_in_bounds(harness_any):
             kind = getattr(torch, dtype)
             data = (torch.arange(100) % 3 == 0) if dtype == "bool" else torch.arange(100).to(kind)
             harness_any.add(
-                MASKED.format(axis=axis, d=dtype, other=other), data, torch.zeros(910, dtype=kind), label=f"{axis} {dtype}"
+                MASKED.format(axis=axis, d=dtype, other=other),
+                data,
+                torch.zeros(910, dtype=kind),
+                label=f"{axis} {dtype}",
             )
     harness_any.compare()
 
@@ -132,7 +158,9 @@ def test_indirect_loads_and_their_bounds(harness_any, axis):
     for dtype in (torch.int64, torch.int32, torch.uint8):
         index = torch.randint(0, 20, (50,)).to(dtype)
         name = str(dtype).removeprefix("torch.")
-        harness_any.add(GATHER.format(axis=axis, i=name), index, torch.randn(660), torch.zeros(1650))
+        harness_any.add(
+            GATHER.format(axis=axis, i=name), index, torch.randn(660), torch.zeros(1650)
+        )
     launches = harness_any.build(*(case.kernel for case in harness_any.cases))
     harness_any.compare()
     for bad in (-1, 20, 1 << 40):
@@ -158,8 +186,18 @@ def kernel0(in0: In('int64', 6*10), in1: In('float32', 30*40), out0: Out('float3
 """
     index, table = torch.randint(0, 30, (60,)), torch.randn(1200)
     for axis in ("'p1'", "'r0'", "'p0'"):
-        harness.add(text.format(axis=axis), index, table, torch.zeros(240), label=axis, rtol=1e-5, atol=1e-5)
-    harness.add(text.replace(", vector={axis}", ""), index, table, torch.zeros(240), label="scalar", rtol=1e-5, atol=1e-5)
+        harness.add(
+            text.format(axis=axis), index, table, torch.zeros(240), label=axis, rtol=1e-5, atol=1e-5
+        )
+    harness.add(
+        text.replace(", vector={axis}", ""),
+        index,
+        table,
+        torch.zeros(240),
+        label="scalar",
+        rtol=1e-5,
+        atol=1e-5,
+    )
     harness.compare()
 
 
@@ -182,8 +220,14 @@ def test_added_stores_keep_every_contribution(harness, threads):
         for axis in ("p1", "p0"):
             for dtype in ("float32", "float64", "int64", "int32", "uint8"):
                 kind = getattr(torch, dtype)
-                tensors = [torch.randint(0, 10, (n,)), torch.randint(0, 9, (n * 24,)).to(kind), torch.ones(240, dtype=kind)]
-                harness.add(ADD.format(axis=axis, d=dtype, n=n), *tensors, label=f"{axis} {dtype} {n}")
+                tensors = [
+                    torch.randint(0, 10, (n,)),
+                    torch.randint(0, 9, (n * 24,)).to(kind),
+                    torch.ones(240, dtype=kind),
+                ]
+                harness.add(
+                    ADD.format(axis=axis, d=dtype, n=n), *tensors, label=f"{axis} {dtype} {n}"
+                )
     try:
         torch.set_num_threads(threads)
         harness.compare()
@@ -250,7 +294,9 @@ def kernel0(in0: In('float32', s0*s1), out0: Out('float32', s0*s1), s0: Size(hin
             store(out0, [s1*p0 + p1], v2)
 """
     for s0, s1 in ((1, 1), (3, 16), (4, 100), (0, 5), (5, 0), (2, 9000), (100, 3)):
-        harness_any.add(text, torch.randn(s0 * s1), torch.zeros(s0 * s1), sizes=[s0, s1], label=f"{s0}x{s1}")
+        harness_any.add(
+            text, torch.randn(s0 * s1), torch.zeros(s0 * s1), sizes=[s0, s1], label=f"{s0}x{s1}"
+        )
     harness_any.compare()
 
 

@@ -1,4 +1,6 @@
-"""Random kernels: compiled results equal the evaluator's, in 500 programs here and 50,000 in the thorough profile."""
+"""Random kernels: compiled results equal the evaluator's, in 500 programs here and 50,000 in the
+thorough profile.
+"""
 
 from __future__ import annotations
 

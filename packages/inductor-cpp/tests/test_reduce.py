@@ -20,7 +20,11 @@ KINDS = {
     "any": ["bool"],
     "all": ["bool"],
 }
-LAYOUTS = {"row": ("2", "{n}*p0 + r0", "r0"), "column": ("37", "37*r0 + p0", "p0"), "scalar": ("3", "{n}*p0 + r0", None)}
+LAYOUTS = {
+    "row": ("2", "{n}*p0 + r0", "r0"),
+    "column": ("37", "37*r0 + p0", "p0"),
+    "scalar": ("3", "{n}*p0 + r0", None),
+}
 
 
 def result_dtype(kind: str, dtype: str) -> str:
@@ -52,11 +56,21 @@ def values(dtype: str, count: int, kind: str, *, nans: bool) -> torch.Tensor:
     random = torch.Generator().manual_seed(count)
     kind_dtype = getattr(torch, dtype)
     if kind_dtype is torch.bool:
-        return torch.rand(count, generator=random) < (0.95 if kind == "all" else 0.02 if kind == "any" else 0.5)
+        return torch.rand(count, generator=random) < (
+            0.95 if kind == "all" else 0.02 if kind == "any" else 0.5
+        )
     if not kind_dtype.is_floating_point:
-        return torch.randint(0 if dtype == "uint8" else -50, 50, (count,), generator=random).to(kind_dtype)
+        return torch.randint(0 if dtype == "uint8" else -50, 50, (count,), generator=random).to(
+            kind_dtype
+        )
     data = torch.randn(count, generator=random, dtype=torch.float64)
-    data = 1 + data * 0.01 if kind == "prod" else data.mul(4).round() / 4 if kind.startswith("arg") else data
+    data = (
+        1 + data * 0.01
+        if kind == "prod"
+        else data.mul(4).round() / 4
+        if kind.startswith("arg")
+        else data
+    )
     if nans and count > 5:
         data[count // 2] = math.nan
         data[3] = -math.inf
@@ -77,7 +91,14 @@ def test_reductions_equal_evaluator(harness, layout):
                 special = kind in ("max", "min", "argmax", "argmin")
                 data = values(dtype, points * n, kind, nans=special and n > 7)
                 label = f"{kind} {dtype} {layout} {n}"
-                harness.add(reduction_text(kind, dtype, layout, n), data, out, label=label, rtol=1e-5, atol=1e-5 * math.sqrt(n))
+                harness.add(
+                    reduction_text(kind, dtype, layout, n),
+                    data,
+                    out,
+                    label=label,
+                    rtol=1e-5,
+                    atol=1e-5 * math.sqrt(n),
+                )
     harness.compare()
 
 
@@ -86,9 +107,16 @@ def test_reductions_on_every_instruction_set(harness_any):
         for layout in LAYOUTS:
             points = int(LAYOUTS[layout][0])
             out = torch.zeros(points, dtype=getattr(torch, result_dtype(kind, dtypes[0])))
-            data = values(dtypes[0], points * 67, kind, nans=kind in ("max", "min", "argmax", "argmin"))
+            data = values(
+                dtypes[0], points * 67, kind, nans=kind in ("max", "min", "argmax", "argmin")
+            )
             harness_any.add(
-                reduction_text(kind, dtypes[0], layout, 67), data, out, label=f"{kind} {layout}", rtol=1e-5, atol=1e-5
+                reduction_text(kind, dtypes[0], layout, 67),
+                data,
+                out,
+                label=f"{kind} {layout}",
+                rtol=1e-5,
+                atol=1e-5,
             )
     harness_any.compare()
 
@@ -100,7 +128,14 @@ def test_symbolic_extents(harness, layout):
         for n in (1, 5, 40, 5000):
             out = torch.zeros(points, dtype=torch.int64 if kind == "argmax" else torch.float32)
             data = values("float32", points * n, kind, nans=False)
-            harness.add(reduction_text(kind, "float32", layout, n, dynamic=True), data, out, sizes=[n], rtol=1e-5, atol=1e-4)
+            harness.add(
+                reduction_text(kind, "float32", layout, n, dynamic=True),
+                data,
+                out,
+                sizes=[n],
+                rtol=1e-5,
+                atol=1e-4,
+            )
     harness.compare()
 
 
@@ -108,15 +143,24 @@ def test_symbolic_extents(harness, layout):
 def test_long_sums_stay_as_accurate_as_eager(harness, layout):
     n, points = 300_000, int(LAYOUTS[layout][0])
     data = torch.rand(points * n, generator=torch.Generator().manual_seed(0))
-    exact = data.double().view(points, n).sum(1) if layout != "column" else data.double().view(n, points).sum(0)
+    exact = (
+        data.double().view(points, n).sum(1)
+        if layout != "column"
+        else data.double().view(n, points).sum(0)
+    )
     eager = data.view(points, n).sum(1) if layout != "column" else data.view(n, points).sum(0)
     from loopir import parse_kernel
 
     for dynamic in (False, True):
-        (launch,) = harness.build(parse_kernel(reduction_text("sum", "float32", layout, n, dynamic=dynamic)))
+        (launch,) = harness.build(
+            parse_kernel(reduction_text("sum", "float32", layout, n, dynamic=dynamic))
+        )
         out = torch.zeros(points)
         launch(data, out, *([n] if dynamic else []))
-        bound = 2 * (eager.double() - exact).abs().max() + 4 * torch.finfo(torch.float32).eps * exact.abs().max()
+        bound = (
+            2 * (eager.double() - exact).abs().max()
+            + 4 * torch.finfo(torch.float32).eps * exact.abs().max()
+        )
         assert (out.double() - exact).abs().max() <= bound
 
 
@@ -209,11 +253,21 @@ def kernel0(in0: In('{dtype}', {21 * n}), out0: Out('{dtype}', {21 * n})):
             store(out0, [{index.format(n=n)}], v2)
 """
                 data = values(dtype, 21 * n, kind, nans=False)
-                harness_any.add(text, data, torch.zeros_like(data), label=f"{kind} {dtype} {axis} {n}", rtol=1e-5, atol=1e-4)
+                harness_any.add(
+                    text,
+                    data,
+                    torch.zeros_like(data),
+                    label=f"{kind} {dtype} {axis} {n}",
+                    rtol=1e-5,
+                    atol=1e-4,
+                )
     harness_any.compare()
 
 
-@pytest.mark.parametrize(("count", "accumulator"), [(16, "fold<"), (17, ", false>"), (256, ", false>"), (257, "cascade<")])
+@pytest.mark.parametrize(
+    ("count", "accumulator"),
+    [(16, "fold<"), (17, ", false>"), (256, ", false>"), (257, "cascade<")],
+)
 def test_long_sums_have_deeper_accumulators(count, accumulator):
     text = kernel_text(parse_kernel(reduction_text("sum", "float32", "scalar", count)))
     kinds = [kind for kind in ("fold<", ", false>", "cascade<") if kind in text]

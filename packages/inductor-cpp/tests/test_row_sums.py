@@ -40,7 +40,12 @@ def text_of(rows: int, columns: int, depth: int = 1, dtype: str = "float32") -> 
 def inputs_of(rows: int, length: int, dtype: str = "float32") -> list[torch.Tensor]:
     kind = getattr(torch, dtype)
     sums = torch.randn(length), torch.randn(length)
-    return [torch.randn(rows * length).to(kind), torch.randn(length), *sums, torch.zeros(rows * length, dtype=kind)]
+    return [
+        torch.randn(rows * length).to(kind),
+        torch.randn(length),
+        *sums,
+        torch.zeros(rows * length, dtype=kind),
+    ]
 
 
 @pytest.fixture(params=[1, 3])
@@ -57,8 +62,14 @@ def test_sums_of_columns(harness_any, threads: int, dtype: str) -> None:
     for rows in (0, 1, 7, 100, 333):
         for columns, depth in ((1, 1), (40, 1), (700, 1), (33, 3)):
             tensors = inputs_of(rows, columns * depth, dtype)
-            rounding = {"rtol": 2e-2, "atol": 2e-2} if dtype == "bfloat16" else {"rtol": 1e-4, "atol": 1e-3}
-            harness_any.add(text_of(rows, columns, depth, dtype), *tensors, sizes=[rows], **rounding)
+            rounding = (
+                {"rtol": 2e-2, "atol": 2e-2}
+                if dtype == "bfloat16"
+                else {"rtol": 1e-4, "atol": 1e-3}
+            )
+            harness_any.add(
+                text_of(rows, columns, depth, dtype), *tensors, sizes=[rows], **rounding
+            )
     harness_any.compare()
 
 
@@ -78,7 +89,9 @@ def test_long_sums_are_exact_enough(harness, threads: int) -> None:
     (launch,) = harness.build(parse_kernel(text_of(rows, columns)))
     tensors = inputs_of(rows, columns)
     tensors[0] += 1
-    expected = tensors[2].double() + (tensors[0].view(rows, columns).double() * tensors[1].double()).sum(0)
+    expected = tensors[2].double() + (
+        tensors[0].view(rows, columns).double() * tensors[1].double()
+    ).sum(0)
     launch(*tensors, rows)
     torch.testing.assert_close(tensors[2].double(), expected, rtol=1e-6, atol=1e-3)
 
@@ -108,7 +121,12 @@ def side_by_side(
 def test_rows_side_by_side_add_their_total(harness_any, threads: int, wide: str) -> None:
     for points in (1, 5, 49, 3000):
         text = SIDE_BY_SIDE.format(points=points, wide=wide)
-        tensors = torch.randn(40 * points), torch.randn(10), torch.randn(4).to(getattr(torch, wide)), torch.zeros(4 * points)
+        tensors = (
+            torch.randn(40 * points),
+            torch.randn(10),
+            torch.randn(4).to(getattr(torch, wide)),
+            torch.zeros(4 * points),
+        )
         harness_any.add(text, *tensors, rtol=1e-4, atol=1e-3)
     assert "scatter_add" not in kernel_text(parse_kernel(text))
     harness_any.compare()

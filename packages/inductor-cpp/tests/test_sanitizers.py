@@ -1,4 +1,6 @@
-"""Kernels under the address and undefined-behaviour sanitizers, in a process that preloads their runtimes."""
+"""Kernels under the address and undefined-behaviour sanitizers, in a process that preloads their
+runtimes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ with tempfile.TemporaryDirectory() as directory:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
-    [("-c", CONFORMANCE, "0"), ("-c", CONFORMANCE, "5"), ("-m", "inductor_cpp.testing", "--sanitize", "--programs", "300")],
+    [
+        ("-c", CONFORMANCE, "0"),
+        ("-c", CONFORMANCE, "5"),
+        ("-m", "inductor_cpp.testing", "--sanitize", "--programs", "300"),
+    ],
     ids=["conformance 0", "conformance 5", "random"],
 )
 def test_no_sanitizer_reports(command: tuple[str, ...]) -> None:
@@ -34,5 +40,7 @@ def test_no_sanitizer_reports(command: tuple[str, ...]) -> None:
     if not environment:
         pytest.skip("the compiler has no sanitizer runtimes")
     environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

@@ -1,4 +1,6 @@
-"""Fixtures: running a kernel's text through the interpreter against loopir's evaluator, and CUDA graphs on the CPU."""
+"""Fixtures: running a kernel's text through the interpreter against loopir's evaluator, and CUDA
+graphs on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from loopir import check_kernel, evaluate_kernel, parse_kernel
 
 
 def compare(actual: torch.Tensor, expected: torch.Tensor, ulps: float) -> None:
-    """Equal, or for floats within ``ulps`` units in the last place of the larger of the value and 1e-30; NaN equals NaN."""
+    """Equal, or for floats within ``ulps`` units in the last place of the larger of the value and
+    1e-30; NaN equals NaN.
+    """
     assert actual.dtype == expected.dtype
     if not expected.dtype.is_floating_point:
         torch.testing.assert_close(actual, expected, rtol=0, atol=0)
@@ -32,7 +36,14 @@ def run():
     pytest.importorskip("triton")
     from inductor_triton.interpret import interpreted
 
-    def check(text: str, *tensors: torch.Tensor, sizes=(), ulps: float = 4, config: Config | None = None, ptx=()) -> str:
+    def check(
+        text: str,
+        *tensors: torch.Tensor,
+        sizes=(),
+        ulps: float = 4,
+        config: Config | None = None,
+        ptx=(),
+    ) -> str:
         kernel = parse_kernel(text)
         check_kernel(kernel)
         source = generate_source(kernel, config)
@@ -53,7 +64,9 @@ foreach_copy = torch._foreach_copy_
 
 
 class FakeGraph:
-    """Replays by running what was captured again and writing into the same results, and over what was free meanwhile."""
+    """Replays by running what was captured again and writing into the same results, and over what
+    was free meanwhile.
+    """
 
     current: FakeGraph | None = None
     let_go: list[torch.Tensor]
@@ -101,7 +114,9 @@ def borrowed(tensor: torch.Tensor) -> torch.Tensor:
     if size == 0:
         return tensor.detach()
     memory = (ctypes.c_char * size).from_address(tensor.untyped_storage().data_ptr())
-    return torch.frombuffer(memory, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    return torch.frombuffer(memory, dtype=tensor.dtype).as_strided(
+        tensor.shape, tensor.stride(), tensor.storage_offset()
+    )
 
 
 def capturable(function: Callable[..., list[torch.Tensor]]) -> Callable[..., list[torch.Tensor]]:
@@ -113,7 +128,8 @@ def capturable(function: Callable[..., list[torch.Tensor]]) -> Callable[..., lis
             return function(*arguments)
         arguments = tuple(map(borrowed, arguments))
         results = function(*arguments)
-        memory = [result.detach() for result in results]  # the recording may let go of a result, the graph writes anyway
+        # the recording may let go of a result, the graph writes anyway
+        memory = [result.detach() for result in results]
 
         def again() -> None:
             for old, new in zip(memory, function(*arguments)):
@@ -129,8 +145,9 @@ def capturable(function: Callable[..., list[torch.Tensor]]) -> Callable[..., lis
 
 @pytest.fixture(name="capturable")
 def _capturable(monkeypatch):
-    """Makes host functions that can be captured; CUDA calls of recordings are fakes on the CPU. Everything lies in one segment,
-    which every recording writes to."""
+    """Makes host functions that can be captured; CUDA calls of recordings are fakes on the CPU.
+    Everything lies in one segment, which every recording writes to.
+    """
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False, raising=False)
     monkeypatch.setattr("inductor_triton.capture.fills_as_kernels", lambda graph, device: 0)

@@ -60,7 +60,9 @@ def test_sums_are_those_of_the_evaluator(tmp_path, rows, columns, dtype):
     (launch,) = generator.build([source], ArtifactStore(tmp_path))
     launch(*tensors)
     for got, wanted in zip(tensors, expected):
-        torch.testing.assert_close(got, wanted, rtol=1e-5 if got.dtype is torch.float32 else 8e-3, atol=1e-4)
+        torch.testing.assert_close(
+            got, wanted, rtol=1e-5 if got.dtype is torch.float32 else 8e-3, atol=1e-4
+        )
 
 
 def test_machine_code():
@@ -71,9 +73,13 @@ def test_machine_code():
             assert f".target sm_{capability}" in compile_ptx(part, capability)
 
 
-@pytest.mark.parametrize(("old", "new"), [("store(a, [r]", "store(a, [99 - r]"), ("in range(24)", "in range(3)")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("store(a, [r]", "store(a, [99 - r]"), ("in range(24)", "in range(3)")]
+)
 def test_other_places_and_few_rows_use_atomics(old, new):
-    source = TritonCodeGenerator().generate(parse_kernel(text_of(24, 100, "float32").replace(old, new)))
+    source = TritonCodeGenerator().generate(
+        parse_kernel(text_of(24, 100, "float32").replace(old, new))
+    )
     assert "atomic_add" in source.text
 
 

@@ -22,7 +22,9 @@ def traced(function: Callable, *inputs: torch.Tensor) -> torch.fx.GraphModule:
 
     def call(op, *args):
         node = graph.call_function(op, args)
-        node.meta["val"] = op(*[arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in args])
+        node.meta["val"] = op(
+            *[arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in args]
+        )
         return node
 
     result = function(call, *nodes)
@@ -31,8 +33,12 @@ def traced(function: Callable, *inputs: torch.Tensor) -> torch.fx.GraphModule:
 
 
 GRAPHS = {
-    "softmax, gelu": lambda c, x, w: c(aten.gelu.default, c(aten.mul.Tensor, c(aten._softmax.default, x, -1, False), w)),
-    "transpose, add": lambda c, x, w: c(aten.add.Tensor, c(aten.permute.default, c(aten.exp.default, x), [1, 0]), 1.5),
+    "softmax, gelu": lambda c, x, w: c(
+        aten.gelu.default, c(aten.mul.Tensor, c(aten._softmax.default, x, -1, False), w)
+    ),
+    "transpose, add": lambda c, x, w: c(
+        aten.add.Tensor, c(aten.permute.default, c(aten.exp.default, x), [1, 0]), 1.5
+    ),
     "sum of all": lambda c, x, w: c(aten.sum.default, c(aten.mul.Tensor, x, x)),
     "argmax": lambda c, x, w: c(aten.argmax.default, x, 1),
     "pad": lambda c, x, w: c(aten.constant_pad_nd.default, x, [1, 2], 0.5),
@@ -57,6 +63,8 @@ def test_softmax_and_gelu_are_one_kernel(tmp_path):
     shown: dict[str, str] = {}
     inputs = [torch.randn(20, 33), torch.randn(33)]
     gm = traced(GRAPHS["softmax, gelu"], *inputs)
-    compile_graph(gm, inputs, interpret=True, store=ArtifactStore(tmp_path), on_artifact=shown.__setitem__)
+    compile_graph(
+        gm, inputs, interpret=True, store=ArtifactStore(tmp_path), on_artifact=shown.__setitem__
+    )
     (text,) = (text for name, text in shown.items() if "@triton.jit" in text)
     assert text.count("tl.program_id") == 1

@@ -1,4 +1,6 @@
-"""loopir's conformance kit, through the interpreter, with the default blocks and with ones that force other structures."""
+"""loopir's conformance kit, through the interpreter, with the default blocks and with ones that
+force other structures.
+"""
 
 from __future__ import annotations
 
@@ -41,5 +43,7 @@ def is_structured(text: str) -> bool:
 @pytest.mark.parametrize("kind", [Looped, Persistent])
 def test_conformance_of_other_structures(kind):
     pytest.importorskip("triton")
-    cases = [case for case in CASES if is_structured(case.text) and not case.name.startswith("long")]
+    cases = [
+        case for case in CASES if is_structured(case.text) and not case.name.startswith("long")
+    ]
     assert check_code_generator(kind(device="cpu", interpret=True), cases=cases) > 50

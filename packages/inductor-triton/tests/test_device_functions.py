@@ -1,6 +1,7 @@
 """Error bounds of the device functions in float32, against float64, through the interpreter.
 
-The interpreter's ``exp2`` is exact to half a unit; a device's adds up to 2, which the documented bounds leave room for.
+The interpreter's ``exp2`` is exact to half a unit; a device's adds up to 2, which the documented
+bounds leave room for.
 """
 
 from __future__ import annotations
@@ -21,16 +22,23 @@ GRID = {
     "above -1": torch.cat([torch.linspace(-0.9999, 3, 10001), torch.logspace(-30, 38, 8001)]),
 }
 CASES = [
-    ("exp", torch.exp, "everywhere", 2.5), ("exp", torch.exp, "near zero", 2.5), ("expm1", torch.expm1, "everywhere", 3),
-    ("expm1", torch.expm1, "near zero", 4), ("log", torch.log, "positive", 1.5), ("log2", torch.log2, "positive", 2),
-    ("log1p", torch.log1p, "above -1", 3), ("tanh", torch.tanh, "everywhere", 2), ("tanh", torch.tanh, "near zero", 2),
-    ("sinh", torch.sinh, "near zero", 6), ("cosh", torch.cosh, "near zero", 5), ("sinh", torch.sinh, "everywhere", 6),
-    ("erf", torch.erf, "everywhere", 3), ("erf", torch.erf, "near zero", 3), ("rsqrt", torch.rsqrt, "positive", 2),
+    ("exp", torch.exp, "everywhere", 2.5), ("exp", torch.exp, "near zero", 2.5),
+    ("expm1", torch.expm1, "everywhere", 3),
+    ("expm1", torch.expm1, "near zero", 4), ("log", torch.log, "positive", 1.5),
+    ("log2", torch.log2, "positive", 2),
+    ("log1p", torch.log1p, "above -1", 3), ("tanh", torch.tanh, "everywhere", 2),
+    ("tanh", torch.tanh, "near zero", 2),
+    ("sinh", torch.sinh, "near zero", 6), ("cosh", torch.cosh, "near zero", 5),
+    ("sinh", torch.sinh, "everywhere", 6),
+    ("erf", torch.erf, "everywhere", 3), ("erf", torch.erf, "near zero", 3),
+    ("rsqrt", torch.rsqrt, "positive", 2),
 ]  # fmt: skip
 
 
 def ulps(actual: torch.Tensor, exact: torch.Tensor) -> float:
-    """The largest error in float32 units in the last place of the exact value, subnormal ones included."""
+    """The largest error in float32 units in the last place of the exact value, subnormal ones
+    included.
+    """
     rounded = exact.float()
     usual = torch.isfinite(rounded)
     unit = torch.ldexp(torch.ones_like(exact), (torch.frexp(rounded).exponent - 24).clamp(min=-149))
@@ -54,7 +62,9 @@ def one(in0: In('float32', {len(values)}), out: Out('float32', {len(values)})):
     return result
 
 
-@pytest.mark.parametrize(("op", "function", "grid", "bound"), CASES, ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize(
+    ("op", "function", "grid", "bound"), CASES, ids=lambda value: getattr(value, "__name__", None)
+)
 def test_error_bound(op, function, grid, bound):
     values = GRID[grid].float()
     if op == "rsqrt":
@@ -63,10 +73,28 @@ def test_error_bound(op, function, grid, bound):
 
 
 @pytest.mark.parametrize(
-    ("op", "function"), sorted({case[:2] for case in CASES}, key=str), ids=lambda value: getattr(value, "__name__", None)
+    ("op", "function"),
+    sorted({case[:2] for case in CASES}, key=str),
+    ids=lambda value: getattr(value, "__name__", None),
 )
 def test_special_values(op, function):
-    values = torch.tensor([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e30, -1e30, 1e-30, 89.5, -95.0, -104.0])
+    values = torch.tensor(
+        [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            math.inf,
+            -math.inf,
+            math.nan,
+            1e30,
+            -1e30,
+            1e-30,
+            89.5,
+            -95.0,
+            -104.0,
+        ]
+    )
     expected = function(values.double()).float()
     actual = evaluate(op, values)
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1.5e-45, equal_nan=True)
@@ -74,13 +102,18 @@ def test_special_values(op, function):
 
 def test_one_plus_erf():
     values = torch.linspace(-9, 9, 20001)
-    body = "e = erf(a)\n        one = constant(1.0, 'float32')\n        b = add(e, one)\n        c = mul(b, one)"
+    body = (
+        "e = erf(a)\n        one = constant(1.0, 'float32')\n        b = add(e, one)\n        c = "
+        "mul(b, one)"
+    )
     actual = evaluate("", values, body)
     exact = torch.special.erfc(-values.double())
     assert float((actual - exact).abs().max()) < 4e-7
     assert float((actual / exact - 1).abs()[values > -3.5].max()) < 4e-6
     special = torch.tensor([math.inf, -math.inf, math.nan, 1e30, -1e30])
-    torch.testing.assert_close(evaluate("", special, body), torch.special.erfc(-special), equal_nan=True)
+    torch.testing.assert_close(
+        evaluate("", special, body), torch.special.erfc(-special), equal_nan=True
+    )
 
 
 def test_log2_is_exact_for_powers_of_two():
@@ -90,13 +123,29 @@ def test_log2_is_exact_for_powers_of_two():
 
 def test_only_needed_functions_are_copied():
     assert needed_functions("x = a + b\n") == []
-    names = [next(iter(ast.walk(ast.parse(text).body[0]))).name for text in needed_functions("y = erf32(x)\n")]
+    names = [
+        next(iter(ast.walk(ast.parse(text).body[0]))).name
+        for text in needed_functions("y = erf32(x)\n")
+    ]
     assert names == ["fma32", "exp2_32", "exp32", "erf32"]
     assert "combine_sum" in function_names()
 
 
 def test_common_functions_do_without_libdevice():
-    for op in ("exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "tanh", "erf", "floor", "round", "sinh"):
+    for op in (
+        "exp",
+        "expm1",
+        "log",
+        "log2",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "tanh",
+        "erf",
+        "floor",
+        "round",
+        "sinh",
+    ):
         text = f"""
 @kernel(device='cuda')
 def one(in0: In('float32', 8), out: Out('float32', 8)):
@@ -106,5 +155,7 @@ def one(in0: In('float32', 8), out: Out('float32', 8)):
         store(out, [i], t)
 """
         source = generate_source(parse_kernel(text)).text
-        assert not any(f"tl.{name}(" in source for name in ("erf", "log", "sqrt", "rsqrt", "floor", "ceil"))
+        assert not any(
+            f"tl.{name}(" in source for name in ("erf", "log", "sqrt", "rsqrt", "floor", "ceil")
+        )
         assert "libdevice" not in source

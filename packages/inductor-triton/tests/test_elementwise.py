@@ -19,8 +19,37 @@ DOMAINS = {
     Domain.ANY: (*FLOATS, *INTEGERS, torch.bool),
 }
 NOT_OF_BOOL = {"floordiv", "lshift", "rshift", "lt", "le"}
-ULPS = {"expm1": 6, "sinh": 8, "cosh": 8, "log1p": 6, "lgamma": 60, "tan": 8, "pow": 8, "erf": 6, "exp": 5, "tanh": 5}
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, 1e-20, -1e-20, 3.5, 2.5, -2.5, 88.0, -88.0, math.inf, -math.inf, math.nan]
+ULPS = {
+    "expm1": 6,
+    "sinh": 8,
+    "cosh": 8,
+    "log1p": 6,
+    "lgamma": 60,
+    "tan": 8,
+    "pow": 8,
+    "erf": 6,
+    "exp": 5,
+    "tanh": 5,
+}
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.0,
+    1e-20,
+    -1e-20,
+    3.5,
+    2.5,
+    -2.5,
+    88.0,
+    -88.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+]
 KEYWORDS = {"and": "and_", "or": "or_", "not": "not_"}
 
 
@@ -30,7 +59,11 @@ def name_of(dtype: torch.dtype) -> str:
 
 def elementwise_ops(arity: int) -> list[str]:
     rules = (DtypeRule.SAME, DtypeRule.BOOL)
-    return [op for op, spec in OPS.items() if spec.arity == arity and spec.rule in rules and op != "scan"]
+    return [
+        op
+        for op, spec in OPS.items()
+        if spec.arity == arity and spec.rule in rules and op != "scan"
+    ]
 
 
 def values(dtype: torch.dtype, op: str) -> torch.Tensor:
@@ -39,12 +72,16 @@ def values(dtype: torch.dtype, op: str) -> torch.Tensor:
     if dtype.is_floating_point:
         generator = torch.Generator().manual_seed(1)
         plain = torch.randn(200, dtype=torch.float64, generator=generator)
-        scaled = torch.cat([plain, plain * 30, plain * 1e-3, torch.tensor(SPECIAL, dtype=torch.float64)])
+        scaled = torch.cat(
+            [plain, plain * 30, plain * 1e-3, torch.tensor(SPECIAL, dtype=torch.float64)]
+        )
         return scaled.to(dtype)
     if op in ("lshift", "rshift"):
         return torch.tensor([0, 1, 2, 3, 5, 6], dtype=dtype)
     info = torch.iinfo(dtype)
-    return torch.tensor([0, 1, 2, 3, 7, 100, info.max, info.min, info.max // 2, -1 if info.min else 9], dtype=dtype)
+    return torch.tensor(
+        [0, 1, 2, 3, 7, 100, info.max, info.min, info.max // 2, -1 if info.min else 9], dtype=dtype
+    )
 
 
 def kernel_text(op: str, arity: int, dtype: torch.dtype, count: int) -> str:
@@ -64,7 +101,9 @@ def one_{op}({inputs}out: Out({result!r}, {count})):
 
 
 @pytest.mark.parametrize(
-    ("op", "dtype"), [(op, dtype) for op in elementwise_ops(1) for dtype in DOMAINS[OPS[op].domain]], ids=str
+    ("op", "dtype"),
+    [(op, dtype) for op in elementwise_ops(1) for dtype in DOMAINS[OPS[op].domain]],
+    ids=str,
 )
 def test_unary(run, op, dtype):
     a = values(dtype, op)
@@ -75,7 +114,12 @@ def test_unary(run, op, dtype):
 
 @pytest.mark.parametrize(
     ("op", "dtype"),
-    [(o, t) for o in elementwise_ops(2) for t in DOMAINS[OPS[o].domain] if not (t is torch.bool and o in NOT_OF_BOOL)],
+    [
+        (o, t)
+        for o in elementwise_ops(2)
+        for t in DOMAINS[OPS[o].domain]
+        if not (t is torch.bool and o in NOT_OF_BOOL)
+    ],
     ids=str,
 )
 def test_binary(run, op, dtype):
@@ -86,7 +130,11 @@ def test_binary(run, op, dtype):
         values_b = torch.cat([values_a[5:15] * 3, values_a[-17:]])
     a, b = _pairs(values_a, values_b)
     if op in ("remainder", "fmod", "floordiv") and not dtype.is_floating_point:
-        keep = (b != 0) & ~((b == -1) & (a == torch.iinfo(dtype).min)) if torch.iinfo(dtype).min else b != 0
+        keep = (
+            (b != 0) & ~((b == -1) & (a == torch.iinfo(dtype).min))
+            if torch.iinfo(dtype).min
+            else b != 0
+        )
         a, b = a[keep], b[keep]
     if op in ("remainder", "fmod"):
         keep = torch.ones_like(a, dtype=torch.bool)
@@ -94,7 +142,13 @@ def test_binary(run, op, dtype):
             keep = torch.isfinite(a) & torch.isfinite(b)
         a, b = a[keep], b[keep]
     result = torch.bool if OPS[op].rule is DtypeRule.BOOL else dtype
-    run(kernel_text(op, 2, dtype, len(a)), a, b, torch.zeros(len(a), dtype=result), ulps=ULPS.get(op, 4))
+    run(
+        kernel_text(op, 2, dtype, len(a)),
+        a,
+        b,
+        torch.zeros(len(a), dtype=result),
+        ulps=ULPS.get(op, 4),
+    )
 
 
 def _pairs(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -110,9 +164,20 @@ def test_cast(run, source, target):
     if source is torch.bool:
         a = torch.tensor([True, False, True])
     elif source.is_floating_point:
-        a = torch.tensor([0.0, 1.0, -1.0 if target is not torch.uint8 else 4.0, 2.5, 3.99, 100.7, 0.1, 65.3], dtype=source)
+        a = torch.tensor(
+            [0.0, 1.0, -1.0 if target is not torch.uint8 else 4.0, 2.5, 3.99, 100.7, 0.1, 65.3],
+            dtype=source,
+        )
         if target.is_floating_point:
-            a = torch.cat([a, torch.tensor([math.inf, -math.inf, math.nan, 1.0 + 2**-9, 1 + 3 * 2**-9, 3e4], dtype=source)])
+            a = torch.cat(
+                [
+                    a,
+                    torch.tensor(
+                        [math.inf, -math.inf, math.nan, 1.0 + 2**-9, 1 + 3 * 2**-9, 3e4],
+                        dtype=source,
+                    ),
+                ]
+            )
     else:
         a = torch.tensor([0, 1, 2, 100, 127, 255 if source is torch.uint8 else -3], dtype=source)
     n = len(a)
@@ -259,7 +324,13 @@ def draw(in0: In('int64', 1), in1: In('float32', 6400), out: Out('float32', 6400
 def test_uniform_along_an_axis(run, name: str, op: str, each: int):
     sizes = {"tiles": (6400, 6400), "columns": (72,), "parts": (288,)}.get(name, (12,))
     tensors = [torch.zeros(size) for size in sizes]
-    source = run(UNIFORM_ALONG[name].format(op=op), torch.tensor([987654321987654321]), *tensors, ulps=0, ptx=(90,))
+    source = run(
+        UNIFORM_ALONG[name].format(op=op),
+        torch.tensor([987654321987654321]),
+        *tensors,
+        ulps=0,
+        ptx=(90,),
+    )
     assert (f"uniform{each}(" in source) == (name != "odd rows")
 
 
@@ -280,12 +351,22 @@ def gelu(x: In('float32', 4000), out: Out('bfloat16', 4000)):
         g = cast(f, 'bfloat16')
         store(out, [i], g)
 """
-    found = run(text, torch.linspace(-3.5, 6, 4000), torch.zeros(4000, dtype=torch.bfloat16), ulps=1.01, ptx=(90,))
+    found = run(
+        text,
+        torch.linspace(-3.5, 6, 4000),
+        torch.zeros(4000, dtype=torch.bfloat16),
+        ulps=1.01,
+        ptx=(90,),
+    )
     assert "one_plus_erf16" in found
     wide = text.replace("'bfloat16'", "'float32'").replace("g = cast(f, 'float32')", "g = log(d)")
-    assert "one_plus_erf32" not in generate_source(parse_kernel(wide)).text, "a logarithm magnifies the error"
+    assert "one_plus_erf32" not in generate_source(parse_kernel(wide)).text, (
+        "a logarithm magnifies the error"
+    )
     x = torch.linspace(-2, 6, 4000)
-    assert "one_plus_erf32" in run(wide.replace("g = log(d)", "g = mul(f, h)"), x, torch.zeros(4000), ulps=30)
+    assert "one_plus_erf32" in run(
+        wide.replace("g = log(d)", "g = mul(f, h)"), x, torch.zeros(4000), ulps=30
+    )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -346,14 +427,40 @@ def there(in0: In('float32', 40960), out: Out('{name}', 40960)):
     finite = exact[exact.isfinite()].sort().values
     between = (finite[1:] + finite[:-1]) / 2
     edges = torch.tensor(
-        [0.0, -0.0, math.inf, -math.inf, math.nan, 464.0, 464.1, 480.0, 61439.0, 61440.0, 65536.0, 1e30, 1e-42]
+        [
+            0.0,
+            -0.0,
+            math.inf,
+            -math.inf,
+            math.nan,
+            464.0,
+            464.1,
+            480.0,
+            61439.0,
+            61440.0,
+            65536.0,
+            1e30,
+            1e-42,
+        ]
     )
-    values = torch.cat([exact, between, torch.nextafter(between, torch.tensor(math.inf)), -edges, torch.randn(20000) * 300])
+    values = torch.cat(
+        [
+            exact,
+            between,
+            torch.nextafter(between, torch.tensor(math.inf)),
+            -edges,
+            torch.randn(20000) * 300,
+        ]
+    )
     values = torch.cat([values, torch.randn(40960 - len(values)) * 0.01])
     result = torch.zeros(40960, dtype=dtype)
     launch(there, values, result)
-    assert torch.equal(result.float().nan_to_num(7777.0), values.to(dtype).float().nan_to_num(7777.0))
-    assert torch.equal(result.view(torch.uint8)[:256][~exact.isnan()], codes.view(torch.uint8)[~exact.isnan()])
+    assert torch.equal(
+        result.float().nan_to_num(7777.0), values.to(dtype).float().nan_to_num(7777.0)
+    )
+    assert torch.equal(
+        result.view(torch.uint8)[:256][~exact.isnan()], codes.view(torch.uint8)[~exact.isnan()]
+    )
     back = f"""
 @kernel(device='cuda')
 def back(in0: In('{name}', 256), out: Out('bfloat16', 256)):

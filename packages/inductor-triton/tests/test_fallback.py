@@ -52,8 +52,14 @@ def test_nothing_compiles():
 
 
 def test_configurations_shrink():
-    for config in (Config(x=4096), Config(x=256, y=128, r=64, num_stages=4, num_warps=8), Config(x=1, r=32768, num_warps=16)):
+    for config in (
+        Config(x=4096),
+        Config(x=256, y=128, r=64, num_stages=4, num_warps=8),
+        Config(x=1, r=32768, num_warps=16),
+    ):
         steps = list(smaller(config))
         sizes = [c.x * c.y * c.r * c.num_stages for c in (config, *steps)]
         assert steps and sizes == sorted(sizes, reverse=True)
-    assert next(smaller(Config(x=1, r=4096, num_warps=16, grid=132))) == Config(x=1, r=4096, num_warps=16)
+    assert next(smaller(Config(x=1, r=4096, num_warps=16, grid=132))) == Config(
+        x=1, r=4096, num_warps=16
+    )

@@ -1,4 +1,6 @@
-"""Fills in captured graphs become kernels: with a driver in Python that keeps graphs as dictionaries."""
+"""Fills in captured graphs become kernels: with a driver in Python that keeps graphs as
+dictionaries.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ class Function:
 
 
 class Driver:
-    """Graph 1: nodes in a chain, each a kernel (None) or the parameters of a fill; ``refuses``: functions that fail."""
+    """Graph 1: nodes in a chain, each a kernel (None) or the parameters of a fill; ``refuses``:
+    functions that fail.
+    """
 
     def __init__(self, chain, refuses=()):
         self.refuses = refuses
@@ -53,8 +57,16 @@ class Driver:
         self.things[made._obj.value] = None
         self.edges |= {(node, made._obj.value) for node in before[: count.value]}
         arguments = (ctypes.c_void_p * 3).from_address(kernel._obj.arguments)
-        values = [kind.from_address(a).value for kind, a in zip((ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32), arguments)]
-        self.kernels[made._obj.value] = (kernel._obj.function, kernel._obj.grid, kernel._obj.block, *values)
+        values = [
+            kind.from_address(a).value
+            for kind, a in zip((ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32), arguments)
+        ]
+        self.kernels[made._obj.value] = (
+            kernel._obj.function,
+            kernel._obj.grid,
+            kernel._obj.block,
+            *values,
+        )
 
     def do_cuGraphAddDependencies(self, graph, sources, targets, count):
         self.edges |= set(zip(sources[: count.value], targets[: count.value]))
@@ -92,7 +104,9 @@ def use(monkeypatch):
 def test_a_fill_becomes_a_kernel_in_its_place(use, changed, count, word):
     driver = use(None, memset(**changed), None)
     assert fills.fills_as_kernels(1, 0) == 1
-    assert driver.kernels == {100: (77, -(-count // fills.THREADS), fills.THREADS, 4096, count, word)}
+    assert driver.kernels == {
+        100: (77, -(-count // fills.THREADS), fills.THREADS, 4096, count, word)
+    }
     assert driver.edges == {(10, 100), (100, 12)}
     assert set(driver.things.values()) == {None}
 
@@ -105,7 +119,13 @@ def test_fills_in_a_row_and_at_the_ends(use):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"start": 4098}, {"element": 1, "width": 5}, {"width": 1 << 20}, {"height": 2, "pitch": 512}, {"width": 0}],
+    [
+        {"start": 4098},
+        {"element": 1, "width": 5},
+        {"width": 1 << 20},
+        {"height": 2, "pitch": 512},
+        {"width": 0},
+    ],
     ids=str,
 )
 def test_other_fills_stay(use, changed):
@@ -118,7 +138,12 @@ def test_other_fills_stay(use, changed):
 @pytest.mark.parametrize(
     "function",
     [
-        *("cuGraphGetNodes", "cuGraphNodeGetType", "cuGraphMemsetNodeGetParams", "cuGraphNodeGetDependencies"),
+        *(
+            "cuGraphGetNodes",
+            "cuGraphNodeGetType",
+            "cuGraphMemsetNodeGetParams",
+            "cuGraphNodeGetDependencies",
+        ),
         *("cuGraphNodeGetDependentNodes", "cuGraphAddKernelNode_v2", "cuGraphAddDependencies"),
     ],
 )
@@ -134,10 +159,18 @@ def test_the_kernel_is_in_a_form_that_the_assembler_takes(tmp_path):
     import pathlib
     import subprocess
 
-    assembler = next((p for root in tools for p in pathlib.Path(root).rglob("ptxas*") if p.is_file()), None)
+    assembler = next(
+        (p for root in tools for p in pathlib.Path(root).rglob("ptxas*") if p.is_file()), None
+    )
     if assembler is None:
         pytest.skip("no assembler")
     (tmp_path / "fill.ptx").write_bytes(fills.FILL.rstrip(b"\0"))
     for target in ("sm_80", "sm_90"):
-        command = [str(assembler), f"-arch={target}", str(tmp_path / "fill.ptx"), "-o", str(tmp_path / "fill.cubin")]
+        command = [
+            str(assembler),
+            f"-arch={target}",
+            str(tmp_path / "fill.ptx"),
+            "-o",
+            str(tmp_path / "fill.cubin"),
+        ]
         subprocess.run(command, check=True, capture_output=True)

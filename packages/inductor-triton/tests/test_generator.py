@@ -1,4 +1,6 @@
-"""The code generator's public face: building, interpreting, and what it says where something is missing."""
+"""The code generator's public face: building, interpreting, and what it says where something is
+missing.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def test_an_old_device_is_a_clear_error(tmp_path, monkeypatch):
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
     launch.capability_of.cache_clear()
     generator = TritonCodeGenerator()
-    with pytest.raises(BuildError, match=r"V has compute capability 7\.0; kernels need 8\.0 or newer"):
+    with pytest.raises(
+        BuildError, match=r"V has compute capability 7\.0; kernels need 8\.0 or newer"
+    ):
         generator.build([generator.generate(parse_kernel(TEXT))], ArtifactStore(tmp_path))
 
 

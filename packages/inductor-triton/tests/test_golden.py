@@ -1,4 +1,6 @@
-"""The source of typical kernels, as reviewed, and that each compiles for the supported architectures."""
+"""The source of typical kernels, as reviewed, and that each compiles for the supported
+architectures.
+"""
 
 from __future__ import annotations
 
@@ -140,8 +142,10 @@ def column_sum(in0: In('float32', 4096000), out: Out('float32', 1000)):
 """
 KERNELS = {
     "pointwise": POINTWISE, "softmax": SOFTMAX.format(total=2048 * 1000, columns=1000),
-    "softmax_long": SOFTMAX.format(total=2048 * 50304, columns=50304), "layernorm": LAYERNORM, "transpose_add": TRANSPOSE_ADD,
-    "short_transpose": SHORT_TRANSPOSE, "embedding_gradient": EMBEDDING_GRADIENT, "dropout": DROPOUT, "column_sum": COLUMN_SUM,
+    "softmax_long": SOFTMAX.format(total=2048 * 50304, columns=50304), "layernorm": LAYERNORM,
+    "transpose_add": TRANSPOSE_ADD,
+    "short_transpose": SHORT_TRANSPOSE, "embedding_gradient": EMBEDDING_GRADIENT,
+    "dropout": DROPOUT, "column_sum": COLUMN_SUM,
 }  # fmt: skip
 
 

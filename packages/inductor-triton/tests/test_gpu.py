@@ -11,7 +11,10 @@ from loopir import ArtifactStore, compile_graph, parse_kernel
 from loopir.testing import check_code_generator
 from primops.testing import trace
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
 
 DOUBLE = """
 @kernel(device='cuda')
@@ -103,11 +106,15 @@ def test_matrix_products_with_loops(size, dtype):
     x, w, b = (torch.randn(*s, device="cuda").to(dtype) for s in ((m, k), (n, k), (n,)))
     function = lambda x, w, b: F.gelu(F.linear(x, w / k**0.5, b))  # noqa: E731
     graph = primops.decompose(trace(function, x, w, b))
-    host = compile_graph(graph, (x, w, b), codegens={"cuda": TritonCodeGenerator(templates="always")})
+    host = compile_graph(
+        graph, (x, w, b), codegens={"cuda": TritonCodeGenerator(templates="always")}
+    )
     assert host.extern_count == 0
     for _ in range(3):
         (result,) = host(x, w, b)
-        torch.testing.assert_close(result, function(x.float(), w.float(), b.float()).to(dtype), rtol=2e-2, atol=2e-2)
+        torch.testing.assert_close(
+            result, function(x.float(), w.float(), b.float()).to(dtype), rtol=2e-2, atol=2e-2
+        )
 
 
 @pytest.mark.parametrize("size", [(70, 100, 90), (1024, 2048, 512)])
@@ -120,10 +127,14 @@ def test_products_of_float32(size, precise):
     torch.backends.cuda.matmul.fp32_precision = precise
     try:
         graph = primops.decompose(trace(function, x, w, b))
-        host = compile_graph(graph, (x, w, b), codegens={"cuda": TritonCodeGenerator(templates="always")})
+        host = compile_graph(
+            graph, (x, w, b), codegens={"cuda": TritonCodeGenerator(templates="always")}
+        )
         assert host.extern_count == 0
         exact = function(x.double(), w.double(), b.double())
-        ours, eager = ((result - exact).abs().max() for result in (host(x, w, b)[0], function(x, w, b)))
+        ours, eager = (
+            (result - exact).abs().max() for result in (host(x, w, b)[0], function(x, w, b))
+        )
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
     assert ours <= 2 * eager + 4e-7 * exact.abs().max()
@@ -137,7 +148,9 @@ def test_convolutions_of_single_points(size, layout):
     weight, bias = (torch.randn(*s, device="cuda").to(torch.bfloat16) for s in ((o, c, 1, 1), (o,)))
     function = lambda x, w, b: F.conv2d(x, w / c**0.5, b).relu() + 1  # noqa: E731
     graph = primops.decompose(trace(function, x, weight, bias))
-    host = compile_graph(graph, (x, weight, bias), codegens={"cuda": TritonCodeGenerator(templates="always")})
+    host = compile_graph(
+        graph, (x, weight, bias), codegens={"cuda": TritonCodeGenerator(templates="always")}
+    )
     assert host.extern_count == 0
     expected = function(x.float(), weight.float(), bias.float()).to(torch.bfloat16)
     torch.testing.assert_close(host(x, weight, bias)[0], expected, rtol=2e-2, atol=2e-2)
@@ -149,6 +162,8 @@ def test_tuning_measures_keeps_and_replays(tmp_path):
     graph = primops.decompose(trace(lambda x: x.softmax(1), x))
     for _ in range(2):
         generator = TritonCodeGenerator(tune=True, lock=str(lock))
-        host = compile_graph(graph, (x,), codegens={"cuda": generator}, store=ArtifactStore(tmp_path / "store"))
+        host = compile_graph(
+            graph, (x,), codegens={"cuda": generator}, store=ArtifactStore(tmp_path / "store")
+        )
         torch.testing.assert_close(host(x)[0], x.softmax(1))
     assert torch.cuda.get_device_name() in lock.read_text()

@@ -75,7 +75,9 @@ def test_triton_text_has_the_value_of_the_expression(expr, i, j, size):
         def __floordiv__(self, other):
             return self._of(int(int(self) / int(other)))
 
-        def __mod__(self, other): return self._of(int(self) - int(int(self) / int(other)) * int(other))  # fmt: skip
+        def __mod__(self, other):
+            return self._of(int(self) - int(int(self) / int(other))
+            * int(other))  # fmt: skip
 
     class Language:
         minimum, maximum = staticmethod(min), staticmethod(max)
@@ -91,7 +93,14 @@ def test_triton_text_has_the_value_of_the_expression(expr, i, j, size):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("8*i + j", 8), ("i*s0 + 3", "s0"), ("(i // 2) + j", None), ("j", 0), ("i*i", None), ("(i + j)*s0", "s0")],
+    [
+        ("8*i + j", 8),
+        ("i*s0 + 3", "s0"),
+        ("(i // 2) + j", None),
+        ("j", 0),
+        ("i*i", None),
+        ("(i + j)*s0", "s0"),
+    ],
 )
 def test_stride(text, expected):
     wanted = parse_expr(expected) if isinstance(expected, str) else expected

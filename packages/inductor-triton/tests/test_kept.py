@@ -1,4 +1,6 @@
-"""Training through recordings that keep what only backward reads and write buffers back themselves (contracts B6, B7)."""
+"""Training through recordings that keep what only backward reads and write buffers back themselves
+(contracts B6, B7).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ def _pair(capturable):
     def make() -> tuple[nn.Module, nn.Module, Any]:
         net, other = Net(), Net()
         other.load_state_dict(net.state_dict())
-        return net, other, aotgrad.aot_module(other, forward_compiler=compiler, backward_compiler=compiler)
+        return (
+            net,
+            other,
+            aotgrad.aot_module(other, forward_compiler=compiler, backward_compiler=compiler),
+        )
 
     return make
 
@@ -33,9 +39,14 @@ def _pair(capturable):
 def _compile(capturable: Any, gm: torch.fx.GraphModule, _: object) -> Replay:
     inputs = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
     outputs: Any = gm.graph.output_node().args[0]
-    program = SimpleNamespace(inputs=inputs, outputs=[SimpleNamespace(buffer=getattr(o, "name", None)) for o in outputs])
+    program = SimpleNamespace(
+        inputs=inputs, outputs=[SimpleNamespace(buffer=getattr(o, "name", None)) for o in outputs]
+    )
     host: Any = SimpleNamespace(
-        function=capturable(lambda *args: list(gm(*args))), program=program, sources=(), writes_back=frozenset()
+        function=capturable(lambda *args: list(gm(*args))),
+        program=program,
+        sources=(),
+        writes_back=frozenset(),
     )
     return Replay(host, torch.device("cuda", 0), offer=Offer.of(gm.meta))
 
@@ -56,7 +67,9 @@ def same(net: nn.Module, other: nn.Module) -> None:
     for (name, a), b in zip(net.state_dict().items(), other.state_dict().values()):
         torch.testing.assert_close(b, a, msg=name)
     for (name, a), b in zip(net.named_parameters(), other.parameters()):
-        torch.testing.assert_close(b.grad, a.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            b.grad, a.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
@@ -155,16 +168,24 @@ def test_losses_without_backward_let_go(pair) -> None:
 
 @pytest.mark.parametrize("recorded", ["while backward is awaited", "before forward"])
 def test_backward_has_the_memory_of_what_was_saved(pair, capturable, recorded: str) -> None:
-    """What is recorded later may lie there, and does not replay while somebody waits for a backward."""
+    """What is recorded later may lie there, and does not replay while somebody waits for a
+    backward.
+    """
     net, other, compiled = pair()
     x, frozen = torch.randn(4, 8), torch.randn(8, 8)
     program = SimpleNamespace(inputs=("a", "b"), outputs=[SimpleNamespace(buffer="c")])
     host: Any = SimpleNamespace(
-        function=capturable(lambda a, b: [(a @ b).tanh()]), program=program, sources=(), writes_back=frozenset()
+        function=capturable(lambda a, b: [(a @ b).tanh()]),
+        program=program,
+        sources=(),
+        writes_back=frozenset(),
     )
     evaluate = Replay(host, torch.device("cuda", 0))
     for step in range(14):
-        for module, call, value in ((net, net, lambda: (x @ frozen).tanh()), (other, compiled, lambda: evaluate(x, frozen)[0])):
+        for module, call, value in (
+            (net, net, lambda: (x @ frozen).tanh()),
+            (other, compiled, lambda: evaluate(x, frozen)[0]),
+        ):
             module.zero_grad(set_to_none=True)
             if 5 < step < 10 and recorded == "before forward":
                 value()
@@ -205,7 +226,10 @@ def test_a_second_recorded_backward_has_forward_recorded_again(pair, monkeypatch
                 for recording in recordings():
                     if recording.given is not None:
                         next(
-                            s for r in replays() for s in r._situations.values() if recording in s.recordings
+                            s
+                            for r in replays()
+                            for s in r._situations.values()
+                            if recording in s.recordings
                         ).recordings.clear()
             loss.backward()
         same(net, other)
@@ -218,4 +242,9 @@ def replays() -> list[Replay]:
 
 
 def recordings() -> list[recording_module.Recording]:
-    return [made for replay in replays() for situation in replay._situations.values() for made in situation.recordings]
+    return [
+        made
+        for replay in replays()
+        for situation in replay._situations.values()
+        for made in situation.recordings
+    ]

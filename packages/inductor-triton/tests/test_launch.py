@@ -1,4 +1,6 @@
-"""The launch path without a device: which variant, how many programs, which arguments; and the store."""
+"""The launch path without a device: which variant, how many programs, which arguments; and the
+store.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def launcher(tmp_path, monkeypatch):
 
     monkeypatch.setattr(launch_module, "load_or_compile", compile_stub)
     monkeypatch.setattr(launch_module, "capability_of", lambda device: 90)
-    made = Launcher(generate_source(parse_kernel(TEXT)), ArtifactStore(tmp_path), loader=RecordedFunction)
+    made = Launcher(
+        generate_source(parse_kernel(TEXT)), ArtifactStore(tmp_path), loader=RecordedFunction
+    )
     made.compiled = compiled
     return made
 
@@ -102,28 +106,42 @@ def NAME(seed: In('int64', 1), out: Out('float32', 4096)):
         u = uniform(s, c)
         store(out, [i], u)
 """
-    texts = [text.replace("NAME", f"k{first}").replace("FIRST", str(first)) for first in (0, 4096, 8192, 3)]
-    sources = [generate_source(replace(parse_kernel(text), origins=((text[:30], ""),))) for text in texts]
+    texts = [
+        text.replace("NAME", f"k{first}").replace("FIRST", str(first))
+        for first in (0, 4096, 8192, 3)
+    ]
+    sources = [
+        generate_source(replace(parse_kernel(text), origins=((text[:30], ""),))) for text in texts
+    ]
     assert [launch_spec(source).numbers for source in sources] == [(0,), (1024,), (2048,), (3,)]
     store = ArtifactStore(tmp_path)
-    keys = [variant_key(store, source, usual_variant(launch_spec(source)), 90) for source in sources]
+    keys = [
+        variant_key(store, source, usual_variant(launch_spec(source)), 90) for source in sources
+    ]
     assert keys[0] == keys[1] == keys[2] != keys[3]
 
 
 def test_kernels_compile_in_parallel(tmp_path):
     pytest.importorskip("triton")
-    sources = [generate_source(parse_kernel(TEXT.replace("add(a, a)", f"{op}(a, a)"))) for op in ("add", "mul", "sub", "div")]
+    sources = [
+        generate_source(parse_kernel(TEXT.replace("add(a, a)", f"{op}(a, a)")))
+        for op in ("add", "mul", "sub", "div")
+    ]
     requests = [(source, usual_variant(launch_spec(source))) for source in sources]
     store = ArtifactStore(tmp_path)
     binaries = compile_all(requests, 90, store)
     assert len({binary.image for binary in binaries}) == 4
-    assert [load_or_compile(*request, 90, store).image for request in requests] == [binary.image for binary in binaries]
+    assert [load_or_compile(*request, 90, store).image for request in requests] == [
+        binary.image for binary in binaries
+    ]
 
 
 def test_a_kernel_that_triton_refuses_is_a_build_error(tmp_path):
     pytest.importorskip("triton")
     source = generate_source(parse_kernel(TEXT))
-    broken = type(source)(source.kernel, source.text.replace("tl.load", "tl.no_such_thing"), source.metadata)
+    broken = type(source)(
+        source.kernel, source.text.replace("tl.load", "tl.no_such_thing"), source.metadata
+    )
     with pytest.raises(BuildError, match=r"no_such_thing") as caught:
         load_or_compile(broken, usual_variant(launch_spec(source)), 90, ArtifactStore(tmp_path))
     assert "sm_90" in caught.value.command
@@ -132,5 +150,7 @@ def test_a_kernel_that_triton_refuses_is_a_build_error(tmp_path):
 def test_more_shared_memory_than_a_block_has_is_a_build_error(monkeypatch):
     device = SimpleNamespace(shared_memory_per_block_optin=1000)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: device)
-    with pytest.raises(BuildError, match="wide needs 2000 bytes of shared memory, of which a block has 1000"):
+    with pytest.raises(
+        BuildError, match="wide needs 2000 bytes of shared memory, of which a block has 1000"
+    ):
         launch_module.load_binary(Binary("wide", b"", 2000, 4), 0)

@@ -1,4 +1,6 @@
-"""From runs to launches without a device: places, sizes, variants, scratch memory of sequences; the plan in Python."""
+"""From runs to launches without a device: places, sizes, variants, scratch memory of sequences; the
+plan in Python.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ def launchers(tmp_path, monkeypatch):
 
     def make(sources: list[KernelSource]) -> list[list[Launcher]]:
         store: Any = ArtifactStore(tmp_path)
-        return [[Launcher(part, store, loader=Function) for part in sequence_of(source).parts] for source in sources]
+        return [
+            [Launcher(part, store, loader=Function) for part in sequence_of(source).parts]
+            for source in sources
+        ]
 
     return make
 
@@ -60,7 +65,10 @@ def launchers(tmp_path, monkeypatch):
 def scale_twice() -> Run:
     """t1 = scale(scale(t0)) through 32 * s0 bytes of a slab, behind 64 that something else uses."""
     inner = Place(2, sympy.Integer(64))
-    calls = (RunCall(0, (Place(0, sympy.S.Zero), inner), (S0,)), RunCall(0, (inner, Place(1, sympy.S.Zero)), (S0,)))
+    calls = (
+        RunCall(0, (Place(0, sympy.S.Zero), inner), (S0,)),
+        RunCall(0, (inner, Place(1, sympy.S.Zero)), (S0,)),
+    )
     return Run(3, (S0,), calls, CUDA, 64 + 32 * S0)
 
 
@@ -97,7 +105,13 @@ def test_variants_of_a_run(launchers):
 def test_sequences_share_scratch_memory(launchers):
     source = generated(COLUMNS)
     assert len(sequence_of(source).parts) > 1
-    run = Run(2, (), (RunCall(0, (Place(0, sympy.S.Zero), Place(1, sympy.S.Zero)), ()),) * 2, CUDA, sympy.S.Zero)
+    run = Run(
+        2,
+        (),
+        (RunCall(0, (Place(0, sympy.S.Zero), Place(1, sympy.S.Zero)), ()),) * 2,
+        CUDA,
+        sympy.S.Zero,
+    )
     plan = expand(run, [source], launchers([source]))
     need = sum(int(buffer.numel) * buffer.dtype.itemsize for buffer in sequence_of(source).scratch)
     assert len(plan.calls) == 2 * len(sequence_of(source).parts)
@@ -111,22 +125,36 @@ def test_sequences_share_scratch_memory(launchers):
 def test_the_plan_in_python(launchers, monkeypatch, size):
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
     slab, empty = torch.zeros(4096, dtype=torch.uint8), torch.empty
-    monkeypatch.setattr(torch, "empty", lambda n, **options: slab if "device" in options else empty(n, **options))
+    monkeypatch.setattr(
+        torch, "empty", lambda n, **options: slab if "device" in options else empty(n, **options)
+    )
     source = generated(SCALE)
     made = launchers([source])
     plan: Plan = expand(scale_twice(), [source], made)
-    call = PythonPlan("scale", 2, Resolver(scale_twice(), plan, 0, lambda operations, memory: (operations, memory)), 0, None)
+    call = PythonPlan(
+        "scale",
+        2,
+        Resolver(scale_twice(), plan, 0, lambda operations, memory: (operations, memory)),
+        0,
+        None,
+    )
     x, y = torch.zeros(8 * size), torch.zeros(8 * size)
     call(x, y, size)
-    launches = [launch for function in made[0][0]._functions.values() for launch in function.launches]  # type: ignore[attr-defined]
+    launches = [
+        launch for function in made[0][0]._functions.values() for launch in function.launches
+    ]  # type: ignore[attr-defined]
     inner = slab.data_ptr() + 64
-    assert launches == ([] if size == 0 else [(1, (x.data_ptr(), inner, size)), (1, (inner, y.data_ptr(), size))])
+    assert launches == (
+        [] if size == 0 else [(1, (x.data_ptr(), inner, size)), (1, (inner, y.data_ptr(), size))]
+    )
 
 
 def test_runs_in_the_interpreter(tmp_path):
     pytest.importorskip("triton")
     source = generated(SCALE.replace("cuda", "cpu"))
-    calls = TritonCodeGenerator(device="cpu", interpret=True).build([source], ArtifactStore(tmp_path))
+    calls = TritonCodeGenerator(device="cpu", interpret=True).build(
+        [source], ArtifactStore(tmp_path)
+    )
     x, y = torch.randn(80), torch.zeros(80)
     run_calls(scale_twice(), [source], calls)(x, y, 10)
     assert torch.equal(y, 4 * x)

@@ -40,7 +40,9 @@ def check(fn, *args, templates=1, tolerance=1e-2):
     generator = Recording(device="cpu", interpret=True, templates="always")
     generator.sources = []
     graph = primops.decompose(trace(fn, *args))
-    host = compile_graph(graph, args, codegens={"cpu": generator}, options=Options(check=True, threads=2))
+    host = compile_graph(
+        graph, args, codegens={"cpu": generator}, options=Options(check=True, threads=2)
+    )
     expected = fn(*args)
     expected = expected if isinstance(expected, tuple) else (expected,)
     for result, reference in zip(host(*args), expected, strict=True):
@@ -75,8 +77,18 @@ def test_residual_of_another_layout_and_three_dimensions():
 def test_addmm_scales_and_bmm_with_batches(dtype):
     a, b = random(3, 20, 24, dtype=dtype), random(3, 24, 40, dtype=dtype)
     check(lambda a, b: torch.bmm(a, b).sigmoid() * 2, a, b)
-    check(lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=2).relu(), random(3, 1, 40, dtype=dtype), a, b)
-    check(lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2).relu(), random(20, 1, dtype=dtype), a[0], b[0])
+    check(
+        lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=2).relu(),
+        random(3, 1, 40, dtype=dtype),
+        a,
+        b,
+    )
+    check(
+        lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2).relu(),
+        random(20, 1, dtype=dtype),
+        a[0],
+        b[0],
+    )
 
 
 def test_prologues_cast_and_dequantise():
@@ -122,14 +134,23 @@ def test_descriptors_and_a_persistent_grid(monkeypatch, dtype, m, n, columns, tr
     odd = replace(aligned, divisible=(False, *aligned.divisible[1:]))
     binary = compile_variant(part, odd, 90)
     assert "bulk.tensor" not in binary.ptx, "the copy engine takes multiples of 16 only"
-    assert binary.ptx.count(".param .u64 .ptr") == compile_variant(part, aligned, 90).ptx.count(".param .u64 .ptr")
+    assert binary.ptx.count(".param .u64 .ptr") == compile_variant(part, aligned, 90).ptx.count(
+        ".param .u64 .ptr"
+    )
 
 
 @pytest.mark.parametrize("by_engine", [False, True])
 def test_columns_that_fill_halves_of_tiles(monkeypatch, by_engine):
-    config = Config(x=256, y=64, r=32, num_warps=4, num_stages=3, grid=3 if by_engine else 0, tma=by_engine)
+    config = Config(
+        x=256, y=64, r=32, num_warps=4, num_stages=3, grid=3 if by_engine else 0, tma=by_engine
+    )
     monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
-    check(lambda x, w, b: F.linear(x, w, b).relu().float() * 2, random(100, 64), random(384, 64), random(384))
+    check(
+        lambda x, w, b: F.linear(x, w, b).relu().float() * 2,
+        random(100, 64),
+        random(384, 64),
+        random(384),
+    )
 
 
 @pytest.mark.parametrize("parts", [2, 4])
@@ -141,8 +162,17 @@ def test_the_sum_in_parts(monkeypatch, parts):
     assert len(sequence_of(source).parts) == 2
     for part in sequence_of(source).parts:
         assert compile_ptx(part, 90)
-    check(lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2).relu(), random(40, 1), x, random(128, 72))
-    check(lambda x, q: torch.mm(x, (q.float() * 0.25).half()) + 1, x, torch.randint(-8, 8, (128, 48), dtype=torch.int8))
+    check(
+        lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2).relu(),
+        random(40, 1),
+        x,
+        random(128, 72),
+    )
+    check(
+        lambda x, q: torch.mm(x, (q.float() * 0.25).half()) + 1,
+        x,
+        torch.randint(-8, 8, (128, 48), dtype=torch.int8),
+    )
     assert parse_config(format_config(config)) == config
 
 
@@ -161,13 +191,20 @@ def test_float32_is_exact_by_default():
     assert "input_precision='ieee'" in source.text
     for capability in (80, 90):
         assert "tf32" not in compile_ptx(source, capability)
-    check(lambda a, b: torch.bmm(a, b).sigmoid() * 2, torch.randn(3, 20, 24), torch.randn(3, 24, 40), tolerance=1e-5)
+    check(
+        lambda a, b: torch.bmm(a, b).sigmoid() * 2,
+        torch.randn(3, 20, 24),
+        torch.randn(3, 24, 40),
+        tolerance=1e-5,
+    )
     check(lambda x, w: torch.mm(x.float(), w.t()).relu(), random(20, 100), w, tolerance=1e-5)
 
 
 def test_float32_in_fewer_bits(tf32):
     x, w, b = torch.randn(256, 512), torch.randn(256, 512), torch.randn(256)
-    (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)) + x[:, :256], x, w, b, tolerance=5e-2)
+    (source,) = check(
+        lambda x, w, b: F.gelu(F.linear(x, w, b)) + x[:, :256], x, w, b, tolerance=5e-2
+    )
     assert "cvt.rna.tf32.f32" in compile_ptx(source, 80)
     assert "m16n8k8.row.col.f32.tf32.tf32.f32" in compile_ptx(source, 80)
     assert "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32" in compile_ptx(source, 90)
@@ -175,7 +212,9 @@ def test_float32_in_fewer_bits(tf32):
     above = torch.full((16, 16), 1 + 3 * 2**-12)
     generator = TritonCodeGenerator(device="cpu", interpret=True, templates="always")
     graph = primops.decompose(trace(lambda x, eye: torch.mm(x, eye).relu(), above, torch.eye(16)))
-    (result,) = compile_graph(graph, (above, torch.eye(16)), codegens={"cpu": generator})(above, torch.eye(16))
+    (result,) = compile_graph(graph, (above, torch.eye(16)), codegens={"cpu": generator})(
+        above, torch.eye(16)
+    )
     assert torch.equal(result, torch.full((16, 16), 1 + 2**-10))
     assert all(config.tf32 for config in candidates(source.kernel))
     torch.backends.cuda.matmul.fp32_precision = "ieee"
@@ -193,7 +232,9 @@ def test_convolution_of_single_points(dtype, layout):
     x, w, r = (random(*s, dtype=dtype) for s in ((2, 24, 7, 5), (40, 24, 1, 1), (2, 40, 7, 5)))
     x = x.to(memory_format=layout)
     (source,) = check(convolution, x, w, random(40, dtype=dtype), r.to(memory_format=layout))
-    assert source.kernel.op is (aten.addmm.default if layout is torch.channels_last else aten.baddbmm.default)
+    assert source.kernel.op is (
+        aten.addmm.default if layout is torch.channels_last else aten.baddbmm.default
+    )
     assert "//" not in source.text.split("tl.dot")[1]
     assert "mma" in compile_ptx(source, 90)
     check(convolution, x, w, None, r)
@@ -218,11 +259,18 @@ def test_convolutions_that_are_no_products():
 @pytest.mark.parametrize("size", [(500, 12, 16, 20), (1, 1, 2048, 64), (1, 300, 64, 9)])
 def test_tiles_of_small_products(size):
     batch, m, k, n = size
-    (source,) = check(lambda a, b: torch.bmm(a, b).relu(), random(batch, m, k), random(batch, k, n), tolerance=3e-2)
+    (source,) = check(
+        lambda a, b: torch.bmm(a, b).relu(),
+        random(batch, m, k),
+        random(batch, k, n),
+        tolerance=3e-2,
+    )
     options = candidates(source.kernel)
     assert any(config.y * config.x <= 1024 for config in options)
     assert len(options) <= 40
-    for config in (config for config in options if min(config.x, config.y) == 16 and config.split == 1):
+    for config in (
+        config for config in options if min(config.x, config.y) == 16 and config.split == 1
+    ):
         assert "mma" in compile_ptx(generate_matmul(source.kernel, config), 90)
 
 
@@ -237,7 +285,9 @@ def test_what_is_refused():
     generator = TritonCodeGenerator()
     x, w = random(16, 32), random(32, 4096)
     graph = primops.decompose(trace(lambda x, w: (x @ w).relu(), x, w))
-    host = compile_graph(graph, (x, w), codegens={"cpu": TritonCodeGenerator(device="cpu", interpret=True)})
+    host = compile_graph(
+        graph, (x, w), codegens={"cpu": TritonCodeGenerator(device="cpu", interpret=True)}
+    )
     assert host.extern_count == 1
     assert "measured to gain" in format_schedule(host.program)
     assert generator.templates == "model"
@@ -253,15 +303,22 @@ def test_what_is_refused():
 ])  # fmt: skip
 def test_convolutions_that_the_model_takes(size, layout, taken):
     images, inputs, channels, side = size
-    x, w = random(images, inputs, side, side).to(memory_format=layout), random(channels, inputs, 1, 1)
+    x, w = (
+        random(images, inputs, side, side).to(memory_format=layout),
+        random(channels, inputs, 1, 1),
+    )
     graph = primops.decompose(trace(convolution, x, w))
-    host = compile_graph(graph, (x, w), codegens={"cpu": TritonCodeGenerator(device="cpu", interpret=True)})
+    host = compile_graph(
+        graph, (x, w), codegens={"cpu": TritonCodeGenerator(device="cpu", interpret=True)}
+    )
     assert host.extern_count == (not taken)
     torch.testing.assert_close(host(x, w)[0], convolution(x, w), rtol=2e-2, atol=2e-2)
 
 
 def test_rows_of_float32_that_are_not_aligned_are_exact(tf32):
-    sources = check(lambda x, w: (x @ w).relu(), torch.randn(40, 48), torch.randn(48, 47), tolerance=1e-5)
+    sources = check(
+        lambda x, w: (x @ w).relu(), torch.randn(40, 48), torch.randn(48, 47), tolerance=1e-5
+    )
     assert "ieee" in sources[0].text
 
 
@@ -273,7 +330,9 @@ def test_source(golden):
 
 def test_source_of_a_convolution(golden):
     x, w, b = random(4, 64, 14, 14), random(96, 64, 1, 1), random(96)
-    (source,) = check(convolution, x.to(memory_format=torch.channels_last), w, b, random(4, 96, 14, 14))
+    (source,) = check(
+        convolution, x.to(memory_format=torch.channels_last), w, b, random(4, 96, 14, 14)
+    )
     golden(source.text)
 
 
@@ -288,7 +347,9 @@ def test_symbolic_sizes():
     w, b = random(40, 48), random(40)
     x = mode.from_real(random(20, 48), source="x", dynamic_dims=[0])
     with mode:
-        graph = primops.decompose(trace(lambda x, w, b: F.linear(x, w, b).relu(), x, mode.from_real(w), mode.from_real(b)))
+        graph = primops.decompose(
+            trace(lambda x, w, b: F.linear(x, w, b).relu(), x, mode.from_real(w), mode.from_real(b))
+        )
     generator = TritonCodeGenerator(device="cpu", interpret=True, templates="always")
     host = compile_graph(graph, (x, w, b), codegens={"cpu": generator}, options=Options(check=True))
     assert any(isinstance(kernel, Template) for kernel in host.program.kernels)
@@ -306,11 +367,15 @@ def scaled(x, w, s, t, bias=None, fast=False):
     return torch.relu(y.float() - 1).bfloat16()
 
 
-@pytest.mark.parametrize("dtypes", [(torch.float8_e4m3fn,) * 2, (torch.float8_e5m2, torch.float8_e4m3fn)])
+@pytest.mark.parametrize(
+    "dtypes", [(torch.float8_e4m3fn,) * 2, (torch.float8_e5m2, torch.float8_e4m3fn)]
+)
 @pytest.mark.parametrize("m", [16, 70])
 def test_float8_with_scales(dtypes, m):
     x, w = eighth(m, 80, dtype=dtypes[0]), eighth(96, 80, dtype=dtypes[1]).t()
-    (source,) = check(scaled, x, w, torch.tensor(0.5), torch.tensor(0.75), random(96, dtype=torch.bfloat16))
+    (source,) = check(
+        scaled, x, w, torch.tensor(0.5), torch.tensor(0.75), random(96, dtype=torch.bfloat16)
+    )
     assert source.text.count("max_num_imprecise_acc") == 1
     (source,) = check(scaled, x, w, torch.rand(m, 1), torch.rand(1, 96), None, True)
     assert "max_num_imprecise_acc" not in source.text
@@ -323,7 +388,14 @@ def test_float8_made_before_the_product(monkeypatch):
 
     for module in (context, graph):
         monkeypatch.setattr(module, "LOOP_DTYPES", context.LOOP_DTYPES | {torch.float8_e4m3fn})
-    (source,) = check(fn, torch.randn(40, 64), eighth(48, 64).t(), torch.tensor(0.5), torch.tensor(2.0), tolerance=4e-2)
+    (source,) = check(
+        fn,
+        torch.randn(40, 64),
+        eighth(48, 64).t(),
+        torch.tensor(0.5),
+        torch.tensor(2.0),
+        tolerance=4e-2,
+    )
     assert len(source.kernel.prologues) == 1
 
 
@@ -353,13 +425,18 @@ def part_ends(extent, groups=5):
 
 
 GROUPED = pytest.mark.parametrize(("left", "right", "along"), [
-    ((200, 48), (5, 48, 72), 200), ((5, 40, 48), (48, 200), 200), ((40, 200), (200, 72), 200), ((5, 40, 48), (5, 48, 72), 0),
+    ((200, 48), (5, 48, 72), 200), ((5, 40, 48), (48, 200), 200), ((40, 200), (200, 72), 200),
+    ((5, 40, 48), (5, 48, 72), 0),
 ])  # fmt: skip
 
 
 def operand(shape, turned):
     *batch, m, n = shape
-    return random(*batch, n, m, dtype=torch.bfloat16).transpose(-1, -2) if turned else random(*shape, dtype=torch.bfloat16)
+    return (
+        random(*batch, n, m, dtype=torch.bfloat16).transpose(-1, -2)
+        if turned
+        else random(*shape, dtype=torch.bfloat16)
+    )
 
 
 @GROUPED
@@ -381,16 +458,27 @@ def test_groups_that_are_empty_or_all():
 def test_rows_beyond_the_groups_are_left_alone():
     a, b = operand((64, 32), False), operand((4, 32, 40), True)
     host = compile_graph(
-        primops.decompose(trace(lambda a, b, e: grouped(a, b, e), a, b, torch.tensor([8, 8, 16, 24], dtype=torch.int32))),
+        primops.decompose(
+            trace(
+                lambda a, b, e: grouped(a, b, e),
+                a,
+                b,
+                torch.tensor([8, 8, 16, 24], dtype=torch.int32),
+            )
+        ),
         (a, b, torch.tensor([8, 8, 16, 24], dtype=torch.int32)),
         codegens={"cpu": TritonCodeGenerator(device="cpu", interpret=True, templates="always")},
     )
     ends = torch.tensor([8, 8, 16, 24], dtype=torch.int32)
-    torch.testing.assert_close(host(a, b, ends)[0][:24], grouped(a, b, ends)[:24], rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(
+        host(a, b, ends)[0][:24], grouped(a, b, ends)[:24], rtol=1e-2, atol=1e-2
+    )
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize(("left", "right"), [((200, 128), (5, 128, 136)), ((5, 72, 128), (128, 200))])
+@pytest.mark.parametrize(
+    ("left", "right"), [((200, 128), (5, 128, 136)), ((5, 72, 128), (128, 200))]
+)
 def test_groups_by_descriptors(monkeypatch, left, right, turned):
     config = Config(x=64, y=64, r=64, num_warps=4, num_stages=3, grid=3, tma=True)
     monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
@@ -401,7 +489,9 @@ def test_groups_by_descriptors(monkeypatch, left, right, turned):
 
 
 def test_bias_is_computed_before():
-    check(lambda c, a, b: torch.addmm(c * 2, a, b).relu(), random(40), random(24, 32), random(32, 40))
+    check(
+        lambda c, a, b: torch.addmm(c * 2, a, b).relu(), random(40), random(24, 32), random(32, 40)
+    )
 
 
 def test_sources_of_float8_and_groups(golden):
@@ -433,11 +523,18 @@ def test_row_results_beside_the_product():
     check(lambda x, w: (x @ w).sum(), random(64, 32), random(32, 32), templates=0)
     check(lambda x, w: (x @ w).relu().sum(0), random(64, 32), random(32, 32), templates=0)
     check(lambda x, w: torch.softmax(x @ w, -1), random(20, 32), random(32, 300), templates=0)
-    check(lambda x, w: torch.softmax(x @ w, -1), torch.randn(40, 32), torch.randn(32, 50), tolerance=1e-5)
+    check(
+        lambda x, w: torch.softmax(x @ w, -1),
+        torch.randn(40, 32),
+        torch.randn(32, 50),
+        tolerance=1e-5,
+    )
 
 
 def test_source_of_rows(golden):
-    (source,) = check(lambda x, w: torch.softmax(F.linear(x, w), -1), random(256, 64), random(60, 64))
+    (source,) = check(
+        lambda x, w: torch.softmax(F.linear(x, w), -1), random(256, 64), random(60, 64)
+    )
     golden(source.text)
 
 
@@ -445,17 +542,25 @@ def test_symbolic_rows_of_groups_and_of_float8():
     ends = torch.tensor([8, 8, 40], dtype=torch.int32)
     a, b = operand((40, 32), False), operand((3, 32, 40), True)
     x, w = eighth(40, 32), eighth(48, 32).t()
-    cases = [(grouped, [a, b, ends], (0,)), (scaled, [x, w, torch.rand(40, 1), torch.rand(1, 48)], (0, 2))]
+    cases = [
+        (grouped, [a, b, ends], (0,)),
+        (scaled, [x, w, torch.rand(40, 1), torch.rand(1, 48)], (0, 2)),
+    ]
     for fn, args, dynamic in cases:
         mode = FakeTensorMode()
-        fakes = [mode.from_real(arg, source=f"a{i}", dynamic_dims=[0] if i in dynamic else []) for i, arg in enumerate(args)]
+        fakes = [
+            mode.from_real(arg, source=f"a{i}", dynamic_dims=[0] if i in dynamic else [])
+            for i, arg in enumerate(args)
+        ]
         with mode:
             graph = primops.decompose(trace(fn, *fakes))
         generator = TritonCodeGenerator(device="cpu", interpret=True, templates="always")
         host = compile_graph(graph, args, codegens={"cpu": generator}, options=Options(check=True))
         assert any(isinstance(kernel, Template) for kernel in host.program.kernels)
         for rows in (40, 64, 130):
-            given = [torch.cat([arg] * 4)[:rows] if i in dynamic else arg for i, arg in enumerate(args)]
+            given = [
+                torch.cat([arg] * 4)[:rows] if i in dynamic else arg for i, arg in enumerate(args)
+            ]
             result, expected = host(*given)[0], fn(*given)
             known = min(rows, 40) if fn is grouped else rows
             torch.testing.assert_close(result[:known], expected[:known], rtol=1e-2, atol=1e-2)

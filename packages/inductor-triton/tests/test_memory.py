@@ -130,7 +130,9 @@ def floor(out: Out('int64', 40), rest: Out('int64', 40)):
         store(out, [i], q)
         store(rest, [i], r)
 """
-    source = run(text, torch.zeros(40, dtype=torch.int64), torch.zeros(40, dtype=torch.int64), ptx=(90,))
+    source = run(
+        text, torch.zeros(40, dtype=torch.int64), torch.zeros(40, dtype=torch.int64), ptx=(90,)
+    )
     assert "floordiv_int" in source
 
 
@@ -199,7 +201,13 @@ def put(src: In('float16', 7), idx: In('int64', 7), out: InOut('float16', 20)):
         a = load(src, [i], 'float16')
         store(out, [t], a)
 """
-    run(text, torch.rand(7).half(), torch.tensor([0, 19, 3, 4, 7, 8, 11]), torch.rand(20).half(), ptx=(80,))
+    run(
+        text,
+        torch.rand(7).half(),
+        torch.tensor([0, 19, 3, 4, 7, 8, 11]),
+        torch.rand(20).half(),
+        ptx=(80,),
+    )
 
 
 def test_gathered_reduction(run):
@@ -216,7 +224,15 @@ def bag(table: In('float32', 200), idx: In('int64', 12), out: Out('float32', 30)
             store(out, [10*i + j], s)
 """
     for config in (None, Config(x=8, r=2)):
-        run(text, torch.rand(200), torch.randint(0, 20, (12,)), torch.zeros(30), config=config, ulps=8, ptx=(90,))
+        run(
+            text,
+            torch.rand(200),
+            torch.randint(0, 20, (12,)),
+            torch.zeros(30),
+            config=config,
+            ulps=8,
+            ptx=(90,),
+        )
 
 
 BAGS = """
@@ -239,9 +255,22 @@ def bags(index: In('int64', 160), table: In('bfloat16', 3200), scale: In('float3
 
 @pytest.mark.parametrize("block", [32, 64, 128])
 def test_a_block_within_one_point_of_the_outer_loops(run, block):
-    tensors = torch.randint(50, (160,)), torch.randn(3200).bfloat16(), torch.randn(20), torch.zeros(1280)
-    text = run(BAGS, *tensors, config=Config(x=block, r=8, persistent=True, num_warps=1), ulps=16, ptx=(90,))
-    assert ("h = tl.program_id(0)" in text) == (block <= 64), "what depends on it alone has no dimension"
+    tensors = (
+        torch.randint(50, (160,)),
+        torch.randn(3200).bfloat16(),
+        torch.randn(20),
+        torch.zeros(1280),
+    )
+    text = run(
+        BAGS,
+        *tensors,
+        config=Config(x=block, r=8, persistent=True, num_warps=1),
+        ulps=16,
+        ptx=(90,),
+    )
+    assert ("h = tl.program_id(0)" in text) == (block <= 64), (
+        "what depends on it alone has no dimension"
+    )
 
 
 def test_gathers_of_short_rows_take_one_warp():
@@ -262,7 +291,14 @@ def scale(in0: In('float32', 8*s0), in1: In('float32', s0), out: Out('float32', 
             store(out, [s0*i + j], d)
 """
     for size in (32, 1, 17, 0):
-        run(text, torch.rand(8 * size), torch.rand(size), torch.zeros(8 * size), sizes=(size,), ptx=(90,))
+        run(
+            text,
+            torch.rand(8 * size),
+            torch.rand(size),
+            torch.zeros(8 * size),
+            sizes=(size,),
+            ptx=(90,),
+        )
 
 
 def test_sixty_four_bit_indices_only_for_large_buffers():

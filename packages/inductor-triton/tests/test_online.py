@@ -11,10 +11,18 @@ LONG = Config(x=2, r=16, persistent=False)
 
 
 def text(columns: int, dtype: str = "float32", extra: str = "") -> str:
-    cast = "a0 = load(x, [{0}*i + r], '{1}')\n            {2} = cast(a0, 'float32')" if dtype != "float32" else ""
+    cast = (
+        "a0 = load(x, [{0}*i + r], '{1}')\n            {2} = cast(a0, 'float32')"
+        if dtype != "float32"
+        else ""
+    )
 
     def load(name: str) -> str:
-        return cast.format(columns, dtype, name) if cast else f"{name} = load(x, [{columns}*i + r], 'float32')"
+        return (
+            cast.format(columns, dtype, name)
+            if cast
+            else f"{name} = load(x, [{columns}*i + r], 'float32')"
+        )
 
     return f"""
 @kernel(device='cuda')
@@ -44,13 +52,26 @@ def test_one_loop_over_the_row():
 def test_values(run, columns: int, scale: float):
     torch.manual_seed(columns)
     found = run(
-        text(columns), torch.randn(5 * columns) * scale, torch.zeros(5), torch.zeros(5), config=LONG, ulps=64, ptx=(90,)
+        text(columns),
+        torch.randn(5 * columns) * scale,
+        torch.zeros(5),
+        torch.zeros(5),
+        config=LONG,
+        ulps=64,
+        ptx=(90,),
     )
     assert "online_sum" in found
 
 
 def test_bfloat16(run):
-    found = run(text(100, "bfloat16"), torch.randn(500).bfloat16(), torch.zeros(5), torch.zeros(5), config=LONG, ulps=64)
+    found = run(
+        text(100, "bfloat16"),
+        torch.randn(500).bfloat16(),
+        torch.zeros(5),
+        torch.zeros(5),
+        config=LONG,
+        ulps=64,
+    )
     assert "online_sum" in found
 
 
@@ -67,7 +88,9 @@ def test_infinities_and_nan(run):
 def test_other_sums_take_two_passes():
     source = generate_source(
         parse_kernel(
-            text(50304, extra="\n            e = mul(e, e)".replace("e = mul", "f = mul")).replace("'sum', e", "'sum', f")
+            text(50304, extra="\n            e = mul(e, e)".replace("e = mul", "f = mul")).replace(
+                "'sum', e", "'sum', f"
+            )
         )
     ).text
     assert "online_sum" not in source
@@ -80,7 +103,9 @@ def test_a_store_between_the_passes_comes_after(run):
     )
     between = between.replace("        store(top, [i], m)\n        store(out", "        store(out")
     assert between.count("store(top") == 1
-    assert "online_sum" in run(between, torch.randn(500), torch.zeros(5), torch.zeros(5), config=LONG, ulps=64)
+    assert "online_sum" in run(
+        between, torch.randn(500), torch.zeros(5), torch.zeros(5), config=LONG, ulps=64
+    )
 
 
 @pytest.mark.parametrize("length", [100, 96, 131])
@@ -110,7 +135,9 @@ def rows(x: In('bfloat16', {5 * length}), out: Out('float32', {5 * length})):
             store(out, [{length}*i + r], g)
 """
     x = torch.randn(5 * length).bfloat16()
-    source = run(text, x, torch.zeros(5 * length), ulps=20, config=Config(x=1, r=16, num_warps=1), ptx=(90,))
+    source = run(
+        text, x, torch.zeros(5 * length), ulps=20, config=Config(x=1, r=16, num_warps=1), ptx=(90,)
+    )
     assert source.count("held") >= 4
     assert source.count("tl.load(x") < 3 * (-(-length // 16))
 
@@ -153,14 +180,29 @@ def loss(x: In('bfloat16', {size}), place: In('int64', {rows}), out: Out('float3
 @pytest.mark.parametrize("block", [1, 2])
 def test_kept_rows(run, columns: int, size: int, block: int):
     x = torch.randn(7, columns).bfloat16()
-    x[0], x[1, 3], x[2, 30], x[3, :20], x[4, 5], x[5] = -torch.inf, torch.inf, torch.nan, -torch.inf, 90, -3.3895e38
+    x[0], x[1, 3], x[2, 30], x[3, :20], x[4, 5], x[5] = (
+        -torch.inf,
+        torch.inf,
+        torch.nan,
+        -torch.inf,
+        90,
+        -3.3895e38,
+    )
     x[6], x[6, ::9] = -3.3895e38, 2.5e38
     places = torch.tensor([3, 0, -1, 90, columns, 7, 9])
     tensors = x.flatten(), places, torch.zeros(7), torch.zeros(7 * columns).bfloat16()
     config = Config(x=block, r=size, num_warps=1, grid=2)
-    found = run(KEPT.format(columns=columns, rows=7, size=7 * columns), *tensors, config=config, ulps=128, ptx=(80, 90))
+    found = run(
+        KEPT.format(columns=columns, rows=7, size=7 * columns),
+        *tensors,
+        config=config,
+        ulps=128,
+        ptx=(80, 90),
+    )
     assert "for rbase" not in found and found.count("tl.load(x") == -(-columns // size)
-    assert ("tl.arange(0, 64)" in found) == (columns == 552), "the end of a row is as wide as it must be"
+    assert ("tl.arange(0, 64)" in found) == (columns == 552), (
+        "the end of a row is as wide as it must be"
+    )
 
 
 def test_wide_rows_of_16_bits_are_kept():

@@ -1,4 +1,6 @@
-"""Planned places of blocks, with an allocator that takes the smallest block that is large enough, as torch's does."""
+"""Planned places of blocks, with an allocator that takes the smallest block that is large enough,
+as torch's does.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ class Allocator:
     def take(self, size: int) -> list[int]:
         assert size > SMALL
         size = -(-size // 512) * 512
-        found = [(b[1], n, b[0]) for n, blocks in enumerate(self.segments) for b in blocks if b[2] and b[1] >= size]
+        found = [
+            (b[1], n, b[0])
+            for n, blocks in enumerate(self.segments)
+            for b in blocks
+            if b[2] and b[1] >= size
+        ]
         if not found:
             self.segments.append([[0, -(-size // UNIT) * UNIT, 1]])
             return self.take(size)
@@ -55,7 +62,9 @@ class Allocator:
         return holder
 
 
-def run(allocator: Allocator, calls: list[list[tuple[int, int]]], placer: Placer | None) -> list[tuple[bool, int, int]]:
+def run(
+    allocator: Allocator, calls: list[list[tuple[int, int]]], placer: Placer | None
+) -> list[tuple[bool, int, int]]:
     """Each call takes blocks of so many bytes for so many calls; what happened."""
     events: list[tuple[bool, int, int]] = []
     alive: list[tuple[int, list[int], int]] = []
@@ -73,7 +82,9 @@ def run(allocator: Allocator, calls: list[list[tuple[int, int]]], placer: Placer
 
 
 sizes = st.integers(SMALL + 1, 40 * MB)
-programs = st.lists(st.lists(st.tuples(sizes, st.integers(0, 9)), max_size=3), min_size=1, max_size=25)
+programs = st.lists(
+    st.lists(st.tuples(sizes, st.integers(0, 9)), max_size=3), min_size=1, max_size=25
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -81,11 +92,17 @@ programs = st.lists(st.lists(st.tuples(sizes, st.integers(0, 9)), max_size=3), m
 def test_blocks_lie_where_they_are_planned(calls):
     if not any(calls):
         return
-    blocks = [Block(-(-s // 512) * 512, n, n + life) for n, call in enumerate(calls) for s, life in call]
+    blocks = [
+        Block(-(-s // 512) * 512, n, n + life) for n, call in enumerate(calls) for s, life in call
+    ]
     placed, total = place(blocks)
     for i, a in enumerate(placed):
         for b in placed[:i]:
-            assert not a.block.meets(b.block) or a.start + a.room <= b.start or b.start + b.room <= a.start
+            assert (
+                not a.block.meets(b.block)
+                or a.start + a.room <= b.start
+                or b.start + b.room <= a.start
+            )
     allocator = Allocator()
     placer = Placer(placed, total, allocator.empty, allocator.held)
     placer.start()
@@ -96,7 +113,15 @@ def test_blocks_lie_where_they_are_planned(calls):
 
 
 def test_less_is_held_than_without_a_plan():
-    calls = [[(20 * MB, 3)], [(74 * MB, 1)], [(20 * MB, 3)], [(37 * MB, 2)], [(74 * MB, 1)], [(10 * MB, 9)], [(90 * MB, 1)]]
+    calls = [
+        [(20 * MB, 3)],
+        [(74 * MB, 1)],
+        [(20 * MB, 3)],
+        [(37 * MB, 2)],
+        [(74 * MB, 1)],
+        [(10 * MB, 9)],
+        [(90 * MB, 1)],
+    ]
     plain = Allocator()
     run(plain, calls, None)
     blocks = [Block(s, n, n + life) for n, call in enumerate(calls) for s, life in call]
@@ -110,9 +135,19 @@ def test_less_is_held_than_without_a_plan():
 
 @pytest.mark.parametrize("turn", [1, -1])
 def test_blocks_of_one_call_find_their_own_places(turn):
-    """In whichever order the call asks: of holes that are alike, the first would get the other's."""
-    calls = [[(9 * MB, 2)], [(9 * MB // 4, 0), (7 * MB // 3, 4)][::turn], [(9 * MB, 1)], [(9 * MB, 0)], [(30 * MB, 0)]]
-    placed, total = place([Block(-(-s // 512) * 512, n, n + life) for n, call in enumerate(calls) for s, life in call])
+    """In whichever order the call asks: of holes that are alike, the first would get the
+    other's.
+    """
+    calls = [
+        [(9 * MB, 2)],
+        [(9 * MB // 4, 0), (7 * MB // 3, 4)][::turn],
+        [(9 * MB, 1)],
+        [(9 * MB, 0)],
+        [(30 * MB, 0)],
+    ]
+    placed, total = place(
+        [Block(-(-s // 512) * 512, n, n + life) for n, call in enumerate(calls) for s, life in call]
+    )
     allocator = Allocator()
     placer = Placer(placed, total, allocator.empty, allocator.held)
     placer.start()
@@ -121,9 +156,19 @@ def test_blocks_of_one_call_find_their_own_places(turn):
 
 
 def test_a_trace_becomes_blocks():
-    events = [(True, 1, 5 * MB), (True, 2, 100), (False, 1, 5 * MB), (True, 1, 3 * MB + 1), (True, 9, 2 * MB)]
+    events = [
+        (True, 1, 5 * MB),
+        (True, 2, 100),
+        (False, 1, 5 * MB),
+        (True, 1, 3 * MB + 1),
+        (True, 9, 2 * MB),
+    ]
     marks = [0, 2, 3, 4]
-    assert blocks_of(events, marks) == [Block(5 * MB, 0, 1), Block(3 * MB + 512, 2, 4), Block(2 * MB, 3, 4)]
+    assert blocks_of(events, marks) == [
+        Block(5 * MB, 0, 1),
+        Block(3 * MB + 512, 2, 4),
+        Block(2 * MB, 3, 4),
+    ]
 
 
 def test_an_allocator_that_does_not_follow_is_left_alone():
@@ -156,7 +201,9 @@ def test_a_recording_is_captured_again_where_that_holds_less():
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     torchstrata = pytest.importorskip("torchstrata")
-    net = nn.Sequential(*(layer for n in (512, 2048, 700, 3000, 600) for layer in (nn.LazyLinear(n), nn.GELU()))).cuda()
+    net = nn.Sequential(
+        *(layer for n in (512, 2048, 700, 3000, 600) for layer in (nn.LazyLinear(n), nn.GELU()))
+    ).cuda()
     x = torch.randn(8192, 900, device="cuda")
     call = torchstrata.compile(net)
     counters.clear()

@@ -1,4 +1,6 @@
-"""Launch plans against a driver made of callbacks: what is launched, when as a graph, which nodes are patched."""
+"""Launch plans against a driver made of callbacks: what is launched, when as a graph, which nodes
+are patched.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,17 @@ P, I, L = ctypes.c_void_p, ctypes.c_uint, ctypes.c_ulonglong
 
 
 class Node(ctypes.Structure):
-    _fields_ = [("function", P), *((name, I) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared")), ("values", P)]
+    _fields_ = [
+        ("function", P),
+        *((name, I) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared")),
+        ("values", P),
+    ]
 
 
 class FakeDriver:
-    """Keeps what it is told in ``log``; ``graph`` is the parameters of the nodes; ``fails`` makes one function answer 1."""
+    """Keeps what it is told in ``log``; ``graph`` is the parameters of the nodes; ``fails`` makes
+    one function answer 1.
+    """
 
     def __init__(self) -> None:
         self.log: list[Any] = []
@@ -31,7 +39,13 @@ class FakeDriver:
         kinds = {
             "cuLaunchKernel": [P, I, I, I, I, I, I, I, P, ctypes.POINTER(P), P],
             "cuGraphCreate": [ctypes.POINTER(P), I],
-            "cuGraphAddKernelNode_v2": [ctypes.POINTER(P), P, P, ctypes.c_size_t, ctypes.POINTER(Node)],
+            "cuGraphAddKernelNode_v2": [
+                ctypes.POINTER(P),
+                P,
+                P,
+                ctypes.c_size_t,
+                ctypes.POINTER(Node),
+            ],
             "cuGraphInstantiateWithFlags": [ctypes.POINTER(P), P, L],
             "cuGraphExecKernelNodeSetParams_v2": [P, P, ctypes.POINTER(Node)],
             "cuGraphLaunch": [P, P],
@@ -72,7 +86,12 @@ class FakeDriver:
         return 0
 
     def _node(self, node: Node) -> tuple[Any, ...]:
-        return node.function, node.gx, node.bx, self._values(ctypes.cast(node.values, ctypes.POINTER(P)))
+        return (
+            node.function,
+            node.gx,
+            node.bx,
+            self._values(ctypes.cast(node.values, ctypes.POINTER(P))),
+        )
 
     def _values(self, pointers: Any) -> tuple[int, ...]:
         return tuple(ctypes.c_uint64.from_address(pointers[i]).value for i in range(self.counts[0]))
@@ -96,13 +115,26 @@ class Setting:
         self.programs = 4
         self.extension = extension
         self.memory = 0
-        functions = (self.resolve, lambda device: self.stream, self.allocate, self.driver.log.append)
+        functions = (
+            self.resolve,
+            lambda device: self.stream,
+            self.allocate,
+            self.driver.log.append,
+        )
         self.plan = extension.Plan("two", self.driver.table, 7, 0, 2, 1, functions, flag)
 
     def resolve(self, aligned: bytes, sizes: tuple[int, ...]) -> object:
         self.asked.append((aligned, sizes))
-        first = (1000, self.programs, 128, 0, ((0, 0), (2 if self.memory else 1, 64), (-1, sizes[0])))
-        return self.extension.table((first, (2000, 8, 256, 0, ((1, 0), (0, 0), (-1, 5)))), self.memory)
+        first = (
+            1000,
+            self.programs,
+            128,
+            0,
+            ((0, 0), (2 if self.memory else 1, 64), (-1, sizes[0])),
+        )
+        return self.extension.table(
+            (first, (2000, 8, 256, 0, ((1, 0), (0, 0), (-1, 5)))), self.memory
+        )
 
     def allocate(self, size: int, stream: int) -> int:
         self.driver.log.append(("allocate", size, stream))

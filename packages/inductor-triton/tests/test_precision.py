@@ -1,4 +1,6 @@
-"""What is rounded to 16 bits on every way to memory is computed to that precision; gelu is one function there."""
+"""What is rounded to 16 bits on every way to memory is computed to that precision; gelu is one
+function there.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def computed(values: torch.Tensor) -> torch.Tensor:
     assert "f = gelu16(a)" in source.text
     assert "erf" not in source.text.split("@triton.jit")[-1]
     out = torch.zeros_like(values)
-    interpreted(replace(source, text=source.text.replace("g = f.to(tl.float16)", "g = f")))(values, out)
+    interpreted(replace(source, text=source.text.replace("g = f.to(tl.float16)", "g = f")))(
+        values, out
+    )
     return out
 
 
@@ -57,13 +61,17 @@ def test_error_of_gelu():
 
 
 def test_special_values_of_gelu():
-    values = torch.tensor([0.0, 1e-30, 60000.0, -60000.0, 3e38, -3e38, math.inf, -math.inf, math.nan, 17.0, -17.0])
+    values = torch.tensor(
+        [0.0, 1e-30, 60000.0, -60000.0, 3e38, -3e38, math.inf, -math.inf, math.nan, 17.0, -17.0]
+    )
     expected = 0.5 * values * (1 + torch.erf(values / math.sqrt(2)))
     torch.testing.assert_close(computed(values), expected, equal_nan=True, rtol=1e-4, atol=1e-30)
 
 
 def test_a_factor_of_gelu_takes_no_product_of_its_own():
-    values = torch.cat([torch.linspace(-8, 8, 999), torch.tensor([3e38, -3e38, math.inf, math.nan])])
+    values = torch.cat(
+        [torch.linspace(-8, 8, 999), torch.tensor([3e38, -3e38, math.inf, math.nan])]
+    )
     text = GELU.format(n=len(values)).replace(
         "g = cast(f", "s = constant(1.25, 'float32')\n        t = mul(f, s)\n        g = cast(t"
     )
@@ -73,16 +81,22 @@ def test_a_factor_of_gelu_takes_no_product_of_its_own():
     pytest.importorskip("triton")
     from inductor_triton.interpret import interpreted
 
-    interpreted(replace(source, text=source.text.replace("g = t.to(tl.float16)", "g = t")))(values, out)
+    interpreted(replace(source, text=source.text.replace("g = t.to(tl.float16)", "g = t")))(
+        values, out
+    )
     torch.testing.assert_close(out, 1.25 * computed(values), equal_nan=True, rtol=1e-5, atol=1e-6)
 
 
 def test_narrow_values():
     assert values_of(GELU.format(n=8)) >= {"a", "b", "c", "d", "e", "f"}
-    both = GELU.format(n=8).replace("out: Out('float16', 8)", "out: Out('float16', 8), wide: Out('float32', 8)")
+    both = GELU.format(n=8).replace(
+        "out: Out('float16', 8)", "out: Out('float16', 8), wide: Out('float32', 8)"
+    )
     both = both.replace("store(out, [i], g)", "store(out, [i], g)\n        store(wide, [i], c)")
     assert values_of(both) & {"a", "b", "c", "d", "e", "f"} == {"d", "e", "f"}
-    assert with_gelu(parse_kernel(both.replace("[i], c)", "[i], f)"))) == parse_kernel(both.replace("[i], c)", "[i], f)"))
+    assert with_gelu(parse_kernel(both.replace("[i], c)", "[i], f)"))) == parse_kernel(
+        both.replace("[i], c)", "[i], f)")
+    )
 
 
 def test_what_rounds_first_may_be_kept_wide_later():

@@ -20,7 +20,9 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def reduce_text(kind: str, dtype: torch.dtype, rows: int, columns: int, column_reduction: bool = False) -> str:
+def reduce_text(
+    kind: str, dtype: torch.dtype, rows: int, columns: int, column_reduction: bool = False
+) -> str:
     name = name_of(dtype)
     result = "int64" if kind.startswith("arg") else name
     index = f"{rows}*r + i" if column_reduction else f"{columns}*i + r"
@@ -49,7 +51,9 @@ def check_reduce(run, kind, dtype, rows, columns, config=None, column_reduction=
         pytest.skip("an empty argmax has no value")
     result = torch.zeros(rows, dtype=torch.int64 if kind.startswith("arg") else dtype)
     text = reduce_text(kind, dtype, rows, columns, column_reduction)
-    return run(text, data(dtype, rows * columns, kind), result, config=config, ulps=4 + columns, **options)
+    return run(
+        text, data(dtype, rows * columns, kind), result, config=config, ulps=4 + columns, **options
+    )
 
 
 @pytest.mark.parametrize("columns", SIZES)
@@ -133,7 +137,15 @@ def total(in0: In('float32', 60), in1: In('float32', 6), out: Out('float32', 1),
     store(where_, [0], p)
 """
     for config in (None, Config(x=1, r=16)):
-        run(text, torch.rand(60), torch.rand(6), torch.zeros(1), torch.zeros(1, dtype=torch.int64), config=config, ulps=60)
+        run(
+            text,
+            torch.rand(60),
+            torch.rand(6),
+            torch.zeros(1),
+            torch.zeros(1, dtype=torch.int64),
+            config=config,
+            ulps=60,
+        )
 
 
 def test_a_value_that_does_not_vary_is_reduced_over_every_point(run):
@@ -150,7 +162,14 @@ def constant_sum(in0: In('float32', 3), out: Out('float32', 3), count: Out('int6
         store(count, [i], n)
 """
     for config in (None, LOOPED, Config(x=4, r=16, persistent=True)):
-        run(text, torch.rand(3), torch.zeros(3), torch.zeros(3, dtype=torch.int64), config=config, ulps=20)
+        run(
+            text,
+            torch.rand(3),
+            torch.zeros(3),
+            torch.zeros(3, dtype=torch.int64),
+            config=config,
+            ulps=20,
+        )
 
 
 VARIANCE = """
@@ -195,7 +214,8 @@ def test_several_inner_bodies(run, config):
         ulps=128,
         ptx=(80, 90),
     )
-    # One block holds the row: it is read once, whatever the number of bodies that load it; loops have masked ends.
+    # One block holds the row: it is read once, whatever the number of bodies that load it; loops
+    # have masked ends.
     assert source.count("tl.load") == (6 if config else 1)
 
 
@@ -210,7 +230,14 @@ def row_sums(in0: In('float32', s0*s1), out: Out('float32', s0), s0: Size(hint=4
         store(out, [i], t)
 """
     for rows, columns in ((4, 100), (1, 1), (7, 300), (0, 5), (3, 0)):
-        source = run(text, torch.rand(rows * columns), torch.zeros(rows), sizes=(rows, columns), ulps=300, ptx=(90,))
+        source = run(
+            text,
+            torch.rand(rows * columns),
+            torch.zeros(rows),
+            sizes=(rows, columns),
+            ulps=300,
+            ptx=(90,),
+        )
     assert "INDEX: tl.constexpr" in source
 
 
@@ -234,7 +261,9 @@ def in_place(x: InOut('float32', 90), out: Out('float32', 3)):
 
 
 def test_columns_of_many_operands_take_few_elements_per_program():
-    """They wait for memory, so many small programs do; long arithmetic shares what it computes over wide ones."""
+    """They wait for memory, so many small programs do; long arithmetic shares what it computes over
+    wide ones.
+    """
     work = Workload(256, 100352, 2, operations=LONG_COLUMNS + 1, inner_contiguous=False)
     assert reduction(work) == Config(x=64, r=16, num_warps=2)
     assert reduction(replace(work, long_arithmetic=True)) == Config(x=256, r=4, num_warps=8)

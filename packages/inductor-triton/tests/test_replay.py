@@ -1,4 +1,6 @@
-"""What a recording decides, with graphs that run on the CPU: when to record, replay, copy, and when results are in the way."""
+"""What a recording decides, with graphs that run on the CPU: when to record, replay, copy, and when
+results are in the way.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ def _replayed(capturable):
     return partial(replay_of, capturable)
 
 
-def replay_of(capturable: Any, function: Callable[..., list[torch.Tensor]], inputs: int = 1) -> Replay:
+def replay_of(
+    capturable: Any, function: Callable[..., list[torch.Tensor]], inputs: int = 1
+) -> Replay:
     names = tuple(f"x{i}" for i in range(inputs))
-    outputs = [SimpleNamespace(buffer=f"y{i}") for i in range(len(function(*[torch.zeros(4)] * inputs)))]
+    outputs = [
+        SimpleNamespace(buffer=f"y{i}") for i in range(len(function(*[torch.zeros(4)] * inputs)))
+    ]
     program = SimpleNamespace(inputs=names, outputs=outputs)
     host: Any = SimpleNamespace(function=capturable(function), program=program, sources=())
     return Replay(host, torch.device("cuda", 0))
@@ -95,7 +101,8 @@ def test_large_results_that_are_kept_take_turns(replayed):
         before, out = out, call(x)[0]
         assert out[0] == 2 * number
         assert before is None or before[0] == 2 * (number - 1)
-    assert (counters["recorded"], counters["ran"]) == (3, 2)  # two results are alive when the third is made
+    # two results are alive when the third is made
+    assert (counters["recorded"], counters["ran"]) == (3, 2)
 
 
 def test_results_of_later_recordings_are_in_the_way(replayed):

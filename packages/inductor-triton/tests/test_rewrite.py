@@ -58,7 +58,10 @@ def test_the_gradient_of_a_loss_is_pointwise(tmp_path):
     ("old", "new"),
     [
         ("same = eq(k, t)", "same = lt(k, t)"),
-        ("w = where(same, v, z)", "f = index_expr(r, 'float32')\n            w = where(same, f, z)"),
+        (
+            "w = where(same, v, z)",
+            "f = index_expr(r, 'float32')\n            w = where(same, f, z)",
+        ),
         ("w = where(same, v, z)", "w = where(same, v, v)"),
         ("k = index_expr(r, 'int64')", "k = index_expr(r + 1, 'int64')"),
         ("'sum', w", "'max', w"),
@@ -99,5 +102,7 @@ def picked(target: In('int64', 6), x: In('float32', 120), out: Out('bfloat16', 1
             store(out, [20*i + r], g)
 """
     target = torch.tensor([3, 19, -1, 2**32 + 3, 2**31, -(2**63)])
-    source = run(text, target, torch.randn(120), torch.zeros(120, dtype=torch.bfloat16), ulps=1, ptx=(90,))
+    source = run(
+        text, target, torch.randn(120), torch.zeros(120, dtype=torch.bfloat16), ulps=1, ptx=(90,)
+    )
     assert "t_place" in source

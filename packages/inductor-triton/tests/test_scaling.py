@@ -57,6 +57,12 @@ def test_what_is_no_scaling():
     kernel = TEXT.format(n=1 << 22)
     assert scaling_of(parse_kernel(kernel)) is not None
     assert "grid" not in generate_source(parse_kernel(TEXT.format(n=4096))).text
-    for old, new in (("mul(a, b)", "add(a, b)"), ("[0]", "[i]"), ("store(out, [i], c)", "store(out, [i], c, mode='add')")):
-        changed = kernel.replace("tangent: In('float32', 1)", f"tangent: In('float32', {1 << 22})").replace(old, new)
+    for old, new in (
+        ("mul(a, b)", "add(a, b)"),
+        ("[0]", "[i]"),
+        ("store(out, [i], c)", "store(out, [i], c, mode='add')"),
+    ):
+        changed = kernel.replace(
+            "tangent: In('float32', 1)", f"tangent: In('float32', {1 << 22})"
+        ).replace(old, new)
         assert scaling_of(parse_kernel(changed)) is None, new

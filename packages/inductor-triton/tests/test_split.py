@@ -10,7 +10,15 @@ from inductor_triton.codegen import generate_sequence
 from inductor_triton.generator import TritonCodeGenerator
 from inductor_triton.moments import squares_of
 from inductor_triton.spec import sequence_of
-from loopir import ArtifactStore, Kernel, Options, VerificationError, check_kernel, evaluate_kernel, parse_kernel
+from loopir import (
+    ArtifactStore,
+    Kernel,
+    Options,
+    VerificationError,
+    check_kernel,
+    evaluate_kernel,
+    parse_kernel,
+)
 from loopir.host import generate
 from loopir.launched import check_launches, check_shared
 from loopir.lowering import lower
@@ -118,7 +126,7 @@ def two(x: In('float32', 819200), y: In('float32', 819200), w: In('float32', 100
         store(vx, [x0], o)
         p = div(u, n)
         store(vy, [x0], p)
-"""  # noqa: E501
+"""
 
 
 GATHERED = """
@@ -148,7 +156,15 @@ def tensors_of(kernel: Kernel) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"), [(COLUMNS, 2), (BATCH_NORM, 3), (EVERYTHING, 2), (STORED_FIRST, 3), (TWO_VARIANCES, 2), (GATHERED, 2)]
+    ("text", "parts"),
+    [
+        (COLUMNS, 2),
+        (BATCH_NORM, 3),
+        (EVERYTHING, 2),
+        (STORED_FIRST, 3),
+        (TWO_VARIANCES, 2),
+        (GATHERED, 2),
+    ],
 )
 def test_parts_give_what_the_kernel_gives(text: str, parts: int):
     kernel, found = split(text)
@@ -166,10 +182,15 @@ def test_parts_give_what_the_kernel_gives(text: str, parts: int):
 
 @pytest.mark.parametrize("rows", [8192, 8190, 8100])
 def test_variances_far_from_zero(rows: int):
-    kernel, found = split(TWO_VARIANCES.replace("8192", str(rows)).replace("819200", str(100 * rows)))
+    kernel, found = split(
+        TWO_VARIANCES.replace("8192", str(rows)).replace("819200", str(100 * rows))
+    )
     assert len(found.parts) == 2
     tensors = tensors_of(kernel)
-    tensors[0], tensors[1] = 4000 + tensors[0], torch.where(torch.arange(100 * rows) < 100, 0.0, 1e4 + tensors[1])
+    tensors[0], tensors[1] = (
+        4000 + tensors[0],
+        torch.where(torch.arange(100 * rows) < 100, 0.0, 1e4 + tensors[1]),
+    )
     tensors[2].fill_(1.0)
     named = {b.name: tensor for b, tensor in zip(kernel.buffers, tensors)}
     named |= {b.name: torch.empty(int(b.numel), dtype=b.dtype) for b in found.scratch}
@@ -214,13 +235,19 @@ def test_chunks_are_filled_by_blocks(rows: int):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("reduce(8192)", "reduce(64)"), ("reduce('min'", "reduce('argmin'"), ("reduce(8192)", "reduce(8191)")],
+    [
+        ("reduce(8192)", "reduce(64)"),
+        ("reduce('min'", "reduce('argmin'"),
+        ("reduce(8192)", "reduce(8191)"),
+    ],
     ids=["short", "positions", "prime"],
 )
 def test_what_stays_whole(old: str, new: str):
     text = COLUMNS.replace(old, new)
     if "argmin" in new:
-        text = text.replace("'argmin', a, 'float32'", "'argmin', a, 'int64'").replace("low: Out('float32'", "low: Out('int64'")
+        text = text.replace("'argmin', a, 'float32'", "'argmin', a, 'int64'").replace(
+            "low: Out('float32'", "low: Out('int64'"
+        )
     assert split_reduction(parse_kernel(text)) is None
 
 
@@ -247,7 +274,10 @@ def test_checker_sees_the_operand_that_a_part_loads_again():
     parts = TritonCodeGenerator().launched(source)
     assert len(parts) > 1
     check_shared(parts, "x", "out")
-    with pytest.raises(VerificationError, match=r"C4.8.*norm_\d loads w after norm_\d stored mean in the same memory"):
+    with pytest.raises(
+        VerificationError,
+        match=r"C4.8.*norm_\d loads w after norm_\d stored mean in the same memory",
+    ):
         check_shared(parts, "w", "mean")
 
 

@@ -9,7 +9,15 @@ import torch
 from inductor_triton import Config
 from inductor_triton.autotune import generate_any
 from inductor_triton.candidates import candidates
-from inductor_triton.tuning import Tuner, TuningWarning, format_config, median, parse_config, read_lock, shape_class
+from inductor_triton.tuning import (
+    Tuner,
+    TuningWarning,
+    format_config,
+    median,
+    parse_config,
+    read_lock,
+    shape_class,
+)
 from loopir import ArtifactStore, BuildError, parse_kernel
 
 SOFTMAX = """
@@ -76,7 +84,9 @@ def test_the_fastest_is_chosen_and_kept_as_text(tmp_path):
 def test_noise_does_not_replace_the_default(tmp_path):
     kernel = parse_kernel(SOFTMAX)
     default = candidates(kernel)[0]
-    assert tuner(tmp_path, lambda config: 10.0 if config == default else 9.9).choose([kernel]) == [default]
+    assert tuner(tmp_path, lambda config: 10.0 if config == default else 9.9).choose([kernel]) == [
+        default
+    ]
 
 
 def test_what_does_not_compile_or_fit_is_skipped(tmp_path):
@@ -86,7 +96,9 @@ def test_what_does_not_compile_or_fit_is_skipped(tmp_path):
     def cost(config):
         if config == wanted:
             return 30.0
-        raise torch.OutOfMemoryError("no memory") if config.num_warps == 8 else BuildError("no code")
+        raise (
+            torch.OutOfMemoryError("no memory") if config.num_warps == 8 else BuildError("no code")
+        )
 
     assert tuner(tmp_path, cost).choose([kernel]) == [wanted]
 
@@ -102,7 +114,9 @@ def test_nothing_measurable_keeps_the_default_with_a_warning(tmp_path):
 def test_the_lock_file_replays_every_choice(tmp_path):
     kernels = [parse_kernel(SOFTMAX), parse_kernel(DYNAMIC.format(hint=5000))]
     lock = tmp_path / "choices.lock"
-    first = tuner(tmp_path / "a", lambda config: 1000.0 / config.num_warps + config.x, lock=lock).choose(kernels)
+    first = tuner(
+        tmp_path / "a", lambda config: 1000.0 / config.num_warps + config.x, lock=lock
+    ).choose(kernels)
     assert len(lock.read_text().splitlines()) == 2
     again = tuner(tmp_path / "b", lambda config: float(config.num_warps), lock=lock)
     assert again.choose(kernels) == first
@@ -119,7 +133,9 @@ def test_the_lock_file_replays_products_against_the_library(tmp_path, library, f
             raise torch.OutOfMemoryError("no memory")
         return library
 
-    first = tuner(tmp_path / "a", lambda config: 10.0, lock=lock).against_library(kernel, library_time)
+    first = tuner(tmp_path / "a", lambda config: 10.0, lock=lock).against_library(
+        kernel, library_time
+    )
     assert (first == "") == faster
     assert "against the library: " + ("one launch: " if faster else "library: ") in lock.read_text()
     again = tuner(tmp_path / "b", lambda config: 1.0, lock=lock)
@@ -140,7 +156,10 @@ def test_sizes_of_one_class_share_a_choice():
 
 
 def test_configurations_and_locks_round_trip():
-    for config in (Config(x=4), Config(x=128, y=64, r=32, persistent=True, num_warps=8, num_stages=3, grid=132, tma=True)):
+    for config in (
+        Config(x=4),
+        Config(x=128, y=64, r=32, persistent=True, num_warps=8, num_stages=3, grid=132, tma=True),
+    ):
         assert parse_config(format_config(config)) == config
     assert read_lock("") == {}
 
@@ -151,5 +170,7 @@ def test_interruptions_do_not_count():
 
 def test_progress_is_reported(tmp_path):
     seen = []
-    tuner(tmp_path, lambda config: 1.0, progress=lambda *step: seen.append(step)).choose([parse_kernel(SOFTMAX)])
+    tuner(tmp_path, lambda config: 1.0, progress=lambda *step: seen.append(step)).choose(
+        [parse_kernel(SOFTMAX)]
+    )
     assert seen == [(0, 1, "softmax"), (1, 1, "")]

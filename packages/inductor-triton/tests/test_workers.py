@@ -33,9 +33,14 @@ def hang(number: int) -> tuple[int, bool]:
     return number, True
 
 
-@pytest.mark.parametrize(("count", "cores", "here"), [(1, 16, True), (3, 1, True), (3, 8, True), (COUNT, THREADS + 1, False)])
+@pytest.mark.parametrize(
+    ("count", "cores", "here"),
+    [(1, 16, True), (3, 1, True), (3, 8, True), (COUNT, THREADS + 1, False)],
+)
 def test_results_are_in_order(count, cores, here):
-    assert run_all([partial(work, n) for n in range(count)], cores) == [(n, here) for n in range(count)]
+    assert run_all([partial(work, n) for n in range(count)], cores) == [
+        (n, here) for n in range(count)
+    ]
 
 
 @pytest.mark.parametrize("cores", [1, 4, THREADS + 1])
@@ -46,7 +51,9 @@ def test_a_failure_is_raised(cores):
 
 @pytest.mark.parametrize("bad", [die, hang])
 def test_what_a_worker_does_not_finish_is_done_here(bad):
-    results = run_all([partial(bad if n == 2 else work, n) for n in range(COUNT)], THREADS + 1, patience=0.5)
+    results = run_all(
+        [partial(bad if n == 2 else work, n) for n in range(COUNT)], THREADS + 1, patience=0.5
+    )
     assert [number for number, _ in results] == list(range(COUNT))
     assert results[2] == (2, True)
     with pytest.raises(ChildProcessError):

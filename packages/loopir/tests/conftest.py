@@ -19,7 +19,9 @@ EVALUATOR = {"cpu": EvaluatorCodeGenerator()}
 def compile_function(fn: Callable[..., Any], args: Sequence[Any], **options: Any) -> HostProgram:
     """The host program of ``fn``, traced on ``args``."""
     graph = primops.decompose(trace(fn, *args))
-    return compile_graph(graph, args, codegens=EVALUATOR, options=Options(check=True, threads=2, **options))
+    return compile_graph(
+        graph, args, codegens=EVALUATOR, options=Options(check=True, threads=2, **options)
+    )
 
 
 def assert_same(got: Sequence[Any], expected: Any, tolerance: float) -> None:
@@ -27,7 +29,9 @@ def assert_same(got: Sequence[Any], expected: Any, tolerance: float) -> None:
     expected = expected if isinstance(expected, tuple) else (expected,)
     assert len(got) == len(expected)
     for result, reference in zip(got, expected, strict=True):
-        torch.testing.assert_close(result, reference, rtol=tolerance, atol=tolerance, equal_nan=True)
+        torch.testing.assert_close(
+            result, reference, rtol=tolerance, atol=tolerance, equal_nan=True
+        )
         for size, a, b in zip(reference.shape, result.stride(), reference.stride(), strict=True):
             assert size <= 1 or a == b, (result.stride(), reference.stride())
 
@@ -42,7 +46,9 @@ def compiled():
 def run():
     """``run(fn, *args)`` compiles, compares with eager and returns the host program."""
 
-    def check(fn: Callable[..., Any], *args: Any, tolerance: float = 1e-4, **options: Any) -> HostProgram:
+    def check(
+        fn: Callable[..., Any], *args: Any, tolerance: float = 1e-4, **options: Any
+    ) -> HostProgram:
         host = compile_function(fn, args, **options)
         assert_same(host(*args), fn(*args), tolerance)
         return host
@@ -52,9 +58,16 @@ def run():
 
 @pytest.fixture
 def run_dynamic():
-    """``run_dynamic(fn, make, dynamic_dims)`` traces with symbolic sizes and compares at several values of ``make(n)``."""
+    """``run_dynamic(fn, make, dynamic_dims)`` traces with symbolic sizes and compares at several
+    values of ``make(n)``.
+    """
 
-    def check(fn: Callable, make: Callable, dims: Sequence[Sequence[int]], sizes: Sequence[int] = (8, 3, 16)) -> HostProgram:
+    def check(
+        fn: Callable,
+        make: Callable,
+        dims: Sequence[Sequence[int]],
+        sizes: Sequence[int] = (8, 3, 16),
+    ) -> HostProgram:
         mode = FakeTensorMode()
         fakes = [
             mode.from_real(tensor, source=f"x{i}", dynamic_dims=list(d))
@@ -62,7 +75,9 @@ def run_dynamic():
         ]
         with mode:
             graph = primops.decompose(trace(fn, *fakes))
-        host = compile_graph(graph, fakes, codegens=EVALUATOR, options=Options(check=True, threads=2))
+        host = compile_graph(
+            graph, fakes, codegens=EVALUATOR, options=Options(check=True, threads=2)
+        )
         for size in sizes:
             args = make(size)
             assert_same(host(*args), fn(*args), 1e-4)

@@ -1,6 +1,8 @@
-"""Random tensor programs: small functions on matrices that use every part of the compiler, for any dtype and size.
+"""Random tensor programs: small functions on matrices that use every part of the compiler, for any
+dtype and size.
 
-A program is data, so that a failure shrinks; calling it runs eager torch on the arguments that ``arguments`` makes.
+A program is data, so that a failure shrinks; calling it runs eager torch on the arguments that
+``arguments`` makes.
 """
 
 from __future__ import annotations
@@ -41,8 +43,12 @@ def _unary(a: Tensor, b: Tensor, n: int) -> Tensor:
     if a.is_complex():
         return (torch.neg, torch.exp, torch.conj_physical, torch.square)[n % 4](_bounded(a))
     if not a.is_floating_point():
-        return (a.neg(), a.abs() if a.dtype is not torch.uint8 else a, a.bitwise_not(), a * 3 + 1)[n % 4]
-    return (torch.relu, torch.tanh, torch.exp, torch.neg, torch.sigmoid, torch.abs, F.gelu)[n % 7](_bounded(a))
+        return (a.neg(), a.abs() if a.dtype is not torch.uint8 else a, a.bitwise_not(), a * 3 + 1)[
+            n % 4
+        ]
+    return (torch.relu, torch.tanh, torch.exp, torch.neg, torch.sigmoid, torch.abs, F.gelu)[n % 7](
+        _bounded(a)
+    )
 
 
 def _binary(a: Tensor, b: Tensor, n: int) -> Tensor:
@@ -62,7 +68,11 @@ def _reduced(a: Tensor, b: Tensor, n: int) -> Tensor:
         return a - a.mean(dim, keepdim=True)
     if n % 3 and a.shape[dim] != 0:
         return a - (a.amax(dim, keepdim=True) if n % 3 == 1 else a.amin(dim, keepdim=True))
-    return a + a.sum(dim, keepdim=True, dtype=a.dtype) // 8 if not a.is_floating_point() else a - a.mean(dim, keepdim=True)
+    return (
+        a + a.sum(dim, keepdim=True, dtype=a.dtype) // 8
+        if not a.is_floating_point()
+        else a - a.mean(dim, keepdim=True)
+    )
 
 
 def _normalised(a: Tensor, b: Tensor, n: int) -> Tensor:
@@ -73,7 +83,13 @@ def _normalised(a: Tensor, b: Tensor, n: int) -> Tensor:
 
 def _moved(a: Tensor, b: Tensor, n: int) -> Tensor:
     rolled = torch.cat([a[1:], a[:1]], 0)
-    return (a.t(), rolled, a.flip(n % 2), a.reshape(-1).flip(0).reshape(a.shape), a.t().reshape(a.shape))[n % 5]
+    return (
+        a.t(),
+        rolled,
+        a.flip(n % 2),
+        a.reshape(-1).flip(0).reshape(a.shape),
+        a.t().reshape(a.shape),
+    )[n % 5]
 
 
 def _joined(a: Tensor, b: Tensor, n: int) -> Tensor:
@@ -81,12 +97,20 @@ def _joined(a: Tensor, b: Tensor, n: int) -> Tensor:
     if n % 3 == 0:
         return torch.cat([a, b], n % 2)[: a.shape[0], : a.shape[1]]
     if n % 3 == 1:
-        return torch.stack([a, b]).sum(0, dtype=a.dtype) if a.dtype is not torch.bool else torch.stack([a, b]).any(0)
+        return (
+            torch.stack([a, b]).sum(0, dtype=a.dtype)
+            if a.dtype is not torch.bool
+            else torch.stack([a, b]).any(0)
+        )
     return F.pad(a[:, 1:], (n % 2, 1 - n % 2), value=1) if a.shape[1] else a
 
 
 def _scanned(a: Tensor, b: Tensor, n: int) -> Tensor:
-    return (_bounded(a) / 8 if a.is_floating_point() else a).cumsum(n % 2, dtype=a.dtype) if a.dtype is not torch.bool else a
+    return (
+        (_bounded(a) / 8 if a.is_floating_point() else a).cumsum(n % 2, dtype=a.dtype)
+        if a.dtype is not torch.bool
+        else a
+    )
 
 
 def _indexed(a: Tensor, b: Tensor, n: int) -> Tensor:
@@ -101,10 +125,16 @@ def _indexed(a: Tensor, b: Tensor, n: int) -> Tensor:
 
 def _converted(a: Tensor, b: Tensor, n: int) -> Tensor:
     if a.is_complex():
-        return torch.complex(a.imag, a.real) if n % 2 else a.to(torch.complex128).mul(0.5).to(a.dtype)
+        return (
+            torch.complex(a.imag, a.real) if n % 2 else a.to(torch.complex128).mul(0.5).to(a.dtype)
+        )
     if a.is_floating_point():
         return a.to(torch.float64 if n % 2 else torch.float32).mul(0.5).to(a.dtype)
-    return a.to(torch.int64).add(1).to(a.dtype) if a.dtype is not torch.bool else a.to(torch.float32).ne(0)
+    return (
+        a.to(torch.int64).add(1).to(a.dtype)
+        if a.dtype is not torch.bool
+        else a.to(torch.float32).ne(0)
+    )
 
 
 def _product(a: Tensor, b: Tensor, n: int) -> Tensor:
@@ -148,7 +178,9 @@ def _scattered(a: Tensor, b: Tensor, n: int) -> Tensor:
 
 
 def _written(a: Tensor, b: Tensor, n: int) -> Tensor:
-    """Parts of a value overwritten through views of it: slices with steps, rows, diagonals, blocks of a folded dim."""
+    """Parts of a value overwritten through views of it: slices with steps, rows, diagonals, blocks
+    of a folded dim.
+    """
     b = _fit(b, a)
     rows, columns = a.shape
     if n % 5 == 0:
@@ -160,18 +192,26 @@ def _written(a: Tensor, b: Tensor, n: int) -> Tensor:
     pair = torch.stack([a, b])
     if n % 5 == 3:
         return pair.transpose(0, 1).reshape(rows, 2 * columns)[:, :columns]
-    return pair.index_put((torch.tensor([n % 2], device=a.device),), a.flip(0)[None]).reshape(2 * rows, columns)[n % 2 :: 2]
+    return pair.index_put((torch.tensor([n % 2], device=a.device),), a.flip(0)[None]).reshape(
+        2 * rows, columns
+    )[n % 2 :: 2]
 
 
 def _summarised(a: Tensor, b: Tensor, n: int) -> Tensor:
-    """Statistics of rows or columns, broadcast back: several reductions over one range, positions of extremes, products."""
+    """Statistics of rows or columns, broadcast back: several reductions over one range, positions
+    of extremes, products.
+    """
     dim = n % 2
     if a.shape[dim] == 0 or a.dtype is torch.bool:
         return a
     if a.is_complex():
         return a * _bounded(a).prod(dim, keepdim=True)
     if n % 4 < 2:
-        place = _bounded(a).argmax(dim, keepdim=True) if n % 3 else _bounded(a).argmin(dim, keepdim=True)
+        place = (
+            _bounded(a).argmax(dim, keepdim=True)
+            if n % 3
+            else _bounded(a).argmin(dim, keepdim=True)
+        )
         return a + place.to(a.dtype)
     if not a.is_floating_point():
         return a * a.prod(dim, keepdim=True, dtype=a.dtype)
@@ -180,12 +220,15 @@ def _summarised(a: Tensor, b: Tensor, n: int) -> Tensor:
 
 
 RULES: dict[str, Rule] = {
-    "unary": _unary, "binary": _binary, "reduce": _reduced, "normalise": _normalised, "move": _moved, "join": _joined,
-    "scan": _scanned, "index": _indexed, "convert": _converted, "product": _product, "select": _selected,
+    "unary": _unary, "binary": _binary, "reduce": _reduced, "normalise": _normalised,
+    "move": _moved, "join": _joined,
+    "scan": _scanned, "index": _indexed, "convert": _converted, "product": _product,
+    "select": _selected,
     "window": _windowed, "scatter": _scattered, "summary": _summarised, "write": _written,
 }  # fmt: skip
 UNSIGNED_CHOICES = {"join": (0, 2), "window": (0, 1), "write": (0, 2, 3), "convert": (0,)}
-"""What eager has for unsigned integers of more than 8 bits; other rules compute on them in int64."""
+"""What eager has for unsigned integers of more than 8 bits; other rules compute on them in int64.
+"""
 
 
 def _step(rule: str, a: Tensor, b: Tensor, n: int) -> Tensor:
@@ -198,7 +241,9 @@ def _step(rule: str, a: Tensor, b: Tensor, n: int) -> Tensor:
 
 @dataclass(frozen=True)
 class TensorProgram:
-    """``steps``: rule, positions of two operands among the values so far, and a choice. The last three values are returned."""
+    """``steps``: rule, positions of two operands among the values so far, and a choice. The last
+    three values are returned.
+    """
 
     shape: tuple[int, int]
     dtype: torch.dtype
@@ -207,25 +252,35 @@ class TensorProgram:
     def __call__(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         values = list(arguments)
         for rule, first, second, choice in self.steps:
-            values.append(_step(rule, values[first % len(values)], values[second % len(values)], choice))
+            values.append(
+                _step(rule, values[first % len(values)], values[second % len(values)], choice)
+            )
         return tuple(values[len(arguments) :][-3:])
 
     def arguments(self, shape: tuple[int, int] | None = None) -> list[Tensor]:
         """A matrix and one of its transpose's shape, the same on every call."""
         generator = torch.Generator().manual_seed(1)
         rows, columns = shape or self.shape
-        drawn = [torch.randn(*size, generator=generator) for size in ((rows, columns), (columns, rows))]
+        drawn = [
+            torch.randn(*size, generator=generator) for size in ((rows, columns), (columns, rows))
+        ]
         if self.dtype is torch.bool:
             return [x > 0 for x in drawn]
         if self.dtype.is_complex:
             return [torch.complex(x, x.sin()).to(self.dtype) for x in drawn]
-        return [(x if self.dtype.is_floating_point else (x * 4).round().abs()).to(self.dtype) for x in drawn]
+        return [
+            (x if self.dtype.is_floating_point else (x * 4).round().abs()).to(self.dtype)
+            for x in drawn
+        ]
 
 
 def random_program(seed: int, sizes: tuple[int, ...] = SIZES) -> TensorProgram:
     """The program of that number: without Hypothesis, which costs more than small programs do."""
     draw = random.Random(seed)
-    steps = [(draw.choice(sorted(RULES)), draw.randrange(21), draw.randrange(21), draw.randrange(60)) for _ in range(9)]
+    steps = [
+        (draw.choice(sorted(RULES)), draw.randrange(21), draw.randrange(21), draw.randrange(60))
+        for _ in range(9)
+    ]
     shape = draw.choice(sizes), draw.choice(sizes)
     return TensorProgram(shape, draw.choice(DTYPES), tuple(steps[: draw.randint(1, 9)]))
 
@@ -233,7 +288,9 @@ def random_program(seed: int, sizes: tuple[int, ...] = SIZES) -> TensorProgram:
 @st.composite
 def tensor_programs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> TensorProgram:
     """A program over a matrix with sides among ``sizes``."""
-    step = st.tuples(st.sampled_from(sorted(RULES)), st.integers(0, 20), st.integers(0, 20), st.integers(0, 59))
+    step = st.tuples(
+        st.sampled_from(sorted(RULES)), st.integers(0, 20), st.integers(0, 20), st.integers(0, 59)
+    )
     shape = draw(st.tuples(st.sampled_from(sizes), st.sampled_from(sizes)))
     steps = draw(st.lists(step, min_size=1, max_size=9))
     return TensorProgram(shape, draw(st.sampled_from(DTYPES)), tuple(steps))

@@ -1,4 +1,6 @@
-"""Graphs outside the contract, operators that lie, indices out of range: a clear error, never a wrong read."""
+"""Graphs outside the contract, operators that lie, indices out of range: a clear error, never a
+wrong read.
+"""
 
 import operator
 import re
@@ -33,7 +35,14 @@ def with_meta(node, meta):
     return node
 
 
-BOGUS = primops.Prim("bogus(a)", group="elementwise", meaning="", dtype_rule="as a", meta_rule=lambda a: a, reference=torch.exp)
+BOGUS = primops.Prim(
+    "bogus(a)",
+    group="elementwise",
+    meaning="",
+    dtype_rule="as a",
+    meta_rule=lambda a: a,
+    reference=torch.exp,
+)
 HALF = TensorMeta((4, 3), (3, 1), torch.float16, torch.device("cpu"))
 WIDE = TensorMeta((4, 9), (9, 1), torch.float32, torch.device("cpu"))
 
@@ -47,13 +56,26 @@ WIDE = TensorMeta((4, 9), (9, 1), torch.float32, torch.device("cpu"))
         (lambda g, x: g.call_function(torch.ops.aten.add_.Tensor, (x, x)), "mutates its arguments"),
         (lambda g, x: with_meta(g.call_function(primops.prims.exp, (x,)), None), "C3.4"),
         (lambda g, x: with_meta(g.call_function(primops.prims.exp, (x,)), WIDE), "C3.4: meta is"),
-        (lambda g, x: g.call_function(primops.prims.add, (x, with_meta(g.placeholder("y"), WIDE))), "C3.2: add"),
         (
-            lambda g, x: with_meta(g.call_function(primops.prims.add, (with_meta(x, HALF), x)), HALF),
+            lambda g, x: g.call_function(
+                primops.prims.add, (x, with_meta(g.placeholder("y"), WIDE))
+            ),
+            "C3.2: add",
+        ),
+        (
+            lambda g, x: with_meta(
+                g.call_function(primops.prims.add, (with_meta(x, HALF), x)), HALF
+            ),
             "C3.3: add on torch.float16",
         ),
-        (lambda g, x: g.call_function(primops.prims.sum, (x,), {"dims": (7,)}), r"C3.2: sum.*dims \(7,\)"),
-        (lambda g, x: with_meta(g.call_function(BOGUS, (x,)), MATRIX), "bogus is no prim of the op set"),
+        (
+            lambda g, x: g.call_function(primops.prims.sum, (x,), {"dims": (7,)}),
+            r"C3.2: sum.*dims \(7,\)",
+        ),
+        (
+            lambda g, x: with_meta(g.call_function(BOGUS, (x,)), MATRIX),
+            "bogus is no prim of the op set",
+        ),
     ],
     ids=[
         "method",
@@ -70,7 +92,10 @@ WIDE = TensorMeta((4, 9), (9, 1), torch.float32, torch.device("cpu"))
 )
 def test_graphs_outside_the_contract_name_node_and_line(build, says):
     graph = graph_of(build)
-    for lowered in (lambda: lower(graph), lambda: compile_graph(graph, [torch.randn(4, 3)], codegens=EVALUATOR)):
+    for lowered in (
+        lambda: lower(graph),
+        lambda: compile_graph(graph, [torch.randn(4, 3)], codegens=EVALUATOR),
+    ):
         with pytest.raises(LoweringError, match=says) as error:
             lowered()
         assert re.search("node:? ", str(error.value)) and "y = x.relu()" in str(error.value)
@@ -88,14 +113,19 @@ def liar():
 def test_an_operator_that_returns_less_than_it_said(liar):
     def build(graph, x):
         y = graph.call_function(liar, (x,))
-        y.meta = {"val": MATRIX, "stack_trace": 'File "model.py", line 7, in forward\n    y = rows(x)'}
+        y.meta = {
+            "val": MATRIX,
+            "stack_trace": 'File "model.py", line 7, in forward\n    y = rows(x)',
+        }
         node = graph.call_function(primops.prims.exp, (y,))
         node.meta["val"] = MATRIX
         return node
 
     x = torch.randn(4, 3)
     host = compile_graph(graph_of(build), [x], codegens=EVALUATOR)
-    with pytest.raises(ExternError, match=r"loopir_test.rows.default returned \(2, 3\) float32.*says \(4, 3\)") as error:
+    with pytest.raises(
+        ExternError, match=r"loopir_test.rows.default returned \(2, 3\) float32.*says \(4, 3\)"
+    ) as error:
         host(x)
     assert "y = rows(x)" in str(error.value)
 

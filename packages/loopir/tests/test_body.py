@@ -12,7 +12,11 @@ x = symbol("x0")
 
 
 def test_handler_has_a_method_for_every_operation_and_no_others():
-    methods = {name for name, member in inspect.getmembers(OpsHandler, inspect.isfunction) if not name.startswith("_")}
+    methods = {
+        name
+        for name, member in inspect.getmembers(OpsHandler, inspect.isfunction)
+        if not name.startswith("_")
+    }
     generic = {"elementwise", "convert", "collective"}
     assert methods - generic == {method_name(op) for op in OPS}
     assert not hasattr(OpsHandler, "__getattr__")
@@ -73,8 +77,16 @@ def test_identities_are_not_recorded():
 def test_replay_reproduces_the_record():
     ops = Recorder()
     index = ops.indirect(ops.load("in0", x, torch.int64), 10)
-    value = ops.load("in1", 4 * index + x, torch.float32, ops.lt(*[ops.index_expr(x, torch.int64)] * 2), 0.5)
-    ops.store("out0", x, ops.where(ops.le(value, value), ops.bitcast(ops.bitcast(value, torch.int32), torch.float32), value))
+    value = ops.load(
+        "in1", 4 * index + x, torch.float32, ops.lt(*[ops.index_expr(x, torch.int64)] * 2), 0.5
+    )
+    ops.store(
+        "out0",
+        x,
+        ops.where(
+            ops.le(value, value), ops.bitcast(ops.bitcast(value, torch.int32), torch.float32), value
+        ),
+    )
     ops.store("out1", 0, ops.uniform(ops.constant(1, torch.int64), ops.index_expr(x, torch.int64)))
     again = Recorder()
     values = replay(ops.instructions, again, {})

@@ -11,7 +11,12 @@ ROWS, COLUMNS = 1100, 24
 
 
 def added(host):
-    steps = [step for kernel in host.program.kernels for body in kernel.bodies for step in body.instructions]
+    steps = [
+        step
+        for kernel in host.program.kernels
+        for body in kernel.bodies
+        for step in body.instructions
+    ]
     return sum(step.op == "store" and step.args[3] == "add" for step in steps)
 
 
@@ -19,7 +24,9 @@ def norm_backward(x, g, w):
     mean, scale = x.mean(1, keepdim=True), torch.rsqrt(x.var(1, keepdim=True) + 1e-5)
     normal = (x - mean) * scale
     wide = g * w
-    dx = scale * (wide - wide.mean(1, keepdim=True) - normal * (wide * normal).mean(1, keepdim=True))
+    dx = scale * (
+        wide - wide.mean(1, keepdim=True) - normal * (wide * normal).mean(1, keepdim=True)
+    )
     return dx, (g * normal).sum(0), g.sum(0)
 
 
@@ -44,7 +51,13 @@ def test_calls_that_read_the_sums_run_after_the_rows(run):
         sums = (x * g).sum(0)
         return (x + g).amax(1), sums[None] @ w, sums[None] @ w.cos()
 
-    host = run(function, torch.randn(ROWS, COLUMNS), torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, 5), tolerance=1e-3)
+    host = run(
+        function,
+        torch.randn(ROWS, COLUMNS),
+        torch.randn(ROWS, COLUMNS),
+        torch.randn(COLUMNS, 5),
+        tolerance=1e-3,
+    )
     assert added(host) == 1
 
 
@@ -52,7 +65,17 @@ def test_three_dimensions(run):
     def function(x, g):
         return (x + g).amax(2), (x * g).sum((0, 1))
 
-    assert added(run(function, torch.randn(10, 200, COLUMNS), torch.randn(10, 200, COLUMNS), tolerance=1e-3)) == 1
+    assert (
+        added(
+            run(
+                function,
+                torch.randn(10, 200, COLUMNS),
+                torch.randn(10, 200, COLUMNS),
+                tolerance=1e-3,
+            )
+        )
+        == 1
+    )
 
 
 def test_rows_that_need_the_sums_stay_apart(run):
@@ -63,7 +86,9 @@ def test_rows_that_need_the_sums_stay_apart(run):
 
 
 def test_sums_that_need_what_follows_other_sums_stay_apart(run):
-    """Squares about the columns' means are summed when all rows have given their share to the means."""
+    """Squares about the columns' means are summed when all rows have given their share to the
+    means.
+    """
 
     def function(x):
         rows = x.softmax(1)
@@ -102,14 +127,24 @@ def test_deterministic_algorithms_stay_apart(compiled, monkeypatch):
     monkeypatch.setattr(columns, "IN_ORDER", ())
     torch.use_deterministic_algorithms(True)
     try:
-        assert added(compiled(norm_backward, *(torch.empty(s) for s in ((ROWS, COLUMNS), (ROWS, COLUMNS), (COLUMNS,))))) == 0
+        assert (
+            added(
+                compiled(
+                    norm_backward,
+                    *(torch.empty(s) for s in ((ROWS, COLUMNS), (ROWS, COLUMNS), (COLUMNS,))),
+                )
+            )
+            == 0
+        )
     finally:
         torch.use_deterministic_algorithms(False)
 
 
 def test_other_devices_keep_their_kernels(compiled, monkeypatch):
     monkeypatch.setattr(columns, "LEAST_ROWS", {})
-    host = compiled(norm_backward, *(torch.empty(s) for s in ((ROWS, COLUMNS), (ROWS, COLUMNS), (COLUMNS,))))
+    host = compiled(
+        norm_backward, *(torch.empty(s) for s in ((ROWS, COLUMNS), (ROWS, COLUMNS), (COLUMNS,)))
+    )
     assert isinstance(host, loopir.HostProgram)
     assert added(host) == 0
 

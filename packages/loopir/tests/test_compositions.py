@@ -1,4 +1,6 @@
-"""Random chains of movements between pointwise operations: right, and work on indices that grows as the chain does."""
+"""Random chains of movements between pointwise operations: right, and work on indices that grows as
+the chain does.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,17 @@ def size_of(expr: sympy.Basic) -> int:
 
 def work_on_indices(program: loopir.Program) -> int:
     """The nodes of all index expressions, and the instructions."""
-    steps = [step for kernel in program.kernels for body in kernel.bodies for step in body.instructions]
+    steps = [
+        step for kernel in program.kernels for body in kernel.bodies for step in body.instructions
+    ]
     return len(steps) + sum(size_of(expr) for step in steps for expr in step.expressions)
 
 
 def lowered(function, x) -> loopir.HostProgram:
     options = loopir.Options(check=True)
-    return loopir.compile_graph(trace(function, x), [x], codegens={"cpu": EvaluatorCodeGenerator()}, options=options)
+    return loopir.compile_graph(
+        trace(function, x), [x], codegens={"cpu": EvaluatorCodeGenerator()}, options=options
+    )
 
 
 def alternating(x):
@@ -74,7 +80,11 @@ def test_work_grows_with_the_chain(step):
 @st.composite
 def chains(draw):
     """Names of movements, and shapes to reshape to."""
-    return draw(st.lists(st.one_of(st.sampled_from([*MOVES]), st.sampled_from(SIDES)), min_size=1, max_size=12))
+    return draw(
+        st.lists(
+            st.one_of(st.sampled_from([*MOVES]), st.sampled_from(SIDES)), min_size=1, max_size=12
+        )
+    )
 
 
 @given(chains())

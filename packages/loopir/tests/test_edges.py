@@ -1,4 +1,6 @@
-"""Programs at the edges of lowering against eager: what operators get, effects without a result, memory that is shared."""
+"""Programs at the edges of lowering against eager: what operators get, effects without a result,
+memory that is shared.
+"""
 
 from __future__ import annotations
 
@@ -58,20 +60,47 @@ def test_checks_without_a_result_are_kept(compiled):
         return x + 1
 
     x = torch.ones(3)
-    matched = compile_graph(trace(fn, x), (x,), codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(inference=True))
+    matched = compile_graph(
+        trace(fn, x),
+        (x,),
+        codegens={"cpu": EvaluatorCodeGenerator()},
+        options=Options(inference=True),
+    )
     for host in (compiled(fn, x), matched):
         torch.testing.assert_close(host(x)[0], x + 1)
         with pytest.raises(RuntimeError, match="not positive"):
             host(-x)
 
 
-EDGES = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.5, -7.3, 1e30, float("inf"), -float("inf"), float("nan")]
+EDGES = [
+    0.0,
+    -0.0,
+    0.5,
+    -0.5,
+    1.0,
+    -1.0,
+    2.5,
+    -7.3,
+    1e30,
+    float("inf"),
+    -float("inf"),
+    float("nan"),
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_floored_quotients_of_floats(run, dtype):
     left, right = (torch.tensor(x, dtype=dtype) for x in zip(*itertools.product(EDGES, EDGES)))
-    run(lambda a, b: (a // b, torch.div(a, b, rounding_mode="trunc"), torch.remainder(a, b), torch.fmod(a, b)), left, right)
+    run(
+        lambda a, b: (
+            a // b,
+            torch.div(a, b, rounding_mode="trunc"),
+            torch.remainder(a, b),
+            torch.fmod(a, b),
+        ),
+        left,
+        right,
+    )
     run(lambda a: (a // 0.3, 7.0 // a, a // -2, a % -0.3), left)
 
 
@@ -85,7 +114,9 @@ def test_prims_whose_arguments_no_operator_gives():
             node.meta["val"] = TensorMeta.from_tensor(value)
         graph.output((call,)).meta["val"] = (call.meta["val"],)
         module = torch.fx.GraphModule(torch.nn.Module(), graph)
-        (result,) = compile_graph(module, operands, codegens={"cpu": EvaluatorCodeGenerator()})(*operands)
+        (result,) = compile_graph(module, operands, codegens={"cpu": EvaluatorCodeGenerator()})(
+            *operands
+        )
         assert torch.equal(result.isnan(), expected.isnan()), prim
         torch.testing.assert_close(result, expected, equal_nan=True)
 
@@ -93,13 +124,43 @@ def test_prims_whose_arguments_no_operator_gives():
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
 def test_integers(run, dtype):
     a, b = torch.arange(-9, 9).to(dtype), (torch.arange(18) % 4 + 1).to(dtype)
-    run(lambda a, b: (a // b, a % b, torch.div(a, b, rounding_mode="trunc"), torch.fmod(a, b), a**3, a**0, a**1), a, b)
-    run(lambda a, b: (a.argmax(), a.argmin(0), a.sum(), a.prod(), a.amax(), (a > 2).any(), (a > 2).sum(), a / b), a, b)
+    run(
+        lambda a, b: (
+            a // b,
+            a % b,
+            torch.div(a, b, rounding_mode="trunc"),
+            torch.fmod(a, b),
+            a**3,
+            a**0,
+            a**1,
+        ),
+        a,
+        b,
+    )
+    run(
+        lambda a, b: (
+            a.argmax(),
+            a.argmin(0),
+            a.sum(),
+            a.prod(),
+            a.amax(),
+            (a > 2).any(),
+            (a > 2).sum(),
+            a / b,
+        ),
+        a,
+        b,
+    )
 
 
 def run_patterns(fn, *args):
     """As ``run``, from the graph of operators, in which patterns are looked for."""
-    host = compile_graph(trace(fn, *args), args, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True))
+    host = compile_graph(
+        trace(fn, *args),
+        args,
+        codegens={"cpu": EvaluatorCodeGenerator()},
+        options=Options(check=True),
+    )
     for result, expected in zip(host(*args), [fn(*args)], strict=True):
         torch.testing.assert_close(result, expected)
         assert result.stride() == expected.stride()
@@ -108,14 +169,29 @@ def run_patterns(fn, *args):
 @pytest.mark.parametrize("dims", [(0, 0), (1, 1), (-1, 1), (0, -2), (0, 1), (1, 0), (-2, 1)])
 def test_concatenations_of_concatenations(dims):
     inner, outer = dims
-    run_patterns(lambda a, b: torch.cat([torch.cat([a, b], inner), torch.cat([a, b], inner) * 2], outer), SQUARE, SQUARE + 1)
     run_patterns(
-        lambda a, b: torch.cat([torch.cat([a, b], inner).double(), torch.cat([a, b], inner)], outer), SQUARE, SQUARE + 1
+        lambda a, b: torch.cat([torch.cat([a, b], inner), torch.cat([a, b], inner) * 2], outer),
+        SQUARE,
+        SQUARE + 1,
+    )
+    run_patterns(
+        lambda a, b: torch.cat(
+            [torch.cat([a, b], inner).double(), torch.cat([a, b], inner)], outer
+        ),
+        SQUARE,
+        SQUARE + 1,
     )
 
 
 @pytest.mark.parametrize(
-    "pads", [((1, 1), (2, 0, 0, 3)), ((0, 0, 1, 2), (3, 1)), ((1, 2), (2, 1)), ((1, 0), (-1, 0)), ((2, 2), (1, 1))]
+    "pads",
+    [
+        ((1, 1), (2, 0, 0, 3)),
+        ((0, 0, 1, 2), (3, 1)),
+        ((1, 2), (2, 1)),
+        ((1, 0), (-1, 0)),
+        ((2, 2), (1, 1)),
+    ],
 )
 def test_pads_of_pads(pads):
     first, second = pads
@@ -139,11 +215,17 @@ def test_memory_of_symbolic_size_in_use_at_once_does_not_overlap():
     size, spans = symbol("s0"), [(0, 1), (0, 3), (2, 3), (2, 6), (4, 5), (4, 6), (6, 7), (7, 8)]
     for chosen, fixed in itertools.product(itertools.combinations(spans, 5), range(6)):
         numels = [sympy.Integer(64) if i == fixed else size for i in range(5)]
-        buffers = {f"b{i}": Buffer(f"b{i}", torch.float32, CPU, (n,), (sympy.Integer(1),)) for i, n in enumerate(numels)}
+        buffers = {
+            f"b{i}": Buffer(f"b{i}", torch.float32, CPU, (n,), (sympy.Integer(1),))
+            for i, n in enumerate(numels)
+        }
         slots = [Slot([f"b{i}"], None, *span) for i, span in enumerate(chosen)]
         end = _place(slots, SimpleNamespace(buffers=buffers)).subs(size, 100)
         starts = [int(slot.offset.subs(size, 100)) for slot in slots]
-        ends = [start + int(size_in_bytes(buffer).subs(size, 100)) for start, buffer in zip(starts, buffers.values())]
+        ends = [
+            start + int(size_in_bytes(buffer).subs(size, 100))
+            for start, buffer in zip(starts, buffers.values())
+        ]
         assert max(ends) <= end
         for i, j in itertools.combinations(range(5), 2):
             assert not _meet(slots[i], slots[j]) or ends[i] <= starts[j] or ends[j] <= starts[i]

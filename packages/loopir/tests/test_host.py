@@ -1,7 +1,14 @@
 import primops
 import pytest
 import torch
-from loopir import KernelSource, LoopIRError, Program, VerificationError, check_program, compile_graph
+from loopir import (
+    KernelSource,
+    LoopIRError,
+    Program,
+    VerificationError,
+    check_program,
+    compile_graph,
+)
 from loopir.program import Allocate, Free
 from loopir.testing import EvaluatorCodeGenerator
 from primops.testing import trace
@@ -40,16 +47,24 @@ def test_missing_code_generator_is_named():
     from loopir import generate, parse_kernel
 
     kernel = parse_kernel(
-        "@kernel(device='cuda')\ndef k(out0: Out('float32', 1)):\n    v0 = constant(1.0, 'float32')\n    store(out0, [0], v0)\n"
+        "@kernel(device='cuda')\ndef k(out0: Out('float32', 1)):\n    v0 = constant(1.0, "
+        "'float32')\n    store(out0, [0], v0)\n"
     )
     program = Program((), {}, {}, (kernel,), (), ())
-    with pytest.raises(LoopIRError, match=r"no code generator for device 'cuda' \(there are: cpu\)"):
+    with pytest.raises(
+        LoopIRError, match=r"no code generator for device 'cuda' \(there are: cpu\)"
+    ):
         generate(program, {"cpu": EvaluatorCodeGenerator()})
 
 
 def test_report(compiled):
     host = compiled(lambda x, w: (x @ w).relu().sum(), torch.randn(4, 4), torch.randn(4, 4))
-    assert (host.kernel_count, host.launch_count, host.extern_count, host.extern_ops) == (1, 1, 1, ("aten.mm.default",))
+    assert (host.kernel_count, host.launch_count, host.extern_count, host.extern_ops) == (
+        1,
+        1,
+        1,
+        ("aten.mm.default",),
+    )
     assert isinstance(host.sources[0], KernelSource) and "def call(" in host.source
 
 
@@ -107,7 +122,9 @@ def test_slabs_have_symbolic_sizes(run_dynamic):
 
 
 def test_results_take_over_dying_operands_in_place(compiled):
-    host = compiled(lambda x, w: ((x @ w).relu() @ w).softmax(1), torch.randn(8, 8), torch.randn(8, 8))
+    host = compiled(
+        lambda x, w: ((x @ w).relu() @ w).softmax(1), torch.randn(8, 8), torch.randn(8, 8)
+    )
     assert "empty_strided" not in host.source
     assert sum(isinstance(step, Allocate) and step.in_place for step in host.program.steps) == 2
     # read at another point than written: memory of its own

@@ -21,8 +21,14 @@ def seed():
 
 
 def test_every_prim_has_a_rule_or_is_called():
-    """Those without a rule run as calls of their reference: the seed, special functions, control flow."""
-    called = {n for n, p in OPSET.items() if "special" in p.tags or "control" in p.tags or isinstance(p, ExternPrim)}
+    """Those without a rule run as calls of their reference: the seed, special functions, control
+    flow.
+    """
+    called = {
+        n
+        for n, p in OPSET.items()
+        if "special" in p.tags or "control" in p.tags or isinstance(p, ExternPrim)
+    }
     assert set(OPSET) - TABLE.names() == called | {"random_seed", "scatter_reduce"}
 
 
@@ -33,27 +39,55 @@ CASES = {
         lambda: [torch.randn(4, 64).bfloat16(), torch.randn(64).bfloat16()],
     ),
     "views": (
-        lambda x: (x.t() + 1, x[1:, ::2] * 2, x.flip(0), x.unfold(1, 2, 1) + 0.5, x.reshape(2, 10).t() + 1),
+        lambda x: (
+            x.t() + 1,
+            x[1:, ::2] * 2,
+            x.flip(0),
+            x.unfold(1, 2, 1) + 0.5,
+            x.reshape(2, 10).t() + 1,
+        ),
         lambda: [torch.randn(4, 5)],
     ),
-    "reshape_of_transposed": (lambda x: (x.t().reshape(-1) + 1, x.t().relu().reshape(2, 10)), lambda: [torch.randn(4, 5)]),
+    "reshape_of_transposed": (
+        lambda x: (x.t().reshape(-1) + 1, x.t().relu().reshape(2, 10)),
+        lambda: [torch.randn(4, 5)],
+    ),
     "pad": (
-        lambda x: (F.pad(x, (1, 2, 0, 3)), F.pad(x, (-1, 2)).relu(), F.pad(x.relu(), (1, 1), value=3.0)),
+        lambda x: (
+            F.pad(x, (1, 2, 0, 3)),
+            F.pad(x, (-1, 2)).relu(),
+            F.pad(x.relu(), (1, 1), value=3.0),
+        ),
         lambda: [torch.randn(4, 5)],
     ),
     "cat": (
         lambda a, b, c: torch.cat([a.relu(), b, c.exp().tanh().sigmoid()], 1).exp(),
         lambda: [torch.randn(4, n, 5) for n in (3, 1, 2)],
     ),
-    "cat_of_pads": (lambda a, b: torch.cat([F.pad(a, (1, 1)), b], 0) * 2, lambda: [torch.randn(2, 3), torch.randn(4, 5)]),
+    "cat_of_pads": (
+        lambda a, b: torch.cat([F.pad(a, (1, 1)), b], 0) * 2,
+        lambda: [torch.randn(2, 3), torch.randn(4, 5)],
+    ),
     "stack": (lambda x: torch.stack([a * 2 for a in x.unbind(0)], 1), lambda: [torch.randn(4, 5)]),
-    "roll_where": (lambda x: (torch.where(x > 0, x, 0.0), x.roll(1, 0)), lambda: [torch.randn(4, 5)]),
+    "roll_where": (
+        lambda x: (torch.where(x > 0, x, 0.0), x.roll(1, 0)),
+        lambda: [torch.randn(4, 5)],
+    ),
     "scatter": (
         lambda x, i, s: (x.scatter(1, i, s), x.scatter_add(1, i, s), x.gather(1, i)),
-        lambda: [torch.randn(4, 5), torch.stack([torch.randperm(5)[:3] for _ in range(4)]), torch.randn(4, 3)],
+        lambda: [
+            torch.randn(4, 5),
+            torch.stack([torch.randperm(5)[:3] for _ in range(4)]),
+            torch.randn(4, 3),
+        ],
     ),
     "index": (
-        lambda x, i, v: (x.index_put((i,), v, accumulate=True), x[i], x[:, i], x.index_put((i,), v.abs())),
+        lambda x, i, v: (
+            x.index_put((i,), v, accumulate=True),
+            x[i],
+            x[:, i],
+            x.index_put((i,), v.abs()),
+        ),
         lambda: [torch.randn(6, 5), torch.tensor([1, 3, 4]), torch.randn(3, 5)],
     ),
     "index_two_dims": (
@@ -69,26 +103,60 @@ CASES = {
         lambda: [torch.randn(4, 7, 8), torch.randint(0, 10, (4, 7))],
     ),
     "scans": (lambda x: (x.relu().cumsum(0) + 1, x.cumprod(1)), lambda: [torch.randn(7, 5)]),
-    "arg": (lambda x: (x.argmax(1), x.argmin(0), x.argmax(), x.max(1)[0], x.min(1)[1]), lambda: [torch.randn(7, 5)]),
+    "arg": (
+        lambda x: (x.argmax(1), x.argmin(0), x.argmax(), x.max(1)[0], x.min(1)[1]),
+        lambda: [torch.randn(7, 5)],
+    ),
     "statistics": (
-        lambda x: (x.var(0), x.std(), x.norm(), x.amax(0), x.prod(1), (x > 0).any(1), (x > 0).all()),
+        lambda x: (
+            x.var(0),
+            x.std(),
+            x.norm(),
+            x.amax(0),
+            x.prod(1),
+            (x > 0).any(1),
+            (x > 0).all(),
+        ),
         lambda: [torch.randn(7, 5)],
     ),
     "integers": (
-        lambda x, y: (x // y, x % y, x**2, x << 1, x & y, -x, x.abs(), (x > y) | (x < 3), x.float() / 3, x.sum(0)),
+        lambda x, y: (
+            x // y,
+            x % y,
+            x**2,
+            x << 1,
+            x & y,
+            -x,
+            x.abs(),
+            (x > y) | (x < 3),
+            x.float() / 3,
+            x.sum(0),
+        ),
         lambda: [torch.randint(-20, 20, (7, 5)), torch.randint(1, 5, (7, 5))],
     ),
     "float_division": (
         lambda x, y: (torch.floor_divide(x, y), torch.remainder(x, y), torch.fmod(x, y)),
         lambda: [torch.randn(70) * 10, torch.randn(70)],
     ),
-    "bool": (lambda x: (x.sum(1), x.any(), ~x, x.float().mean(), x & x.flip(0), x | x.t()), lambda: [torch.rand(5, 5) > 0.5]),
-    "float64": (lambda x: x.exp() / x.exp().sum(1, keepdim=True), lambda: [torch.randn(5, 6, dtype=torch.float64)]),
+    "bool": (
+        lambda x: (x.sum(1), x.any(), ~x, x.float().mean(), x & x.flip(0), x | x.t()),
+        lambda: [torch.rand(5, 5) > 0.5],
+    ),
+    "float64": (
+        lambda x: x.exp() / x.exp().sum(1, keepdim=True),
+        lambda: [torch.randn(5, 6, dtype=torch.float64)],
+    ),
     "sizes_zero": (lambda x: (x.sum(0), x + 1, x.relu().sum()), lambda: [torch.randn(0, 5)]),
-    "scalars": (lambda x, y: (x + y, x * 2.5, x.exp()), lambda: [torch.tensor(2.0), torch.tensor(3.0)]),
+    "scalars": (
+        lambda x, y: (x + y, x * 2.5, x.exp()),
+        lambda: [torch.tensor(2.0), torch.tensor(3.0)],
+    ),
     "expanded_input": (lambda x: (x + 1, x.sum(0)), lambda: [torch.randn(1, 5).expand(4, 5)]),
     "strided_input": (lambda x: (x + 1, x.t().sum(0)), lambda: [torch.randn(8, 10)[::2, 1::3]]),
-    "long_chain": (lambda x: functools.reduce(lambda a, i: (a * 1.01).sin() + a, range(60), x), lambda: [torch.randn(50)]),
+    "long_chain": (
+        lambda x: functools.reduce(lambda a, i: (a * 1.01).sin() + a, range(60), x),
+        lambda: [torch.randn(50)],
+    ),
     "externs": (
         lambda x, w, b: F.linear(x.relu(), w, b).sort(1)[0] + 1,
         lambda: [torch.randn(4, 8), torch.randn(16, 8), torch.randn(16)],
@@ -102,12 +170,21 @@ CASES = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True) + q,
         lambda: [torch.randn(2, 4, 16, 8) for _ in "qkv"],
     ),
-    "upsample": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), lambda: [torch.randn(2, 3, 8, 8)]),
+    "upsample": (
+        lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+        lambda: [torch.randn(2, 3, 8, 8)],
+    ),
     "channels_last": (
         lambda x, w: F.relu(torch.conv2d(x, w) * 2) + 1,
-        lambda: [torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last), torch.randn(4, 3, 3, 3)],
+        lambda: [
+            torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last),
+            torch.randn(4, 3, 3, 3),
+        ],
     ),
-    "complex_stays_extern": (lambda x: (x * 2).abs() + 1, lambda: [torch.randn(4, dtype=torch.complex64)]),
+    "complex_stays_extern": (
+        lambda x: (x * 2).abs() + 1,
+        lambda: [torch.randn(4, dtype=torch.complex64)],
+    ),
 }
 
 
@@ -117,7 +194,9 @@ def test_values_equal_eager(run, name):
     run(fn, *make(), tolerance=2e-2 if name == "bfloat16" else 1e-4)
 
 
-@pytest.mark.parametrize("name", ["softmax", "views", "cat", "statistics", "long_chain", "index_two_dims"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "views", "cat", "statistics", "long_chain", "index_two_dims"]
+)
 def test_values_do_not_depend_on_fusion_or_inlining(run, name):
     fn, make = CASES[name]
     fused = run(fn, *make())
@@ -128,7 +207,12 @@ def test_values_do_not_depend_on_fusion_or_inlining(run, name):
 @pytest.mark.parametrize("shape", [(1000, 300), (99991,), (3, 70000), (70000, 3)])
 def test_large_reductions_split(run, shape):
     host = run(lambda x: (x.sum(), x.amax(0), (x * x).sum(-1)), torch.randn(shape), tolerance=1e-3)
-    whole = run(lambda x: (x.sum(), x.amax(0), (x * x).sum(-1)), torch.randn(shape), tolerance=1e-3, split_reductions=False)
+    whole = run(
+        lambda x: (x.sum(), x.amax(0), (x * x).sum(-1)),
+        torch.randn(shape),
+        tolerance=1e-3,
+        split_reductions=False,
+    )
     assert host.launch_count >= whole.launch_count
 
 
@@ -168,7 +252,9 @@ def test_values_made_from_nothing_are_made_where_they_are_read(kept):
 
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
 def test_floats_of_8_bits_are_loops_of_cuda_devices_only(kind):
-    graph = primops.decompose(trace(lambda x: (x * 2).to(torch.float8_e4m3fn).float() + 1, torch.randn(8, 4)))
+    graph = primops.decompose(
+        trace(lambda x: (x * 2).to(torch.float8_e4m3fn).float() + 1, torch.randn(8, 4))
+    )
     device = torch.device(kind, 0) if kind == "cuda" else torch.device("cpu")
     for node in list(graph.graph.nodes)[:-1]:
         node.meta["val"] = dataclasses.replace(node.meta["val"], device=device)
@@ -178,7 +264,9 @@ def test_floats_of_8_bits_are_loops_of_cuda_devices_only(kind):
     assert ("float8_e4m3fn" in format_kernel(program.kernels[0])) == (kind == "cuda")
 
 
-@pytest.mark.parametrize(("rows", "columns", "stages"), [(6272, 256, 1), (6272, 16, 2), (6271, 256, 2)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "stages"), [(6272, 256, 1), (6272, 16, 2), (6271, 256, 2)]
+)
 def test_long_even_columns_on_a_gpu_are_left_to_the_generator(rows, columns, stages):
     graph = primops.decompose(trace(lambda x: x.sum(0), torch.randn(rows, columns)))
     for node in list(graph.graph.nodes)[:-1]:

@@ -51,11 +51,19 @@ def attention(x, qkv):
     [
         (mlp, (torch.randn(256, 64), *(torch.randn(64, 64) for _ in range(4)))),
         (attention, (torch.randn(4, 64, 32), torch.randn(32, 96))),
-        (lambda x: (x.exp().sum(0), x.cumsum(1).sin(), x.t().contiguous() @ x), (torch.randn(128, 96),)),
+        (
+            lambda x: (x.exp().sum(0), x.cumsum(1).sin(), x.t().contiguous() @ x),
+            (torch.randn(128, 96),),
+        ),
     ],
 )
 def test_planned_peak_is_the_measured_one(fn, args):
-    host = compile_graph(primops.decompose(trace(fn, *args)), args, codegens={"cpu": NoCode()}, options=Options(check=True))
+    host = compile_graph(
+        primops.decompose(trace(fn, *args)),
+        args,
+        codegens={"cpu": NoCode()},
+        options=Options(check=True),
+    )
     measured = measured_peak(host, args)
     assert abs(host.planned_peak - measured) <= 0.02 * measured + 512, (host.planned_peak, measured)
 
@@ -108,7 +116,9 @@ def test_results_in_the_memory_of_inputs_they_are_written_to(case):
     args = (torch.rand(8, 8), torch.rand(8, 8))
     graph = primops.decompose(trace(fn, *args))
     graph.graph.find_nodes(op="placeholder")[0].meta["written"] = 0
-    host = compile_graph(graph, args, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True))
+    host = compile_graph(
+        graph, args, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True)
+    )
     assert host.writes_back == ({0} if in_place else frozenset())
     given = [t.clone() for t in args]
     result = host(*given)[0]

@@ -15,11 +15,19 @@ from primops.testing import trace
 
 PROGRAMS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...], int]] = {
     "columns": (lambda x, w: x @ w.t(), ((16, 32), (53, 32)), 1),
-    "columns of a view": (lambda x, w: (x.flatten(0, 1) @ w.t()).unflatten(0, (2, 8)).softmax(-1), ((2, 8, 32), (53, 32)), 1),
+    "columns of a view": (
+        lambda x, w: (x.flatten(0, 1) @ w.t()).unflatten(0, (2, 8)).softmax(-1),
+        ((2, 8, 32), (53, 32)),
+        1,
+    ),
     "inner": (lambda g, w: (g * 2) @ w, ((16, 53), (53, 32)), 1),
     "rows": (lambda g, x: g.t() @ x, ((16, 53), (16, 32)), 1),
     "bias": (lambda x, w, b: torch.addmm(b, x, w.t()), ((16, 32), (53, 32), (53,)), 1),
-    "shared": (lambda g, w, x: (g @ w).sum() + (g.t() @ x).sum(), ((16, 53), (53, 32), (16, 32)), 2),
+    "shared": (
+        lambda g, w, x: (g @ w).sum() + (g.t() @ x).sum(),
+        ((16, 53), (53, 32), (16, 32)),
+        2,
+    ),
     "aligned": (lambda x, w: x @ w, ((16, 32), (32, 64)), 0),
     "rows that need not be": (lambda x, w: x @ w, ((15, 32), (32, 64)), 0),
 }
@@ -35,7 +43,9 @@ def test_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         graph = trace(function, *inputs)
     keep_outputs(graph)
     assert padding.pad_products(graph, "cpu") == count
-    host = compile_graph(graph, inputs, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True))
+    host = compile_graph(
+        graph, inputs, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True)
+    )
     (result,) = host(*inputs)
     expected = function(*inputs)
     torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
@@ -44,7 +54,9 @@ def test_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_small_products_stay() -> None:
     with torch.no_grad():
-        graph = trace(lambda x, w: x @ w.t(), torch.randn(16, 32).bfloat16(), torch.randn(53, 32).bfloat16())
+        graph = trace(
+            lambda x, w: x @ w.t(), torch.randn(16, 32).bfloat16(), torch.randn(53, 32).bfloat16()
+        )
     assert padding.pad_products(graph, "cpu") == 0
 
 
@@ -54,7 +66,9 @@ def test_an_operand_is_padded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
         graph = trace(function, *(torch.randn(shape).bfloat16() for shape in shapes))
     padding.pad_products(graph, "cpu")
-    pads = [node for node in graph.graph.nodes if node.target is torch.ops.aten.constant_pad_nd.default]
+    pads = [
+        node for node in graph.graph.nodes if node.target is torch.ops.aten.constant_pad_nd.default
+    ]
     assert len({(node.args[0], *node.args[1]) for node in pads}) == len(pads) == 2
 
 
@@ -77,8 +91,12 @@ def test_a_large_result_is_in_memory_once(monkeypatch: pytest.MonkeyPatch) -> No
         keep_outputs(graph)
         assert padding.pad_products(graph, "cpu") == 1
         products.append(sum(node.target is torch.ops.aten.mm.default for node in graph.graph.nodes))
-        host = compile_graph(graph, inputs, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True))
-        for result, expected in zip(host(*inputs), torch.utils._pytree.tree_leaves(function(*inputs)), strict=True):
+        host = compile_graph(
+            graph, inputs, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True)
+        )
+        for result, expected in zip(
+            host(*inputs), torch.utils._pytree.tree_leaves(function(*inputs)), strict=True
+        ):
             torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
         if products == [8]:
             weight, whole = (columns + 3) * inner * 2, rows * columns * 2

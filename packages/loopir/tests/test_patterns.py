@@ -9,7 +9,16 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from loopir import Contraction, HostProgram, LoweringError, Offer, Options, Packed, TensorInput, compile_graph
+from loopir import (
+    Contraction,
+    HostProgram,
+    LoweringError,
+    Offer,
+    Options,
+    Packed,
+    TensorInput,
+    compile_graph,
+)
 from loopir.patterns.layout import choose_layouts
 from loopir.testing import EvaluatorCodeGenerator
 from primops import TensorMeta
@@ -18,7 +27,13 @@ from primops.testing import trace
 EVALUATOR = EvaluatorCodeGenerator()
 
 
-def build(fn: Callable, args: Sequence[torch.Tensor], static: int = 0, codegen: object = EVALUATOR, **options) -> HostProgram:
+def build(
+    fn: Callable,
+    args: Sequence[torch.Tensor],
+    static: int = 0,
+    codegen: object = EVALUATOR,
+    **options,
+) -> HostProgram:
     """``fn`` compiled for inference; the last ``static`` arguments are parameters."""
     with torch.no_grad():
         graph = trace(fn, *args)
@@ -29,7 +44,9 @@ def build(fn: Callable, args: Sequence[torch.Tensor], static: int = 0, codegen: 
     return compile_graph(graph, args, codegens={"cpu": codegen}, options=settings)  # type: ignore[dict-item]
 
 
-def check(fn: Callable, *args: torch.Tensor, static: int = 0, tolerance: float = 1e-4, **options) -> HostProgram:
+def check(
+    fn: Callable, *args: torch.Tensor, static: int = 0, tolerance: float = 1e-4, **options
+) -> HostProgram:
     host = build(fn, args, static, **options)
     expected = fn(*args)
     (result,) = host(*args)
@@ -40,17 +57,29 @@ def check(fn: Callable, *args: torch.Tensor, static: int = 0, tolerance: float =
 
 def heads(depth: int = 8, keys: int = 6) -> list[torch.Tensor]:
     torch.manual_seed(0)
-    return [torch.randn(2, 3, 5, depth), torch.randn(2, 3, keys, depth), torch.randn(2, 3, keys, depth)]
+    return [
+        torch.randn(2, 3, 5, depth),
+        torch.randn(2, 3, keys, depth),
+        torch.randn(2, 3, keys, depth),
+    ]
 
 
 SPELLINGS = {
     "divide": lambda q, k, v: (q @ k.transpose(-2, -1) / math.sqrt(8)).softmax(-1) @ v,
     "scale the query": lambda q, k, v: torch.softmax((q * 0.3) @ k.mT, dim=-1) @ v,
-    "scale after": lambda q, k, v: torch.matmul(F.softmax(torch.matmul(q, k.transpose(2, 3)) * 0.125, dim=-1), v),
+    "scale after": lambda q, k, v: torch.matmul(
+        F.softmax(torch.matmul(q, k.transpose(2, 3)) * 0.125, dim=-1), v
+    ),
     "plain": lambda q, k, v: torch.softmax(q @ k.mT, -1) @ v,
-    "dropout in evaluation": lambda q, k, v: F.dropout(torch.softmax(q @ k.mT, -1), 0.1, training=False) @ v,
-    "heads merged after": lambda q, k, v: (torch.softmax(q @ k.mT, -1) @ v).transpose(1, 2).reshape(2, 5, -1),
-    "float softmax": lambda q, k, v: torch.softmax(q @ k.mT, -1, dtype=torch.float32).to(q.dtype) @ v,
+    "dropout in evaluation": lambda q, k, v: (
+        F.dropout(torch.softmax(q @ k.mT, -1), 0.1, training=False) @ v
+    ),
+    "heads merged after": lambda q, k, v: (
+        (torch.softmax(q @ k.mT, -1) @ v).transpose(1, 2).reshape(2, 5, -1)
+    ),
+    "float softmax": lambda q, k, v: (
+        torch.softmax(q @ k.mT, -1, dtype=torch.float32).to(q.dtype) @ v
+    ),
     "three dims": lambda q, k, v: torch.bmm(
         torch.softmax(torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT) / 3, -1), v.flatten(0, 1)
     ),
@@ -65,7 +94,9 @@ def test_attention_becomes_one_call(name: str) -> None:
 
 def test_attention_of_half_operands_with_a_float_softmax() -> None:
     args = [x.bfloat16() for x in heads()]
-    assert check(SPELLINGS["float softmax"], *args, tolerance=2e-2).extern_ops == ("aten.scaled_dot_product_attention.default",)
+    assert check(SPELLINGS["float softmax"], *args, tolerance=2e-2).extern_ops == (
+        "aten.scaled_dot_product_attention.default",
+    )
 
 
 def test_masked_attention_keeps_rows_without_keys_nan() -> None:
@@ -117,7 +148,9 @@ NORM = [torch.rand(8) + 0.5, torch.randn(8), torch.randn(8), torch.rand(8) + 0.1
 def test_batch_norm_goes_into_a_frozen_convolution(transposed: bool, groups: int) -> None:
     def fn(x, weight, gamma, beta, mean, variance):
         op = F.conv_transpose2d if transposed else F.conv2d
-        return F.batch_norm(op(x, weight, groups=groups), mean, variance, gamma, beta, eps=1e-3).relu()
+        return F.batch_norm(
+            op(x, weight, groups=groups), mean, variance, gamma, beta, eps=1e-3
+        ).relu()
 
     weight = torch.randn(4, 8 // groups, 3, 3) if transposed else torch.randn(8, 4 // groups, 3, 3)
     host = check(fn, torch.randn(2, 4, 7, 7), weight, *NORM, static=5, freeze=True)
@@ -128,7 +161,9 @@ def test_batch_norm_goes_into_a_frozen_convolution(transposed: bool, groups: int
 def test_batch_norm_in_training_stays() -> None:
     def fn(x, weight, gamma, beta, mean, variance):
         y = F.conv2d(x, weight)
-        return torch.ops.aten._native_batch_norm_legit_functional(y, gamma, beta, mean, variance, True, 0.1, 1e-3)[0]
+        return torch.ops.aten._native_batch_norm_legit_functional(
+            y, gamma, beta, mean, variance, True, 0.1, 1e-3
+        )[0]
 
     check(fn, torch.randn(2, 4, 7, 7), torch.randn(8, 4, 3, 3), *NORM, static=5, freeze=True)
 
@@ -161,10 +196,16 @@ def test_tables_and_masks_made_from_numbers_are_constants_when_frozen() -> None:
 def test_padding_concatenation_and_bias_are_simplified() -> None:
     x, weight = torch.randn(2, 4, 7, 7), torch.randn(8, 4, 3, 3)
     host = check(lambda x, w: F.conv2d(F.pad(F.pad(x, (1, 1, 0, 0)), (0, 0, 2, 2)), w), x, weight)
-    assert "aten_convolution_default(" in host.source and ", [1, 1], [2, 1], [1, 1], False" in host.source
+    assert (
+        "aten_convolution_default(" in host.source
+        and ", [1, 1], [2, 1], [1, 1], False" in host.source
+    )
     check(lambda x, w: F.conv2d(F.pad(x, (1, 0, 1, 0)), w), x, weight)
     check(lambda x, w: F.conv2d(F.pad(x, (1, 1), value=1.0), w), x, weight)
-    host = check(lambda a, b, c: torch.cat([torch.cat([a, b], 1), c], 1), *(torch.randn(2, n) for n in (1, 2, 3)))
+    host = check(
+        lambda a, b, c: torch.cat([torch.cat([a, b], 1), c], 1),
+        *(torch.randn(2, n) for n in (1, 2, 3)),
+    )
     assert host.launch_count == 1
     host = check(lambda a, b, c: a @ b + c, torch.randn(3, 4), torch.randn(4, 5), torch.randn(5))
     assert host.extern_ops == ("aten.addmm.default",) and host.launch_count == 0
@@ -186,11 +227,21 @@ class Offering:
         taken = 2 if names[:2] == ["add", "relu"] else 1 if names[:1] == ["relu"] else 0
         if contraction.kind == "linear":
             attribute = "relu" if taken == 1 else "none"
-            arguments = (TensorInput(0, torch.contiguous_format), TensorInput(1), TensorInput(2), attribute, [], "")
+            arguments = (
+                TensorInput(0, torch.contiguous_format),
+                TensorInput(1),
+                TensorInput(2),
+                attribute,
+                [],
+                "",
+            )
             return Offer(torch.ops.mkldnn._linear_pointwise.default, arguments, taken=min(taken, 1))
         stride, padding, dilation, _, _, groups = contraction.parameters
         last = torch.channels_last
-        image, weight = TensorInput(0, last), Packed(lambda w: w.contiguous(memory_format=last), (1,))
+        image, weight = (
+            TensorInput(0, last),
+            Packed(lambda w: w.contiguous(memory_format=last), (1,)),
+        )
         rest = (TensorInput(2), padding, stride, dilation, groups)
         if taken == 2:
             arguments = (image, TensorInput(3, last), weight, *rest, "add", None, "relu", [], "")
@@ -211,7 +262,10 @@ def test_offered_convolutions_take_what_follows() -> None:
     codegen = Offering()
     args = (torch.randn(2, 4, 8, 8), torch.randn(8, 4, 3, 3), torch.randn(8, 8, 3, 3), *NORM)
     host = check(fn, *args, static=6, freeze=True, codegen=codegen)
-    assert host.extern_ops == ("mkldnn._convolution_pointwise.default", "mkldnn._convolution_pointwise.binary")
+    assert host.extern_ops == (
+        "mkldnn._convolution_pointwise.default",
+        "mkldnn._convolution_pointwise.binary",
+    )
     assert host.launch_count == 2, "the image to channels-last, and the result back"
     assert [[step.name for step in c.steps] for c in codegen.asked] == [["relu"], ["add", "relu"]]
     assert all(c.constant == (False, True, True) for c in codegen.asked)
@@ -223,12 +277,17 @@ def test_offered_linears_see_the_tensor_before_flattening() -> None:
         return F.linear(x, weight, bias).relu() + 1
 
     codegen = Offering()
-    host = check(fn, torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5), static=2, codegen=codegen)
+    host = check(
+        fn, torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5), static=2, codegen=codegen
+    )
     assert host.extern_ops == ("mkldnn._linear_pointwise.default",)
     (contraction,) = codegen.asked
     assert [tuple(meta.shape) for meta in contraction.operands if meta] == [(2, 3, 4), (5, 4), (5,)]
     assert contraction.static == (False, True, True) and not any(contraction.constant)
-    assert [(step.name, step.parameters) for step in contraction.steps] == [("relu", ()), ("add", (1, 1))]
+    assert [(step.name, step.parameters) for step in contraction.steps] == [
+        ("relu", ()),
+        ("add", (1, 1)),
+    ]
 
 
 @needs_mkldnn
@@ -241,21 +300,36 @@ def test_offered_linears_see_the_tensor_before_flattening() -> None:
         lambda x, w, b, y: y - F.linear(x, w, b),
         lambda x, w, b, y: F.linear(x, w, b).view(3, 2, 5) + y.view(3, 2, 5),
         lambda x, w, b, y: torch.mm(x.view(6, 4), w.permute(1, 0)).view(2, 3, 5) + y,
-        lambda x, w, b, y: torch.mm(x.view(6, 4), w.transpose(-1, -2)).view(3, 2, 5).relu() + y.view(3, 2, 5),
+        lambda x, w, b, y: (
+            torch.mm(x.view(6, 4), w.transpose(-1, -2)).view(3, 2, 5).relu() + y.view(3, 2, 5)
+        ),
         lambda x, w, b, y: F.linear(x, w, b) + y[0, 0],
         lambda x, w, b, y: F.linear(x, w, b) > y,
     ],
 )
 def test_what_follows_offered_linears_keeps_its_operands(fn: Callable) -> None:
     codegen = Offering()
-    check(fn, torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5), torch.randn(2, 3, 5), codegen=codegen)
+    check(
+        fn,
+        torch.randn(2, 3, 4),
+        torch.randn(5, 4),
+        torch.randn(5),
+        torch.randn(2, 3, 5),
+        codegen=codegen,
+    )
     for contraction in codegen.asked:
-        assert all(parameter in (1, 2, None) for step in contraction.steps for parameter in step.parameters)
+        assert all(
+            parameter in (1, 2, None) for step in contraction.steps for parameter in step.parameters
+        )
 
 
 def test_packing_what_is_no_constant_is_an_error() -> None:
     with pytest.raises(LoweringError, match="packs an operand that is no constant"):
-        build(lambda x, w: F.conv2d(x, w), (torch.randn(1, 4, 5, 5), torch.randn(8, 4, 3, 3)), codegen=Offering())
+        build(
+            lambda x, w: F.conv2d(x, w),
+            (torch.randn(1, 4, 5, 5), torch.randn(8, 4, 3, 3)),
+            codegen=Offering(),
+        )
 
 
 def test_convolution_nets_run_channels_last_in_inference() -> None:
@@ -277,15 +351,21 @@ def test_convolution_nets_run_channels_last_in_inference() -> None:
 
 
 @pytest.mark.parametrize(("device", "turned"), [("cpu", ["in0"]), ("cuda", ["in0", "in1", "in2"])])
-def test_weights_are_turned_around_where_the_library_would_be_slower(device: str, turned: list[str]) -> None:
+def test_weights_are_turned_around_where_the_library_would_be_slower(
+    device: str, turned: list[str]
+) -> None:
     def fn(x, w1, w2):
         return F.conv2d(F.relu(F.conv2d(x, w1, padding=1)), w2, padding=1)
 
     with torch.no_grad():
-        graph = trace(fn, *(torch.randn(s).bfloat16() for s in ((2, 8, 8, 8), (16, 8, 3, 3), (8, 16, 3, 3))))
+        graph = trace(
+            fn, *(torch.randn(s).bfloat16() for s in ((2, 8, 8, 8), (16, 8, 3, 3), (8, 16, 3, 3)))
+        )
     for node in graph.graph.nodes:
         if "val" in node.meta:
-            node.meta["val"] = replace(TensorMeta.from_tensor(node.meta["val"]), device=torch.device(device))
+            node.meta["val"] = replace(
+                TensorMeta.from_tensor(node.meta["val"]), device=torch.device(device)
+            )
     choose_layouts(graph, inference=True)
     copies = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
     assert sorted(str(copy.args[0]) for copy in copies) == turned

@@ -1,4 +1,6 @@
-"""Small convolutions of a training step are matrix products on the CPU, with eager's results and strides."""
+"""Small convolutions of a training step are matrix products on the CPU, with eager's results and
+strides.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,23 @@ from primops.testing import trace
 aten = torch.ops.aten
 
 
-def step(stride: int | list[int], padding: int, dilation: int, bias: bool, wanted: list[bool], groups: int = 1):
+def step(
+    stride: int | list[int],
+    padding: int,
+    dilation: int,
+    bias: bool,
+    wanted: list[bool],
+    groups: int = 1,
+):
     def fn(x, w, g):
-        rest = (stride if isinstance(stride, list) else [stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], groups)
+        rest = (
+            stride if isinstance(stride, list) else [stride] * 2,
+            [padding] * 2,
+            [dilation] * 2,
+            False,
+            [0, 0],
+            groups,
+        )
         y = aten.convolution(x, w, None, *rest)
         found = aten.convolution_backward(g, x, w, [w.shape[0]] if bias else None, *rest, wanted)
         return (y, *(t for t in found if t is not None))
@@ -36,14 +52,21 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["plain", "channels last"])
+@pytest.mark.parametrize(
+    "layout", [torch.contiguous_format, torch.channels_last], ids=["plain", "channels last"]
+)
 @pytest.mark.parametrize("name", CASES)
-def test_products_equal_convolutions(name: str, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_equal_convolutions(
+    name: str, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
     size, stride, padding, dilation, bias, wanted, calls = CASES[name]
     monkeypatch.setattr(products, "LARGE_WEIGHT", 1)
     torch.manual_seed(0)
     groups = 3 if "depthwise" in name else 1
-    x, w = torch.randn(2, 3, 6 if name == "patches" else 5, 6), torch.randn(3 if groups > 1 else 4, 3 // groups, size, size)
+    x, w = (
+        torch.randn(2, 3, 6 if name == "patches" else 5, 6),
+        torch.randn(3 if groups > 1 else 4, 3 // groups, size, size),
+    )
     x = x.contiguous(memory_format=layout)
     y = torch.conv2d(x, w, None, stride, padding, dilation, groups)
     g = torch.randn_like(y).contiguous(memory_format=torch.channels_last)
@@ -60,7 +83,9 @@ def test_large_images_and_other_types_stay_convolutions() -> None:
         w = torch.randn(4, 3, 1, 1, dtype=x.dtype)
         fn = step(1, 0, 1, False, [True, True, False])
         g = torch.randn(x.shape[0], 4, *x.shape[2:], dtype=x.dtype)
-        host = compile_graph(trace(fn, x, w, g), (x, w, g), codegens={"cpu": EvaluatorCodeGenerator()})
+        host = compile_graph(
+            trace(fn, x, w, g), (x, w, g), codegens={"cpu": EvaluatorCodeGenerator()}
+        )
         assert sum("convolution" in op for op in host.extern_ops) == 2
 
 
@@ -75,7 +100,9 @@ def test_no_images_stay_convolutions(size: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["plain", "channels last"])
+@pytest.mark.parametrize(
+    "layout", [torch.contiguous_format, torch.channels_last], ids=["plain", "channels last"]
+)
 def test_patches_with_bias(layout: torch.memory_format, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     w, bias = torch.randn(5, 3, 2, 3, dtype=dtype), torch.randn(5, dtype=dtype)
@@ -84,9 +111,13 @@ def test_patches_with_bias(layout: torch.memory_format, dtype: torch.dtype) -> N
     def fn(x, w, bias):
         return aten.convolution(x, w, bias, [2, 3], [0, 0], [1, 1], False, [0, 0], 1)
 
-    host = compile_graph(trace(fn, x, w, bias), (x, w, bias), codegens={"cpu": EvaluatorCodeGenerator()})
+    host = compile_graph(
+        trace(fn, x, w, bias), (x, w, bias), codegens={"cpu": EvaluatorCodeGenerator()}
+    )
     assert host.extern_ops == ("aten.addmm.default",)
     (result,) = host(x, w, bias)
     expected = fn(x, w, bias)
-    torch.testing.assert_close(result, expected, rtol=2e-2 if dtype is torch.bfloat16 else 1e-4, atol=1e-2)
+    torch.testing.assert_close(
+        result, expected, rtol=2e-2 if dtype is torch.bfloat16 else 1e-4, atol=1e-2
+    )
     assert result.stride() == expected.stride()

@@ -1,4 +1,6 @@
-"""Programs that are kept: what was compiled before is only built, and never in the place of something else."""
+"""Programs that are kept: what was compiled before is only built, and never in the place of
+something else.
+"""
 
 import operator
 
@@ -52,7 +54,11 @@ def test_the_same_graph_is_only_built(compiled):
     first, made = compiled(lambda x: torch.softmax(x * 2, 1).mm(x.t()), x)
     again, made_again = compiled(lambda y: torch.softmax(y * 2, 1).mm(y.t()), x)
     assert made > 0 and made_again == 0
-    assert again.source == first.source and again.extern_ops == first.extern_ops and again.kernel_count == first.kernel_count
+    assert (
+        again.source == first.source
+        and again.extern_ops == first.extern_ops
+        and again.kernel_count == first.kernel_count
+    )
     assert torch.equal(again(x)[0], first(x)[0])
 
 
@@ -108,19 +114,29 @@ def test_user_lines_are_those_of_the_graph(compiled, store):
         graph = trace(lambda x: torch.linalg.inv(x.exp().diag()), x)
         for node in graph.graph.nodes:
             node.meta["stack_trace"] = f'  File "model.py", line {line}, in forward\n    inverse'
-        return compile_graph(graph, [x], codegens={"cpu": Reproducible()}, store=store, options=Options(check=False))
+        return compile_graph(
+            graph, [x], codegens={"cpu": Reproducible()}, store=store, options=Options(check=False)
+        )
 
     first, again = traced(3), traced(80)
-    assert [k.origins[0][1] for k in first.program.kernels] == ["inverse  (model.py:3)"] * len(first.program.kernels)
-    assert [k.origins[0][1] for k in again.program.kernels] == ["inverse  (model.py:80)"] * len(first.program.kernels)
+    assert [k.origins[0][1] for k in first.program.kernels] == ["inverse  (model.py:3)"] * len(
+        first.program.kernels
+    )
+    assert [k.origins[0][1] for k in again.program.kernels] == ["inverse  (model.py:80)"] * len(
+        first.program.kernels
+    )
 
 
 def test_what_can_not_be_described_is_compiled_each_time(compiled, store):
     x = torch.ones(3)
-    assert compiled(lambda x: x.exp(), x, codegens={"cpu": EvaluatorCodeGenerator()})[0](x)[0].equal(x.exp())
+    assert compiled(lambda x: x.exp(), x, codegens={"cpu": EvaluatorCodeGenerator()})[0](x)[
+        0
+    ].equal(x.exp())
     mode = FakeTensorMode()
     graph = torch.fx.symbolic_trace(lambda x: x.exp())
-    graph.graph.find_nodes(op="placeholder")[0].meta["val"] = mode.from_real(x, source="x", dynamic_dims=[0])
+    graph.graph.find_nodes(op="placeholder")[0].meta["val"] = mode.from_real(
+        x, source="x", dynamic_dims=[0]
+    )
     assert Recall.of(graph, {"cpu": Reproducible()}, store) is None
     graph.graph.find_nodes(op="placeholder")[0].meta["val"] = operator.add
     assert Recall.of(graph, {"cpu": Reproducible()}, store) is not None
@@ -146,7 +162,12 @@ def test_only_the_generators_of_the_graphs_devices_are_asked(compiled):
 
     x = torch.ones(11)
     for made in (1, 0):
-        assert compiled(lambda x: x.cos(), x, codegens={"cpu": Reproducible(), "cuda": Elsewhere("cuda")})[1] == made
+        assert (
+            compiled(
+                lambda x: x.cos(), x, codegens={"cpu": Reproducible(), "cuda": Elsewhere("cuda")}
+            )[1]
+            == made
+        )
 
 
 def test_what_a_generator_says_of_the_machine_counts(compiled, monkeypatch):
@@ -160,9 +181,18 @@ def test_what_a_generator_says_of_the_machine_counts(compiled, monkeypatch):
 
 def test_expressions_come_back_as_they_were(store):
     a, b = sympy.symbols("a b", integer=True, positive=True)
-    expressions = (8 * a + 3 * b + 1, 4 * b * (a + 1), 2 * b + sympy.Mod(a + 3, 5), sympy.Max(a, b) + 1, -a)
+    expressions = (
+        8 * a + 3 * b + 1,
+        4 * b * (a + 1),
+        2 * b + sympy.Mod(a + 3, 5),
+        sympy.Max(a, b) + 1,
+        -a,
+    )
     recall = Recall(store, store.key("expressions"), {}, ())
     recall.put(expressions, ())
     found, _ = recall.get()
     assert found == expressions
-    assert all(new.args == old.args and new.is_positive == old.is_positive for new, old in zip(found, expressions, strict=True))
+    assert all(
+        new.args == old.args and new.is_positive == old.is_positive
+        for new, old in zip(found, expressions, strict=True)
+    )

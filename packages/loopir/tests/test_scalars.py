@@ -1,4 +1,6 @@
-"""Numbers of the CPU that another device reads are moved there by one copy, wherever they are computed."""
+"""Numbers of the CPU that another device reads are moved there by one copy, wherever they are
+computed.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,14 @@ def moved(function: Callable[..., Sequence[torch.Tensor]], *inputs: torch.Tensor
     graph.graph.lint()
     for node in graph.graph.nodes:
         val = node.meta.get("val")
-        if node.op == "call_function" and isinstance(val, TensorMeta) and val.device.type == "cpu":  # of the pattern
+        # of the pattern
+        if node.op == "call_function" and isinstance(val, TensorMeta) and val.device.type == "cpu":
             result = node.target(*fx.map_arg(node.args, like), **node.kwargs)
-            assert (tuple(result.shape), result.stride(), result.dtype) == (val.shape, val.strides, val.dtype), node
+            assert (tuple(result.shape), result.stride(), result.dtype) == (
+                val.shape,
+                val.strides,
+                val.dtype,
+            ), node
     return graph
 
 
@@ -85,7 +92,11 @@ def test_copies_of_numbers_are_one_copy() -> None:
 
     inputs = (torch.tensor(2.0), torch.tensor(3.0), torch.randn(3))
     graph = moved(run, *inputs)
-    there = [n for n in graph.graph.nodes if n.target is aten._to_copy.default and n.meta["val"].device.type == OTHER]
+    there = [
+        n
+        for n in graph.graph.nodes
+        if n.target is aten._to_copy.default and n.meta["val"].device.type == OTHER
+    ]
     assert sum(node.all_input_nodes[0].meta["val"].device.type == "cpu" for node in there) == 1
 
 
@@ -95,12 +106,19 @@ def test_a_number_alone_stays() -> None:
 
 
 def test_numbers_that_the_other_device_computes_stay() -> None:
-    graph = moved(lambda a, b, x: [(x.sum() * a) + x, x.sum() * b], torch.tensor(1.0), torch.tensor(2.0), torch.randn(3))
+    graph = moved(
+        lambda a, b, x: [(x.sum() * a) + x, x.sum() * b],
+        torch.tensor(1.0),
+        torch.tensor(2.0),
+        torch.randn(3),
+    )
     assert copies(graph) == 1
 
 
 def test_constants_come_first_with_what_reads_them() -> None:
-    """What a number is computed from may be a constant that stands after the first operator of the other device."""
+    """What a number is computed from may be a constant that stands after the first operator of the
+    other device.
+    """
     held = torch.tensor(5.0)
 
     def run(a, x):
@@ -114,7 +132,9 @@ def test_constants_come_first_with_what_reads_them() -> None:
 
 @given(st.integers(2, 40))
 def test_steps_of_an_optimizer(count: int) -> None:
-    inputs = [torch.tensor(float(i)) for i in range(count)] + [torch.randn(2 + i % 3) for i in range(count)]
+    inputs = [torch.tensor(float(i)) for i in range(count)] + [
+        torch.randn(2 + i % 3) for i in range(count)
+    ]
     graph = moved(steps(count), *inputs)
     assert copies(graph) == 1
     torch.testing.assert_close(values(graph, *inputs), steps(count)(*inputs))

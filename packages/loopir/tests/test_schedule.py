@@ -35,7 +35,10 @@ def test_softmax(run, golden):
 
 def test_layernorm(run, golden):
     host = run(
-        lambda x, w, b: aten.native_layer_norm(x, [64], w, b, 1e-5), torch.randn(4, 8, 64), torch.randn(64), torch.randn(64)
+        lambda x, w, b: aten.native_layer_norm(x, [64], w, b, 1e-5),
+        torch.randn(4, 8, 64),
+        torch.randn(64),
+        torch.randn(64),
     )
     assert host.launch_count == 1
     golden(text(host))
@@ -55,10 +58,14 @@ def test_layernorm_backward(run, golden):
 
 def test_conv_batchnorm_relu(run, golden):
     def fn(x, w, g, b):
-        y, mean, rstd = aten.native_batch_norm(torch.conv2d(x, w, padding=1), g, b, None, None, True, 0.1, 1e-5)
+        y, mean, rstd = aten.native_batch_norm(
+            torch.conv2d(x, w, padding=1), g, b, None, None, True, 0.1, 1e-5
+        )
         return torch.relu(y), mean, rstd
 
-    host = run(fn, torch.randn(2, 3, 16, 16), torch.randn(8, 3, 3, 3), torch.randn(8), torch.randn(8))
+    host = run(
+        fn, torch.randn(2, 3, 16, 16), torch.randn(8, 3, 3, 3), torch.randn(8), torch.randn(8)
+    )
     assert (host.launch_count, host.extern_ops) == (1, ("aten.convolution.default",))
     golden(text(host))
 
@@ -67,7 +74,9 @@ def attention(x, qkv, out):
     b, t, c = x.shape
     q, k, v = (y.view(b, t, 4, c // 4).transpose(1, 2) for y in (x @ qkv).split(c, -1))
     scores = (q @ k.transpose(-1, -2)) * 0.25
-    scores = scores.masked_fill(torch.ones(t, t, dtype=torch.bool).triu(1), float("-inf")).softmax(-1)
+    scores = scores.masked_fill(torch.ones(t, t, dtype=torch.bool).triu(1), float("-inf")).softmax(
+        -1
+    )
     return x + F.gelu((scores @ v).transpose(1, 2).reshape(b, t, c) @ out)
 
 
@@ -118,7 +127,10 @@ def test_unrelated_work_stays_apart_and_says_why(run):
 def test_parts_of_a_buffer_are_not_tried_with_each_other(run, monkeypatch):
     judge, tried = Fusion._judge, []
     monkeypatch.setattr(Fusion, "_judge", lambda *given: tried.append(given) or judge(*given))
-    run(lambda *pieces: torch.cat([piece.sin() for piece in pieces], 1), *(torch.randn(50, 40 + i) for i in range(40)))
+    run(
+        lambda *pieces: torch.cat([piece.sin() for piece in pieces], 1),
+        *(torch.randn(50, 40 + i) for i in range(40)),
+    )
     assert not tried
 
 
@@ -136,7 +148,10 @@ def dag_of(reads):
     """A call per item, which reads the results of those calls."""
     nodes = []
     for position, before in enumerate(reads):
-        op, args = SimpleNamespace(name=f"op{position}"), tuple(View(f"b{n}", (), (), sympy.Integer(0)) for n in before)
+        op, args = (
+            SimpleNamespace(name=f"op{position}"),
+            tuple(View(f"b{n}", (), (), sympy.Integer(0)) for n in before),
+        )
         nodes.append(ExternNode(op, args, (), (f"b{position}",), True, (), ()))
     dag = Dag(LoweredGraph(nodes=nodes))
     return dag, list(dag.groups)
@@ -166,7 +181,10 @@ def test_groups_stay_in_an_order_however_they_are_merged(number):
 
 
 def test_internal_buffers_need_no_memory(run):
-    host = run(lambda x: (lambda e: e / e.sum(-1, keepdim=True))((x * 2).exp().tanh().exp()), torch.randn(32, 64))
+    host = run(
+        lambda x: (lambda e: e / e.sum(-1, keepdim=True))((x * 2).exp().tanh().exp()),
+        torch.randn(32, 64),
+    )
     assert host.launch_count == 1
     assert host.source.count("empty_strided") == 1
 

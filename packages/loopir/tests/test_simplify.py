@@ -71,10 +71,13 @@ def test_simplified_reshape_index_is_right(source, random):
 @st.composite
 def index_expressions(draw):
     """Formulas over loops, with negative parts, quotients and remainders."""
-    made = st.sampled_from([x, y, x + y, 4 * x + y, 6 * x + 2 * y, x - y, 3 - x, 12 * y - 4, -x, 2 * x - 5 * y + 1])
+    made = st.sampled_from(
+        [x, y, x + y, 4 * x + y, 6 * x + 2 * y, x - y, 3 - x, 12 * y - 4, -x, 2 * x - 5 * y + 1]
+    )
     grow = {
         "add": lambda a, b, n: a + b, "sub": lambda a, b, n: a - b, "scale": lambda a, b, n: n * a,
-        "div": lambda a, b, n: FloorDiv(a, sympy.Integer(n)), "mod": lambda a, b, n: Mod(a, sympy.Integer(n)),
+        "div": lambda a, b, n: FloorDiv(a, sympy.Integer(n)), "mod": lambda a, b,
+        n: Mod(a, sympy.Integer(n)),
     }  # fmt: skip
     expr = draw(made)
     for name in draw(st.lists(st.sampled_from(sorted(grow)), max_size=3)):
@@ -93,7 +96,10 @@ def test_simplified_indices_and_bounds_hold_at_every_point(expr, rows, columns):
     assert upper is None or max(values) <= evaluate_expr(sympy.sympify(upper), {})
     assert min(values) >= 0 or not Facts().is_from_zero(expr, extents)
     for limit in (1, 4, 12):
-        assert not Facts().is_below(expr, sympy.Integer(limit), extents) or 0 <= min(values) <= max(values) < limit
+        assert (
+            not Facts().is_below(expr, sympy.Integer(limit), extents)
+            or 0 <= min(values) <= max(values) < limit
+        )
 
 
 def test_bounds_that_are_not_known():
@@ -107,8 +113,10 @@ def test_bounds_that_are_not_known():
 
 @pytest.mark.parametrize(
     ("a", "b", "quotient"),
-    [(6 * s, 3, 2 * s), (6, 4, None), (6, 3, 2), (s, 2, None), (s * s + s, s, s + 1), (s, 0, None), (5, 0, None),
-     (4 * sympy.Max(s, 3), sympy.Max(s, 3), 4), (4 * sympy.Min(s, 3), 2, 2 * sympy.Min(s, 3)), (sympy.Max(s, 3), 2, None)],
+    [(6 * s, 3, 2 * s), (6, 4, None), (6, 3, 2), (s, 2, None), (s * s + s, s, s + 1), (s, 0, None),
+    (5, 0, None),
+     (4 * sympy.Max(s, 3), sympy.Max(s, 3), 4), (4 * sympy.Min(s, 3), 2, 2 * sympy.Min(s, 3)),
+     (sympy.Max(s, 3), 2, None)],
 )  # fmt: skip
 def test_quotients_that_are_whole(a, b, quotient):
     assert exact_quotient(sympy.sympify(a), sympy.sympify(b)) == quotient

@@ -15,11 +15,15 @@ from loopir.testing import EvaluatorCodeGenerator
 from primops.testing import trace
 
 
-def compiled(function: Callable[..., torch.Tensor], *inputs: torch.Tensor, **kwargs: bool) -> HostProgram:
+def compiled(
+    function: Callable[..., torch.Tensor], *inputs: torch.Tensor, **kwargs: bool
+) -> HostProgram:
     with torch.no_grad():
         graph = trace(function, *inputs)
     codegens = {"cpu": EvaluatorCodeGenerator()}
-    return compile_graph(graph, list(inputs), codegens=codegens, options=Options(check=True, **kwargs))
+    return compile_graph(
+        graph, list(inputs), codegens=codegens, options=Options(check=True, **kwargs)
+    )
 
 
 @pytest.mark.parametrize("dim", [0, 1])
@@ -42,7 +46,9 @@ def test_stacked_numbers_are_one_kernel() -> None:
 
 
 def test_a_part_does_not_take_the_memory_of_an_operand_elsewhere() -> None:
-    """A kernel that reads ``y[3:]`` and writes a result from its start on prints as if both were at one place."""
+    """A kernel that reads ``y[3:]`` and writes a result from its start on prints as if both were at
+    one place.
+    """
 
     def run(x, *others):
         y = x.cumsum(0)
@@ -54,7 +60,9 @@ def test_a_part_does_not_take_the_memory_of_an_operand_elsewhere() -> None:
     torch.testing.assert_close(host(*inputs)[0], run(*inputs))
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), min_size=1, max_size=6), st.booleans())
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), min_size=1, max_size=6), st.booleans()
+)
 def test_slices(places: list[tuple[int, int]], fuse: bool) -> None:
     def run(x):
         y = x * 2

@@ -9,10 +9,16 @@ from loopir.store import default_root
 def test_store_keeps_what_it_is_given(tmp_path):
     store = ArtifactStore(tmp_path / "cache")
     key = store.key("a", b"b")
-    assert key != store.key("ab", "") and key != store.key("a", "b", "") and store.get(key, ".so") is None
+    assert (
+        key != store.key("ab", "")
+        and key != store.key("a", "b", "")
+        and store.get(key, ".so") is None
+    )
     path = store.put(key, ".so", b"payload")
     assert store.get(key, ".so") == path and path.read_bytes() == b"payload"
-    assert store.put(key, ".txt", lambda p: p.write_bytes(b"again") and None).read_bytes() == b"again"
+    assert (
+        store.put(key, ".txt", lambda p: p.write_bytes(b"again") and None).read_bytes() == b"again"
+    )
     assert (store.hits, store.misses) == (1, 1)
 
 
@@ -32,7 +38,10 @@ def test_changed_or_torn_files_are_misses(tmp_path):
 def test_directories_are_private(tmp_path):
     store = ArtifactStore(tmp_path / "deep" / "cache")
     path = store.put(store.key("k"), ".so", b"x")
-    assert os.stat(store.root).st_mode & 0o777 == 0o700 and os.stat(path.parent).st_mode & 0o777 == 0o700
+    assert (
+        os.stat(store.root).st_mode & 0o777 == 0o700
+        and os.stat(path.parent).st_mode & 0o777 == 0o700
+    )
 
 
 def test_directory_that_others_can_write_is_refused(tmp_path):
@@ -141,7 +150,12 @@ def test_tampered_manifest_is_a_miss(tmp_path):
     key = store.key("k")
     path = store.put(key, ".so", b"payload")
     manifest = path.with_name(path.name + ".manifest")
-    for text in (b"", b"format: 3\n", b"\xff\xfe", manifest.read_bytes().replace(b"size: 7", b"size: 8")):
+    for text in (
+        b"",
+        b"format: 3\n",
+        b"\xff\xfe",
+        manifest.read_bytes().replace(b"size: 7", b"size: 8"),
+    ):
         manifest.write_bytes(text)
         assert store.get(key, ".so") is None
 
@@ -194,11 +208,17 @@ def test_store_stays_below_its_limit(tmp_path):
 def test_a_miss_is_explained(tmp_path):
     store = ArtifactStore(tmp_path)
     text = "x" * 500
-    a, b, c = store.key("cpp", text, "-O2"), store.key("cpp", text, "-O3"), store.key("cpp", text + "y", "-O2", "avx2")
+    a, b, c = (
+        store.key("cpp", text, "-O2"),
+        store.key("cpp", text, "-O3"),
+        store.key("cpp", text + "y", "-O2", "avx2"),
+    )
     store.put(a, ".so", b"payload")
     assert ArtifactStore(tmp_path).explain_miss(a, b).startswith(f"nothing is known of {b}")
     assert store.explain_miss(a, b) == "part 2: '-O2' became '-O3'"
     assert store.explain_miss(a, a) == "the keys are the same"
     other = ArtifactStore(tmp_path)
     other.key("cpp", text + "y", "-O2", "avx2")
-    assert "of 500 bytes became sha256" in other.explain_miss(a, c) and "3 parts became 4" in other.explain_miss(a, c)
+    assert "of 500 bytes became sha256" in other.explain_miss(
+        a, c
+    ) and "3 parts became 4" in other.explain_miss(a, c)

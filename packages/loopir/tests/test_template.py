@@ -22,7 +22,9 @@ def seed():
 
 def compile_with(fn, args, codegen=EVERYTHING):
     graph = primops.decompose(trace(fn, *args))
-    return compile_graph(graph, args, codegens={"cpu": codegen}, options=Options(check=True, threads=2))
+    return compile_graph(
+        graph, args, codegens={"cpu": codegen}, options=Options(check=True, threads=2)
+    )
 
 
 def check(fn, *args, templates=1, launches=None, externs=0):
@@ -48,12 +50,23 @@ def test_linear_gelu_linear_residual(golden):
     def fn(x, w1, b, w2):
         return F.linear(F.gelu(F.linear(x, w1, b)), w2) + x
 
-    host = check(fn, torch.randn(4, 8, 16), torch.randn(32, 16), torch.randn(32), torch.randn(16, 32), templates=2)
+    host = check(
+        fn,
+        torch.randn(4, 8, 16),
+        torch.randn(32, 16),
+        torch.randn(32),
+        torch.randn(16, 32),
+        templates=2,
+    )
     golden(text(host))
 
 
 def test_prologue_is_computed_where_the_operand_is_loaded():
-    host = check(lambda x, w: torch.mm(x.bfloat16().float() * 2, w.t()), torch.randn(8, 16), torch.randn(4, 16))
+    host = check(
+        lambda x, w: torch.mm(x.bfloat16().float() * 2, w.t()),
+        torch.randn(8, 16),
+        torch.randn(4, 16),
+    )
     (template,) = host.program.kernels
     ((name, stage),) = template.prologues
     assert name == "operand0" and [str(r.extent) for r in stage.kernel.ranges] == ["8", "16"]
@@ -67,16 +80,27 @@ def test_batched_products(spelled):
 
 def test_convolution_in_channels_last():
     x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
-    check(lambda x, w, b: F.silu(F.conv2d(x, w, b, padding=1)), x, torch.randn(4, 3, 3, 3), torch.randn(4))
+    check(
+        lambda x, w, b: F.silu(F.conv2d(x, w, b, padding=1)),
+        x,
+        torch.randn(4, 3, 3, 3),
+        torch.randn(4),
+    )
 
 
 def test_a_result_that_is_needed_itself_is_stored_too():
-    host = check(lambda x, w: (lambda y: (y, y.relu()))(x @ w), torch.randn(8, 16), torch.randn(16, 16))
+    host = check(
+        lambda x, w: (lambda y: (y, y.relu()))(x @ w), torch.randn(8, 16), torch.randn(16, 16)
+    )
     assert len([b for b in host.program.kernels[0].buffers if b.role == "out"]) == 2
 
 
 def test_epilogue_stores_in_another_order():
-    check(lambda x, w: (x @ w).view(4, 8, 2, 8).transpose(1, 2).contiguous().cos(), torch.randn(32, 16), torch.randn(16, 16))
+    check(
+        lambda x, w: (x @ w).view(4, 8, 2, 8).transpose(1, 2).contiguous().cos(),
+        torch.randn(32, 16),
+        torch.randn(16, 16),
+    )
 
 
 def test_memory_of_an_operand_is_not_written_while_it_is_read():
@@ -91,7 +115,11 @@ def test_memory_of_an_operand_is_not_written_while_it_is_read():
 
 def test_memory_of_a_residual_is_taken_over():
     host = check(
-        lambda x, y, w: (x @ w).sin() + y.cumsum(0), torch.randn(8, 8), torch.randn(8, 8), torch.randn(8, 8), launches=2
+        lambda x, y, w: (x @ w).sin() + y.cumsum(0),
+        torch.randn(8, 8),
+        torch.randn(8, 8),
+        torch.randn(8, 8),
+        launches=2,
     )
     assert "in place" in format_schedule(host.program)
 
@@ -102,7 +130,12 @@ def test_rows_are_reduced_in_the_epilogue():
         return y.softmax(-1), y.amax(-1)
 
     check(fn, torch.randn(8, 16), torch.randn(16, 16), templates=1)
-    check(lambda x, w: F.layer_norm((x @ w).view(2, 4, 2, 8), (2, 8)), torch.randn(8, 16), torch.randn(16, 16), templates=1)
+    check(
+        lambda x, w: F.layer_norm((x @ w).view(2, 4, 2, 8), (2, 8)),
+        torch.randn(8, 16),
+        torch.randn(16, 16),
+        templates=1,
+    )
     check(
         lambda x, w: (x @ w).view(8, 2, 8).softmax(-1),
         torch.randn(8, 16),
@@ -114,11 +147,27 @@ def test_rows_are_reduced_in_the_epilogue():
 
 
 def test_reasons_against_it():
-    host = check(lambda x, w: x.softmax(-1) @ w, torch.randn(8, 16), torch.randn(16, 16), launches=2)
+    host = check(
+        lambda x, w: x.softmax(-1) @ w, torch.randn(8, 16), torch.randn(16, 16), launches=2
+    )
     assert "a reduction is no part of an operator" in format_schedule(host.program)
-    host = check(lambda x, w: (x @ w).softmax(0), torch.randn(8, 16), torch.randn(16, 16), templates=0, launches=1, externs=1)
+    host = check(
+        lambda x, w: (x @ w).softmax(0),
+        torch.randn(8, 16),
+        torch.randn(16, 16),
+        templates=0,
+        launches=1,
+        externs=1,
+    )
     assert "the loops are no parts of the operator's dims" in format_schedule(host.program)
-    host = check(lambda x, w: (x @ w)[:, 2:].sin(), torch.randn(8, 16), torch.randn(16, 16), templates=0, launches=1, externs=1)
+    host = check(
+        lambda x, w: (x @ w)[:, 2:].sin(),
+        torch.randn(8, 16),
+        torch.randn(16, 16),
+        templates=0,
+        launches=1,
+        externs=1,
+    )
     assert "their loops do not align" in format_schedule(host.program)
 
 
@@ -128,9 +177,15 @@ def test_the_backend_has_the_last_word():
         def refuses(self, template):
             return "the library is faster" if template.prologues else ""
 
-    assert isinstance(Small(), OffersTemplates) and not isinstance(EvaluatorCodeGenerator(), OffersTemplates)
-    host = compile_with(lambda x, w: (x.sin() @ w).cos(), (torch.randn(8, 16), torch.randn(16, 16)), Small())
-    assert host.launch_count == 2 and "kept apart: buf0 and mm.default (buf1)" in format_schedule(host.program)
+    assert isinstance(Small(), OffersTemplates) and not isinstance(
+        EvaluatorCodeGenerator(), OffersTemplates
+    )
+    host = compile_with(
+        lambda x, w: (x.sin() @ w).cos(), (torch.randn(8, 16), torch.randn(16, 16)), Small()
+    )
+    assert host.launch_count == 2 and "kept apart: buf0 and mm.default (buf1)" in format_schedule(
+        host.program
+    )
     assert "the library is faster" in format_schedule(host.program)
 
 
@@ -144,10 +199,15 @@ def test_symbolic_sizes():
 
     mode = FakeTensorMode()
     dims = ([0, 1], [], [])
-    fakes = [mode.from_real(t, source=f"x{i}", dynamic_dims=d) for i, (t, d) in enumerate(zip(make(4), dims, strict=True))]
+    fakes = [
+        mode.from_real(t, source=f"x{i}", dynamic_dims=d)
+        for i, (t, d) in enumerate(zip(make(4), dims, strict=True))
+    ]
     with mode:
         graph = primops.decompose(trace(fn, *fakes))
-    host = compile_graph(graph, fakes, codegens={"cpu": EvaluatorTemplates()}, options=Options(check=True, threads=2))
+    host = compile_graph(
+        graph, fakes, codegens={"cpu": EvaluatorTemplates()}, options=Options(check=True, threads=2)
+    )
     assert host.launch_count == 1, format_schedule(host.program)
     for n in (4, 2, 7):
         args = make(n)

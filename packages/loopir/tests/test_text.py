@@ -48,7 +48,10 @@ def test_text_round_trips():
 
 
 def test_several_kernels_parse():
-    assert [kernel.name for kernel in parse_kernels(SOFTMAX + "\n" + SOFTMAX.replace("def softmax", "def other"))] == [
+    assert [
+        kernel.name
+        for kernel in parse_kernels(SOFTMAX + "\n" + SOFTMAX.replace("def softmax", "def other"))
+    ] == [
         "softmax",
         "other",
     ]
@@ -109,7 +112,14 @@ def test_expressions_print_and_parse_back(expr, text):
 
 
 def test_special_numbers_print():
-    for number, text in ((math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan"), (True, "True"), (1.5, "1.5")):
+    for number, text in (
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (math.nan, "nan"),
+        (True, "True"),
+        (1.5, "1.5"),
+    ):
         assert (
-            format_instruction(Instruction("v0", "constant", (number,), torch.float32)) == f"v0 = constant({text}, 'float32')"
+            format_instruction(Instruction("v0", "constant", (number,), torch.float32))
+            == f"v0 = constant({text}, 'float32')"
         )

@@ -49,12 +49,17 @@ def test_good_kernel_passes():
         (
             "C4.3",
             "v4 = add(v3, v1)",
-            "v5 = lt(v3, v1)\n            v6 = constant(1, 'int64')\n            v4 = where(v5, v6, v3)",
+            "v5 = lt(v3, v1)\n            v6 = constant(1, 'int64')\n            v4 = where(v5, "
+            "v6, v3)",
         ),
         ("C4.3", "v4 = add(v3, v1)", "v4 = where(v3, v3, v1)"),
         ("C4.3", "v4 = add(v3, v1)", "v4 = uniform(v3, v1)"),
         ("C4.3", "store(out0, [x0], v1)", "store(out0, [x0], v2)"),
-        ("C4.3", "v3 = load(in0, [64*i0 + r0], 'float32')", "v3 = load(in0, [64*i0 + r0], 'float32', mask=v2, other=0.0)"),
+        (
+            "C4.3",
+            "v3 = load(in0, [64*i0 + r0], 'float32')",
+            "v3 = load(in0, [64*i0 + r0], 'float32', mask=v2, other=0.0)",
+        ),
         ("C4.7", "v2 = load(in1, [x0], 'int64')", "v2 = load(in0, [x0], 'float32')"),
     ],
 )
@@ -67,7 +72,9 @@ def test_violation_names_its_clause(clause, old, new):
 
 
 def of_add(**changes):
-    return lambda steps: tuple(replace(step, **changes) if step.op == "add" else step for step in steps)
+    return lambda steps: tuple(
+        replace(step, **changes) if step.op == "add" else step for step in steps
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +83,12 @@ def of_add(**changes):
         ("C4.1", lambda steps: ()),
         ("C4.2", of_add(op="addition")),
         ("C4.3", of_add(dtype=None)),
-        ("C4.3", lambda steps: tuple(replace(s, args=(*s.args[:3], 0.0)) if s.op == "load" else s for s in steps)),
+        (
+            "C4.3",
+            lambda steps: tuple(
+                replace(s, args=(*s.args[:3], 0.0)) if s.op == "load" else s for s in steps
+            ),
+        ),
     ],
     ids=["no instructions", "unknown operation", "no dtype", "a number for no mask"],
 )

@@ -1,4 +1,6 @@
-"""Symbolic sizes for tests, on the least that ``torch.SymInt`` needs: arithmetic over SymPy, a hint, and no guards."""
+"""Symbolic sizes for tests, on the least that ``torch.SymInt`` needs: arithmetic over SymPy, a
+hint, and no guards.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,18 @@ import sympy
 import torch
 
 RULES: dict[str, Any] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "mod": sympy.Mod, "eq": sympy.Eq, "ne": sympy.Ne,
-    "le": sympy.Le, "lt": sympy.Lt, "ge": sympy.Ge, "gt": sympy.Gt, "sym_min": sympy.Min, "sym_max": sympy.Max,
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "mod": sympy.Mod, "eq": sympy.Eq,
+    "ne": sympy.Ne,
+    "le": sympy.Le, "lt": sympy.Lt, "ge": sympy.Ge, "gt": sympy.Gt, "sym_min": sympy.Min,
+    "sym_max": sympy.Max,
     "neg": operator.neg, "int_floordiv": lambda a, b: sympy.floor(a / b),
 }  # fmt: skip
 
 
 class Node:
-    """What stands behind a ``SymInt``. A comparison whose answer is not known raises: no rule may guard."""
+    """What stands behind a ``SymInt``. A comparison whose answer is not known raises: no rule may
+    guard.
+    """
 
     def __init__(self, expr: Any, hint: int | None) -> None:
         """``expr`` over SymPy, with its value in the example."""
@@ -65,7 +71,13 @@ class Node:
         def apply(*others: Node) -> Node:
             hints = [node.hint for node in (self, *others)]
             found = None if None in hints else RULES[name](*map(sympy.Integer, hints))
-            hint = found if found is None else int(bool(found)) if found in (True, False) else int(found)
+            hint = (
+                found
+                if found is None
+                else int(bool(found))
+                if found in (True, False)
+                else int(found)
+            )
             return Node(RULES[name](self.expr, *(other.expr for other in others)), hint)
 
         return apply

@@ -8,7 +8,20 @@ from primops import check_prims, decompose, evaluate, format_graph, prims
 from primops.testing.backend import check_prim_backend, graph_of, prim_graphs
 from primops.testing.strategies import prim_calls
 
-NAMES = ("add", "exp", "sum", "where", "cat", "index", "window", "convert", "iota", "mm", "sort", "cond")
+NAMES = (
+    "add",
+    "exp",
+    "sum",
+    "where",
+    "cat",
+    "index",
+    "window",
+    "convert",
+    "iota",
+    "mm",
+    "sort",
+    "cond",
+)
 
 
 def interpret(graph, inputs):
@@ -47,4 +60,6 @@ def test_graphs_are_prim_graphs(made):
 @given(prim_calls("bmm"))
 def test_extern_prims_are_spelled_as_operators(call):
     graph = graph_of(call).graph
-    assert [n.target for n in graph.graph.nodes if n.op == "call_function"] == [torch.ops.aten.bmm.default]
+    assert [n.target for n in graph.graph.nodes if n.op == "call_function"] == [
+        torch.ops.aten.bmm.default
+    ]

@@ -1,4 +1,6 @@
-"""Control flow and collectives: as prims, from torch's operators, evaluated and decomposed inside."""
+"""Control flow and collectives: as prims, from torch's operators, evaluated and decomposed
+inside.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import given, settings
-from primops import ContractError, TensorMeta, check_prims, decompose, decomposition_report, evaluate, format_graph, prims
+from primops import (
+    ContractError,
+    TensorMeta,
+    check_prims,
+    decompose,
+    decomposition_report,
+    evaluate,
+    format_graph,
+    prims,
+)
 from primops.testing import trace
 from primops.testing.strategies import prim_calls
 from torch import fx
@@ -18,7 +29,9 @@ HIGHER = torch.ops.higher_order
 
 
 def graph_with(target, arguments, inputs, results):
-    """A C2 graph of one higher-order call. ``arguments``: graphs, operand positions, or lists of these."""
+    """A C2 graph of one higher-order call. ``arguments``: graphs, operand positions, or lists of
+    these.
+    """
     graph, root = fx.Graph(), torch.nn.Module()
     nodes = [graph.placeholder(f"in{i}") for i in range(len(inputs))]
     for node, value in zip(nodes, inputs):
@@ -45,7 +58,9 @@ def check(gm, inputs, expected):
     check_prims(prim_graph)
     assert not decomposition_report(prim_graph).externs
     for numerics in ("fast", "eager"):
-        for got, wanted in zip(evaluate(decompose(gm, numerics=numerics), inputs), expected, strict=True):
+        for got, wanted in zip(
+            evaluate(decompose(gm, numerics=numerics), inputs), expected, strict=True
+        ):
             torch.testing.assert_close(got, wanted)
     (wide, *_) = evaluate(prim_graph, inputs, promote_to=torch.float64)
     assert wide.dtype is torch.float64
@@ -61,18 +76,27 @@ def test_cond(truth):
     )
     pred = torch.tensor(truth)
     wanted = (torch.nn.functional.gelu(X), X + X) if truth else (X.softmax(-1), X - X)
-    gm = check(graph_with(HIGHER.cond, (0, true, false, [1, 2]), (pred, X, X), wanted), (pred, X, X), wanted)
+    gm = check(
+        graph_with(HIGHER.cond, (0, true, false, [1, 2]), (pred, X, X), wanted),
+        (pred, X, X),
+        wanted,
+    )
     seen = []
     evaluate(gm, (pred, X, X), on_node=lambda node, value: seen.append(node.name))
     assert ("erf" in seen) is truth, "the hook sees the branch that ran"
 
 
 def test_while_loop_reads_what_it_does_not_carry():
-    keep_on, body = trace(lambda a, c: a.sum() < 100, X, X), trace(lambda a, c: (a.abs() * 2 + c.mean(),), X, X)
+    keep_on, body = (
+        trace(lambda a, c: a.sum() < 100, X, X),
+        trace(lambda a, c: (a.abs() * 2 + c.mean(),), X, X),
+    )
     state = X
     while state.sum() < 100:
         state = state.abs() * 2 + X.mean()
-    check(graph_with(HIGHER.while_loop, (keep_on, body, [0], [1]), (X, X), (state,)), (X, X), (state,))
+    check(
+        graph_with(HIGHER.while_loop, (keep_on, body, [0], [1]), (X, X), (state,)), (X, X), (state,)
+    )
 
 
 def test_scan_reads_what_it_does_not_carry():
@@ -113,7 +137,9 @@ def test_control_rules_refuse_what_does_not_fit():
 COLLECTIVES = {
     "all_reduce": lambda c, x, name: c.all_reduce(x, "sum", name),
     "all_gather": lambda c, x, name: c.all_gather_into_tensor(x, dist.get_world_size(), name),
-    "reduce_scatter": lambda c, x, name: c.reduce_scatter_tensor(x, "sum", dist.get_world_size(), name),
+    "reduce_scatter": lambda c, x, name: c.reduce_scatter_tensor(
+        x, "sum", dist.get_world_size(), name
+    ),
     "broadcast": lambda c, x, name: c.broadcast(x, 0, name),
     "all_to_all": lambda c, x, name: c.all_to_all_single(x, None, None, name),
 }
@@ -140,7 +166,8 @@ def test_collectives_are_extern_prims(kind, group):
     size, name = group
     ops = torch.ops._c10d_functional
     x = torch.arange(8.0).reshape(4, 2)
-    call = (lambda x: ops.all_to_all_single(x, [4 // size] * size, [4 // size] * size, name)) if kind == "all_to_all" else (
+    call = (lambda x: ops.all_to_all_single(x, [4 // size] * size, [4 // size] * size,
+        name)) if kind == "all_to_all" else (
         lambda x: COLLECTIVES[kind](ops, x, name))  # fmt: skip
     gm = decompose(trace(lambda x: ops.wait_tensor(call(x * 2)) + 1, x), strict=True)
     check_prims(gm)

@@ -51,7 +51,10 @@ def overload(name: str):
 
 def exact_result(op, args, kwargs):
     """The result in float64, or None where the operator has none."""
-    widened = map_values(lambda x: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x, (args, kwargs))
+    widened = map_values(
+        lambda x: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x,
+        (args, kwargs),
+    )
     try:
         return listed(op(*widened[0], **widened[1]))
     except Exception:
@@ -60,7 +63,11 @@ def exact_result(op, args, kwargs):
 
 def listed(result):
     """Results in one flat list."""
-    return [x for part in result for x in listed(part)] if isinstance(result, (tuple, list)) else [result]
+    return (
+        [x for part in result for x in listed(part)]
+        if isinstance(result, (tuple, list))
+        else [result]
+    )
 
 
 def compare(name, actual, expected, exact, ulps=4):
@@ -77,7 +84,12 @@ def test_every_decomposition_has_a_case():
     """Or the operator database has it; docs/primops_opinfo.md lists what its sweep saw."""
     names = {name.removeprefix("aten::") for name in DEFAULT if name not in NOT_COMPARED}
     swept = set(
-        SWEEP.read_text().partition("ATen overloads, decomposed: ")[2].partition("\n")[0].rstrip(".").replace("`", "").split()
+        SWEEP.read_text()
+        .partition("ATen overloads, decomposed: ")[2]
+        .partition("\n")[0]
+        .rstrip(".")
+        .replace("`", "")
+        .split()
     )
     assert names - set(CASES) - swept == set()
     assert set(CASES) - {name.removeprefix("aten::") for name in DEFAULT} == set()
@@ -111,7 +123,9 @@ def test_decomposition_equals_eager(name, dtype):
 
 
 def check_meta_reading(rule, args, kwargs, expected):
-    metas = map_values(lambda x: TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    metas = map_values(
+        lambda x: TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x, (args, kwargs)
+    )
     with reading_with(MetaReading()):
         result = listed(rule(*metas[0], **metas[1]))
     for meta, real in zip(result, expected, strict=True):
@@ -125,7 +139,9 @@ def check_graph_reading(name, op, args, kwargs, expected, exact):
 
     def call(*given):
         found = iter(given)
-        made = map_values(lambda x: next(found) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+        made = map_values(
+            lambda x: next(found) if isinstance(x, torch.Tensor) else x, (args, kwargs)
+        )
         return [x for x in listed(op(*made[0], **made[1])) if x is not None]
 
     gm = trace(call, *tensors)
@@ -144,7 +160,9 @@ def test_rms_norm_backward_is_the_derivative():
     rstd = (x.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()
     actual = DEFAULT.get("_fused_rms_norm_backward")(grad, x, [4], rstd, w, [True, True])
     torch.testing.assert_close(actual, expected)
-    half = DEFAULT.get("_fused_rms_norm_backward")(grad.bfloat16(), x.bfloat16(), [4], rstd, w.bfloat16(), [True, True])
+    half = DEFAULT.get("_fused_rms_norm_backward")(
+        grad.bfloat16(), x.bfloat16(), [4], rstd, w.bfloat16(), [True, True]
+    )
     assert [y.dtype for y in half] == [torch.bfloat16] * 2
 
 
@@ -159,15 +177,24 @@ def test_bags_of_embeddings(mode, ends, padding):
         leaves = [x.detach().requires_grad_() for x in (table, *given)]
         scale = leaves[1] if given else None
         bags = torch.nn.functional.embedding_bag(
-            rows, leaves[0], offsets, mode=mode, per_sample_weights=scale, include_last_offset=ends, padding_idx=padding
+            rows,
+            leaves[0],
+            offsets,
+            mode=mode,
+            per_sample_weights=scale,
+            include_last_offset=ends,
+            padding_idx=padding,
         )
         return (bags.detach(), *torch.autograd.grad(bags, leaves, bags.detach() + 1))
 
     gm = check_against_eager(step, torch.randn(5, 3), *([] if weights is None else [weights]))
     assert not decomposition_report(gm).externs
     table = torch.ones(5, 3)
-    graph = decompose(trace(lambda t, o: torch.nn.functional.embedding_bag(rows, t, o), table, offsets))
-    for wrong in (offsets + 1, torch.cat([offsets[:-1], torch.tensor([6])])):  # bags start with the first row, and in the rows
+    graph = decompose(
+        trace(lambda t, o: torch.nn.functional.embedding_bag(rows, t, o), table, offsets)
+    )
+    # bags start with the first row, and in the rows
+    for wrong in (offsets + 1, torch.cat([offsets[:-1], torch.tensor([6])])):
         with pytest.raises(IndexError):
             evaluate(graph, [table, wrong])
 
@@ -184,21 +211,26 @@ def test_bags_of_equal_length_need_no_places(mode, dtype):
 
     gm = check_against_eager(step, torch.randn(5, 3))
     assert not decomposition_report(gm).externs
-    assert [node.target for node in gm.graph.nodes].count(prims.index_put) == 1  # into the gradient of the table
+    # into the gradient of the table
+    assert [node.target for node in gm.graph.nodes].count(prims.index_put) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32])
 @pytest.mark.parametrize("number", [-129, 300, 2**40, 7])
 def test_integer_numbers_wrap(dtype, number):
     x = torch.arange(5).to(dtype)
-    check_against_eager(lambda x: (x + number, number - x, x * number, x == number, x.bitwise_xor(number)), x)
+    check_against_eager(
+        lambda x: (x + number, number - x, x * number, x == number, x.bitwise_xor(number)), x
+    )
 
 
 def test_integers_round_as_the_half_operand_does():
     x, wide = torch.tensor([1.0, 0.5, 0.0], dtype=torch.float16), torch.tensor([2049, 70000, 2**40])
     gm = trace(lambda x, wide: (x + wide, x * wide), x, wide)
     for numerics in ("fast", "eager"):
-        for got, wanted in zip(evaluate(decompose(gm, numerics=numerics), [x, wide]), (x + wide, x * wide)):
+        for got, wanted in zip(
+            evaluate(decompose(gm, numerics=numerics), [x, wide]), (x + wide, x * wide)
+        ):
             assert torch.equal(got.nan_to_num(7), wanted.nan_to_num(7))
 
 
@@ -206,7 +238,9 @@ EDGES = {
     "no dims": lambda x: (x.any(dim=()), x.all(dim=())),
     "sum as bool": lambda x: x.sum(dtype=torch.bool),
     "acosh below 1": lambda x: torch.acosh(x.to(torch.int64) - 2**62),
-    "smooth l1 of nan": lambda x: torch.ops.aten.smooth_l1_loss_backward(x, x * float("nan"), x, 0, 1.0),
+    "smooth l1 of nan": lambda x: torch.ops.aten.smooth_l1_loss_backward(
+        x, x * float("nan"), x, 0, 1.0
+    ),
     "threshold of integers": lambda x: torch.threshold(x.int(), 1, 7),
     "addcmul of integers": lambda x: torch.addcmul(x.int(), x.int(), x.int(), value=2.7),
     "ldexp of integers": lambda x: torch.ldexp(x.half(), x.int()),
@@ -219,6 +253,8 @@ def test_edge_equals_eager(case):
 
 
 def test_integers_are_padded_with_an_integer():
-    graph = decompose(trace(lambda x: torch.nn.functional.pad(x, (1, 1), value=2.7), torch.arange(3)))
+    graph = decompose(
+        trace(lambda x: torch.nn.functional.pad(x, (1, 1), value=2.7), torch.arange(3))
+    )
     (pad,) = graph.graph.find_nodes(op="call_function", target=prims.pad)
     assert type(pad.kwargs["value"]) is int and pad.kwargs["value"] == 2

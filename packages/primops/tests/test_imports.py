@@ -21,11 +21,15 @@ print(elapsed, sorted(set(banned) - set(sys.argv[1:])))
 
 def loaded_by_torch() -> list[str]:
     text = "import sys, torch; print(' '.join(sys.modules))"
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=True
+    ).stdout.split()
 
 
 def test_import_is_quick_and_loads_no_other_compiler():
-    run = subprocess.run([sys.executable, "-c", USE, *loaded_by_torch()], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", USE, *loaded_by_torch()], capture_output=True, text=True, check=True
+    )
     elapsed, _, banned = run.stdout.strip().partition(" ")
     assert banned == "[]"
     assert float(elapsed) < 0.3  # CPU time; benchmarks/primops.py measures with bytecode cached

@@ -13,7 +13,11 @@ LIBRARY_CALLS = {
     f"aten.{name}.default"
     for name in (
         *("mm", "addmm", "bmm", "convolution", "convolution_backward", "mkldnn_convolution"),
-        *("max_pool2d_with_indices", "max_pool2d_with_indices_backward", "upsample_bilinear2d_backward"),
+        *(
+            "max_pool2d_with_indices",
+            "max_pool2d_with_indices_backward",
+            "upsample_bilinear2d_backward",
+        ),
         "_scaled_dot_product_flash_attention_for_cpu",
         "_scaled_dot_product_flash_attention_for_cpu_backward",
     )
@@ -21,7 +25,9 @@ LIBRARY_CALLS = {
 
 
 def with_gradients(loss):
-    """``loss`` and its gradients, as one function of the parameters (floats) and inputs (integers)."""
+    """``loss`` and its gradients, as one function of the parameters (floats) and inputs
+    (integers).
+    """
 
     def step(*tensors):
         leaves = [t.detach().requires_grad_() if t.is_floating_point() else t for t in tensors]
@@ -37,13 +43,18 @@ def mlp(x, w1, b1, w2):
 
 
 def cnn(x, w1, gamma, beta, w2, target):
-    y = F.max_pool2d(F.relu(F.batch_norm(F.conv2d(x, w1, padding=1), None, None, gamma, beta, True)), 2)
+    y = F.max_pool2d(
+        F.relu(F.batch_norm(F.conv2d(x, w1, padding=1), None, None, gamma, beta, True)), 2
+    )
     return F.cross_entropy(F.linear(F.adaptive_avg_pool2d(y, 1).flatten(1), w2), target)
 
 
 def attention(x, w, g, b, emb, tokens):
     y = x + F.embedding(tokens, emb)
-    q, k, v = (part.view(2, 5, 2, 4).transpose(1, 2) for part in F.linear(F.layer_norm(y, (8,), g, b), w).chunk(3, -1))
+    q, k, v = (
+        part.view(2, 5, 2, 4).transpose(1, 2)
+        for part in F.linear(F.layer_norm(y, (8,), g, b), w).chunk(3, -1)
+    )
     y = y + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 5, 8)
     return F.cross_entropy(F.gelu(y).view(-1, 8), tokens.view(-1))
 
@@ -57,7 +68,9 @@ def lstm_cell(x, h, c, w, u, b):
 
 
 def upsampling(x, w):
-    y = torch.cat([F.interpolate(x, scale_factor=2, mode="bilinear"), F.interpolate(x, scale_factor=2)], 1)
+    y = torch.cat(
+        [F.interpolate(x, scale_factor=2, mode="bilinear"), F.interpolate(x, scale_factor=2)], 1
+    )
     return F.conv2d(y, w).abs().mean()
 
 
@@ -71,9 +84,33 @@ def models():
     r = torch.randn
     return {
         "mlp": (with_gradients(mlp), r(4, 8), r(16, 8), r(16), r(8, 16)),
-        "cnn": (with_gradients(cnn), r(2, 3, 8, 8), r(4, 3, 3, 3), r(4), r(4), r(5, 4), torch.tensor([1, 4])),
-        "attention": (with_gradients(attention), r(2, 5, 8), r(24, 8), r(8), r(8), r(8, 8), torch.randint(8, (2, 5))),
-        "lstm": (with_gradients(lstm_cell), r(2, 3, 4), r(2, 5), r(2, 5), r(20, 4), r(20, 5), r(20)),
+        "cnn": (
+            with_gradients(cnn),
+            r(2, 3, 8, 8),
+            r(4, 3, 3, 3),
+            r(4),
+            r(4),
+            r(5, 4),
+            torch.tensor([1, 4]),
+        ),
+        "attention": (
+            with_gradients(attention),
+            r(2, 5, 8),
+            r(24, 8),
+            r(8),
+            r(8),
+            r(8, 8),
+            torch.randint(8, (2, 5)),
+        ),
+        "lstm": (
+            with_gradients(lstm_cell),
+            r(2, 3, 4),
+            r(2, 5),
+            r(2, 5),
+            r(20, 4),
+            r(20, 5),
+            r(20),
+        ),
         "upsampling": (with_gradients(upsampling), r(1, 2, 4, 4), r(3, 4, 1, 1)),
         "adam": (adam_step, r(9), r(9), r(9), r(9).abs()),
     }
@@ -91,12 +128,18 @@ def test_model_equals_eager(name, dtype, numerics):
 
 
 def test_layer_norm_as_text(golden):
-    gm = check_against_eager(lambda x, w: F.layer_norm(x, (8,), w), torch.randn(4, 8).bfloat16(), torch.randn(8).bfloat16())
+    gm = check_against_eager(
+        lambda x, w: F.layer_norm(x, (8,), w),
+        torch.randn(4, 8).bfloat16(),
+        torch.randn(8).bfloat16(),
+    )
     golden(format_graph(gm))
 
 
 def test_cross_entropy_as_text(golden):
-    gm = check_against_eager(with_gradients(F.cross_entropy), torch.randn(4, 8), torch.randint(8, (4,)))
+    gm = check_against_eager(
+        with_gradients(F.cross_entropy), torch.randn(4, 8), torch.randint(8, (4,))
+    )
     golden(format_graph(gm))
 
 
@@ -104,7 +147,9 @@ def test_cross_entropy_as_text(golden):
 def test_gradients_of_maxima_lie_as_the_image(spatial, monkeypatch):
     """Channels-last: channels stay next to each other where gradients are added up, on GPUs."""
     monkeypatch.setattr(pooling, "SIDE_BY_SIDE", {"cpu"})
-    image = torch.randn(2, 3, *[6] * spatial).to(memory_format=torch.channels_last if spatial == 2 else torch.channels_last_3d)
+    image = torch.randn(2, 3, *[6] * spatial).to(
+        memory_format=torch.channels_last if spatial == 2 else torch.channels_last_3d
+    )
     pool = (F.max_pool2d, F.max_pool3d)[spatial - 2]
 
     def step(x):

@@ -39,14 +39,21 @@ def one_call(target, *args, val=X, **kwargs):
     x = graph.placeholder("x")
     x.meta["val"] = X
     node = graph.call_function(target, (x, *args), kwargs)
-    node.meta.update({"stack_trace": STACK, "forward_node": "origin_node"} | ({} if val is None else {"val": val}))
+    node.meta.update(
+        {"stack_trace": STACK, "forward_node": "origin_node"}
+        | ({} if val is None else {"val": val})
+    )
     graph.output((node,))
     return fx.GraphModule(torch.nn.Module(), graph)
 
 
 def targets(gm):
     """Prims by name, operators as they are; getitem left out."""
-    calls = [n.target for n in gm.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
+    calls = [
+        n.target
+        for n in gm.graph.nodes
+        if n.op == "call_function" and n.target is not operator.getitem
+    ]
     return [t if isinstance(t, torch._ops.OpOverload) else t.name for t in calls]
 
 
@@ -69,7 +76,10 @@ def test_the_users_line_is_the_innermost_with_its_source():
     assert user_line(None) is None and user_line("no frames") == "no frames"
     outer = 'File "main.py", line 1, in <module>\n    model(x)\n'
     assert user_line(outer + STACK) == 'File "model.py", line 7, in forward: y = x.foo()'
-    assert user_line(outer + STACK + "\n        ^^^^^^^") == 'File "model.py", line 7, in forward: y = x.foo()'
+    assert (
+        user_line(outer + STACK + "\n        ^^^^^^^")
+        == 'File "model.py", line 7, in forward: y = x.foo()'
+    )
 
 
 @pytest.mark.parametrize("device, takes_a_root", [("cpu", False), ("cuda", True)])
@@ -133,12 +143,18 @@ SIMPLER = {
     "transposed twice": (lambda x: x.t().t() + 1, ["add"]),
     "zeros": (lambda x: x * torch.zeros_like(x) + 1, ["mul", "add"]),
     "constants": (lambda x: x + (torch.ones(2, 3) * 2 + 1).exp(), ["add"]),
-    "constants divided": (lambda x: x + torch.full((2, 3), 7.0).fmod(torch.full((2, 3), 4.0)).exp(), ["add"]),
+    "constants divided": (
+        lambda x: x + torch.full((2, 3), 7.0).fmod(torch.full((2, 3), 4.0)).exp(),
+        ["add"],
+    ),
     "whole slice": (lambda x: x[0:2] + 1, ["add"]),
     "same dtype": (lambda x: x.to(torch.float32) + 1, ["add"]),
     "widened twice": (lambda x: x.half().float().double(), ["convert", "convert"]),
     "negated twice": (lambda x: x.neg().neg() + 1, ["add"]),
-    "expanded twice": (lambda x: x[:, None].expand(2, 4, 3).expand(2, 4, 3), ["reshape", "broadcast_in_dim"]),
+    "expanded twice": (
+        lambda x: x[:, None].expand(2, 4, 3).expand(2, 4, 3),
+        ["reshape", "broadcast_in_dim"],
+    ),
     "flip of one": (lambda x: x[:1].flip(0) + 1, ["slice", "add"]),
     "largest of one": (lambda x: x[:1].amax(0) + 1, ["slice", "reshape", "add"]),
     "sum of one": (lambda x: x[:1, :1].sum() + 1, ["slice", "slice", "reshape", "add"]),
@@ -152,11 +168,17 @@ def test_calls_are_simplified(case):
 
 
 def test_division_by_zero_is_left_to_the_program():
-    graph = trace(lambda x, y: x.fmod(y), torch.full((2, 3), 7), torch.ones(2, 3, dtype=torch.int64))
+    graph = trace(
+        lambda x, y: x.fmod(y), torch.full((2, 3), 7), torch.ones(2, 3, dtype=torch.int64)
+    )
     for node in [n for n in graph.graph.nodes if n.op == "placeholder"]:
         with graph.graph.inserting_after(node):
-            value = torch.ops.aten.full.default if node.name == "in0" else torch.ops.aten.zeros.default
-            made = graph.graph.call_function(value, ([2, 3], 7) if node.name == "in0" else ([2, 3],), {"dtype": torch.int64})
+            value = (
+                torch.ops.aten.full.default if node.name == "in0" else torch.ops.aten.zeros.default
+            )
+            made = graph.graph.call_function(
+                value, ([2, 3], 7) if node.name == "in0" else ([2, 3],), {"dtype": torch.int64}
+            )
         made.meta["val"] = node.meta["val"]
         node.replace_all_uses_with(made)
     assert "fmod" in targets(decompose(graph))
@@ -165,7 +187,14 @@ def test_division_by_zero_is_left_to_the_program():
 EXACT = torch.tensor([0.0, -0.0, 1.5, float("inf"), float("nan")])
 
 
-IDENTITIES = [lambda x: x + 0, lambda x: x - 0, lambda x: x * 1, lambda x: x / 1, lambda x: x**1, lambda x: x * 0]
+IDENTITIES = [
+    lambda x: x + 0,
+    lambda x: x - 0,
+    lambda x: x * 1,
+    lambda x: x / 1,
+    lambda x: x**1,
+    lambda x: x * 0,
+]
 
 
 @pytest.mark.parametrize("function", IDENTITIES)
@@ -257,17 +286,22 @@ def test_one_seed_serves_all_random_calls():
 def test_report_lists_extern_calls():
     gm = decompose(trace(lambda x: aten._reshape_alias_copy(x @ x.t(), [16], [1]).sort().values, X))
     report = decomposition_report(gm)
-    assert report.externs == {"aten.mm.default": 1, "aten._reshape_alias_copy.default": 1, "aten.sort.default": 1}
+    assert report.externs == {
+        "aten.mm.default": 1,
+        "aten._reshape_alias_copy.default": 1,
+        "aten.sort.default": 1,
+    }
     assert report.extern_prims == {"mm": 1, "sort": 1}
     assert report.undeclared == ("aten._reshape_alias_copy.default",)
     assert "aten._reshape_alias_copy.default  (no decomposition)" in str(report)
-    line = decomposition_report(decompose(one_call(aten._reshape_alias_copy.default, [4, 8], [8, 1]))).lines[
-        "aten._reshape_alias_copy.default"
-    ]
+    line = decomposition_report(
+        decompose(one_call(aten._reshape_alias_copy.default, [4, 8], [8, 1]))
+    ).lines["aten._reshape_alias_copy.default"]
     assert line == 'File "model.py", line 7, in forward: y = x.foo()'
 
 
-# Bad input -------------------------------------------------------------------------------------------------------------------
+# Bad input
+# --------------------------------------------------------------------------------------------------
 
 
 def contract_error(gm, clause, **options):
@@ -280,11 +314,27 @@ BAD_INPUT = {
     "mutating operator": (ContractError, "C2.2", lambda: one_call(aten.add_.Tensor, 1)),
     "no meta": (ContractError, "C2.3", lambda: one_call(aten.neg.default, val=None)),
     "foreign target": (ContractError, "C2.1", lambda: one_call(torch.sin)),
-    "unknown operator": (UnknownOpError, "C3.1", lambda: one_call(aten._reshape_alias_copy.default, [4, 8], [8, 1])),
-    "other shape": (DecompositionError, "C3.4", lambda: one_call(aten.neg.default, val=torch.ones(3, 2))),
-    "other dtype": (DecompositionError, "C3.4", lambda: one_call(aten.neg.default, val=torch.ones(2, 3, dtype=torch.float64))),
+    "unknown operator": (
+        UnknownOpError,
+        "C3.1",
+        lambda: one_call(aten._reshape_alias_copy.default, [4, 8], [8, 1]),
+    ),
+    "other shape": (
+        DecompositionError,
+        "C3.4",
+        lambda: one_call(aten.neg.default, val=torch.ones(3, 2)),
+    ),
+    "other dtype": (
+        DecompositionError,
+        "C3.4",
+        lambda: one_call(aten.neg.default, val=torch.ones(2, 3, dtype=torch.float64)),
+    ),
     "other rank": (DecompositionError, "C3.4", lambda: one_call(aten.sum.dim_IntList, [0], val=X)),
-    "too few results": (DecompositionError, "C2.3", lambda: one_call(aten.aminmax.default, val=(X.min(),))),
+    "too few results": (
+        DecompositionError,
+        "C2.3",
+        lambda: one_call(aten.aminmax.default, val=(X.min(),)),
+    ),
     "failing rule": (DecompositionError, "C3.1", lambda: one_call(aten.sum.dim_IntList, [5])),
 }
 
@@ -296,8 +346,15 @@ def test_errors_name_node_operator_clause_and_line(case):
     node = next(n for n in gm.graph.nodes if n.op == "call_function")
     with pytest.raises(error) as caught:
         decompose(gm, strict=True)
-    operator_name = str(node.target) if isinstance(node.target, torch._ops.OpOverload) else "torch.sin"
-    for part in (f"{clause}: ", f"%{node.name} ", operator_name, 'File "model.py", line 7, in forward: y = x.foo()'):
+    operator_name = (
+        str(node.target) if isinstance(node.target, torch._ops.OpOverload) else "torch.sin"
+    )
+    for part in (
+        f"{clause}: ",
+        f"%{node.name} ",
+        operator_name,
+        'File "model.py", line 7, in forward: y = x.foo()',
+    ):
         assert part in str(caught.value)
 
 
@@ -316,7 +373,9 @@ def test_output_must_be_a_tuple():
 def test_unknown_operator_under_strict():
     gm = one_call(aten._reshape_alias_copy.default, [4, 8], [8, 1])
     assert targets(decompose(gm)) == [aten._reshape_alias_copy.default]
-    with pytest.raises(UnknownOpError, match=r"aten\._reshape_alias_copy\.default has no decomposition"):
+    with pytest.raises(
+        UnknownOpError, match=r"aten\._reshape_alias_copy\.default has no decomposition"
+    ):
         decompose(gm, strict=True)
     decompose(one_call(aten.mm.default, X.t()), strict=True)
 
@@ -365,7 +424,11 @@ STEPWISE = {
 def test_eager_numerics_round_each_step(name, dtype):
     """On all halves, paired at random: bitwise."""
     x = HALVES.view(dtype)
-    given = [x] if name == "logit" else [x, x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]]
+    given = (
+        [x]
+        if name == "logit"
+        else [x, x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]]
+    )
     expected = STEPWISE[name](*given)
     (result,) = evaluate(decompose(trace(STEPWISE[name], *given), numerics="eager"), given)
     assert ((result == expected) | (result.isnan() & expected.isnan())).all()

@@ -17,7 +17,8 @@ from torch import fx
 
 from packages.primops.tests.metas import run_batch
 
-# 2,000 calls by default, 200,000 in the thorough profile (as in `python -m packages.primops.tests.metas --jobs 2`).
+# 2,000 calls by default, 200,000 in the thorough profile (as in `python -m
+# packages.primops.tests.metas --jobs 2`).
 EXAMPLES = 1500 if os.environ.get("STRATA_PROFILE") == "thorough" else 20
 CPU = torch.device("cpu")
 CONTRACTS = Path(__file__).parents[3] / "docs" / "contracts.md"
@@ -50,7 +51,12 @@ def test_meta_rule_agrees_with_reference(name):
 def test_philox_known_answers():
     # From the Random123 distribution: kat_vectors, philox4x32 10.
     zeros = philox(torch.tensor(0), torch.tensor(0))
-    assert [f"{word:08x}" for word in zeros.tolist()] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
+    assert [f"{word:08x}" for word in zeros.tolist()] == [
+        "6627e8d5",
+        "e169c58d",
+        "bc57ac4c",
+        "9b00dbd8",
+    ]
 
 
 @pytest.mark.parametrize("uniform", [prims.uniform, prims.uniform16])
@@ -75,8 +81,15 @@ def test_elements_that_share_a_word_are_decided_apart():
 
 @pytest.mark.parametrize("offset", [0, 8, 800])
 def test_odd_elements_swap_the_halves_of_the_word(offset):
-    """The even element shows a word's upper 24 bits, the odd one its lower 16 bits and then the next 8 of the upper."""
-    even, odd = (prims.uniform16(torch.tensor(9), shape=(64,), offset=offset) * 2.0**24).long().view(-1, 2).unbind(1)
+    """The even element shows a word's upper 24 bits, the odd one its lower 16 bits and then the
+    next 8 of the upper.
+    """
+    even, odd = (
+        (prims.uniform16(torch.tensor(9), shape=(64,), offset=offset) * 2.0**24)
+        .long()
+        .view(-1, 2)
+        .unbind(1)
+    )
     assert torch.equal(odd & 0xFF, even >> 16)
     assert torch.equal((odd >> 16), even & 0xFF)
 
@@ -151,7 +164,11 @@ BAD_CALLS = {
     "real and meta": (prims.add, (ONES, TensorMeta.from_tensor(ONES)), {}),
     "width": (prims.bitcast, (ONES,), {"dtype": torch.int16}),
     "bool sum": (prims.sum, (ONES.bool(),), {"dims": (0,)}),
-    "int32 seed": (prims.uniform, (torch.tensor(1, dtype=torch.int32),), {"shape": (2,), "offset": 0}),
+    "int32 seed": (
+        prims.uniform,
+        (torch.tensor(1, dtype=torch.int32),),
+        {"shape": (2,), "offset": 0},
+    ),
     "seed of one dim": (prims.uniform16, (torch.tensor([1]),), {"shape": (2,), "offset": 0}),
     "complex number on floats": (prims.add, (ONES, 1j), {}),
     "broadcast misfit": (prims.broadcast_in_dim, (ONES,), {"shape": (4, 3), "dims": (0, 1)}),
@@ -194,11 +211,17 @@ def test_prims_are_fx_targets():
 
 
 def test_creation_without_operands_follows_the_interpreter():
-    assert isinstance(prims.full(shape=(2,), value=1, dtype=torch.float32, device=CPU), torch.Tensor)
+    assert isinstance(
+        prims.full(shape=(2,), value=1, dtype=torch.float32, device=CPU), torch.Tensor
+    )
     with reading_with(MetaReading()):
-        assert isinstance(prims.full(shape=(2,), value=1, dtype=torch.float32, device=CPU), TensorMeta)
+        assert isinstance(
+            prims.full(shape=(2,), value=1, dtype=torch.float32, device=CPU), TensorMeta
+        )
 
 
-@pytest.mark.parametrize(("low", "high", "expected"), [(2, -4, []), (3, -4, [9]), (-4, 5, [9, 9, 9]), (-1, 1, [2, 9])])
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(2, -4, []), (3, -4, [9]), (-4, 5, [9, 9, 9]), (-1, 1, [2, 9])]
+)
 def test_pads_may_remove_more_than_there_is(low, high, expected):
     assert prims.pad(torch.tensor([1, 2]), low=(low,), high=(high,), value=9).tolist() == expected

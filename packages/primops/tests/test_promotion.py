@@ -12,7 +12,9 @@ from primops.shapes import broadcast_shapes, infer_shape, wrap_dim, wrap_dims
 
 DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64]
 DTYPES += [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64]
-TENSORS = st.builds(lambda d, s: torch.ones(s, dtype=d), st.sampled_from(DTYPES), st.sampled_from([(), (2,)]))
+TENSORS = st.builds(
+    lambda d, s: torch.ones(s, dtype=d), st.sampled_from(DTYPES), st.sampled_from([(), (2,)])
+)
 NUMBERS = st.sampled_from([True, 3, 2.5, 1 + 2j])
 
 

@@ -36,7 +36,9 @@ def test_memory_of_a_value_is_read_by_prims(view, dims, offset):
     assert not decomposition_report(gm).externs
 
 
-@pytest.mark.parametrize("size, stride", [((2, 3), (10, 2)), ((8, 3, 2), (1, 8, 24)), ((0, 3), (1, 1)), ((), ())])
+@pytest.mark.parametrize(
+    "size, stride", [((2, 3), (10, 2)), ((8, 3, 2), (1, 8, 24)), ((0, 3), (1, 1)), ((), ())]
+)
 def test_memory_of_a_value_is_written_by_prims(size, stride):
     def write(x, src):
         return torch.as_strided_scatter(x.permute(2, 0, 1) * 3, src, size, stride)
@@ -55,17 +57,29 @@ def test_an_absolute_offset_into_an_input_stays_a_call():
 
 def test_complex_values_stay_calls():
     def f(x):
-        return torch.view_as_real((torch.view_as_complex(x.view(24, 2)) * 2)[3:].as_strided((3, 2), (4, 1)))
+        return torch.view_as_real(
+            (torch.view_as_complex(x.view(24, 2)) * 2)[3:].as_strided((3, 2), (4, 1))
+        )
 
     assert "aten.as_strided.default" in decomposition_report(check_against_eager(f, X)).externs
 
 
 def test_what_no_call_can_say_is_an_error():
-    with pytest.raises(DecompositionError, match="C2.3: aten.as_strided_scatter.default begins 3 elements into memory"):
-        decompose(trace(lambda x: torch.as_strided_scatter((x * 2)[:, :, ::2], x[0, 0, :2], (2,), (1,), 3), X))
+    with pytest.raises(
+        DecompositionError,
+        match="C2.3: aten.as_strided_scatter.default begins 3 elements into memory",
+    ):
+        decompose(
+            trace(
+                lambda x: torch.as_strided_scatter((x * 2)[:, :, ::2], x[0, 0, :2], (2,), (1,), 3),
+                X,
+            )
+        )
     gm = trace(lambda x: (x * 2)[1].as_strided((2, 2), (1, 1)), X)
     for node in gm.graph.nodes:
         if node.op == "call_function":
             node.meta["val"] = TensorMeta.from_tensor(node.meta["val"])
-    with pytest.raises(ContractError, match=r"C2.3: where aten.as_strided.default begins in memory is unknown"):
+    with pytest.raises(
+        ContractError, match=r"C2.3: where aten.as_strided.default begins in memory is unknown"
+    ):
         decompose(gm)

@@ -38,7 +38,9 @@ def meta(*shape, dtype=torch.float32):
 
 
 def build(*nodes):
-    """A C2 graph: ``s0``, ``x: f32[s0, 4]``, then calls ``(name, target, args, val)``; returns the last."""
+    """A C2 graph: ``s0``, ``x: f32[s0, 4]``, then calls ``(name, target, args, val)``; returns the
+    last.
+    """
     graph = fx.Graph()
     made = {"s0": graph.placeholder("s0"), "x": graph.placeholder("x")}
     made["s0"].meta["val"] = s0 = size()
@@ -80,14 +82,16 @@ def test_rules_do_not_guard():
         calls = {
             "sum.dim_IntList": (x, [0]), "mean": (x,), "_softmax": (x, 0, False),
             "native_layer_norm": (x, [4], None, None, 1e-5),
-            "var.correction": (x, [0]), "slice.Tensor": (x, 0, 1), "select.int": (x, 0, -1), "cat": ([x, x],),
+            "var.correction": (x, [0]), "slice.Tensor": (x, 0, 1), "select.int": (x, 0, -1),
+            "cat": ([x, x],),
             "add.Tensor": (x, meta(4)), "expand": (x, [3, s0, 4]), "repeat": (x, [2, 1]),
             "constant_pad_nd": (x, [0, 0, 1, 1]),
             "slice_scatter": (x, meta(s0 - 1, 4), 0, 1),
             "native_batch_norm": (meta(s0, 4, 2), None, None, None, None, True, 0.1, 1e-5),
             "upsample_bilinear2d": (meta(1, 2, s0, s0), [s0 * 3, 5], True),
             "upsample_nearest2d": (meta(1, 2, s0, s0), [s0 * 2, s0 * 2]),
-            "roll": (x, [1], [1]), "view": (x, [-1]), "arange": (s0,), "tril": (x,), "cumsum": (x, 0), "unbind.int": (x, 1),
+            "roll": (x, [1], [1]), "view": (x, [-1]), "arange": (s0,), "tril": (x,),
+            "cumsum": (x, 0), "unbind.int": (x, 1),
             "nll_loss_forward": (x, meta(s0, dtype=torch.int64), None, 1, -100),
         }  # fmt: skip
         for name, args in calls.items():

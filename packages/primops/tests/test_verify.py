@@ -40,7 +40,9 @@ def call(graph):
 def seeded_by_hand(graph):
     with graph.inserting_before(graph.output_node()):
         seed = graph.call_function(
-            prims.full, (), {"shape": (), "value": 1, "dtype": torch.int64, "device": torch.device("cpu")}
+            prims.full,
+            (),
+            {"shape": (), "value": 1, "dtype": torch.int64, "device": torch.device("cpu")},
         )
         seed.meta["val"] = meta(dtype=torch.int64)
         drawn = graph.call_function(prims.uniform, (seed,), {"shape": (2, 3), "offset": 0})
@@ -57,15 +59,18 @@ BAD = {
     "C3.1 method": ("C3.1", lambda: change(lambda g: setattr(call(g), "op", "call_method"))),
     "C3.2 operands": ("C3.2", lambda: graph_of(prims.add, (1,))),
     "C3.2 list operand": ("C3.2", lambda: change(lambda g: setattr(call(g), "args", ([1, 2], 3)))),
-    "C3.2 dtypes": ("C3.2", lambda: change(lambda g: first_input(g).meta.update(val=meta(2, 3, dtype=torch.int32)))),
+    "C3.2 dtypes": ("C3.2", lambda: change(lambda g: first_input(g).meta.update(val=meta(2, 3,
+    dtype=torch.int32)))),
     "C3.3 half": ("C3.3", lambda: graph_of(prims.add, dtype=torch.bfloat16)),
     "C3.4 missing": ("C3.4", lambda: change(lambda g: g.get_attr("w"))),
     "C3.4 shape": ("C3.4", lambda: graph_of(prims.add, val=meta(3, 2))),
     "C3.4 dtype": ("C3.4", lambda: graph_of(prims.add, val=meta(2, 3, dtype=torch.float64))),
-    "C3.5 node": ("C3.5", lambda: change(lambda g: setattr(call(g), "kwargs", {"alpha": call(g).args[0]}))),
+    "C3.5 node": ("C3.5", lambda: change(lambda g: setattr(call(g), "kwargs",
+    {"alpha": call(g).args[0]}))),
     "C3.6 tuple": ("C3.6", lambda: change(lambda g: setattr(g.output_node(), "args", (call(g),)))),
     "C3.6 count": ("C3.6", lambda: graph_of(prims.add, output_val=(meta(2, 3), meta(2, 3)))),
-    "C3.6 dtype": ("C3.6", lambda: graph_of(prims.add, output_val=(meta(2, 3, dtype=torch.int64),))),
+    "C3.6 dtype": ("C3.6", lambda: graph_of(prims.add, output_val=(meta(2, 3, dtype=torch.int64),
+    ))),
     "C3.7 seed": ("C3.7", lambda: change(seeded_by_hand)),
 }  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""Calls at the edges of rules: results as eager mode's, with plain sizes and with one that is symbolic, and its errors."""
+"""Calls at the edges of rules: results as eager mode's, with plain sizes and with one that is
+symbolic, and its errors.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +17,63 @@ A = torch.arange
 
 # Of a float tensor of shape (n, 3) and others made from it.
 CALLS = {
-    "slices at both ends": lambda x: (x[5:], x[:5], x[-5:], x[:-5], x[1:3], x[-3:-1], x[3:1], x[2:2], x[:, -9:9], x[::3]),
+    "slices at both ends": lambda x: (x[5:], x[:5], x[-5:], x[:-5], x[1:3], x[-3:-1], x[3:1],
+    x[2:2], x[:, -9:9], x[::3]),
     "slices of slices": lambda x: (x[1:][1:], x[:-1][:-1], x[1:-1], x[:3, 1:], x[1::2][:1]),
-    "positions": lambda x: (x[0], x[-1], x[1], x.select(1, -3), x.narrow(0, 1, 1), x.narrow(1, 3, 0)),
-    "new dims": lambda x: (x.unsqueeze(0), x.unsqueeze(-1), x.unsqueeze(-3), x[None, :, None], x.unsqueeze(1).squeeze(1)),
-    "no dims to drop": lambda x: (x.squeeze(), x.squeeze(0), x.squeeze(-1), x[:, :1].squeeze(1), x[:1].squeeze()),
-    "expanded": lambda x: (x.expand(2, -1, 3), x.expand(-1, -1), x[:, :1].expand(-1, 4), x[:, :1].expand(-1, 1), x[:, :0].t()),
-    "viewed": lambda x: (x.view(-1), x.view(-1, 1), x.view(1, -1, 3), x.view(x.shape[0], -1), x.t().reshape(-1), x.view(3, -1)),
-    "viewed without elements": lambda x: (x[:, :0].view(x.shape[0], 0), x[:, :0].reshape(0, 5), x[:0].view(-1, 3)),
-    "transposed": lambda x: (x.t() + 1, x.t() * x.t(), x.t().exp(), x.mT.contiguous(), x.transpose(-1, -2).clone()),
-    "broadcast": lambda x: (x + x[:1], x[:, :1] * x[:1], x + x[0], x.t() + x[:, 0], torch.where(x > 0, x[:1], 0.0)),
-    "joined": lambda x: (torch.cat([x, x[:1]]), torch.cat([x, x[:0]]), torch.stack([x, x], -1), torch.cat([x, x], 1)),
+    "positions": lambda x: (x[0], x[-1], x[1], x.select(1, -3), x.narrow(0, 1, 1),
+    x.narrow(1, 3, 0)),
+    "new dims": lambda x: (x.unsqueeze(0), x.unsqueeze(-1), x.unsqueeze(-3), x[None, :, None],
+    x.unsqueeze(1).squeeze(1)),
+    "no dims to drop": lambda x: (x.squeeze(), x.squeeze(0), x.squeeze(-1), x[:, :1].squeeze(1),
+    x[:1].squeeze()),
+    "expanded": lambda x: (x.expand(2, -1, 3), x.expand(-1, -1), x[:, :1].expand(-1, 4),
+    x[:, :1].expand(-1, 1), x[:, :0].t()),
+    "viewed": lambda x: (x.view(-1), x.view(-1, 1), x.view(1, -1, 3), x.view(x.shape[0], -1),
+    x.t().reshape(-1), x.view(3, -1)),
+    "viewed without elements": lambda x: (x[:, :0].view(x.shape[0], 0), x[:, :0].reshape(0, 5),
+    x[:0].view(-1, 3)),
+    "transposed": lambda x: (x.t() + 1, x.t() * x.t(), x.t().exp(), x.mT.contiguous(),
+    x.transpose(-1, -2).clone()),
+    "broadcast": lambda x: (x + x[:1], x[:, :1] * x[:1], x + x[0], x.t() + x[:, 0],
+    torch.where(x > 0, x[:1], 0.0)),
+    "joined": lambda x: (torch.cat([x, x[:1]]), torch.cat([x, x[:0]]), torch.stack([x, x], -1),
+    torch.cat([x, x], 1)),
     "padded": lambda x: (F.pad(x, (1, 2)), F.pad(x, (-1, 0, 0, 3)), F.pad(x, (0, 0, -1, 1))),
     "cut": lambda x: (*x.split([1, 2], 1), *x.chunk(2, 1), *x.unbind(1), *x.tensor_split(2, 1)),
-    "repeated": lambda x: (x.repeat(2, 1), x.repeat(1, 0), x.repeat(2, 1, 1), x.tile(2), x.repeat_interleave(2, 0)),
-    "reduced": lambda x: (x.sum(), x.mean(0), x.amax(1, True), x.sum((0, 1), True), x.prod(0), x.argmax(0), *x.max(1), x.any()),
-    "reduced to doubles": lambda x: (x.sum(dtype=torch.float64), x.int().sum(0), (x > 0).sum(), x.int().prod(), x.cumsum(0)),
-    "clamped": lambda x: (x.clamp(0), x.clamp(max=1), x.clamp(x[:1]), x.clamp(None, x), x.t().clamp(0, 1), x.int().clamp(0, 1)),
-    "rounded division": lambda x: (x // 2, torch.div(x, 2, rounding_mode="trunc"), x.int() // 2, x.int() / 2, x % 2),
-    "made": lambda x: (x.new_zeros(x.shape[0]), x.new_ones(2, x.shape[0]), torch.arange(x.shape[0]), torch.full_like(x, 2),
-                       torch.full((x.shape[0],), True), torch.eye(x.shape[0]), torch.zeros(x.shape[0], 0)),
-    "numbers of sizes": lambda x: (x * x.shape[0], x + x.shape[0] / 2, torch.full((), x.shape[0]), x.shape[0] - x.int(),
+    "repeated": lambda x: (x.repeat(2, 1), x.repeat(1, 0), x.repeat(2, 1, 1), x.tile(2),
+    x.repeat_interleave(2, 0)),
+    "reduced": lambda x: (x.sum(), x.mean(0), x.amax(1, True), x.sum((0, 1), True), x.prod(0),
+    x.argmax(0), *x.max(1), x.any()),
+    "reduced to doubles": lambda x: (x.sum(dtype=torch.float64), x.int().sum(0), (x > 0).sum(),
+    x.int().prod(), x.cumsum(0)),
+    "clamped": lambda x: (x.clamp(0), x.clamp(max=1), x.clamp(x[:1]), x.clamp(None, x),
+    x.t().clamp(0, 1), x.int().clamp(0, 1)),
+    "rounded division": lambda x: (x // 2, torch.div(x, 2, rounding_mode="trunc"), x.int() // 2,
+    x.int() / 2, x % 2),
+    "made": lambda x: (x.new_zeros(x.shape[0]), x.new_ones(2, x.shape[0]), torch.arange(x.shape[0]),
+    torch.full_like(x, 2),
+                       torch.full((x.shape[0],), True), torch.eye(x.shape[0]),
+                       torch.zeros(x.shape[0], 0)),
+    "numbers of sizes": lambda x: (x * x.shape[0], x + x.shape[0] / 2, torch.full((), x.shape[0]),
+    x.shape[0] - x.int(),
                                    torch.full((), x.shape[0], dtype=torch.float32)),
-    "products": lambda x: (x @ x.t(), x.t() @ x, x @ x[0], x[None] @ x.t()[None], torch.addmm(x[0], x, x.new_ones(3, 3)),
-                           torch.addmm(x, x, x.new_ones(3, 3)), F.linear(x, x[:2]), x[:, :0] @ x[:, :0].t()),
-    "normalised": lambda x: (F.layer_norm(x, (3,)), F.layer_norm(x, (3,), x[0], x[1]), x.softmax(0), x.log_softmax(-1),
+    "products": lambda x: (x @ x.t(), x.t() @ x, x @ x[0], x[None] @ x.t()[None],
+    torch.addmm(x[0], x, x.new_ones(3, 3)),
+                           torch.addmm(x, x, x.new_ones(3, 3)), F.linear(x, x[:2]),
+                           x[:, :0] @ x[:, :0].t()),
+    "normalised": lambda x: (F.layer_norm(x, (3,)), F.layer_norm(x, (3,), x[0], x[1]), x.softmax(0),
+    x.log_softmax(-1),
                              F.normalize(x), F.softmax(x[:, 0], -1)),
     "classes": lambda x: (F.one_hot(x.int().long().abs() % 3, 3), F.embedding(x.long() * 0, x[:2])),
-    "distances": lambda x: (torch.cdist(x, x[:2]), F.pairwise_distance(x, x), F.cosine_similarity(x, x)),
-    "parts replaced": lambda x: (x.select_scatter(x[0], 0, -1), x.slice_scatter(x[1:], 0, 1), x.slice_scatter(x[:, :2], 1, -2),
+    "distances": lambda x: (torch.cdist(x, x[:2]), F.pairwise_distance(x, x),
+    F.cosine_similarity(x, x)),
+    "parts replaced": lambda x: (x.select_scatter(x[0], 0, -1), x.slice_scatter(x[1:], 0, 1),
+    x.slice_scatter(x[:, :2], 1, -2),
                                  x.t().select_scatter(x[:, 0], 0, 2), x[:3].diagonal_scatter(x[0])),
-    "sorted": lambda x: (*x.sort(0), *x.topk(2, 1), x.argsort(1), *x.kthvalue(1, 1), *x.median(1), *x.mode(1)),
-    "other dtypes": lambda x: (x.half() + 1, x.bfloat16() * x, x.int() + 1.5, x > 0, (x > 0) + 1, x.long() ** 2),
+    "sorted": lambda x: (*x.sort(0), *x.topk(2, 1), x.argsort(1), *x.kthvalue(1, 1), *x.median(1),
+    *x.mode(1)),
+    "other dtypes": lambda x: (x.half() + 1, x.bfloat16() * x, x.int() + 1.5, x > 0, (x > 0) + 1,
+    x.long() ** 2),
 }  # fmt: skip
 
 
@@ -70,28 +97,47 @@ def test_strides_of_convolutions_and_gradients(kernel, channels, groups):
             continue
 
         def make(_, batch=batch, formats=formats):
-            x, weight = torch.randn(batch, channels, 4, 3), torch.randn(channels, channels // groups, kernel, kernel)
-            given = [y.contiguous(memory_format=last) if is_last else y for y, is_last in zip((x, weight), formats)]
+            x, weight = (
+                torch.randn(batch, channels, 4, 3),
+                torch.randn(channels, channels // groups, kernel, kernel),
+            )
+            given = [
+                y.contiguous(memory_format=last) if is_last else y
+                for y, is_last in zip((x, weight), formats)
+            ]
             return [y.requires_grad_() for y in given]
 
-        call = with_gradients(lambda x, w, stride=stride: F.conv2d(x, w, None, stride, 1, 1, groups))
+        call = with_gradients(
+            lambda x, w, stride=stride: F.conv2d(x, w, None, stride, 1, 1, groups)
+        )
         check_static(call, make)
 
 
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("mode", [0, 1, 2])
 def test_bags(mode, ends):
-    for op, padding in itertools.product((aten._embedding_bag, aten._embedding_bag_forward_only), (-1, 1)):
+    for op, padding in itertools.product(
+        (aten._embedding_bag, aten._embedding_bag_forward_only), (-1, 1)
+    ):
 
         def call(weight, indices, offsets, op=op, padding=padding):
             return op(weight, indices, offsets, False, mode, False, None, ends, padding)
 
         for dtype in (torch.float32, torch.float64):
-            check_static(call, lambda n, dtype=dtype: [torch.rand(n, 3, dtype=dtype), A(n), torch.tensor([0, 2, n])])
+            check_static(
+                call,
+                lambda n, dtype=dtype: [
+                    torch.rand(n, 3, dtype=dtype),
+                    A(n),
+                    torch.tensor([0, 2, n]),
+                ],
+            )
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("op", [aten.native_batch_norm.default, aten._native_batch_norm_legit_functional.default])
+@pytest.mark.parametrize(
+    "op", [aten.native_batch_norm.default, aten._native_batch_norm_legit_functional.default]
+)
 def test_statistics_of_batches(op, training):
     for shape in ((4, 3), (4, 3, 5, 2)):
         check_static(lambda x, s, op=op: op(x, s, s, s.clone(), s.clone(), training, 0.1, 1e-5),
@@ -147,7 +193,8 @@ REFUSED = {
     "group_norm of a weight's dtype": (lambda x, w: F.group_norm(x, 1, w), M, V.double()),
     "batch_norm of a weight's dtype": (lambda x, w: F.batch_norm(x, None, None, w, w, True), D, V),
     "convolution of dtypes": (F.conv1d, F32(1, 2, 5), F32(2, 2, 3).double()),
-    "convolution with a bias of another dtype": (F.conv1d, F32(1, 2, 5), F32(2, 2, 3), F32(2).double()),
+    "convolution with a bias of another dtype": (F.conv1d, F32(1, 2, 5), F32(2, 2, 3),
+    F32(2).double()),
     "convolution of channels": (F.conv1d, F32(1, 2, 5), F32(2, 3, 3)),
     "convolution with a large kernel": (F.conv1d, F32(1, 2, 2), F32(2, 2, 3)),
     "a new dim outside": (lambda x: x.unsqueeze(3), M),
@@ -205,8 +252,10 @@ REFUSED = {
     "scattered dtypes": (lambda x, y, z: x.scatter(1, y, z), M, I * 0, D),
 }  # fmt: skip
 # Refused by torch's own decompositions and meta kernels, with errors of their own.
-OF_OTHER_TYPES = ("matmul of numbers", "views across strides", "parts of other sizes", "reductions of nothing",
-                  "positions in nothing", "clamps without bounds", "shifts of floats", "conjunctions of floats",
+OF_OTHER_TYPES = ("matmul of numbers", "views across strides", "parts of other sizes",
+    "reductions of nothing",
+                  "positions in nothing", "clamps without bounds", "shifts of floats",
+                  "conjunctions of floats",
                   "hardswish of integers", "logarithms of integers' sigmoids")  # fmt: skip
 
 
@@ -227,12 +276,17 @@ def test_what_eager_mode_refuses_is_refused(name, is_symbolic):
     assert name in OF_OTHER_TYPES or issubclass(caught.type, kinds), caught.value
 
 
-@pytest.mark.parametrize("name", ["mm of sizes", "bmm of batches", "addmm of sizes", "convolution of channels", "broadcast"])
+@pytest.mark.parametrize(
+    "name",
+    ["mm of sizes", "bmm of batches", "addmm of sizes", "convolution of channels", "broadcast"],
+)
 def test_operands_of_two_devices_are_refused(name):
     shapes = {
-        "mm of sizes": (torch.mm, (4, 3), (3, 2)), "bmm of batches": (torch.bmm, (2, 4, 3), (2, 3, 4)),
+        "mm of sizes": (torch.mm, (4, 3), (3, 2)), "bmm of batches": (torch.bmm, (2, 4, 3),
+        (2, 3, 4)),
         "addmm of sizes": (lambda x, y: torch.addmm(x, y, y), (3, 3), (3, 3)),
-        "convolution of channels": (F.conv1d, (1, 2, 5), (2, 2, 3)), "broadcast": (torch.add, (4, 3), (3,)),
+        "convolution of channels": (F.conv1d, (1, 2, 5), (2, 2, 3)),
+        "broadcast": (torch.add, (4, 3), (3,)),
     }  # fmt: skip
     function, first, second = shapes[name]
     mode = FakeTensorMode()
@@ -241,13 +295,20 @@ def test_operands_of_two_devices_are_refused(name):
 
 
 def test_results_of_other_sizes_strides_and_numbers_are_kept_apart():
-    """What one call gave is not given to a call that differs in a size, a stride or a symbolic number alone."""
+    """What one call gave is not given to a call that differs in a size, a stride or a symbolic
+    number alone.
+    """
     mode = FakeTensorMode(ShapeEnv())
     x, y = (mode.from_real(torch.randn(n, 3), dynamic_dims=[0]) for n in (4, 5))
     with mode:
         assert len({str(z.exp().shape) for z in (x, y)}) == 2
         fixed = mode.empty((3, 1))
-        for call in (lambda n: fixed.new_zeros([n]), lambda n: fixed.repeat(1, n), lambda n: fixed.expand(3, n), torch.arange):
+        for call in (
+            lambda n: fixed.new_zeros([n]),
+            lambda n: fixed.repeat(1, n),
+            lambda n: fixed.expand(3, n),
+            torch.arange,
+        ):
             assert len({str(call(z.shape[0]).shape) for z in (x, y)}) == 2
         wide, tall = mode.empty((3, 4)), mode.empty((4, 3)).t()
         for call in (torch.exp, torch.sigmoid, torch.tanh):
@@ -260,7 +321,9 @@ LAYOUTS = {
     "gaps between places": lambda: torch.randn(4, 3, 8, 10)[..., ::2],
     "gaps between rows": lambda: torch.randn(8, 3, 8, 5)[::2],
     "channels last": lambda: torch.randn(4, 3, 8, 5).contiguous(memory_format=torch.channels_last),
-    "channels last, gaps": lambda: torch.randn(4, 6, 8, 5).contiguous(memory_format=torch.channels_last)[:, ::2],
+    "channels last, gaps": lambda: torch.randn(4, 6, 8, 5).contiguous(
+        memory_format=torch.channels_last
+    )[:, ::2],
     "in another order": lambda: torch.randn(5, 8, 3, 4).permute(3, 2, 1, 0),
     "expanded": lambda: torch.randn(4, 3, 1, 5).expand(4, 3, 8, 5),
     "3 dims, gaps": lambda: torch.randn(4, 3, 16)[:, :, ::2],

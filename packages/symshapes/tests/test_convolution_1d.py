@@ -1,4 +1,6 @@
-"""A 1-d convolution makes its input contiguous, whatever its strides; a contiguous one may look channels-last."""
+"""A 1-d convolution makes its input contiguous, whatever its strides; a contiguous one may look
+channels-last.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,15 @@ def made(*sizes: int, last: bool) -> torch.Tensor:
 @pytest.mark.parametrize("last", itertools.product([False, True], repeat=2))
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(("channels", "groups"), [(1, 1), (8, 1), (8, 2), (8, 8)])
-def test_strides_are_eagers(kernel: int, last: tuple[bool, bool], transposed: bool, channels: int, groups: int) -> None:
+def test_strides_are_eagers(
+    kernel: int, last: tuple[bool, bool], transposed: bool, channels: int, groups: int
+) -> None:
     x = made(2, channels, 12, last=last[0])
-    weight = made(*((channels, 16 // groups) if transposed else (16, channels // groups)), kernel, last=last[1])
+    weight = made(
+        *((channels, 16 // groups) if transposed else (16, channels // groups)),
+        kernel,
+        last=last[1],
+    )
     settings = (None, [1], [kernel // 2], [1], transposed, [0], groups)
     mode = FakeTensorMode()
     fakes = mode.from_real(x), mode.from_real(weight)

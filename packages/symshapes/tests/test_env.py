@@ -103,7 +103,9 @@ def test_simplification(build: object, expected: str) -> None:
     env = ShapeEnv()
     result = build(env.create_symbol(8))  # type: ignore[operator]
     text = str(expr_of(result))
-    assert text == expected or (expected == "s0" and env.statically_known(sympy.Eq(expr_of(result), next(iter(env.hints)))))
+    assert text == expected or (
+        expected == "s0" and env.statically_known(sympy.Eq(expr_of(result), next(iter(env.hints))))
+    )
     assert not env.guards
 
 
@@ -184,7 +186,9 @@ def test_helpers() -> None:
     assert env.evaluate(FloorDiv(symbol, 3) + Mod(symbol, 3), {symbol: 11}) == 5
     with pytest.raises(KeyError, match="s0"):
         env.evaluate(symbol, {})
-    assert python_text(sympy.And(sympy.Ge(FloorDiv(symbol, 2), 1), sympy.Ne(symbol, 7)), {symbol: "n"}) in (
+    assert python_text(
+        sympy.And(sympy.Ge(FloorDiv(symbol, 2), 1), sympy.Ne(symbol, 7)), {symbol: "n"}
+    ) in (
         "((n // 2) >= 1 and n != 7)",
         "(((n // 2) >= 1) and (n != 7))",
         "((n != 7) and ((n // 2) >= 1))",
@@ -201,7 +205,13 @@ def test_a_symbolic_bool_as_a_number_is_a_number() -> None:
 
 def test_a_bool_among_numbers_is_a_number() -> None:
     node = ShapeEnv().create_symbol(8, "L['x'].size(0)").node
-    for method, wanted in (("add", 9), ("mul", 8), ("gt", True), ("eq", False), ("int_floordiv", 8)):
+    for method, wanted in (
+        ("add", 9),
+        ("mul", 8),
+        ("gt", True),
+        ("eq", False),
+        ("int_floordiv", 8),
+    ):
         assert getattr(node, method)(node.wrap_bool(True)).hint == wanted
 
 
@@ -211,7 +221,8 @@ def test_conjunctions_are_known_by_their_parts() -> None:
     a, b = env.hints
     yes, no, unknown = sympy.Ge(a + b, 3), sympy.Lt(a * b, 4), sympy.Gt(a, 5)
     for parts, conjunction, disjunction in (
-        ((yes, no), False, True), ((yes, unknown), None, True), ((no, unknown), False, None), ((yes, yes), True, True),
+        ((yes, no), False, True), ((yes, unknown), None, True), ((no, unknown), False, None),
+        ((yes, yes), True, True),
     ):  # fmt: skip
         assert env.statically_known(sympy.And(*parts, evaluate=False)) is conjunction
         assert env.statically_known(sympy.Or(*parts, evaluate=False)) is disjunction
@@ -225,7 +236,12 @@ def test_quotients_and_remainders_of_floats_are_pythons(divisor: float) -> None:
     env = ShapeEnv()
     size = env.create_symbol(8)
     (symbol,) = env.hints
-    for make in (lambda x: x // divisor, lambda x: x % divisor, lambda x: (x * 0.5) // divisor, lambda x: (x / 3) % divisor):
+    for make in (
+        lambda x: x // divisor,
+        lambda x: x % divisor,
+        lambda x: (x * 0.5) // divisor,
+        lambda x: (x / 3) % divisor,
+    ):
         made = make(size)
         assert type(made) is (torch.SymInt if type(make(8)) is int else torch.SymFloat)
         for value in (8, 11):
@@ -245,7 +261,9 @@ def test_frames_of_files_are_left_out_of_the_users_line() -> None:
 
 def test_a_setting_of_the_process_ends_with_its_last_user() -> None:
     calls: list[str] = []
-    setting = WhileAny(lambda: calls.append("begin") or len(calls), lambda before: calls.append(f"end {before}"))
+    setting = WhileAny(
+        lambda: calls.append("begin") or len(calls), lambda before: calls.append(f"end {before}")
+    )
     for _ in range(2):
         with setting, setting:
             assert setting.before is not None

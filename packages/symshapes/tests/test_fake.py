@@ -7,7 +7,15 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from symshapes import DataDependentError, FakeTensor, FakeTensorError, FakeTensorMode, ShapeEnv, expr_of, hint_of
+from symshapes import (
+    DataDependentError,
+    FakeTensor,
+    FakeTensorError,
+    FakeTensorMode,
+    ShapeEnv,
+    expr_of,
+    hint_of,
+)
 from torch.testing._internal.two_tensor import TwoTensor
 
 
@@ -26,7 +34,11 @@ def test_from_real_keeps_metadata() -> None:
 def test_dynamic_dimensions_get_symbols_and_symbolic_strides() -> None:
     mode = FakeTensorMode()
     f = mode.from_real(torch.randn(3, 4, 5), source="L['x']", dynamic_dims=[0, -1])
-    assert str(f.shape) == "torch.Size([s0, 4, s1])" and [str(s) for s in f.stride()] == ["4*s1", "s1", "1"]
+    assert str(f.shape) == "torch.Size([s0, 4, s1])" and [str(s) for s in f.stride()] == [
+        "4*s1",
+        "s1",
+        "1",
+    ]
     assert f.is_contiguous() and not mode.shape_env.guards
     assert list(mode.shape_env.sources.values()) == [["L['x'].size(0)"], ["L['x'].size(2)"]]
 
@@ -121,13 +133,16 @@ def test_symbolic_strides_answer_questions_of_formats(order: tuple[int, ...]) ->
     sizes = [(2, 4, 5, 6)[d] for d in order]
     real = torch.rand(sizes).permute([order.index(d) for d in range(4)])
     fake = FakeTensorMode().from_real(real, dynamic_dims="auto")
-    nodes = [[n.node if isinstance(n, torch.SymInt) else fake.shape[0].node.wrap_int(n) for n in part]
+    nodes = [[n.node if isinstance(n, torch.SymInt) else fake.shape[0].node.wrap_int(n)
+        for n in part]
              for part in (fake.shape, fake.stride())]  # fmt: skip
     first = nodes[0][0]
     assert bool(first.is_channels_last_strides_2d(*nodes).expr) is (order == (0, 2, 3, 1))
     assert not first.is_channels_last_strides_3d(*nodes).expr
     assert bool(first.is_contiguous(*nodes).expr) is real.is_contiguous()
-    assert bool(first.is_channels_last_contiguous_2d(*nodes).expr) is real.is_contiguous(memory_format=torch.channels_last)
+    assert bool(first.is_channels_last_contiguous_2d(*nodes).expr) is real.is_contiguous(
+        memory_format=torch.channels_last
+    )
 
 
 def test_two_modes_are_refused() -> None:
@@ -185,7 +200,11 @@ def test_masks_beside_other_indices(place: int) -> None:
 def test_products_of_groups_keep_their_dtype() -> None:
     mode = FakeTensorMode(ShapeEnv())
     half = torch.bfloat16
-    given = torch.randn(8, 16, dtype=half), torch.randn(2, 16, 8, dtype=half), torch.tensor([4, 8], dtype=torch.int32)
+    given = (
+        torch.randn(8, 16, dtype=half),
+        torch.randn(2, 16, 8, dtype=half),
+        torch.tensor([4, 8], dtype=torch.int32),
+    )
     with mode:
         a, b, ends = map(mode.from_real, given)
         assert torch._grouped_mm(a, b, ends, out_dtype=half).dtype is half
@@ -195,7 +214,9 @@ def test_products_of_groups_keep_their_dtype() -> None:
 
 def test_item_needs_unbacked_symbols() -> None:
     mode = FakeTensorMode()
-    with pytest.raises(DataDependentError, match=r"_local_scalar_dense.*\n.*test_fake.py") as caught:
+    with pytest.raises(
+        DataDependentError, match=r"_local_scalar_dense.*\n.*test_fake.py"
+    ) as caught:
         mode.empty(()).item()
     assert "item()" in caught.value.user_line
 
@@ -274,7 +295,9 @@ def test_parameter_and_deepcopy() -> None:
 
 def test_module_with_fake_parameters_trains() -> None:
     mode = FakeTensorMode()
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten())
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten()
+    )
     real = {**dict(net.named_parameters()), **dict(net.named_buffers())}
     state = {k: mode.from_real(v) for k, v in real.items()}
     x = mode.from_real(torch.randn(5, 3, 8, 8), dynamic_dims=[0])

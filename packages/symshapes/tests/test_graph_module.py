@@ -66,7 +66,9 @@ def test_edits_count_once_recompiled(module):
     assert torch.equal(module(x), (x * 2.0).cos())
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, copy.copy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, copy.copy, lambda m: pickle.loads(pickle.dumps(m))]
+)
 def test_copies_compute_the_same(module, duplicate):
     x = torch.randn(3)
     assert torch.equal(duplicate(module)(x), (x * 2.0).sin())

@@ -25,11 +25,19 @@ assert not loaded, loaded
 
 def test_ops_do_not_load_the_incumbent() -> None:
     tests = str(Path(__file__).parent)
-    done = subprocess.run([sys.executable, "-c", SCRIPT.format(tests=tests)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(tests=tests)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_import_is_light() -> None:
-    code = "import sys, torch; before = set(sys.modules); import symshapes; print(sorted(set(sys.modules) - before))"
+    code = (
+        "import sys, torch; before = set(sys.modules); import symshapes; "
+        "print(sorted(set(sys.modules) - before))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "torch._refs" not in done.stdout and "torch._subclasses.fake_tensor" not in done.stdout

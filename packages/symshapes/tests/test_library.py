@@ -53,16 +53,22 @@ def test_metadata_is_eagers(name: str) -> None:
     fakes = [mode.from_real(x) for x in inputs]
     with mode:
         fake = torch.utils._pytree.tree_leaves(function(*fakes))
-    assert [(f.shape, f.stride(), f.dtype) for f in fake] == [(r.shape, r.stride(), r.dtype) for r in real]
+    assert [(f.shape, f.stride(), f.dtype) for f in fake] == [
+        (r.shape, r.stride(), r.dtype) for r in real
+    ]
 
 
-@pytest.mark.parametrize("call", [torch.unique_consecutive, lambda x: torch.unique(x, dim=0), torch.ops.aten._unique])
+@pytest.mark.parametrize(
+    "call", [torch.unique_consecutive, lambda x: torch.unique(x, dim=0), torch.ops.aten._unique]
+)
 def test_number_of_unique_elements_is_data(call) -> None:
     x = FakeTensorMode(ShapeEnv()).from_real(torch.randn(4, 3))
     with pytest.raises(DataDependentError):
         call(x)
     env = ShapeEnv(allow_unbacked=True)
-    result = torch.utils._pytree.tree_leaves(call(FakeTensorMode(env).from_real(torch.randn(4, 3))))[0]
+    result = torch.utils._pytree.tree_leaves(
+        call(FakeTensorMode(env).from_real(torch.randn(4, 3)))
+    )[0]
     assert result.dim() in (1, 2) and not isinstance(result.shape[0], int)
 
 
@@ -83,11 +89,21 @@ FORMATS = {
     "channel_shuffle": lambda x: F.channel_shuffle(x, 2),
     "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
     "batch_norm_one_dim": lambda x: F.batch_norm(x[0], None, None, training=True),
-    "nll_loss": lambda x: F.nll_loss(x, torch.zeros_like(x[:, 0], dtype=torch.long), reduction="none"),
+    "nll_loss": lambda x: F.nll_loss(
+        x, torch.zeros_like(x[:, 0], dtype=torch.long), reduction="none"
+    ),
     "roll": lambda x: (x.roll(1, 1), x.roll(1)),
     "one_hot": lambda x: F.one_hot(x.long(), 9),
-    "copysign": lambda x: (torch.copysign(x, x[0]), torch.logaddexp(x[0], x), torch.heaviside(x, x[0])),
-    "floor_divide": lambda x: (x // x[0], torch.div(x, x[0], rounding_mode="trunc"), torch.gcd(x.int(), x[0].int())),
+    "copysign": lambda x: (
+        torch.copysign(x, x[0]),
+        torch.logaddexp(x[0], x),
+        torch.heaviside(x, x[0]),
+    ),
+    "floor_divide": lambda x: (
+        x // x[0],
+        torch.div(x, x[0], rounding_mode="trunc"),
+        torch.gcd(x.int(), x[0].int()),
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""Random tensor programs: fakes give eager's sizes, strides and dtypes, at every size that the guards admit."""
+"""Random tensor programs: fakes give eager's sizes, strides and dtypes, at every size that the
+guards admit.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ SIDES = st.tuples(st.integers(2, 6), st.integers(2, 6))
 
 
 def inputs(m: int, n: int) -> list[torch.Tensor]:
-    return [torch.randn(m, n), torch.randn(n, m).t(), torch.randn(n), torch.randn(m, 1), torch.randn(()), torch.randn(2, n, m)]
+    return [
+        torch.randn(m, n),
+        torch.randn(n, m).t(),
+        torch.randn(n),
+        torch.randn(m, 1),
+        torch.randn(()),
+        torch.randn(2, n, m),
+    ]
 
 
 @given(programs(), SIDES)
@@ -28,7 +37,9 @@ def test_static_program(steps: list[Step], sides: tuple[int, int]) -> None:
 
 
 @given(programs(), SIDES, SIDES)
-def test_symbolic_program(steps: list[Step], sides: tuple[int, int], others: tuple[int, int]) -> None:
+def test_symbolic_program(
+    steps: list[Step], sides: tuple[int, int], others: tuple[int, int]
+) -> None:
     real = inputs(*sides)
     expected, ran = run_program(steps, real, lenient=True)
     env = ShapeEnv()
@@ -50,7 +61,12 @@ def test_symbolic_program(steps: list[Step], sides: tuple[int, int], others: tup
 
 
 def test_number_operand_keeps_strides_of_size_one_dimensions() -> None:
-    steps = [Step("tail", 1, 0, 1), Step("mul_float", 6, 0, 0), Step("relu", 6, 0, 0), Step("add", 6, 6, 0)]
+    steps = [
+        Step("tail", 1, 0, 1),
+        Step("mul_float", 6, 0, 0),
+        Step("relu", 6, 0, 0),
+        Step("add", 6, 6, 0),
+    ]
     real = inputs(2, 2)
     expected, _ = run_program(steps, real)
     mode = FakeTensorMode()

@@ -13,7 +13,14 @@ from symshapes import Mod, ShapeEnv, expr_of, python_text, statically_known_true
 from symshapes.testing.strategies import Formula, formulas
 
 SIZES = st.tuples(*[st.integers(2, 40)] * 3)
-RELATIONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge}
+RELATIONS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def symbols(env: ShapeEnv, hints: tuple) -> tuple:
@@ -50,7 +57,9 @@ def test_bounds_contain_every_value(formula: Formula, hints: tuple, sizes: tuple
 
 
 @given(formulas(), formulas(), st.sampled_from(sorted(RELATIONS)), SIZES, SIZES)
-def test_static_answers_are_true_everywhere(a: Formula, b: Formula, sign: str, hints: tuple, sizes: tuple) -> None:
+def test_static_answers_are_true_everywhere(
+    a: Formula, b: Formula, sign: str, hints: tuple, sizes: tuple
+) -> None:
     env = ShapeEnv()
     inputs = symbols(env, hints)
     relation: Any = RELATIONS[sign](a.apply(inputs), b.apply(inputs))
@@ -60,7 +69,15 @@ def test_static_answers_are_true_everywhere(a: Formula, b: Formula, sign: str, h
         assert answer == RELATIONS[sign](a.apply(sizes), b.apply(sizes))
 
 
-@given(st.lists(st.tuples(formulas(), formulas(), st.sampled_from(sorted(RELATIONS))), min_size=1, max_size=4), SIZES, SIZES)
+@given(
+    st.lists(
+        st.tuples(formulas(), formulas(), st.sampled_from(sorted(RELATIONS))),
+        min_size=1,
+        max_size=4,
+    ),
+    SIZES,
+    SIZES,
+)
 def test_guards_imply_the_same_decisions(decisions: list, hints: tuple, sizes: tuple) -> None:
     env = ShapeEnv()
     inputs = symbols(env, hints)
@@ -68,12 +85,23 @@ def test_guards_imply_the_same_decisions(decisions: list, hints: tuple, sizes: t
     assert taken == [RELATIONS[sign](a.apply(hints), b.apply(hints)) for a, b, sign in decisions]
     assert not env.failing_guards(values(env, hints))
     if not env.failing_guards(values(env, sizes)):
-        assert taken == [RELATIONS[sign](a.apply(sizes), b.apply(sizes)) for a, b, sign in decisions]
+        assert taken == [
+            RELATIONS[sign](a.apply(sizes), b.apply(sizes)) for a, b, sign in decisions
+        ]
 
 
-@given(st.lists(st.tuples(formulas(), formulas(), st.sampled_from(sorted(RELATIONS))), max_size=3), formulas(), SIZES, SIZES)
-def test_facts_from_guards_stay_sound(decisions: list, query: Formula, hints: tuple, sizes: tuple) -> None:
-    """After guards, simplification, bounds and static answers hold for all sizes that satisfy them."""
+@given(
+    st.lists(st.tuples(formulas(), formulas(), st.sampled_from(sorted(RELATIONS))), max_size=3),
+    formulas(),
+    SIZES,
+    SIZES,
+)
+def test_facts_from_guards_stay_sound(
+    decisions: list, query: Formula, hints: tuple, sizes: tuple
+) -> None:
+    """After guards, simplification, bounds and static answers hold for all sizes that satisfy
+    them.
+    """
     env = ShapeEnv()
     inputs = symbols(env, hints)
     for a, b, sign in decisions:
@@ -89,7 +117,9 @@ def test_facts_from_guards_stay_sound(decisions: list, query: Formula, hints: tu
     assert not answer or value > 7
 
 
-@given(st.integers(-50, 50), st.integers(-9, 9).filter(bool), st.integers(-5, 5), st.integers(-5, 5))
+@given(
+    st.integers(-50, 50), st.integers(-9, 9).filter(bool), st.integers(-5, 5), st.integers(-5, 5)
+)
 def test_modulo_has_python_signs(a: int, b: int, x: int, y: int) -> None:
     s = sympy.Symbol("s", integer=True)
     for numerator, divisor in ((x * s + a, b), (a, s), (x * s + y, b)):

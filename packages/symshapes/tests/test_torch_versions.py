@@ -10,7 +10,9 @@ from symshapes.private_parts import MissingPart, stand_in
 from symshapes.torch_versions import UntestedTorchWarning, check_version
 
 
-@pytest.mark.parametrize("version", ["2.11.0", "2.13.0+cpu", "2.15.0a0+git1234", str(torch.__version__)])
+@pytest.mark.parametrize(
+    "version", ["2.11.0", "2.13.0+cpu", "2.15.0a0+git1234", str(torch.__version__)]
+)
 def test_tested_versions_are_taken_silently(version) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,6 @@
-"""Forward and backward of the ops that models use: fakes against real execution, static and with a symbolic batch."""
+"""Forward and backward of the ops that models use: fakes against real execution, static and with a
+symbolic batch.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ CASES: dict[str, tuple[Callable, Callable[[int], list[Any]]]] = {
     "linear_3d": (F.linear, lambda b: [x(b, 3, 8), p(16, 8), p(16)]),
     "matmul_4d": (torch.matmul, lambda b: [x(b, 2, 3, 4), x(b, 2, 4, 5)]),
     "bmm": (torch.bmm, lambda b: [x(b, 3, 4), x(b, 4, 5)]),
-    "mlp": (lambda a, w, v: F.linear(F.gelu(F.linear(a, w)), v), lambda b: [x(b, 8), p(16, 8), p(8, 16)]),
+    "mlp": (
+        lambda a, w, v: F.linear(F.gelu(F.linear(a, w)), v),
+        lambda b: [x(b, 8), p(16, 8), p(8, 16)],
+    ),
     "layer_norm": (lambda a, w, v: F.layer_norm(a, (8,), w, v), lambda b: [x(b, 5, 8), p(8), p(8)]),
     "softmax": (lambda a: F.softmax(a, -1), lambda b: [x(b, 5, 8)]),
     "log_softmax": (lambda a: F.log_softmax(a, 1), lambda b: [x(b, 5, 8)]),
@@ -82,23 +87,41 @@ CASES: dict[str, tuple[Callable, Callable[[int], list[Any]]]] = {
         lambda b: [x(b, 4), p(4), p(4), torch.zeros(4), torch.ones(4)],
     ),
     "group_norm": (lambda a, w, v: F.group_norm(a, 2, w, v), lambda b: [x(b, 4, 5, 6), p(4), p(4)]),
-    "conv2d": (lambda a, w, v: F.conv2d(a, w, v, padding=1), lambda b: [x(b, 3, 8, 9), p(4, 3, 3, 3), p(4)]),
-    "conv2d_stride": (lambda a, w: F.conv2d(a, w, stride=2, padding=3), lambda b: [x(b, 3, 16, 16), p(4, 3, 7, 7)]),
+    "conv2d": (
+        lambda a, w, v: F.conv2d(a, w, v, padding=1),
+        lambda b: [x(b, 3, 8, 9), p(4, 3, 3, 3), p(4)],
+    ),
+    "conv2d_stride": (
+        lambda a, w: F.conv2d(a, w, stride=2, padding=3),
+        lambda b: [x(b, 3, 16, 16), p(4, 3, 7, 7)],
+    ),
     "conv2d_1x1": (lambda a, w: F.conv2d(a, w), lambda b: [x(b, 3, 8, 9), p(4, 3, 1, 1)]),
     "conv2d_1x1_cl": (lambda a, w: F.conv2d(a, w), lambda b: [cl(x(b, 3, 8, 9)), p(4, 3, 1, 1)]),
-    "conv2d_depthwise": (lambda a, w: F.conv2d(a, w, groups=4), lambda b: [x(b, 4, 8, 9), p(4, 1, 3, 3)]),
-    "conv2d_channels_last": (lambda a, w: F.conv2d(a, w), lambda b: [cl(x(b, 3, 8, 9)), p(4, 3, 3, 3)]),
+    "conv2d_depthwise": (
+        lambda a, w: F.conv2d(a, w, groups=4),
+        lambda b: [x(b, 4, 8, 9), p(4, 1, 3, 3)],
+    ),
+    "conv2d_channels_last": (
+        lambda a, w: F.conv2d(a, w),
+        lambda b: [cl(x(b, 3, 8, 9)), p(4, 3, 3, 3)],
+    ),
     "conv2d_weight_cl": (
         F.conv2d,
         lambda b: [x(b, 3, 8, 9), cl(p(4, 3, 3, 3))],
     ),
     "conv2d_double": (
         F.conv2d,
-        lambda b: [torch.randn(b, 3, 8, 9, dtype=torch.double).requires_grad_(), p(4, 3, 3, 3, dtype=torch.double)],
+        lambda b: [
+            torch.randn(b, 3, 8, 9, dtype=torch.double).requires_grad_(),
+            p(4, 3, 3, 3, dtype=torch.double),
+        ],
     ),
     "conv2d_bf16": (
         F.conv2d,
-        lambda b: [torch.randn(b, 3, 8, 9).bfloat16().requires_grad_(), p(4, 3, 3, 3, dtype=torch.bfloat16)],
+        lambda b: [
+            torch.randn(b, 3, 8, 9).bfloat16().requires_grad_(),
+            p(4, 3, 3, 3, dtype=torch.bfloat16),
+        ],
     ),
     "conv1d": (F.conv1d, lambda b: [x(b, 3, 8), p(4, 3, 3)]),
     "conv3d": (F.conv3d, lambda b: [x(b, 3, 5, 6, 7), p(4, 3, 3, 3, 3)]),
@@ -116,7 +139,10 @@ CASES: dict[str, tuple[Callable, Callable[[int], list[Any]]]] = {
     "avg_pool2d": (lambda a: F.avg_pool2d(a, 2), lambda b: [x(b, 3, 8, 8)]),
     "adaptive_avg_pool2d": (lambda a: F.adaptive_avg_pool2d(a, 1), lambda b: [x(b, 3, 8, 8)]),
     "adaptive_avg_pool2d_3": (lambda a: F.adaptive_avg_pool2d(a, 3), lambda b: [x(b, 3, 8, 8)]),
-    "adaptive_avg_pool2d_cl": (lambda a: F.adaptive_avg_pool2d(a, 1), lambda b: [cl(x(b, 3, 8, 8))]),
+    "adaptive_avg_pool2d_cl": (
+        lambda a: F.adaptive_avg_pool2d(a, 1),
+        lambda b: [cl(x(b, 3, 8, 8))],
+    ),
     "upsample_bilinear": (
         lambda a: F.interpolate(a, scale_factor=2, mode="bilinear", align_corners=False),
         lambda b: [x(b, 3, 4, 5)],
@@ -129,25 +155,46 @@ CASES: dict[str, tuple[Callable, Callable[[int], list[Any]]]] = {
         lambda a: F.interpolate(a, scale_factor=2, mode="bilinear", align_corners=False),
         lambda b: [cl(x(b, 3, 4, 5))],
     ),
-    "upsample_nearest": (lambda a: F.interpolate(a, scale_factor=2, mode="nearest"), lambda b: [x(b, 3, 4, 5)]),
-    "upsample_size": (lambda a: F.interpolate(a, size=(7, 9), mode="bilinear"), lambda b: [x(b, 3, 4, 5)]),
+    "upsample_nearest": (
+        lambda a: F.interpolate(a, scale_factor=2, mode="nearest"),
+        lambda b: [x(b, 3, 4, 5)],
+    ),
+    "upsample_size": (
+        lambda a: F.interpolate(a, size=(7, 9), mode="bilinear"),
+        lambda b: [x(b, 3, 4, 5)],
+    ),
     "embedding": (F.embedding, lambda b: [ids(10, b, 5), p(10, 8)]),
-    "embedding_bag_2d": (lambda i, w: F.embedding_bag(i, w, mode="sum"), lambda b: [ids(10, b, 5), p(10, 8)]),
-    "embedding_bag_mean": (lambda i, w: F.embedding_bag(i, w, mode="mean"), lambda b: [ids(10, b, 5), p(10, 8)]),
-    "embedding_bag_max": (lambda i, w: F.embedding_bag(i, w, mode="max"), lambda b: [ids(10, b, 5), p(10, 8)]),
+    "embedding_bag_2d": (
+        lambda i, w: F.embedding_bag(i, w, mode="sum"),
+        lambda b: [ids(10, b, 5), p(10, 8)],
+    ),
+    "embedding_bag_mean": (
+        lambda i, w: F.embedding_bag(i, w, mode="mean"),
+        lambda b: [ids(10, b, 5), p(10, 8)],
+    ),
+    "embedding_bag_max": (
+        lambda i, w: F.embedding_bag(i, w, mode="max"),
+        lambda b: [ids(10, b, 5), p(10, 8)],
+    ),
     "embedding_bag_offsets": (
         lambda i, o, w: F.embedding_bag(i, w, o, mode="sum"),
         lambda b: [torch.randint(0, 10, (30,)), torch.arange(b), p(10, 8)],
     ),
     "cross_entropy": (F.cross_entropy, lambda b: [x(b, 7), ids(7, b)]),
-    "cross_entropy_smooth": (lambda a, t: F.cross_entropy(a, t, label_smoothing=0.1), lambda b: [x(b, 7), ids(7, b)]),
+    "cross_entropy_smooth": (
+        lambda a, t: F.cross_entropy(a, t, label_smoothing=0.1),
+        lambda b: [x(b, 7), ids(7, b)],
+    ),
     "cross_entropy_flat": (
         lambda a, t: F.cross_entropy(a.view(-1, a.size(-1)), t.view(-1)),
         lambda b: [x(b, 5, 7), ids(7, b, 5)],
     ),
     "nll_loss2d": (lambda a, t: F.nll_loss(a, t), lambda b: [x(b, 7, 3, 4), ids(7, b, 3, 4)]),
     "mse_loss": (F.mse_loss, lambda b: [x(b, 7), x(b, 7)]),
-    "bce_logits": (lambda a, t: F.binary_cross_entropy_with_logits(a, t.sigmoid()), lambda b: [x(b, 7), x(b, 7)]),
+    "bce_logits": (
+        lambda a, t: F.binary_cross_entropy_with_logits(a, t.sigmoid()),
+        lambda b: [x(b, 7), x(b, 7)],
+    ),
     "smooth_l1": (F.smooth_l1_loss, lambda b: [x(b, 7), x(b, 7)]),
     "dropout": (lambda a: F.dropout(a, 0.5, True), lambda b: [x(b, 7)]),
     "bernoulli": (lambda a: a * torch.bernoulli(torch.full_like(a, 0.5)), lambda b: [x(b, 7)]),
@@ -169,16 +216,40 @@ CASES: dict[str, tuple[Callable, Callable[[int], list[Any]]]] = {
     "cat_cl": (lambda a, c: torch.cat([a, c], 1), lambda b: [cl(x(b, 3, 4, 5)), cl(x(b, 2, 4, 5))]),
     "stack": (lambda a, c: torch.stack([a, c], 1), lambda b: [x(b, 3), x(b, 3)]),
     "dlrm_interact": (
-        lambda a, e: torch.bmm(torch.stack([a, e], 1), torch.stack([a, e], 1).transpose(1, 2)).flatten(1),
+        lambda a, e: torch.bmm(
+            torch.stack([a, e], 1), torch.stack([a, e], 1).transpose(1, 2)
+        ).flatten(1),
         lambda b: [x(b, 8), x(b, 8)],
     ),
     "reductions": (
-        lambda a: (a.sum(), a.mean(0), a.var(1), a.amax(1, True), a.std(), a.logsumexp(1), a.prod(1), a.norm(dim=1)),
+        lambda a: (
+            a.sum(),
+            a.mean(0),
+            a.var(1),
+            a.amax(1, True),
+            a.std(),
+            a.logsumexp(1),
+            a.prod(1),
+            a.norm(dim=1),
+        ),
         lambda b: [x(b, 7)],
     ),
-    "index_reductions": (lambda a: (a.max(1), a.argmax(1), a.min(0), a.topk(2, 1), a.sort(1)), lambda b: [x(b, 7)]),
+    "index_reductions": (
+        lambda a: (a.max(1), a.argmax(1), a.min(0), a.topk(2, 1), a.sort(1)),
+        lambda b: [x(b, 7)],
+    ),
     "pointwise": (
-        lambda a, c: (a + c, a * c.exp(), a / 2, a**2, -a, a.clamp(0, 1), a.tanh().abs(), torch.where(a > 0, a, c), a.rsqrt()),
+        lambda a, c: (
+            a + c,
+            a * c.exp(),
+            a / 2,
+            a**2,
+            -a,
+            a.clamp(0, 1),
+            a.tanh().abs(),
+            torch.where(a > 0, a, c),
+            a.rsqrt(),
+        ),
         lambda b: [x(b, 7), x(b, 7)],
     ),
     "activations": (
@@ -201,18 +272,34 @@ CASES: dict[str, tuple[Callable, Callable[[int], list[Any]]]] = {
     "pad": (lambda a: F.pad(a, (1, 2)), lambda b: [x(b, 7)]),
     "pad_reflect": (lambda a: F.pad(a, (1, 2, 1, 1), mode="reflect"), lambda b: [x(b, 3, 5, 6)]),
     "views": (
-        lambda a: (a.view(a.shape[0], 2, 6), a.transpose(1, 2), a.flatten(1), a[:, 0], a.permute(2, 0, 1), a.unsqueeze(1)),
+        lambda a: (
+            a.view(a.shape[0], 2, 6),
+            a.transpose(1, 2),
+            a.flatten(1),
+            a[:, 0],
+            a.permute(2, 0, 1),
+            a.unsqueeze(1),
+        ),
         lambda b: [x(b, 3, 4)],
     ),
     "cumsum": (lambda a: a.cumsum(1), lambda b: [x(b, 7)]),
     "in_place": (in_place, lambda b: [x(b, 8), p(16, 8)]),
     "autocast": (autocast, lambda b: [x(b, 8), p(8, 8)]),
-    "to_dtype": (lambda a: (a.bfloat16(), a.double(), a.to(torch.int32), a.half()), lambda b: [x(b, 7)]),
+    "to_dtype": (
+        lambda a: (a.bfloat16(), a.double(), a.to(torch.int32), a.half()),
+        lambda b: [x(b, 7)],
+    ),
     "one_hot": (lambda i: F.one_hot(i, 10), lambda b: [ids(10, b, 3)]),
     "einsum": (lambda a, w: torch.einsum("bij,kj->bik", a, w), lambda b: [x(b, 3, 4), p(5, 4)]),
-    "expand": (lambda a, c: c.expand(a.shape[0], 7) + a.mean(1, keepdim=True), lambda b: [x(b, 3), p(7)]),
+    "expand": (
+        lambda a, c: c.expand(a.shape[0], 7) + a.mean(1, keepdim=True),
+        lambda b: [x(b, 3), p(7)],
+    ),
     "repeat": (lambda a: a.repeat(2, 3), lambda b: [x(b, 3)]),
-    "tril": (lambda a: a.masked_fill(torch.ones(5, 5).tril() == 0, float("-inf")).softmax(-1), lambda b: [x(b, 5, 5)]),
+    "tril": (
+        lambda a: a.masked_fill(torch.ones(5, 5).tril() == 0, float("-inf")).softmax(-1),
+        lambda b: [x(b, 5, 5)],
+    ),
     "arange": (lambda a: torch.arange(a.shape[1]) + a, lambda b: [x(b, 7)]),
     "sym_scalar": (lambda a: a / a.shape[0] + a * a.shape[0] ** 0.5, lambda b: [x(b, 7)]),
     "rms_norm": (lambda a, w: F.rms_norm(a, (8,), w), lambda b: [x(b, 5, 8), p(8)]),

@@ -58,7 +58,9 @@ def test_lists_raise_versions():
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("write", [lambda x: torch._foreach_mul_([x], 1.5), lambda x: torch._foreach_sqrt_([x])])
+@pytest.mark.parametrize(
+    "write", [lambda x: torch._foreach_mul_([x], 1.5), lambda x: torch._foreach_sqrt_([x])]
+)
 def test_lists_refuse_results_of_other_dtypes(device, write):
     with FakeTensorMode(ShapeEnv()):
         x = torch.ones(3, dtype=torch.int64, device=device)

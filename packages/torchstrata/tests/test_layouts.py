@@ -1,4 +1,6 @@
-"""Convolution nets channels-last: eager's gradients, strides and statistics; what lies how in the parted graphs."""
+"""Convolution nets channels-last: eager's gradients, strides and statistics; what lies how in the
+parted graphs.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ class Images(nn.Module):
         super().__init__()
         self.stem, self.norm = nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16)
         self.depthwise, self.wide = nn.Conv2d(16, 16, 3, 1, 1, groups=16), nn.Conv2d(16, 32, 1)
-        self.groups, self.rows, self.inner = nn.GroupNorm(4, 32), nn.LayerNorm(32), nn.Linear(32, 32)
+        self.groups, self.rows, self.inner = (
+            nn.GroupNorm(4, 32),
+            nn.LayerNorm(32),
+            nn.Linear(32, 32),
+        )
         self.head, self.up = nn.Linear(32, 5), nn.ConvTranspose2d(32, 16, 2, 2)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -61,12 +67,18 @@ def test_values_gradients_and_strides(everywhere):
     net = Images()
     other, x = copy.deepcopy(net), torch.randn(4, 3, 16, 16, requires_grad=True)
     y = x.detach().clone().requires_grad_()
-    found, expected = torchstrata.compile(net, options={"verify": True, "fallback": "error"})(x), other(y)
+    found, expected = (
+        torchstrata.compile(net, options={"verify": True, "fallback": "error"})(x),
+        other(y),
+    )
     for a, b in zip(found, expected):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, check_stride=True)
     for outputs in (found, expected):
         sum(value.square().mean() for value in outputs).backward()
-    pairs = [(x.grad, y.grad), *((a.grad, b.grad) for a, b in zip(net.parameters(), other.parameters()))]
+    pairs = [
+        (x.grad, y.grad),
+        *((a.grad, b.grad) for a, b in zip(net.parameters(), other.parameters())),
+    ]
     for a, b in [*pairs, *zip(net.buffers(), other.buffers())]:
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5, check_stride=True)
     (made,) = everywhere
@@ -76,7 +88,9 @@ def test_values_gradients_and_strides(everywhere):
 
 
 def test_sequences_of_places(everywhere):
-    """Rows of channels stay rows where an image becomes a sequence; inference is laid out with its own patterns."""
+    """Rows of channels stay rows where an image becomes a sequence; inference is laid out with its
+    own patterns.
+    """
     net = nn.Sequential(nn.Conv2d(3, 8, 2, 2), nn.Flatten(2))
 
     def tokens(x):
@@ -95,10 +109,16 @@ def test_sequences_of_places(everywhere):
 
 def test_few_copies(everywhere):
     """Convolutions hand images on as they are."""
-    net = nn.Sequential(*(nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(4)))
+    net = nn.Sequential(
+        *(nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(4))
+    )
     torchstrata.compile(net)(torch.randn(2, 8, 6, 6)).sum().backward()
     (made,) = everywhere
-    turned = [node for node in made.graph.nodes if name_of(node) == "clone" and len(meta_of(node).shape) == 4]
+    turned = [
+        node
+        for node in made.graph.nodes
+        if name_of(node) == "clone" and len(meta_of(node).shape) == 4
+    ]
     images = [node for node in turned if meta_of(node).shape == (2, 8, 6, 6)]
     assert len(images) <= 3  # the image, the result, its gradient
 
@@ -111,8 +131,12 @@ def test_nothing_to_do(everywhere, net):
 
 def test_cpu_is_left_alone():
     seen = []
-    backend = aotgrad.aot_backend(lambda gm, _: gm, passes=(lambda gm: seen.append(loopir.lay_out_images(gm)),))
-    torchstrata.compile(nn.Conv2d(4, 8, 3), backend=backend)(torch.randn(2, 4, 6, 6)).sum().backward()
+    backend = aotgrad.aot_backend(
+        lambda gm, _: gm, passes=(lambda gm: seen.append(loopir.lay_out_images(gm)),)
+    )
+    torchstrata.compile(nn.Conv2d(4, 8, 3), backend=backend)(
+        torch.randn(2, 4, 6, 6)
+    ).sum().backward()
     assert seen == [None]
 
 
@@ -134,7 +158,11 @@ def test_half_precision_on_cuda():
         gm = aotgrad.trace_functional(step, fakes)
     made = loopir.lay_out_images(gm)
     assert made is not None
-    images = [x for node in made.graph.nodes for x in node.args[: joint.OPERANDS.get(name_of(node), (-1,))[-1] + 1]]
+    images = [
+        x
+        for node in made.graph.nodes
+        for x in node.args[: joint.OPERANDS.get(name_of(node), (-1,))[-1] + 1]
+    ]
     assert all(has_format(meta_of(x), torch.channels_last) for x in images)
     codegens = {"cuda": inductor_triton.TritonCodeGenerator(templates="never")}
     graph = primops.decompose(loopir.rewrite_patterns(made, codegens))

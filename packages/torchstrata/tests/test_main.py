@@ -12,11 +12,14 @@ from torchstrata.log import log_as_environment_says
 
 def test_doctor_names_what_it_found(capsys) -> None:
     assert main(["doctor"]) == 0
-    assert {"compiler", "isa", "torch", "cache"} <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert {"compiler", "isa", "torch", "cache"} <= {
+        line.split()[0] for line in capsys.readouterr().out.splitlines()
+    }
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("STRATA_CXX", "/nowhere/c++"), ("STRATA_CPU_ISA", "avx9"), ("STRATA_CACHE_DIR", "/proc/no")]
+    ("name", "value"),
+    [("STRATA_CXX", "/nowhere/c++"), ("STRATA_CPU_ISA", "avx9"), ("STRATA_CACHE_DIR", "/proc/no")],
 )
 def test_doctor_shows_the_problem(monkeypatch, capsys, name, value) -> None:
     monkeypatch.setenv(name, value)

@@ -17,6 +17,12 @@ def test_arguments():
 
 @pytest.mark.parametrize("function", [len, int, test_arguments])
 def test_code_is_not_described_wherever_it_stands(function):
-    for arguments in (function, (function,), [1, function], {"key": function}, {"key": (function,)}):
+    for arguments in (
+        function,
+        (function,),
+        [1, function],
+        {"key": function},
+        {"key": (function,)},
+    ):
         with pytest.raises(Undescribed):
             _argument_text(arguments)

@@ -15,8 +15,11 @@ from .verify import check_functional
 __version__ = "0.2.0"
 
 __all__ = [
-    "AotError", "CompilerError", "ContractError", "FallbackWarning", "Joint", "JointView", "Partition", "Pattern",
-    "Unsupported", "UserError", "aot_backend", "aot_function", "aot_module", "check_functional", "counters",
-    "memory_pareto", "partition_default", "partition_min_cut", "partition_within", "redraw_masks", "register_pattern",
+    "AotError", "CompilerError", "ContractError", "FallbackWarning", "Joint", "JointView",
+    "Partition", "Pattern",
+    "Unsupported", "UserError", "aot_backend", "aot_function", "aot_module", "check_functional",
+    "counters",
+    "memory_pareto", "partition_default", "partition_min_cut", "partition_within", "redraw_masks",
+    "register_pattern",
     "run_eager", "trace_functional", "trace_joint", "unregister_pattern",
 ]  # fmt: skip

@@ -28,17 +28,22 @@ class Choices(TypedDict, total=False):
 
     Attributes:
         inference_compiler: compiles graphs without backward; the forward compiler by default.
-        passes: run in order on the joint graph; each edits it or returns a new one with the same placeholders and outputs.
-        partition: ``"min_cut"`` (default), ``"default"``, or a callable that chooses what is saved for backward.
-        activation_memory_budget: with ``"min_cut"``, the share of its saved bytes that may be kept, from 1 (default) to 0
-            (recompute all that may be): below 1, heavy ops are repeated, and random ones from a kept seed.
-        fallback_random: keeps every random op, used or not, so that eager's random sequence is reproduced exactly.
-        unit_gradients: whether forward may compute the gradients of a loss, which backward then multiplies by its tangent:
-            that rounds once more than eager.
-        around_backward: what backward functions are wrapped in: autograd calls them wherever the caller does, so that one who
-            watches what runs there can leave them out.
+        passes: run in order on the joint graph; each edits it or returns a new one with the same
+            placeholders and outputs.
+        partition: ``"min_cut"`` (default), ``"default"``, or a callable that chooses what is saved
+            for backward.
+        activation_memory_budget: with ``"min_cut"``, the share of its saved bytes that may be kept,
+            from 1 (default) to 0 (recompute all that may be): below 1, heavy ops are repeated, and
+            random ones from a kept seed.
+        fallback_random: keeps every random op, used or not, so that eager's random sequence is
+            reproduced exactly.
+        unit_gradients: whether forward may compute the gradients of a loss, which backward then
+            multiplies by its tangent: that rounds once more than eager.
+        around_backward: what backward functions are wrapped in: autograd calls them wherever the
+            caller does, so that one who watches what runs there can leave them out.
         memory: knows what was compiled from captured graphs before (``aotgrad.kept``).
-        on_artifact: called with (name, text) for the joint graph, the partition, the split graphs and the runtime code.
+        on_artifact: called with (name, text) for the joint graph, the partition, the split graphs
+            and the runtime code.
     """
 
     inference_compiler: Compiler | None
@@ -53,7 +58,9 @@ class Choices(TypedDict, total=False):
 
 
 def aot_backend(
-    forward_compiler: Compiler, backward_compiler: Compiler | None = None, **choices: Unpack[Choices]
+    forward_compiler: Compiler,
+    backward_compiler: Compiler | None = None,
+    **choices: Unpack[Choices],
 ) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
     """A graph backend (contract B) that hands functional ATen graphs (contract C2) to compilers.
 
@@ -62,8 +69,8 @@ def aot_backend(
         backward_compiler: compiles backward graphs; ``forward_compiler`` by default.
         **choices: see ``Choices``.
 
-    The backend raises Unsupported for programs that must stay eager, CompilerError when a compiler misbehaves, and
-    what eager raises for programs that are wrong.
+    The backend raises Unsupported for programs that must stay eager, CompilerError when a compiler
+    misbehaves, and what eager raises for programs that are wrong.
     """
     options = _options(forward_compiler, backward_compiler, **choices)
 
@@ -75,11 +82,16 @@ def aot_backend(
 
 
 def aot_function(
-    f: Callable[..., Any], *, forward_compiler: Compiler, backward_compiler: Compiler | None = None, **choices: Unpack[Choices]
+    f: Callable[..., Any],
+    *,
+    forward_compiler: Compiler,
+    backward_compiler: Compiler | None = None,
+    **choices: Unpack[Choices],
 ) -> AotFunction:
     """``f`` compiled for each kind of arguments that it is called with (sizes are static).
 
-    ``f`` takes and returns pytrees of tensors; it must be a function of its arguments only. Arguments as in ``aot_backend``.
+    ``f`` takes and returns pytrees of tensors; it must be a function of its arguments only.
+    Arguments as in ``aot_backend``.
     """
     return AotFunction(f, _options(forward_compiler, backward_compiler, **choices))
 
@@ -91,7 +103,9 @@ def aot_module(
     backward_compiler: Compiler | None = None,
     **choices: Unpack[Choices],
 ) -> AotModule:
-    """``module`` with its forward compiled; parameters and buffers are shared with it. Arguments as in ``aot_backend``."""
+    """``module`` with its forward compiled; parameters and buffers are shared with it. Arguments as
+    in ``aot_backend``.
+    """
     return AotModule(module, _options(forward_compiler, backward_compiler, **choices))
 
 
@@ -105,7 +119,11 @@ def trace_functional(program: Callable[..., Any], inputs: Sequence[Any]) -> torc
     Inputs that the program writes to have their new values as further outputs, in input order.
     """
     graph_module = program if isinstance(program, torch.fx.GraphModule) else None
-    run: Program = captured_program(graph_module) if graph_module is not None else lambda values, *_: program(*values)
+    run: Program = (
+        captured_program(graph_module)
+        if graph_module is not None
+        else lambda values, *_: program(*values)
+    )
     return trace_program(run, inputs)
 
 
@@ -129,10 +147,15 @@ def _options(forward: Compiler, backward: Compiler | None, **choices: Unpack[Cho
 def _partitioner(partition: str | Partitioner, budget: float) -> Partitioner:
     if budget < 1:
         if partition != "min_cut":
-            raise UserError(f"activation_memory_budget {budget:g} needs partition 'min_cut', not {partition!r}")
+            raise UserError(
+                f"activation_memory_budget {budget:g} needs partition 'min_cut', not {partition!r}"
+            )
         return partial(partition_within, budget=budget)
     if callable(partition):
         return partition
     if partition not in PARTITIONERS:
-        raise UserError(f"unknown partition {partition!r}; choose one of {sorted(PARTITIONERS)} or pass a callable")
+        raise UserError(
+            f"unknown partition {partition!r}; choose one of {sorted(PARTITIONERS)} or pass a "
+            f"callable"
+        )
     return PARTITIONERS[partition]

@@ -10,7 +10,9 @@ import torch
 
 @contextmanager
 def arrivals_at(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]]:
-    """Collects keys of ``leaves`` in the order in which backward comes to them; the last one of several runs counts."""
+    """Collects keys of ``leaves`` in the order in which backward comes to them; the last one of
+    several runs counts.
+    """
     arrived: dict[int, None] = {}
     hooks = []
 
@@ -19,7 +21,8 @@ def arrivals_at(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]]:
         arrived[key] = None
 
     for key, leaf in leaves.items():
-        hooks.append(leaf.register_hook(lambda _, key=key: arrive(key)))  # returns nothing: that changes nothing
+        # returns nothing: that changes nothing
+        hooks.append(leaf.register_hook(lambda _, key=key: arrive(key)))
     try:
         yield arrived
     finally:
@@ -27,8 +30,11 @@ def arrivals_at(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]]:
             hook.remove()
 
 
-def in_turn(wanted: Sequence[int], leaves: Sequence[int], arrived: Iterable[int]) -> tuple[int, ...]:
-    """``wanted`` in the order in which one autograd node has to hand gradients on for them to arrive as ``arrived`` says.
+def in_turn(
+    wanted: Sequence[int], leaves: Sequence[int], arrived: Iterable[int]
+) -> tuple[int, ...]:
+    """``wanted`` in the order in which one autograd node has to hand gradients on for them to
+    arrive as ``arrived`` says.
 
     Args:
         wanted: what gradients are handed on to.
@@ -44,10 +50,12 @@ def in_turn(wanted: Sequence[int], leaves: Sequence[int], arrived: Iterable[int]
 
 
 def _served(urgent: int, others: int) -> list[int]:
-    """The order in which autograd's engine serves ``urgent`` nodes of one priority that became ready at once, before others.
+    """The order in which autograd's engine serves ``urgent`` nodes of one priority that became
+    ready at once, before others.
 
-    Its queue is a ``std::priority_queue``, which keeps no order among equals: this follows its steps as GNU's library (and
-    Microsoft's) has them. What has the same priority is all alike, so a node is the place at which it was pushed.
+    Its queue is a ``std::priority_queue``, which keeps no order among equals: this follows its
+    steps as GNU's library (and Microsoft's) has them. What has the same priority is all alike, so a
+    node is the place at which it was pushed.
     """
     heap = list(range(urgent + others))
     served = []

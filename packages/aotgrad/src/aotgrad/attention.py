@@ -1,8 +1,9 @@
 """Masks of attention that fused kernels can do without, or read.
 
-Models build masks from ``arange`` while they are captured. One that hides nothing is left out, and one that hides the
-future becomes ``is_causal``: all kernels take those, while flash attention takes no mask. The fused CUDA kernels read a mask
-only when its last dimension is dense; otherwise torch computes attention in float32.
+Models build masks from ``arange`` while they are captured. One that hides nothing is left out, and
+one that hides the future becomes ``is_causal``: all kernels take those, while flash attention takes
+no mask. The fused CUDA kernels read a mask only when its last dimension is dense; otherwise torch
+computes attention in float32.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class AttentionMasks(TorchFunctionMode):
         if known is not None:
             return func(**kwargs | known)
         if mask.device.type == "cuda" and mask.dim() and mask.stride(-1) != 1:
-            return func(**kwargs | {"attn_mask": mask.contiguous()}).contiguous()  # as torch's own products leave it
+            # as torch's own products leave it
+            return func(**kwargs | {"attn_mask": mask.contiguous()}).contiguous()
         return func(**kwargs)
 
     def _nodes_of(self, fake: torch.Tensor) -> list[torch.fx.Node] | None:
@@ -77,10 +79,12 @@ def _same_meaning(nodes: list[torch.fx.Node]) -> dict[str, Any] | None:
 
 
 def lay_out_tangents(graph: torch.fx.Graph, fake_mode: FakeTensorMode) -> None:
-    """Expects tangents that attention alone reads in the layout of its result, as eager mode mostly hands them on.
+    """Expects tangents that attention alone reads in the layout of its result, as eager mode mostly
+    hands them on.
 
-    A result may have been laid out anew behind the call, while its gradient comes as the call left the result. cuDNN's backward
-    keeps, for given sizes, the strides of the gradient that it saw first (torch 2.11), so others give wrong gradients.
+    A result may have been laid out anew behind the call, while its gradient comes as the call left
+    the result. cuDNN's backward keeps, for given sizes, the strides of the gradient that it saw
+    first (torch 2.11), so others give wrong gradients.
     """
     for node in graph.find_nodes(op="placeholder"):
         (call,) = node.users if len(node.users) == 1 else (node,)
@@ -88,7 +92,9 @@ def lay_out_tangents(graph: torch.fx.Graph, fake_mode: FakeTensorMode) -> None:
             continue
         place = [a.name for a in call.target._schema.arguments].index("out")  # type: ignore[union-attr]
         fake, out = node.meta["val"], call.args[place].meta["val"]  # type: ignore[union-attr]
-        node.meta["val"] = fake_mode.empty(fake.shape, dense_strides(out), dtype=fake.dtype, device=fake.device)
+        node.meta["val"] = fake_mode.empty(
+            fake.shape, dense_strides(out), dtype=fake.dtype, device=fake.device
+        )
 
 
 def _is_pure(node: torch.fx.Node) -> bool:

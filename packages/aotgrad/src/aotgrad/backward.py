@@ -1,4 +1,6 @@
-"""Writes the backward function of one traced program: what surrounds the compiled backward graph."""
+"""Writes the backward function of one traced program: what surrounds the compiled backward
+graph.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ Compiled = Callable[..., Sequence[Any]]
 def wrong_arity(what: str, expected: int, got: Any) -> ContractError:
     """The error for a compiled graph that returns the wrong number of values."""
     count = len(got) if isinstance(got, (tuple, list)) else f"a {type(got).__name__}"
-    return ContractError("B1", f"the compiled {what} graph returned {count} values instead of {expected}")
+    return ContractError(
+        "B1", f"the compiled {what} graph returned {count} values instead of {expected}"
+    )
 
 
 def write_backward(
@@ -47,12 +51,14 @@ def write_backward(
         partial: computes gradients from some tangents; None where zeros for the others do no harm.
         lead: texts of the gradients of what autograd passes through beside the inputs.
         sentinels: how many saved tensors are there to be checked only.
-        keeps: whether the compiled graphs keep what only backward sees (B7); the last sentinel stands for it then.
+        keeps: whether the compiled graphs keep what only backward sees (B7); the last sentinel
+            stands for it then.
     """
     tangents = tangents_of(joint)
     names = [t.name for t in tangents]
     out.enter(f"def function_backward(ctx, {', '.join(names)}):")
-    for name, error in reversed([*zip(names, joint.backward_errors)]):  # as autograd begins with what was made last
+    # as autograd begins with what was made last
+    for name, error in reversed([*zip(names, joint.backward_errors)]):
         if error:
             out.enter(f"if {name} is not None:")
             out(f"raise RuntimeError({error!r})")
@@ -78,20 +84,32 @@ def write_backward(
 
 
 def _write_whole(
-    out: Source, joint: Joint, split: Split, backward: Compiled, names: list[str], lead: list[str], keeps: bool
+    out: Source,
+    joint: Joint,
+    split: Split,
+    backward: Compiled,
+    names: list[str],
+    lead: list[str],
+    keeps: bool,
 ) -> None:
     """Writes the call of the backward graph, with zeros for absent tangents."""
     gradients = [g for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)]
     tangents = tangents_of(joint)
     call = _backward_call(out, split, backward, names, gradients, keeps)
-    call_compiled(out, "backward", call, [f"d{i}" for i in range(len(split.gradients))], autocast="unknown")
+    call_compiled(
+        out, "backward", call, [f"d{i}" for i in range(len(split.gradients))], autocast="unknown"
+    )
     texts = _gradient_texts(joint, split)
     if len(names) > 1:
         out.enter("if given:")
         behind = tuple(_tangents_behind(joint))
-        wrapped = reduce(or_, (1 << i for i, t in enumerate(tangents) if is_wrapper(t.meta["val"])), 0)
+        wrapped = reduce(
+            or_, (1 << i for i, t in enumerate(tangents) if is_wrapper(t.meta["val"])), 0
+        )
         found = zip(behind, gradient_nodes(joint), joint.gradients_of)
-        for bits in sorted({bits for bits, g, i in found if bits & wrapped and _changes_class(joint, g, i)}):
+        for bits in sorted(
+            {bits for bits, g, i in found if bits & wrapped and _changes_class(joint, g, i)}
+        ):
             out.enter(
                 f"if given & {bits} and not given & {bits & wrapped}:"
             )  # zeros in the place of tangents would decide what the gradient is
@@ -121,8 +139,12 @@ def _write_shown(out: Source, joint: Joint, split: Split) -> None:
         write_views(symbols, gradient)
 
 
-def _write_partial(out: Source, joint: Joint, split: Split, partial: PartialBackward, lead: list[str], keeps: bool) -> None:
-    """Writes the way that a call takes in which zeros may not take the place of the absent tangents."""
+def _write_partial(
+    out: Source, joint: Joint, split: Split, partial: PartialBackward, lead: list[str], keeps: bool
+) -> None:
+    """Writes the way that a call takes in which zeros may not take the place of the absent
+    tangents.
+    """
     names = [t.name for t in tangents_of(joint)]
     if not joint.nodes:  # none of which has all tangents
         mixes = harmful_mixes(split.backward, len(names))
@@ -133,7 +155,10 @@ def _write_partial(out: Source, joint: Joint, split: Split, partial: PartialBack
         f"{out.name('partial_backward', partial)}(given, {arguments})"
     )
     behind = tuple(_tangents_behind(joint))
-    masked = f"{out.name('mask', mask_absent)}({behind}, given, {tuple_text(_gradient_texts(joint, split))})"
+    masked = (
+        f"{out.name('mask', mask_absent)}({behind}, given, "
+        f"{tuple_text(_gradient_texts(joint, split))})"
+    )
     out(f"return {tuple_text(lead)} + {masked}")
     if not joint.nodes:
         out.leave()
@@ -148,7 +173,8 @@ def _backward_arguments(split: Split, tangents: list[str], keeps: bool) -> list[
 
 
 _MIXED = (
-    "backward through some results only, where a plain input has gradients of a wrapper subclass from others: "
+    "backward through some results only, where a plain input has gradients of a wrapper subclass "
+    "from others: "
     "call backward on all of them together"
 )
 
@@ -159,7 +185,9 @@ def _changes_class(joint: Joint, gradient: Any, index: int) -> bool:
     return is_wrapper(value) and not is_wrapper(joint.inputs[index].value)
 
 
-def _write_leaving_early(out: Source, joint: Joint, double: DoubleBackward | None, names: list[str], lead: list[str]) -> None:
+def _write_leaving_early(
+    out: Source, joint: Joint, double: DoubleBackward | None, names: list[str], lead: list[str]
+) -> None:
     if double is not None:
         out.enter(f"if {out.name('grad_enabled', torch.is_grad_enabled)}():")
         again = f"{out.name('double_backward', double)}(ctx, {tuple_text(names)})"
@@ -171,9 +199,19 @@ def _write_leaving_early(out: Source, joint: Joint, double: DoubleBackward | Non
 
 
 def _write_saved(
-    out: Source, joint: Joint, split: Split, backward: Compiled, double: DoubleBackward | None, sentinels: int, keeps: bool
+    out: Source,
+    joint: Joint,
+    split: Split,
+    backward: Compiled,
+    double: DoubleBackward | None,
+    sentinels: int,
+    keeps: bool,
 ) -> None:
-    saved = [n.name for n in split.saved[: -split.kept if keeps else None]] + ["_"] * (sentinels - keeps) + ["*hooked"] * keeps
+    saved = (
+        [n.name for n in split.saved[: -split.kept if keeps else None]]
+        + ["_"] * (sentinels - keeps)
+        + ["*hooked"] * keeps
+    )
     if saved:
         if reads_apart(joint, split):
             names = tuple_text([t.name for t in tangents_of(joint)])
@@ -193,7 +231,9 @@ def _write_saved(
 
 
 def reads_apart(joint: Joint, split: Split) -> dict[str, int]:
-    """For each saved value a bit for each tangent whose gradients need it; nothing where all of them do."""
+    """For each saved value a bit for each tangent whose gradients need it; nothing where all of
+    them do.
+    """
     count = len(tangents_of(joint))
     if count < 2:
         return {}
@@ -202,28 +242,50 @@ def reads_apart(joint: Joint, split: Split) -> dict[str, int]:
 
 
 def _write_layouts(out: Source, joint: Joint, split: Split, keeps: bool) -> None:
-    """Writes copies of saved inputs that got other strides through ``.data`` since: autograd saves the caller's tensor itself.
+    """Writes copies of saved inputs that got other strides through ``.data`` since: autograd saves
+    the caller's tensor itself.
 
-    Parameters are left out: there are many of them, and what replaces their data is usually laid out like it.
+    Parameters are left out: there are many of them, and what replaces their data is usually laid
+    out like it.
     """
     given = {s.name for s in joint.inputs if s.is_tensor and not s.static}
     symbols = EffectWriter(out, joint, {})
     symbols.symbols = {n.meta["val"].node.expr: n.name for n in split.sizes}
     for node in split.saved[: -split.kept if keeps else None]:
         value = node.meta["val"]
-        if node.op != "placeholder" or node.name not in given or is_wrapper(value) or not value.dim():
+        if (
+            node.op != "placeholder"
+            or node.name not in given
+            or is_wrapper(value)
+            or not value.dim()
+        ):
             continue
-        if not all(type(n) is int or _expr(n).free_symbols <= symbols.symbols.keys() for n in (*value.shape, *value.stride())):
+        if not all(
+            type(n) is int or _expr(n).free_symbols <= symbols.symbols.keys()
+            for n in (*value.shape, *value.stride())
+        ):
             continue
-        sizes, strides = (tuple_text(symbols.size(_expr(n)) for n in numbers) for numbers in (value.shape, value.stride()))
+        sizes, strides = (
+            tuple_text(symbols.size(_expr(n)) for n in numbers)
+            for numbers in (value.shape, value.stride())
+        )
         is_kept = f"{node.name} is not None and " if joint.nodes else ""
-        out.enter(f"if {is_kept}({node.name}.stride() != {strides} or {node.name}.shape != {sizes}):")
-        out(f"{node.name} = {out.name('laid_out_as_saved', laid_out_as_saved)}({node.name}, {sizes}, {strides})")
+        out.enter(
+            f"if {is_kept}({node.name}.stride() != {strides} or {node.name}.shape != {sizes}):"
+        )
+        out(
+            f"{node.name} = {out.name('laid_out_as_saved', laid_out_as_saved)}({node.name}, "
+            f"{sizes}, {strides})"
+        )
         out.leave()
 
 
-def _write_tangents(out: Source, joint: Joint, split: Split, tangents: Sequence[torch.fx.Node]) -> None:
-    """Writes zeros for absent tangents, copies of lazy ones and of those with other strides than the graph was compiled for."""
+def _write_tangents(
+    out: Source, joint: Joint, split: Split, tangents: Sequence[torch.fx.Node]
+) -> None:
+    """Writes zeros for absent tangents, copies of lazy ones and of those with other strides than
+    the graph was compiled for.
+    """
     used = {n.name for n in split.backward.graph.find_nodes(op="placeholder") if n.users}
     used |= {g.name for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)}
     symbols = EffectWriter(out, joint, {})
@@ -236,11 +298,16 @@ def _write_tangents(out: Source, joint: Joint, split: Split, tangents: Sequence[
             continue
         if is_wrapper(value):
             like = out.name("like", value)
-            out(f"{tangent.name} = {out.name('like_wrapper', like_wrapper)}({tangent.name}, {like})")
+            out(
+                f"{tangent.name} = {out.name('like_wrapper', like_wrapper)}({tangent.name}, {like})"
+            )
             continue
         strides = tuple_text(symbols.size(_expr(s)) for s in value.stride())
         tests = [f"{tangent.name}.stride() != {strides}"] if value.dim() else []
-        tests += [f"type({tangent.name}) is not {out.name('Tensor', torch.Tensor)}", f"{tangent.name}.is_neg()"]
+        tests += [
+            f"type({tangent.name}) is not {out.name('Tensor', torch.Tensor)}",
+            f"{tangent.name}.is_neg()",
+        ]
         tests += [f"{tangent.name}.is_conj()"] if value.is_complex() else []
         out.enter(f"if {' or '.join(tests)}:")
         out(f"{tangent.name} = {out.name('restride', restride)}({tangent.name}, {strides})")
@@ -254,7 +321,9 @@ def passes_tangents(joint: Joint) -> bool:
 
 
 def _fill_absent(out: Source, tangents: Sequence[torch.fx.Node], symbols: EffectWriter) -> None:
-    """Writes zeros for tangents that are None; ``given`` has a bit for each other one, and is 0 when all are there."""
+    """Writes zeros for tangents that are None; ``given`` has a bit for each other one, and is 0
+    when all are there.
+    """
     names = [t.name for t in tangents]
     out("given = 0")
     out.enter(f"if {' or '.join(f'{name} is None' for name in names)}:")
@@ -263,22 +332,33 @@ def _fill_absent(out: Source, tangents: Sequence[torch.fx.Node], symbols: Effect
     zeros = out.name("zeros", KeptZeros())
     for name, value in zip(names, (t.meta["val"] for t in tangents)):
         if is_wrapper(value):
-            sizes = tuple_text(symbols.size(_expr(s)) for inner in inner_tensors(value) for s in inner.shape)
-            zeros_like = f"{out.name('wrapped_zeros', wrapped_zeros)}({out.name('like', value)}, {sizes})"
+            sizes = tuple_text(
+                symbols.size(_expr(s)) for inner in inner_tensors(value) for s in inner.shape
+            )
+            zeros_like = (
+                f"{out.name('wrapped_zeros', wrapped_zeros)}({out.name('like', value)}, {sizes})"
+            )
             out(f"{name} = {zeros_like} if {name} is None else {name}")
             continue
         sizes = tuple_text(symbols.size(_expr(s)) for s in value.shape)
-        like = f"dtype={out.name(str(value.dtype), value.dtype)}, device={out.name(str(value.device), value.device)}"
+        like = (
+            f"dtype={out.name(str(value.dtype), value.dtype)}, "
+            f"device={out.name(str(value.device), value.device)}"
+        )
         out(f"{name} = {zeros}({sizes}, {like}) if {name} is None else {name}")
     out.leave()
 
 
 def wrapped_zeros(like: Any, sizes: Sequence[int]) -> torch.Tensor:
-    """Zeros in a wrapper subclass; ``sizes`` are those of the plain tensors inside, one after the other."""
+    """Zeros in a wrapper subclass; ``sizes`` are those of the plain tensors inside, one after the
+    other.
+    """
     remaining = iter(sizes)
 
     def zeros(inner: Any) -> torch.Tensor:
-        return torch.zeros([next(remaining) for _ in inner.shape], dtype=inner.dtype, device=inner.fake_device)
+        return torch.zeros(
+            [next(remaining) for _ in inner.shape], dtype=inner.dtype, device=inner.fake_device
+        )
 
     return map_inner(zeros, like)
 
@@ -295,11 +375,18 @@ def _tangents_behind(joint: Joint) -> Iterator[int]:
 
 def mask_absent(reach: Sequence[int], given: int, gradients: Sequence[Any]) -> tuple[Any, ...]:
     """``gradients`` without those that depend on tangents but on none of the given ones."""
-    return tuple(None if bits and not bits & given else gradient for bits, gradient in zip(reach, gradients))
+    return tuple(
+        None if bits and not bits & given else gradient for bits, gradient in zip(reach, gradients)
+    )
 
 
 def _backward_call(
-    out: Source, split: Split, backward: Compiled, tangents: list[str], gradients: list[torch.fx.Node], keeps: bool
+    out: Source,
+    split: Split,
+    backward: Compiled,
+    tangents: list[str],
+    gradients: list[torch.fx.Node],
+    keeps: bool,
 ) -> str:
     """Text of the compiled graph's call; before a call with a list, the values are let go of."""
     function = out.name("backward", backward)
@@ -313,7 +400,9 @@ def _backward_call(
 
 
 def _write_donation(out: Source, split: Split, backward: Compiled) -> None:
-    """Lets go of what is saved; donated values that somebody else holds, or that a second backward will read, are copied."""
+    """Lets go of what is saved; donated values that somebody else holds, or that a second backward
+    will read, are copied.
+    """
     if split.donated:
         out("ctx.maybe_clear_saved_tensors()")
     if not getattr(backward, "overwrites_donated", True):
@@ -325,7 +414,9 @@ def _write_donation(out: Source, split: Split, backward: Compiled) -> None:
 
 
 def call_compiled(out: Source, what: str, call: str, results: list[str], *, autocast: str) -> None:
-    """Writes a call of a compiled graph, which has its casts inside. ``autocast``: "on", "off", or "unknown" until the call."""
+    """Writes a call of a compiled graph, which has its casts inside. ``autocast``: "on", "off", or
+    "unknown" until the call.
+    """
     if not results:
         return
     if autocast == "unknown":
@@ -345,7 +436,9 @@ def call_compiled(out: Source, what: str, call: str, results: list[str], *, auto
     out(f"{', '.join(results)}, = results")
     out.leave()
     out.enter("except (TypeError, ValueError):")
-    out(f"raise {out.name('wrong_arity', wrong_arity)}({what!r}, {len(results)}, results) from None")
+    out(
+        f"raise {out.name('wrong_arity', wrong_arity)}({what!r}, {len(results)}, results) from None"
+    )
     out.leave()
 
 

@@ -1,4 +1,6 @@
-"""Backward of a batch of tangents under ``vmap`` (``is_grads_batched=True``): of one after the other, by the compiled graph."""
+"""Backward of a batch of tangents under ``vmap`` (``is_grads_batched=True``): of one after the
+other, by the compiled graph.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +16,38 @@ from .errors import Unsupported
 from .retained import Gradients, Retained
 
 _torch: Any = torch._C
-_VMAP_MODE = _torch._dispatch_key_parse("VmapMode")  # of the older vmap, which torch.autograd.grad uses
+# of the older vmap, which torch.autograd.grad uses
+_VMAP_MODE = _torch._dispatch_key_parse("VmapMode")
 
 
 def write_batches(out: Source, names: Sequence[str]) -> None:
-    """Writes, into ``function_backward``, what to do with tangents that stand for more than their values."""
+    """Writes, into ``function_backward``, what to do with tangents that stand for more than their
+    values.
+    """
     transforms = out.name("transforms", _torch._are_functorch_transforms_active)
     includes = out.name("includes", _torch._dispatch_tls_is_dispatch_key_included)
     out.enter(f"if {transforms}() or {includes}({out.name('VMAP_MODE', _VMAP_MODE)}):")
-    out(f"return {out.name('each_tangent', each_tangent)}(function_backward, ctx, {tuple_text(names)})")
+    out(
+        f"return {out.name('each_tangent', each_tangent)}(function_backward, ctx, "
+        f"{tuple_text(names)})"
+    )
     out.leave()
 
 
-def each_tangent(backward: Callable[..., Gradients], ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
+def each_tangent(
+    backward: Callable[..., Gradients], ctx: Any, tangents: Sequence[torch.Tensor | None]
+) -> Gradients:
     """``backward(ctx, *tangents)`` where the innermost transform that is active is a ``vmap``."""
     retained = Retained(ctx, tangents)
     with _outside_vmap() as (level, batching):
-        batches = [None if t is None else batching._remove_batch_dim(t, level, 1, 0) for t in tangents]
+        batches = [
+            None if t is None else batching._remove_batch_dim(t, level, 1, 0) for t in tangents
+        ]
         count = next((n for b in batches if b is not None and (n := len(b)) != 1), 1)
-        rows = [backward(copy.copy(retained), *(b if b is None else b[i % len(b)] for b in batches)) for i in range(count)]
+        rows = [
+            backward(copy.copy(retained), *(b if b is None else b[i % len(b)] for b in batches))
+            for i in range(count)
+        ]
         gradients = [None if column[0] is None else torch.stack(column) for column in zip(*rows)]
     return tuple(None if g is None else batching._add_batch_dim(g, 0, level) for g in gradients)
 
@@ -50,7 +65,10 @@ def _outside_vmap() -> Iterator[tuple[int, Any]]:
     functorch = _torch._functorch
     innermost = functorch.peek_interpreter_stack()
     if innermost.key() != functorch.TransformType.Vmap:
-        raise Unsupported("AG035", f"backward of a compiled graph inside {innermost.key().name.lower()} of torch.func")
+        raise Unsupported(
+            "AG035",
+            f"backward of a compiled graph inside {innermost.key().name.lower()} of torch.func",
+        )
     left = functorch.pop_dynamic_layer_stack()
     try:
         yield innermost.level(), functorch

@@ -24,15 +24,23 @@ from .tracer import Tracer
 
 
 @deferred()
-def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
-    """A graph compiled for the grad mode that is on. Its own parameters and buffers become inputs that the caller does not
-    pass; beside an input that is conjugated or negated lazily the graph gets that one as it is stored."""
+def compile_captured(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options
+) -> Callable[..., Any]:
+    """A graph compiled for the grad mode that is on. Its own parameters and buffers become inputs
+    that the caller does not pass; beside an input that is conjugated or negated lazily the graph
+    gets that one as it is stored.
+    """
     check_inner_tensors(gm.graph)
     settle_floats(gm.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
     symbolic = any(map(is_foreign, example_inputs))
-    described = [_described(node, example, symbolic) for node, example in zip(placeholders, example_inputs)]
-    fake_mode = mode_for([value for value in (*described, *example_inputs) if not is_foreign(value)])
+    described = [
+        _described(node, example, symbolic) for node, example in zip(placeholders, example_inputs)
+    ]
+    fake_mode = mode_for(
+        [value for value in (*described, *example_inputs) if not is_foreign(value)]
+    )
     adoption = Adoption(fake_mode)
     given = [
         _input(node, value, example, fake_mode)
@@ -40,21 +48,41 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], op
     ]
     lifted = _owned_tensors(gm)
     distinct = {id(t): (name, t) for name, t in lifted.items()}
-    lazy = [i for i, x in enumerate(example_inputs) if isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg())]
+    lazy = [
+        i
+        for i, x in enumerate(example_inputs)
+        if isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg())
+    ]
     for i in lazy:
         x, spec = example_inputs[i], given[i]
         place = Lazy(len(distinct) + len(given), x.is_conj(), x.is_neg())
-        given.append(replace(spec, name=f"{spec.name}_stored", is_leaf=spec.is_leaf and not spec.requires_grad))
+        given.append(
+            replace(
+                spec, name=f"{spec.name}_stored", is_leaf=spec.is_leaf and not spec.requires_grad
+            )
+        )
         given[i] = replace(spec, requires_grad=False, is_leaf=False, place=place)
 
     def make_inputs() -> tuple[InputSpec, ...]:
         own = [
             InputSpec(
-                "self_" + name.replace(".", "_"), fresh_fake(t, t.requires_grad, fake_mode), True, t.requires_grad, t.is_leaf
+                "self_" + name.replace(".", "_"),
+                fresh_fake(t, t.requires_grad, fake_mode),
+                True,
+                t.requires_grad,
+                t.is_leaf,
             )
             for name, t in distinct.values()
         ]
-        return (*own, *(replace(s, value=fresh_fake(s.value, s.requires_grad, fake_mode)) if s.is_tensor else s for s in given))
+        return (
+            *own,
+            *(
+                replace(s, value=fresh_fake(s.value, s.requires_grad, fake_mode))
+                if s.is_tensor
+                else s
+                for s in given
+            ),
+        )
 
     def eager(*inputs: Any) -> tuple[Any, ...]:
         return tuple(pytree.tree_leaves(run_captured(gm, inputs[: len(placeholders)])))
@@ -62,18 +90,26 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], op
     place = {key: i for i, key in enumerate(distinct)}
     program = captured_program(gm, {name: place[id(t)] for name, t in lifted.items()})
     lifted_tensors = tuple(t for _, t in distinct.values())
-    compilation = Compilation(program, make_inputs, lifted_tensors, eager, fake_mode, options, graph=gm)
+    compilation = Compilation(
+        program, make_inputs, lifted_tensors, eager, fake_mode, options, graph=gm
+    )
     call = compilation.variant(torch.is_grad_enabled())
     adoption.report()
-    return call if not lazy else lambda *inputs: call(*inputs, *(as_stored(inputs[i]) for i in lazy))
+    return (
+        call if not lazy else lambda *inputs: call(*inputs, *(as_stored(inputs[i]) for i in lazy))
+    )
 
 
 def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None = None) -> Program:
-    """A program that runs a captured graph. ``lifted``: names of the module's tensors that leading inputs stand for."""
+    """A program that runs a captured graph. ``lifted``: names of the module's tensors that leading
+    inputs stand for.
+    """
     lifted = lifted or {}
     num_lifted, num_given = len(set(lifted.values())), len(gm.graph.find_nodes(op="placeholder"))
 
-    def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    def program(
+        inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]
+    ) -> Any:
         own, given = inputs[:num_lifted], inputs[num_lifted : num_lifted + num_given]
         substitutes = {id(t) for t in own}
 
@@ -90,7 +126,9 @@ def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None 
 
 
 def _described(node: torch.fx.Node, example: Any, symbolic: bool) -> Any:
-    """What a graph says of an input, in symbols of another front end only where that one passes sizes; else the example."""
+    """What a graph says of an input, in symbols of another front end only where that one passes
+    sizes; else the example.
+    """
     noted = node.meta.get("val", node.meta.get("example_value", example))
     return (noted if symbolic else example) if is_foreign(noted) else node.meta.get("val", example)
 
@@ -101,13 +139,21 @@ def _input(node: torch.fx.Node, value: Any, example: Any, fake_mode: FakeTensorM
         return InputSpec(node.name, value)
     requires_grad = (example if isinstance(example, torch.Tensor) else value).requires_grad
     static = bool(node.meta.get("static")) or isinstance(example, torch.nn.Parameter)
-    is_leaf = static or (isinstance(example, torch.Tensor) and not is_fake(example) and example.is_leaf)
-    return InputSpec(node.name, fresh_fake(value, requires_grad, fake_mode), static, requires_grad, is_leaf)
+    is_leaf = static or (
+        isinstance(example, torch.Tensor) and not is_fake(example) and example.is_leaf
+    )
+    return InputSpec(
+        node.name, fresh_fake(value, requires_grad, fake_mode), static, requires_grad, is_leaf
+    )
 
 
 def _owned_tensors(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
-    """Parameters and buffers that belong to the program's state rather than being constants of the graph."""
-    tensors = dict([*gm.named_parameters(remove_duplicate=False), *gm.named_buffers(remove_duplicate=False)])
+    """Parameters and buffers that belong to the program's state rather than being constants of the
+    graph.
+    """
+    tensors = dict(
+        [*gm.named_parameters(remove_duplicate=False), *gm.named_buffers(remove_duplicate=False)]
+    )
     if not gm.graph.find_nodes(op="call_module"):
         read = {str(n.target) for n in gm.graph.find_nodes(op="get_attr")}
         tensors = {name: t for name, t in tensors.items() if name in read and t.requires_grad}

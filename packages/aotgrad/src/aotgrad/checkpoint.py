@@ -1,6 +1,8 @@
-"""``torch.utils.checkpoint`` while a program is traced: a region of the graph, tagged for the partitioner (P1).
+"""``torch.utils.checkpoint`` while a program is traced: a region of the graph, tagged for the
+partitioner (P1).
 
-Run as it is, it would put the recomputation into the trace of backward, where it merges with the forward it repeats.
+Run as it is, it would put the recomputation into the trace of backward, where it merges with the
+forward it repeats.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _tracing = threading.local()
 
 @contextmanager
 def checkpoints_as_regions(tracer: Tracer) -> Iterator[None]:
-    """Within, in this thread, checkpointed functions run once and the nodes that they record name their region."""
+    """Within, in this thread, checkpointed functions run once and the nodes that they record name
+    their region.
+    """
     _install()
     before, _tracing.tracer = getattr(_tracing, "tracer", None), tracer
     try:
@@ -52,8 +56,12 @@ def _without_reentrance(original: Callable[..., Iterator[None]]) -> Callable[...
         if tracer is None:
             yield from original(*args, **kwargs)
             return
-        context_fn = signature.bind(*args, **kwargs).arguments.get("context_fn", checkpoint.noop_context_fn)
-        forward_context = context_fn()[0] if context_fn is not checkpoint.noop_context_fn else nullcontext()
+        context_fn = signature.bind(*args, **kwargs).arguments.get(
+            "context_fn", checkpoint.noop_context_fn
+        )
+        forward_context = (
+            context_fn()[0] if context_fn is not checkpoint.noop_context_fn else nullcontext()
+        )
         with _region(tracer), forward_context:
             yield
 
@@ -75,5 +83,11 @@ def _reentrant(original: Callable[..., Any]) -> Callable[..., Any]:
 def _install() -> None:
     if checkpoint.CheckpointFunction.apply.__module__ == __name__:
         return
-    setattr(checkpoint, CHECKPOINT_GENERATOR, _without_reentrance(getattr(checkpoint, CHECKPOINT_GENERATOR)))
-    checkpoint.CheckpointFunction.apply = staticmethod(_reentrant(checkpoint.CheckpointFunction.apply))  # type: ignore[method-assign]
+    setattr(
+        checkpoint,
+        CHECKPOINT_GENERATOR,
+        _without_reentrance(getattr(checkpoint, CHECKPOINT_GENERATOR)),
+    )
+    checkpoint.CheckpointFunction.apply = staticmethod(
+        _reentrant(checkpoint.CheckpointFunction.apply)
+    )  # type: ignore[method-assign]

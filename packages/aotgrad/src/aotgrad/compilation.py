@@ -1,4 +1,6 @@
-"""A program, how its inputs are made fake, and what has been compiled from it: one variant per grad mode."""
+"""A program, how its inputs are made fake, and what has been compiled from it: one variant per grad
+mode.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class Compilation:
         return call
 
     def _entry(self, grad_enabled: bool) -> Entry | None:
-        """Of the variant that is compiled at once: for a later one, the state of torch is not that of the capture."""
+        """Of the variant that is compiled at once: for a later one, the state of torch is not that
+        of the capture.
+        """
         is_first = self.graph is not None and not self.lifted and not self._compiled
         is_watched = self.options.on_artifact is not None or is_transformed()
         if self.options.memory is None or is_watched or PATTERNS or not is_first:
@@ -98,20 +102,36 @@ class Compilation:
 
     def _overlapping(self, grad_enabled: bool, written: Sequence[int]) -> Overlapping:
         overlapping = Fallback(self.eager, "inputs that are written share memory")
-        return Overlapping(written, self.lifted, partial(self._compile_placed, grad_enabled), overlapping)
+        return Overlapping(
+            written, self.lifted, partial(self._compile_placed, grad_enabled), overlapping
+        )
 
     @deferred()
-    def _compile_placed(self, grad_enabled: bool, inputs: Sequence[Any], layout: Layout) -> Callable[..., Any] | None:
-        """The program for inputs that lie in memory in this way, or None. Sizes are those of these inputs."""
+    def _compile_placed(
+        self, grad_enabled: bool, inputs: Sequence[Any], layout: Layout
+    ) -> Callable[..., Any] | None:
+        """The program for inputs that lie in memory in this way, or None. Sizes are those of these
+        inputs.
+        """
         fake_mode = FakeTensorMode(ShapeEnv(allow_unbacked=True))
-        specs = [replace(s, value=_static(x, fake_mode)) for s, x in zip(self.make_inputs(), inputs, strict=True)]
+        specs = [
+            replace(s, value=_static(x, fake_mode))
+            for s, x in zip(self.make_inputs(), inputs, strict=True)
+        ]
         for i, place in layout.places.items():
             specs[i] = replace(specs[i], requires_grad=False, is_leaf=False, place=place)
         for i, base in enumerate(layout.bases):
-            specs.append(InputSpec(f"base_{i}", _static(base, fake_mode), False, base.requires_grad, base.is_leaf))
+            specs.append(
+                InputSpec(
+                    f"base_{i}", _static(base, fake_mode), False, base.requires_grad, base.is_leaf
+                )
+            )
 
         def make_inputs() -> tuple[InputSpec, ...]:
-            fresh = (fresh_fake(s.value, s.requires_grad, fake_mode) if s.is_tensor else s.value for s in specs)
+            fresh = (
+                fresh_fake(s.value, s.requires_grad, fake_mode) if s.is_tensor else s.value
+                for s in specs
+            )
             return tuple(replace(s, value=value) for s, value in zip(specs, fresh))
 
         def program(values: Sequence[Any], *how: Any) -> Any:
@@ -121,13 +141,22 @@ class Compilation:
         try:
             joint = recipe.trace()
             optimise_joint(joint, self.options)
-            run = Runtime(joint, self.lifted, self.eager, None, grad_enabled, torch._C._is_any_autocast_enabled())
+            run = Runtime(
+                joint,
+                self.lifted,
+                self.eager,
+                None,
+                grad_enabled,
+                torch._C._is_any_autocast_enabled(),
+            )
             return compile_joint(joint, run, recipe, self.options)[0]
         except (Unsupported, SymbolicError):
             return None
 
     def _variant_or_eager(self, grad_enabled: bool) -> Callable[..., Any]:
-        """``variant`` for a caller that has taken its guards already and cannot run the program in another way."""
+        """``variant`` for a caller that has taken its guards already and cannot run the program in
+        another way.
+        """
         if grad_enabled not in self._compiled:
             try:
                 with self.fake_mode.shape_env.freeze():

@@ -60,26 +60,35 @@ class Options:
 def optimise_joint(joint: Joint, options: Options) -> None:
     """Cleans the joint graph, runs the user's passes, and gives outputs memory of their own."""
     _refuse_sparse_arithmetic(joint)
-    views = [k for k, g in enumerate(gradient_nodes(joint)) if isinstance(g, torch.fx.Node) and view_source(g) is not None]
+    views = [
+        k
+        for k, g in enumerate(gradient_nodes(joint))
+        if isinstance(g, torch.fx.Node) and view_source(g) is not None
+    ]
     find_effects(joint)
     clean(joint.gm, keep_random=options.fallback_random)
     patterns = [] if has_wrappers(joint.gm.graph) else [*PATTERNS.values()]
     counts = apply_patterns(joint.gm, patterns, keep_random=options.fallback_random)
     if counts:
-        options.report("patterns", lambda: "".join(f"{name}: {n} matches\n" for name, n in counts.items()))
+        options.report(
+            "patterns", lambda: "".join(f"{name}: {n} matches\n" for name, n in counts.items())
+        )
     for rewrite in options.passes:
         joint.gm = rewrite(joint.gm) or joint.gm
     separate_outputs(joint.gm.graph, _owned_slots(joint))
     passed = gradient_nodes(joint)
-    joint.shared_gradients = tuple(k for k in views if isinstance(passed[k], torch.fx.Node) and passed[k].op == "placeholder")
+    joint.shared_gradients = tuple(
+        k for k in views if isinstance(passed[k], torch.fx.Node) and passed[k].op == "placeholder"
+    )
     for node in joint.gm.graph.nodes:
         node._rename(apart(node.name))
     options.report("joint", lambda: graph_text(joint.gm))
 
 
 def _refuse_sparse_arithmetic(joint: Joint) -> None:
-    """Sparse gradients may leave a graph as they are made. Fakes of them look dense, so that nothing may compute with them: to
-    kernels they have no memory."""
+    """Sparse gradients may leave a graph as they are made. Fakes of them look dense, so that
+    nothing may compute with them: to kernels they have no memory.
+    """
     for node in joint.gm.graph.nodes:
         if node.kwargs.get("layout") in (None, torch.strided) or node.op != "call_function":
             continue
@@ -88,8 +97,9 @@ def _refuse_sparse_arithmetic(joint: Joint) -> None:
 
 
 def _owned_slots(joint: Joint) -> list[int]:
-    """Values that need memory of their own: what the caller or autograd gets to hold, and write-backs of values that
-    other write-backs overwrite."""
+    """Values that need memory of their own: what the caller or autograd gets to hold, and
+    write-backs of values that other write-backs overwrite.
+    """
     plan = joint.plan
     held = {o.index for o in plan.outputs if isinstance(o, Slot)}
     held |= {o.base.index for o in plan.outputs if isinstance(o, View) and isinstance(o.base, Slot)}
@@ -102,11 +112,15 @@ def _owned_slots(joint: Joint) -> list[int]:
     return sorted(held | set(plan.differentiable))
 
 
-def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) -> tuple[Callable[..., Any], str]:
+def compile_joint(
+    joint: Joint, run: Runtime, recipe: Recipe, options: Options
+) -> tuple[Callable[..., Any], str]:
     """The callable of a joint graph that ``optimise_joint`` has seen, and its source."""
     if not joint.has_backward:
         values = joint.gm.graph.output_node().args[0]
-        nodes = dict.fromkeys(v for v in values if isinstance(v, torch.fx.Node) and v.op != "placeholder")  # type: ignore[union-attr]
+        nodes = dict.fromkeys(
+            v for v in values if isinstance(v, torch.fx.Node) and v.op != "placeholder"
+        )  # type: ignore[union-attr]
         nodes |= dict.fromkeys(effects_of(joint))
         extracted = extract_forward(joint, nodes)
         _say_what_is_written(joint, extracted, tuple(nodes), ())
@@ -116,9 +130,18 @@ def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) 
         split = _partitioned(joint, options)
         _say_what_is_written(joint, split.forward, split.results, split.saved)
         partial = _partial_backward(joint, split, options)  # before a compiler may change the graph
-        forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
-        is_whole = partial is None or not joint.nodes  # else each autograd node has a backward of its own
-        backward = _compile(options.backward_compiler, split.backward, "backward", options, is_whole and bool(split.gradients))
+        forward = _compile(
+            options.forward_compiler, split.forward, "forward", options, bool(split.results)
+        )
+        # else each autograd node has a backward of its own
+        is_whole = partial is None or not joint.nodes
+        backward = _compile(
+            options.backward_compiler,
+            split.backward,
+            "backward",
+            options,
+            is_whole and bool(split.gradients),
+        )
         if not passes_tangents(joint):
             run.double = _double_backward(joint, recipe, split, options)
             run.partial = partial
@@ -137,26 +160,46 @@ def _partial_backward(joint: Joint, split: Split, options: Options) -> PartialBa
     listener = options.on_artifact
     if listener is not None:
         options = replace(options, on_artifact=lambda name, text: listener(f"partial {name}", text))
-    return PartialBackward(split.backward, count, lambda gm: _compile(options.backward_compiler, gm, "backward", options, True))
+    return PartialBackward(
+        split.backward,
+        count,
+        lambda gm: _compile(options.backward_compiler, gm, "backward", options, True),
+    )
 
 
-def late_backward(recipe: Recipe, options: Options) -> tuple[DoubleBackward, PartialBackward | None, list[str], int]:
-    """What goes backward in other ways, for a program that was compiled without a trace: differentiably, and from some
-    tangents; with the names of the nodes that are saved, and how many of them only backward sees."""
+def late_backward(
+    recipe: Recipe, options: Options
+) -> tuple[DoubleBackward, PartialBackward | None, list[str], int]:
+    """What goes backward in other ways, for a program that was compiled without a trace:
+    differentiably, and from some tangents; with the names of the nodes that are saved, and how many
+    of them only backward sees.
+    """
     joint = recipe.trace()
     optimise_joint(joint, options)
     split = _partitioned(joint, options)
-    double, partial = _double_backward(joint, recipe, split, options), _partial_backward(joint, split, options)
+    double, partial = (
+        _double_backward(joint, recipe, split, options),
+        _partial_backward(joint, split, options),
+    )
     return double, partial, [n.name for n in split.saved], split.kept
 
 
-def _double_backward(joint: Joint, recipe: Recipe, split: Split, options: Options) -> DoubleBackward:
-    return DoubleBackward(joint, recipe, split, lambda again, its_recipe: _compile_gradient(again, its_recipe, options))
+def _double_backward(
+    joint: Joint, recipe: Recipe, split: Split, options: Options
+) -> DoubleBackward:
+    return DoubleBackward(
+        joint,
+        recipe,
+        split,
+        lambda again, its_recipe: _compile_gradient(again, its_recipe, options),
+    )
 
 
 def _partitioned(joint: Joint, options: Options) -> Split:
     """The split that the partitioner chooses; random ops that it repeats draw from a kept seed."""
-    may_repeat = [] if options.fallback_random else [n for n in joint.gm.graph.nodes if is_random(n)]
+    may_repeat = (
+        [] if options.fallback_random else [n for n in joint.gm.graph.nodes if is_random(n)]
+    )
     seeded = seed_random(n for n in may_repeat if options.repeats_random or "recompute" in n.meta)
     view = JointView.of(joint)
     merge_nodes(view)
@@ -164,16 +207,25 @@ def _partitioned(joint: Joint, options: Options) -> Split:
     if options.unit_gradients and not options.repeats_random:
         view, partition = with_unit_gradients(view, partition)
     options.report("partition", lambda: str(partition))
-    restore_random(n for n in seeded if n.name not in partition.recomputed and n.args[0] not in partition.saved)
+    restore_random(
+        n for n in seeded if n.name not in partition.recomputed and n.args[0] not in partition.saved
+    )
     return split_joint(view, partition.saved)
 
 
 def _say_what_is_written(
-    joint: Joint, forward: torch.fx.GraphModule, results: tuple[torch.fx.Node, ...], saved: Sequence[torch.fx.Node]
+    joint: Joint,
+    forward: torch.fx.GraphModule,
+    results: tuple[torch.fx.Node, ...],
+    saved: Sequence[torch.fx.Node],
 ) -> None:
-    """Tells the compiler what it may write back itself (B6), and which results may lie in the memory of their inputs."""
+    """Tells the compiler what it may write back itself (B6), and which results may lie in the
+    memory of their inputs.
+    """
     pairs = forward.meta["writes"] = write_backs(joint, results)
-    unread = forward.meta["unread"] = frozenset(i for i in only_written(joint, pairs, results) if results[i] not in saved)
+    unread = forward.meta["unread"] = frozenset(
+        i for i in only_written(joint, pairs, results) if results[i] not in saved
+    )
     if not may_be_resized(joint) and not has_wrappers(forward.graph):  # whose graph is another one
         inputs = forward.graph.find_nodes(op="placeholder")
         for target, position in pairs:
@@ -185,7 +237,9 @@ def _compile_gradient(joint: Joint, recipe: Recipe, options: Options) -> Callabl
     """The callable of a program that is the gradient of another."""
     listener = options.on_artifact
     if listener is not None:
-        options = replace(options, on_artifact=lambda name, text: listener(f"gradient {name}", text))
+        options = replace(
+            options, on_artifact=lambda name, text: listener(f"gradient {name}", text)
+        )
     joint.outer_paths, joint.addressed = (), frozenset()  # the first pass has been through here
     optimise_joint(joint, options)
     run = Runtime(joint, (), _never, None, True, True)
@@ -196,7 +250,13 @@ def _never(*inputs: Any) -> NoReturn:
     raise AssertionError("a gradient writes to nothing")
 
 
-def _compile(compiler: Callable[..., Any], gm: torch.fx.GraphModule, what: str, options: Options, wanted: bool) -> Any:
+def _compile(
+    compiler: Callable[..., Any],
+    gm: torch.fx.GraphModule,
+    what: str,
+    options: Options,
+    wanted: bool,
+) -> Any:
     if wanted and has_wrappers(gm.graph):
         return compile_inner(gm, lambda inner: _compile(compiler, inner, what, options, wanted))
     if os.environ.get("STRATA_VERIFY") == "1":
@@ -211,7 +271,11 @@ def _compile(compiler: Callable[..., Any], gm: torch.fx.GraphModule, what: str, 
     except AotError:
         raise
     except Exception as error:
-        raise CompilerError(f"B4: the {what} compiler {name} raised {type(error).__name__}: {error}") from error
+        raise CompilerError(
+            f"B4: the {what} compiler {name} raised {type(error).__name__}: {error}"
+        ) from error
     if not callable(compiled):
-        raise CompilerError(f"B4: the {what} compiler {name} returned {compiled!r}, which cannot be called")
+        raise CompilerError(
+            f"B4: the {what} compiler {name} returned {compiled!r}, which cannot be called"
+        )
     return compiled

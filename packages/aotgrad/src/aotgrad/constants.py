@@ -13,13 +13,24 @@ from .views import view_source
 
 aten = torch.ops.aten
 _SMALL = 64  # elements
-_CREATED = frozenset([aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default, aten.eye.default])
+_CREATED = frozenset(
+    [
+        aten.full.default,
+        aten.zeros.default,
+        aten.ones.default,
+        aten.scalar_tensor.default,
+        aten.eye.default,
+    ]
+)
 _CREATED_RANGES = frozenset([aten.arange.default, aten.arange.start, aten.arange.start_step])
 
 
 def is_random(node: torch.fx.Node) -> bool:
     """Whether a node draws random numbers."""
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded in node.target.tags
+    )
 
 
 def is_collective(node: torch.fx.Node) -> bool:
@@ -28,7 +39,9 @@ def is_collective(node: torch.fx.Node) -> bool:
 
 
 class Constants:
-    """Folds ops of one graph whose operands are literals (``torch.tensor([1, 2])``) or small CPU tensors made from numbers."""
+    """Folds ops of one graph whose operands are literals (``torch.tensor([1, 2])``) or small CPU
+    tensors made from numbers.
+    """
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
         self._gm = gm
@@ -36,13 +49,16 @@ class Constants:
         self._made: dict[Any, torch.fx.Node] = {}
 
     def fold(self, node: torch.fx.Node) -> torch.fx.Node | None:
-        """A constant that stands for ``node``, added to the graph; None when its value is not known or need not be kept."""
+        """A constant that stands for ``node``, added to the graph; None when its value is not known
+        or need not be kept.
+        """
         if view_source(node, unsafe=True) is not None or not node.all_input_nodes:
             return None
         value = self.value(node)
         if value is None:
             return None
-        key = (value.dtype, value.shape, value.stride(), str(value.tolist()))  # the text tells -0.0 from 0.0
+        # the text tells -0.0 from 0.0
+        key = (value.dtype, value.shape, value.stride(), str(value.tolist()))
         if key not in self._made:
             with node.graph.inserting_before(node):
                 self._made[key] = made = self._filled(node, value) or self._attribute(node, value)
@@ -58,14 +74,26 @@ class Constants:
 
     def _evaluate(self, node: torch.fx.Node) -> torch.Tensor | None:
         fake = node.meta["val"]
-        if not isinstance(fake, torch.Tensor) or fake.device.type != "cpu" or any(type(s) is not int for s in fake.shape):
+        if (
+            not isinstance(fake, torch.Tensor)
+            or fake.device.type != "cpu"
+            or any(type(s) is not int for s in fake.shape)
+        ):
             return None
         if math.prod(fake.shape) > _SMALL or fake.layout is not torch.strided:
             return None
         if node.op == "get_attr":
-            return operator.attrgetter(str(node.target))(self._gm) if node.meta.get("literal") else None
+            return (
+                operator.attrgetter(str(node.target))(self._gm)
+                if node.meta.get("literal")
+                else None
+            )
         target: Any = node.target
-        if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or is_random(node):
+        if (
+            node.op != "call_function"
+            or not isinstance(target, torch._ops.OpOverload)
+            or is_random(node)
+        ):
             return None
         is_made = target in _CREATED or target in _CREATED_RANGES
         if target.namespace != "aten" or not (is_made or node.all_input_nodes):
@@ -76,7 +104,11 @@ class Constants:
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), operands.__getitem__)
         with torch.no_grad(), torch._C._DisableAutocast():
             value = target(*args, **kwargs)
-        same = value.shape == fake.shape and value.stride() == fake.stride() and value.dtype is fake.dtype
+        same = (
+            value.shape == fake.shape
+            and value.stride() == fake.stride()
+            and value.dtype is fake.dtype
+        )
         return value if same else None
 
     def _filled(self, node: torch.fx.Node, value: torch.Tensor) -> torch.fx.Node | None:

@@ -13,9 +13,11 @@ _Steps = list[tuple[Any, Any]]
 
 
 def guard_disjoint(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Adds guards under which two tensors, disjoint with the sizes of the example, are disjoint with other sizes too.
+    """Adds guards under which two tensors, disjoint with the sizes of the example, are disjoint
+    with other sizes too.
 
-    If no comparison of their bounds proves it, the guards fix sizes, strides and offsets to those of the example.
+    If no comparison of their bounds proves it, the guards fix sizes, strides and offsets to those
+    of the example.
     """
     for t in (a, b):
         if not size_hint(t.numel()):
@@ -28,7 +30,14 @@ def guard_disjoint(a: torch.Tensor, b: torch.Tensor) -> None:
         steps, other = _without(stride, steps), _without(stride, other)
         offset = _offset_in_row(_length(steps), distance, _length(other), stride)
         if offset is None:
-            for n in (*a.shape, *a.stride(), a.storage_offset(), *b.shape, *b.stride(), b.storage_offset()):
+            for n in (
+                *a.shape,
+                *a.stride(),
+                a.storage_offset(),
+                *b.shape,
+                *b.stride(),
+                b.storage_offset(),
+            ):
                 int(n)  # guards the value
             return
         distance = offset
@@ -76,7 +85,9 @@ def _offset_in_row(length: Any, distance: Any, other: Any, stride: Any) -> Any:
         return None
     rows = size_hint(distance) // size_hint(stride)
     for offset in (distance - rows * stride, distance - (rows + 1) * stride):
-        if size_hint(length - offset) < size_hint(stride) and size_hint(offset + other) < size_hint(stride):
+        if size_hint(length - offset) < size_hint(stride) and size_hint(offset + other) < size_hint(
+            stride
+        ):
             _guard(length - offset < stride)
             _guard(offset + other < stride)
             return offset

@@ -1,4 +1,6 @@
-"""Saved values that backward may overwrite: a value is given away when nobody else holds it, else a copy of it."""
+"""Saved values that backward may overwrite: a value is given away when nobody else holds it, else a
+copy of it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,19 @@ from .cost import size_in_bytes
 _SMALLEST = 1 << 16  # bytes: below, checking who holds a tensor costs more than its memory is worth
 _storage_holders: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
 _tensor_holders: Callable[[torch.Tensor], int] | None = getattr(torch.Tensor, "_use_count", None)
-IS_AVAILABLE = None not in (_storage_holders, _tensor_holders) and hasattr(torch._C._FunctionBase, "maybe_clear_saved_tensors")
+IS_AVAILABLE = None not in (_storage_holders, _tensor_holders) and hasattr(
+    torch._C._FunctionBase, "maybe_clear_saved_tensors"
+)
 
 
 def holders(tensor: torch.Tensor) -> tuple[int, int, int]:
     """How many references there are to a tensor from Python, from C++, and to its storage."""
     assert _tensor_holders is not None and _storage_holders is not None
-    return sys.getrefcount(tensor), _tensor_holders(tensor), _storage_holders(tensor.untyped_storage()._cdata)
+    return (
+        sys.getrefcount(tensor),
+        _tensor_holders(tensor),
+        _storage_holders(tensor.untyped_storage()._cdata),
+    )
 
 
 def _alone() -> tuple[int, int, int]:
@@ -33,13 +41,19 @@ ALONE = _alone() if IS_AVAILABLE else (0, 0, 0)
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
 
 
-def own_among(saved: Iterable[torch.fx.Node], exposed: set[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+def own_among(
+    saved: Iterable[torch.fx.Node], exposed: set[torch.fx.Node]
+) -> frozenset[torch.fx.Node]:
     """The saved nodes that only backward will see."""
     own = (s for s in saved if s.op != "placeholder" and s not in exposed)
-    return frozenset(s for s in own if s.meta["val"].layout is torch.strided and not is_wrapper(s.meta["val"]))
+    return frozenset(
+        s for s in own if s.meta["val"].layout is torch.strided and not is_wrapper(s.meta["val"])
+    )
 
 
 def donated_among(own: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:

@@ -1,4 +1,6 @@
-"""Backward of backward: the gradient computation as a program of its own, compiled when it is first asked for."""
+"""Backward of backward: the gradient computation as a program of its own, compiled when it is first
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,17 @@ from .seeded import is_seeded
 from .split import Split, ancestors
 from .tangent import lay_out
 
-# for each tangent, whether it requires grad, and None when it is absent; then the sizes, where they matter
+# for each tangent, whether it requires grad, and None when it is absent; then the sizes, where they
+# matter
 _Kind = tuple[Any, ...]
 Rebuild = Callable[[Joint, Recipe], Callable[..., Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Gradient:
-    """A compiled gradient; where its inputs beyond the program's come from; which inputs of the program it reads unsaved;
-    whether it is one of certain sizes only."""
+    """A compiled gradient; where its inputs beyond the program's come from; which inputs of the
+    program it reads unsaved; whether it is one of certain sizes only.
+    """
 
     call: Callable[..., Any]
     sources: list[tuple[str, int]]
@@ -40,8 +44,9 @@ class _Gradient:
 class DoubleBackward:
     """Computes a program's gradients so that they have gradients themselves.
 
-    The program's gradient (``Recipe.gradient``) is traced and compiled like any program. Where it computes what the first
-    forward pass has saved, it reads that instead: nothing random is drawn again.
+    The program's gradient (``Recipe.gradient``) is traced and compiled like any program. Where it
+    computes what the first forward pass has saved, it reads that instead: nothing random is drawn
+    again.
 
     Args:
         joint: the traced program.
@@ -55,24 +60,43 @@ class DoubleBackward:
         self._recipe = recipe
         self._rebuild = rebuild
         placeholders = joint.gm.graph.find_nodes(op="placeholder")[: len(joint.inputs)]
-        self._own_inputs = sum("position" not in p.meta for p in placeholders)  # the others stand for values of the trace
+        # the others stand for values of the trace
+        self._own_inputs = sum("position" not in p.meta for p in placeholders)
         place = {p: i for i, p in enumerate(placeholders)}
-        copies = {n for n, i in place.items() if n in split.copied and joint.inputs[i].requires_grad}  # no history
-        saved = {} if joint.nodes else {place[n]: i for i, n in enumerate(split.saved) if n in place and n not in copies}
-        self._saved_inputs = saved  # where there are several nodes, each saves what its own backward reads
-        origin = {n: ("input", i) for n, i in place.items()} | {n: ("saved", i) for i, n in enumerate(split.saved)}
-        self._values = {n.meta["position"]: (n, where) for n, where in origin.items() if "position" in n.meta}
+        # no history
+        copies = {
+            n for n, i in place.items() if n in split.copied and joint.inputs[i].requires_grad
+        }
+        saved = (
+            {}
+            if joint.nodes
+            else {place[n]: i for i, n in enumerate(split.saved) if n in place and n not in copies}
+        )
+        # where there are several nodes, each saves what its own backward reads
+        self._saved_inputs = saved
+        origin = {n: ("input", i) for n, i in place.items()} | {
+            n: ("saved", i) for i, n in enumerate(split.saved)
+        }
+        self._values = {
+            n.meta["position"]: (n, where) for n, where in origin.items() if "position" in n.meta
+        }
         seeded = ((n, n.args[0]) for n in joint.gm.graph.nodes if is_seeded(n))
-        self._seeds = {n.meta["position"]: (n, seed, origin[seed]) for n, seed in seeded if seed in origin}
+        self._seeds = {
+            n.meta["position"]: (n, seed, origin[seed]) for n, seed in seeded if seed in origin
+        }
         read = ancestors(n for n in split.gradients)
         self._read = {i for p, i in place.items() if p in read}
-        self._tangents = [t.meta["val"] for t in joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]]
+        self._tangents = [
+            t.meta["val"] for t in joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
+        ]
         self._compiled: dict[_Kind, _Gradient] = {}
         self._num_saved = len(split.saved)
         self.kept = 0  # how many of them are kept as one (B7)
 
     def keep_text(self) -> str:
-        """Text of the inputs that are not saved: those that backward reads, with their versions, and those it leads to."""
+        """Text of the inputs that are not saved: those that backward reads, with their versions,
+        and those it leads to.
+        """
         texts = []
         for i, spec in enumerate(self._joint.inputs):
             if self._is_kept(i, spec):
@@ -83,19 +107,30 @@ class DoubleBackward:
     @property
     def keeps_tensors(self) -> bool:
         """Whether ``keep_text`` holds tensors that would be freed without it."""
-        return any(spec.is_tensor and not spec.static and self._is_kept(i, spec) for i, spec in enumerate(self._joint.inputs))
+        return any(
+            spec.is_tensor and not spec.static and self._is_kept(i, spec)
+            for i, spec in enumerate(self._joint.inputs)
+        )
 
     def _is_kept(self, i: int, spec: InputSpec) -> bool:
-        return i not in self._saved_inputs and (spec.requires_grad or i in self._read or not spec.is_tensor)
+        return i not in self._saved_inputs and (
+            spec.requires_grad or i in self._read or not spec.is_tensor
+        )
 
     def _has_version(self, i: int, spec: InputSpec) -> bool:
         return spec.is_tensor and i in self._read
 
-    def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
-        """One gradient per input that requires grad, differentiable with respect to inputs and tangents."""
+    def __call__(
+        self, ctx: Any, tangents: Sequence[torch.Tensor | None]
+    ) -> tuple[torch.Tensor | None, ...]:
+        """One gradient per input that requires grad, differentiable with respect to inputs and
+        tangents.
+        """
         if any(m.differentiable or m.target.index < 0 for m in self._joint.plan.mutations):
             raise Unsupported(
-                "AG030", "create_graph=True for a program that writes to an input that requires grad; run it eagerly"
+                "AG030",
+                "create_graph=True for a program that writes to an input that requires grad; run "
+                "it eagerly",
             )
         kind = tuple(None if t is None else t.requires_grad for t in tangents)
         given = [lay_out(t, like) for t, like in zip(tangents, self._tangents) if t is not None]
@@ -105,12 +140,17 @@ class DoubleBackward:
             kind = (*kind, *self._sizes(self._inputs(ctx, saved, set())).values())
             gradient = self._compiled.get(kind)
         if gradient is None:
-            gradient = self._compile(kind[: len(tangents)], self._sizes(self._inputs(ctx, saved, set())))
+            gradient = self._compile(
+                kind[: len(tangents)], self._sizes(self._inputs(ctx, saved, set()))
+            )
             self._compiled[kind if gradient.is_static else kind[: len(tangents)]] = gradient
         inputs = self._inputs(ctx, saved, gradient.read)
         more = [saved[i] if place == "saved" else inputs[i] for place, i in gradient.sources]
         likes = [like for t, like in zip(tangents, self._tangents) if t is not None]
-        sizes = [given[i].shape[dim] for _, i, dim in unknown_sizes(likes, self._recipe.fake_mode.shape_env)]
+        sizes = [
+            given[i].shape[dim]
+            for _, i, dim in unknown_sizes(likes, self._recipe.fake_mode.shape_env)
+        ]
         return tuple(gradient.call(*inputs[: self._own_inputs], *given, *sizes, *more))
 
     def _inputs(self, ctx: Any, saved: Sequence[torch.Tensor], read: set[int]) -> list[Any]:
@@ -118,7 +158,11 @@ class DoubleBackward:
         inputs: list[Any] = []
         for i, spec in enumerate(self._joint.inputs):
             if not self._is_kept(i, spec):
-                inputs.append(saved[self._saved_inputs[i]] if i in self._saved_inputs else _placeholder_for(spec))
+                inputs.append(
+                    saved[self._saved_inputs[i]]
+                    if i in self._saved_inputs
+                    else _placeholder_for(spec)
+                )
                 continue
             inputs.append(next(kept))
             if self._has_version(i, spec) and inputs[-1]._version != next(kept) and i in read:
@@ -128,10 +172,14 @@ class DoubleBackward:
 
     def _sizes(self, inputs: Sequence[Any]) -> dict[Any, Any]:
         """The numbers that size symbols stand for in a call."""
-        return {expr_of(s.value): x for s, x in zip(self._joint.inputs, inputs) if is_symbolic(s.value)}
+        return {
+            expr_of(s.value): x for s, x in zip(self._joint.inputs, inputs) if is_symbolic(s.value)
+        }
 
     def _compile(self, kind: _Kind, sizes: dict[Any, Any]) -> _Gradient:
-        """The gradient; of these sizes only where one of all sizes would have to assume something about them."""
+        """The gradient; of these sizes only where one of all sizes would have to assume something
+        about them.
+        """
         try:
             recipe = self._recipe.gradient(self._joint, kind)
             with recipe.fake_mode.shape_env.freeze():
@@ -143,25 +191,35 @@ class DoubleBackward:
                 recipe = static.gradient(static.trace(), kind)
                 joint = recipe.trace()
             except SymbolicError as error:
-                raise Unsupported("AG030", f"create_graph=True: the gradient cannot be traced again: {error}") from error
+                raise Unsupported(
+                    "AG030", f"create_graph=True: the gradient cannot be traced again: {error}"
+                ) from error
             is_static = True
         sources = self._read_saved_values(joint, sizes if is_static else {})
         call = self._rebuild(joint, recipe)
         placeholders = joint.gm.graph.find_nodes(op="placeholder")[: self._own_inputs]
         read = {i for i, p in enumerate(placeholders) if p.users and i not in self._saved_inputs}
         if read & {m.target.index for m in self._joint.plan.mutations}:
-            raise Unsupported("AG030", "create_graph=True needs the value that the program has overwritten in an input")
+            raise Unsupported(
+                "AG030",
+                "create_graph=True needs the value that the program has overwritten in an input",
+            )
         return _Gradient(call, sources, read, is_static)
 
     def _read_saved_values(self, joint: Joint, sizes: dict[Any, Any]) -> list[tuple[str, int]]:
-        """Makes what is saved an input of ``joint`` wherever it is computed there; says where each such input comes from."""
+        """Makes what is saved an input of ``joint`` wherever it is computed there; says where each
+        such input comes from.
+        """
         following = list(joint.gm.graph.nodes)[len(joint.inputs)]
         sources: list[tuple[str, int]] = []
 
         def given(value: torch.fx.Node, where: tuple[str, int]) -> torch.fx.Node:
             with joint.gm.graph.inserting_before(following):
                 node = joint.gm.graph.placeholder(f"saved_{value.name}")
-            node.meta = {"val": value.meta["val"], "position": value.meta.get("position", value.name)}
+            node.meta = {
+                "val": value.meta["val"],
+                "position": value.meta.get("position", value.name),
+            }
             joint.inputs = (*joint.inputs, InputSpec(node.name, node.meta["val"]))
             sources.append(where)
             return node
@@ -177,7 +235,10 @@ class DoubleBackward:
                 draw_again(node, drawn, given(seed, where))
         drawn = [n for n in ancestors([joint.gm.graph.output_node()]) if is_random(n)]
         if drawn:
-            raise Unsupported("AG030", f"create_graph=True needs random numbers that were not kept ({drawn[0].name})")
+            raise Unsupported(
+                "AG030",
+                f"create_graph=True needs random numbers that were not kept ({drawn[0].name})",
+            )
         return sources
 
 

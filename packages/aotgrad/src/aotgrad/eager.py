@@ -1,4 +1,6 @@
-"""The trivial compiler: a functional graph as straight-line Python that calls the ATen ops one by one."""
+"""The trivial compiler: a functional graph as straight-line Python that calls the ATen ops one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,12 @@ import torch
 from .emit import Source, tuple_text
 
 
-def run_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Sequence[Any]]:
-    """Runs the graph's ops with eager kernels. Values are let go of after their last use, donated inputs included."""
+def run_eager(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
+) -> Callable[..., Sequence[Any]]:
+    """Runs the graph's ops with eager kernels. Values are let go of after their last use, donated
+    inputs included.
+    """
     out = Source()
     nodes = list(gm.graph.nodes)
     output = nodes.pop()
@@ -29,9 +35,14 @@ def run_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
         if node.op == "get_attr":
             names[node] = out.name(str(node.target), operator.attrgetter(str(node.target))(gm))
         elif node.op != "placeholder":
-            done = [names[a] for a in node.all_input_nodes if last_use[a] is node and a.op != "get_attr"]
+            done = [
+                names[a] for a in node.all_input_nodes if last_use[a] is node and a.op != "get_attr"
+            ]
             dead = [] if node in last_use else [names[node]]
-            out(f"{names[node]} = {text.call(node)}" + "".join(f"; {name} = None" for name in dict.fromkeys([*done, *dead])))
+            out(
+                f"{names[node]} = {text.call(node)}"
+                + "".join(f"; {name} = None" for name in dict.fromkeys([*done, *dead]))
+            )
     out(f"return {text(output.args[0])}")
     run: Any = out.load("run")[0]
     run.takes_list, run.overwrites_donated = takes_list, False
@@ -46,13 +57,16 @@ class _Renderer:
         self._names = names
 
     def call(self, node: torch.fx.Node) -> str:
-        arguments = [self(a) for a in node.args] + [f"{k}={self(v)}" for k, v in node.kwargs.items()]
+        arguments = [self(a) for a in node.args] + [
+            f"{k}={self(v)}" for k, v in node.kwargs.items()
+        ]
         if node.target is operator.getitem:
             return f"{arguments[0]}[{arguments[1]}]"
         target: Any = node.target
         # the overload object is a Python function around this one
         function = target._op if isinstance(target, torch._ops.OpOverload) else target
-        return f"{self._out.name(str(getattr(target, '__name__', target)), function)}({', '.join(arguments)})"
+        name = self._out.name(str(getattr(target, "__name__", target)), function)
+        return f"{name}({', '.join(arguments)})"
 
     def __call__(self, value: Any) -> str:
         if isinstance(value, torch.fx.Node):
@@ -61,6 +75,10 @@ class _Renderer:
             return tuple_text(self(v) for v in value)
         if isinstance(value, list):
             return f"[{', '.join(self(v) for v in value)}]"
-        if value is None or type(value) in (bool, int, str) or (type(value) is float and value - value == 0):
+        if (
+            value is None
+            or type(value) in (bool, int, str)
+            or (type(value) is float and value - value == 0)
+        ):
             return repr(value)
         return self._out.name(f"constant_{type(value).__name__}", value)

@@ -14,7 +14,18 @@ from torch.utils import _pytree as pytree
 from .errors import Unsupported
 from .functional import current_value, is_functional, storage_id
 from .history import OuterPaths
-from .plan import Assertion, Constant, EffectPlan, Mutation, Output, SameAs, Slot, Target, View, ViewMode
+from .plan import (
+    Assertion,
+    Constant,
+    EffectPlan,
+    Mutation,
+    Output,
+    SameAs,
+    Slot,
+    Target,
+    View,
+    ViewMode,
+)
 from .tracer import Tracer
 from .views import steps_between, view_chain, view_root
 
@@ -51,14 +62,23 @@ class TracedTensor:
 
     @property
     def became_leaf(self) -> bool:
-        """Whether the program made an input a leaf that requires grad, and did nothing else to it."""
+        """Whether the program made an input a leaf that requires grad, and did nothing else to
+        it.
+        """
         w = self.wrapper
-        return self.target.index >= 0 and w.requires_grad and w.is_leaf and not self.before.requires_grad
+        return (
+            self.target.index >= 0
+            and w.requires_grad
+            and w.is_leaf
+            and not self.before.requires_grad
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TracedProgram:
-    """The live objects of a forward trace: tensors from before the call, the flat outputs, and what a call looks at first."""
+    """The live objects of a forward trace: tensors from before the call, the flat outputs, and what
+    a call looks at first.
+    """
 
     tensors: tuple[TracedTensor, ...]
     outputs: tuple[Any, ...]
@@ -73,14 +93,24 @@ def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, lis
     mutations = tuple(m for t in traced.tensors if (m := planner.mutation(t)) is not None)
     outputs = planner.outputs()
     differentiable = tuple(
-        i for i, v in enumerate(planner.values) if is_functional(v) and v.requires_grad and i in planner.tracked
+        i
+        for i, v in enumerate(planner.values)
+        if is_functional(v) and v.requires_grad and i in planner.tracked
     )
-    retaining = tuple(i for i, o in enumerate(traced.outputs) if is_functional(o) and o.retains_grad)
-    assertions = tuple(Assertion(planner.slot(value, tracked=False), *how) for value, how in tracer.assertions)
+    retaining = tuple(
+        i for i, o in enumerate(traced.outputs) if is_functional(o) and o.retains_grad
+    )
+    assertions = tuple(
+        Assertion(planner.slot(value, tracked=False), *how) for value, how in tracer.assertions
+    )
     bases = (o.base if isinstance(o, View) else o for o in outputs)
     returned = sorted({base.index for base in bases if isinstance(base, Slot)})
-    inference = tuple(i for i in returned if isinstance(v := planner.values[i], torch.Tensor) and v.is_inference())
-    return EffectPlan(outputs, mutations, differentiable, retaining, assertions, inference), planner.values
+    inference = tuple(
+        i for i in returned if isinstance(v := planner.values[i], torch.Tensor) and v.is_inference()
+    )
+    return EffectPlan(
+        outputs, mutations, differentiable, retaining, assertions, inference
+    ), planner.values
 
 
 class _Planner:
@@ -92,7 +122,9 @@ class _Planner:
         self._slot_of: dict[int, Slot] = {}
         self._numbers: dict[sympy.Symbol, Slot] = {}  # that views made outside of the graph need
         self.env = tracer.fake_mode.shape_env
-        self._moved_in = Counter(storage_id(t.wrapper) for t in traced.tensors if t.is_placed and t.moved)
+        self._moved_in = Counter(
+            storage_id(t.wrapper) for t in traced.tensors if t.is_placed and t.moved
+        )
 
     def node(self, value: torch.Tensor) -> torch.fx.Node:
         return self.tracer.node_of(current_value(value) if is_functional(value) else value)
@@ -106,32 +138,57 @@ class _Planner:
             self.tracked.add(slot.index)
         return slot
 
-    # -- mutations -----------------------------------------------------------------------------------------------
+    # -- mutations ---------------------------------------------------------------------------------
 
     def mutation(self, t: TracedTensor) -> Mutation | None:
         wrapper = t.wrapper
         if torch._functionalize_was_storage_changed(wrapper):  # type: ignore[attr-defined]
-            raise Unsupported("AG020", "the program replaces the storage of an input (set_ or .data assignment)", line=t.line)
+            raise Unsupported(
+                "AG020",
+                "the program replaces the storage of an input (set_ or .data assignment)",
+                line=t.line,
+            )
         root, _ = view_chain(self.node(wrapper))
         written = not t.is_placed and root is not self.tracer.node_of(t.before)
         layout = _layout_change(t, written) if t.moved else None
-        if (layout is not None and is_wrapper(t.before)) or not same_kind(t.before, current_value(wrapper)):
-            raise Unsupported("AG034", "the program changes what an input of a wrapper subclass is made of", line=t.line)
+        if (layout is not None and is_wrapper(t.before)) or not same_kind(
+            t.before, current_value(wrapper)
+        ):
+            raise Unsupported(
+                "AG034",
+                "the program changes what an input of a wrapper subclass is made of",
+                line=t.line,
+            )
         if t.became_leaf and written:
-            raise Unsupported("AG021", "the program writes to an input and calls its requires_grad_()", line=t.line)
-        if t.is_placed and (wrapper.requires_grad != t.before.requires_grad or (layout is not None and wrapper.requires_grad)):
-            raise Unsupported("AG021", "the program changes an input that is a view of another one", line=t.line)
+            raise Unsupported(
+                "AG021",
+                "the program writes to an input and calls its requires_grad_()",
+                line=t.line,
+            )
+        if t.is_placed and (
+            wrapper.requires_grad != t.before.requires_grad
+            or (layout is not None and wrapper.requires_grad)
+        ):
+            raise Unsupported(
+                "AG021", "the program changes an input that is a view of another one", line=t.line
+            )
         detached = t.before.requires_grad and not wrapper.requires_grad
         if detached and (written or layout is not None):
             raise Unsupported("AG021", "the program changes an input and detaches it", line=t.line)
-        bumps = 0 if t.is_placed else wrapper._version - t.version - self._moved_in.get(storage_id(wrapper), 0)
+        bumps = (
+            0
+            if t.is_placed
+            else wrapper._version - t.version - self._moved_in.get(storage_id(wrapper), 0)
+        )
         if not written and layout is None and not bumps and not detached:
             return None
-        differentiable = wrapper.requires_grad and (t.edge is None or gradient_edge(wrapper) != t.edge)
+        differentiable = wrapper.requires_grad and (
+            t.edge is None or gradient_edge(wrapper) != t.edge
+        )
         slot = self.slot(wrapper, tracked=differentiable) if written else None
         return Mutation(t.target, slot, differentiable, bumps, layout, detached)
 
-    # -- outputs -------------------------------------------------------------------------------------------------
+    # -- outputs -----------------------------------------------------------------------------------
 
     def outputs(self) -> tuple[Output, ...]:
         owners: dict[int, list[TracedTensor]] = {}
@@ -141,7 +198,11 @@ class _Planner:
         for o in self.traced.outputs:
             if is_functional(o) and all(o is not other for other in groups.get(storage_id(o), ())):
                 groups.setdefault(storage_id(o), []).append(o)
-        bases = {s: self._base_of(members) for s, members in groups.items() if s not in owners and len(members) > 1}
+        bases = {
+            s: self._base_of(members)
+            for s, members in groups.items()
+            if s not in owners and len(members) > 1
+        }
         found: list[Output] = []
         first: dict[int, int] = {}
         for i, o in enumerate(self.traced.outputs):
@@ -152,7 +213,9 @@ class _Planner:
             found.append(self._output(o, owners, bases))
         return tuple(found)
 
-    def _output(self, o: Any, owners: dict[int, list[TracedTensor]], bases: dict[int, torch.Tensor | None]) -> Output:
+    def _output(
+        self, o: Any, owners: dict[int, list[TracedTensor]], bases: dict[int, torch.Tensor | None]
+    ) -> Output:
         if is_symbolic(o):
             return self.slot(o)
         if not isinstance(o, torch.Tensor):
@@ -164,8 +227,14 @@ class _Planner:
         base = bases.get(storage_id(o))
         if base is None or base is o:
             if o.requires_grad and own_history(o) is None:
-                raise Unsupported("AG025", "an output is a new leaf that requires grad", node=self.node(o))
-            return View(self.slot(o), (), ViewMode.ONE_OF_SEVERAL) if _is_one_of_several(o) else self.slot(o)
+                raise Unsupported(
+                    "AG025", "an output is a new leaf that requires grad", node=self.node(o)
+                )
+            return (
+                View(self.slot(o), (), ViewMode.ONE_OF_SEVERAL)
+                if _is_one_of_several(o)
+                else self.slot(o)
+            )
         return self._view(o, self.slot(base), base)
 
     def _of_owner(self, o: torch.Tensor, owners: list[TracedTensor]) -> Output:
@@ -173,11 +242,15 @@ class _Planner:
             if o is t.wrapper:
                 return t.target
         for t in owners[:-1]:
-            if steps_between(self.node(t.wrapper), self.node(o)) is not None and _can_show(o, t.wrapper):
+            if steps_between(self.node(t.wrapper), self.node(o)) is not None and _can_show(
+                o, t.wrapper
+            ):
                 return self._view(o, t.target, t.wrapper)
         return self._view(o, owners[-1].target, owners[-1].wrapper)
 
-    def _view(self, o: torch.Tensor, base: Target | Slot, base_wrapper: torch.Tensor) -> View | Slot:
+    def _view(
+        self, o: torch.Tensor, base: Target | Slot, base_wrapper: torch.Tensor
+    ) -> View | Slot:
         if (
             o.requires_grad
             and base_wrapper.requires_grad
@@ -188,25 +261,38 @@ class _Planner:
         if steps is None:
             reason = "an output is a view whose relation to its base is not a chain of views"
             raise Unsupported("AG022", reason, node=self.node(o))
-        for symbol in sorted({s for step in steps for s in _symbols_in((step.args, step.kwargs))}, key=str):
+        for symbol in sorted(
+            {s for step in steps for s in _symbols_in((step.args, step.kwargs))}, key=str
+        ):
             if self.env.is_unbacked_symint(symbol) and symbol not in self._numbers:
                 self._numbers[symbol] = self.slot(self.env.wrap(symbol), tracked=False)
-        return View(base, steps, _view_mode(o, base_wrapper, self.node(o)), _counts_apart(o, base_wrapper))
+        return View(
+            base, steps, _view_mode(o, base_wrapper, self.node(o)), _counts_apart(o, base_wrapper)
+        )
 
     def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
-        """The wrapper that shows the whole memory of several outputs: one of them, or what they are views of."""
+        """The wrapper that shows the whole memory of several outputs: one of them, or what they are
+        views of.
+        """
         roots = {view_root(self.node(m)) for m in members}
         if len(roots) != 1:
             raise Unsupported("AG024", "outputs share memory but are not views of one value")
         (root,) = roots
         candidates = [*members, *(m._base for m in members if m._is_view() and m._base is not None)]
         candidates = [c for c in candidates if is_functional(c)]
-        whole = [c for c in candidates if all(steps_between(self.node(c), self.node(m)) is not None for m in members)]
+        whole = [
+            c
+            for c in candidates
+            if all(steps_between(self.node(c), self.node(m)) is not None for m in members)
+        ]
         whole.sort(key=lambda c: not c.requires_grad)
-        if not whole and all(m.is_inference() for m in members):  # whose views don't know their base
+        # whose views don't know their base
+        if not whole and all(m.is_inference() for m in members):
             whole = [root.meta["val"]]
         if not whole:
-            raise Unsupported("AG024", "outputs share memory with a value that is out of reach", node=root)
+            raise Unsupported(
+                "AG024", "outputs share memory with a value that is out of reach", node=root
+            )
         return next((c for c in whole if all(m is c or _can_show(m, c) for m in members)), whole[0])
 
 
@@ -220,7 +306,8 @@ def own_history(wrapper: torch.Tensor) -> Any:
     """The autograd node of a tensor, if it has one."""
     try:
         return wrapper.grad_fn
-    except RuntimeError:  # a view made under no_grad, written to since: eager has no history for it either
+    except RuntimeError:
+        # a view made under no_grad, written to since: eager has no history for it either
         return None
 
 
@@ -252,11 +339,15 @@ def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None =
             raise Unsupported("AG025", "an output is a new leaf that requires grad", node=node)
         if _is_one_of_several(o):
             raise Unsupported(
-                "AG022", "an output is one of several views of what was written to, which none may use", node=node
+                "AG022",
+                "an output is one of several views of what was written to, which none may use",
+                node=node,
             )
         return ViewMode.NO_GRAD
     if not (o._is_view() and o._base is owner and _comes_from(history, gradient_edge(base).node)):
-        raise Unsupported("AG023", "an output shares memory with a tensor that is not in its history", node=node)
+        raise Unsupported(
+            "AG023", "an output shares memory with a tensor that is not in its history", node=node
+        )
     return ViewMode.RECORDED
 
 
@@ -271,7 +362,9 @@ def _counts_apart(o: torch.Tensor, base: torch.Tensor) -> bool:
 
 
 def _passes_function(node: Any, ancestor: Any) -> bool:
-    """Whether a gradient on its way from ``node`` to ``ancestor`` passes the backward of an ``autograd.Function``."""
+    """Whether a gradient on its way from ``node`` to ``ancestor`` passes the backward of an
+    ``autograd.Function``.
+    """
     while node is not None and node != ancestor:
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             return True
@@ -296,21 +389,30 @@ def gradient_edge(wrapper: torch.Tensor) -> Any:
     return torch.autograd.graph.GradientEdge(node, 0)
 
 
-def _layout_change(t: TracedTensor, written: bool) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, Any] | None:
+def _layout_change(
+    t: TracedTensor, written: bool
+) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, Any] | None:
     now = current_value(t.wrapper)
     old, new = _layout(t.before), _layout(now)
     if old == new:
         return None
     if written and _extent(new) != _extent(old):
         if not t.filled or not now.is_contiguous() or new[2] != old[2]:
-            reason = "the program resizes an input, or changes the strides of one with gaps in memory that it writes to"
+            reason = (
+                "the program resizes an input, or changes the strides of one with gaps in memory "
+                "that it writes to"
+            )
             raise Unsupported("AG026", reason, line=t.line)
         return new[0], None, 0
     return new[0], new[1], new[2] - old[2]
 
 
 def _layout(t: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
-    return tuple(expr_of(s) for s in t.shape), tuple(expr_of(s) for s in t.stride()), expr_of(t.storage_offset())
+    return (
+        tuple(expr_of(s) for s in t.shape),
+        tuple(expr_of(s) for s in t.stride()),
+        expr_of(t.storage_offset()),
+    )
 
 
 def _extent(layout: tuple[tuple[Any, ...], tuple[Any, ...], Any]) -> Any:

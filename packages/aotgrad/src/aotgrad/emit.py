@@ -1,4 +1,6 @@
-"""Writes the Python source of one graph's prologue and epilogue: only what this graph needs, nothing per call in loops."""
+"""Writes the Python source of one graph's prologue and epilogue: only what this graph needs,
+nothing per call in loops.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +61,19 @@ class Source:
         return name
 
     def pass_together(self, names: Sequence[str]) -> None:
-        """Has the text take and pass on these parameters as one tuple, where it does nothing else with any of them."""
+        """Has the text take and pass on these parameters as one tuple, where it does nothing else
+        with any of them.
+        """
         together = ", ".join(names)
-        parameters = re.compile(rf"(\w?)\({re.escape(together)}\)")  # of a call, or a tuple by itself
-        lines = [parameters.sub(lambda found: f"{found[1]}(*inputs)" if found[1] else "inputs", line) for line in self.lines]
-        if not {"inputs", *names} & set(re.findall(r"\w+", "\n".join(self.lines).replace(f"({together})", ""))):
+        # of a call, or a tuple by itself
+        parameters = re.compile(rf"(\w?)\({re.escape(together)}\)")
+        lines = [
+            parameters.sub(lambda found: f"{found[1]}(*inputs)" if found[1] else "inputs", line)
+            for line in self.lines
+        ]
+        if not {"inputs", *names} & set(
+            re.findall(r"\w+", "\n".join(self.lines).replace(f"({together})", ""))
+        ):
             self.lines = lines
 
     def load(self, name: str) -> tuple[Callable[..., Any], str]:
@@ -89,7 +99,9 @@ def tuple_text(items: Iterable[str]) -> str:
 class EffectWriter:
     """Writes the epilogue: write-backs, then outputs."""
 
-    def __init__(self, out: Source, joint: Joint, values: dict[int, str], *, grad_enabled: bool = True) -> None:
+    def __init__(
+        self, out: Source, joint: Joint, values: dict[int, str], *, grad_enabled: bool = True
+    ) -> None:
         self.out = out
         self.joint = joint
         self.values = values  # slot -> Python text
@@ -98,7 +110,9 @@ class EffectWriter:
         sizes = [s for s in inputs if is_symbolic(s.value)]
         self.replace = sizes[0].value.node.shape_env.replace if sizes else lambda size: size
         self.symbols = {expr_of(s.value): s.name for s in sizes}
-        for node, text in zip(joint.gm.graph.output_node().args[0], (values[i] for i in sorted(values))):  # type: ignore[arg-type]
+        for node, text in zip(
+            joint.gm.graph.output_node().args[0], (values[i] for i in sorted(values))
+        ):  # type: ignore[arg-type]
             if isinstance(node, torch.fx.Node) and is_symbolic(node.meta["val"]):
                 self.symbols.setdefault(expr_of(node.meta["val"]), text)
 
@@ -111,21 +125,25 @@ class EffectWriter:
     def size(self, value: Any) -> str:
         """Text of a size, or of any other argument of a view op."""
         if isinstance(value, sympy.Basic):
-            return python_text(self.replace(value), self.symbols)  # a symbol may have proved to be another since
+            # a symbol may have proved to be another since
+            return python_text(self.replace(value), self.symbols)
         if isinstance(value, tuple):
             return "[" + ", ".join(self.size(v) for v in value) + "]"
         if isinstance(value, (torch.dtype, torch.device, torch.memory_format, torch.layout)):
             return self.out.name(str(value), value)
         return repr(value)
 
-    # -- write-backs ---------------------------------------------------------------------------------------------
+    # -- write-backs -------------------------------------------------------------------------------
 
     def mutations(self, done: frozenset[int] = frozenset()) -> None:
-        """Writes every mutation; plain copies go in one call. Those to the inputs ``done`` were, but no version counts them."""
+        """Writes every mutation; plain copies go in one call. Those to the inputs ``done`` were,
+        but no version counts them.
+        """
         written = [m for m in self.joint.plan.mutations if m.target.index in done]
         counted = [self.target(m.target) for m in written for _ in range(m.bumps)]
         if counted:
-            self.out(f"{self.out.name('increment_version', torch._C._increment_version)}({tuple_text(counted)})")
+            increment = self.out.name("increment_version", torch._C._increment_version)
+            self.out(f"{increment}({tuple_text(counted)})")
         left = [m for m in self.joint.plan.mutations if m.target.index not in done]
         plain = [m for m in left if _is_plain(m) and not self._is_wrapper(m)]
         others = [m for m in left if m not in plain]
@@ -151,12 +169,16 @@ class EffectWriter:
             moved = "" if offset == 0 else f", {name}.storage_offset() + {self.size(offset)}"
             resized = f"{name}.resize_({self.size(sizes)})"
             lines.append(
-                f"{name}.as_strided_({self.size(sizes)}, {self.size(strides)}{moved})" if strides is not None else resized
+                f"{name}.as_strided_({self.size(sizes)}, {self.size(strides)}{moved})"
+                if strides is not None
+                else resized
             )
         if m.slot is not None:
             value = self.values[m.slot.index]
             if self._is_wrapper(m) and not m.differentiable:
-                lines.append(f"{self.out.name('write_inner', write_inner)}({self._written(m)}, {value})")
+                lines.append(
+                    f"{self.out.name('write_inner', write_inner)}({self._written(m)}, {value})"
+                )
             else:
                 lines.append(f"{self._written(m)}.copy_({value})")
         extra = m.bumps - len(lines) + m.detached
@@ -169,13 +191,19 @@ class EffectWriter:
         return m.target.index >= 0 and is_wrapper(self.inputs[m.target.index].value)
 
     def _written(self, m: Mutation) -> str:
-        """Text of the tensor to copy into; ``.data`` where eager writes without counting a version (batch norm)."""
+        """Text of the tensor to copy into; ``.data`` where eager writes without counting a version
+        (batch norm).
+        """
         return self.target(m.target) + (".data" if m.bumps <= (m.layout is not None) else "")
 
     def _meets_history(self, m: Mutation) -> bool:
-        """Whether the write would be recorded: the target requires grad, or its new value is an input that does."""
+        """Whether the write would be recorded: the target requires grad, or its new value is an
+        input that does.
+        """
         recorded = {s.name for s in self.inputs if s.requires_grad}
-        return self.target(m.target) in recorded or (m.slot is not None and self.values[m.slot.index] in recorded)
+        return self.target(m.target) in recorded or (
+            m.slot is not None and self.values[m.slot.index] in recorded
+        )
 
     def _under_no_grad(self, needed: bool, lines: list[str]) -> None:
         if needed:
@@ -185,7 +213,7 @@ class EffectWriter:
         if needed:
             self.out.leave()
 
-    # -- outputs -------------------------------------------------------------------------------------------------
+    # -- outputs -----------------------------------------------------------------------------------
 
     def outputs(self) -> list[str]:
         """Writes the regenerated views; the text of each program output."""
@@ -239,21 +267,38 @@ class EffectWriter:
             text = f"{text}[...]"
         for step in steps:
             function = self.out.name(str(step.target), step.target)
-            arguments = [text, *(self.size(a) for a in step.args), *(f"{k}={self.size(v)}" for k, v in step.kwargs)]
-            if isinstance(base, Slot) and step.target is torch.ops.aten.as_strided.default and len(arguments) == 4:
-                arguments[3] += f" + {self.values[base.index]}.storage_offset()"  # what a backend computes may begin anywhere
+            arguments = [
+                text,
+                *(self.size(a) for a in step.args),
+                *(f"{k}={self.size(v)}" for k, v in step.kwargs),
+            ]
+            if (
+                isinstance(base, Slot)
+                and step.target is torch.ops.aten.as_strided.default
+                and len(arguments) == 4
+            ):
+                # what a backend computes may begin anywhere
+                arguments[3] += f" + {self.values[base.index]}.storage_offset()"
             text = f"{function}({', '.join(arguments)})"
             if step.item is not None:
                 text += f"[{step.item}]"
-        return f"{text}.detach()" if view.mode is ViewMode.SEVERED and (steps or not view.apart) else text
+        return (
+            f"{text}.detach()"
+            if view.mode is ViewMode.SEVERED and (steps or not view.apart)
+            else text
+        )
 
 
 def as_inference(value: torch.Tensor) -> torch.Tensor:
-    """An inference tensor with the memory of a tensor: what the program made under ``torch.inference_mode()``."""
+    """An inference tensor with the memory of a tensor: what the program made under
+    ``torch.inference_mode()``.
+    """
     if value.is_inference():
         return value
     with torch.inference_mode():
-        return map_inner(lambda inner: torch.empty(0, dtype=inner.dtype, device=inner.device).set_(inner), value)
+        return map_inner(
+            lambda inner: torch.empty(0, dtype=inner.dtype, device=inner.device).set_(inner), value
+        )
 
 
 def one_of_several(value: torch.Tensor) -> torch.Tensor:

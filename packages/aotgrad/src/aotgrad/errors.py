@@ -18,7 +18,9 @@ class Unsupported(AotError):
         user_line: the user's source line, or an empty string.
     """
 
-    def __init__(self, id: str, reason: str, *, node: torch.fx.Node | None = None, line: str = "") -> None:
+    def __init__(
+        self, id: str, reason: str, *, node: torch.fx.Node | None = None, line: str = ""
+    ) -> None:
         self.id = id
         self.reason = reason
         self.user_line = line.rstrip() or source_line(node)

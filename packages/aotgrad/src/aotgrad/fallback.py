@@ -11,16 +11,23 @@ import torch
 from torch.autograd import forward_ad
 
 counters: Counter[str] = Counter()
-"""How often compiled callables ran eagerly since the process started: under ``"fallbacks"`` in all, and under each reason."""
+"""How often compiled callables ran eagerly since the process started: under ``"fallbacks"`` in all,
+and under each reason.
+"""
 
 
-ADDRESSED = "AG022: as_strided at an offset in storage of an input that is written and begins inside its storage"
+ADDRESSED = (
+    "AG022: as_strided at an offset in storage of an input that is written and begins inside its "
+    "storage"
+)
 OUTER_HISTORY = "AG031: a gradient inside passes through what an input was computed from"
 TRANSFORMED = "a torch.func transform or forward-mode AD is active"
 
 
 def is_transformed() -> bool:
-    """Whether tensors may stand for more than their values: torch.func wrappers, or dual numbers."""
+    """Whether tensors may stand for more than their values: torch.func wrappers, or dual
+    numbers.
+    """
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0  # type: ignore[attr-defined]
 
 
@@ -51,6 +58,9 @@ class Fallback:
         if not self._has_warned:
             self._has_warned = True
             detail = f" ({self._detail})" if self._detail else ""
-            text = f"a compiled graph runs eagerly: {self._reason}{detail}; aotgrad.counters counts such calls"
+            text = (
+                f"a compiled graph runs eagerly: {self._reason}{detail}; aotgrad.counters counts "
+                f"such calls"
+            )
             warnings.warn(text, FallbackWarning, stacklevel=3)
         return self._eager(*inputs)

@@ -1,4 +1,6 @@
-"""Foreach ops write to one tensor after the other: where a later one shows what an earlier one wrote, so must the graph."""
+"""Foreach ops write to one tensor after the other: where a later one shows what an earlier one
+wrote, so must the graph.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Span = tuple[float, float, int]
 
 
 def write_to_each(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Runs an in-place foreach op. On the CPU versions count its writes, which functionalisation leaves out."""
+    """Runs an in-place foreach op. On the CPU versions count its writes, which functionalisation
+    leaves out.
+    """
     for given, options in _calls(args, kwargs):
         func(*given, **options)
     written = [t for t in args[0] if is_functional(t) and t.device.type == "cpu"]
@@ -26,18 +30,24 @@ def write_to_each(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
         torch._C._increment_version(written)
 
 
-def _calls(args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[Sequence[Any], dict[str, Any]]]:
+def _calls(
+    args: Sequence[Any], kwargs: dict[str, Any]
+) -> list[tuple[Sequence[Any], dict[str, Any]]]:
     """The arguments as they are; one call for each tensor where the order can be seen."""
     count = len(args[0])
     if not _is_order_seen([a for a in (*args, *kwargs.values()) if isinstance(a, (list, tuple))]):
         return [(args, kwargs)]
 
     def only(value: Any, i: int) -> Any:
-        if isinstance(value, torch.Tensor) and value.dim() == 1 and value.shape[0] == count:  # ``scalars``
+        # ``scalars``
+        if isinstance(value, torch.Tensor) and value.dim() == 1 and value.shape[0] == count:
             return value[i : i + 1]
         return [value[i]] if isinstance(value, (list, tuple)) else value
 
-    return [([only(a, i) for a in args], {name: only(a, i) for name, a in kwargs.items()}) for i in range(count)]
+    return [
+        ([only(a, i) for a in args], {name: only(a, i) for name, a in kwargs.items()})
+        for i in range(count)
+    ]
 
 
 def _is_order_seen(lists: Sequence[Sequence[Any]]) -> bool:
@@ -50,7 +60,10 @@ def _is_order_seen(lists: Sequence[Sequence[Any]]) -> bool:
         if any(end > start for (_, end, _), (start, _, _) in pairwise(spans)):
             return True
     return any(
-        _meets_another(span, written[storage]) for each in lists[1:] for storage, span in _spans(each) if storage in written
+        _meets_another(span, written[storage])
+        for each in lists[1:]
+        for storage, span in _spans(each)
+        if storage in written
     )
 
 
@@ -58,7 +71,10 @@ def _meets_another(span: Span, spans: Sequence[Span]) -> bool:
     """Whether ``span`` meets one of another place among ``spans``, which are sorted and apart."""
     start, end, place = span
     first = bisect_right(spans, start, key=lambda s: s[1])
-    return any(begin < end and stop > start and other != place for begin, stop, other in spans[first : first + 2])
+    return any(
+        begin < end and stop > start and other != place
+        for begin, stop, other in spans[first : first + 2]
+    )
 
 
 def _spans(tensors: Sequence[Any]) -> Iterator[tuple[int, Span]]:
@@ -71,4 +87,7 @@ def _spans(tensors: Sequence[Any]) -> Iterator[tuple[int, Span]]:
         elif t.numel():
             start = int(t.storage_offset())
             length = 1 + sum((int(n) - 1) * int(s) for n, s in zip(t.shape, t.stride()))
-            yield storage_id(t), (start * t.element_size(), (start + length) * t.element_size(), place)
+            yield (
+                storage_id(t),
+                (start * t.element_size(), (start + length) * t.element_size(), place),
+            )

@@ -16,24 +16,35 @@ _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 def is_foreign(value: Any) -> bool:
     """Whether a value is a size of another environment, or a tensor that has some."""
-    if isinstance(value, torch.Tensor) and not is_fake(value) and not is_wrapper(value) and value.layout is torch.strided:
+    if (
+        isinstance(value, torch.Tensor)
+        and not is_fake(value)
+        and not is_wrapper(value)
+        and value.layout is torch.strided
+    ):
         return any(map(is_foreign, (*value.shape, *value.stride())))
     return isinstance(value, _NUMBERS) and not isinstance(value.node.shape_env, ShapeEnv)
 
 
 def settle_floats(graph: torch.fx.Graph) -> None:
-    """Give floats that another front end passes as tensors the values of this call, for which it guards then."""
+    """Give floats that another front end passes as tensors the values of this call, for which it
+    guards then.
+    """
     for node in graph.find_nodes(op="call_method", target="item"):
         number = node.meta.get("example_value")
         if isinstance(number, torch.SymFloat) and is_foreign(number) and number.node.has_hint():
             value = float(number)
             for user in list(node.users):
-                user.args, user.kwargs = map_arg((user.args, user.kwargs), lambda x, n=node, v=value: v if x is n else x)
+                user.args, user.kwargs = map_arg(
+                    (user.args, user.kwargs), lambda x, n=node, v=value: v if x is n else x
+                )
             graph.erase_node(node)
 
 
 class Adoption:
-    """Symbols of ours for those sizes. What is assumed of ours is told to the other environment: its front end guards calls."""
+    """Symbols of ours for those sizes. What is assumed of ours is told to the other environment:
+    its front end guards calls.
+    """
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self.mode = mode
@@ -42,9 +53,15 @@ class Adoption:
         self.known: dict[Any, int | torch.SymInt] = {}
 
     def adopt(self, values: Sequence[Any]) -> list[Any]:
-        """Values of ours like these, numbers first: tensors have products of them among their strides."""
-        for value in sorted(filter(is_foreign, values), key=lambda value: isinstance(value, torch.Tensor)):
-            for size in (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,):
+        """Values of ours like these, numbers first: tensors have products of them among their
+        strides.
+        """
+        for value in sorted(
+            filter(is_foreign, values), key=lambda value: isinstance(value, torch.Tensor)
+        ):
+            for size in (
+                (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+            ):
                 self.size(size)
         return [self._like(value) if is_foreign(value) else value for value in values]
 
@@ -55,7 +72,9 @@ class Adoption:
         return self.mode.empty(tuple(shape), tuple(strides), dtype=value.dtype, device=value.device)
 
     def size(self, value: Any) -> int | torch.SymInt:
-        """A size of ours: products and sums of those known, else a symbol, which a size of 0 or 1 never is."""
+        """A size of ours: products and sums of those known, else a symbol, which a size of 0 or 1
+        never is.
+        """
         if not isinstance(value, torch.SymInt) or not is_foreign(value):
             return value
         expr = value.node.expr
@@ -64,13 +83,20 @@ class Adoption:
         return self.known[expr]
 
     def _new(self, value: torch.SymInt, expr: Any) -> int | torch.SymInt:
-        plain = all(part.is_Symbol or part.is_Integer or part.is_Add or part.is_Mul for part in sympy.preorder_traversal(expr))
+        plain = all(
+            part.is_Symbol or part.is_Integer or part.is_Add or part.is_Mul
+            for part in sympy.preorder_traversal(expr)
+        )
         env = self.mode.shape_env
         if plain and expr.free_symbols <= self.symbols.keys():
             return env.wrap(expr.xreplace(self.symbols))
         if value.node.has_hint() and int(value.node.hint) < 2:
             return int(value)
-        made = env.create_symbol(int(value.node.hint)) if value.node.has_hint() else env.create_unbacked()
+        made = (
+            env.create_symbol(int(value.node.hint))
+            if value.node.has_hint()
+            else env.create_unbacked()
+        )
         symbol = expr_of(made)
         self.originals[symbol] = value
         if expr.is_Symbol:

@@ -1,4 +1,6 @@
-"""Functions and modules compiled directly, without a capture in front: specialised per kind of arguments."""
+"""Functions and modules compiled directly, without a capture in front: specialised per kind of
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ _MOST_RECENT = 8  # kinds of arguments that are recognised without building thei
 class AotFunction:
     """A function of tensors (in any pytree) that compiles itself for each kind of arguments.
 
-    Kinds differ by shapes, strides, dtypes, devices, requires_grad, being leaves, which arguments are one tensor, the
-    values of all other arguments, and autocast. The function must not depend on anything else.
+    Kinds differ by shapes, strides, dtypes, devices, requires_grad, being leaves, which arguments
+    are one tensor, the values of all other arguments, and autocast. The function must not depend on
+    anything else.
     """
 
     def __init__(self, f: Callable[..., Any], options: Options) -> None:
@@ -50,7 +53,12 @@ class AotFunction:
         kinds: list[Hashable] = []
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
-                kinds.append((list(tensors).index(id(leaf)) if id(leaf) in tensors else len(tensors), *_kind(leaf)))
+                kinds.append(
+                    (
+                        list(tensors).index(id(leaf)) if id(leaf) in tensors else len(tensors),
+                        *_kind(leaf),
+                    )
+                )
                 tensors[id(leaf)] = leaf
             else:
                 kinds.append((type(leaf), leaf))
@@ -61,21 +69,33 @@ class AotFunction:
         call = compilation.variant(torch.is_grad_enabled())
         outputs = call(*tensors.values())
         if not kwargs and key[-1] is None and self._num_recent < _MOST_RECENT:
-            known, self._recent = self._recent, recognise(args, call, compilation.out_spec, self._recent)
+            known, self._recent = (
+                self._recent,
+                recognise(args, call, compilation.out_spec, self._recent),
+            )
             self._num_recent += self._recent is not known
         return pytree.tree_unflatten(outputs, compilation.out_spec)
 
-    def _compilation(self, leaves: list[Any], spec: pytree.TreeSpec, tensors: list[torch.Tensor]) -> Compilation:
+    def _compilation(
+        self, leaves: list[Any], spec: pytree.TreeSpec, tensors: list[torch.Tensor]
+    ) -> Compilation:
         fake_mode = FakeTensorMode(ShapeEnv(allow_unbacked=True))
         position = {id(t): i for i, t in enumerate(tensors)}
-        template = [("tensor", position[id(x)]) if isinstance(x, torch.Tensor) else ("constant", x) for x in leaves]
+        template = [
+            ("tensor", position[id(x)]) if isinstance(x, torch.Tensor) else ("constant", x)
+            for x in leaves
+        ]
 
         def run(*inputs: Any) -> Any:
-            args, kwargs = pytree.tree_unflatten([inputs[v] if k == "tensor" else v for k, v in template], spec)
+            args, kwargs = pytree.tree_unflatten(
+                [inputs[v] if k == "tensor" else v for k, v in template], spec
+            )
             return self._f(*args, **kwargs)
 
         # the arguments themselves must not be kept alive
-        like = [(fresh_fake(t, False, fake_mode), isinstance(t, torch.nn.Parameter)) for t in tensors]
+        like = [
+            (fresh_fake(t, False, fake_mode), isinstance(t, torch.nn.Parameter)) for t in tensors
+        ]
         kinds = [(t.requires_grad, t.is_leaf) for t in tensors]
 
         def make_inputs() -> tuple[InputSpec, ...]:
@@ -100,7 +120,9 @@ class AotModule(torch.nn.Module):
         super().__init__()
         self.module = module
 
-        def functional(training: tuple[bool, ...], tensors: dict[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+        def functional(
+            training: tuple[bool, ...], tensors: dict[str, torch.Tensor], args: Any, kwargs: Any
+        ) -> Any:
             with substituted(module, tensors):
                 return module(*args, **kwargs)
 
@@ -109,7 +131,12 @@ class AotModule(torch.nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module's forward returns."""
         module = self.module  # tied tensors under all their names
-        tensors = dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
+        tensors = dict(
+            [
+                *module.named_parameters(remove_duplicate=False),
+                *module.named_buffers(remove_duplicate=False),
+            ]
+        )
         training = tuple(m.training for m in self.module.modules())
         return self._compiled(training, tensors, args, kwargs)
 

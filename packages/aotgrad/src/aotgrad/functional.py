@@ -13,7 +13,9 @@ import torch
 
 
 def to_functional(fake: torch.Tensor, *, is_leaf: bool = False) -> torch.Tensor:
-    """A wrapper of a fake; it requires grad when the fake does, and then accepts in-place ops like a non-leaf, or is one."""
+    """A wrapper of a fake; it requires grad when the fake does, and then accepts in-place ops like
+    a non-leaf, or is one.
+    """
     wrapper = torch._to_functional_tensor(fake)
     if is_leaf:
         return wrapper.requires_grad_(fake.requires_grad)
@@ -53,7 +55,9 @@ def storage_id(wrapper: torch.Tensor) -> int:
 
 @contextmanager
 def functionalising() -> Iterator[None]:
-    """Ops on plain tensors give functional wrappers, too; views are replayed as views, not copies."""
+    """Ops on plain tensors give functional wrappers, too; views are replayed as views, not
+    copies.
+    """
     torch._enable_functionalization(reapply_views=True)
     try:
         yield
@@ -63,4 +67,6 @@ def functionalising() -> Iterator[None]:
 
 def below_functionalisation() -> torch._C._ExcludeDispatchKeyGuard:
     """A context in which tensors made are plain fakes again."""
-    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
+    return torch._C._ExcludeDispatchKeyGuard(
+        torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+    )

@@ -27,7 +27,9 @@ class OuterPaths:
 
 
 def history(starts: Iterable[Any]) -> set[Any]:
-    """Autograd nodes that a gradient of these nodes may arrive at, themselves included; None is none."""
+    """Autograd nodes that a gradient of these nodes may arrive at, themselves included; None is
+    none.
+    """
     found: set[Any] = set()
     stack = list(starts)
     while stack:
@@ -39,7 +41,9 @@ def history(starts: Iterable[Any]) -> set[Any]:
 
 
 def leaves_behind(starts: Iterable[Any], known: Iterable[Any]) -> set[Any]:
-    """Nodes of leaves that gradients of ``starts`` accumulate in, other than behind the ``known`` nodes."""
+    """Nodes of leaves that gradients of ``starts`` accumulate in, other than behind the ``known``
+    nodes.
+    """
     found, seen, stack = set(), set(known), list(starts)
     while stack:
         node = stack.pop()
@@ -52,7 +56,11 @@ def leaves_behind(starts: Iterable[Any], known: Iterable[Any]) -> set[Any]:
 
 def history_of(outputs: Any) -> set[Any]:
     """The history of a tensor or gradient edge, or of a sequence of them."""
-    several = [outputs] if isinstance(outputs, (torch.Tensor, torch.autograd.graph.GradientEdge)) else outputs
+    several = (
+        [outputs]
+        if isinstance(outputs, (torch.Tensor, torch.autograd.graph.GradientEdge))
+        else outputs
+    )
     return history(o.grad_fn if isinstance(o, torch.Tensor) else o.node for o in several)
 
 
@@ -60,7 +68,9 @@ Edges = Sequence[torch.autograd.graph.GradientEdge]
 
 
 def _bits_behind(edges: Edges, last: Iterable[Any] = ()) -> dict[Any, int]:
-    """For each autograd node a bit for each edge from which backward passes it; it goes no further than the ``last`` nodes."""
+    """For each autograd node a bit for each edge from which backward passes it; it goes no further
+    than the ``last`` nodes.
+    """
     last = set(last)
     behind: dict[Any, int] = {}
     stack: list[tuple[Any, int]] = [(edge.node, 1 << bit) for bit, edge in enumerate(edges)]
@@ -68,40 +78,57 @@ def _bits_behind(edges: Edges, last: Iterable[Any] = ()) -> dict[Any, int]:
         node, bits = stack.pop()
         if node is not None and (known := behind.get(node, 0)) | bits != known:
             behind[node] = known | bits
-            stack.extend((following, known | bits) for following, _ in node.next_functions if node not in last)
+            stack.extend(
+                (following, known | bits)
+                for following, _ in node.next_functions
+                if node not in last
+            )
     return behind
 
 
 def freed_together(edges: Edges) -> tuple[int, ...]:
-    """For each edge a bit for each one for which backward passes a node that keeps values for both."""
+    """For each edge a bit for each one for which backward passes a node that keeps values for
+    both.
+    """
     behind = _bits_behind(edges)
     masks = {bits for node, bits in behind.items() if _keeps_values(type(node))}
-    return tuple(reduce(or_, (mask for mask in masks if mask >> bit & 1), 1 << bit) for bit in range(len(edges)))
+    return tuple(
+        reduce(or_, (mask for mask in masks if mask >> bit & 1), 1 << bit)
+        for bit in range(len(edges))
+    )
 
 
 def separate_nodes(
     edges: Edges, together: Sequence[int], inputs: Sequence[tuple[Any, bool]], *, by_history: bool
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """Edges that have no value in common, or lead to other histories, each group with its inputs; none where all are one group.
+    """Edges that have no value in common, or lead to other histories, each group with its inputs;
+    none where all are one group.
 
-    Where backward of several passes one node, which adds their gradients up, they stay one group if that leads nowhere else.
+    Where backward of several passes one node, which adds their gradients up, they stay one group if
+    that leads nowhere else.
 
     Args:
         edges: of the results.
         together: what ``freed_together`` says of them.
-        inputs: of each input the node that its gradient arrives at, and whether nothing was computed before it.
-        by_history: whether edges that have values in common are separated, too, where they lead to other histories.
+        inputs: of each input the node that its gradient arrives at, and whether nothing was
+            computed before it.
+        by_history: whether edges that have values in common are separated, too, where they lead to
+            other histories.
     """
     ends = {node for node, _ in inputs}
     behind = _bits_behind(edges, ends)
     reached = [behind.get(node, 0) for node, _ in inputs]
     groups: list[int] = []
     for bits in together:
-        groups = [g for g in groups if not g & bits] + [reduce(or_, (g for g in groups if g & bits), bits)]
+        groups = [g for g in groups if not g & bits] + [
+            reduce(or_, (g for g in groups if g & bits), bits)
+        ]
     for shared in {bits for node, bits in behind.items() if node not in ends}:
         merged: dict[tuple[Any, ...], int] = {}
         for group in groups:
-            histories = tuple(i for i, bits in enumerate(reached) if bits & group and not inputs[i][1])
+            histories = tuple(
+                i for i, bits in enumerate(reached) if bits & group and not inputs[i][1]
+            )
             key = (histories, ()) if group & shared else (histories, group)
             merged[key] = merged.get(key, 0) | group
         groups = [*merged.values()]
@@ -111,7 +138,10 @@ def separate_nodes(
     if len(groups) < 2 or None in ends:
         return ()
     return tuple(
-        (tuple(i for i in range(len(edges)) if g >> i & 1), tuple(i for i, bits in enumerate(reached) if bits & g))
+        (
+            tuple(i for i in range(len(edges)) if g >> i & 1),
+            tuple(i for i, bits in enumerate(reached) if bits & g),
+        )
         for g in sorted(groups)
     )
 
@@ -124,7 +154,9 @@ def _with_one_history(group: int, reached: Sequence[int], is_leaf: Sequence[bool
     parts: dict[tuple[int, ...], int] = {}
     for bit in range(group.bit_length()):
         if group >> bit & 1:
-            histories = tuple(i for i, bits in enumerate(reached) if bits >> bit & 1 and not is_leaf[i])
+            histories = tuple(
+                i for i, bits in enumerate(reached) if bits >> bit & 1 and not is_leaf[i]
+            )
             parts[histories] = parts.get(histories, 0) | 1 << bit
     return [*parts.values()]
 

@@ -37,14 +37,22 @@ def run_captured(
         except AotError:
             raise
         except Exception as error:
-            error.add_note(f"while running {node.format_node()}\n{node.meta.get('stack_trace') or ''}".rstrip())
+            error.add_note(
+                f"while running {node.format_node()}\n{node.meta.get('stack_trace') or ''}".rstrip()
+            )
             raise
         if node.op == "output":
             return values[node]
     return None
 
 
-def _run_node(gm: torch.fx.GraphModule, node: torch.fx.Node, values: dict[torch.fx.Node, Any], feed: Any, wrap: Any) -> Any:
+def _run_node(
+    gm: torch.fx.GraphModule,
+    node: torch.fx.Node,
+    values: dict[torch.fx.Node, Any],
+    feed: Any,
+    wrap: Any,
+) -> Any:
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     match node.op:
         case "placeholder":
@@ -69,7 +77,9 @@ def _run_node(gm: torch.fx.GraphModule, node: torch.fx.Node, values: dict[torch.
 
 
 def _thawed(value: Any) -> Any:
-    """``value`` with lists and dicts in the place of FX's own: those are other classes to who compares pytrees."""
+    """``value`` with lists and dicts in the place of FX's own: those are other classes to who
+    compares pytrees.
+    """
     if isinstance(value, dict):
         return {key: _thawed(held) for key, held in value.items()}
     if isinstance(value, list):
@@ -78,15 +88,23 @@ def _thawed(value: Any) -> Any:
 
 
 def _call_with_out(function: Any, args: Any, kwargs: Any) -> Any:
-    """A call with ``out=``: results that fit go into the given memory. Functionalisation gives them strides of their own."""
+    """A call with ``out=``: results that fit go into the given memory. Functionalisation gives them
+    strides of their own.
+    """
     given = kwargs["out"]
-    targets = [t for t in ([given] if isinstance(given, torch.Tensor) else given) if torch._is_functional_tensor(t)]
+    targets = [
+        t
+        for t in ([given] if isinstance(given, torch.Tensor) else given)
+        if torch._is_functional_tensor(t)
+    ]
     before = [(t.shape, t.stride()) for t in targets]
     result = function(*args, **kwargs)
     for target, (shape, stride) in zip(targets, before):
         if target.shape == shape and target.stride() != stride:
             with torch.no_grad():
-                kept = torch.empty_strided(shape, stride, dtype=target.dtype, device=target.device).copy_(target)
+                kept = torch.empty_strided(
+                    shape, stride, dtype=target.dtype, device=target.device
+                ).copy_(target)
                 torch._sync(kept)
                 torch._functionalize_replace(target, torch._from_functional_tensor(kept))
     return result

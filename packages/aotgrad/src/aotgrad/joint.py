@@ -17,7 +17,13 @@ from .attention import AttentionMasks, lay_out_tangents
 from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, gradient_edge, own_history, plan_effects
 from .errors import Unsupported
-from .functional import below_functionalisation, current_value, functionalising, is_functional, to_functional
+from .functional import (
+    below_functionalisation,
+    current_value,
+    functionalising,
+    is_functional,
+    to_functional,
+)
 from .history import OuterPaths, freed_together, leaves_behind, separate_nodes
 from .names import apart
 from .origin import Origins
@@ -32,24 +38,29 @@ Program = Callable[[Sequence[Any], Tracer, Callable[[torch.Tensor], torch.Tensor
 
 @dataclass(slots=True)
 class Joint:
-    """A joint graph: placeholders are inputs then tangents; outputs are forward values then gradients.
+    """A joint graph: placeholders are inputs then tangents; outputs are forward values then
+    gradients.
 
     Attributes:
         gm: the graph (C2).
         inputs: one per leading placeholder.
         num_values: how many leading outputs are forward values.
         plan: how the values become what the program returned and wrote.
-        gradients_of: indices of the inputs that the trailing outputs are gradients of, in the order in which an autograd node
-            hands them on.
+        gradients_of: indices of the inputs that the trailing outputs are gradients of, in the order
+            in which an autograd node hands them on.
         out_spec: pytree of the program's outputs.
         backward_errors: for each tangent what backward from it raises, in eager, too, or nothing.
         outer_paths: what the program's own differentiation might have passed through outside.
         addressed: indices of the inputs into whose storage the program counts offsets.
-        freed_together: for each tangent a bit for each one that has no gradient to hand on any more once it was handed on.
-        shared_gradients: places of gradients that are tangents, seen through a view that shows them as they are.
-        nodes: for each autograd node that a call needs, its results and the inputs that they lead to, by their places in
-            ``plan.differentiable`` and ``gradients_of``; empty where one node is enough. See ``merge_nodes``.
-        unbacked: symbols of the numbers that only the running program knows, in the order in which forward made them.
+        freed_together: for each tangent a bit for each one that has no gradient to hand on any more
+            once it was handed on.
+        shared_gradients: places of gradients that are tangents, seen through a view that shows them
+            as they are.
+        nodes: for each autograd node that a call needs, its results and the inputs that they lead
+            to, by their places in ``plan.differentiable`` and ``gradients_of``; empty where one
+            node is enough. See ``merge_nodes``.
+        unbacked: symbols of the numbers that only the running program knows, in the order in which
+            forward made them.
     """
 
     gm: torch.fx.GraphModule
@@ -72,7 +83,9 @@ class Joint:
         return bool(self.plan.differentiable)
 
 
-def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode, *, grad_enabled: bool) -> Joint:
+def trace_joint(
+    program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode, *, grad_enabled: bool
+) -> Joint:
     """Runs ``program`` on fakes under autograd and records what happens, backward included.
 
     Args:
@@ -81,7 +94,8 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         fake_mode: the mode that runs the ops.
         grad_enabled: the grad mode that the program starts in.
 
-    Raises Unsupported for what the runtime could not reproduce, and whatever eager raises for a wrong program.
+    Raises Unsupported for what the runtime could not reproduce, and whatever eager raises for a
+    wrong program.
     """
     tracer = Tracer(fake_mode)
     made = fake_mode.shape_env.made_unbacked
@@ -94,19 +108,32 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         unbacked = tuple(made[made_before:])
         new = {t.target.index for t in traced.tensors if t.edge is not None and t.target.index >= 0}
         inputs = [
-            replace(s, requires_grad=True, becomes_leaf=True) if i in new and not s.requires_grad else s
+            replace(s, requires_grad=True, becomes_leaf=True)
+            if i in new and not s.requires_grad
+            else s
             for i, s in enumerate(inputs)
         ]
         plan, values = plan_effects(traced, tracer)
-        wanted = tuple(i for i, spec in enumerate(inputs) if spec.requires_grad) if plan.differentiable else ()
+        wanted = (
+            tuple(i for i, spec in enumerate(inputs) if spec.requires_grad)
+            if plan.differentiable
+            else ()
+        )
         if plan.differentiable and not wanted:
             raise Unsupported("AG025", "an output requires grad although no input does")
         _check_leaves(traced)
-        leaves = {t.target.index: t.wrapper for t in traced.tensors if t.target.index in wanted and _is_at(t.wrapper, t.edge)}
+        leaves = {
+            t.target.index: t.wrapper
+            for t in traced.tensors
+            if t.target.index in wanted and _is_at(t.wrapper, t.edge)
+        }
         with arrivals_at(leaves) as arrived:
-            gradients, errors = _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
+            gradients, errors = (
+                _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
+            )
         found_for = dict(zip(wanted, gradients))
-        if not any(errors) and any(g is not None for g in gradients):  # autograd goes on to what is behind the others, too
+        # autograd goes on to what is behind the others, too
+        if not any(errors) and any(g is not None for g in gradients):
             wanted = tuple(i for i in wanted if found_for[i] is not None)
         wanted = in_turn(wanted, [i for i in leaves if i in wanted], arrived)
         gradients = [found_for[i] for i in wanted]
@@ -120,21 +147,42 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
     lay_out_tangents(tracer.graph, fake_mode)
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
-    found = wanted, traced.out_spec, errors, traced.outer_paths, traced.addressed, together, (), nodes, unbacked
+    found = (
+        wanted,
+        traced.out_spec,
+        errors,
+        traced.outer_paths,
+        traced.addressed,
+        together,
+        (),
+        nodes,
+        unbacked,
+    )
     return Joint(gm, tuple(inputs), len(values), plan, *found)
 
 
 def _check_leaves(traced: TracedProgram) -> None:
-    """Raises Unsupported where gradients of a result accumulate in a leaf that the program has made."""
+    """Raises Unsupported where gradients of a result accumulate in a leaf that the program has
+    made.
+    """
     known = [t.edge.node for t in traced.tensors if t.edge is not None]
-    results = [t for t in (*traced.outputs, *(t.wrapper for t in traced.tensors)) if is_functional(t) and t.requires_grad]
+    results = [
+        t
+        for t in (*traced.outputs, *(t.wrapper for t in traced.tensors))
+        if is_functional(t) and t.requires_grad
+    ]
     if leaves_behind(map(own_history, results), known):
         raise Unsupported("AG025", "an output depends on a new leaf that requires grad")
 
 
 def _is_at(leaf: torch.Tensor, edge: torch.autograd.graph.GradientEdge | None) -> bool:
     """Whether the gradients of ``edge`` arrive at this leaf."""
-    return edge is not None and leaf.is_leaf and leaf.requires_grad and gradient_edge(leaf).node is edge.node
+    return (
+        edge is not None
+        and leaf.is_leaf
+        and leaf.requires_grad
+        and gradient_edge(leaf).node is edge.node
+    )
 
 
 def _named_apart(inputs: Sequence[InputSpec]) -> list[InputSpec]:
@@ -148,8 +196,12 @@ def _named_apart(inputs: Sequence[InputSpec]) -> list[InputSpec]:
     return found
 
 
-def trace_values(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode) -> torch.fx.GraphModule:
-    """The functional graph of a program without autograd: its flat outputs, then the new values of inputs that it wrote to."""
+def trace_values(
+    program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode
+) -> torch.fx.GraphModule:
+    """The functional graph of a program without autograd: its flat outputs, then the new values of
+    inputs that it wrote to.
+    """
     tracer = Tracer(fake_mode)
     for spec in inputs:
         tracer.add_placeholder(spec.name, spec.value, spec.static)
@@ -170,7 +222,8 @@ def _fake(value: Any) -> Any:
     fake = current_value(value)
     if fake.is_conj() == value.is_conj() and fake.is_neg() == value.is_neg():
         return fake
-    with below_functionalisation():  # written through a lazily conjugated view: eager has resolved that
+    # written through a lazily conjugated view: eager has resolved that
+    with below_functionalisation():
         return fake.clone()
 
 
@@ -178,7 +231,9 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     tensors: list[TracedTensor] = []
     constants: dict[int, torch.Tensor] = {}
 
-    def wrap(fake: torch.Tensor, target: Target, requires_grad: bool = False, is_leaf: bool = False) -> torch.Tensor:
+    def wrap(
+        fake: torch.Tensor, target: Target, requires_grad: bool = False, is_leaf: bool = False
+    ) -> torch.Tensor:
         wrapper = to_functional(fake, is_leaf=is_leaf)
         edge = gradient_edge(wrapper) if requires_grad else None
         tensors.append(TracedTensor(target, fake, wrapper, wrapper._version, edge, is_leaf))
@@ -201,9 +256,15 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     for i, s in enumerate(inputs):
         if s.place is not None:
             before = current_value(given[i]).requires_grad_(given[i].requires_grad)
-            tensors.append(TracedTensor(Target(i), before, given[i], given[i]._version, None, is_placed=True))
+            tensors.append(
+                TracedTensor(Target(i), before, given[i], given[i]._version, None, is_placed=True)
+            )
     tracer.origins = Origins()
-    with WriteRules(tensors, tracer) as rules, AttentionMasks(tracer), checkpoints_as_regions(tracer):
+    with (
+        WriteRules(tensors, tracer) as rules,
+        AttentionMasks(tracer),
+        checkpoints_as_regions(tracer),
+    ):
         result = program(given, tracer, wrap_constant)
     tracer.origins.close()
     placeholders = tracer.graph.find_nodes(op="placeholder")
@@ -214,19 +275,33 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     rules.check_gradients()
     ids = [id(t.wrapper) for t in tensors]
     tensors = [
-        replace(t, moved=i in rules.moved, filled=i in rules.filled, line=rules.lines.get(i, "")) for i, t in zip(ids, tensors)
+        replace(t, moved=i in rules.moved, filled=i in rules.filled, line=rules.lines.get(i, ""))
+        for i, t in zip(ids, tensors)
     ]
     tensors = [replace(t, edge=gradient_edge(t.wrapper)) if t.became_leaf else t for t in tensors]
-    return TracedProgram(tuple(tensors), tuple(outputs), out_spec, tuple(rules.outer_paths), frozenset(rules.addressed))
+    return TracedProgram(
+        tuple(tensors),
+        tuple(outputs),
+        out_spec,
+        tuple(rules.outer_paths),
+        frozenset(rules.addressed),
+    )
 
 
 def _run_backward(
-    traced: TracedProgram, plan: EffectPlan, values: list[Any], wanted: tuple[int, ...], tracer: Tracer
+    traced: TracedProgram,
+    plan: EffectPlan,
+    values: list[Any],
+    wanted: tuple[int, ...],
+    tracer: Tracer,
 ) -> tuple[list[torch.Tensor | None], tuple[str, ...]]:
-    """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value, and what each raises."""
+    """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value,
+    and what each raises.
+    """
     outs = [values[slot] for slot in plan.differentiable]
     tangents = []
-    present = [current_value(out) for out in outs]  # before nodes are inserted elsewhere: this may record some
+    # before nodes are inserted elsewhere: this may record some
+    present = [current_value(out) for out in outs]
     with _after_placeholders(tracer.graph), below_functionalisation():
         for slot, value in zip(plan.differentiable, present):
             fake = tangent_like(value, tracer.fake_mode)
@@ -237,7 +312,11 @@ def _run_backward(
 
     def differentiate(*ks: int) -> list[torch.Tensor | None]:
         given = [outs[k] for k in ks], [edges[i] for i in wanted], [tangents[k] for k in ks]
-        return list(torch.autograd.grad(*given, retain_graph=True, allow_unused=True)) if ks else [None] * len(wanted)
+        return (
+            list(torch.autograd.grad(*given, retain_graph=True, allow_unused=True))
+            if ks
+            else [None] * len(wanted)
+        )
 
     with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
         try:

@@ -1,7 +1,9 @@
-"""What was compiled from a captured graph as data: the text of its calls and the objects that this names.
+"""What was compiled from a captured graph as data: the text of its calls and the objects that this
+names.
 
-A memory of compiled graphs is somebody else's. It says for which graphs it has something, keeps bytes, and makes the compiled
-functional graphs anew; the rest of a program is made here, without a trace.
+A memory of compiled graphs is somebody else's. It says for which graphs it has something, keeps
+bytes, and makes the compiled functional graphs anew; the rest of a program is made here, without a
+trace.
 """
 
 from __future__ import annotations
@@ -38,16 +40,22 @@ class Entry(Protocol):
     data: bytes | None
 
     def compiled(self, what: str) -> Any:
-        """The compiled ``"inference"``, ``"forward"`` or ``"backward"`` graph; None where nothing was to be compiled."""
+        """The compiled ``"inference"``, ``"forward"`` or ``"backward"`` graph; None where nothing
+        was to be compiled.
+        """
         ...
 
     def put(self, data: bytes) -> None:
-        """Keeps the data, with the functional graphs that were compiled since the entry was asked for."""
+        """Keeps the data, with the functional graphs that were compiled since the entry was asked
+        for.
+        """
         ...
 
 
 Memory = Callable[[torch.fx.GraphModule, Sequence[InputSpec], bool], Entry | None]
-"""Asked with a captured graph, what is known of its inputs, and the grad mode; None for what it keeps nothing of."""
+"""Asked with a captured graph, what is known of its inputs, and the grad mode; None for what it
+keeps nothing of.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,11 @@ def dump(run: Runtime, call: Callable[..., Any], text: str) -> bytes | None:
         return None
     found: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
     ours = {"apply", "__builtins__", *MADE_ANEW}
-    names = {k: v for k, v in found.items() if k not in ours and getattr(v, "__globals__", None) is not found}
+    names = {
+        k: v
+        for k, v in found.items()
+        if k not in ours and getattr(v, "__globals__", None) is not found
+    }
     saved = () if run.split is None else tuple(n.name for n in run.split.saved)
     trains = run.split is not None
     kept = (text, names, trains, run.keeps, written_inputs(run), run.joint.freed_together, saved)
@@ -103,8 +115,12 @@ def load(data: bytes | None, eager: Callable[..., Any]) -> Kept | None:
         return None
 
 
-def revive(kept: Kept, entry: Entry, anew: Mapping[str, Any], around_backward: Callable[..., Any] | None) -> Callable[..., Any]:
-    """The callable of a kept program. ``anew``: the objects of this process by name, less the compiled graphs."""
+def revive(
+    kept: Kept, entry: Entry, anew: Mapping[str, Any], around_backward: Callable[..., Any] | None
+) -> Callable[..., Any]:
+    """The callable of a kept program. ``anew``: the objects of this process by name, less the
+    compiled graphs.
+    """
     graphs = {"forward": entry.compiled("forward" if kept.trains else "inference")}
     if kept.trains:
         graphs["backward"] = entry.compiled("backward")
@@ -120,7 +136,9 @@ Late = tuple[DoubleBackward, PartialBackward | None, Sequence[str], int]
 
 
 class LateBackward:
-    """The other ways backward of a kept program: the program is traced when one of them is first asked for."""
+    """The other ways backward of a kept program: the program is traced when one of them is first
+    asked for.
+    """
 
     def __init__(self, kept: Kept, make: Callable[[], Late]) -> None:
         self._kept = kept
@@ -131,12 +149,16 @@ class LateBackward:
         if self._made is None:
             double, partial, saved, count = self._make()
             if tuple(saved) != self._kept.saved:
-                raise Unsupported("AG030", f"{what}: settings of torch are other ones than in the forward pass")
+                raise Unsupported(
+                    "AG030", f"{what}: settings of torch are other ones than in the forward pass"
+                )
             double.kept = count if self._kept.keeps else 0
             self._made = double, partial
         return self._made
 
-    def double(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
+    def double(
+        self, ctx: Any, tangents: Sequence[torch.Tensor | None]
+    ) -> tuple[torch.Tensor | None, ...]:
         """See ``DoubleBackward``."""
         return self._get("create_graph=True")[0](ctx, tangents)
 
@@ -167,7 +189,10 @@ class _Dumper(pickle.Pickler):
 
     def reducer_override(self, obj: object) -> Any:
         made_of = obj if isinstance(obj, type | types.FunctionType) else type(obj)
-        if isinstance(obj, torch.Tensor | torch.Generator) or made_of.__module__.partition(".")[0] not in _OWNERS:
+        if (
+            isinstance(obj, torch.Tensor | torch.Generator)
+            or made_of.__module__.partition(".")[0] not in _OWNERS
+        ):
             raise pickle.PicklingError(f"{made_of} belongs to this process")
         return NotImplemented
 

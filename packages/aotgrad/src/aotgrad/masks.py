@@ -1,5 +1,6 @@
-"""Masks of dropout that backward draws again from a kept seed: on a device that computes faster than it reads, a byte for each
-element costs more to write and read than to draw twice."""
+"""Masks of dropout that backward draws again from a kept seed: on a device that computes faster
+than it reads, a byte for each element costs more to write and read than to draw twice.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ SEEDED_MASK = torch.ops.aotgrad.seeded_mask.default
 
 
 def redraw_masks(gm: torch.fx.GraphModule) -> None:
-    """A pass on joint graphs: dropout whose mask backward reads draws it by ``aotgrad::seeded_mask``, which is a function of a
-    seed, a size, the probability of True, and its place among the masks of a program. Other numbers than eager draws.
+    """A pass on joint graphs: dropout whose mask backward reads draws it by
+    ``aotgrad::seeded_mask``, which is a function of a seed, a size, the probability of True, and
+    its place among the masks of a program. Other numbers than eager draws.
 
     Only on devices where it pays (CUDA), and for contiguous results of known size.
     """
@@ -57,16 +59,27 @@ def draw_mask(node: torch.fx.Node, seed: torch.fx.Node, place: int) -> None:
 
 
 def _is_read_by_product(node: torch.fx.Node) -> bool:
-    """Whether a matrix product of backward reads a value or a cast of it: drawn again, it would be written once more."""
+    """Whether a matrix product of backward reads a value or a cast of it: drawn again, it would be
+    written once more.
+    """
     for user in node.users:
-        is_same = user.target in (aten._to_copy.default, aten.clone.default) or view_source(user, unsafe=True) is not None
-        if _is_read_by_product(user) if is_same else user.meta.get("is_backward") and is_product(user):
+        is_same = (
+            user.target in (aten._to_copy.default, aten.clone.default)
+            or view_source(user, unsafe=True) is not None
+        )
+        if (
+            _is_read_by_product(user)
+            if is_same
+            else user.meta.get("is_backward") and is_product(user)
+        ):
             return True
     return False
 
 
 def draw_again(node: torch.fx.Node, drawn: torch.fx.Node, seed: torch.fx.Node) -> None:
-    """Makes a random node draw from ``seed`` what ``drawn``, its like in an earlier trace, has drawn from it."""
+    """Makes a random node draw from ``seed`` what ``drawn``, its like in an earlier trace, has
+    drawn from it.
+    """
     if drawn.target is SEEDED_MASK:
         draw_mask(node, seed, drawn.args[3])  # type: ignore[arg-type]
     else:
@@ -77,6 +90,15 @@ def _is_read_by_backward(node: torch.fx.Node) -> bool:
     if node.target is not aten.native_dropout.default or "recompute" in node.meta:
         return False
     (_, p, train), (out, _) = node.args, node.meta["val"]
-    known = all(type(size) is int for size in out.shape) and out.is_contiguous() and out.fake_device.type in DEVICES
+    known = (
+        all(type(size) is int for size in out.shape)
+        and out.is_contiguous()
+        and out.fake_device.type in DEVICES
+    )
     masks = (user for user in node.users if user.args[1] == 1)
-    return known and train is not False and 0 < p < 1 and any(r.meta.get("is_backward") for m in masks for r in m.users)  # type: ignore[operator]
+    return (
+        known
+        and train is not False
+        and 0 < p < 1
+        and any(r.meta.get("is_backward") for m in masks for r in m.users)
+    )  # type: ignore[operator]

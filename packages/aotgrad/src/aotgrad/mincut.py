@@ -9,7 +9,8 @@ Edge = tuple[int, int, int | None]
 
 
 def sink_side(edges: Iterable[Edge], source: int, sink: int) -> set[int]:
-    """The nodes behind a minimum cut; of all minimum cuts the one nearest to the sink, which is unique.
+    """The nodes behind a minimum cut; of all minimum cuts the one nearest to the sink, which is
+    unique.
 
     Args:
         edges: (tail, head, capacity); an edge of capacity None is never cut.
@@ -33,7 +34,10 @@ class _Network:
         self.residual: list[float] = []  # whole numbers, or infinite
         self.arcs: dict[int, list[int]] = {source: [], sink: []}
         for tail, head, capacity in edges:
-            for start, end, room in ((tail, head, inf if capacity is None else capacity), (head, tail, 0)):
+            for start, end, room in (
+                (tail, head, inf if capacity is None else capacity),
+                (head, tail, 0),
+            ):
                 self.arcs.setdefault(start, []).append(len(self.heads))
                 self.heads.append(end)
                 self.residual.append(room)

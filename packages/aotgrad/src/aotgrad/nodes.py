@@ -1,4 +1,6 @@
-"""How many autograd nodes a call needs: results that have nothing in common are differentiated apart."""
+"""How many autograd nodes a call needs: results that have nothing in common are differentiated
+apart.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,17 @@ from .split import JointView, ancestors, read_by_backward
 from .views import view_root, view_source
 
 MOST_APART = 8
-"""Autograd nodes of a call: each has a backward graph of its own, which is compiled when it is first called."""
+"""Autograd nodes of a call: each has a backward graph of its own, which is compiled when it is
+first called.
+"""
 
 
 def merge_nodes(view: JointView) -> None:
-    """Leaves the results of ``joint.nodes`` apart, but for many, of which those stay apart whose backward reads other things.
+    """Leaves the results of ``joint.nodes`` apart, but for many, of which those stay apart whose
+    backward reads other things.
 
-    Backward of a result must not pass what inputs of others were computed from: it would be freed. Nor may it find that a
-    tensor was written to that only the backward of others reads.
+    Backward of a result must not pass what inputs of others were computed from: it would be freed.
+    Nor may it find that a tensor was written to that only the backward of others reads.
     """
     joint = view.joint
     placeholders = view.joint.gm.graph.find_nodes(op="placeholder")
@@ -31,8 +36,16 @@ def merge_nodes(view: JointView) -> None:
         of_results, of_inputs = merged.setdefault(key, (set(), set()))
         of_results.update(results)
         of_inputs.update(inputs)
-        view.fixed |= {n for n in ancestors(reached & view.needed) if view.is_forward(n) and _reads(n, held - read)}
-    joint.nodes = tuple((tuple(sorted(r)), tuple(sorted(i))) for r, i in merged.values()) if len(merged) > 1 else ()
+        view.fixed |= {
+            n
+            for n in ancestors(reached & view.needed)
+            if view.is_forward(n) and _reads(n, held - read)
+        }
+    joint.nodes = (
+        tuple((tuple(sorted(r)), tuple(sorted(i))) for r, i in merged.values())
+        if len(merged) > 1
+        else ()
+    )
 
 
 def _reached(view: JointView, tangents: list[torch.fx.Node]) -> set[torch.fx.Node]:
@@ -45,4 +58,6 @@ def _reached(view: JointView, tangents: list[torch.fx.Node]) -> set[torch.fx.Nod
 
 
 def _reads(node: torch.fx.Node, memory: set[torch.fx.Node]) -> bool:
-    return view_source(node, unsafe=True) is None and any(view_root(a, unsafe=True) in memory for a in node.all_input_nodes)
+    return view_source(node, unsafe=True) is None and any(
+        view_root(a, unsafe=True) in memory for a in node.all_input_nodes
+    )

@@ -1,4 +1,6 @@
-"""Which of the user's lines, and which module, called the op that is being traced: read off the Python stack."""
+"""Which of the user's lines, and which module, called the op that is being traced: read off the
+Python stack.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,16 @@ import symshapes
 import torch
 from torch import nn
 
-_OURS = tuple(f"{Path(str(file)).parent}/" for file in (torch.__file__, symshapes.__file__, __file__))
+_OURS = tuple(
+    f"{Path(str(file)).parent}/" for file in (torch.__file__, symshapes.__file__, __file__)
+)
 _MODULE_CALL = nn.Module._call_impl.__code__  # type: ignore[attr-defined]
 
 
 class Origins:
-    """Describes where ops come from, between the frame that starts a program and the one that asks."""
+    """Describes where ops come from, between the frame that starts a program and the one that
+    asks.
+    """
 
     def __init__(self) -> None:
         self._entry: FrameType | None = sys._getframe(1)
@@ -28,7 +34,9 @@ class Origins:
         self._entry = None
 
     def meta(self) -> dict[str, Any]:
-        """``stack_trace`` as in C1.5, and ``nn_module_stack``: name to (path, class) of the modules, outermost first."""
+        """``stack_trace`` as in C1.5, and ``nn_module_stack``: name to (path, class) of the
+        modules, outermost first.
+        """
         lines: list[str] = []
         modules: list[nn.Module] = []
         frame = sys._getframe(1) if self._entry is not None else None
@@ -38,13 +46,18 @@ class Origins:
                 modules.append(frame.f_locals["self"])
             elif not code.co_filename.startswith((*_OURS, "<")):
                 text = linecache.getline(code.co_filename, frame.f_lineno).strip()
-                lines.append(f'File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n    {text}\n')
+                lines.append(
+                    f'File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n    '
+                    f"{text}\n"
+                )
             frame = frame.f_back
         found: dict[str, Any] = {"stack_trace": "".join(reversed(lines))} if lines else {}
         if modules:
             paths = self._paths(modules[-1])
             stack = [(paths.get(id(m), type(m).__name__), type(m)) for m in reversed(modules)]
-            found["nn_module_stack"] = {path or type(modules[-1]).__name__: (path, kind) for path, kind in stack}
+            found["nn_module_stack"] = {
+                path or type(modules[-1]).__name__: (path, kind) for path, kind in stack
+            }
         return found
 
     def _paths(self, root: nn.Module) -> dict[int, str]:

@@ -31,22 +31,33 @@ def share_elements(written: Sequence[torch.Tensor], others: Sequence[torch.Tenso
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have bytes in common; True also where that would take too long to rule out.
+    """Whether two tensors have bytes in common; True also where that would take too long to rule
+    out.
 
     Symbolic sizes are those of the example.
     """
-    if a.untyped_storage()._cdata != b.untyped_storage()._cdata or not size_hint(a.numel()) or not size_hint(b.numel()):
+    if (
+        a.untyped_storage()._cdata != b.untyped_storage()._cdata
+        or not size_hint(a.numel())
+        or not size_hint(b.numel())
+    ):
         return False
-    # a byte of each coincides when the distance is a sum of multiples of strides, each multiple within its bounds
+    # a byte of each coincides when the distance is a sum of multiples of strides, each multiple
+    # within its bounds
     bounds: dict[int, tuple[int, int]] = {}
     for t, sign in ((a, 1), (b, -1)):
-        steps = ((size_hint(n), size_hint(s) * t.element_size()) for n, s in zip(t.shape, t.stride()))
+        steps = (
+            (size_hint(n), size_hint(s) * t.element_size()) for n, s in zip(t.shape, t.stride())
+        )
         for size, stride in ((t.element_size(), 1), *steps):
             low, high = bounds.get(stride, (0, 0))
             bounds[stride] = (low + min(0, sign * (size - 1)), high + max(0, sign * (size - 1)))
     bounds.pop(0, None)
     strides = sorted(((stride, *limits) for stride, limits in bounds.items()), reverse=True)
-    distance = size_hint(b.storage_offset()) * b.element_size() - size_hint(a.storage_offset()) * a.element_size()
+    distance = (
+        size_hint(b.storage_offset()) * b.element_size()
+        - size_hint(a.storage_offset()) * a.element_size()
+    )
     return _reaches(distance, strides, [_MAX_STEPS])
 
 

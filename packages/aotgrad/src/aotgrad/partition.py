@@ -1,4 +1,6 @@
-"""Which forward values are kept for backward: everything it reads, or a minimum cut by bytes kept and time repeated."""
+"""Which forward values are kept for backward: everything it reads, or a minimum cut by bytes kept
+and time repeated.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ class Partition:
     pareto: tuple[Choice, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"partition {self.name}: {self.saved_bytes} bytes saved beyond the inputs, recompute cost {self.cost}"]
+        lines = [
+            f"partition {self.name}: {self.saved_bytes} bytes saved beyond the inputs, recompute "
+            f"cost {self.cost}"
+        ]
         lines += [f"  {s.name}: {size_in_bytes(s.meta['val'])}" for s in self.saved]
         lines.append(f"recomputed: {', '.join(self.recomputed) or 'nothing'}")
         for c in self.pareto:
@@ -63,19 +68,23 @@ class Partition:
 
 
 def partition_default(joint: Joint | JointView) -> Partition:
-    """Saves what backward reads, as eager autograd does; only views and checkpoints are recomputed."""
+    """Saves what backward reads, as eager autograd does; only views and checkpoints are
+    recomputed.
+    """
     view = joint if isinstance(joint, JointView) else JointView.of(joint)
     return report(view, view.read_in_eager, "default")
 
 
 def partition_min_cut(joint: Joint | JointView, *, max_chain: int = MAX_CHAIN) -> Partition:
-    """Saves the fewest bytes from which backward can be computed without repeating heavy or random ops.
+    """Saves the fewest bytes from which backward can be computed without repeating heavy or random
+    ops.
 
     Args:
         joint: the joint graph.
         max_chain: longest chain of cheap ops that backward may repeat.
 
-    An output, or an input that is no parameter, is kept only where eager autograd keeps it too: the caller may write to it.
+    An output, or an input that is no parameter, is kept only where eager autograd keeps it too: the
+    caller may write to it.
     """
     return MinCut(joint, max_chain).choose(_DEFAULT_PRICE, "min_cut")
 
@@ -86,8 +95,9 @@ PARTITIONERS: dict[str, Partitioner] = {"default": partition_default, "min_cut":
 class MinCut:
     """Minimum cuts of one joint graph at different prices of recomputation.
 
-    A node is computed in backward if it lies behind the cut, and kept if the cut goes through it. The cut pays for the bytes
-    of the latter and the recompute cost of the former, so that it is the best choice there is at a price.
+    A node is computed in backward if it lies behind the cut, and kept if the cut goes through it.
+    The cut pays for the bytes of the latter and the recompute cost of the former, so that it is the
+    best choice there is at a price.
 
     Args:
         joint: the joint graph.
@@ -99,17 +109,22 @@ class MinCut:
         self.view = view = joint if isinstance(joint, JointView) else JointView.of(joint)
         eager = set(view.read_in_eager)
         view.substitutes = {}
-        if not heavy:  # repeating the op itself gives the same bits, on which whole layers may build
+        # repeating the op itself gives the same bits, on which whole layers may build
+        if not heavy:
             view.add_substitutes()
         candidates = [
-            n for n in view.joint.gm.graph.nodes if n in view.needed and n not in view.from_tangent and not view.is_size(n)
+            n
+            for n in view.joint.gm.graph.nodes
+            if n in view.needed and n not in view.from_tangent and not view.is_size(n)
         ]
-        self._index = {n: i for i, n in enumerate(candidates)}  # node i is the edge from 2 * i to 2 * i + 1
+        # node i is the edge from 2 * i to 2 * i + 1
+        self._index = {n: i for i, n in enumerate(candidates)}
         self._banned = _must_run_in_forward(view, candidates, max_chain, heavy)
         free = _made_from_nothing_elsewhere(view, candidates, self._banned)
         self._capacity = [None if n in free else self._bytes_to_keep(n, eager) for n in candidates]
         self._cost = [
-            0 if n.meta.get("is_backward") and not n.meta.get("is_substitute") else _cost(view, n) for n in candidates
+            0 if n.meta.get("is_backward") and not n.meta.get("is_substitute") else _cost(view, n)
+            for n in candidates
         ]
 
     def choose(self, price: float, name: str) -> Partition:
@@ -121,13 +136,22 @@ class MinCut:
             if node in self._banned:
                 edges.append((source, 2 * i, None))
             elif self._cost[i]:
-                # of equal layers the first ones go first, so that neighbouring prices differ by one layer
-                edges.append((source, 2 * i, int(self._cost[i] * price * (1 + i / len(index) / 4)) + 1))
+                # of equal layers the first ones go first, so that neighbouring prices differ by one
+                # layer
+                edges.append(
+                    (source, 2 * i, int(self._cost[i] * price * (1 + i / len(index) / 4)) + 1)
+                )
             edges.append((2 * i, 2 * i + 1, self._capacity[i]))
-            edges += [(2 * index[a] + 1, 2 * i, None) for a in view.inputs_again(node) if a in index]
+            edges += [
+                (2 * index[a] + 1, 2 * i, None) for a in view.inputs_again(node) if a in index
+            ]
         edges += [(2 * index[a] + 1, sink, None) for a in _read_with_tangents(view) if a in index]
         late = sink_side(edges, source, sink)
-        saved = [n for n, i in index.items() if 2 * i not in late and 2 * i + 1 in late and n.op != "get_attr"]
+        saved = [
+            n
+            for n, i in index.items()
+            if 2 * i not in late and 2 * i + 1 in late and n.op != "get_attr"
+        ]
         return report(view, saved, name)
 
     def _bytes_to_keep(self, node: torch.fx.Node, eager: set[torch.fx.Node]) -> int | None:
@@ -143,7 +167,8 @@ class MinCut:
         if node in view.exposed and node not in eager and node not in view.written:
             return None
         size = size_in_bytes(node.meta["val"])
-        # forward does not need what only backward computes: keeping that instead of its operand must pay
+        # forward does not need what only backward computes: keeping that instead of its operand
+        # must pay
         is_extra = node.meta.get("is_backward") or node.op == "placeholder"
         return size + TENSOR_OVERHEAD + (size // 8 + 1 if is_extra else 0)
 
@@ -151,15 +176,22 @@ class MinCut:
 def _made_from_nothing_elsewhere(
     view: JointView, candidates: Iterable[torch.fx.Node], banned: set[torch.fx.Node]
 ) -> set[torch.fx.Node]:
-    """Index tensors and the like, made on the CPU in a program for another device: keeping one there would tie both graphs to
-    the CPU."""
+    """Index tensors and the like, made on the CPU in a program for another device: keeping one
+    there would tie both graphs to the CPU.
+    """
     inputs = view.joint.gm.graph.find_nodes(op="placeholder")
-    if all(n.meta["val"].device.type == "cpu" for n in inputs if isinstance(n.meta["val"], torch.Tensor)):
+    if all(
+        n.meta["val"].device.type == "cpu"
+        for n in inputs
+        if isinstance(n.meta["val"], torch.Tensor)
+    ):
         return set()
     free: set[torch.fx.Node] = set()
     for node in candidates:
         value = node.meta["val"]
-        here = node.op == "call_function" and (not isinstance(value, torch.Tensor) or value.device.type == "cpu")
+        here = node.op == "call_function" and (
+            not isinstance(value, torch.Tensor) or value.device.type == "cpu"
+        )
         if here and node not in banned and free.issuperset(node.all_input_nodes):
             free.add(node)
     return free
@@ -167,11 +199,17 @@ def _made_from_nothing_elsewhere(
 
 def _cost(view: JointView, node: torch.fx.Node) -> int:
     belongs_there = node.meta.get("is_backward") and not node.meta.get("is_substitute")
-    return 0 if belongs_there or node in view.substitutes or node.op != "call_function" else recompute_cost(node)
+    return (
+        0
+        if belongs_there or node in view.substitutes or node.op != "call_function"
+        else recompute_cost(node)
+    )
 
 
 def _read_with_tangents(view: JointView) -> set[torch.fx.Node]:
-    """What backward must have at hand: operands of the nodes that depend on a tangent, and gradients that do not."""
+    """What backward must have at hand: operands of the nodes that depend on a tangent, and
+    gradients that do not.
+    """
     readers = view.from_tangent & view.needed
     gradients = {g for g in view.gradients if isinstance(g, torch.fx.Node)}
     return {a for n in readers for a in n.all_input_nodes} | gradients - view.from_tangent
@@ -197,7 +235,12 @@ def _must_run_in_forward(
             continue
         is_dear = kind is Recompute.NEVER or (
             not heavy
-            and (kind is Recompute.HEAVY or node in replaced or node in view.fixed or node.meta.get("read_by_product", False))
+            and (
+                kind is Recompute.HEAVY
+                or node in replaced
+                or node in view.fixed
+                or node.meta.get("read_by_product", False)
+            )
         )
         if is_dear or node.op == "placeholder" or depth[node] > max_chain:
             depth[node] = 0
@@ -208,7 +251,9 @@ def _must_run_in_forward(
 def report(view: JointView, saved: Iterable[torch.fx.Node], name: str) -> Partition:
     """A partition with what it keeps and repeats, counted."""
     saved = tuple(saved)
-    kept = sum(size_in_bytes(s.meta["val"]) for s in saved if s.op != "placeholder" or view.must_copy(s))
+    kept = sum(
+        size_in_bytes(s.meta["val"]) for s in saved if s.op != "placeholder" or view.must_copy(s)
+    )
     cut = set(saved)
     again: dict[torch.fx.Node, None] = {}
     stack = [a for n in view.needed if n in view.from_tangent for a in n.all_input_nodes]

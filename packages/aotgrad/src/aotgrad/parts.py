@@ -1,4 +1,6 @@
-"""One call, several autograd nodes: results that have nothing in common are differentiated apart."""
+"""One call, several autograd nodes: results that have nothing in common are differentiated
+apart.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import torch
 
 
 class Shared:
-    """Takes the place of an autograd node in the forward function: what all nodes of a call keep."""
+    """Takes the place of an autograd node in the forward function: what all nodes of a call
+    keep.
+    """
 
     __slots__ = ("beside", "materialize_grads", "primals", "sizes", "to_save")
 
@@ -21,12 +25,15 @@ class Shared:
 
 
 def part_of_forward(read: Sequence[int]) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The forward function of one node, which keeps those of the saved tensors that its backward reads.
+    """The forward function of one node, which keeps those of the saved tensors that its backward
+    reads.
 
     Its box holds what is shared, then the results, which have been computed.
     """
 
-    def function_forward(ctx: Any, box: list[Any], *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def function_forward(
+        ctx: Any, box: list[Any], *inputs: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         shared, *results = box
         for name in Shared.__slots__:
             if hasattr(shared, name):

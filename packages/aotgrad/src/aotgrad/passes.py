@@ -1,6 +1,8 @@
-"""Clean-up of functional graphs: no-ops, small constants, common subexpressions, dead code, separate outputs.
+"""Clean-up of functional graphs: no-ops, small constants, common subexpressions, dead code,
+separate outputs.
 
-Each pass edits a graph in place and keeps its meaning: values, sizes, strides, and which outputs share memory.
+Each pass edits a graph in place and keeps its meaning: values, sizes, strides, and which outputs
+share memory.
 """
 
 from __future__ import annotations
@@ -18,11 +20,24 @@ from .views import is_view_op, view_root, view_source
 
 aten = torch.ops.aten
 
-_NEVER_NOOP = frozenset([aten._conj.default, aten._neg_view.default, aten.view.dtype, aten.conj.default])
+_NEVER_NOOP = frozenset(
+    [aten._conj.default, aten._neg_view.default, aten.view.dtype, aten.conj.default]
+)
 _COPIES = frozenset([aten.clone.default, aten._to_copy.default, aten._unsafe_view.default])
-_BY_ADDRESS = frozenset([aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default])
+_BY_ADDRESS = frozenset(
+    [aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default]
+)
 _NEUTRAL: dict[Any, int] = {
-    **dict.fromkeys([aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.pow.Tensor_Scalar], 1),
+    **dict.fromkeys(
+        [
+            aten.mul.Tensor,
+            aten.mul.Scalar,
+            aten.div.Tensor,
+            aten.div.Scalar,
+            aten.pow.Tensor_Scalar,
+        ],
+        1,
+    ),
     **dict.fromkeys([aten.sub.Tensor, aten.sub.Scalar], 0),
 }
 _PURE = ("aten", "prims", "aotgrad")
@@ -30,16 +45,20 @@ _PURE = ("aten", "prims", "aotgrad")
 
 def layout_key(value: torch.Tensor) -> tuple[Hashable, ...]:
     """Everything about a fake but its data: equal keys mean interchangeable memory layouts."""
-    sizes = [s if type(s) is int else expr_of(s) for s in (*value.shape, *value.stride(), value.storage_offset())]
+    sizes = [
+        s if type(s) is int else expr_of(s)
+        for s in (*value.shape, *value.stride(), value.storage_offset())
+    ]
     return (value.dtype, value.device, value.is_conj(), value.is_neg(), *sizes)
 
 
 def simplify(gm: torch.fx.GraphModule) -> None:
-    """One sweep: a node becomes the operand that it equals, a constant, or an earlier node that computes the same.
+    """One sweep: a node becomes the operand that it equals, a constant, or an earlier node that
+    computes the same.
 
-    Operands come first, so that a second sweep finds nothing. Random ops, and ops that aten does not own (their effects are
-    unknown), are never merged. Neither are two values where backward would then read memory that callers may write to, which it
-    does not do in eager mode.
+    Operands come first, so that a second sweep finds nothing. Random ops, and ops that aten does
+    not own (their effects are unknown), are never merged. Neither are two values where backward
+    would then read memory that callers may write to, which it does not do in eager mode.
     """
     seen: dict[Hashable, torch.fx.Node] = {}
     constants = Constants(gm)
@@ -49,18 +68,26 @@ def simplify(gm: torch.fx.GraphModule) -> None:
             continue
         other = _equal_operand(node) or constants.fold(node) or node
         other = _earlier(other, seen) or other if other.op == "call_function" else other
-        if other is not node and not _reads_exposed(node, other, exposed) and not _reads_exposed(other, node, exposed):
+        if (
+            other is not node
+            and not _reads_exposed(node, other, exposed)
+            and not _reads_exposed(other, node, exposed)
+        ):
             node.replace_all_uses_with(other)
             gm.graph.erase_node(node)
 
 
 def _exposed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """Memory that callers can write to between forward and backward: inputs, constants, and outputs."""
+    """Memory that callers can write to between forward and backward: inputs, constants, and
+    outputs.
+    """
     held = {node for node in graph.nodes if node.op in ("placeholder", "get_attr")}
     return held | {view_root(output, unsafe=True) for output in graph.output_node().all_input_nodes}
 
 
-def _reads_exposed(private: torch.fx.Node, shared: torch.fx.Node, exposed: set[torch.fx.Node]) -> bool:
+def _reads_exposed(
+    private: torch.fx.Node, shared: torch.fx.Node, exposed: set[torch.fx.Node]
+) -> bool:
     """Whether backward reads ``private``, and ``shared`` is other memory, which callers hold."""
     root = view_root(shared, unsafe=True)
     if root not in exposed or root is view_root(private, unsafe=True):
@@ -71,7 +98,8 @@ def _reads_exposed(private: torch.fx.Node, shared: torch.fx.Node, exposed: set[t
 def _is_read_by_backward(node: torch.fx.Node) -> bool:
     """Whether backward uses a value of forward, or a view of it."""
     return any(
-        user.meta.get("is_backward") or (view_source(user, unsafe=True) is not None and _is_read_by_backward(user))
+        user.meta.get("is_backward")
+        or (view_source(user, unsafe=True) is not None and _is_read_by_backward(user))
         for user in node.users
     )
 
@@ -90,14 +118,22 @@ def _equal_operand(node: torch.fx.Node) -> torch.fx.Node | None:
         source = node.args[0]
     else:
         return None
-    if not isinstance(source, torch.fx.Node) or not isinstance(source.meta["val"], torch.Tensor) or _is_addressed(node):
+    if (
+        not isinstance(source, torch.fx.Node)
+        or not isinstance(source.meta["val"], torch.Tensor)
+        or _is_addressed(node)
+    ):
         return None
     # the storage offset of a fresh copy is its own affair
-    return source if layout_key(node.meta["val"])[:-1] == layout_key(source.meta["val"])[:-1] else None
+    return (
+        source if layout_key(node.meta["val"])[:-1] == layout_key(source.meta["val"])[:-1] else None
+    )
 
 
 def _equal_base(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The first of the values that ``node`` is a view of, view by view, that looks like ``node``."""
+    """The first of the values that ``node`` is a view of, view by view, that looks like
+    ``node``.
+    """
     key, found = layout_key(node.meta["val"]), None
     source = view_source(node)
     if node.target in _BY_ADDRESS and _offset_given(node) and view_root(node).op == "placeholder":
@@ -116,12 +152,19 @@ def _offset_given(node: torch.fx.Node) -> bool:
 
 
 def _is_addressed(node: torch.fx.Node) -> bool:
-    """Whether a reader of ``node``, or of a view of it, counts elements from where its memory begins."""
-    return any(user.target in _BY_ADDRESS or (view_source(user) is not None and _is_addressed(user)) for user in node.users)
+    """Whether a reader of ``node``, or of a view of it, counts elements from where its memory
+    begins.
+    """
+    return any(
+        user.target in _BY_ADDRESS or (view_source(user) is not None and _is_addressed(user))
+        for user in node.users
+    )
 
 
 def _is_neutral(node: torch.fx.Node) -> bool:
-    """Whether an operation with a number changes no bit: ``x * 1``, ``x / 1``, ``x - 0``, ``x ** 1``."""
+    """Whether an operation with a number changes no bit: ``x * 1``, ``x / 1``, ``x - 0``,
+    ``x ** 1``.
+    """
     neutral = _NEUTRAL.get(node.target)
     if neutral is None or len(node.args) != 2 or node.kwargs:
         return False
@@ -130,11 +173,15 @@ def _is_neutral(node: torch.fx.Node) -> bool:
 
 
 def _earlier(node: torch.fx.Node, seen: dict[Hashable, torch.fx.Node]) -> torch.fx.Node | None:
-    """An earlier node with the same target and arguments, and no other symbol for what depends on data.
+    """An earlier node with the same target and arguments, and no other symbol for what depends on
+    data.
 
-    What backward computes from an input of the caller's is not what forward computes from it: ``.data`` hides writes between.
+    What backward computes from an input of the caller's is not what forward computes from it:
+    ``.data`` hides writes between.
     """
-    if is_random(node) or (isinstance(node.target, torch._ops.OpOverload) and node.target.namespace not in _PURE):
+    if is_random(node) or (
+        isinstance(node.target, torch._ops.OpOverload) and node.target.namespace not in _PURE
+    ):
         return None
     is_late = bool(node.meta.get("is_backward")) and reads_inputs(node)
     try:
@@ -145,10 +192,16 @@ def _earlier(node: torch.fx.Node, seen: dict[Hashable, torch.fx.Node]) -> torch.
 
 
 def reads_inputs(node: torch.fx.Node) -> bool:
-    """Whether a value is computed from an input that is no parameter: not a view of it, but from its elements."""
+    """Whether a value is computed from an input that is no parameter: not a view of it, but from
+    its elements.
+    """
     if view_source(node, unsafe=True) is not None:
         return False
-    roots = (view_root(a, unsafe=True) for a in node.all_input_nodes if isinstance(a.meta["val"], torch.Tensor))
+    roots = (
+        view_root(a, unsafe=True)
+        for a in node.all_input_nodes
+        if isinstance(a.meta["val"], torch.Tensor)
+    )
     return any(root.op == "placeholder" and not root.meta.get("static") for root in roots)
 
 
@@ -167,10 +220,16 @@ def _key(value: Any) -> Hashable:
 
 
 def remove_dead(graph: torch.fx.Graph, *, keep_random: bool = False) -> None:
-    """Removes nodes that no output needs; placeholders, collectives and what has effects stay, and so do random ops when
-    asked."""
+    """Removes nodes that no output needs; placeholders, collectives and what has effects stay, and
+    so do random ops when asked.
+    """
     for node in reversed(list(graph.nodes)):
-        if node.users or node.op in ("placeholder", "output") or (keep_random and is_random(node)) or is_collective(node):
+        if (
+            node.users
+            or node.op in ("placeholder", "output")
+            or (keep_random and is_random(node))
+            or is_collective(node)
+        ):
             continue
         if node.meta.get("has_effect"):
             continue
@@ -180,14 +239,18 @@ def remove_dead(graph: torch.fx.Graph, *, keep_random: bool = False) -> None:
 
 
 def separate_outputs(graph: torch.fx.Graph, indices: Iterable[int]) -> None:
-    """Clones output values so that the listed ones share no memory with each other, with an input or a constant."""
+    """Clones output values so that the listed ones share no memory with each other, with an input
+    or a constant.
+    """
     output = graph.output_node()
     values = list(output.args[0])  # type: ignore[arg-type]
     taken: set[torch.fx.Node] = set()
     with graph.inserting_before(output):
         for i in indices:
             value = values[i]
-            if not isinstance(value, torch.fx.Node) or not isinstance(value.meta["val"], torch.Tensor):
+            if not isinstance(value, torch.fx.Node) or not isinstance(
+                value.meta["val"], torch.Tensor
+            ):
                 continue
             root = view_root(value, unsafe=True)
             if root not in taken and root.op not in ("placeholder", "get_attr"):
@@ -199,7 +262,9 @@ def separate_outputs(graph: torch.fx.Graph, indices: Iterable[int]) -> None:
 
 
 def _separate(graph: torch.fx.Graph, value: torch.fx.Node, root: torch.fx.Node) -> torch.fx.Node:
-    """A value in memory of its own; a clone of a view has other strides when the view shows a part, or repeats."""
+    """A value in memory of its own; a clone of a view has other strides when the view shows a part,
+    or repeats.
+    """
     copy = _clone(graph, value)
     if _strides(copy) == _strides(value):
         return copy
@@ -227,13 +292,22 @@ def _strides(node: torch.fx.Node) -> list[Any]:
 
 
 def drop_unread_operands(graph: torch.fx.Graph) -> None:
-    """Batch norm in training mode only updates the running statistics, and its backward never reads them: they need not be
-    kept for it, nor given where it is computed again."""
-    for node in graph.find_nodes(op="call_function", target=aten.native_batch_norm_backward.default):
+    """Batch norm in training mode only updates the running statistics, and its backward never reads
+    them: they need not be kept for it, nor given where it is computed again.
+    """
+    for node in graph.find_nodes(
+        op="call_function", target=aten.native_batch_norm_backward.default
+    ):
         if node.args[7] is True:
             node.args = (*node.args[:3], None, None, *node.args[5:])
-    for node in graph.find_nodes(op="call_function", target=aten._native_batch_norm_legit_functional.default):
-        updated = [item for item in node.users if item.target is operator.getitem and item.args[1] in (3, 4)]
+    for node in graph.find_nodes(
+        op="call_function", target=aten._native_batch_norm_legit_functional.default
+    ):
+        updated = [
+            item
+            for item in node.users
+            if item.target is operator.getitem and item.args[1] in (3, 4)
+        ]
         if node.args[5] is True and not any(item.users for item in updated):
             for item in updated:
                 graph.erase_node(item)
@@ -243,9 +317,11 @@ def drop_unread_operands(graph: torch.fx.Graph) -> None:
 
 
 def fill_shares(graph: torch.fx.Graph) -> None:
-    """The gradient of ``max()``, ``min()`` and ``median()`` is 0 where no extreme is, on the CPU also if a share is not finite.
+    """The gradient of ``max()``, ``min()`` and ``median()`` is 0 where no extreme is, on the CPU
+    also if a share is not finite.
 
-    What is traced is autograd's formula for CUDA, a product with the mask (FunctionsManual.cpp, evenly_distribute_backward).
+    What is traced is autograd's formula for CUDA, a product with the mask (FunctionsManual.cpp,
+    evenly_distribute_backward).
     """
     for node in graph.find_nodes(op="call_function", target=aten.mul.Tensor):
         mask, share = node.args
@@ -262,12 +338,17 @@ def fill_shares(graph: torch.fx.Graph) -> None:
 
 
 def take_from_stacks(graph: torch.fx.Graph) -> None:
-    """Takes tensors from where they were before they were stacked. Optimizers stack the numbers of all parameters, and unbind
-    the stack at once."""
+    """Takes tensors from where they were before they were stacked. Optimizers stack the numbers of
+    all parameters, and unbind the stack at once.
+    """
     exposed = _exposed(graph)
     for items in graph.find_nodes(op="call_function", target=aten.unbind.int):
         stack, dims = items.args[0], items.args[0].meta["val"].dim()
-        if not _is_call(stack, aten.stack.default) or stack in exposed or is_wrapper(stack.meta["val"]):
+        if (
+            not _is_call(stack, aten.stack.default)
+            or stack in exposed
+            or is_wrapper(stack.meta["val"])
+        ):
             continue
         if _dim(stack) % dims != _dim(items) % dims:
             continue
@@ -302,7 +383,11 @@ def size_symbols(node: torch.fx.Node) -> set[Any]:
     while stack:
         value = stack.pop()
         if isinstance(value, torch.Tensor):
-            stack.extend(s for s in (*value.shape, *value.stride(), value.storage_offset()) if type(s) is not int)
+            stack.extend(
+                s
+                for s in (*value.shape, *value.stride(), value.storage_offset())
+                if type(s) is not int
+            )
             stack.extend(inner_tensors(value) if is_wrapper(value) else ())
         elif isinstance(value, (list, tuple)):
             stack.extend(value)

@@ -23,7 +23,8 @@ Replacement = Callable[..., torch.Tensor]
 _COMMUTATIVE = frozenset(
     getattr(torch.ops.aten, name).Tensor
     for name in ("add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne")
-) | {torch.ops.aten.maximum.default, torch.ops.aten.minimum.default, torch.ops.aten.logical_and.default}  # fmt: skip
+) | {torch.ops.aten.maximum.default, torch.ops.aten.minimum.default,
+torch.ops.aten.logical_and.default}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,10 @@ class Pattern:
 
     Attributes:
         name: shown in dumps beside what it made.
-        match: for the node of a result, the replacement's arguments (nodes and plain values); None where it does not match.
-        replacement: a function of tensors that computes the same result: shape, dtype and device are checked.
+        match: for the node of a result, the replacement's arguments (nodes and plain values); None
+            where it does not match.
+        replacement: a function of tensors that computes the same result: shape, dtype and device
+            are checked.
     """
 
     name: str
@@ -46,23 +49,32 @@ PATTERNS: dict[str, Pattern] = {}
 
 
 def register_pattern(
-    match_or_example: Callable[..., Any], replacement: Replacement, *, inputs: Sequence[Any] | None = None, name: str = ""
+    match_or_example: Callable[..., Any],
+    replacement: Replacement,
+    *,
+    inputs: Sequence[Any] | None = None,
+    name: str = "",
 ) -> Pattern:
     """Registers a rewrite for every graph that is compiled from now on.
 
     Args:
-        match_or_example: with ``inputs``, a function of them whose ops are the pattern: its tensors match any tensors, its
-            numbers only themselves. Without, a function ``match(node)``; see ``Pattern``.
+        match_or_example: with ``inputs``, a function of them whose ops are the pattern: its tensors
+            match any tensors, its numbers only themselves. Without, a function ``match(node)``; see
+            ``Pattern``.
         replacement: takes what was matched, in order, and returns one tensor.
         inputs: example tensors and numbers.
-        name: the replacement's name by default. A later registration of the same name takes the place of the earlier.
+        name: the replacement's name by default. A later registration of the same name takes the
+            place of the earlier.
 
-    ``unregister_pattern(name)`` takes it back. Raises UserError for an example that has several results or random ops.
+    ``unregister_pattern(name)`` takes it back. Raises UserError for an example that has several
+    results or random ops.
     """
     name = name or getattr(replacement, "__name__", "pattern")
     match = match_or_example if inputs is None else _matcher(match_or_example, inputs, name)
     if len(inspect.signature(match).parameters) != 1:
-        raise UserError(f"pattern {name!r}: pass inputs=[...] with an example, or a match function of one node")
+        raise UserError(
+            f"pattern {name!r}: pass inputs=[...] with an example, or a match function of one node"
+        )
     PATTERNS[name] = pattern = Pattern(name, match, replacement)
     return pattern
 
@@ -73,19 +85,28 @@ def unregister_pattern(name: str) -> None:
         raise UserError(f"there is no pattern {name!r}; registered: {sorted(PATTERNS)}")
 
 
-def apply_patterns(gm: torch.fx.GraphModule, patterns: Sequence[Pattern], *, keep_random: bool = False) -> Counter[str]:
-    """Rewrites every match, the later nodes first, and cleans the graph; how often each pattern matched."""
+def apply_patterns(
+    gm: torch.fx.GraphModule, patterns: Sequence[Pattern], *, keep_random: bool = False
+) -> Counter[str]:
+    """Rewrites every match, the later nodes first, and cleans the graph; how often each pattern
+    matched.
+    """
     counts: Counter[str] = Counter()
     for pattern in patterns:
         for node in reversed(list(gm.graph.nodes)):
-            if node.op != "call_function" or not node.users or node.meta.get("rewritten_by") == pattern.name:
+            if (
+                node.op != "call_function"
+                or not node.users
+                or node.meta.get("rewritten_by") == pattern.name
+            ):
                 continue
             try:
                 arguments = pattern.match(node)
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
                 raise UserError(
-                    f"pattern {pattern.name!r}: match({node.name}) raised {what}\n{source_line(node)}".rstrip()
+                    f"pattern {pattern.name!r}: match({node.name}) raised "
+                    f"{what}\n{source_line(node)}".rstrip()
                 ) from error
             if arguments is not None:
                 _rewrite(gm, node, pattern, arguments)
@@ -95,17 +116,25 @@ def apply_patterns(gm: torch.fx.GraphModule, patterns: Sequence[Pattern], *, kee
     return counts
 
 
-# -- matching ------------------------------------------------------------------------------------------------------------
+# -- matching --------------------------------------------------------------------------------------
 
 
 def _matcher(example: Callable[..., Any], inputs: Sequence[Any], name: str) -> Match:
     graph = _trace(example, inputs).graph
     results = graph.output_node().args[0]
-    if not isinstance(results, tuple) or len(results) != 1 or getattr(results[0], "op", "") != "call_function":
-        raise UserError(f"pattern {name!r}: the example must compute exactly one tensor and write to no input")
+    if (
+        not isinstance(results, tuple)
+        or len(results) != 1
+        or getattr(results[0], "op", "") != "call_function"
+    ):
+        raise UserError(
+            f"pattern {name!r}: the example must compute exactly one tensor and write to no input"
+        )
     if any(is_random(n) for n in graph.nodes):
         raise UserError(f"pattern {name!r}: random ops cannot be matched")
-    order = [n for n, x in zip(graph.find_nodes(op="placeholder"), inputs) if isinstance(x, torch.Tensor)]
+    order = [
+        n for n, x in zip(graph.find_nodes(op="placeholder"), inputs) if isinstance(x, torch.Tensor)
+    ]
 
     def match(node: torch.fx.Node) -> Sequence[Any] | None:
         bound = _unify(results[0], node, {})
@@ -122,7 +151,9 @@ def _unify(pattern: Any, value: Any, bound: dict[Any, Any]) -> dict[Any, Any] | 
         if not isinstance(value, torch.fx.Node):
             return None
         if pattern.op == "placeholder":
-            return {**bound, pattern: value} if isinstance(value.meta["val"], torch.Tensor) else None
+            return (
+                {**bound, pattern: value} if isinstance(value.meta["val"], torch.Tensor) else None
+            )
         return _unify_calls(pattern, value, bound)
     if isinstance(pattern, (list, tuple)):
         if not isinstance(value, (list, tuple)) or len(value) != len(pattern):
@@ -136,8 +167,14 @@ def _unify(pattern: Any, value: Any, bound: dict[Any, Any]) -> dict[Any, Any] | 
     return bound if type(pattern) is type(value) and pattern == value else None
 
 
-def _unify_calls(pattern: torch.fx.Node, node: torch.fx.Node, bound: dict[Any, Any]) -> dict[Any, Any] | None:
-    if node.op != pattern.op or node.target != pattern.target or node.kwargs.keys() != pattern.kwargs.keys():
+def _unify_calls(
+    pattern: torch.fx.Node, node: torch.fx.Node, bound: dict[Any, Any]
+) -> dict[Any, Any] | None:
+    if (
+        node.op != pattern.op
+        or node.target != pattern.target
+        or node.kwargs.keys() != pattern.kwargs.keys()
+    ):
         return None
     kwargs = [pattern.kwargs[k] for k in pattern.kwargs], [node.kwargs[k] for k in pattern.kwargs]
     orders = [node.args]
@@ -150,17 +187,23 @@ def _unify_calls(pattern: torch.fx.Node, node: torch.fx.Node, bound: dict[Any, A
     return None
 
 
-# -- replacing -----------------------------------------------------------------------------------------------------------
+# -- replacing -------------------------------------------------------------------------------------
 
 
 def _trace(program: Callable[..., Any], inputs: Sequence[Any]) -> torch.fx.GraphModule:
     return trace_program(lambda values, *_: program(*values), inputs)
 
 
-def _rewrite(gm: torch.fx.GraphModule, node: torch.fx.Node, pattern: Pattern, arguments: Sequence[Any]) -> None:
+def _rewrite(
+    gm: torch.fx.GraphModule, node: torch.fx.Node, pattern: Pattern, arguments: Sequence[Any]
+) -> None:
     operands = [a for a in arguments if isinstance(a, torch.fx.Node)]
     symbols = set().union(*(size_symbols(a) for a in operands), size_symbols(node))
-    binders = [n for n in gm.graph.nodes if is_symbolic(n.meta.get("val")) and n.meta["val"].node.expr in symbols]
+    binders = [
+        n
+        for n in gm.graph.nodes
+        if is_symbolic(n.meta.get("val")) and n.meta["val"].node.expr in symbols
+    ]
     expected = node.meta["val"]
 
     def program(*values: Any) -> Any:
@@ -168,7 +211,9 @@ def _rewrite(gm: torch.fx.GraphModule, node: torch.fx.Node, pattern: Pattern, ar
         _check_same(pattern, node, result)
         if all(statically_known_true(a == b) for a, b in zip(result.stride(), expected.stride())):
             return result
-        like = torch.empty_strided(expected.shape, expected.stride(), dtype=result.dtype, device=result.device)
+        like = torch.empty_strided(
+            expected.shape, expected.stride(), dtype=result.dtype, device=result.device
+        )
         return like.copy_(result)
 
     given = [*binders, *arguments]
@@ -176,7 +221,10 @@ def _rewrite(gm: torch.fx.GraphModule, node: torch.fx.Node, pattern: Pattern, ar
     results = traced.graph.output_node().args[0]
     result = results[0] if isinstance(results, tuple) and len(results) == 1 else None
     if not isinstance(result, torch.fx.Node):
-        raise UserError(f"pattern {pattern.name!r}: the replacement must return one tensor and write to no input")
+        raise UserError(
+            f"pattern {pattern.name!r}: the replacement must return one tensor and write to no "
+            f"input"
+        )
     env = dict(zip(traced.graph.find_nodes(op="placeholder"), given))
     with gm.graph.inserting_before(node):
         for made in traced.graph.nodes:
@@ -189,7 +237,8 @@ def _rewrite(gm: torch.fx.GraphModule, node: torch.fx.Node, pattern: Pattern, ar
 
 
 def _copy(
-    gm: torch.fx.GraphModule, traced: torch.fx.GraphModule, made: torch.fx.Node, env: dict[Any, Any], node: torch.fx.Node,
+    gm: torch.fx.GraphModule, traced: torch.fx.GraphModule, made: torch.fx.Node,
+    env: dict[Any, Any], node: torch.fx.Node,
     pattern: Pattern,
 ) -> torch.fx.Node:  # fmt: skip
     if made.op == "get_attr":
@@ -199,18 +248,30 @@ def _copy(
     else:
         new = gm.graph.node_copy(made, env.__getitem__)
     inherited = ("stack_trace", "forward_node", "is_backward", "recompute")
-    new.meta = {k: node.meta[k] for k in inherited if k in node.meta} | {"val": made.meta["val"], "rewritten_by": pattern.name}
+    new.meta = {k: node.meta[k] for k in inherited if k in node.meta} | {
+        "val": made.meta["val"],
+        "rewritten_by": pattern.name,
+    }
     return new
 
 
 def _check_same(pattern: Pattern, node: torch.fx.Node, value: Any) -> None:
     expected = node.meta["val"]
-    if isinstance(value, torch.Tensor) and value.dtype is expected.dtype and value.device == expected.device:
+    if (
+        isinstance(value, torch.Tensor)
+        and value.dtype is expected.dtype
+        and value.device == expected.device
+    ):
         same_rank = value.dim() == expected.dim()
-        if same_rank and all(statically_known_true(a == b) for a, b in zip(value.shape, expected.shape)):
+        if same_rank and all(
+            statically_known_true(a == b) for a, b in zip(value.shape, expected.shape)
+        ):
             return
-    shown = f"{value_text(value)} on {value.device}" if isinstance(value, torch.Tensor) else repr(value)
+    shown = (
+        f"{value_text(value)} on {value.device}" if isinstance(value, torch.Tensor) else repr(value)
+    )
     raise UserError(
-        f"pattern {pattern.name!r}: the replacement of {node.name} gives {shown} instead of {value_text(expected)} "
+        f"pattern {pattern.name!r}: the replacement of {node.name} gives {shown} instead of "
+        f"{value_text(expected)} "
         f"on {expected.device}\n{source_line(node)}".rstrip()
     )

@@ -1,6 +1,8 @@
-"""Inputs that are views of others, which a graph takes and writes to: those of one storage, and lazily negated ones.
+"""Inputs that are views of others, which a graph takes and writes to: those of one storage, and
+lazily negated ones.
 
-Where inputs share elements and are written, one graph is compiled for each way in which they lie in memory.
+Where inputs share elements and are written, one graph is compiled for each way in which they lie in
+memory.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 
 def placed(values: Sequence[Any], specs: Sequence[InputSpec]) -> list[Any]:
     """``values`` of inputs, where those that have a place are views of their bases."""
-    return [v if s.place is None else _view(values[s.place.base], s.place) for v, s in zip(values, specs, strict=True)]
+    return [
+        v if s.place is None else _view(values[s.place.base], s.place)
+        for v, s in zip(values, specs, strict=True)
+    ]
 
 
 def as_stored(t: torch.Tensor) -> torch.Tensor:
@@ -46,14 +51,25 @@ def _view(base: torch.Tensor, place: Place | Lazy) -> torch.Tensor:
     return view
 
 
-def _take(flat: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
-    """Elements of the last dimension at strides, outermost first, which ``as_strided`` would give if it could be written to."""
+def _take(
+    flat: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int
+) -> torch.Tensor:
+    """Elements of the last dimension at strides, outermost first, which ``as_strided`` would give
+    if it could be written to.
+    """
     if _is_dense(sizes, strides):
-        return flat.narrow(-1, offset, prod(sizes)).unflatten(-1, sizes) if sizes else flat.select(-1, offset)
+        return (
+            flat.narrow(-1, offset, prod(sizes)).unflatten(-1, sizes)
+            if sizes
+            else flat.select(-1, offset)
+        )
     count, stride = sizes[0], strides[0]
     within = max(0, offset + count * stride - flat.shape[-1])
     if within > min(offset, stride - _extent(sizes[1:], strides[1:])):
-        raise Unsupported("AG029", "an input whose elements share memory, or cross the rows of the memory that it lies in")
+        raise Unsupported(
+            "AG029",
+            "an input whose elements share memory, or cross the rows of the memory that it lies in",
+        )
     rows = flat.narrow(-1, offset - within, count * stride).unflatten(-1, (count, stride))
     return _take(rows, sizes[1:], strides[1:], within)
 
@@ -99,7 +115,9 @@ def _kind(t: torch.Tensor) -> Hashable:
 
 
 def find_layout(inputs: Sequence[Any], written: Sequence[int]) -> Layout | None:
-    """The layout of inputs of which some are written; None where views of a base could not stand for them as in eager."""
+    """The layout of inputs of which some are written; None where views of a base could not stand
+    for them as in eager.
+    """
     groups: dict[int, list[int]] = {}
     for i, t in enumerate(inputs):
         if isinstance(t, torch.Tensor):
@@ -124,12 +142,20 @@ def find_layout(inputs: Sequence[Any], written: Sequence[int]) -> Layout | None:
                 offset = t.storage_offset() - base.storage_offset()
                 if not 0 <= offset <= base.numel() - _extent(t.shape, t.stride()):
                     return None
-                places[i] = Place(at, tuple(t.shape), t.stride(), offset, base.requires_grad and not t.requires_grad)
+                places[i] = Place(
+                    at,
+                    tuple(t.shape),
+                    t.stride(),
+                    offset,
+                    base.requires_grad and not t.requires_grad,
+                )
     return Layout(tuple(bases), places)
 
 
 def _base_of(members: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """What members of one storage are views of for autograd; memory that holds all of them where there is no history."""
+    """What members of one storage are views of for autograd; memory that holds all of them where
+    there is no history.
+    """
     first = members[0]
     if any(t.dtype is not first.dtype or t.is_neg() or t.is_conj() for t in members):
         return None
@@ -143,13 +169,19 @@ def _base_of(members: Sequence[torch.Tensor]) -> torch.Tensor | None:
             high = max(t.storage_offset() + t.numel() for t in members)
         return first.as_strided((high - low,), (1,), low)
     base = recorded[0]._base if recorded[0]._is_view() else recorded[0]
-    if base is None or not _is_dense(base.shape, base.stride()) or not all(_is_default_view(t, base) for t in recorded):
+    if (
+        base is None
+        or not _is_dense(base.shape, base.stride())
+        or not all(_is_default_view(t, base) for t in recorded)
+    ):
         return None
     return None if any(_has_history(t) for t in members if not t.requires_grad) else base
 
 
 def _has_history(t: torch.Tensor) -> bool:
-    """Whether a tensor that requires no grad is a view of one that does: eager may refuse to write to it."""
+    """Whether a tensor that requires no grad is a view of one that does: eager may refuse to write
+    to it.
+    """
     return t._is_view() and t._base is not None and t._base.requires_grad
 
 

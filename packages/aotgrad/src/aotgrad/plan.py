@@ -1,4 +1,6 @@
-"""What a traced program owes its caller beyond plain values: write-backs, views, identities. Pure data."""
+"""What a traced program owes its caller beyond plain values: write-backs, views, identities. Pure
+data.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ UNEXPECTED = "a value that the graph was made for is another one"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an input lies in the memory of input ``base``, in elements. ``detached``: outside of that one's history."""
+    """Where an input lies in the memory of input ``base``, in elements. ``detached``: outside of
+    that one's history.
+    """
 
     base: int
     sizes: tuple[int, ...]
@@ -42,7 +46,8 @@ class InputSpec:
         requires_grad: whether gradients with respect to it are wanted.
         is_leaf: whether it is known to be a leaf: autocast casts those once.
         becomes_leaf: the program calls its ``requires_grad_()``; ``requires_grad`` is True then.
-        place: of an input that the trace takes as a view of another one; gradients are those of the other one.
+        place: of an input that the trace takes as a view of another one; gradients are those of the
+            other one.
     """
 
     name: str
@@ -61,7 +66,9 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A tensor that outlives the call: input ``index``, or constant ``name`` of the traced module."""
+    """A tensor that outlives the call: input ``index``, or constant ``name`` of the traced
+    module.
+    """
 
     index: int = -1
     constant: str = ""
@@ -76,7 +83,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class ViewStep:
-    """One view op; ``args`` follow the base. Sizes are ints or SymPy expressions. ``item`` picks from several results."""
+    """One view op; ``args`` follow the base. Sizes are ints or SymPy expressions. ``item`` picks
+    from several results.
+    """
 
     target: torch._ops.OpOverload
     args: tuple[Any, ...] = ()
@@ -92,12 +101,15 @@ class ViewMode(Enum):
     NO_GRAD = auto()  # under no_grad: it requires grad as its base does, but has no history
     DETACHED = auto()  # of the detached base
     SEVERED = auto()  # detached itself: for autograd it is no view
-    ONE_OF_SEVERAL = auto()  # of a base that nobody sees, by an operator like split: autograd refuses to write to it
+    # of a base that nobody sees, by an operator like split: autograd refuses to write to it
+    ONE_OF_SEVERAL = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A real view of ``base``, made anew on every call; ``apart``: of its ``.data``, which counts writes for itself."""
+    """A real view of ``base``, made anew on every call; ``apart``: of its ``.data``, which counts
+    writes for itself.
+    """
 
     base: Target | Slot
     steps: tuple[ViewStep, ...]
@@ -131,8 +143,8 @@ class Mutation:
         slot: value to copy into it, None when only its metadata changed.
         differentiable: autograd sees the write (the target gets a new history).
         bumps: by how much its version counter grew.
-        layout: new (sizes, strides, change of the storage offset), None when unchanged; resized to contiguous ones where the
-            strides are None.
+        layout: new (sizes, strides, change of the storage offset), None when unchanged; resized to
+            contiguous ones where the strides are None.
         detached: it no longer requires grad; nothing else has changed then.
     """
 
@@ -146,7 +158,9 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """Value ``slot`` must be true. Where ``waits``, nothing goes on before that is known, on any device."""
+    """Value ``slot`` must be true. Where ``waits``, nothing goes on before that is known, on any
+    device.
+    """
 
     slot: Slot
     message: str | None
@@ -164,7 +178,8 @@ class EffectPlan:
         retaining: the outputs that retain their gradient.
         assertions: what is looked at before anything is written.
         inference: slots of outputs that the program made under ``torch.inference_mode()``.
-        drawn: random numbers that nobody reads, of a device that the graph does not use: (operator, args, kwargs).
+        drawn: random numbers that nobody reads, of a device that the graph does not use: (operator,
+            args, kwargs).
     """
 
     outputs: tuple[Output, ...]

@@ -1,7 +1,8 @@
 """Cheaper ways to compute a value again in backward than the op that made it.
 
-A normalisation's output is elementwise in its input once mean and inverse deviation are known, and those are saved anyway. That
-of a log-softmax is elementwise once the largest value and the logarithm of the sum are known, which are small.
+A normalisation's output is elementwise in its input once mean and inverse deviation are known, and
+those are saved anyway. That of a log-softmax is elementwise once the largest value and the
+logarithm of the sum are known, which are small.
 """
 
 from __future__ import annotations
@@ -18,12 +19,19 @@ aten = torch.ops.aten
 Build = Callable[..., torch.fx.Node]
 
 
-def add_substitutes(graph: torch.fx.Graph, exposed: Collection[torch.fx.Node]) -> dict[torch.fx.Node, torch.fx.Node]:
-    """Adds a cheap equivalent beside each normalisation's output; maps the output to it. No node uses them. ``exposed``: nodes
-    whose memory the caller gets to hold."""
+def add_substitutes(
+    graph: torch.fx.Graph, exposed: Collection[torch.fx.Node]
+) -> dict[torch.fx.Node, torch.fx.Node]:
+    """Adds a cheap equivalent beside each normalisation's output; maps the output to it. No node
+    uses them. ``exposed``: nodes whose memory the caller gets to hold.
+    """
     found: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in list(graph.nodes):
-        if node.target is aten._log_softmax.default and not node.meta.get("is_backward") and "recompute" not in node.meta:
+        if (
+            node.target is aten._log_softmax.default
+            and not node.meta.get("is_backward")
+            and "recompute" not in node.meta
+        ):
             found |= _log_softmax(graph, node, exposed)
         rule = _RULES.get(node.target)
         if rule is None or node.meta.get("is_backward") or "recompute" in node.meta:
@@ -40,7 +48,8 @@ def add_substitutes(graph: torch.fx.Graph, exposed: Collection[torch.fx.Node]) -
             made = None if made is None else _laid_out(build, made, out.meta["val"])
         if made is not None:
             found[out] = made
-            made.append(out)  # the substitute comes first, so that the order stays topological for both
+            # the substitute comes first, so that the order stays topological for both
+            made.append(out)
     return found
 
 
@@ -59,19 +68,29 @@ def _is_precise(statistics: torch.Tensor) -> bool:
 def _log_softmax(
     graph: torch.fx.Graph, node: torch.fx.Node, exposed: Collection[torch.fx.Node]
 ) -> dict[torch.fx.Node, torch.fx.Node]:
-    """The rule for logits that the caller gets, and may write to: a copy of them is kept where that is smaller than the result,
-    in a narrower dtype."""
+    """The rule for logits that the caller gets, and may write to: a copy of them is kept where that
+    is smaller than the result, in a narrower dtype.
+    """
     x, dim, _ = node.args
     assert isinstance(x, torch.fx.Node)
     steps, source = [], x
-    while is_view_op(source.target) or (source.target is aten._to_copy.default and source.kwargs.keys() <= {"dtype"}):
+    while is_view_op(source.target) or (
+        source.target is aten._to_copy.default and source.kwargs.keys() <= {"dtype"}
+    ):
         steps.append(source)
         source = source.all_input_nodes[0]
         if len(steps[-1].all_input_nodes) > 1 or not isinstance(source.meta["val"], torch.Tensor):
             return {}
     narrow, wide = source.meta["val"], node.meta["val"]
-    is_smaller = narrow.dtype.itemsize < wide.dtype.itemsize and layout_key(x.meta["val"])[0] is wide.dtype
-    if not is_smaller or not _is_precise(wide) or view_root(source, unsafe=True) not in exposed or x.meta["val"].dim() == 0:
+    is_smaller = (
+        narrow.dtype.itemsize < wide.dtype.itemsize and layout_key(x.meta["val"])[0] is wide.dtype
+    )
+    if (
+        not is_smaller
+        or not _is_precise(wide)
+        or view_root(source, unsafe=True) not in exposed
+        or x.meta["val"].dim() == 0
+    ):
         return {}
     with graph.inserting_before(node.next), wide.fake_mode:
         forward, again = _builder(graph, node, in_forward=True), _builder(graph, node)
@@ -106,7 +125,13 @@ def _builder(graph: torch.fx.Graph, like: torch.fx.Node, in_forward: bool = Fals
 
 
 def _affine(
-    build: Build, x: torch.fx.Node, mean: torch.fx.Node, scale: torch.fx.Node, weight: Any, bias: Any, dtype: torch.dtype
+    build: Build,
+    x: torch.fx.Node,
+    mean: torch.fx.Node,
+    scale: torch.fx.Node,
+    weight: Any,
+    bias: Any,
+    dtype: torch.dtype,
 ) -> torch.fx.Node:
     """``(x - mean) * scale * weight + bias`` in the precision of the statistics."""
     if x.meta["val"].dtype is not scale.meta["val"].dtype:
@@ -126,14 +151,20 @@ def _layer_norm(build: Build, node: Any, mean: torch.fx.Node, rstd: torch.fx.Nod
 
 def _batch_norm(build: Build, node: Any, mean: torch.fx.Node, rstd: torch.fx.Node) -> torch.fx.Node:
     x, weight, bias = node.args[:3]
-    mean, rstd, weight, bias = (_trailing(build, v, x.meta["val"].dim() - 2) for v in (mean, rstd, weight, bias))
+    mean, rstd, weight, bias = (
+        _trailing(build, v, x.meta["val"].dim() - 2) for v in (mean, rstd, weight, bias)
+    )
     return _affine(build, x, mean, rstd, weight, bias, node.meta["val"][0].dtype)
 
 
-def _group_norm(build: Build, node: Any, mean: torch.fx.Node, rstd: torch.fx.Node) -> torch.fx.Node | None:
+def _group_norm(
+    build: Build, node: Any, mean: torch.fx.Node, rstd: torch.fx.Node
+) -> torch.fx.Node | None:
     x, weight, bias, batch, channels, _, groups = node.args[:7]
     shape = x.meta["val"].shape
-    if not x.meta["val"].is_contiguous() or not all(type(s) is int for s in (batch, channels, *shape)):
+    if not x.meta["val"].is_contiguous() or not all(
+        type(s) is int for s in (batch, channels, *shape)
+    ):
         return None
     grouped = build(aten.view.default, x, [batch, groups, channels // groups, *shape[2:]])
     dtype = rstd.meta["val"].dtype
@@ -144,7 +175,11 @@ def _group_norm(build: Build, node: Any, mean: torch.fx.Node, rstd: torch.fx.Nod
         if vector is not None:
             out = build(op, out, _trailing(build, vector, len(shape) - 2))
     expected = node.meta["val"][0].dtype
-    return out if out.meta["val"].dtype is expected else build(aten._to_copy.default, out, dtype=expected)
+    return (
+        out
+        if out.meta["val"].dtype is expected
+        else build(aten._to_copy.default, out, dtype=expected)
+    )
 
 
 def _trailing(build: Build, vector: Any, count: int) -> Any:
@@ -154,7 +189,9 @@ def _trailing(build: Build, vector: Any, count: int) -> Any:
     return vector
 
 
-_RULES: dict[Any, Callable[[Build, torch.fx.Node, torch.fx.Node, torch.fx.Node], torch.fx.Node | None]] = {
+_RULES: dict[
+    Any, Callable[[Build, torch.fx.Node, torch.fx.Node, torch.fx.Node], torch.fx.Node | None]
+] = {
     aten.native_layer_norm.default: _layer_norm,
     aten.native_group_norm.default: _group_norm,
     aten._native_batch_norm_legit_functional.default: _batch_norm,

@@ -14,8 +14,9 @@ Hook = Callable[[torch.Tensor], Any]
 class ResultHooks(OrderedDict[int, Hook]):
     """Hooks that are not called when no gradient arrives at their tensor.
 
-    In eager mode each result has an autograd node of its own. Those of a compiled graph share one, which also runs when only
-    other results go backward; autograd then calls the hooks on this one with None.
+    In eager mode each result has an autograd node of its own. Those of a compiled graph share one,
+    which also runs when only other results go backward; autograd then calls the hooks on this one
+    with None.
     """
 
     def __setitem__(self, key: int, hook: Hook) -> None:

@@ -1,4 +1,6 @@
-"""Assembles the callable of one traced program: compiled graphs inside a generated prologue and epilogue."""
+"""Assembles the callable of one traced program: compiled graphs inside a generated prologue and
+epilogue.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from .split import Split
 from .views import view_root, view_source
 
 FEW = 8
-"""Inputs that a call names; more are handed on as a tuple where they are not used one by one, which is faster."""
+"""Inputs that a call names; more are handed on as a tuple where they are not used one by one, which
+is faster.
+"""
 
 
 @dataclass(slots=True)
@@ -38,11 +42,13 @@ class Runtime:
         joint: the traced program.
         lifted: real tensors of the leading inputs, which the caller does not pass.
         eager: runs the original program on (caller's) inputs.
-        other_mode: called instead when the grad mode is not the one that was traced; None when it makes no difference.
+        other_mode: called instead when the grad mode is not the one that was traced; None when it
+            makes no difference.
         grad_enabled: the grad mode that was traced.
         in_autocast: whether the trace ran under autocast.
         double: makes backward differentiable.
-        overlapping: called instead when inputs that are written share memory with others; None when they are known not to.
+        overlapping: called instead when inputs that are written share memory with others; None when
+            they are known not to.
         split: of a program that has been built with a backward.
         keeps: whether its compiled graphs keep what only backward sees (B7).
     """
@@ -65,17 +71,27 @@ class Runtime:
         return self.joint.inputs[len(self.lifted) :]
 
 
-def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Compiled) -> tuple[Callable[..., Any], str]:
+def build_inference(
+    run: Runtime, results: Sequence[torch.fx.Node], forward: Compiled
+) -> tuple[Callable[..., Any], str]:
     """The callable of a program without differentiable outputs, and its source."""
     out = _start(run)
     values = _value_texts(run.joint, results, {})
     _open_call(out, run)
     done = _done(run.joint, results, forward)
-    needs_guard = bool(results) and run.grad_enabled and any(s.requires_grad for s in run.joint.inputs)
+    needs_guard = (
+        bool(results) and run.grad_enabled and any(s.requires_grad for s in run.joint.inputs)
+    )
     if needs_guard:
         out.enter(f"with {out.name('no_grad', torch.no_grad)}():")
     call = f"{out.name('forward', forward)}({', '.join(s.name for s in run.joint.inputs)})"
-    call_compiled(out, "forward", call, [f"v{i}" for i in range(len(results))], autocast="on" if run.in_autocast else "off")
+    call_compiled(
+        out,
+        "forward",
+        call,
+        [f"v{i}" for i in range(len(results))],
+        autocast="on" if run.in_autocast else "off",
+    )
     if needs_guard:
         out.leave()
         _drop_view_tracking(out, run.joint, results, values)
@@ -86,9 +102,15 @@ def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Com
 
 
 def build_training(
-    run: Runtime, split: Split, forward: Compiled, backward: Compiled, around_backward: Callable[..., Any] | None
+    run: Runtime,
+    split: Split,
+    forward: Compiled,
+    backward: Compiled,
+    around_backward: Callable[..., Any] | None,
 ) -> tuple[Callable[..., Any], str]:
-    """The callable of a program with differentiable outputs, as a torch.autograd.Function, and its source."""
+    """The callable of a program with differentiable outputs, as a torch.autograd.Function, and its
+    source.
+    """
     out = _start(run)
     joint, plan = run.joint, run.joint.plan
     taken = [joint.inputs[i].name for i in joint.gradients_of]
@@ -101,7 +123,12 @@ def build_training(
         pairs = [pair for pair in write_backs(joint, split.results) if pair[0] in done]
         unread = only_written(joint, pairs, split.results)
         carried = [text for text in carried if text not in {f"v{i}" for i in unread}]
-    keeps = split.kept > 0 and hasattr(forward, "keeping") and hasattr(backward, "taking") and not joint.nodes
+    keeps = (
+        split.kept > 0
+        and hasattr(forward, "keeping")
+        and hasattr(backward, "taking")
+        and not joint.nodes
+    )
     run.split, run.keeps = split, keeps
     if keeps:
         forward, backward, count = forward.keeping(), backward.taking(), count - split.kept  # type: ignore[attr-defined]
@@ -130,12 +157,23 @@ def build_training(
         out(f"ctx.primals = {run.double.keep_text()}")
     if carried:
         out(f"box[:] = {tuple_text(carried)}")
-    out("ctx.materialize_grads = False")  # a gradient that depends on absent ones only is absent, not zero
+    # a gradient that depends on absent ones only is absent, not zero
+    out("ctx.materialize_grads = False")
     returned = [values[i] for i in plan.differentiable]
     out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
     out.leave()
     out()
-    write_backward(out, joint, split, backward, run.double, run.partial, ["None"] * len(lead), len(sentinels), keeps)
+    write_backward(
+        out,
+        joint,
+        split,
+        backward,
+        run.double,
+        run.partial,
+        ["None"] * len(lead),
+        len(sentinels),
+        keeps,
+    )
     if run.double is not None:
         run.double.kept = split.kept if keeps else 0
     _write_training_call(out, run, split, boxed, taken, carried, values, done)
@@ -148,7 +186,11 @@ def build_training(
     return call, text
 
 
-def as_function(call: Callable[..., Any], freed_together: Sequence[int], around_backward: Callable[..., Any] | None) -> None:
+def as_function(
+    call: Callable[..., Any],
+    freed_together: Sequence[int],
+    around_backward: Callable[..., Any] | None,
+) -> None:
     """Makes an autograd function of those that surround ``call`` in its text."""
     functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
     function_backward = functions["function_backward"]
@@ -163,22 +205,27 @@ def as_functions(
     call: Callable[..., Any], joint: Joint, lead: int, read: Sequence[Sequence[int]],
     around_backward: Callable[..., Any] | None,
 ) -> None:  # fmt: skip
-    """Makes an autograd function for each of the nodes that a call needs; each computes its part of backward.
+    """Makes an autograd function for each of the nodes that a call needs; each computes its part of
+    backward.
 
     ``read``: for each node the places of the saved tensors that its backward reads.
     """
     functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
     for i, (results, inputs) in enumerate(joint.nodes):
         places = [lead + k for k in inputs]
-        backward = part_of_backward(functions["function_backward"], results, places, len(joint.plan.differentiable))
+        backward = part_of_backward(
+            functions["function_backward"], results, places, len(joint.plan.differentiable)
+        )
         backward = around_backward(backward) if around_backward else backward
         functions[f"apply_{i}"] = _function_apply(part_of_forward(read[i]), backward)
 
 
 def _read_by_nodes(run: Runtime, roots: Sequence[torch.fx.Node]) -> list[list[int]]:
-    """For each autograd node the places of what it keeps; ``roots``: the saved nodes that the saved tensors belong to.
+    """For each autograd node the places of what it keeps; ``roots``: the saved nodes that the saved
+    tensors belong to.
 
-    A backward that is computed as a whole, with zeros for the results of other nodes, reads everything.
+    A backward that is computed as a whole, with zeros for the results of other nodes, reads
+    everything.
     """
     if run.partial is None:
         return [[*range(len(roots))] for _ in run.joint.nodes]
@@ -186,19 +233,24 @@ def _read_by_nodes(run: Runtime, roots: Sequence[torch.fx.Node]) -> list[list[in
     return [[place for place, root in enumerate(roots) if root.name in read] for read in names]
 
 
-def _function_apply(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
+def _function_apply(
+    forward: Callable[..., Any], backward: Callable[..., Any]
+) -> Callable[..., Any]:
     """``apply`` of an autograd function, less what a compiled graph does not need of it."""
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type("CompiledGraph", (torch.autograd.Function,), members)
-    # a slot costs a third of an attribute, and the inherited ``apply`` looks the backward function up on every call
+    # a slot costs a third of an attribute, and the inherited ``apply`` looks the backward function
+    # up on every call
     node = {"__slots__": ("beside", "primals", "sizes", "kept", "parts"), "apply": backward}
     function._backward_cls = type("CompiledGraphBackward", (function._backward_cls,), node)
-    # Function.apply adds checks for functorch; the C entry point below it is all that a compiled graph needs
+    # Function.apply adds checks for functorch; the C entry point below it is all that a compiled
+    # graph needs
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 def _write_training_call(
-    out: Source, run: Runtime, split: Split, boxed: list[str], taken: list[str], carried: list[str], values: dict[int, str],
+    out: Source, run: Runtime, split: Split, boxed: list[str], taken: list[str], carried: list[str],
+    values: dict[int, str],
     done: frozenset[int],
 ) -> None:  # fmt: skip
     _open_call(out, run, split.saved)
@@ -225,7 +277,9 @@ def _write_training_call(
         out.leave()
 
 
-def _write_several_nodes(out: Source, run: Runtime, returned: list[str], taken: list[str], has_box: bool) -> None:
+def _write_several_nodes(
+    out: Source, run: Runtime, returned: list[str], taken: list[str], has_box: bool
+) -> None:
     out(f"shared = {out.name('Shared', Shared)}()")
     out.enter(f"with {out.name('no_grad', torch.no_grad)}():")
     out(f"{', '.join(returned)} = function_forward(shared, {', '.join(taken)})")
@@ -266,10 +320,14 @@ def _open_call(out: Source, run: Runtime, saved: Sequence[torch.fx.Node] = ()) -
 
 
 def _check_histories(out: Source, run: Runtime, arguments: str) -> None:
-    """Writes the test whether differentiation inside would have passed through what an input was computed from."""
+    """Writes the test whether differentiation inside would have passed through what an input was
+    computed from.
+    """
     names = [s.name for s in run.joint.inputs]
     for paths in run.joint.outer_paths:
-        texts = (tuple_text(names[i] for i in sorted(some)) for some in (paths.through, paths.targets))
+        texts = (
+            tuple_text(names[i] for i in sorted(some)) for some in (paths.through, paths.targets)
+        )
         out.enter(f"if {out.name('leads_to', leads_to)}({', '.join(texts)}):")
         fallback = Fallback(run.eager, OUTER_HISTORY, paths.line)
         out(f"return {out.name('outer_history', fallback)}({arguments})")
@@ -277,8 +335,10 @@ def _check_histories(out: Source, run: Runtime, arguments: str) -> None:
 
 
 def _check_addresses(out: Source, run: Runtime, arguments: str) -> None:
-    """Writes the test whether memory that is written, and addressed from the storage's beginning, begins there: what is written
-    to takes the place of the input, and begins where it begins itself."""
+    """Writes the test whether memory that is written, and addressed from the storage's beginning,
+    begins there: what is written to takes the place of the input, and begins where it begins
+    itself.
+    """
     written = {m.target.index for m in run.joint.plan.mutations}
     for i in sorted(i for i in run.joint.addressed & written if i >= 0):
         out.enter(f"if {run.joint.inputs[i].name}.storage_offset():")
@@ -286,20 +346,34 @@ def _check_addresses(out: Source, run: Runtime, arguments: str) -> None:
         out.leave()
 
 
-def _check_sharing(out: Source, run: Runtime, arguments: str, saved: Sequence[torch.fx.Node]) -> None:
-    """Writes what to do when a tensor that will be written lies in one storage with another: nothing if they are apart.
+def _check_sharing(
+    out: Source, run: Runtime, arguments: str, saved: Sequence[torch.fx.Node]
+) -> None:
+    """Writes what to do when a tensor that will be written lies in one storage with another:
+    nothing if they are apart.
 
-    Tensors of one storage count versions together. What is saved must not take the write for one to itself.
+    Tensors of one storage count versions together. What is saved must not take the write for one to
+    itself.
     """
-    written = [run.joint.inputs[m.target.index].name for m in run.joint.plan.mutations if m.target.index >= 0]
-    others = [s for s in run.joint.inputs if s.is_tensor and s.name not in written and s.place is None]
+    written = [
+        run.joint.inputs[m.target.index].name
+        for m in run.joint.plan.mutations
+        if m.target.index >= 0
+    ]
+    others = [
+        s for s in run.joint.inputs if s.is_tensor and s.name not in written and s.place is None
+    ]
     if run.overlapping is None or not written or len(written) + len(others) < 2:
         return
-    returned = {run.joint.inputs[t.index].name for t in _targets(run.joint.plan.outputs) if t.index >= 0}
+    returned = {
+        run.joint.inputs[t.index].name for t in _targets(run.joint.plan.outputs) if t.index >= 0
+    }
     names = {n.name for n in saved}
     strict = [s.name for s in others if s.name in names and (s.requires_grad or s.name in returned)]
     apart = [s.name for s in others if s.name in names and s.name not in strict]
-    held = out.name("inner_of", inner_of) if any(is_wrapper(s.value) for s in run.joint.inputs) else ""
+    held = (
+        out.name("inner_of", inner_of) if any(is_wrapper(s.value) for s in run.joint.inputs) else ""
+    )
     texts = held + tuple_text(written), held + tuple_text(s.name for s in others)
     out.enter(f"if {out.name('share_storage', share_storage)}({', '.join(texts)}):")
     tests = [f"{out.name('share_elements', share_elements)}({', '.join(texts)})"]
@@ -328,12 +402,21 @@ def _done(joint: Joint, results: Sequence[torch.fx.Node], forward: Compiled) -> 
 
 
 def _finish_call(out: Source, run: Runtime, values: dict[int, str], done: frozenset[int]) -> None:
-    writer = EffectWriter(out, run.joint, values, grad_enabled=run.grad_enabled or run.joint.has_backward)
+    writer = EffectWriter(
+        out, run.joint, values, grad_enabled=run.grad_enabled or run.joint.has_backward
+    )
     for operator, args, kwargs in run.joint.plan.drawn:
-        texts = [*map(writer.size, args), *(f"{name}={writer.size(value)}" for name, value in kwargs.items())]
+        texts = [
+            *map(writer.size, args),
+            *(f"{name}={writer.size(value)}" for name, value in kwargs.items()),
+        ]
         out(f"{out.name(str(operator), operator)}({', '.join(texts)})")
     for found in run.joint.plan.assertions:
-        check = out.name("wait_for", wait_for) if found.waits else out.name("assert_async", torch._assert_async)
+        check = (
+            out.name("wait_for", wait_for)
+            if found.waits
+            else out.name("assert_async", torch._assert_async)
+        )
         message = "" if found.message is None else f", {found.message!r}"
         out(f"{check}({values[found.slot.index]}{message})")
     _check_sizes(out, run, writer, done)
@@ -343,8 +426,9 @@ def _finish_call(out: Source, run: Runtime, values: dict[int, str], done: frozen
 
 
 def _check_sizes(out: Source, run: Runtime, writer: EffectWriter, done: frozenset[int]) -> None:
-    """Writes the test whether an operator gave what it writes another size; nothing is written back yet, so the program can
-    still run anew."""
+    """Writes the test whether an operator gave what it writes another size; nothing is written back
+    yet, so the program can still run anew.
+    """
     resized = [
         f"{writer.values[m.slot.index]}.shape != {writer.target(m.target)}.shape"
         for m in may_be_resized(run.joint)
@@ -369,7 +453,9 @@ def _value_nodes(joint: Joint) -> tuple[Any, ...]:
     return joint.gm.graph.output_node().args[0][: joint.num_values]  # type: ignore[index, return-value]
 
 
-def _value_texts(joint: Joint, results: Sequence[torch.fx.Node], known: dict[int, str]) -> dict[int, str]:
+def _value_texts(
+    joint: Joint, results: Sequence[torch.fx.Node], known: dict[int, str]
+) -> dict[int, str]:
     position = {node: f"v{i}" for i, node in enumerate(results)}
     texts = dict(known)
     placeholders = joint.gm.graph.find_nodes(op="placeholder")
@@ -392,13 +478,19 @@ def _carried(joint: Joint, split: Split, values: dict[int, str]) -> list[str]:
     carried = [
         values[i]
         for i in range(joint.num_values)
-        if i not in joint.plan.differentiable and isinstance(nodes[i], torch.fx.Node) and nodes[i] in split.results
+        if i not in joint.plan.differentiable
+        and isinstance(nodes[i], torch.fx.Node)
+        and nodes[i] in split.results
     ]
     return list(dict.fromkeys(carried))
 
 
-def _sentinels(joint: Joint, split: Split, values: dict[int, str], saved: list[str]) -> dict[str, torch.fx.Node]:
-    """Outputs that share memory with a saved value: keeping them lets autograd notice when the caller writes to them."""
+def _sentinels(
+    joint: Joint, split: Split, values: dict[int, str], saved: list[str]
+) -> dict[str, torch.fx.Node]:
+    """Outputs that share memory with a saved value: keeping them lets autograd notice when the
+    caller writes to them.
+    """
     roots = {n for n in split.saved if n.op != "placeholder"}
     found: dict[str, torch.fx.Node] = {}
     for i, node in enumerate(_value_nodes(joint)):
@@ -410,7 +502,12 @@ def _sentinels(joint: Joint, split: Split, values: dict[int, str], saved: list[s
 
 
 def _write_beside(
-    out: Source, joint: Joint, split: Split, saved: list[str], watched: dict[str, torch.fx.Node], values: dict[int, str]
+    out: Source,
+    joint: Joint,
+    split: Split,
+    saved: list[str],
+    watched: dict[str, torch.fx.Node],
+    values: dict[int, str],
 ) -> None:
     """Writes what is kept of saved tensors that not all of the tangents need."""
     if not (read_by := reads_apart(joint, split)) or not (saved or watched):
@@ -418,11 +515,18 @@ def _write_beside(
     roots = [*split.saved[: len(saved)], *watched.values()]
     results = {values[i] for i in joint.plan.differentiable}
     held = [f"{text}.detach()" if text in results else text for text in (*saved, *watched)]
-    out(f"ctx.beside = {out.name('beside', beside)}({tuple(read_by[root.name] for root in roots)}, {tuple_text(held)})")
+    out(
+        f"ctx.beside = {out.name('beside', beside)}({tuple(read_by[root.name] for root in roots)}, "
+        f"{tuple_text(held)})"
+    )
 
 
-def _drop_view_tracking(out: Source, joint: Joint, results: Sequence[torch.fx.Node], values: dict[int, str]) -> None:
-    """A view made under no_grad refuses in-place ops later on; ``.data`` of it is an ordinary tensor."""
+def _drop_view_tracking(
+    out: Source, joint: Joint, results: Sequence[torch.fx.Node], values: dict[int, str]
+) -> None:
+    """A view made under no_grad refuses in-place ops later on; ``.data`` of it is an ordinary
+    tensor.
+    """
     for i, node in enumerate(_value_nodes(joint)):
         if isinstance(node, torch.fx.Node) and node in results and view_source(node) is not None:
             line = f"{values[i]} = {values[i]}.data"

@@ -1,4 +1,6 @@
-"""Random ops with a memory: each draws from a seed that is kept, so that backward can draw the same numbers again."""
+"""Random ops with a memory: each draws from a seed that is kept, so that backward can draw the same
+numbers again.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ LIBRARY.impl("random_seed", _random_seed, "CompositeImplicitAutograd")
 
 @cache
 def seeded_overload(base: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """``aotgrad::seeded_<name>(Tensor seed, ...)``: the random op ``base`` as a function of an int64 scalar."""
+    """``aotgrad::seeded_<name>(Tensor seed, ...)``: the random op ``base`` as a function of an
+    int64 scalar.
+    """
     name, _, signature = str(base._schema).removeprefix("aten::").partition("(")
     LIBRARY.define(f"seeded_{name}(Tensor seed, {signature}")
 
@@ -39,11 +43,17 @@ def seeded_overload(base: torch._ops.OpOverload) -> torch._ops.OpOverload:
 
 @contextmanager
 def drawing_from(seed: torch.Tensor) -> Iterator[None]:
-    """While active, the default generator of the seed's device starts from ``seed``; its own state comes back after."""
+    """While active, the default generator of the seed's device starts from ``seed``; its own state
+    comes back after.
+    """
     if seed.is_meta:
         yield
         return
-    generator = torch.default_generator if seed.device.type == "cpu" else torch.cuda.default_generators[seed.device.index or 0]
+    generator = (
+        torch.default_generator
+        if seed.device.type == "cpu"
+        else torch.cuda.default_generators[seed.device.index or 0]
+    )
     state = generator.get_state()
     generator.manual_seed(int(seed.item()))
     try:
@@ -83,13 +93,22 @@ def restore_random(nodes: Iterable[torch.fx.Node]) -> None:
     """Undoes ``seed_random``."""
     for node in nodes:
         seed, *args = node.args
-        packet = getattr(torch.ops.aten, node.target.overloadpacket.__name__.removeprefix("seeded_"))  # type: ignore[union-attr]
+        packet = getattr(
+            torch.ops.aten, node.target.overloadpacket.__name__.removeprefix("seeded_")
+        )  # type: ignore[union-attr]
         node.target, node.args = getattr(packet, node.target._overloadname), tuple(args)  # type: ignore[union-attr]
         node.graph.erase_node(seed)  # type: ignore[arg-type]
 
 
 def _first(value: Any) -> FakeTensor | None:
-    return next((v for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, FakeTensor)), None)
+    return next(
+        (
+            v
+            for v in (value if isinstance(value, (list, tuple)) else (value,))
+            if isinstance(v, FakeTensor)
+        ),
+        None,
+    )
 
 
 def _device(value: Any) -> torch.device | None:

@@ -9,7 +9,9 @@ from symshapes import expr_of, is_symbolic
 
 
 def graph_text(gm: torch.fx.GraphModule) -> str:
-    """One line per node: ``name: dtype[sizes](strides) = target(arguments)``, each new source line above as a comment."""
+    """One line per node: ``name: dtype[sizes](strides) = target(arguments)``, each new source line
+    above as a comment.
+    """
     lines = []
     shown = ""
     for node in gm.graph.nodes:
@@ -27,9 +29,13 @@ def _node_text(node: torch.fx.Node) -> str:
     head = f"{node.name}: {value_text(node.meta.get('val'))} = "
     if node.op in ("placeholder", "get_attr"):
         return head + f"{node.op} {node.target}"
-    arguments = [_argument(a) for a in node.args] + [f"{k}={_argument(v)}" for k, v in node.kwargs.items()]
+    arguments = [_argument(a) for a in node.args] + [
+        f"{k}={_argument(v)}" for k, v in node.kwargs.items()
+    ]
     made_by = f"  # by {node.meta['rewritten_by']}" if "rewritten_by" in node.meta else ""
-    return head + f"{getattr(node.target, '__name__', node.target)}({', '.join(arguments)}){made_by}"
+    return (
+        head + f"{getattr(node.target, '__name__', node.target)}({', '.join(arguments)}){made_by}"
+    )
 
 
 def _argument(value: Any) -> str:
@@ -51,5 +57,9 @@ def value_text(value: Any) -> str:
 
 
 def _user_line(node: torch.fx.Node) -> str:
-    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines() if line.strip()]
+    lines = [
+        line.strip()
+        for line in str(node.meta.get("stack_trace") or "").splitlines()
+        if line.strip()
+    ]
     return lines[-1] if lines else ""

@@ -1,4 +1,6 @@
-"""Gradients that show the memory of a tangent: no graph computes them, as in eager mode, where they share it."""
+"""Gradients that show the memory of a tangent: no graph computes them, as in eager mode, where they
+share it.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,21 @@ def gradients_shown(joint: Joint) -> set[torch.fx.Node]:
     """The gradients that are views of tangents."""
     tangents = tangents_of(joint)
     symbols = set().union(*map(size_symbols, tangents))
-    return {g for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node) and _is_shown(g, tangents, symbols)}
+    return {
+        g
+        for g in gradient_nodes(joint)
+        if isinstance(g, torch.fx.Node) and _is_shown(g, tangents, symbols)
+    }
 
 
 def _is_shown(gradient: torch.fx.Node, tangents: list[torch.fx.Node], symbols: set[Any]) -> bool:
     node: torch.fx.Node | None = gradient
     while node is not None and node not in tangents:
-        if node.target in _ADDRESSED or is_wrapper(node.meta["val"]) or not size_symbols(node) <= symbols:
+        if (
+            node.target in _ADDRESSED
+            or is_wrapper(node.meta["val"])
+            or not size_symbols(node) <= symbols
+        ):
             return False
         node = view_source(node)
     return node is not None and node is not gradient and not is_wrapper(node.meta["val"])
@@ -49,7 +59,11 @@ def write_views(writer: EffectWriter, gradient: torch.fx.Node) -> str:
     text = root.name
     for step in steps:
         op = _RESHAPES.get(step.target, step.target)
-        arguments = [text, *map(writer.size, step.args), *(f"{name}={writer.size(value)}" for name, value in step.kwargs)]
+        arguments = [
+            text,
+            *map(writer.size, step.args),
+            *(f"{name}={writer.size(value)}" for name, value in step.kwargs),
+        ]
         text = f"{writer.out.name(str(op), op)}({', '.join(arguments)})"
         text += f"[{step.item}]" if step.item is not None else ""
     name = f"shown_{gradient.name}"

@@ -1,4 +1,6 @@
-"""Size expressions as graph nodes: one node per SymPy expression, built where it is first needed (contract C2.5)."""
+"""Size expressions as graph nodes: one node per SymPy expression, built where it is first needed
+(contract C2.5).
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,16 @@ _BINARY: dict[type, Callable[..., Any]] = {
     sympy.And: operator.and_,
     sympy.Or: operator.or_,
 }
-_UNARY: dict[type, Callable[..., Any]] = {ToFloat: torch.sym_float, Trunc: torch.sym_int, sympy.Not: torch.sym_not}
-_UNARY |= {MATH_FUNCTIONS[name]: f for name in MATH_FUNCTIONS if (f := getattr(torch, f"_sym_{name}", None))}
+_UNARY: dict[type, Callable[..., Any]] = {
+    ToFloat: torch.sym_float,
+    Trunc: torch.sym_int,
+    sympy.Not: torch.sym_not,
+}
+_UNARY |= {
+    MATH_FUNCTIONS[name]: f
+    for name in MATH_FUNCTIONS
+    if (f := getattr(torch, f"_sym_{name}", None))
+}
 
 SIZE_OPS: frozenset[Callable[..., Any]] = frozenset(
     [*_BINARY.values(), *_UNARY.values(), operator.sub, operator.neg, operator.pow]
@@ -76,7 +86,9 @@ class SizeNodes:
     def _build(self, expr: Any) -> torch.fx.Node:
         if expr.is_Symbol:
             raise Unsupported("AG001", f"nothing in the graph computes the size symbol {expr}")
-        numerator, denominator = sympy.fraction(sympy.together(expr)) if _has_fraction(expr) else (expr, sympy.S.One)
+        numerator, denominator = (
+            sympy.fraction(sympy.together(expr)) if _has_fraction(expr) else (expr, sympy.S.One)
+        )
         if denominator != 1:
             exact = operator.floordiv if expr.is_integer else operator.truediv
             return self._call(exact, self.node_for(numerator), self.node_for(denominator))

@@ -1,4 +1,6 @@
-"""Generated dispatch of compiled functions: one expression recognises the arguments of a compilation."""
+"""Generated dispatch of compiled functions: one expression recognises the arguments of a
+compilation.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,11 @@ _LIMIT = 16  # arguments; for more of them the general path costs little in comp
 Call = Callable[[tuple[Any, ...]], Any]
 
 
-def recognise(args: Sequence[Any], call: Callable[..., Any], spec: pytree.TreeSpec, otherwise: Call) -> Call:
-    """A function of an argument tuple: ``call``, where the arguments are tensors of the same kinds, else ``otherwise``.
+def recognise(
+    args: Sequence[Any], call: Callable[..., Any], spec: pytree.TreeSpec, otherwise: Call
+) -> Call:
+    """A function of an argument tuple: ``call``, where the arguments are tensors of the same kinds,
+    else ``otherwise``.
 
     Args:
         args: those that ``call`` was compiled for, outside autocast.
@@ -23,7 +28,9 @@ def recognise(args: Sequence[Any], call: Callable[..., Any], spec: pytree.TreeSp
         spec: pytree of the outputs.
         otherwise: returned as it is when ``args`` are not distinct tensors.
     """
-    is_plain = all(isinstance(a, torch.Tensor) for a in args) and len({id(a) for a in args}) == len(args)
+    is_plain = all(isinstance(a, torch.Tensor) for a in args) and len({id(a) for a in args}) == len(
+        args
+    )
     if not is_plain or not 0 < len(args) <= _LIMIT:
         return otherwise
     out = Source()
@@ -40,7 +47,9 @@ def recognise(args: Sequence[Any], call: Callable[..., Any], spec: pytree.TreeSp
     if spec.is_leaf():
         results = f"{results}[0]"
     elif spec.type is not tuple or not all(child.is_leaf() for child in spec.children()):
-        results = f"{out.name('unflatten', pytree.tree_unflatten)}({results}, {out.name('spec', spec)})"
+        results = (
+            f"{out.name('unflatten', pytree.tree_unflatten)}({results}, {out.name('spec', spec)})"
+        )
     out(f"return {results}")
     out.leave()
     out.leave()

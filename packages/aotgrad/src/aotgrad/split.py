@@ -33,13 +33,15 @@ class JointView:
         from_tangent: nodes that depend on a tangent; these run in backward.
         needed: ancestors of a gradient, the gradients included.
         written: placeholders that the epilogue overwrites.
-        static: placeholders that callers seldom write to: parameters, buffers, leaves that require grad.
+        static: placeholders that callers seldom write to: parameters, buffers, leaves that require
+            grad.
         read_in_eager: memory that eager's backward reads.
         exposed: nodes whose memory the caller gets to hold.
         substitutes: for some nodes a cheaper way to compute them again in backward.
         interior: values inside a checkpoint, which must be computed again (P1).
-        fixed: forward values that must not be computed again: callers may write to their operands unnoticed, through ``.data``,
-            where eager has saved the value. Parameters are left out: much is computed again from them, and none is changed so.
+        fixed: forward values that must not be computed again: callers may write to their operands
+            unnoticed, through ``.data``, where eager has saved the value. Parameters are left out:
+                much is computed again from them, and none is changed so.
     """
 
     joint: Joint
@@ -62,25 +64,45 @@ class JointView:
         results: tuple[Any, ...] = graph.output_node().args[0]  # type: ignore[assignment]
         values, gradients = results[: joint.num_values], results[joint.num_values :]
         placeholders = graph.find_nodes(op="placeholder")
-        written = {placeholders[m.target.index] for m in joint.plan.mutations if m.target.index >= 0}
+        written = {
+            placeholders[m.target.index] for m in joint.plan.mutations if m.target.index >= 0
+        }
         from_tangent = set(placeholders[len(joint.inputs) :])
         for node in graph.nodes:
             if node.op == "call_function" and any(a in from_tangent for a in node.all_input_nodes):
                 from_tangent.add(node)
         shown = gradients_shown(joint)
         needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node) and g not in shown)
-        static = {p for p, spec in zip(placeholders, joint.inputs) if spec.static or (spec.requires_grad and spec.is_leaf)}
+        static = {
+            p
+            for p, spec in zip(placeholders, joint.inputs)
+            if spec.static or (spec.requires_grad and spec.is_leaf)
+        }
         exposed = {view_root(v, unsafe=True) for v in values if isinstance(v, torch.fx.Node)}
         interior = interior_of_checkpoints(graph, values)
         gradients = tuple(g for g in gradients if g not in shown)
-        view = JointView(joint, values, gradients, from_tangent, needed, written, static, exposed, interior=interior)
+        view = JointView(
+            joint,
+            values,
+            gradients,
+            from_tangent,
+            needed,
+            written,
+            static,
+            exposed,
+            interior=interior,
+        )
         view.read_in_eager.update(dict.fromkeys(read_by_backward(view)))
         view.fixed = {n for n in needed if view.is_forward(n) and reads_inputs(n)}
         return view
 
     def is_forward(self, node: torch.fx.Node) -> bool:
         """Whether the program computes a value, rather than its derivative."""
-        return node.op == "call_function" and node not in self.from_tangent and not node.meta.get("is_backward")
+        return (
+            node.op == "call_function"
+            and node not in self.from_tangent
+            and not node.meta.get("is_backward")
+        )
 
     def add_substitutes(self) -> None:
         """Lets backward compute normalisations again from their statistics."""
@@ -89,7 +111,9 @@ class JointView:
         if self.joint.nodes:  # each of which may read another part of the memory
             return
         found = add_substitutes(self.joint.gm.graph, self.exposed)
-        self.substitutes = {n: s for n, s in found.items() if self.fixed.isdisjoint([n, *n.all_input_nodes])}
+        self.substitutes = {
+            n: s for n, s in found.items() if self.fixed.isdisjoint([n, *n.all_input_nodes])
+        }
         self.needed |= ancestors(s for node, s in self.substitutes.items() if node in self.needed)
 
     def inputs_again(self, node: torch.fx.Node) -> list[torch.fx.Node]:
@@ -102,26 +126,37 @@ class JointView:
         return not isinstance(node.meta["val"], (torch.Tensor, list, tuple))
 
     def must_copy(self, node: torch.fx.Node) -> bool:
-        """Whether backward needs a copy of an input: the program overwrites it, or callers, which eager would not notice."""
+        """Whether backward needs a copy of an input: the program overwrites it, or callers, which
+        eager would not notice.
+        """
         return node.op == "placeholder" and (node in self.written or node not in self.read_in_eager)
 
     def can_save(self, node: torch.fx.Node) -> bool:
         """Whether a node stands for memory of its own that can be handed to backward."""
-        if not isinstance(node.meta["val"], torch.Tensor) or node.op == "get_attr" or node.meta.get("is_substitute"):
+        if (
+            not isinstance(node.meta["val"], torch.Tensor)
+            or node.op == "get_attr"
+            or node.meta.get("is_substitute")
+        ):
             return False
         if node in self.interior:
             return False
         return view_source(node, unsafe=True) is None
 
 
-def read_by_backward(view: JointView, reached: set[torch.fx.Node] | None = None) -> list[torch.fx.Node]:
-    """Memory that eager's backward reads: what its nodes use, traced through views and checkpoints to the owner.
+def read_by_backward(
+    view: JointView, reached: set[torch.fx.Node] | None = None
+) -> list[torch.fx.Node]:
+    """Memory that eager's backward reads: what its nodes use, traced through views and checkpoints
+    to the owner.
 
     ``reached``: of the nodes that depend on a tangent those that take part; all by default.
     """
     in_backward = {n for n in view.needed if n in view.from_tangent or n.meta.get("is_backward")}
     if reached is not None:
-        in_backward = (in_backward & ancestors(in_backward & reached)) - (view.from_tangent - reached)
+        in_backward = (in_backward & ancestors(in_backward & reached)) - (
+            view.from_tangent - reached
+        )
     found: dict[torch.fx.Node, None] = {}
     stack = [a for n in in_backward for a in n.all_input_nodes if a not in in_backward]
     stack += [g for g in view.gradients if isinstance(g, torch.fx.Node) and g not in in_backward]
@@ -139,7 +174,9 @@ def read_by_backward(view: JointView, reached: set[torch.fx.Node] | None = None)
 
 
 def interior_of_checkpoints(graph: torch.fx.Graph, values: Iterable[Any]) -> set[torch.fx.Node]:
-    """Nodes tagged with a region that only their own region and backward read, and that can be computed again."""
+    """Nodes tagged with a region that only their own region and backward read, and that can be
+    computed again.
+    """
     held = {v for v in values if isinstance(v, torch.fx.Node)}
     found: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
@@ -176,11 +213,14 @@ class Split:
 
     Attributes:
         forward: placeholders are the inputs; outputs are the nodes of ``results``.
-        results: joint nodes that the forward graph returns, each once. An input is never among them.
-        backward: placeholders are ``sizes``, ``saved``, then tangents; outputs are the nodes of ``gradients``.
+        results: joint nodes that the forward graph returns, each once. An input is never among
+            them.
+        backward: placeholders are ``sizes``, ``saved``, then tangents; outputs are the nodes of
+            ``gradients``.
         gradients: joint nodes that the backward graph returns, each once.
         saved: joint tensor nodes that backward reads.
-        copied: those of ``saved`` that are inputs of which backward needs a copy: the forward graph returns it.
+        copied: those of ``saved`` that are inputs of which backward needs a copy: the forward graph
+            returns it.
         sizes: joint nodes of the sizes that backward reads.
         donated: those of ``saved`` whose memory backward may use for something else.
         kept: how many of ``saved``, the last of them and of ``results``, only backward sees.
@@ -207,14 +247,26 @@ def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
     sizes = _sizes_read(view, body, saved, order)
     copied = frozenset(s for s in saved if view.must_copy(s))
     wanted = [*view.values, *effects_of(view.joint), *sizes, *saved]
-    results = tuple(dict.fromkeys(n for n in wanted if isinstance(n, torch.fx.Node) and (n.op != "placeholder" or n in copied)))
+    results = tuple(
+        dict.fromkeys(
+            n
+            for n in wanted
+            if isinstance(n, torch.fx.Node) and (n.op != "placeholder" or n in copied)
+        )
+    )
     forward = extract_forward(view.joint, results, copied)
     gradients = tuple(
-        dict.fromkeys(g for g in view.gradients if isinstance(g, torch.fx.Node) and g.op != "placeholder" and g in body)
+        dict.fromkeys(
+            g
+            for g in view.gradients
+            if isinstance(g, torch.fx.Node) and g.op != "placeholder" and g in body
+        )
     )
     donated = donated_among(own)
     backward = _extract_backward(view, body, saved, sizes, gradients)
-    for placeholder, node in zip(backward.graph.find_nodes(op="placeholder"), dict.fromkeys((*sizes, *saved))):
+    for placeholder, node in zip(
+        backward.graph.find_nodes(op="placeholder"), dict.fromkeys((*sizes, *saved))
+    ):
         if node in donated:
             placeholder.meta["donated"] = True
     backward.meta["kept_inputs"] = (len(sizes) + len(saved) - len(own), len(sizes) + len(saved))
@@ -225,7 +277,9 @@ def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
 def _backward_body(
     view: JointView, saved: set[torch.fx.Node], order: dict[torch.fx.Node, int]
 ) -> tuple[dict[torch.fx.Node, None], set[torch.fx.Node]]:
-    """What backward computes, each recomputed node right before its first use; and which saved nodes it reads."""
+    """What backward computes, each recomputed node right before its first use; and which saved
+    nodes it reads.
+    """
     body: dict[torch.fx.Node, None] = {}
     used: set[torch.fx.Node] = set()
 
@@ -241,7 +295,9 @@ def _backward_body(
                     used.add(top)
                 stack.pop()
                 continue
-            missing = [a for a in view.inputs_again(top) if not (a in body or a in saved or is_given(a))]
+            missing = [
+                a for a in view.inputs_again(top) if not (a in body or a in saved or is_given(a))
+            ]
             if missing:
                 stack.extend(sorted(missing, key=order.__getitem__, reverse=True))
                 continue
@@ -250,7 +306,9 @@ def _backward_body(
             stack.pop()
 
     for node in view.joint.gm.graph.nodes:
-        if node in view.from_tangent and (node in view.needed or (_is_binder(node) and node.args[0] in view.needed)):
+        if node in view.from_tangent and (
+            node in view.needed or (_is_binder(node) and node.args[0] in view.needed)
+        ):
             emit(node)
     for gradient in view.gradients:
         if isinstance(gradient, torch.fx.Node):
@@ -259,7 +317,10 @@ def _backward_body(
 
 
 def _sizes_read(
-    view: JointView, body: Iterable[torch.fx.Node], saved: Iterable[torch.fx.Node], order: dict[torch.fx.Node, int]
+    view: JointView,
+    body: Iterable[torch.fx.Node],
+    saved: Iterable[torch.fx.Node],
+    order: dict[torch.fx.Node, int],
 ) -> tuple[torch.fx.Node, ...]:
     body = list(body)
     tangents = view.joint.gm.graph.find_nodes(op="placeholder")[len(view.joint.inputs) :]
@@ -291,9 +352,13 @@ def extract_forward(
     shared = (n for n in unused if is_collective(n) and not ancestors([n]) & tangents)
     needed = ancestors((*results, *draws, *shared))
     graph, env = PlainGraph(), {}
-    binders = {n for n in joint.gm.graph.nodes if n.target is aten.sym_size.int and n.args[0] in needed}
+    binders = {
+        n for n in joint.gm.graph.nodes if n.target is aten.sym_size.int and n.args[0] in needed
+    }
     for node in joint.gm.graph.nodes:
-        if (node.op == "placeholder" and node not in tangents) or (node.op != "output" and (node in needed or node in binders)):
+        if (node.op == "placeholder" and node not in tangents) or (
+            node.op != "output" and (node in needed or node in binders)
+        ):
             env[node] = graph.node_copy(node, env.__getitem__)
     outputs = []
     for node in results:
@@ -322,6 +387,8 @@ def _extract_backward(
         placeholder.meta["val"] = node.meta["val"]
     for node in body:
         substitute = view.substitutes.get(node)
-        env[node] = graph.node_copy(node, env.__getitem__) if substitute is None else env[substitute]
+        env[node] = (
+            graph.node_copy(node, env.__getitem__) if substitute is None else env[substitute]
+        )
     graph.output(tuple(env[g] for g in gradients))
     return LazyGraphModule(view.joint.gm, graph, "Backward")

@@ -11,11 +11,14 @@ from .functional import size_hint
 
 
 def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
-    """A fake with the layout in which a gradient of ``value`` is handed to the backward graph: dense, dimensions nested
-    as in ``value``."""
+    """A fake with the layout in which a gradient of ``value`` is handed to the backward graph:
+    dense, dimensions nested as in ``value``.
+    """
     if is_wrapper(value) and hasattr(value, "__coerce_tangent_metadata__"):
         value = value.__coerce_tangent_metadata__()  # type: ignore[attr-defined]
-    return map_inner(lambda t: fake_mode.empty(t.shape, dense_strides(t), dtype=t.dtype, device=t.device), value)
+    return map_inner(
+        lambda t: fake_mode.empty(t.shape, dense_strides(t), dtype=t.dtype, device=t.device), value
+    )
 
 
 def dense_strides(value: torch.Tensor) -> list[Any]:
@@ -29,7 +32,8 @@ def dense_strides(value: torch.Tensor) -> list[Any]:
 
 
 def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """``tangent`` with the given dense strides: itself when only dimensions of size 1 differ, else a copy.
+    """``tangent`` with the given dense strides: itself when only dimensions of size 1 differ, else
+    a copy.
 
     Sparse gradients become dense, those that are negated or conjugated lazily are so for good.
     """
@@ -39,18 +43,27 @@ def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     shape = tangent.shape
     if all(size == 1 or a == b for size, a, b in zip(shape, tangent.stride(), strides)):
         return tangent.as_strided(shape, strides)
-    return torch.empty_strided(shape, strides, dtype=tangent.dtype, device=tangent.device).copy_(tangent)
+    return torch.empty_strided(shape, strides, dtype=tangent.dtype, device=tangent.device).copy_(
+        tangent
+    )
 
 
-def laid_out_as_saved(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+def laid_out_as_saved(
+    tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> torch.Tensor:
     """A saved tensor whose ``data`` was replaced, in the layout that it was saved in."""
     if tensor.shape != sizes:
-        raise RuntimeError(f"a tensor saved for backward had the sizes {sizes}; its data now has {tuple(tensor.shape)}")
+        raise RuntimeError(
+            f"a tensor saved for backward had the sizes {sizes}; its data now has "
+            f"{tuple(tensor.shape)}"
+        )
     return restride(tensor, strides)
 
 
 def lay_out(tangent: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """``tangent`` dense, its dimensions in memory in the order of ``like``, a fake; differentiable."""
+    """``tangent`` dense, its dimensions in memory in the order of ``like``, a fake;
+    differentiable.
+    """
     strides, stride = [0] * tangent.dim(), 1
     for d in sorted(reversed(range(tangent.dim())), key=lambda d: size_hint(like.stride(d))):
         strides[d], stride = stride, stride * max(tangent.shape[d], 1)
@@ -67,7 +80,9 @@ def like_wrapper(tangent: torch.Tensor, like: Any) -> torch.Tensor:
     if not same_kind(tangent, like):
         tangent = _coerced(tangent, like.__tensor_flatten__()[1], type(like))
         if not same_kind(tangent, like):
-            raise RuntimeError(f"{_mismatch(tangent, type(like))} after __coerce_same_metadata_as_tangent__")
+            raise RuntimeError(
+                f"{_mismatch(tangent, type(like))} after __coerce_same_metadata_as_tangent__"
+            )
     layouts = inner_tensors(like)
     return map_inner(lambda inner: lay_out(inner, next(layouts)), tangent)
 
@@ -75,25 +90,36 @@ def like_wrapper(tangent: torch.Tensor, like: Any) -> torch.Tensor:
 def _coerced(tangent: Any, context: Any, cls: type) -> torch.Tensor:
     coerce = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
     if coerce is None or type(result := coerce(context, cls)) is not cls:
-        raise RuntimeError(f"{_mismatch(tangent, cls)}; __coerce_same_metadata_as_tangent__ of its class may convert it")
+        raise RuntimeError(
+            f"{_mismatch(tangent, cls)}; __coerce_same_metadata_as_tangent__ of its class may "
+            f"convert it"
+        )
     return result
 
 
 def _mismatch(tangent: torch.Tensor, cls: type) -> str:
-    found = f"{type(tangent).__qualname__}{tangent.__tensor_flatten__() if is_wrapper(tangent) else ''}"  # type: ignore[attr-defined]
-    return f"backward got a gradient of class {found} for a result whose gradient was compiled as {cls.__qualname__}"
+    found = (
+        f"{type(tangent).__qualname__}{tangent.__tensor_flatten__() if is_wrapper(tangent) else ''}"  # type: ignore[attr-defined]
+    )
+    return (
+        f"backward got a gradient of class {found} for a result whose gradient was compiled as "
+        f"{cls.__qualname__}"
+    )
 
 
 class KeptZeros:
-    """Zeros in the place of absent gradients. Nobody writes to them, and what depends on them alone is not returned, so they
-    are made once for each shape; the few used last are kept."""
+    """Zeros in the place of absent gradients. Nobody writes to them, and what depends on them alone
+    is not returned, so they are made once for each shape; the few used last are kept.
+    """
 
     KEPT = 4
 
     def __init__(self) -> None:
         self._made: dict[tuple[object, ...], torch.Tensor] = {}
 
-    def __call__(self, sizes: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    def __call__(
+        self, sizes: tuple[int, ...], *, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
         """A tensor of zeros that must not be written to."""
         key = (sizes, dtype, device)
         made = self._made.pop(key, None)

@@ -1,4 +1,6 @@
-"""An oracle for backends: a compiled program against eager, down to aliases, versions and gradients."""
+"""An oracle for backends: a compiled program against eager, down to aliases, versions and
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,17 @@ def check_against_eager(
 
     Args:
         f: the program; any pytree of tensors as result.
-        make: makes one fresh set of inputs; called twice per run with the same random seed. Inputs may be leaves,
-            non-leaves, and views of each other.
+        make: makes one fresh set of inputs; called twice per run with the same random seed. Inputs
+            may be leaves, non-leaves, and views of each other.
         compiled: ``aot_function(f)`` with eager kernels by default.
         calls: how often the compiled program is called, each time with fresh inputs.
         seed: of the random generator, set before inputs are made and before each call.
-        writes: whether inputs (in the first call) and outputs (in the second) also change between forward and backward, where
-            eager allows it.
+        writes: whether inputs (in the first call) and outputs (in the second) also change between
+            forward and backward, where eager allows it.
 
-    Compared: outputs (values, dtype, sizes, requires_grad, identity with inputs), which tensors share memory, what writes
-    to outputs change, new values and version counters of the inputs, and the gradients of everything differentiable.
+    Compared: outputs (values, dtype, sizes, requires_grad, identity with inputs), which tensors
+    share memory, what writes to outputs change, new values and version counters of the inputs, and
+    the gradients of everything differentiable.
     """
     compiled = aot_function(f, forward_compiler=run_eager) if compiled is None else compiled
     for call in range(calls):
@@ -51,12 +54,18 @@ def check_against_eager(
         expected = _after_writes(f, make, seed + call, to_inputs) if writes else None
         if expected is not None:
             found = _after_writes(compiled, make, seed + call, to_inputs)
-            assert found is not None, f"a write to an {'input' if to_inputs else 'output'} before backward is refused"
+            assert found is not None, (
+                f"a write to an {'input' if to_inputs else 'output'} before backward is refused"
+            )
             _compare("after writes", found, expected)
 
 
-def _after_writes(f: Callable[..., Any], make: Make, seed: int, to_inputs: bool) -> list[torch.Tensor | None] | None:
-    """Gradients where inputs, or outputs that share no memory with them, change before backward; None where that is refused."""
+def _after_writes(
+    f: Callable[..., Any], make: Make, seed: int, to_inputs: bool
+) -> list[torch.Tensor | None] | None:
+    """Gradients where inputs, or outputs that share no memory with them, change before backward;
+    None where that is refused.
+    """
     torch.manual_seed(seed)
     inputs = list(make())
     leaves = _leaves_behind(inputs)
@@ -64,7 +73,10 @@ def _after_writes(f: Callable[..., Any], make: Make, seed: int, to_inputs: bool)
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     outputs = [o for o in pytree.tree_leaves(f(*inputs)) if isinstance(o, torch.Tensor)]
     roots = _roots([*outputs, *tensors])
-    _write_to(tensors if to_inputs else [o for o in outputs if not any(_shares(o, x) for x in tensors)], ())
+    _write_to(
+        tensors if to_inputs else [o for o in outputs if not any(_shares(o, x) for x in tensors)],
+        (),
+    )
     with suppress(RuntimeError):
         return _gradients(roots, leaves)
     return None
@@ -121,13 +133,22 @@ def _has_history(t: torch.Tensor) -> bool:
 
 
 def _roots(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [t for t in tensors if t.requires_grad and _has_history(t) and (t.is_floating_point() or t.is_complex())]
+    return [
+        t
+        for t in tensors
+        if t.requires_grad and _has_history(t) and (t.is_floating_point() or t.is_complex())
+    ]
 
 
-def _gradients(roots: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+def _gradients(
+    roots: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
     if not roots or not leaves:
         return []
-    weights = [torch.linspace(0.5, 1.5, t.numel(), dtype=torch.float64).reshape(t.shape).to(t.dtype) for t in roots]
+    weights = [
+        torch.linspace(0.5, 1.5, t.numel(), dtype=torch.float64).reshape(t.shape).to(t.dtype)
+        for t in roots
+    ]
     return list(torch.autograd.grad(roots, leaves, weights, allow_unused=True))
 
 
@@ -161,8 +182,14 @@ def _compare(what: str, ours: Any, expected: Any) -> None:
             _compare(f"{what}[{i}]", a, b)
     elif isinstance(expected, torch.Tensor):
         assert isinstance(ours, torch.Tensor), f"{what}: {ours!r} instead of a tensor"
-        tight: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12} if expected.dtype in (torch.float64, torch.complex128) else {}
-        torch.testing.assert_close(ours, expected, equal_nan=True, msg=lambda text: f"{what}: {text}", **tight)
+        tight: dict[str, Any] = (
+            {"rtol": 1e-10, "atol": 1e-12}
+            if expected.dtype in (torch.float64, torch.complex128)
+            else {}
+        )
+        torch.testing.assert_close(
+            ours, expected, equal_nan=True, msg=lambda text: f"{what}: {text}", **tight
+        )
     else:
         assert ours == expected, f"{what}: {ours!r} instead of {expected!r}"
 
@@ -175,7 +202,8 @@ def capture_symbolically(
     Args:
         f: the function; no control flow on tensors.
         examples: real tensors.
-        dynamic: for each input index the dimensions that get a size symbol; equal sizes get one symbol.
+        dynamic: for each input index the dimensions that get a size symbol; equal sizes get one
+            symbol.
     """
     gm = torch.fx.symbolic_trace(f)
     mode = FakeTensorMode(ShapeEnv())
@@ -183,7 +211,8 @@ def capture_symbolically(
     by_size: dict[int, torch.SymInt] = {}
     for i, (node, example) in enumerate(zip(placeholders, examples)):
         symbols = {
-            d: by_size.setdefault(example.shape[d], _symbol(mode, example, d, node.name)) for d in (dynamic or {}).get(i, ())
+            d: by_size.setdefault(example.shape[d], _symbol(mode, example, d, node.name))
+            for d in (dynamic or {}).get(i, ())
         }
         node.meta["val"] = mode.from_real(example, source=f"L[{node.name!r}]", symbols=symbols)
         node.meta["source"] = f"L[{node.name!r}]"

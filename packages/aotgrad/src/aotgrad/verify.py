@@ -44,7 +44,9 @@ def check_functional(gm: torch.fx.GraphModule) -> None:
     for node in gm.graph.nodes:
         unbound = size_symbols(node) - bound
         if unbound:
-            raise ContractError("C2.5", f"no node binds the size symbol {min(map(str, unbound))}", node=node)
+            raise ContractError(
+                "C2.5", f"no node binds the size symbol {min(map(str, unbound))}", node=node
+            )
 
 
 def _check_target(gm: torch.fx.GraphModule, node: torch.fx.Node) -> None:
@@ -57,7 +59,9 @@ def _check_target(gm: torch.fx.GraphModule, node: torch.fx.Node) -> None:
         for part in str(node.target).split("."):
             found = getattr(found, part, None)
         if not isinstance(found, torch.Tensor):
-            raise ContractError("C2.7", "a get_attr node does not name a tensor of the module", node=node)
+            raise ContractError(
+                "C2.7", "a get_attr node does not name a tensor of the module", node=node
+            )
         return
     if node.op != "call_function":
         raise ContractError("C2.1", f"{node.op} nodes are not functional ATen", node=node)
@@ -65,13 +69,17 @@ def _check_target(gm: torch.fx.GraphModule, node: torch.fx.Node) -> None:
         if node.target._schema.is_mutable:
             raise ContractError("C2.2", f"{node.target} writes to its operands", node=node)
     elif node.target not in _TARGETS:
-        raise ContractError("C2.1", f"{node.target} is neither an OpOverload nor size arithmetic", node=node)
+        raise ContractError(
+            "C2.1", f"{node.target} is neither an OpOverload nor size arithmetic", node=node
+        )
 
 
 def _check_arguments(node: torch.fx.Node) -> None:
     for leaf in _leaves((node.args, node.kwargs)):
         if is_symbolic(leaf):
-            raise ContractError("C2.5", "a SymInt stands in args; use the node that computes it", node=node)
+            raise ContractError(
+                "C2.5", "a SymInt stands in args; use the node that computes it", node=node
+            )
         if isinstance(leaf, torch.Tensor):
             raise ContractError("C2.7", "a tensor stands in args; use get_attr", node=node)
 
@@ -93,7 +101,9 @@ def _bind(node: torch.fx.Node, bound: set[Any]) -> None:
             bound |= _bindable(expr_of(part))
         elif isinstance(part, FakeTensor) and node.op == "call_function":
             # an op whose result has a data-dependent size binds that size
-            bound |= {s for s in size_symbols(node) if part.fake_mode.shape_env.is_unbacked_symint(s)}
+            bound |= {
+                s for s in size_symbols(node) if part.fake_mode.shape_env.is_unbacked_symint(s)
+            }
 
 
 def _bindable(expr: Any) -> set[Any]:

@@ -29,7 +29,9 @@ def view_source(node: torch.fx.Node, *, unsafe: bool = False) -> torch.fx.Node |
         producer = node.args[0]
         assert isinstance(producer, torch.fx.Node)
         return view_source(producer, unsafe=unsafe)
-    if is_view_op(node.target) or (unsafe and node.target in (aten._unsafe_view.default, aten._reshape_alias.default)):
+    if is_view_op(node.target) or (
+        unsafe and node.target in (aten._unsafe_view.default, aten._reshape_alias.default)
+    ):
         base = node.args[0]
         assert isinstance(base, torch.fx.Node)
         return base
@@ -44,7 +46,9 @@ def view_root(node: torch.fx.Node, *, unsafe: bool = False) -> torch.fx.Node:
     return node
 
 
-def view_chain(node: torch.fx.Node, stop: torch.fx.Node | None = None) -> tuple[torch.fx.Node, tuple[ViewStep, ...]]:
+def view_chain(
+    node: torch.fx.Node, stop: torch.fx.Node | None = None
+) -> tuple[torch.fx.Node, tuple[ViewStep, ...]]:
     """The root of ``node`` (or ``stop``, met on the way) and the steps from there to ``node``."""
     steps: list[ViewStep] = []
     while node is not stop:
@@ -64,7 +68,9 @@ def view_chain(node: torch.fx.Node, stop: torch.fx.Node | None = None) -> tuple[
 
 
 def steps_between(base: torch.fx.Node, node: torch.fx.Node) -> tuple[ViewStep, ...] | None:
-    """The view ops that lead from ``base`` to ``node``, or None. Views of one node by equal steps are the same."""
+    """The view ops that lead from ``base`` to ``node``, or None. Views of one node by equal steps
+    are the same.
+    """
     root, steps = view_chain(node, base)
     if root is base:
         return steps

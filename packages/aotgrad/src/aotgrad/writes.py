@@ -14,7 +14,14 @@ from .disjoint import guard_disjoint
 from .effects import TracedTensor
 from .errors import Unsupported
 from .foreach import write_to_each
-from .functional import below_functionalisation, current_value, has_hint, is_functional, size_hint, storage_id
+from .functional import (
+    below_functionalisation,
+    current_value,
+    has_hint,
+    is_functional,
+    size_hint,
+    storage_id,
+)
 from .functional_ops import call_functional, is_fused_step, is_mutable_custom, overload_called
 from .history import OuterPaths, history_of
 from .overlap import overlap
@@ -28,12 +35,13 @@ class WriteRules(TorchFunctionMode):
     """Watches writes where values, which functionalisation makes of them, differ from memory.
 
     - A tensor whose elements share memory (an expanded one) is not written to, but for filling it.
-    - A write through strides with gaps gives a dense value: the tensor keeps its own strides, which tell whether a
-      reshape copies. ``moved`` has the ids of tensors whose strides the program changed itself.
-    - Windows that leave out elements of what they are taken from, or share them, are not written to, nor what
-      ``unsafe_split`` gives.
-    - A write to a part of an expanded tensor goes to what was expanded: functionalisation would add the difference, which
-      rounds, and of infinity is NaN.
+    - A write through strides with gaps gives a dense value: the tensor keeps its own strides, which
+      tell whether a reshape copies. ``moved`` has the ids of tensors whose strides the program
+      changed itself.
+    - Windows that leave out elements of what they are taken from, or share them, are not written
+      to, nor what ``unsafe_split`` gives.
+    - A write to a part of an expanded tensor goes to what was expanded: functionalisation would add
+      the difference, which rounds, and of infinity is NaN.
     - Versions count each tensor that a foreach op writes to.
     - A custom op that writes to its operands runs in its functional form.
     - Gradients, and hooks on them, belong to the caller's tensors: those of inputs stay alone.
@@ -49,7 +57,8 @@ class WriteRules(TorchFunctionMode):
         lines: where tensors from before the call were last written or changed, by id.
         outer_paths: one for each differentiation that may pass through the history of an input.
         addressed: the inputs into whose storage ``as_strided`` counted an offset.
-        unversioned: the inputs of which the program has used ``.data`` only: autograd hears of no write to what it saves.
+        unversioned: the inputs of which the program has used ``.data`` only: autograd hears of no
+            write to what it saves.
     """
 
     def __init__(self, tensors: Sequence[TracedTensor], tracer: Tracer) -> None:
@@ -68,12 +77,18 @@ class WriteRules(TorchFunctionMode):
         self._backward_line = ""
         self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
         self._bases = {storage_id(t.wrapper) for t in tensors if t.is_placed}
-        self._windows: dict[int, torch.Tensor] = {}  # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
+        # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
+        self._windows: dict[int, torch.Tensor] = {}
         self._expanded: _Known = {}  # with views, and what was expanded
         self._detached: _Known = {}  # and what they were made from
         self._unmoved: _Known = {}  # and the same memory as it was laid out before
-        self._by_place: _Known = {}  # with views, and the tensor whose version counts writes to them
-        self._gapped = {storage_id(t.wrapper): t.wrapper for t in tensors if not t.is_placed and _has_gaps(t.before)}
+        # with views, and the tensor whose version counts writes to them
+        self._by_place: _Known = {}
+        self._gapped = {
+            storage_id(t.wrapper): t.wrapper
+            for t in tensors
+            if not t.is_placed and _has_gaps(t.before)
+        }
         self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
 
     @property
@@ -82,7 +97,9 @@ class WriteRules(TorchFunctionMode):
         return frozenset(index for index in found if index >= 0)
 
     def check_gradients(self) -> None:
-        """Raises Unsupported where the program has called ``backward()`` and an input is a leaf of it."""
+        """Raises Unsupported where the program has called ``backward()`` and an input is a leaf of
+        it.
+        """
         reason = "backward() accumulates a gradient into an input; use torch.autograd.grad"
         for t in self._tensors:
             if t.wrapper.is_leaf and t.wrapper.grad is not None:
@@ -92,10 +109,22 @@ class WriteRules(TorchFunctionMode):
         raise Unsupported(id, reason, line=self._user_line())
 
     def _check(self, func: Any, name: str, target: Any, args: Any, kwargs: Any) -> None:
-        if name.startswith("as_strided") and self._dense and is_functional(target) and storage_id(target) in self._dense:
-            self._refuse("AG022", "as_strided of a tensor with gaps in memory that the program has written to")
+        if (
+            name.startswith("as_strided")
+            and self._dense
+            and is_functional(target)
+            and storage_id(target) in self._dense
+        ):
+            self._refuse(
+                "AG022",
+                "as_strided of a tensor with gaps in memory that the program has written to",
+            )
         if (addressed := _addressed(name, args, kwargs)) is not None:
-            self.addressed |= {t.target.index for t in self._tensors if storage_id(t.wrapper) == storage_id(addressed)}
+            self.addressed |= {
+                t.target.index
+                for t in self._tensors
+                if storage_id(t.wrapper) == storage_id(addressed)
+            }
         if name.startswith("slice_inverse"):
             self._refuse("AG022", "slice_inverse, which takes the place of its source in memory")
         if name.startswith("resize_") and is_functional(target) and not target.is_contiguous():
@@ -106,32 +135,45 @@ class WriteRules(TorchFunctionMode):
         if given is None:
             return
         moves = name in _MOVES and (not given.is_placed or name.startswith(("resize_", "set_")))
-        if moves and self._bases and storage_id(target) in self._bases:  # in this order: who asks for a storage makes a view
+        # in this order: who asks for a storage makes a view
+        if moves and self._bases and storage_id(target) in self._bases:
             self._refuse("AG026", f"{name} of an input that shares memory with another one")
         if given.wrapper._version != given.version:
             return
         if name in _GRADIENT_STATE or getattr(func, "__self__", None) is torch.Tensor.grad:
             what = name if name in _GRADIENT_STATE else ".grad"
-            self._refuse("AG028", f"{what} of an input: pass gradients as arguments, register hooks outside")
+            self._refuse(
+                "AG028", f"{what} of an input: pass gradients as arguments, register hooks outside"
+            )
 
     def _check_overlap(self, name: str, target: torch.Tensor, read: Any) -> None:
         if id(target) in self._windows:
             self._refuse(
-                "AG029", f"{name} writes to windows that leave out elements or share them, unsafe pieces, or places in a view"
+                "AG029",
+                f"{name} writes to windows that leave out elements or share them, unsafe pieces, "
+                f"or places in a view",
             )
         overlaps = _overlaps if name in _INDEXED else _overlaps_partly
-        if name != "__setitem__" and any(overlaps(target, t) for t in pytree.tree_leaves(read) if is_functional(t)):
+        if name != "__setitem__" and any(
+            overlaps(target, t) for t in pytree.tree_leaves(read) if is_functional(t)
+        ):
             self._refuse("AG029", f"{name} reads memory that it writes to")
 
     def _check_lists(self, name: str, args: Any, kwargs: Any) -> None:
-        read = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, (list, tuple))]
+        read = [
+            value for value in (*args[1:], *kwargs.values()) if isinstance(value, (list, tuple))
+        ]
         for i, target in enumerate(args[0]):
             if is_functional(target):
                 self._check_overlap(name, target, [values[i] for values in read])
 
     def _not_leaves(self, outputs: Any) -> frozenset[int]:
         """The inputs with a history of their own that a gradient of the outputs arrives at."""
-        made = [t for t in self._tensors if t.target.index >= 0 and t.edge is not None and not t.before_is_leaf]
+        made = [
+            t
+            for t in self._tensors
+            if t.target.index >= 0 and t.edge is not None and not t.before_is_leaf
+        ]
         seen = history_of(outputs) if made else set()
         return frozenset(t.target.index for t in made if t.edge.node in seen)
 
@@ -141,13 +183,21 @@ class WriteRules(TorchFunctionMode):
             targets = [self._given[id(t)] for t in several if id(t) in self._given]
         else:  # gradient edges
             targets = self._tensors
-        found = frozenset(t.target.index for t in targets if t.target.index >= 0 and t.edge is not None)
+        found = frozenset(
+            t.target.index for t in targets if t.target.index >= 0 and t.edge is not None
+        )
         through = self._not_leaves(outputs) if found else frozenset()
         if through:
             if not options.get("allow_unused") and not options.get("materialize_grads"):
                 inside = history_of(outputs)
-                if any(t.target.index in found and t.edge.node not in inside for t in self._tensors):
-                    self._refuse("AG031", "the gradient may pass through what an input was computed from, and does not inside")
+                if any(
+                    t.target.index in found and t.edge.node not in inside for t in self._tensors
+                ):
+                    self._refuse(
+                        "AG031",
+                        "the gradient may pass through what an input was computed from, and does "
+                        "not inside",
+                    )
             self.outer_paths.append(OuterPaths(found, through, self._user_line()))
 
     def _call_into(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -157,7 +207,11 @@ class WriteRules(TorchFunctionMode):
             self._check_overlap(f"{func.__name__} with out=", t, args)
         before = [t.shape for t in outs]
         result = func(*args, **kwargs)
-        read = {storage_id(t) for t in pytree.tree_leaves(args) if is_functional(t) and all(t is not o for o in outs)}
+        read = {
+            storage_id(t)
+            for t in pytree.tree_leaves(args)
+            if is_functional(t) and all(t is not o for o in outs)
+        }
         for t, shape in zip(outs, before):
             if t.shape != shape:
                 if storage_id(t) in read:
@@ -174,18 +228,31 @@ class WriteRules(TorchFunctionMode):
             return self._expand(target, func(*args, **kwargs))
         if func is torch.broadcast_tensors and all(map(is_functional, args)):
             found = zip(args, func(*args))  # a tensor that has the common size is given back itself
-            return [t if [*map(expr_of, t.shape)] == [*map(expr_of, out.shape)] else self._expand(t, out) for t, out in found]
+            return [
+                t
+                if [*map(expr_of, t.shape)] == [*map(expr_of, out.shape)]
+                else self._expand(t, out)
+                for t, out in found
+            ]
         if func in _AS_STRIDED and is_functional(target) and not target.requires_grad:
             out = self._as_strided(target, *args[1:], **kwargs)
             if self._is_part(target):
                 self._windows[id(out)] = out
             return out
         out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
-        if id(target) in self._windows or func in _UNSAFE or (func in _AS_STRIDED and self._is_part(target)):
+        if (
+            id(target) in self._windows
+            or func in _UNSAFE
+            or (func in _AS_STRIDED and self._is_part(target))
+        ):
             self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
         for known in (self._expanded, self._by_place):
             if id(target) in known:
-                views = (t for t in pytree.tree_leaves(out) if is_functional(t) and storage_id(t) == storage_id(target))
+                views = (
+                    t
+                    for t in pytree.tree_leaves(out)
+                    if is_functional(t) and storage_id(t) == storage_id(target)
+                )
                 known |= {id(t): (t, known[id(target)][1]) for t in views}
         if func in _DETACH or getattr(func, "__self__", None) is torch.Tensor.data:
             self._detached[id(out)] = out, target
@@ -195,7 +262,8 @@ class WriteRules(TorchFunctionMode):
         """A view that shows every element once is one that writes can go through."""
         more = expanded.dim() - target.dim()
         if [*map(expr_of, expanded.shape)] == [1] * more + [*map(expr_of, target.shape)]:
-            expanded = torch.ops.aten.alias(target)  # with its strides, of dimensions of one element too
+            # with its strides, of dimensions of one element too
+            expanded = torch.ops.aten.alias(target)
             for _ in range(more):
                 expanded = expanded.unsqueeze(0)
             if id(target) in self._expanded:
@@ -205,49 +273,73 @@ class WriteRules(TorchFunctionMode):
         return expanded
 
     def _one_of_each(self, t: torch.Tensor, name: str) -> torch.Tensor:
-        """The elements of a tensor, each once: of a part of what is expanded, in what was expanded."""
+        """The elements of a tensor, each once: of a part of what is expanded, in what was
+        expanded.
+        """
         if id(t) in self._expanded:
             source = self._expanded[id(t)][1]
             is_recorded = (t.requires_grad or source.requires_grad) and torch.is_grad_enabled()
             if is_recorded or (self._gapped and storage_id(source) in self._gapped):
-                self._refuse("AG029", f"{name} writes to a part of what is expanded, which requires grad or has gaps in memory")
-            sizes = [1 if type(stride) is int and stride == 0 else size for size, stride in zip(t.shape, t.stride())]
+                self._refuse(
+                    "AG029",
+                    f"{name} writes to a part of what is expanded, which requires grad or has gaps "
+                    f"in memory",
+                )
+            sizes = [
+                1 if type(stride) is int and stride == 0 else size
+                for size, stride in zip(t.shape, t.stride())
+            ]
             if expr_of(t.storage_offset()) == expr_of(source.storage_offset()):
                 return self._as_strided(source, sizes, t.stride())
-            self.addressed |= {i.target.index for i in self._tensors if storage_id(i.wrapper) == storage_id(source)}
+            self.addressed |= {
+                i.target.index for i in self._tensors if storage_id(i.wrapper) == storage_id(source)
+            }
             return self._as_strided(source, sizes, t.stride(), t.storage_offset())
         for d, (size, stride) in enumerate(zip(t.shape, t.stride())):
             if type(stride) is int and stride == 0 and size != 0:
                 t = t.narrow(d, 0, 1)
         return t
 
-    def _as_strided(self, target: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None) -> torch.Tensor:
-        """Functionalisation writes through it only if what it is called on is no view: then it is called on the base."""
+    def _as_strided(
+        self, target: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None
+    ) -> torch.Tensor:
+        """Functionalisation writes through it only if what it is called on is no view: then it is
+        called on the base.
+        """
         base: Any = target
         while base._is_view() or id(base) in self._detached:
             base = base._base if base._is_view() else self._detached[id(base)][1]
         offset = storage_offset
         if offset is None and expr_of(target.storage_offset()) != expr_of(base.storage_offset()):
             offset = target.storage_offset()
-        moves = storage_offset is None and offset is not None and any(base is t.wrapper for t in self._tensors)
+        moves = (
+            storage_offset is None
+            and offset is not None
+            and any(base is t.wrapper for t in self._tensors)
+        )
         if id(base) in self._unmoved and not moves:
             placed = self._unmoved[id(base)][1].as_strided(size, stride, offset)
             self._by_place[id(placed)] = placed, base
             return placed
-        if base is target or id(base) in self.moved or not is_functional(base) or moves:  # memory of inputs begins anywhere
+        # memory of inputs begins anywhere
+        if base is target or id(base) in self.moved or not is_functional(base) or moves:
             return target.as_strided(size, stride, storage_offset)
         shown = base.as_strided(size, stride, offset)
         return shown.detach() if base.requires_grad else shown
 
     def _is_part(self, target: torch.Tensor) -> bool:
-        """Whether functionalisation takes a tensor for a part of another one, or of memory with gaps."""
+        """Whether functionalisation takes a tensor for a part of another one, or of memory with
+        gaps.
+        """
         if not is_functional(target):
             return False
         is_view = target.requires_grad and (target._is_view() or id(target) in self.moved)
         return is_view or (bool(self._gapped) and storage_id(target) in self._gapped)
 
     def _note_write(self, func: Any, target: torch.Tensor) -> None:
-        """Counts a write where a version tells of it; of a tensor that was made smaller, memory behind it stays."""
+        """Counts a write where a version tells of it; of a tensor that was made smaller, memory
+        behind it stays.
+        """
         if id(target) in self._by_place:
             torch._C._increment_version([self._by_place[id(target)][1]])
         if func in _FILLS and id(target) in self.moved and id(target) in self._given:
@@ -256,7 +348,9 @@ class WriteRules(TorchFunctionMode):
                 self.filled.add(id(target))
 
     def _unfold(self, target: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-        """Windows. Functionalisation writes them back by adding to zeros, so where they are apart, blocks take their place."""
+        """Windows. Functionalisation writes them back by adding to zeros, so where they are apart,
+        blocks take their place.
+        """
         length = target.shape[dimension] if target.dim() else 0
         if size <= step <= length and (size == step or (length - size) // step < length // step):
             d, count = dimension % target.dim(), length // step
@@ -268,18 +362,28 @@ class WriteRules(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-        if not (_is_write(name) or "out" in kwargs) or not any(map(_is_wrapped, pytree.tree_leaves((args, kwargs)))):
+        if not (_is_write(name) or "out" in kwargs) or not any(
+            map(_is_wrapped, pytree.tree_leaves((args, kwargs)))
+        ):
             return self._call(func, name, args, kwargs)
         targets = [t for t in pytree.tree_leaves((args[:1], kwargs.get("out"))) if is_functional(t)]
         before = list(map(_is_wrapped, targets))
         out = self._call(func, name, args, kwargs)
         if before != [is_wrapper(current_value(t)) for t in targets]:
-            self._refuse("AG034", f"{name} of tensors of which one is of a wrapper subclass, to one that is not, or back")
+            self._refuse(
+                "AG034",
+                f"{name} of tensors of which one is of a wrapper subclass, to one that is not, or "
+                f"back",
+            )
         return out
 
     def _call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         func, target = overload_called(func, args, kwargs), args[0] if args else None
-        used = self._read_by_data if getattr(func, "__self__", None) is torch.Tensor.data else self._used
+        used = (
+            self._read_by_data
+            if getattr(func, "__self__", None) is torch.Tensor.data
+            else self._used
+        )
         used.update(id(t) for t in pytree.tree_leaves((args, kwargs)) if id(t) in self._given)
         if is_mutable_custom(func) or is_fused_step(name):
             return call_functional(func, args, kwargs)
@@ -315,7 +419,10 @@ class WriteRules(TorchFunctionMode):
             and torch.is_grad_enabled()
             and any(storage_id(v) == storage_id(target) for v in self._moved_views)
         ):
-            self._refuse("AG022", f"{name} writes to memory of a view whose sizes or strides were changed in place")
+            self._refuse(
+                "AG022",
+                f"{name} writes to memory of a view whose sizes or strides were changed in place",
+            )
         self._note_write(func, target)
         self._restore_layouts(written)
         return out
@@ -364,7 +471,9 @@ def _restore_layout(wrapper: torch.Tensor, strides: Sequence[Any], tracer: Trace
     with below_functionalisation(), torch.no_grad():
         laid_out = value.permute(order).contiguous().permute(inverse)
         is_dense = laid_out.stride() == strides
-        if not is_dense and all(a == b or n == 1 for n, a, b in zip(laid_out.shape, laid_out.stride(), strides)):
+        if not is_dense and all(
+            a == b or n == 1 for n, a, b in zip(laid_out.shape, laid_out.stride(), strides)
+        ):
             laid_out, is_dense = laid_out.as_strided(laid_out.shape, strides), True
         if not is_dense and is_wrapper(laid_out):
             return False
@@ -380,50 +489,93 @@ def _has_gaps(t: torch.Tensor) -> bool:
     """Whether there may be elements of others between those of a tensor."""
     if t.layout != torch.strided:
         return False
-    return size_hint(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))) != size_hint(t.numel())
+    return size_hint(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))) != size_hint(
+        t.numel()
+    )
 
 
 def _is_write(name: str) -> bool:
-    return (name.endswith("_") and not name.endswith("__")) or name == "__setitem__" or name.startswith("__i")
+    return (
+        (name.endswith("_") and not name.endswith("__"))
+        or name == "__setitem__"
+        or name.startswith("__i")
+    )
 
 
 _RELAYOUTS = frozenset(["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_"])
 _MOVES = _RELAYOUTS | {"as_strided_", "resize_", "resize_as_", "set_"}
-_INDEXED = frozenset(  # write element by element: eager refuses to read what they write to, where it can tell
-    ["index_add_", "index_copy_", "index_put_", "index_reduce_", "put_", "scatter_", "scatter_add_", "scatter_reduce_"]
+# write element by element: eager refuses to read what they write to, where it can tell
+_INDEXED = frozenset(
+    [
+        "index_add_",
+        "index_copy_",
+        "index_put_",
+        "index_reduce_",
+        "put_",
+        "scatter_",
+        "scatter_add_",
+        "scatter_reduce_",
+    ]
 )
 _UNSAFE = frozenset([  # views that autograd and functionalisation take for copies
     torch.unsafe_split, torch.unsafe_chunk, torch.unsafe_split_with_sizes,
     torch.Tensor.unsafe_split, torch.Tensor.unsafe_chunk, torch.Tensor.unsafe_split_with_sizes,
 ])  # fmt: skip
 _GRADIENT_STATE = frozenset(["register_hook", "register_post_accumulate_grad_hook", "retain_grad"])
-_IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])  # eager writes one value to an element many times
+# eager writes one value to an element many times
+_IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])
 _DETACH = (torch.detach, torch.Tensor.detach)
 _AS_STRIDED = (torch.as_strided, torch.Tensor.as_strided)
-_EXPAND = (torch.Tensor.expand, torch.Tensor.expand_as, torch.Tensor.broadcast_to, torch.broadcast_to)
+_EXPAND = (
+    torch.Tensor.expand,
+    torch.Tensor.expand_as,
+    torch.Tensor.broadcast_to,
+    torch.broadcast_to,
+)
 _FILLS = _IDEMPOTENT | {torch.Tensor.copy_, torch.Tensor.uniform_, torch.Tensor.normal_}
 
 
 def _overlaps_itself(t: torch.Tensor) -> bool:
-    return any(type(stride) is int and stride == 0 and size != 1 for size, stride in zip(t.shape, t.stride()))
+    return any(
+        type(stride) is int and stride == 0 and size != 1
+        for size, stride in zip(t.shape, t.stride())
+    )
 
 
 def _overlaps(target: torch.Tensor, read: torch.Tensor) -> bool:
-    """Whether two tensors show some elements in common; where their layouts are unknown, whether they share storage."""
+    """Whether two tensors show some elements in common; where their layouts are unknown, whether
+    they share storage.
+    """
     if target is read or storage_id(target) != storage_id(read):
         return target is read
-    layouts = (*target.shape, *target.stride(), *read.shape, *read.stride(), target.storage_offset(), read.storage_offset())
+    layouts = (
+        *target.shape,
+        *target.stride(),
+        *read.shape,
+        *read.stride(),
+        target.storage_offset(),
+        read.storage_offset(),
+    )
     return not all(type(n) is int for n in layouts) or overlap(target, read)
 
 
 def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
-    """Whether two tensors show some elements in common, and not all in the same places; if not, adds guards.
+    """Whether two tensors show some elements in common, and not all in the same places; if not,
+    adds guards.
 
-    Eager refuses dense ones, and computes with others what no functional program does: with what it has just written.
+    Eager refuses dense ones, and computes with others what no functional program does: with what it
+    has just written.
     """
     if target is read or storage_id(target) != storage_id(read):
         return False
-    layouts = (*target.shape, *target.stride(), target.storage_offset(), *read.shape, *read.stride(), read.storage_offset())
+    layouts = (
+        *target.shape,
+        *target.stride(),
+        target.storage_offset(),
+        *read.shape,
+        *read.stride(),
+        read.storage_offset(),
+    )
     if not all(map(has_hint, layouts)):
         return False  # usual programs write to one part and read another
     if not overlap(target, read):
@@ -432,6 +584,9 @@ def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
     steps = [[(n, s) for n, s in zip(t.shape, t.stride()) if n != 1] for t in (target, read)]
     if steps[0] != steps[1] or target.storage_offset() != read.storage_offset():
         return True
-    # Elements of the same places: eager refuses dense ones with another rank or another step between rows of one element.
-    is_dense = bool(1 + sum((n - 1) * s for n, s in zip(target.shape, target.stride())) == target.numel())
+    # Elements of the same places: eager refuses dense ones with another rank or another step
+    # between rows of one element.
+    is_dense = bool(
+        1 + sum((n - 1) * s for n, s in zip(target.shape, target.stride())) == target.numel()
+    )
     return is_dense and [*target.stride()] != [*read.stride()]

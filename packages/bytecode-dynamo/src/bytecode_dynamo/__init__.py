@@ -17,7 +17,15 @@ from .control import (
     substitute_in_graph,
 )
 from .counters import counters
-from .errors import BackendCompilerFailed, ContractError, GraphBreak, InvariantError, RecompileError, Unsupported, UserError
+from .errors import (
+    BackendCompilerFailed,
+    ContractError,
+    GraphBreak,
+    InvariantError,
+    RecompileError,
+    Unsupported,
+    UserError,
+)
 from .explain import Explanation
 from .export import ExportResult, export
 from .marks import mark_dynamic, mark_static, mark_unbacked
@@ -30,10 +38,15 @@ from .verify import check_captured
 __version__ = "0.2.0"
 
 __all__ = [
-    "BackendCompilerFailed", "Captured", "Config", "ContractError", "Explanation", "ExportResult", "GraphBreak",
-    "InvariantError", "OpaqueCall", "Optimizer", "RecompileError", "Unsupported", "UserError", "allow_in_graph",
-    "assume_constant_result", "check_captured", "config", "counters", "disable", "disallow_in_graph", "eager",
-    "error_on_graph_break", "exc", "explain", "export", "format_graph", "format_source", "graph_break", "is_compiling",
-    "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked", "optimize", "reset", "run",
+    "BackendCompilerFailed", "Captured", "Config", "ContractError", "Explanation", "ExportResult",
+    "GraphBreak",
+    "InvariantError", "OpaqueCall", "Optimizer", "RecompileError", "Unsupported", "UserError",
+    "allow_in_graph",
+    "assume_constant_result", "check_captured", "config", "counters", "disable",
+    "disallow_in_graph", "eager",
+    "error_on_graph_break", "exc", "explain", "export", "format_graph", "format_source",
+    "graph_break", "is_compiling",
+    "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked", "optimize",
+    "reset", "run",
     "set_stance", "substitute_in_graph",
 ]  # fmt: skip

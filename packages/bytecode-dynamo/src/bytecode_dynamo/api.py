@@ -39,7 +39,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)  # another thread may hold it
 
 
-# -- optimize ---------------------------------------------------------------------------------------------------------------
+# -- optimize --------------------------------------------------------------------------------------
 
 
 class Optimizer:
@@ -50,7 +50,9 @@ class Optimizer:
         self.region = make_region(policy)
 
     def __call__(self, target: Any) -> Any:
-        """A callable that runs ``target`` with capture; a class is itself, and its instances run so."""
+        """A callable that runs ``target`` with capture; a class is itself, and its instances run
+        so.
+        """
         if isinstance(target, CompiledModule):
             target = target._orig_mod
         if isinstance(target, torch.nn.Module):
@@ -60,11 +62,14 @@ class Optimizer:
         if isinstance(target, type):
             return self._capture_calls_of_instances(target)
         if not callable(target):
-            raise UserError(f"optimize needs something that can be called, not {type(target).__name__}")
+            raise UserError(
+                f"optimize needs something that can be called, not {type(target).__name__}"
+            )
         inner, whole = captured_function(target), self.policy.fullgraph
         if inner is None or (whole and not is_graphed(inner)):
-            # A builtin has no frame, and those of libraries are not captured by themselves: the call of it is. So is that of
-            # what is never captured, where that is an error, which evaluating the call finds.
+            # A builtin has no frame, and those of libraries are not captured by themselves: the
+            # call of it is. So is that of what is never captured, where that is an error, which
+            # evaluating the call finds.
             target = inner = _caller_of(target)
             if whole:
                 inner.__dict__.pop(DISABLED, None)
@@ -76,7 +81,8 @@ class Optimizer:
         method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
         if not isinstance(method, types.FunctionType):
             raise UserError(
-                f"optimize needs something that can be called; instances of {cls.__name__} have no {name} in Python"
+                f"optimize needs something that can be called; instances of {cls.__name__} have no "
+                f"{name} in Python"
             )
         setattr(cls, name, self(method))
         return cls
@@ -109,13 +115,16 @@ def make_region(policy: Policy) -> Region:
 
 
 _OF_FUNCTIONS = (
-    "__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__", "__type_params__", "__self__", "__func__",
+    "__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__", "__type_params__",
+    "__self__", "__func__",
     "__annotations__",
 )  # fmt: skip
 
 
 class OptimizedFunction(Activated):
-    """A function whose calls are captured; it has the name, documentation and signature of the original."""
+    """A function whose calls are captured; it has the name, documentation and signature of the
+    original.
+    """
 
     def __getattr__(self, name: str) -> Any:
         """What ``inspect`` asks functions for, as the original has it now."""
@@ -149,24 +158,38 @@ def optimize(
     """A decorator that captures functions and modules into graphs for a backend.
 
     Args:
-        backend: a callable ``(gm, example_inputs) -> callable`` or a name (``lookup_backend``). One whose attribute
-            ``symbolic_floats`` is False gets no graphs with float inputs: a Python float that changes makes a graph per value.
-            One whose ``host_effects`` is False gets no calls that depend on being run in their place: they break the graph.
-        fullgraph: raise Unsupported instead of breaking the graph; what ``item()`` gives is then a symbol of the graph.
-        dynamic: True: sizes above 1 are symbolic from the start; False: never; None: those that change.
-        on_error: "eager" or "error": what a defect of this package leads to (default: ``config.fallback``).
+        backend: a callable ``(gm, example_inputs) -> callable`` or a name (``lookup_backend``). One
+            whose attribute ``symbolic_floats`` is False gets no graphs with float inputs: a Python
+                float that changes makes a graph per value.
+            One whose ``host_effects`` is False gets no calls that depend on being run in their
+                place: they break the graph.
+        fullgraph: raise Unsupported instead of breaking the graph; what ``item()`` gives is then a
+            symbol of the graph.
+        dynamic: True: sizes above 1 are symbolic from the start; False: never; None: those that
+            change.
+        on_error: "eager" or "error": what a defect of this package leads to (default:
+            ``config.fallback``).
         on_capture: called with a ``Captured`` for each capture.
 
-    Raises UserError for arguments that make no sense; calls may raise Unsupported and BackendCompilerFailed.
+    Raises UserError for arguments that make no sense; calls may raise Unsupported and
+    BackendCompilerFailed.
     """
     if dynamic not in (None, True, False):
         raise UserError(f"dynamic must be True, False or None, not {dynamic!r}")
     if on_error not in (None, "eager", "error"):
         raise UserError(f"on_error must be 'eager' or 'error', not {on_error!r}")
     compiler = lookup_backend(backend)
-    floats, effects = (bool(getattr(compiler, name, True)) for name in ("symbolic_floats", "host_effects"))
-    name = backend if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
-    return Optimizer(Policy(compiler, name, bool(fullgraph), dynamic, on_error, on_capture, floats, effects))
+    floats, effects = (
+        bool(getattr(compiler, name, True)) for name in ("symbolic_floats", "host_effects")
+    )
+    name = (
+        backend
+        if isinstance(backend, str)
+        else getattr(backend, "__name__", type(backend).__name__)
+    )
+    return Optimizer(
+        Policy(compiler, name, bool(fullgraph), dynamic, on_error, on_capture, floats, effects)
+    )
 
 
 def reset() -> None:
@@ -206,15 +229,17 @@ def run(fn: Callable[..., Any]) -> Callable[..., Any]:
     return running
 
 
-# -- explain --------------------------------------------------------------------------------------------------------------
+# -- explain ---------------------------------------------------------------------------------------
 
 
 def explain(
     fn: Callable[..., Any], *, backend: str | Backend = "eager", dynamic: bool | None = None
 ) -> Callable[..., Explanation]:
-    """``explain(fn)(*args)`` calls ``fn`` with capture and says what was captured and why graphs ended.
+    """``explain(fn)(*args)`` calls ``fn`` with capture and says what was captured and why graphs
+    ended.
 
-    ``backend`` and ``dynamic`` as ``optimize`` takes them. Nothing that was captured before is used.
+    ``backend`` and ``dynamic`` as ``optimize`` takes them. Nothing that was captured before is
+    used.
     """
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:

@@ -30,9 +30,11 @@ _BACKENDS: dict[str, Backend] = {"eager": eager, "print": print_backend}
 
 
 def lookup_backend(backend: str | Backend) -> Backend:
-    """A backend by name (built-in, or an entry point of the group ``torch_dynamo_backends``); a callable is itself.
+    """A backend by name (built-in, or an entry point of the group ``torch_dynamo_backends``); a
+    callable is itself.
 
-    Raises UserError for an unknown name, for an entry point that can't be loaded, and for something that is neither.
+    Raises UserError for an unknown name, for an entry point that can't be loaded, and for something
+    that is neither.
     """
     if callable(backend):
         return backend
@@ -45,17 +47,25 @@ def lookup_backend(backend: str | Backend) -> Backend:
     if backend not in points:
         names = ", ".join(sorted({*_BACKENDS, *points}))
         raise UserError(
-            f"no backend is called {backend!r}; known: {names}. Or pass a callable (gm, example_inputs) -> callable"
+            f"no backend is called {backend!r}; known: {names}. Or pass a callable (gm, "
+            f"example_inputs) -> callable"
         )
     try:
         loaded: Any = points[backend].load()
     except Exception as error:
-        raise UserError(f"backend {backend!r} ({points[backend].value}) can't be loaded: {error}") from error
+        raise UserError(
+            f"backend {backend!r} ({points[backend].value}) can't be loaded: {error}"
+        ) from error
     if not isinstance(loaded, Callable):
-        raise UserError(f"backend {backend!r} ({points[backend].value}) is a {type(loaded).__name__}, which can't be called")
+        raise UserError(
+            f"backend {backend!r} ({points[backend].value}) is a {type(loaded).__name__}, which "
+            f"can't be called"
+        )
     return loaded
 
 
 def list_backends() -> list[str]:
     """Names that ``lookup_backend`` knows."""
-    return sorted({*_BACKENDS, *(point.name for point in importlib.metadata.entry_points(group=GROUP))})
+    return sorted(
+        {*_BACKENDS, *(point.name for point in importlib.metadata.entry_points(group=GROUP))}
+    )

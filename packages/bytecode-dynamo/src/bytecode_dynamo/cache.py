@@ -1,6 +1,7 @@
 """What the caches of a region hold, for messages, tests and recompile limits.
 
-The entries themselves live in C (``hook.Region``): per region and code object an ordered list, most recently used first.
+The entries themselves live in C (``hook.Region``): per region and code object an ordered list, most
+recently used first.
 """
 
 from __future__ import annotations
@@ -27,4 +28,6 @@ class CacheReport:
 
 def report(region: Region) -> list[CacheReport]:
     """One report for each code object that the region has met, in no particular order."""
-    return [CacheReport(code, region.entries(code), region.is_skipped(code)) for code in region.codes()]
+    return [
+        CacheReport(code, region.entries(code), region.is_skipped(code)) for code in region.codes()
+    ]

@@ -1,4 +1,6 @@
-"""What ``functools.lru_cache`` holds, seen without a call: neither counted nor moved in its order."""
+"""What ``functools.lru_cache`` holds, seen without a call: neither counted nor moved in its
+order.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class CacheLookup:
     def __call__(self, cached: Any, *arguments: Any) -> Any:
         held = gc.get_referents(cached)
         named = cached.__dict__
-        entries = next((item for item in reversed(held) if type(item) is dict and item is not named), None)
+        entries = next(
+            (item for item in reversed(held) if type(item) is dict and item is not named), None
+        )
         if not entries:
             return NOT_CACHED
         key = self.key(cached, arguments, held)
@@ -56,18 +60,29 @@ class CacheLookup:
     def key(self, cached: Any, arguments: tuple[Any, ...], held: list[Any]) -> Hashable:
         """The key of a call, as the cache makes it."""
         typed = cached.cache_parameters()["typed"]
-        if len(arguments) == 1 and not self.names and not typed and type(arguments[0]) in (int, str):
+        if (
+            len(arguments) == 1
+            and not self.names
+            and not typed
+            and type(arguments[0]) in (int, str)
+        ):
             return arguments[0]
         count = len(arguments) - len(self.names)
         key = arguments[:count]
         if self.names:
             mark = next(item for item in reversed(held) if type(item) is object)
-            key = (*key, mark, *(part for pair in zip(self.names, arguments[count:]) for part in pair))
+            key = (
+                *key,
+                mark,
+                *(part for pair in zip(self.names, arguments[count:]) for part in pair),
+            )
         return (*key, *map(type, arguments)) if typed else key
 
 
 def _result(held: list[Any], key: Hashable, link: type) -> Any:
-    """What a bounded cache holds: of each of its links it tells the key, the result and the type."""
+    """What a bounded cache holds: of each of its links it tells the key, the result and the
+    type.
+    """
     for place in range(2, len(held)):
         if held[place] is link and _is_same(held[place - 2], key):
             return held[place - 1]
@@ -79,7 +94,9 @@ def _is_same(one: Any, other: Any) -> bool:
     if type(one) not in _TUPLES or type(other) not in _TUPLES:
         return type(one) is type(other) and type(one) in (int, str) and one == other
     return len(one) == len(other) and all(
-        a is b or (type(a) in _PLAIN and type(b) in _PLAIN and a == b) or (type(a) in _TUPLES and _is_same(a, b))
+        a is b
+        or (type(a) in _PLAIN and type(b) in _PLAIN and a == b)
+        or (type(a) in _TUPLES and _is_same(a, b))
         for a, b in zip(one, other)
     )
 
@@ -89,7 +106,10 @@ def is_key(value: Any) -> TypeGuard[Hashable]:
     if type(value) in _TUPLES:
         return all(map(is_key, value))
     cls: Any = type(value)
-    by_identity = cls.__hash__ in (object.__hash__, type.__hash__) and cls.__eq__ in (object.__eq__, type.__eq__)
+    by_identity = cls.__hash__ in (object.__hash__, type.__hash__) and cls.__eq__ in (
+        object.__eq__,
+        type.__eq__,
+    )
     return cls in _PLAIN or by_identity or isinstance(value, (torch.Tensor, torch.dtype))
 
 
@@ -107,7 +127,9 @@ def is_counted(cached: Any, names: tuple[str, ...], arguments: tuple[Any, ...]) 
 
 
 def recall(names: tuple[str, ...], cached: Any, *arguments: Any) -> None:
-    """Make a call whose result is known, for the cache counts it; unless it was made while capturing. Generated code does."""
+    """Make a call whose result is known, for the cache counts it; unless it was made while
+    capturing. Generated code does.
+    """
     due = _counted.get(cached)
     if due and (digest := _digest(names, arguments)) in due:
         due.discard(digest)
@@ -121,7 +143,9 @@ def _digest(names: tuple[str, ...], arguments: tuple[Any, ...]) -> Hashable:
 
 
 def _by_identity(value: Any) -> Hashable:
-    """A plain value, a tuple of such (which is made anew for each call), or what tells an object from others."""
+    """A plain value, a tuple of such (which is made anew for each call), or what tells an object
+    from others.
+    """
     if type(value) in _TUPLES:
         return tuple(map(_by_identity, value))
     return value if type(value) in _PLAIN else id(value)

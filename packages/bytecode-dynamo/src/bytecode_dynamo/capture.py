@@ -1,4 +1,6 @@
-"""One frame from bytecode to a cache entry: evaluate, call the backend, write the replacement code."""
+"""One frame from bytecode to a cache entry: evaluate, call the backend, write the replacement
+code.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,15 @@ from .context import Context
 from .control_flow import code_calling, polyfill_of
 from .counters import counters
 from .dynamic import DynamicShapes, Seen
-from .eager_frames import failed, has_tensors, limit_reached, refuse, run_inside, surroundings, unsuitable
+from .eager_frames import (
+    failed,
+    has_tensors,
+    limit_reached,
+    refuse,
+    run_inside,
+    surroundings,
+    unsuitable,
+)
 from .effects import describe_slot
 from .errors import (
     BackendCompilerFailed,
@@ -55,7 +65,15 @@ from .errors import (
 from .evaluator import Broken, Restart, Returned, run_root
 from .failing import CompiledGraph
 from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
-from .function_modes import FunctionModeSource, hidden_from, modes_around, restack, within, without, without_saved_tensors_hooks
+from .function_modes import (
+    FunctionModeSource,
+    hidden_from,
+    modes_around,
+    restack,
+    within,
+    without,
+    without_saved_tensors_hooks,
+)
 from .graph_code import graph_call
 from .guard_state import state_masks
 from .guards import GlobalState, GuardKind, Loads, compile_guards, explain_failure
@@ -85,7 +103,11 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     polyfill = polyfill_of(code)
     if polyfill is not None:
         return Entry(None, code_calling(polyfill))
-    if not hook_policy.is_captured_file(code.co_filename) or not can_split(code) or hook_policy.is_disabled(view.function):
+    if (
+        not hook_policy.is_captured_file(code.co_filename)
+        or not can_split(code)
+        or hook_policy.is_disabled(view.function)
+    ):
         return STEP_ASIDE if code.co_filename.startswith(OTHER_COMPILER) else SKIP
     note_root(policy, code)
     stance = current_stance()
@@ -145,7 +167,7 @@ class Compilation:
         self.scope = self._scope()
         self.loads: Loads | None = None
 
-    # -- evaluation ---------------------------------------------------------------------------------------------------
+    # -- evaluation --------------------------------------------------------------------------------
 
     def run(self) -> Any:
         """Evaluate, then compile what was captured."""
@@ -157,7 +179,8 @@ class Compilation:
             if self._is_whole():
                 raise Unsupported(unsuitable(self.view.code, "BD006", str(error))) from None
             return SKIP
-        except GraphBreak as error:  # while closing a generator that no code of this frame can close any more
+        except GraphBreak as error:
+            # while closing a generator that no code of this frame can close any more
             return self._unbuildable(error)
         finally:
             self.ctx.modes.restore()
@@ -174,16 +197,24 @@ class Compilation:
         """Whether to capture again with less than what led to an error."""
         policy = self.policy
         if isinstance(error, (UnsoundAssumption, LosesEffects)):
-            (policy.careful if isinstance(error, LosesEffects) else policy.exact).add(self.view.code)
+            (policy.careful if isinstance(error, LosesEffects) else policy.exact).add(
+                self.view.code
+            )
             return True
-        if not any(isinstance(item.example, (float, torch.Generator)) for item in self.ctx.graph.inputs.values()):
+        if not any(
+            isinstance(item.example, (float, torch.Generator))
+            for item in self.ctx.graph.inputs.values()
+        ):
             return False
-        policy.symbolic_floats = policy.host_effects = False  # the backend does not know them: a graph per value, or a break
+        # the backend does not know them: a graph per value, or a break
+        policy.symbolic_floats = policy.host_effects = False
         counters["graphs"] -= 1
         return True
 
     def _evaluate_twice(self) -> Returned | Broken:
-        """Evaluate; again with a known end when going back was not enough, or after an object was completed."""
+        """Evaluate; again with a known end when going back was not enough, or after an object was
+        completed.
+        """
         stop: Restart | None = None
         while True:
             try:
@@ -198,11 +229,20 @@ class Compilation:
         names = GlobalNames(self.view.globals, self.view.builtins, True)
         seen = self.policy.seen.setdefault(self.view.code, Seen())
         dynamic = DynamicShapes(self.policy.dynamic, seen, self.policy.symbolic_floats)
-        settings = replace(config, capture_scalar_outputs=config.capture_scalar_outputs or self.policy.fullgraph)
+        settings = replace(
+            config, capture_scalar_outputs=config.capture_scalar_outputs or self.policy.fullgraph
+        )
         ctx = Context(settings, names, dynamic, host_effects=self.policy.host_effects)
         ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
-        ctx.whole, ctx.resumes, ctx.careful = self._is_whole(), self.origin is not None, self.view.code in self.policy.careful
-        ctx.modes.begin_in(ctx, [ctx.wrap(mode, FunctionModeSource(k)) for k, mode in enumerate(self.function_modes)])
+        ctx.whole, ctx.resumes, ctx.careful = (
+            self._is_whole(),
+            self.origin is not None,
+            self.view.code in self.policy.careful,
+        )
+        ctx.modes.begin_in(
+            ctx,
+            [ctx.wrap(mode, FunctionModeSource(k)) for k, mode in enumerate(self.function_modes)],
+        )
         return ctx
 
     def _evaluate(self, stop: Restart | None = None) -> Returned | Broken:
@@ -212,7 +252,8 @@ class Compilation:
             if value is not NULL:
                 slots[name] = LazyVariable(value, source=LocalSource(name))
         cells = tuple(
-            LazyVariable(cell, source=ClosureCellSource(name)) for name, cell in zip(view.code.co_freevars, view.closure or ())
+            LazyVariable(cell, source=ClosureCellSource(name))
+            for name, cell in zip(view.code.co_freevars, view.closure or ())
         )
         frame = Frame(self.decoded, self.ctx.root_names, slots, closure=cells)
         with torch._C.DisableTorchFunctionSubclass():
@@ -220,14 +261,20 @@ class Compilation:
 
     def _scope(self) -> Scope:
         view = self.view
-        arguments = {name: value for name, value in zip(view.code.co_varnames, view.locals) if value is not NULL}
+        arguments = {
+            name: value
+            for name, value in zip(view.code.co_varnames, view.locals)
+            if value is not NULL
+        }
         closure = dict(zip(view.code.co_freevars, view.closure or ()))
         return Scope(arguments, view.globals, view.builtins, closure)
 
-    # -- outcomes -----------------------------------------------------------------------------------------------------
+    # -- outcomes ----------------------------------------------------------------------------------
 
     def _nothing_captured(self, outcome: Returned) -> Any:
-        """No torch call at all: the original runs where its result can't be built, under the guards if tensors are around."""
+        """No torch call at all: the original runs where its result can't be built, under the guards
+        if tensors are around.
+        """
         if not self.ctx.graph.inputs and id(self.view.code) not in self.policy.roots:
             return SKIP
         try:  # callees of its code, unlike the original's, are not captured once more
@@ -240,7 +287,9 @@ class Compilation:
         return self._entry(code, False)
 
     def _returning(self, outcome: Returned) -> CodeType:
-        """Code that calls the graph, applies the effects and returns the result; raises GraphBreak for what can't be built."""
+        """Code that calls the graph, applies the effects and returns the result; raises GraphBreak
+        for what can't be built.
+        """
         gen = Codegen(self.ctx, self.decoded.neutral)
         gen.emitter.position = self.decoded.neutral.position_at(outcome.index)
         require_none_started(self.ctx)
@@ -282,26 +331,40 @@ class Compilation:
             store()
         for write in writers:
             write()
-        prefix = [*draws(gen), *gen.numbers(), *self._graph(gen, error.record()), *gen.instructions()]
+        prefix = [
+            *draws(gen),
+            *gen.numbers(),
+            *self._graph(gen, error.record()),
+            *gen.instructions(),
+        ]
         if not user_exception:
             counters["graph_breaks"] += 1
             log.info("graph break: %s", error.record().format())
         return self._entry(self._cut(index, prefix, analysis, gen.locals), True)
 
     def _is_whole(self) -> bool:
-        """Whether a break is an error: frames called natively are those of eager mode after the program's own exception."""
+        """Whether a break is an error: frames called natively are those of eager mode after the
+        program's own exception.
+        """
         return is_whole(self.policy, self.view, self.original.native)
 
     def _pointless(self) -> bool:
-        """Whether cutting the frame would only cost time: a helper without tensors, or the way from a module to its forward."""
+        """Whether cutting the frame would only cost time: a helper without tensors, or the way from
+        a module to its forward.
+        """
         if self.ctx.graph.calls:
             return False
         if self.view.code in MODULE_CALLS:
             return True
-        return not self.ctx.graph.inputs and id(self.view.code) not in self.policy.roots and not has_tensors(self.view)
+        return (
+            not self.ctx.graph.inputs
+            and id(self.view.code) not in self.policy.roots
+            and not has_tensors(self.view)
+        )
 
     def _skip(self) -> Any:
-        if self.view.code in MODULE_CALLS:  # the second on the way to ``forward`` would break like the first
+        # the second on the way to ``forward`` would break like the first
+        if self.view.code in MODULE_CALLS:
             for code in MODULE_CALLS:
                 self.region.skip(code)
         return SKIP
@@ -315,7 +378,7 @@ class Compilation:
         self._report(None, error.record())
         return SKIP
 
-    # -- code -----------------------------------------------------------------------------------------------------------
+    # -- code --------------------------------------------------------------------------------------
 
     def _begin(self, gen: Codegen) -> None:
         """Load what is written to, and enter the context managers that are active here."""
@@ -344,7 +407,9 @@ class Compilation:
             gen.call_const(torch._C._set_grad_enabled, after)
             gen.emitter.pop()
 
-    def _restore_locals(self, gen: Codegen, outcome: Broken, analysis: Analysis, index: int) -> list[Callable[[], None]]:
+    def _restore_locals(
+        self, gen: Codegen, outcome: Broken, analysis: Analysis, index: int
+    ) -> list[Callable[[], None]]:
         """Push the variables that are needed later; returns what stores them, last pushed first."""
         code = self.original.neutral
         item = code.instructions[index]
@@ -371,10 +436,19 @@ class Compilation:
         return stores
 
     def _initial_names(self) -> list[str]:
-        return [name for name, value in zip(self.view.code.co_varnames, self.view.locals) if value is not NULL]
+        return [
+            name
+            for name, value in zip(self.view.code.co_varnames, self.view.locals)
+            if value is not NULL
+        ]
 
     def _restore_local(
-        self, gen: Codegen, name: str, value: VariableTracker | None, live: bool, stores: list[Callable[[], None]]
+        self,
+        gen: Codegen,
+        name: str,
+        value: VariableTracker | None,
+        live: bool,
+        stores: list[Callable[[], None]],
     ) -> None:
         if value is None or isinstance(value, NullVariable):
             return
@@ -383,14 +457,17 @@ class Compilation:
             return
         if isinstance(value.source, LocalSource) and value.source.variable == name:
             return
-        if live or (isinstance(value, KeyedVariable) and value.key in gen._built):  # which may be watched: it ends later
+        # which may be watched: it ends later
+        if live or (isinstance(value, KeyedVariable) and value.key in gen._built):
             gen(value)
         else:
             gen.load_const(None)
         stores.append(lambda: gen.emitter.store_fast(name))
 
     def _original_index(self, index: int) -> int | None:
-        """The place in the original function of an instruction of this one; None for one that only restores its stack."""
+        """The place in the original function of an instruction of this one; None for one that only
+        restores its stack.
+        """
         if self.origin is None:
             return index
         places = {id(item): k for k, item in enumerate(self.original.instructions)}
@@ -403,7 +480,9 @@ class Compilation:
         at_entry = items[index].op is entry.op and items[index].position == entry.position
         return target if at_entry else None
 
-    def _cut(self, index: int, prefix: list[Instruction], analysis: Analysis, extra: list[str]) -> CodeType:
+    def _cut(
+        self, index: int, prefix: list[Instruction], analysis: Analysis, extra: list[str]
+    ) -> CodeType:
         """The first half: the prefix, the instruction that breaks, and the handover."""
         split = replace_before(self.original.neutral, index, prefix, analysis, Continuation, extra)
         first = split.first_half
@@ -421,7 +500,7 @@ class Compilation:
             first = replace(first, instructions=instructions)
         return encode(first)
 
-    # -- graph ------------------------------------------------------------------------------------------------------------
+    # -- graph -------------------------------------------------------------------------------------
 
     def _graph(self, gen: Codegen, stop: BreakRecord | None) -> list[Instruction]:
         """Compile the graph; returns the instructions that call it (none when it is empty)."""
@@ -438,28 +517,43 @@ class Compilation:
         rerun = plan_rerun(ctx, self._flat_code(), module, inputs, self.policy.on_error)
         counters.update(graphs=1, captured_calls=ctx.graph.calls)
         report = self._report(module, stop)
-        compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
-        rerun = replace(rerun, graph=CompiledGraph(compiled, module, report, getattr(self.policy.backend, "plain", None)))
+        compiled = call_backend(
+            self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs]
+        )
+        rerun = replace(
+            rerun,
+            graph=CompiledGraph(
+                compiled, module, report, getattr(self.policy.backend, "plain", None)
+            ),
+        )
         ctx.graph.release_examples()
         sources = [item.source for item in inputs]
         with within(self.function_modes):
             self.loads = input_loader(sources, self.view.code, self.scope)
         compiled = hidden_from(self.function_modes, compiled)
-        return graph_call(self.decoded.neutral, gen.emitter.position, compiled, sources, self.loads, rerun)
+        return graph_call(
+            self.decoded.neutral, gen.emitter.position, compiled, sources, self.loads, rerun
+        )
 
     def _flat_code(self) -> CodeType:
-        """The original with every argument positional. (What is compiled for a code object must not keep that alive.)"""
+        """The original with every argument positional. (What is compiled for a code object must not
+        keep that alive.)
+        """
         code = self.view.code
         flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
         count = self.decoded.neutral.parameter_count
-        return code.replace(co_argcount=count, co_posonlyargcount=0, co_kwonlyargcount=0, co_flags=flags)
+        return code.replace(
+            co_argcount=count, co_posonlyargcount=0, co_kwonlyargcount=0, co_flags=flags
+        )
 
-    # -- entry ------------------------------------------------------------------------------------------------------------
+    # -- entry -------------------------------------------------------------------------------------
 
     def _entry(self, code: CodeType, continues: bool) -> Entry:
         ctx = self.ctx
         ctx.require_distinct()
-        ctx.guards.require_global_state(self.state if has_float32_products(ctx.graph.graph) else replace(self.state, tf32=None))
+        ctx.guards.require_global_state(
+            self.state if has_float32_products(ctx.graph.graph) else replace(self.state, tf32=None)
+        )
         shapes = ctx.shape_guards()
         with within(self.function_modes):
             guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope, self.loads)
@@ -476,17 +570,23 @@ class Compilation:
             return None
         records, shapes = earlier[-1]
         for record in records:  # while capturing, the state is another one
-            if record.kind is GuardKind.GLOBAL_STATE and (changed := record.expected.difference(self.state)):
+            if record.kind is GuardKind.GLOBAL_STATE and (
+                changed := record.expected.difference(self.state)
+            ):
                 return changed
         with within(self.function_modes):
-            return explain_failure([r for r in records if r.kind is not GuardKind.GLOBAL_STATE], shapes, self.scope)
+            return explain_failure(
+                [r for r in records if r.kind is not GuardKind.GLOBAL_STATE], shapes, self.scope
+            )
 
     def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> Captured | None:
         if self.policy.on_capture is None:
             return None
         seconds = time.perf_counter() - self.started
         shapes = self.ctx.shape_guards()
-        changes = tuple(dict.fromkeys(describe_slot(slot) for slot, _, _ in self.ctx.effects.changed()))
+        changes = tuple(
+            dict.fromkeys(describe_slot(slot) for slot, _, _ in self.ctx.effects.changed())
+        )
         guards, reason = tuple(self.ctx.guards), self._recompile_reason()
         found = Captured(self.view.code, module, stop, guards, shapes, seconds, changes, reason)
         self.policy.on_capture(found)

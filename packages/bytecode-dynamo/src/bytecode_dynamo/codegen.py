@@ -1,4 +1,6 @@
-"""Instructions that call the graph, build values again, write mutations back, and restore variables and stack."""
+"""Instructions that call the graph, build values again, write mutations back, and restore variables
+and stack.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ class Codegen:
         self._building: set[Identity] = set()
         self._cells: dict[str, CellVariable] = {}
 
-    # -- values -----------------------------------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------
 
     def __call__(self, value: VariableTracker) -> None:
         """Push a value."""
@@ -74,7 +76,9 @@ class Codegen:
         source.emit(self.emitter)
 
     def load_const(self, value: object) -> None:
-        """Push a constant; a class (or part of one) that stands for one made in the call is made anew."""
+        """Push a constant; a class (or part of one) that stands for one made in the call is made
+        anew.
+        """
         recipe = self.ctx.made.get(id(value))
         if recipe is not None:
             recipe.build(self)
@@ -91,14 +95,19 @@ class Codegen:
             self.load_source(found.source)
             return
         if not self.ctx.graph.sees(node):
-            raise GraphBreak("BD015", "a tensor from inside a function under a torch transform is needed outside of it")
+            raise GraphBreak(
+                "BD015",
+                "a tensor from inside a function under a torch transform is needed outside of it",
+            )
         if node not in self.outputs:
             self.outputs.append(node)
         self.emitter.load_fast(RESULT)
         self.emitter.load_item(self.outputs.index(node))
 
     def load_size(self, value: Any) -> None:
-        """Push a symbolic number: computed from the sources of its symbols, or by the graph where these are unbacked."""
+        """Push a symbolic number: computed from the sources of its symbols, or by the graph where
+        these are unbacked.
+        """
         expr = value.node.expr
         if expr.free_symbols - self.ctx.symbol_sources.keys():
             self.load_graph_value(self.ctx.graph.size(value))
@@ -106,7 +115,9 @@ class Codegen:
             load_expression(self, expr)
 
     def number(self, symbol: Any) -> str:
-        """The variable that holds a symbol's value: it is read before the graph, which may change the sizes of inputs."""
+        """The variable that holds a symbol's value: it is read before the graph, which may change
+        the sizes of inputs.
+        """
         if symbol not in self._numbers:
             self._numbers[symbol] = self.temporary()
         return self._numbers[symbol]
@@ -126,7 +137,9 @@ class Codegen:
         return name
 
     def keep(self, key: Identity) -> None:
-        """Store the object on top of the stack, and push it again, so that it is built only once."""
+        """Store the object on top of the stack, and push it again, so that it is built only
+        once.
+        """
         name = self._built[key] = self.temporary()
         self.emitter.duplicate()
         self.emitter.store_fast(name)
@@ -136,7 +149,12 @@ class Codegen:
             raise GraphBreak("BD015", f"a {key.cls.__name__} that contains itself")
         self._building.add(key)
 
-    def call(self, function: VariableTracker, args: Sequence[VariableTracker], named: Sequence[tuple[str, Any]] = ()) -> None:
+    def call(
+        self,
+        function: VariableTracker,
+        args: Sequence[VariableTracker],
+        named: Sequence[tuple[str, Any]] = (),
+    ) -> None:
         """Push what a call returns."""
         self.emitter.load_callee(lambda: self(function))
         self.push_all((*args, *(value for _, value in named)))
@@ -149,7 +167,7 @@ class Codegen:
             self(argument) if isinstance(argument, VariableTracker) else self.load_const(argument)
         self.emitter.call(len(arguments))
 
-    # -- containers -------------------------------------------------------------------------------------------------
+    # -- containers --------------------------------------------------------------------------------
 
     def push_all(self, items: Iterable[VariableTracker]) -> int:
         """Push values; returns how many."""
@@ -189,7 +207,9 @@ class Codegen:
         return len(entries)
 
     def complete(self, value: UserObjectVariable) -> None:
-        """Build an object that is about to be hashed or iterated over, with its attributes and contents."""
+        """Build an object that is about to be hashed or iterated over, with its attributes and
+        contents.
+        """
         if value.key.exists:
             return
         if value.key not in self._built:
@@ -246,7 +266,7 @@ class Codegen:
             ctx.effects.set_initial((iterator.key, "result"), result)
         return items
 
-    # -- functions and objects ----------------------------------------------------------------------------------------
+    # -- functions and objects ---------------------------------------------------------------------
 
     def build_cell(self, cell: CellVariable) -> None:
         """Push a cell: one of the frame's own, or a new one that is filled later."""
@@ -288,7 +308,11 @@ class Codegen:
         self.emitter.call(5)
         self.keep(value.key)
         if value.annotate is not None:
-            self._pending.append(partial(self._store_attribute, self._built[value.key], "__annotate__", value.annotate))
+            self._pending.append(
+                partial(
+                    self._store_attribute, self._built[value.key], "__annotate__", value.annotate
+                )
+            )
         self._fill_attributes(value.key)
         if value.annotations is not None:
             pairs = value.annotations.unpack(self.ctx)
@@ -303,7 +327,9 @@ class Codegen:
         self._fill_attributes(value.key)
 
     def build_derived(self, value: DerivedVariable) -> None:
-        """Push a new object of a class that extends a built-in one; contents and attributes are filled in later."""
+        """Push a new object of a class that extends a built-in one; contents and attributes are
+        filled in later.
+        """
         base, cls = native_base(value.key.cls), value.key.cls
         self._guard_cycle(value.key)
         self.emitter.load_callee_const(base.__new__)
@@ -341,12 +367,16 @@ class Codegen:
     def build_exception(self, value: ExceptionVariable) -> None:
         """Push a new exception object."""
         cls = value.key.cls
-        self.call_const(rebuilding.make_exception, native_base(cls), cls, *value.arguments(self.ctx))
+        self.call_const(
+            rebuilding.make_exception, native_base(cls), cls, *value.arguments(self.ctx)
+        )
         self.keep(value.key)
         self._fill_attributes(value.key)
 
     def build_tensor(self, key: Identity, push: Callable[[], None]) -> None:
-        """Push a tensor, which ``push`` does where it was not built yet; attributes that the program gave it are set later."""
+        """Push a tensor, which ``push`` does where it was not built yet; attributes that the
+        program gave it are set later.
+        """
         if key in self._built:
             self.emitter.load_fast(self._built[key])
             return
@@ -355,11 +385,17 @@ class Codegen:
         self._fill_attributes(key)
 
     def _fill_attributes(self, key: Identity) -> None:
-        store = partial(self._store_attribute, self._built[key], function=rebuilding.setter_of(key.cls))
+        store = partial(
+            self._store_attribute, self._built[key], function=rebuilding.setter_of(key.cls)
+        )
         attributes = self.ctx.effects.attributes(key).items()
-        self._pending += [partial(store, attribute, held) for attribute, held in attributes if held is not DELETED]
+        self._pending += [
+            partial(store, attribute, held) for attribute, held in attributes if held is not DELETED
+        ]
 
-    def _store_attribute(self, name: str, attribute: str, held: VariableTracker, function: Any = object.__setattr__) -> None:
+    def _store_attribute(
+        self, name: str, attribute: str, held: VariableTracker, function: Any = object.__setattr__
+    ) -> None:
         self.emitter.load_callee_const(function)
         self.emitter.load_fast(name)
         self.load_const(attribute)
@@ -372,7 +408,7 @@ class Codegen:
         while self._pending:
             self._pending.pop(0)()
 
-    # -- the end of a graph ---------------------------------------------------------------------------------------------
+    # -- the end of a graph ------------------------------------------------------------------------
 
     def spill(self, value: VariableTracker) -> str:
         """Build a value into a local variable."""
@@ -389,7 +425,11 @@ class Codegen:
             self.emitter.pop()
         for slot, before, now in list(self.ctx.effects.changed()):
             key, *name = _parts(slot)
-            writer = self._attribute_writer(key, name[0], now) if name else self._contents_writer(key, before, now)
+            writer = (
+                self._attribute_writer(key, name[0], now)
+                if name
+                else self._contents_writer(key, before, now)
+            )
             if writer is not None:
                 writers.append(writer)
         return writers
@@ -436,7 +476,10 @@ class Codegen:
         self._owner(key)
         if now is DELETED:
             return lambda: self._set(
-                rebuilding.delete_item if key.cls is dict else rebuilding.delete_attribute, key, attribute, None
+                rebuilding.delete_item if key.cls is dict else rebuilding.delete_attribute,
+                key,
+                attribute,
+                None,
             )
         name = self.spill(now)
         return lambda: self._set(rebuilding.setter_of(key.cls), key, attribute, name)
@@ -467,7 +510,9 @@ class Codegen:
             self._owner(owner(slot))
 
     def write_cells(self) -> None:
-        """Fill the cells of the frame itself, when all that may come from the arguments that they held is built."""
+        """Fill the cells of the frame itself, when all that may come from the arguments that they
+        held is built.
+        """
         keep_leaves(self)
         made: dict[str, str | None] = {}
         while names := [name for name in self._cells if name not in made]:

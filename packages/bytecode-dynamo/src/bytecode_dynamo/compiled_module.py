@@ -1,4 +1,6 @@
-"""A module whose calls are captured and that is otherwise the original: attributes, class, special methods, equality."""
+"""A module whose calls are captured and that is otherwise the original: attributes, class, special
+methods, equality.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,22 @@ if TYPE_CHECKING:
     from .api import Optimizer
     from .context import Context
 
-_is_traced = torch.compiler.is_dynamo_compiling  # by torch's own compiler, which looks into Python functions only
+# by torch's own compiler, which looks into Python functions only
+_is_traced = torch.compiler.is_dynamo_compiling
 
 
 class CompiledModule:
-    """Calls of it are calls of ``_orig_mod`` with a region active: hooks, ``self`` and dictionaries see the original, and
-    what runs is what the original's class and instance have then. Its ``__dict__`` is the original's. Its class, made for it
-    alone, has the special methods of the original's class; ``__class__`` is the original's. Pickling and copying give the
-    original's copy."""
+    """Calls of it are calls of ``_orig_mod`` with a region active: hooks, ``self`` and dictionaries
+    see the original, and what runs is what the original's class and instance have then. Its
+    ``__dict__`` is the original's. Its class, made for it alone, has the special methods of the
+    original's class; ``__class__`` is the original's. Pickling and copying give the original's
+    copy.
+    """
 
     __slots__ = (
         "__dict__", "__weakref__",
-        "_bytecode_dynamo_call", "_bytecode_dynamo_forward", "_bytecode_dynamo_optimizer", "_orig_mod",
+        "_bytecode_dynamo_call", "_bytecode_dynamo_forward", "_bytecode_dynamo_optimizer",
+        "_orig_mod",
     )  # fmt: skip
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -65,7 +71,11 @@ class CompiledModule:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._orig_mod, name)
-        if type(found) is not types.MethodType or found.__self__ is not self._orig_mod or name in self._orig_mod.__dict__:
+        if (
+            type(found) is not types.MethodType
+            or found.__self__ is not self._orig_mod
+            or name in self._orig_mod.__dict__
+        ):
             return found
         if (found.__func__.__module__ or "").partition(".")[0] == "torch":
             return types.MethodType(_of_original(found.__func__), self)
@@ -99,7 +109,9 @@ class CompiledModule:
 
 
 class _ClassOfCompiled(type):
-    """The class of one compiled module. For methods that say ``type(self)``, it stands for the original's class."""
+    """The class of one compiled module. For methods that say ``type(self)``, it stands for the
+    original's class.
+    """
 
     @property
     def __wrapped__(cls) -> type:
@@ -141,31 +153,53 @@ def compiled_module(module: torch.nn.Module, optimizer: Optimizer) -> Any:
 
 
 def _class_like(cls: type) -> type[CompiledModule]:
-    found = {name: value for base in reversed(cls.__mro__[:-1]) for name, value in vars(base).items() if name not in _OWN}
+    found = {
+        name: value
+        for base in reversed(cls.__mro__[:-1])
+        for name, value in vars(base).items()
+        if name not in _OWN
+    }
     names = [name for name in found if name.startswith("__") and name.endswith("__")]
     special = {name: getattr(cls, name) for name in names}
-    forwarded = {name: value and _special(name) for name, value in special.items() if value is None or callable(value)}
+    forwarded = {
+        name: value and _special(name)
+        for name, value in special.items()
+        if value is None or callable(value)
+    }
     # What wins over the instance's dictionary in the original's class has to do so here.
-    fields = {name: _field(name) for name, value in found.items() if name not in names and is_data_descriptor(value)}
+    fields = {
+        name: _field(name)
+        for name, value in found.items()
+        if name not in names and is_data_descriptor(value)
+    }
     if cls.__getattribute__ is not object.__getattribute__:
         forwarded["__getattribute__"] = _attribute
     about = {name: getattr(cls, name) for name in _ABOUT if hasattr(cls, name)}
     own = {"__slots__": (), "_bytecode_dynamo_class": cls}
-    return _ClassOfCompiled(cls.__name__, (CompiledModule,), {**forwarded, **fields, **about, **own})
+    return _ClassOfCompiled(
+        cls.__name__, (CompiledModule,), {**forwarded, **fields, **about, **own}
+    )
 
 
 _OWN = vars(CompiledModule).keys() | {
-    "__annotate__", "__class_getitem__", "__del__", "__getattribute__", "__init_subclass__", "__new__", "__reduce__",
+    "__annotate__", "__class_getitem__", "__del__", "__getattribute__", "__init_subclass__",
+    "__new__", "__reduce__",
     "__set_name__", "__subclasshook__",
 }  # fmt: skip
-"""Names of compiled modules, of the original alone, or that Python asks of a class: ``_ClassOfCompiled`` answers."""
+"""Names of compiled modules, of the original alone, or that Python asks of a class:
+``_ClassOfCompiled`` answers.
+"""
 
 
 _ABOUT = ("__module__", "__qualname__", "__doc__", "__firstlineno__")
 
 
 def _attribute(self: CompiledModule, name: str) -> Any:
-    return object.__getattribute__(self, name) if name in _OWN else CompiledModule.__getattr__(self, name)
+    return (
+        object.__getattribute__(self, name)
+        if name in _OWN
+        else CompiledModule.__getattr__(self, name)
+    )
 
 
 @functools.cache
@@ -184,7 +218,9 @@ def _special(name: str) -> Callable[..., Any]:
 
 
 def _of_original(function: Any) -> Any:
-    """A method for compiled modules that the original runs; one that returns ``self`` returns the compiled module."""
+    """A method for compiled modules that the original runs; one that returns ``self`` returns the
+    compiled module.
+    """
 
     @functools.wraps(function)
     def method(self: CompiledModule, /, *args: Any, **kwargs: Any) -> Any:
@@ -204,7 +240,7 @@ def _identity(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-# -- inside of other graphs -------------------------------------------------------------------------------------------------
+# -- inside of other graphs ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,10 +273,14 @@ class CompiledModuleVariable(UserObjectVariable):
 @tracker_for(CompiledModule)
 def wrap_compiled_module(ctx: Context, value: CompiledModule, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(value, CompiledModuleVariable(Identity(type(value), value, source), source=source))
+    return ctx.effects.remember(
+        value, CompiledModuleVariable(Identity(type(value), value, source), source=source)
+    )
 
 
 @evaluates_code(_special("__len__"))
-def special_method_of_compiled(ctx: Context, function: VariableTracker, args: Args, kwargs: Kwargs) -> VariableTracker:
+def special_method_of_compiled(
+    ctx: Context, function: VariableTracker, args: Args, kwargs: Kwargs
+) -> VariableTracker:
     name = ctx.get_attr(function, "__name__").as_constant(ctx)
     return ctx.get_attr(args[0], name).call(ctx, args[1:], kwargs)

@@ -20,7 +20,8 @@ _rest_saved_tensor_hooks = _C._autograd._saved_tensors_hooks_set_tracing
 def _begin() -> tuple[bool, int]:
     before = torch.compiler._is_compiling_flag, sys.getrecursionlimit()
     torch.compiler._is_compiling_flag = True
-    sys.setrecursionlimit(before[1] + 20 * config.inline_depth)  # evaluating a call takes some ten calls
+    # evaluating a call takes some ten calls
+    sys.setrecursionlimit(before[1] + 20 * config.inline_depth)
     return before
 
 
@@ -42,7 +43,8 @@ def recursion_limit() -> int:
 @contextmanager
 def compiling() -> Iterator[None]:
     """``torch.compiler.is_compiling()`` is True inside, and hooks on saved tensors rest."""
-    # What fake tensors save for backward is not the program's: its hooks on saved tensors must not see it.
+    # What fake tensors save for backward is not the program's: its hooks on saved tensors must not
+    # see it.
     hooked = _rest_saved_tensor_hooks(True)
     try:
         with _capturing:
@@ -63,5 +65,6 @@ def _collect_again(enabled: bool) -> None:
 
 
 uncollected = WhileAny(_stop_collecting, _collect_again)
-"""Inside, the garbage collector rests: what compiling makes lives until its end, so passes over it, and over all objects of
-the program, would find nothing."""
+"""Inside, the garbage collector rests: what compiling makes lives until its end, so passes over it,
+and over all objects of the program, would find nothing.
+"""

@@ -1,4 +1,6 @@
-"""Numbers that Python arithmetic makes of numbers from outside: they are computed again from where those come from."""
+"""Numbers that Python arithmetic makes of numbers from outside: they are computed again from where
+those come from.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,14 @@ class ComputedSource(Source):
     @property
     def steps(self) -> int:
         """How many functions are called."""
-        return 1 + sum(operand.steps for operand in self.operands if isinstance(operand, ComputedSource))
+        return 1 + sum(
+            operand.steps for operand in self.operands if isinstance(operand, ComputedSource)
+        )
 
     def resolve(self, locals, globals, builtins, closure) -> Any:
-        return self.function(*(operand.resolve(locals, globals, builtins, closure) for operand in self.operands))
+        return self.function(
+            *(operand.resolve(locals, globals, builtins, closure) for operand in self.operands)
+        )
 
     def emit(self, emitter: SourceEmitter) -> None:
         emitter.load_callee_const(self.function)
@@ -40,6 +46,12 @@ class ComputedSource(Source):
 
 
 def computed(function: Callable[..., Any], operands: list[Source]) -> Source | None:
-    """Where the result comes from; None where that takes too many steps. What constants alone make is one."""
+    """Where the result comes from; None where that takes too many steps. What constants alone make
+    is one.
+    """
     source = ComputedSource(function, tuple(operands))
-    return source if source.steps <= LARGEST and not all(isinstance(one, ConstSource) for one in operands) else None
+    return (
+        source
+        if source.steps <= LARGEST and not all(isinstance(one, ConstSource) for one in operands)
+        else None
+    )

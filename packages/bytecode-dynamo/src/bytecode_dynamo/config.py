@@ -12,12 +12,12 @@ from typing import Literal
 class Config:
     """What can be set.
 
-    fallback: what happens when this package itself fails on a frame: run it in eager mode and warn, or raise.
-    recompile_limit: how many graphs one code object may have before it runs in eager mode (``fullgraph``: an error).
-    inline_depth: how many calls deep functions are inlined.
+    fallback: what happens when this package itself fails on a frame: run it in eager mode and warn,
+    or raise. recompile_limit: how many graphs one code object may have before it runs in eager mode
+    (``fullgraph``: an error). inline_depth: how many calls deep functions are inlined.
     max_instructions: how many instructions one capture may evaluate.
-    capture_scalar_outputs: whether ``item()`` becomes an unbacked symbol rather than a graph break; so with ``fullgraph``, too.
-    verify: whether every captured graph is checked against contract C1.
+    capture_scalar_outputs: whether ``item()`` becomes an unbacked symbol rather than a graph break;
+    so with ``fullgraph``, too. verify: whether every captured graph is checked against contract C1.
     """
 
     fallback: Literal["eager", "error"] = "eager"
@@ -33,7 +33,9 @@ class Config:
         names = {field.name for field in fields(self)}
         unknown = sorted(set(changes) - names)
         if unknown:
-            raise AttributeError(f"config has no field {', '.join(unknown)}; fields: {', '.join(sorted(names))}")
+            raise AttributeError(
+                f"config has no field {', '.join(unknown)}; fields: {', '.join(sorted(names))}"
+            )
         old = {name: getattr(self, name) for name in changes}
         try:
             for name, value in changes.items():

@@ -31,7 +31,14 @@ from .variables.tensor import TensorVariable
 class Context(Creation, Calls):
     """One capture: graph, guards, effects, fake tensors, modes, and the frame being evaluated."""
 
-    def __init__(self, config: Config, names: GlobalNames, dynamic: DynamicShapes, *, host_effects: bool = True) -> None:
+    def __init__(
+        self,
+        config: Config,
+        names: GlobalNames,
+        dynamic: DynamicShapes,
+        *,
+        host_effects: bool = True,
+    ) -> None:
         self.config = config
         self.root_names = names
         self.other_names: dict[int, GlobalNames] = {}
@@ -51,12 +58,16 @@ class Context(Creation, Calls):
         self.inputs: list[Source] = []
         self.identities: dict[int, Identity] = {}
         self.from_arrays: dict[int, TensorVariable] = {}
-        """By the id of its fake: a tensor that ``torch.from_numpy`` makes, whose storage is the memory of an array."""
+        """By the id of its fake: a tensor that ``torch.from_numpy`` makes, whose storage is the
+        memory of an array.
+        """
         self.symbol_sources: dict[sympy.Symbol, Source] = {}
         self.stride_guards: list[SizeGuard] = []
         self.constant_objects: dict[type, Any] = {}
         self.runs_once = False
-        """Whether the graph does what can't be undone: it sets random generators, settings, memory or hooks."""
+        """Whether the graph does what can't be undone: it sets random generators, settings, memory
+        or hooks.
+        """
         self.careful = False
         """Whether it must not."""
         self.written_in_classes: set[tuple[type, str]] = set()
@@ -77,7 +88,9 @@ class Context(Creation, Calls):
         self.resumes = False
         """Whether the frame is that of a resume function: it alone may hold its arguments."""
         self.whole = False
-        """Whether the program asked for one graph of the frame: what would run later, outside of it, is an error."""
+        """Whether the program asked for one graph of the frame: what would run later, outside of
+        it, is an error.
+        """
 
     def close(self) -> None:
         """Let go of the frame's values: the environment lives on in the graph's metadata."""
@@ -89,7 +102,9 @@ class Context(Creation, Calls):
         self.effects = Effects()
 
     def may_assume(self) -> bool:
-        """Whether the graph may assert something of its data: what happens when it is wrong can be undone so far."""
+        """Whether the graph may assert something of its data: what happens when it is wrong can be
+        undone so far.
+        """
         plain = not isinstance(self.graph, NestedGraph) and not torch._C._len_torch_dispatch_stack()
         return self.assumes and plain and not self.runs_once
 
@@ -101,9 +116,12 @@ class Context(Creation, Calls):
     def refuse_if_careful(self, what: str) -> None:
         """Break the graph at what can't be undone, in a frame that was captured before."""
         if self.careful:
-            raise GraphBreak("BD020", f"{what}, in a frame whose effects are lost when an operator refuses its data")
+            raise GraphBreak(
+                "BD020",
+                f"{what}, in a frame whose effects are lost when an operator refuses its data",
+            )
 
-    # -- places -------------------------------------------------------------------------------------------------------
+    # -- places ------------------------------------------------------------------------------------
 
     def stack_trace(self) -> str:
         """The user's lines, innermost last."""
@@ -119,9 +137,11 @@ class Context(Creation, Calls):
         check()
         self.instructions += 1
         if self.instructions > self.config.max_instructions:
-            raise GraphBreak("BD021", f"more than {self.config.max_instructions} instructions were evaluated")
+            raise GraphBreak(
+                "BD021", f"more than {self.config.max_instructions} instructions were evaluated"
+            )
 
-    # -- sizes --------------------------------------------------------------------------------------------------------
+    # -- sizes -------------------------------------------------------------------------------------
 
     def bind_symbol(self, size: Any, source: Source, example: Any) -> None:
         """Say where the value of a new size symbol comes from."""
@@ -137,34 +157,47 @@ class Context(Creation, Calls):
         """Guard on a size or stride that is an expression of other sizes."""
         symbol = sympy.Symbol(f"stride{len(self.stride_guards)}", integer=True)
         self.symbol_sources[symbol] = source
-        self.stride_guards.append(SizeGuard(sympy.Eq(symbol, value.node.expr, evaluate=False), source.name))
+        self.stride_guards.append(
+            SizeGuard(sympy.Eq(symbol, value.node.expr, evaluate=False), source.name)
+        )
 
     def shape_guards(self) -> ShapeGuards:
         """All conditions on sizes."""
         guards = [*self.env.input_guards(), *self.env.guards, *self.stride_guards]
         used: set[Any] = set().union(*(guard.expr.free_symbols for guard in guards))
-        symbols = {symbol: source for symbol, source in self.symbol_sources.items() if symbol in used}
+        symbols = {
+            symbol: source for symbol, source in self.symbol_sources.items() if symbol in used
+        }
         return ShapeGuards(symbols, guards)
 
     def check_marks(self) -> None:
-        """Raise UserError when the program needs one certain size in a dimension that ``mark_dynamic`` named."""
+        """Raise UserError when the program needs one certain size in a dimension that
+        ``mark_dynamic`` named.
+        """
         for symbol, name in self.dynamic.marked.items():
             low, high = self.env.bounds(symbol)
             if low == high:
-                lines = [guard.provenance for guard in self.env.guards if symbol in guard.expr.free_symbols]
+                lines = [
+                    guard.provenance
+                    for guard in self.env.guards
+                    if symbol in guard.expr.free_symbols
+                ]
                 raise UserError(
-                    f"mark_dynamic: {name} was marked dynamic, but the program works for {low} only. "
+                    f"mark_dynamic: {name} was marked dynamic, but the program works for {low} "
+                    f"only. "
                     f"It was specialised by: {'; '.join(lines) or 'an equality with another size'}"
                 )
 
-    # -- snapshots ----------------------------------------------------------------------------------------------------
+    # -- snapshots ---------------------------------------------------------------------------------
 
     def snapshot(self, frame: Frame) -> tuple[Snapshot, Any]:
         """Everything needed to go back to before the current instruction of the root frame."""
         return frame.snapshot(), (self.effects.mark(), self.graph.mark())
 
     def rollback(self, frame: Frame, point: tuple[Snapshot, Any]) -> bool:
-        """Go back to a snapshot; True when something stays changed: metadata of fake tensors written in place."""
+        """Go back to a snapshot; True when something stays changed: metadata of fake tensors
+        written in place.
+        """
         snapshot, (effects, graph) = point
         frame.restore(snapshot)
         self.frame = frame

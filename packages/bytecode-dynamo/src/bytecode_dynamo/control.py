@@ -1,4 +1,6 @@
-"""What captured programs say about capture: functions that stay out of graphs, stand in them as they are, or are known."""
+"""What captured programs say about capture: functions that stay out of graphs, stand in them as
+they are, or are known.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @overload
-def disable(fn: Callable[..., Any], recursive: bool = True, *, reason: str | None = None) -> Callable[..., Any]: ...
+def disable(
+    fn: Callable[..., Any], recursive: bool = True, *, reason: str | None = None
+) -> Callable[..., Any]: ...
 @overload
 def disable(
     fn: None = None, recursive: bool = True, *, reason: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
-def disable(fn: Callable[..., Any] | None = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """Run a function in eager mode; with ``recursive=False`` the functions it calls are captured again.
+def disable(
+    fn: Callable[..., Any] | None = None, recursive: bool = True, *, reason: str | None = None
+) -> Any:
+    """Run a function in eager mode; with ``recursive=False`` the functions it calls are captured
+    again.
 
-    ``reason`` is shown where a graph breaks for it. Raises UserError for something that can't be called.
+    ``reason`` is shown where a graph breaks for it. Raises UserError for something that can't be
+    called.
     """
     if fn is None:
         return lambda target: disable(target, recursive, reason=reason)
@@ -86,7 +94,7 @@ ANSWERS[is_compiling] = True
 evaluates_call(is_compiling)(lambda ctx: ConstantVariable(True))
 
 
-# -- functions with a meaning of their own -------------------------------------------------------------------------------------
+# -- functions with a meaning of their own ---------------------------------------------------------
 
 
 def _each(fn: Any, name: str) -> Iterable[Callable[..., Any]]:
@@ -97,23 +105,28 @@ def _each(fn: Any, name: str) -> Iterable[Callable[..., Any]]:
 
 
 def allow_in_graph(fn: F) -> F:
-    """Record calls of a function (or of each function in a list) as they are, without looking into it.
+    """Record calls of a function (or of each function in a list) as they are, without looking into
+    it.
 
-    The function gets and returns tensors, constants, and containers of them; it must not depend on state that can change nor
-    have side effects: nothing that it reads is guarded, and compilers trace through it or call it. Also for subclasses of
-    ``torch.autograd.Function``, whose ``apply`` is meant. Returns its argument; raises UserError for what can't be called.
+    The function gets and returns tensors, constants, and containers of them; it must not depend on
+    state that can change nor have side effects: nothing that it reads is guarded, and compilers
+    trace through it or call it. Also for subclasses of ``torch.autograd.Function``, whose ``apply``
+    is meant. Returns its argument; raises UserError for what can't be called.
     """
     for one in _each(fn, "allow_in_graph"):
-        target = one.apply if isinstance(one, type) and issubclass(one, torch.autograd.Function) else one
+        target = (
+            one.apply if isinstance(one, type) and issubclass(one, torch.autograd.Function) else one
+        )
         FUNCTIONS.override(target, allowed_rule(target))
     return fn
 
 
 def disallow_in_graph(fn: F) -> F:
-    """End graphs at calls of a function (or of each function in a list), which then runs in eager mode.
+    """End graphs at calls of a function (or of each function in a list), which then runs in eager
+    mode.
 
-    Undone by ``allow_in_graph``; what is compiled already stays until ``reset()``. Returns its argument; raises UserError for
-    what can't be called.
+    Undone by ``allow_in_graph``; what is compiled already stays until ``reset()``. Returns its
+    argument; raises UserError for what can't be called.
     """
     for one in _each(fn, "disallow_in_graph"):
         FUNCTIONS.override(one, _disallowed(one))
@@ -122,15 +135,20 @@ def disallow_in_graph(fn: F) -> F:
 
 def _disallowed(function: Any) -> Any:
     def rule(ctx: Any, *args: Any, **kwargs: Any) -> Any:
-        raise GraphBreak("BD018", f"call of {getattr(function, '__qualname__', function)}, which disallow_in_graph named")
+        raise GraphBreak(
+            "BD018",
+            f"call of {getattr(function, '__qualname__', function)}, which disallow_in_graph named",
+        )
 
     return rule
 
 
 def assume_constant_result(fn: F) -> F:
-    """Call a function while capturing, with the real arguments, and take its result for a constant of the graph.
+    """Call a function while capturing, with the real arguments, and take its result for a constant
+    of the graph.
 
-    It is not called again as long as the guards on its arguments hold. Raises UserError for what can't be called.
+    It is not called again as long as the guards on its arguments hold. Raises UserError for what
+    can't be called.
     """
     (one,) = _each(fn, "assume_constant_result")
     FUNCTIONS.override(one, constant_result_rule(one))
@@ -140,17 +158,21 @@ def assume_constant_result(fn: F) -> F:
 def substitute_in_graph(
     original_fn: Callable[..., Any], *, skip_signature_check: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: while capturing, evaluate this Python function in place of calls of ``original_fn`` (often one written in C).
+    """Decorator: while capturing, evaluate this Python function in place of calls of
+    ``original_fn`` (often one written in C).
 
-    Both must have the same meaning; the eager program goes on calling the original. Raises UserError for what is not a
-    function, and TypeError when the signatures differ (unless ``skip_signature_check``).
+    Both must have the same meaning; the eager program goes on calling the original. Raises
+    UserError for what is not a function, and TypeError when the signatures differ (unless
+    ``skip_signature_check``).
     """
     if not callable(original_fn) or isinstance(original_fn, type):
         raise UserError(f"substitute_in_graph needs a function, not {original_fn!r}")
 
     def register(traceable_fn: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(traceable_fn, types.FunctionType):
-            raise UserError(f"the substitute must be a Python function, not {type(traceable_fn).__name__}")
+            raise UserError(
+                f"the substitute must be a Python function, not {type(traceable_fn).__name__}"
+            )
         if not skip_signature_check:
             _check_signatures(original_fn, traceable_fn)
 
@@ -175,4 +197,6 @@ def _check_signatures(original: Callable[..., Any], traceable: Callable[..., Any
 
     if shape(wanted) != shape(given):
         name = getattr(original, "__qualname__", original)
-        raise TypeError(f"the signature of the substitute, {given}, is not that of {name}, {wanted}")
+        raise TypeError(
+            f"the signature of the substitute, {given}, is not that of {name}, {wanted}"
+        )

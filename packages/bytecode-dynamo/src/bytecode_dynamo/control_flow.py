@@ -1,6 +1,7 @@
 """Python programs with the meaning of torch functions that would start another compiler.
 
-They are evaluated in place of the originals, and frames of the originals run them: the signatures are the same.
+They are evaluated in place of the originals, and frames of the originals run them: the signatures
+are the same.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
 def map(f: Any, xs: Any, *args: Any) -> Any:
     """``torch._higher_order_ops.map``."""
     leaves, spec = pytree.tree_flatten(xs)
-    rows = [f(pytree.tree_unflatten([leaf[k] for leaf in leaves], spec), *args) for k in range(leaves[0].shape[0])]
+    rows = [
+        f(pytree.tree_unflatten([leaf[k] for leaf in leaves], spec), *args)
+        for k in range(leaves[0].shape[0])
+    ]
     return _stacked(rows, 0)
 
 
@@ -43,14 +47,20 @@ def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = F
     dim %= leaves[0].dim()
     count, carry, rows = leaves[0].shape[dim], init, []
     for k in reversed(range(count)) if reverse else range(count):
-        carry, row = combine_fn(carry, pytree.tree_unflatten([leaf.select(dim, k) for leaf in leaves], spec))
+        carry, row = combine_fn(
+            carry, pytree.tree_unflatten([leaf.select(dim, k) for leaf in leaves], spec)
+        )
         rows.append(row)
     stacked = _stacked(rows[::-1] if reverse else rows, 0)
-    return carry, pytree.tree_map(lambda row: row.movedim(0, dim) if dim < row.dim() else row, stacked)
+    return carry, pytree.tree_map(
+        lambda row: row.movedim(0, dim) if dim < row.dim() else row, stacked
+    )
 
 
 def item_of_each(value: Any, index: Any) -> Any:
-    """``value[index]`` where the numbers in tensors without dimensions are others for each of a batch."""
+    """``value[index]`` where the numbers in tensors without dimensions are others for each of a
+    batch.
+    """
     keys = index if isinstance(index, tuple) else (index,)
     numbers, dim = [], 0
     for key in keys:
@@ -76,11 +86,16 @@ def stack_module_state(models: Any) -> Any:
     if len(models) == 0:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
     if len({model.training for model in models}) > 1:
-        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+        raise RuntimeError(
+            "stack_module_state: Expected all models to have the same training/eval mode."
+        )
     if any(type(model) is not type(models[0]) for model in models):
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
     states = [(dict(model.named_parameters()), dict(model.named_buffers())) for model in models]
-    return tuple({name: _leaf([state[k][name] for state in states]) for name in states[0][k]} for k in range(2))
+    return tuple(
+        {name: _leaf([state[k][name] for state in states]) for name in states[0][k]}
+        for k in range(2)
+    )
 
 
 def _leaf(tensors: list[Any]) -> Any:
@@ -105,23 +120,37 @@ def _stacked(rows: list[Any], dim: int) -> Any:
 
 
 def flex_attention(
-    query: Any, key: Any, value: Any, score_mod: Any = None, block_mask: Any = None, scale: Any = None,
-    enable_gqa: bool = False, return_lse: bool = False, kernel_options: Any = None, *, return_aux: Any = None,
+    query: Any, key: Any, value: Any, score_mod: Any = None, block_mask: Any = None,
+    scale: Any = None,
+    enable_gqa: bool = False, return_lse: bool = False, kernel_options: Any = None, *,
+    return_aux: Any = None,
 ) -> Any:  # fmt: skip
-    """``torch.nn.attention.flex_attention``: its functions see all elements at once, by indices that broadcast."""
-    if query.device.type == "cpu" and (query.requires_grad or key.requires_grad or value.requires_grad):
+    """``torch.nn.attention.flex_attention``: its functions see all elements at once, by indices
+    that broadcast.
+    """
+    if query.device.type == "cpu" and (
+        query.requires_grad or key.requires_grad or value.requires_grad
+    ):
         raise NotImplementedError(
-            "FlexAttention does not support backward on CPU. Please set the input requires_grad to False or use another device."
+            "FlexAttention does not support backward on CPU. Please set the input requires_grad to "
+            "False or use another device."
         )
     if not query.dim() == key.dim() == value.dim() == 4:
         raise NotImplementedError("NYI: query, key, and value must be 4D tensors")
     heads, groups = query.size(1), query.size(1) // key.size(1)
     if groups * key.size(1) != heads or (groups > 1 and not enable_gqa):
-        raise ValueError(f"Expect query and key/value to have the same number of heads but got {heads} and {key.size(1)}")
+        raise ValueError(
+            f"Expect query and key/value to have the same number of heads but got {heads} and "
+            f"{key.size(1)}"
+        )
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     precise = torch.float64 if query.dtype == torch.float64 else torch.float32
-    scores = query.to(precise) @ key.to(precise).transpose(-2, -1) * (query.size(-1) ** -0.5 if scale is None else scale)
+    scores = (
+        query.to(precise)
+        @ key.to(precise).transpose(-2, -1)
+        * (query.size(-1) ** -0.5 if scale is None else scale)
+    )
     places = _places(scores.shape, query.device)
     if score_mod is not None:
         scores = score_mod(scores, *places)
@@ -139,7 +168,9 @@ def flex_attention(
 
 
 def create_mask(mod_fn: Any, B: Any, H: Any, Q_LEN: int, KV_LEN: int, device: Any = None) -> Any:
-    """What ``torch.nn.attention.flex_attention`` makes of a function of places, or of a score and places."""
+    """What ``torch.nn.attention.flex_attention`` makes of a function of places, or of a score and
+    places.
+    """
     shape = (1 if B is None else B, 1 if H is None else H, Q_LEN, KV_LEN)
     if device is None:
         device = torch.accelerator.current_accelerator() or "cpu"
@@ -155,8 +186,14 @@ def _places(shape: Any, device: Any) -> list[Any]:
 
 
 _POLYFILLS = {
-    **{(f"_higher_order_ops/{rule.__name__}.py", rule.__name__): rule for rule in (cond, while_loop, map, scan)},
-    **{("nn/attention/flex_attention.py", rule.__name__): rule for rule in (flex_attention, create_mask)},
+    **{
+        (f"_higher_order_ops/{rule.__name__}.py", rule.__name__): rule
+        for rule in (cond, while_loop, map, scan)
+    },
+    **{
+        ("nn/attention/flex_attention.py", rule.__name__): rule
+        for rule in (flex_attention, create_mask)
+    },
 }
 
 

@@ -1,4 +1,6 @@
-"""Making trackers: from existing values with a source, and from values computed while evaluating."""
+"""Making trackers: from existing values with a source, and from values computed while
+evaluating.
+"""
 
 # The class is a part of Context, whose other parts its methods use.
 # pyright: reportGeneralTypeIssues=false
@@ -22,7 +24,12 @@ from .guards import ABSENT, GuardKind, TensorFacts
 from .source import AttrSource, ConstSource, ItemSource, Source
 from .variables.attribute import IMMUTABLE, load_class_attribute
 from .variables.base import LazyVariable, VariableTracker
-from .variables.callable import BoundRuleVariable, CallableVariable, ClassVariable, NamespaceVariable
+from .variables.callable import (
+    BoundRuleVariable,
+    CallableVariable,
+    ClassVariable,
+    NamespaceVariable,
+)
 from .variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
 from .variables.derived import wrap_derived
 from .variables.iterator import ItemsIterator, KeysIterator, ListIterator, RangeIterator
@@ -48,7 +55,7 @@ class Creation:
 
     none = ConstantVariable(None)
 
-    # -- existing values --------------------------------------------------------------------------------------------
+    # -- existing values ---------------------------------------------------------------------------
 
     def wrap(self: Context, value: Any, source: Source) -> VariableTracker:
         """The tracker of an existing value; adds the guards that its kind needs."""
@@ -67,7 +74,9 @@ class Creation:
         """An object by its attributes only."""
         return TRACKERS.find(object)(self, value, source)
 
-    def derived(self: Context, value: Any, source: Source, contents: VariableTracker, base: type) -> VariableTracker:
+    def derived(
+        self: Context, value: Any, source: Source, contents: VariableTracker, base: type
+    ) -> VariableTracker:
         """An existing object with contents: those themselves when its class is a built-in one."""
         if type(value) is not base:
             return wrap_derived(self, value, source, contents)
@@ -95,8 +104,12 @@ class Creation:
         """A function that wraps attributes of an existing object."""
         return lambda name: self.wrap(getattr(value, name), AttrSource(source, name))
 
-    def written_in_class(self: Context, cls: type, name: str, *, own: bool = False) -> VariableTracker | None:
-        """What a class finds under a name that the program assigned to it or to a base before; None where it did not."""
+    def written_in_class(
+        self: Context, cls: type, name: str, *, own: bool = False
+    ) -> VariableTracker | None:
+        """What a class finds under a name that the program assigned to it or to a base before; None
+        where it did not.
+        """
         for base in cls.__mro__[: 1 if own else None] if self.written_in_classes else ():
             held = self.effects.read((self.class_identity(base), name), None)
             if held is not None and held is not DELETED:
@@ -107,12 +120,19 @@ class Creation:
 
     def require_class_attribute(self: Context, cls: type, name: str) -> Any:
         """Guard on what a class finds under a name, or on its absence; returns it, or ABSENT."""
-        written = [base for base in cls.__mro__ if (base, name) in self.written_in_classes] if self.written_in_classes else ()
+        written = (
+            [base for base in cls.__mro__ if (base, name) in self.written_in_classes]
+            if self.written_in_classes
+            else ()
+        )
         for base in written:
             held = self.effects.read((self.class_identity(base), name), None)
             if held is None or (held is DELETED and name not in base.__dict__):
                 continue
-            raise GraphBreak("BD020", f"{name!r} of class {cls.__name__}, assigned to before, read through an instance")
+            raise GraphBreak(
+                "BD020",
+                f"{name!r} of class {cls.__name__}, assigned to before, read through an instance",
+            )
         found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
         self.guards.require(ConstSource(cls), GuardKind.CLASS_ATTR, (name, found))
         return found
@@ -120,17 +140,31 @@ class Creation:
     def require_order(self: Context, cls: type) -> None:
         """Guard on the bases of a class."""
         if not cls.__flags__ & IMMUTABLE:
-            self.guards.require(AttrSource(ConstSource(cls), "__mro__"), GuardKind.IDENTITY, cls.__mro__)
+            self.guards.require(
+                AttrSource(ConstSource(cls), "__mro__"), GuardKind.IDENTITY, cls.__mro__
+            )
 
-    def require_tensor(self: Context, source: Source, value: torch.Tensor, fake: Any, dims: Sequence[int]) -> None:
-        """Guard on a tensor's metadata; strides that depend on symbols become conditions on sizes."""
-        strides = [dim for dim, stride in enumerate(fake.stride()) if isinstance(stride, torch.SymInt)] if dims else []
+    def require_tensor(
+        self: Context, source: Source, value: torch.Tensor, fake: Any, dims: Sequence[int]
+    ) -> None:
+        """Guard on a tensor's metadata; strides that depend on symbols become conditions on
+        sizes.
+        """
+        strides = (
+            [dim for dim, stride in enumerate(fake.stride()) if isinstance(stride, torch.SymInt)]
+            if dims
+            else []
+        )
         self.guards.require(source, GuardKind.TENSOR, TensorFacts.of(value, dims, strides))
         for dim in strides:
             self.require_stride(source, dim, fake.stride()[dim])
 
-    def remember_tensor(self: Context, tracker: TensorVariable, value: torch.Tensor | None = None) -> None:
-        """Let a fake be found again; guard that inputs that may be written are different objects."""
+    def remember_tensor(
+        self: Context, tracker: TensorVariable, value: torch.Tensor | None = None
+    ) -> None:
+        """Let a fake be found again; guard that inputs that may be written are different
+        objects.
+        """
         self.tensors[id(tracker.fake)] = tracker
         if value is None:
             return
@@ -173,7 +207,11 @@ class Creation:
         value = self.example_of(tracker)
         found = self.identities.get(id(tracker.fake))
         if found is None:
-            made = Identity(tracker.cls) if value is None else Identity(tracker.cls, value, tracker.source)
+            made = (
+                Identity(tracker.cls)
+                if value is None
+                else Identity(tracker.cls, value, tracker.source)
+            )
             found = self.identities[id(tracker.fake)] = made
         return found
 
@@ -183,7 +221,7 @@ class Creation:
             found = self.identities[id(value)] = Identity(cls, value, ConstSource(value))
         return found
 
-    # -- new values -------------------------------------------------------------------------------------------------
+    # -- new values --------------------------------------------------------------------------------
 
     def constant(self: Context, value: Any) -> ConstantVariable:
         """A known immutable value."""
@@ -205,13 +243,18 @@ class Creation:
         rule = _CREATORS.get(type(value))
         if rule is not None:
             return rule(self, value)
-        if isinstance(value, tuple) and (hasattr(type(value), "_fields") or type(value).__module__ == "torch.return_types"):
+        if isinstance(value, tuple) and (
+            hasattr(type(value), "_fields") or type(value).__module__ == "torch.return_types"
+        ):
             return TupleVariable(tuple(self.create(item) for item in value), type(value))
         if isinstance(value, Iterator):
-            return self.iterator([self.create(item) for item in value])  # the object itself would be used up once
+            # the object itself would be used up once
+            return self.iterator([self.create(item) for item in value])
         return self.wrap(value, ConstSource(value))
 
-    def create_tuple(self: Context, items: Sequence[VariableTracker], cls: type = tuple) -> TupleVariable:
+    def create_tuple(
+        self: Context, items: Sequence[VariableTracker], cls: type = tuple
+    ) -> TupleVariable:
         """A new tuple."""
         return TupleVariable(tuple(items), cls)
 
@@ -223,7 +266,9 @@ class Creation:
         self.effects.write(key, tuple(items))
         return ListVariable(key, maxlen)
 
-    def create_dict(self: Context, pairs: Sequence[tuple[VariableTracker, VariableTracker]], cls: type = dict) -> DictVariable:
+    def create_dict(
+        self: Context, pairs: Sequence[tuple[VariableTracker, VariableTracker]], cls: type = dict
+    ) -> DictVariable:
         """A new dict; of equal keys the first stays, with the last value."""
         entries: dict[Hashable, tuple[VariableTracker, VariableTracker]] = {}
         for key, value in pairs:
@@ -231,7 +276,9 @@ class Creation:
             entries[hashed] = (entries[hashed][0] if hashed in entries else key, value)
         return self.new_dict(entries, cls)
 
-    def new_dict(self: Context, entries: Mapping[Hashable, Any], cls: type, factory: Any = None) -> DictVariable:
+    def new_dict(
+        self: Context, entries: Mapping[Hashable, Any], cls: type, factory: Any = None
+    ) -> DictVariable:
         """A new dict from entries."""
         key = Identity(cls)
         self.effects.write(key, dict(entries))
@@ -253,12 +300,18 @@ class Creation:
         """An iterator over a dict, a view of one, or a set."""
         count = len(base.unpack_lazy(self))
         return KeysIterator(
-            Identity(type(iter(()))), base=base, count=count, moves=self.effects.moves(base.key), backward=backward
+            Identity(type(iter(()))),
+            base=base,
+            count=count,
+            moves=self.effects.moves(base.key),
+            backward=backward,
         )
 
     def list_iterator(self: Context, base: ListVariable) -> VariableTracker:
         """An iterator over a list or deque."""
-        return ListIterator(Identity(type(iter(base.key.cls()))), base=base, moves=self.effects.moves(base.key))
+        return ListIterator(
+            Identity(type(iter(base.key.cls()))), base=base, moves=self.effects.moves(base.key)
+        )
 
     def range_iterator(self: Context, value: range) -> VariableTracker:
         """An iterator over a range."""
@@ -268,7 +321,9 @@ class Creation:
         """A method that the owner's tracker implements."""
         return BoundRuleVariable(owner, name)
 
-    def class_attribute(self: Context, owner: VariableTracker, cls: type, name: str) -> VariableTracker:
+    def class_attribute(
+        self: Context, owner: VariableTracker, cls: type, name: str
+    ) -> VariableTracker:
         """``owner.name`` by its class only."""
         return load_class_attribute(self, owner, cls, name)
 
@@ -283,9 +338,11 @@ class Creation:
             self.guards.require(ItemSource(found, name), GuardKind.IDENTITY, cls._member_map_[name])
         return list(cls)
 
-    # -- exceptions -------------------------------------------------------------------------------------------------
+    # -- exceptions --------------------------------------------------------------------------------
 
-    def new_exception(self: Context, cls: type, args: Sequence[VariableTracker]) -> ExceptionVariable:
+    def new_exception(
+        self: Context, cls: type, args: Sequence[VariableTracker]
+    ) -> ExceptionVariable:
         """A new exception object."""
         error = ExceptionVariable(Identity(cls))
         self.effects.write((error.key, "args"), self.create_tuple(args))
@@ -311,12 +368,21 @@ class Creation:
 
     def raise_error(self: Context, cls: type, *args: Any) -> NoReturn:
         """Raise an exception with constant arguments in the evaluated program."""
-        self.raise_observed(cls, [self.create(arg) if is_constant_value(arg) else ConstantVariable(str(arg)) for arg in args])
+        self.raise_observed(
+            cls,
+            [
+                self.create(arg) if is_constant_value(arg) else ConstantVariable(str(arg))
+                for arg in args
+            ],
+        )
 
-    # -- values of trackers -------------------------------------------------------------------------------------------
+    # -- values of trackers ------------------------------------------------------------------------
 
     def fold(
-        self: Context, function: Callable[..., Any], args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
+        self: Context,
+        function: Callable[..., Any],
+        args: Sequence[VariableTracker],
+        kwargs: Mapping[str, VariableTracker],
     ) -> VariableTracker:
         """Call a pure function on known values now; what it raises is raised in the program."""
         try:
@@ -372,7 +438,9 @@ def _create_items(cls: type) -> Callable[[Any, Any], VariableTracker]:
 
 
 def _create_mapping(ctx: Any, value: Any) -> VariableTracker:
-    return ctx.create_dict([(ctx.create(key), ctx.create(held)) for key, held in value.items()], type(value))
+    return ctx.create_dict(
+        [(ctx.create(key), ctx.create(held)) for key, held in value.items()], type(value)
+    )
 
 
 def _create_set(ctx: Any, value: Any) -> VariableTracker:

@@ -1,4 +1,6 @@
-"""Calls that are made after the graph, in the order in which the program made them: hooks on inputs."""
+"""Calls that are made after the graph, in the order in which the program made them: hooks on
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ _CALLS = object()
 
 
 class Deferred:
-    """The calls so far, kept in the effects so that going back undoes them. Building the tracker of a call makes it."""
+    """The calls so far, kept in the effects so that going back undoes them. Building the tracker of
+    a call makes it.
+    """
 
     def add(self, ctx: Context, call: VariableTracker) -> None:
         """Make a call after the graph."""
@@ -20,7 +24,9 @@ class Deferred:
 
     def remove(self, ctx: Context, call: VariableTracker) -> None:
         """Take it back."""
-        ctx.effects.write(_CALLS, tuple(other for other in ctx.effects.read(_CALLS, ()) if other is not call))
+        ctx.effects.write(
+            _CALLS, tuple(other for other in ctx.effects.read(_CALLS, ()) if other is not call)
+        )
 
     def calls(self, ctx: Context) -> tuple[VariableTracker, ...]:
         """What is to be done after the graph."""

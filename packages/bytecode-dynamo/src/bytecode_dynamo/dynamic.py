@@ -1,4 +1,6 @@
-"""Which sizes and numbers are symbolic: the caller's wish, marks on tensors, and what changed from call to call."""
+"""Which sizes and numbers are symbolic: the caller's wish, marks on tensors, and what changed from
+call to call.
+"""
 
 from __future__ import annotations
 
@@ -57,20 +59,28 @@ class Seen:
 
 
 def marks_of(value: torch.Tensor, name: str) -> Any:
-    """What a mark says. The instance has it; asked for what is absent, the class may answer with anything (``__getattr__``)."""
+    """What a mark says. The instance has it; asked for what is absent, the class may answer with
+    anything (``__getattr__``).
+    """
     return getattr(value, "__dict__", {}).get(name, ())
 
 
 def dynamic_marks(value: torch.Tensor) -> dict[int, tuple[int | None, int | None]]:
-    """The dimensions that ``mark_dynamic``, ours or that of torch's own compiler, named, with their bounds."""
-    marks: dict[int, tuple[int | None, int | None]] = dict.fromkeys(marks_of(value, "_dynamo_dynamic_indices"), (None, None))
+    """The dimensions that ``mark_dynamic``, ours or that of torch's own compiler, named, with their
+    bounds.
+    """
+    marks: dict[int, tuple[int | None, int | None]] = dict.fromkeys(
+        marks_of(value, "_dynamo_dynamic_indices"), (None, None)
+    )
     marks.update((one.dim, (one.min, one.max)) for one in marks_of(value, "_dynamo_dynamic_range"))
     return {**marks, **dict(marks_of(value, DYNAMIC_MARK))}
 
 
 @dataclass(slots=True)
 class DynamicShapes:
-    """The policy of one capture. ``dynamic`` None: what changed is symbolic; True: everything; False: nothing."""
+    """The policy of one capture. ``dynamic`` None: what changed is symbolic; True: everything;
+    False: nothing.
+    """
 
     dynamic: bool | None
     seen: Seen
@@ -82,7 +92,10 @@ class DynamicShapes:
 
     def dims(self, value: torch.Tensor, source: Source, static: bool) -> list[int]:
         """The dimensions that get symbols; sizes 0 and 1 never do."""
-        marked = {**dynamic_marks(value), **dict.fromkeys(marks_of(value, "_dynamo_weak_dynamic_indices"))}
+        marked = {
+            **dynamic_marks(value),
+            **dict.fromkeys(marks_of(value, "_dynamo_weak_dynamic_indices")),
+        }
         fixed = {*marks_of(value, STATIC_MARK), *marks_of(value, "_dynamo_static_indices")}
         merged = self.seen.merge_sizes(source.name, tuple(value.shape))
         candidates = []
@@ -107,7 +120,9 @@ class DynamicShapes:
             return self.made[source]
         if dim in self.unbacked(value):
             return ctx.env.create_unbacked(0, source=source.name)
-        self.made[source] = size = ctx.env.create_symbol(value.shape[dim], source.name, *self.range_of(value, dim))
+        self.made[source] = size = ctx.env.create_symbol(
+            value.shape[dim], source.name, *self.range_of(value, dim)
+        )
         if dim in dynamic_marks(value):
             self.marked[size.node.expr] = source.name
         return size
@@ -156,7 +171,9 @@ class DynamicShapes:
 
 
 def number_symbol(ctx: Context, value: int, name: str) -> torch.SymInt | None:
-    """A symbol for an int that changes, with bounds: programs compute in 64 bits. None for one that leaves no room for that."""
+    """A symbol for an int that changes, with bounds: programs compute in 64 bits. None for one that
+    leaves no room for that.
+    """
     limit = next((limit for limit in LIMITS if -limit <= value < limit), None)
     if limit is None:
         return None
@@ -164,11 +181,17 @@ def number_symbol(ctx: Context, value: int, name: str) -> torch.SymInt | None:
 
 
 def fits(ctx: Context, made: Any) -> bool:
-    """Whether a program may compute a number in 64 bits. Sizes by themselves do: there is memory of their product."""
+    """Whether a program may compute a number in 64 bits. Sizes by themselves do: there is memory of
+    their product.
+    """
     if not isinstance(made, torch.SymInt):
         return not isinstance(made, int) or -(2**63) <= made < 2**63
     expr, interval = made.node.expr, ctx.env.symbol_interval
-    sizes = {symbol: sympy.Integer(2**31) for symbol in expr.free_symbols if interval(symbol).hi == math.inf}
+    sizes = {
+        symbol: sympy.Integer(2**31)
+        for symbol in expr.free_symbols
+        if interval(symbol).hi == math.inf
+    }
     if len(sizes) == len(expr.free_symbols):
         return True
     low, high = ctx.env.bounds(expr.xreplace(sizes))
@@ -176,5 +199,7 @@ def fits(ctx: Context, made: Any) -> bool:
 
 
 def _is_argument(source: Source) -> bool:
-    """Arguments and their items; numbers in attributes are hyperparameters more often than sizes."""
+    """Arguments and their items; numbers in attributes are hyperparameters more often than
+    sizes.
+    """
     return all(isinstance(step, (LocalSource, ItemSource)) for step in source.path())

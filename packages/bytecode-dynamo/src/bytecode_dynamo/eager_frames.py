@@ -1,4 +1,6 @@
-"""Frames that are not captured but run in eager mode, or must not: what is counted, said and raised."""
+"""Frames that are not captured but run in eager mode, or must not: what is counted, said and
+raised.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,17 @@ from .source import Scope
 log = logging.getLogger("bytecode_dynamo")
 
 _C: Any = torch._C
-_MODES = _C.DispatchKeySet(_C.DispatchKey.Python) | _C.DispatchKeySet(_C.DispatchKey.PythonTLSSnapshot)
+_MODES = _C.DispatchKeySet(_C.DispatchKey.Python) | _C.DispatchKeySet(
+    _C.DispatchKey.PythonTLSSnapshot
+)
 _NONE = _C.DispatchKeySet(_C.DispatchKey.Undefined)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Something active around a call that would not see what a graph does; a tracer makes the call a part of its own graph."""
+    """Something active around a call that would not see what a graph does; a tracer makes the call
+    a part of its own graph.
+    """
 
     id: str
     what: str
@@ -44,7 +50,9 @@ def surroundings(view: FrameView) -> Surroundings | None:
 
 
 def _handler(view: FrameView) -> Surroundings | None:
-    """Torch has handed an operator over to Python: what runs now is below autograd and functionalisation."""
+    """Torch has handed an operator over to Python: what runs now is below autograd and
+    functionalisation.
+    """
     if not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Functionalize):  # type: ignore[attr-defined]
         return None
     traces = any(isinstance(value, torch.Tensor) and value.is_meta for value in view.locals)
@@ -52,14 +60,20 @@ def _handler(view: FrameView) -> Surroundings | None:
 
 
 def _dispatch_mode() -> Surroundings | None:
-    """A dispatch mode, of the program or of a tracer, would see and might change calls that a graph does not make."""
+    """A dispatch mode, of the program or of a tracer, would see and might change calls that a graph
+    does not make.
+    """
     if not torch._C._len_torch_dispatch_stack():
         return None
     modes = _get_current_dispatch_mode_stack()
     if any(mode.is_infra_mode() for mode in modes):
         return Surroundings("BD017", "a tracer", traces=True)
     seeing = next((mode for mode in modes if not mode.ignore_compile_internals()), None)
-    return None if seeing is None else Surroundings("BD017", f"the dispatch mode {type(seeing).__name__}")
+    return (
+        None
+        if seeing is None
+        else Surroundings("BD017", f"the dispatch mode {type(seeing).__name__}")
+    )
 
 
 def _transform() -> Surroundings | None:
@@ -72,7 +86,9 @@ def _transform() -> Surroundings | None:
 
 
 def _dispatch_keys() -> Surroundings | None:
-    """A guard of torch takes kernels from operators, such as those of autograd or of fake tensors, or adds some."""
+    """A guard of torch takes kernels from operators, such as those of autograd or of fake tensors,
+    or adds some.
+    """
     usual = usual_keys(torch.is_inference_mode_enabled())
     modes = _MODES if torch._C._len_torch_dispatch_stack() else _NONE
     included, excluded = dispatch_keys()
@@ -85,7 +101,9 @@ def _dispatch_keys() -> Surroundings | None:
 
 
 def run_inside(policy: Policy, code: CodeType, around: Surroundings) -> Any:
-    """Run in eager mode inside of something that would not see what a graph does; under ``fullgraph`` an error."""
+    """Run in eager mode inside of something that would not see what a graph does; under
+    ``fullgraph`` an error.
+    """
     if policy.fullgraph and id(code) in policy.roots and not around.traces:
         reason = f"{code.co_qualname} is called inside of {around.what}, where no graph is captured"
         raise Unsupported(unsuitable(code, around.id, reason))
@@ -99,13 +117,17 @@ def unsuitable(code: CodeType, id_: str, reason: str) -> BreakRecord:
 
 
 def refuse(region: Region, policy: Policy, view: FrameView) -> Any:
-    """Under "fail_on_recompile": an error for a frame that would be compiled, eager mode for one without tensors."""
+    """Under "fail_on_recompile": an error for a frame that would be compiled, eager mode for one
+    without tensors.
+    """
     code = view.code
     if not region.entries(code) and id(code) not in policy.roots and not has_tensors(view):
         return RUN_ONCE
     raise RecompileError(
-        f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) would have to be compiled under the stance "
-        f"'fail_on_recompile': {_what_changed(policy, view)}. Call it with such arguments before, or set another stance"
+        f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) would have to be compiled "
+        f"under the stance "
+        f"'fail_on_recompile': {_what_changed(policy, view)}. Call it with such arguments before, "
+        f"or set another stance"
     )
 
 
@@ -113,10 +135,17 @@ def _what_changed(policy: Policy, view: FrameView) -> str:
     """Why what is compiled for the code of a frame does not fit."""
     code = view.code
     scope = Scope(
-        dict(zip(code.co_varnames, view.locals)), view.globals, view.builtins, dict(zip(code.co_freevars, view.closure or ()))
+        dict(zip(code.co_varnames, view.locals)),
+        view.globals,
+        view.builtins,
+        dict(zip(code.co_freevars, view.closure or ())),
     )
     earlier = policy.captured.get(code)
-    return explain_failure(*earlier[-1], scope) or "no guard fails" if earlier else "nothing is compiled for it yet"
+    return (
+        explain_failure(*earlier[-1], scope) or "no guard fails"
+        if earlier
+        else "nothing is compiled for it yet"
+    )
 
 
 def has_tensors(view: FrameView) -> bool:
@@ -131,12 +160,15 @@ def has_tensors(view: FrameView) -> bool:
 
 
 def limit_reached(policy: Policy, view: FrameView) -> Any:
-    """Run in eager mode when nothing compiled fits, and say so once; under ``fullgraph`` an error."""
+    """Run in eager mode when nothing compiled fits, and say so once; under ``fullgraph`` an
+    error.
+    """
     code = view.code
     if code not in policy.limited or policy.fullgraph:
         policy.limited.add(code)
         said = (
-            f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled {config.recompile_limit} times "
+            f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled "
+            f"{config.recompile_limit} times "
             f"(config.recompile_limit), and nothing compiled fits: {_what_changed(policy, view)}"
         )
         if policy.fullgraph:
@@ -153,11 +185,15 @@ def failed(policy: Policy, code: CodeType, error: Exception) -> Any:
     if mode == "error" or policy.fullgraph:
         if isinstance(error, DynamoError):
             raise error
-        raise InvariantError(f"capture of {code.co_qualname} failed: {type(error).__name__}: {error}") from error
+        raise InvariantError(
+            f"capture of {code.co_qualname} failed: {type(error).__name__}: {error}"
+        ) from error
     log.debug("capture of %s failed", code.co_qualname, exc_info=error)
     warnings.warn(
-        f"bytecode_dynamo: capture of {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) failed "
-        f"({type(error).__name__}: {error}); it runs in eager mode. This is a defect of bytecode_dynamo.",
+        f"bytecode_dynamo: capture of {code.co_qualname} "
+        f"({code.co_filename}:{code.co_firstlineno}) failed "
+        f"({type(error).__name__}: {error}); it runs in eager mode. This is a defect of "
+        f"bytecode_dynamo.",
         stacklevel=2,
     )
     return SKIP

@@ -1,8 +1,9 @@
 """Pending mutations: what mutable objects hold now, keyed by identity, with an undo journal.
 
-A tracker never changes. What changes (list items, dict entries, attributes, cells, iterator positions) is the contents
-of a *slot* here. A slot is an :class:`Identity`, or a pair of an identity and an attribute name. A snapshot is the
-length of the journal; going back undoes the entries after it.
+A tracker never changes. What changes (list items, dict entries, attributes, cells, iterator
+positions) is the contents of a *slot* here. A slot is an :class:`Identity`, or a pair of an
+identity and an attribute name. A snapshot is the length of the journal; going back undoes the
+entries after it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _MOVES: Any = _Missing()
 
 
 class Identity:
-    """One mutable object: an existing one (``value`` and ``source``), or one created while evaluating."""
+    """One mutable object: an existing one (``value`` and ``source``), or one created while
+    evaluating.
+    """
 
     __slots__ = ("cls", "raised", "shell", "source", "value")
 
@@ -37,7 +40,8 @@ class Identity:
         self.value = value
         self.source = source
         self.shell: Any = None
-        """The tracker of the object whose built-in part this is (of a subclass of a built-in type)."""
+        """The tracker of the object whose built-in part this is (of a subclass of a built-in type).
+        """
         self.raised = False
         """Whether it is an exception that was raised while evaluating."""
 
@@ -74,7 +78,7 @@ class Effects:
         self._journal: list[tuple[Slot, Any]] = []
         self._known: dict[int, tuple[Any, Any]] = {}
 
-    # -- objects --------------------------------------------------------------------------------------------------
+    # -- objects -----------------------------------------------------------------------------------
 
     def find(self, value: object) -> Any:
         """The tracker made for an existing object, or None."""
@@ -92,7 +96,7 @@ class Effects:
             if type(value) is identity.cls and value is not identity.value:
                 yield tracker
 
-    # -- contents -------------------------------------------------------------------------------------------------
+    # -- contents ----------------------------------------------------------------------------------
 
     def set_initial(self, slot: Slot, contents: Any) -> None:
         """State what a slot held before evaluation; not a mutation."""
@@ -109,7 +113,9 @@ class Effects:
         self._contents[slot] = contents
 
     def note_move(self, key: Identity) -> None:
-        """Items of a container come, go or change places: its iterators notice, even when all is as before again."""
+        """Items of a container come, go or change places: its iterators notice, even when all is as
+        before again.
+        """
         self.write((key, _MOVES), object())
 
     def moves(self, key: Identity) -> object:
@@ -117,7 +123,9 @@ class Effects:
         return self.read((key, _MOVES))
 
     def attributes(self, identity: Identity) -> dict[str, Any]:
-        """Attributes of an object that were written (the latest values, in order of first write)."""
+        """Attributes of an object that were written (the latest values, in order of first
+        write).
+        """
         found: dict[str, Any] = {}
         for slot, _ in self._journal:
             if type(slot) is tuple and slot[0] is identity and slot[1] is not _MOVES:
@@ -132,7 +140,7 @@ class Effects:
         """The slots written since a mark."""
         return [slot for slot, _ in self._journal[mark:]]
 
-    # -- snapshots ------------------------------------------------------------------------------------------------
+    # -- snapshots ---------------------------------------------------------------------------------
 
     def mark(self) -> int:
         """A snapshot for :meth:`rollback`."""
@@ -152,14 +160,21 @@ class Effects:
         """The owners of what was written since a snapshot."""
         return (owner(slot) for slot, _ in self._journal[mark:])
 
-    # -- results --------------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def changed(self) -> Iterator[tuple[Slot, Any, Any]]:
-        """(slot, contents before or MISSING, contents now) for changed slots of existing objects, in order of first write."""
+        """(slot, contents before or MISSING, contents now) for changed slots of existing objects,
+        in order of first write.
+        """
         seen: set[Slot] = set()
         for slot, _ in self._journal:
             holder = owner(slot)
-            if slot in seen or not isinstance(holder, Identity) or not holder.exists or slot == (holder, _MOVES):
+            if (
+                slot in seen
+                or not isinstance(holder, Identity)
+                or not holder.exists
+                or slot == (holder, _MOVES)
+            ):
                 continue
             seen.add(slot)
             before, now = self._initial.get(slot, MISSING), self._contents[slot]
@@ -179,7 +194,9 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def _are_one(before: Any, now: Any) -> bool:
-    """Whether two trackers, or a dict's pairs of them, are of one object: one that was looked at late has the same source."""
+    """Whether two trackers, or a dict's pairs of them, are of one object: one that was looked at
+    late has the same source.
+    """
     if type(before) is type(now) is tuple:
         return all(map(_are_one, before, now))
     source = getattr(before, "source", None)

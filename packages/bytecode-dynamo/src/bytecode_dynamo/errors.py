@@ -1,7 +1,8 @@
 """The three families of errors: graph breaks, errors of the caller, and errors of this package.
 
-A :class:`GraphBreak` is raised where evaluation meets something that can't stand in a graph; it is caught by the
-frame compiler, which ends the graph there. With ``fullgraph=True`` it reaches the caller as :class:`Unsupported`.
+A :class:`GraphBreak` is raised where evaluation meets something that can't stand in a graph; it is
+caught by the frame compiler, which ends the graph there. With ``fullgraph=True`` it reaches the
+caller as :class:`Unsupported`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class InvariantError(DynamoError):
 
 
 class BackendCompilerFailed(DynamoError):
-    """A backend raised, or returned something that can't be called; the original is ``__cause__``."""
+    """A backend raised, or returned something that can't be called; the original is
+    ``__cause__``.
+    """
 
     def __init__(self, backend_name: str, problem: str) -> None:
         super().__init__(f"backend {backend_name!r} {problem}")
@@ -42,7 +45,9 @@ class Unsupported(DynamoError):
 
 
 class RecompileError(DynamoError, RuntimeError):
-    """A graph that must not be compiled: under ``set_stance("fail_on_recompile")``, or beyond the limit of ``fullgraph``."""
+    """A graph that must not be compiled: under ``set_stance("fail_on_recompile")``, or beyond the
+    limit of ``fullgraph``.
+    """
 
 
 class ContractError(DynamoError):
@@ -70,25 +75,34 @@ class Place:
 
 # Graph break ids: (what it is, hint). An id never changes its meaning.
 BREAKS: dict[str, tuple[str, str]] = {
-    "BD001": ("control flow depends on the values of a tensor", "use torch.where, or branch outside of the compiled region"),
-    "BD002": ("call of a function that can't be looked into", "call it outside the compiled region, or use torch functions"),
+    "BD001": ("control flow depends on the values of a tensor",
+    "use torch.where, or branch outside of the compiled region"),
+    "BD002": ("call of a function that can't be looked into",
+    "call it outside the compiled region, or use torch functions"),
     "BD003": ("input or output", "move printing and logging out of the compiled region"),
     "BD004": ("a tensor's values leave for Python", "keep the value in a tensor"),
-    "BD005": ("a tensor leaves for another array library", "use the torch function of the same meaning"),
+    "BD005": ("a tensor leaves for another array library",
+    "use the torch function of the same meaning"),
     "BD006": ("instruction without symbolic meaning", "rewrite the statement"),
-    "BD007": ("operation on an object that is not modelled", "use plain Python containers, or move it out"),
-    "BD008": ("an exception leaves the frame", "this is your program's own exception; it is raised as in eager mode"),
+    "BD007": ("operation on an object that is not modelled",
+    "use plain Python containers, or move it out"),
+    "BD008": ("an exception leaves the frame",
+    "this is your program's own exception; it is raised as in eager mode"),
     "BD009": ("graph_break() was called", "remove the call"),
     "BD010": ("call of a disabled function", "remove disable()"),
-    "BD011": ("a torch call could not be evaluated without data", "if eager mode raises too, the call itself is wrong"),
+    "BD011": ("a torch call could not be evaluated without data",
+    "if eager mode raises too, the call itself is wrong"),
     "BD012": ("iteration over an opaque iterator", "iterate over a list, tuple, dict or range"),
     "BD013": ("generator or coroutine", "consume the generator where it is made"),
     "BD014": ("attribute that is not modelled", "read it outside the compiled region"),
-    "BD015": ("value that can't be built again", "do not keep it alive across the statement named below"),
+    "BD015": ("value that can't be built again",
+    "do not keep it alive across the statement named below"),
     "BD016": ("inlining is too deep", "recursion is not unrolled beyond config.inline_depth"),
-    "BD017": ("context manager that is not modelled", "use torch.no_grad, enable_grad, autocast, or a Python class"),
+    "BD017": ("context manager that is not modelled",
+    "use torch.no_grad, enable_grad, autocast, or a Python class"),
     "BD018": ("torch function that is not captured", "call it outside the compiled region"),
-    "BD019": ("class or object construction that is not modelled", "construct it outside the compiled region"),
+    "BD019": ("class or object construction that is not modelled",
+    "construct it outside the compiled region"),
     "BD020": ("mutation that is not modelled", "avoid the mutation inside the compiled region"),
     "BD021": ("loop is too long to unroll", "raise config.max_instructions or vectorise the loop"),
 }  # fmt: skip
@@ -138,15 +152,21 @@ class ObservedException(Exception):
 
 
 class Retry(Exception):
-    """Evaluate the frame again from its beginning: an object that it uses was completed meanwhile."""
+    """Evaluate the frame again from its beginning: an object that it uses was completed
+    meanwhile.
+    """
 
 
 class UnsoundAssumption(Exception):
-    """Capture the frame again without assumptions on data: a graph that has found one wrong could not be undone."""
+    """Capture the frame again without assumptions on data: a graph that has found one wrong could
+    not be undone.
+    """
 
 
 class LosesEffects(Exception):
-    """Capture the frame again without what can't be undone: effects before an operator that raises would be lost."""
+    """Capture the frame again without what can't be undone: effects before an operator that raises
+    would be lost.
+    """
 
 
 class NotConstant(Exception):

@@ -1,4 +1,6 @@
-"""Runs frames symbolically: fetch, dispatch, exception handlers; inlines calls; breaks at the root frame."""
+"""Runs frames symbolically: fetch, dispatch, exception handlers; inlines calls; breaks at the root
+frame.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 # Instructions that can neither break the graph nor raise: no snapshot is taken before them.
 QUIET = frozenset(
     {
-        Op.NOP, Op.POP_TOP, Op.PUSH_NULL, Op.COPY, Op.SWAP, Op.LOAD_CONST, Op.STORE_FAST, Op.RESUME, Op.MAKE_CELL,
-        Op.COPY_FREE_VARS, Op.LOAD_CLOSURE, Op.JUMP, Op.JUMP_NO_INTERRUPT, Op.BUILD_TUPLE, Op.BUILD_LIST, Op.BUILD_SLICE,
+        Op.NOP, Op.POP_TOP, Op.PUSH_NULL, Op.COPY, Op.SWAP, Op.LOAD_CONST, Op.STORE_FAST, Op.RESUME,
+        Op.MAKE_CELL,
+        Op.COPY_FREE_VARS, Op.LOAD_CLOSURE, Op.JUMP, Op.JUMP_NO_INTERRUPT, Op.BUILD_TUPLE,
+        Op.BUILD_LIST, Op.BUILD_SLICE,
         Op.LIST_TO_TUPLE, Op.RETURN_VALUE, Op.LIST_APPEND, Op.PUSH_EXC_INFO, Op.POP_EXCEPT,
     }
 )  # fmt: skip
@@ -68,7 +72,8 @@ def handle(ctx: Context, frame: Frame, raised: ObservedException) -> bool:
 
 
 def run_inlined(ctx: Context, frame: Frame, raised: ObservedException | None = None) -> FrameExit:
-    """Run a frame of an inlined call until it returns or yields; raises ObservedException when it raises.
+    """Run a frame of an inlined call until it returns or yields; raises ObservedException when it
+    raises.
 
     ``raised`` is raised where the frame stands before anything else.
     """
@@ -84,7 +89,8 @@ def run_inlined(ctx: Context, frame: Frame, raised: ObservedException | None = N
                 step(ctx, frame)
             except FrameExit as exit_:
                 exit_.__context__ = None
-                return exit_.with_traceback(None)  # whose frames hold values that the program may let go of
+                # whose frames hold values that the program may let go of
+                return exit_.with_traceback(None)
             except ObservedException as raised:
                 if not handle(ctx, frame, raised):
                     raise
@@ -96,7 +102,9 @@ def run_inlined(ctx: Context, frame: Frame, raised: ObservedException | None = N
 
 
 class Restart(Exception):
-    """Evaluate again, and break before the same instruction: what was undone had changed fake tensors in place."""
+    """Evaluate again, and break before the same instruction: what was undone had changed fake
+    tensors in place.
+    """
 
     def __init__(self, steps: int, error: GraphBreak) -> None:
         super().__init__(str(error))
@@ -105,7 +113,8 @@ class Restart(Exception):
 
 
 def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returned | Broken:
-    """Run the frame that is being compiled, up to its end or to the first thing that breaks the graph.
+    """Run the frame that is being compiled, up to its end or to the first thing that breaks the
+    graph.
 
     ``stop`` says where an earlier evaluation of the frame has to break.
     """
@@ -154,19 +163,24 @@ def _place(ctx: Context, frame: Frame, error: GraphBreak) -> None:
 
 
 def _in_handler(frame: Frame) -> bool:
-    """Whether a handler begins or is left by its exception: one that is built would have lost its traceback."""
+    """Whether a handler begins or is left by its exception: one that is built would have lost its
+    traceback.
+    """
     return frame.decoded.instructions[frame.index].op in (Op.PUSH_EXC_INFO, Op.RERAISE)
 
 
 def _break(ctx: Context, frame: Frame, point: tuple[Snapshot, object], error: GraphBreak) -> Broken:
-    error.__context__ = error.__traceback__ = None  # whose frames hold it, and values that the program may let go of
+    # whose frames hold it, and values that the program may let go of
+    error.__context__ = error.__traceback__ = None
     if ctx.rollback(frame, point):
         raise Restart(point[0].steps, error)
     return Broken(point[0], error)
 
 
 def uncaught(ctx: Context, frame: Frame, raised: ObservedException) -> GraphBreak:
-    """The break for an exception that leaves the frame: eager mode raises it again from the same state."""
+    """The break for an exception that leaves the frame: eager mode raises it again from the same
+    state.
+    """
     error = GraphBreak("BD008", describe(ctx, raised))
     error.stack = place_stack(frame)
     return error

@@ -16,7 +16,9 @@ from .show import format_graph
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The captures of one call: graphs in order, why they ended, guards, seconds per capture, what compiled graphs raised."""
+    """The captures of one call: graphs in order, why they ended, guards, seconds per capture, what
+    compiled graphs raised.
+    """
 
     graphs: tuple[GraphModule, ...]
     break_reasons: tuple[BreakRecord, ...]
@@ -50,16 +52,26 @@ class Explanation:
     @property
     def op_count(self) -> int:
         """How many calls the graphs have."""
-        return sum(node.op in ("call_function", "call_method") for graph in self.graphs for node in graph.graph.nodes)
+        return sum(
+            node.op in ("call_function", "call_method")
+            for graph in self.graphs
+            for node in graph.graph.nodes
+        )
 
     def __str__(self) -> str:
-        counts = f"{self.graph_count} graphs, {self.graph_break_count} graph breaks, {self.op_count} calls"
+        counts = (
+            f"{self.graph_count} graphs, {self.graph_break_count} graph breaks, {self.op_count} "
+            f"calls"
+        )
         lines = [f"{counts}, {len(self.guards)} guards"]
         for number, reason in enumerate(self.break_reasons, 1):
             lines += [f"graph break {number}: {reason.format()}"]
         lines += [f"failed graph, now run operator by operator: {cause}" for cause in self.failures]
         for number, graph in enumerate(self.graphs, 1):
-            lines += [f"graph {number}:", *(f"  {line}" for line in format_graph(graph).splitlines())]
+            lines += [
+                f"graph {number}:",
+                *(f"  {line}" for line in format_graph(graph).splitlines()),
+            ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

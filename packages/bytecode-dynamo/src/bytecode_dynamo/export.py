@@ -32,15 +32,18 @@ class _Output(NamedTuple):
 
 
 def export(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[..., ExportResult]:
-    """``export(fn)(*args, **kwargs)`` captures all of ``fn`` as one graph, without running it or changing its arguments.
+    """``export(fn)(*args, **kwargs)`` captures all of ``fn`` as one graph, without running it or
+    changing its arguments.
 
-    The GraphModule has the parameters of ``fn``; arguments and result are nested as in the example call. Parameters and buffers
-    of a module keep their names, other tensors that the program reads are attributes. Numbers and other plain arguments must be
-    those of the example, and so must sizes, unless ``dynamic`` or ``mark_dynamic`` made them symbolic.
-    A tensor that is passed twice counts as two. The guards say what else the program assumed.
+    The GraphModule has the parameters of ``fn``; arguments and result are nested as in the example
+    call. Parameters and buffers of a module keep their names, other tensors that the program reads
+    are attributes. Numbers and other plain arguments must be those of the example, and so must
+    sizes, unless ``dynamic`` or ``mark_dynamic`` made them symbolic. A tensor that is passed twice
+    counts as two. The guards say what else the program assumed.
 
-    Raises Unsupported, with the line, for a program that would break the graph, and UserError for one that changes Python
-    state, or whose result holds something that is neither a tensor nor a constant.
+    Raises Unsupported, with the line, for a program that would break the graph, and UserError for
+    one that changes Python state, or whose result holds something that is neither a tensor nor a
+    constant.
     """
 
     def exported(*args: Any, **kwargs: Any) -> ExportResult:
@@ -50,7 +53,10 @@ def export(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[.
 
         def on_capture(found: Captured) -> None:
             if found.changes:
-                raise UserError(f"export: the program changes Python state, which no graph shows: {', '.join(found.changes)}")
+                raise UserError(
+                    f"export: the program changes Python state, which no graph shows: "
+                    f"{', '.join(found.changes)}"
+                )
             captures.append(found)
 
         def backend(gm: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
@@ -58,10 +64,14 @@ def export(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[.
             count = len(gm.graph.output_node().args[0])  # pyright: ignore[reportArgumentType]
             return lambda *inputs: tuple(map(_Output, range(count)))
 
-        result = optimize(backend, fullgraph=True, dynamic=dynamic, on_capture=on_capture)(fn)(*args, **kwargs)
+        result = optimize(backend, fullgraph=True, dynamic=dynamic, on_capture=on_capture)(fn)(
+            *args, **kwargs
+        )
         graphs = [found for found in captures if found.graph is not None]
         if len(graphs) > 1:
-            raise UserError(f"export: {len(graphs)} frames were captured; pass a Python function or module")
+            raise UserError(
+                f"export: {len(graphs)} frames were captured; pass a Python function or module"
+            )
         inputs = Inputs(fn, args, kwargs)
         guards = tuple(guard for found in captures for guard in found.guards)
         exporter = Exporter(fn, inputs, graphs[0].graph if graphs else None, examples)
@@ -71,7 +81,9 @@ def export(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[.
 
 
 def distinct(arguments: Any) -> Any:
-    """The arguments with a copy in place of every tensor that came before: the graph is for different tensors."""
+    """The arguments with a copy in place of every tensor that came before: the graph is for
+    different tensors.
+    """
     seen: set[int] = set()
 
     def copy(leaf: Any) -> Any:
@@ -84,7 +96,9 @@ def distinct(arguments: Any) -> Any:
 
 
 class Inputs:
-    """The arguments of the example call: bound to the parameters, flattened, and named as sources name them."""
+    """The arguments of the example call: bound to the parameters, flattened, and named as sources
+    name them.
+    """
 
     def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
@@ -96,7 +110,9 @@ class Inputs:
         self.names = [_path_name(path) for path, _ in paths]
         self.places = {name: index for index, name in enumerate(self.names)}
         by_position = {f"L['args'][{i}]": value for i, value in enumerate(args)}
-        for name, value in (by_position | {f"L['kwargs'][{key!r}]": value for key, value in kwargs.items()}).items():
+        for name, value in (
+            by_position | {f"L['kwargs'][{key!r}]": value for key, value in kwargs.items()}
+        ).items():
             for path, leaf in pytree.tree_flatten_with_path(value)[0]:
                 found = next((i for i, other in enumerate(self.leaves) if other is leaf), None)
                 if found is not None:
@@ -120,17 +136,24 @@ def _step(key: Any) -> str:
 class Exporter:
     """Copies a captured graph into one whose placeholders are the leaves of the arguments."""
 
-    def __init__(self, fn: Any, inputs: Inputs, captured: GraphModule | None, examples: dict[Node, Any]) -> None:
+    def __init__(
+        self, fn: Any, inputs: Inputs, captured: GraphModule | None, examples: dict[Node, Any]
+    ) -> None:
         self.inputs = inputs
         self.examples = examples
         self.captured = captured
         self.graph = Graph()
         owner = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
         self.root = owner if isinstance(owner, torch.nn.Module) else torch.nn.Module()
-        named = [*self.root.named_parameters(remove_duplicate=False), *self.root.named_buffers(remove_duplicate=False)]
+        named = [
+            *self.root.named_parameters(remove_duplicate=False),
+            *self.root.named_buffers(remove_duplicate=False),
+        ]
         self.owned = {id(value): name for name, value in reversed(named)}
         self.attributes: dict[str, Any] = {}
-        self.nodes = [self._placeholder(name, leaf) for name, leaf in zip(inputs.names, inputs.leaves)]
+        self.nodes = [
+            self._placeholder(name, leaf) for name, leaf in zip(inputs.names, inputs.leaves)
+        ]
         self.symbolic: set[int] = set()
 
     def _placeholder(self, name: str, leaf: Any) -> Node:
@@ -140,7 +163,9 @@ class Exporter:
         return node
 
     def build(self, result: Any) -> GraphModule:
-        """The module that computes ``result``, in which ``_Output`` stands for outputs of the captured graph."""
+        """The module that computes ``result``, in which ``_Output`` stands for outputs of the
+        captured graph.
+        """
         outputs = self._copy() if self.captured is not None else ()
         leaves, spec = pytree.tree_flatten(result, is_leaf=lambda value: isinstance(value, _Output))
         values = [self._leaf(leaf, outputs) for leaf in leaves]
@@ -157,7 +182,9 @@ class Exporter:
         mapping: dict[Node, Node] = {}
         nodes = list(self.captured.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
-        for node in sorted(placeholders, key=lambda node: not isinstance(node.meta["val"], torch.Tensor)):
+        for node in sorted(
+            placeholders, key=lambda node: not isinstance(node.meta["val"], torch.Tensor)
+        ):
             mapping[node] = self._input(node)
         for node in nodes:
             if node.op == "get_attr":
@@ -201,10 +228,18 @@ class Exporter:
             place = self.inputs.find(leaf)
             return self.nodes[place] if place is not None else self._attribute(leaf, "result")
         if isinstance(leaf, (int, float)) and not isinstance(leaf, bool) and self.symbolic:
-            raise UserError(f"export: the result holds the number {leaf}, which may depend on a symbolic size; return a tensor")
-        if leaf is None or isinstance(leaf, (bool, int, float, complex, str, torch.dtype, torch.device)):
+            raise UserError(
+                f"export: the result holds the number {leaf}, which may depend on a symbolic size; "
+                f"return a tensor"
+            )
+        if leaf is None or isinstance(
+            leaf, (bool, int, float, complex, str, torch.dtype, torch.device)
+        ):
             return leaf
-        raise UserError(f"export: the result holds a {type(leaf).__name__}; return tensors and constants, nested as pytrees")
+        raise UserError(
+            f"export: the result holds a {type(leaf).__name__}; return tensors and constants, "
+            f"nested as pytrees"
+        )
 
     def _example_checks(self) -> list[Callable[[Any], str | None]]:
         return [
@@ -224,10 +259,20 @@ def _check_leaf(name: str, example: Any, symbolic: bool) -> Callable[[Any], str 
         fixed = tuple(size if isinstance(size, int) else None for size in sizes)
 
         def check_tensor(value: Any) -> str | None:
-            if not isinstance(value, torch.Tensor) or value.dtype != example.dtype or value.dim() != len(fixed):
+            if (
+                not isinstance(value, torch.Tensor)
+                or value.dtype != example.dtype
+                or value.dim() != len(fixed)
+            ):
                 return f"{name} must be a {len(fixed)}-dimensional tensor of {example.dtype}"
-            wrong = [d for d, size in enumerate(fixed) if size is not None and value.shape[d] != size]
-            return f"{name}.size({wrong[0]}) was {fixed[wrong[0]]}, now {value.shape[wrong[0]]}" if wrong else None
+            wrong = [
+                d for d, size in enumerate(fixed) if size is not None and value.shape[d] != size
+            ]
+            return (
+                f"{name}.size({wrong[0]}) was {fixed[wrong[0]]}, now {value.shape[wrong[0]]}"
+                if wrong
+                else None
+            )
 
         return check_tensor
 
@@ -248,9 +293,13 @@ class _Text(str):
 
 
 class _Signature(CodeGen):
-    """Writes ``forward`` with the parameters of the original, flattens arguments and nests results."""
+    """Writes ``forward`` with the parameters of the original, flattens arguments and nests
+    results.
+    """
 
-    def __init__(self, checks: list[Callable[[Any], str | None]], inputs: Inputs, result: pytree.TreeSpec) -> None:
+    def __init__(
+        self, checks: list[Callable[[Any], str | None]], inputs: Inputs, result: pytree.TreeSpec
+    ) -> None:
         super().__init__()
         self.checks = checks
         self.inputs = inputs
@@ -270,12 +319,16 @@ class _Signature(CodeGen):
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, **options: Any) -> str:
         signature = self.inputs.signature
         parameters = [
-            parameter.replace(annotation=parameter.empty, default=_Text(f"_default_{parameter.name}"))
+            parameter.replace(
+                annotation=parameter.empty, default=_Text(f"_default_{parameter.name}")
+            )
             if parameter.default is not parameter.empty
             else parameter.replace(annotation=parameter.empty)
             for parameter in signature.parameters.values()
         ]
-        text = str(signature.replace(parameters=parameters, return_annotation=signature.empty)).removeprefix("(")
+        text = str(
+            signature.replace(parameters=parameters, return_annotation=signature.empty)
+        ).removeprefix("(")
         given = ", ".join(f"{name!r}: {name}" for name in self.inputs.arguments)
         names = "".join(f"{variable.split(':')[0].strip()}, " for variable in free_vars)
         separator = "" if text.startswith(")") else ", "
@@ -286,10 +339,15 @@ class _Signature(CodeGen):
         return f"return _nest({output_args!r})"
 
     def flatten(self, arguments: dict[str, Any]) -> list[Any]:
-        """The leaves of the arguments; raises UserError where they differ from the example in what the graph assumed."""
+        """The leaves of the arguments; raises UserError where they differ from the example in what
+        the graph assumed.
+        """
         leaves, spec = pytree.tree_flatten(arguments)
         if spec != self.inputs.spec:
-            raise UserError(f"arguments are nested differently from the example call: {spec} instead of {self.inputs.spec}")
+            raise UserError(
+                f"arguments are nested differently from the example call: {spec} instead of "
+                f"{self.inputs.spec}"
+            )
         for check, leaf in zip(self.checks, leaves):
             problem = check(leaf)
             if problem is not None:

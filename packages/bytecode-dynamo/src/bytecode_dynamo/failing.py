@@ -1,4 +1,6 @@
-"""Compiled graphs that raise where eager mode does not: they are compiled once more, plainly, and then run as captured."""
+"""Compiled graphs that raise where eager mode does not: they are compiled once more, plainly, and
+then run as captured.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def cause_of(error: BaseException) -> str:
 def lacks_memory(error: BaseException) -> bool:
     """Whether memory was short, which it need not be at the next call."""
     known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-    return known or (isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY))
+    return known or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -72,10 +76,11 @@ class CompiledGraph:
         return compiled(*inputs)
 
     def suspect(self, error: BaseException) -> None:
-        """A handler of the program hides whether eager mode raises, too: let the next two calls find out.
+        """A handler of the program hides whether eager mode raises, too: let the next two calls
+        find out.
 
-        The captured graph raises what the data is to blame for. Where it does not, and what was compiled raises at the call
-        after that again, that is to blame.
+        The captured graph raises what the data is to blame for. Where it does not, and what was
+        compiled raises at the call after that again, that is to blame.
         """
         if self.failed or lacks_memory(error):
             return

@@ -44,7 +44,9 @@ def decoded(code: types.CodeType) -> Decoded:
         if len(_decoded) > 10_000:
             _decoded.clear()
         handles = any(item.op is Op.PUSH_EXC_INFO for item in neutral.instructions)
-        found = _decoded[id(code)] = Decoded(code, neutral, label_positions(neutral.instructions), handles)
+        found = _decoded[id(code)] = Decoded(
+            code, neutral, label_positions(neutral.instructions), handles
+        )
     return found
 
 
@@ -113,7 +115,7 @@ class Frame:
         code = self.decoded.neutral
         return Place(code.filename, line or code.first_line, code.name)
 
-    # -- stack ------------------------------------------------------------------------------------------------------
+    # -- stack -------------------------------------------------------------------------------------
 
     def push(self, value: VariableTracker) -> None:
         """Push one entry."""
@@ -137,11 +139,19 @@ class Frame:
 
     def snapshot(self) -> Snapshot:
         """A copy for :meth:`restore`, taken before the current instruction."""
-        return Snapshot(self.current, list(self.stack), dict(self.slots), list(self.handled), self.steps)
+        return Snapshot(
+            self.current, list(self.stack), dict(self.slots), list(self.handled), self.steps
+        )
 
     def suspend(self) -> Suspended:
         """The state of a generator that just yielded."""
-        return Suspended(self.index, tuple(self.stack), dict(self.slots), tuple(self.handled), self.decoded.handles)
+        return Suspended(
+            self.index,
+            tuple(self.stack),
+            dict(self.slots),
+            tuple(self.handled),
+            self.decoded.handles,
+        )
 
     def suspended_copy(self, state: Suspended | None) -> Frame:
         """A frame that goes on from a state (None: from the beginning)."""

@@ -1,7 +1,8 @@
-"""Torch function modes around a frame: capture takes them off the thread's stack and evaluates what they would do.
+"""Torch function modes around a frame: capture takes them off the thread's stack and evaluates what
+they would do.
 
-A compiled graph holds what the modes made of the calls, so it runs without them, too. Modes that only say the default
-device stay where they are, unless one of the program's is among them.
+A compiled graph holds what the modes made of the calls, so it runs without them, too. Modes that
+only say the default device stay where they are, unless one of the program's is among them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def without(modes: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def without_saved_tensors_hooks() -> Iterator[None]:
-    """Take hooks on saved tensors off for a while: they are for what the graph saves, not for fakes."""
+    """Take hooks on saved tensors off for a while: they are for what the graph saves, not for
+    fakes.
+    """
     autograd, held = _C._autograd, []
     while (hooks := autograd._top_saved_tensors_default_hooks(False)) is not None:
         held.append(hooks)
@@ -105,9 +108,14 @@ class FunctionModeSource(Source):
 
 
 def restack(gen: Codegen, ctx: Context) -> Callable[[], None]:
-    """Build the modes that the frame entered and did not leave; returns what writes the code that makes the stack theirs."""
+    """Build the modes that the frame entered and did not leave; returns what writes the code that
+    makes the stack theirs.
+    """
     before, now = ctx.modes.entry_function_modes, ctx.modes.function_modes(ctx)
-    same = next((k for k, (a, b) in enumerate(zip(before, now)) if not _is_same(a, b)), min(len(before), len(now)))
+    same = next(
+        (k for k, (a, b) in enumerate(zip(before, now)) if not _is_same(a, b)),
+        min(len(before), len(now)),
+    )
     built = [gen.spill(mode) for mode in now[same:]]
 
     def write() -> None:

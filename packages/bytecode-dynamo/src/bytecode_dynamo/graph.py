@@ -1,4 +1,6 @@
-"""The FX graph under construction: inputs by source, calls with their fake results, size arithmetic made lazily."""
+"""The FX graph under construction: inputs by source, calls with their fake results, size arithmetic
+made lazily.
+"""
 
 from __future__ import annotations
 
@@ -54,15 +56,20 @@ class GraphBuilder:
         self.tags: dict[str, Any] = {}
         """Metadata for the nodes that are made now."""
         self.order = 0
-        """How many derivatives deep: 1 in the backward of a function, 2 in that of one which this calls."""
+        """How many derivatives deep: 1 in the backward of a function, 2 in that of one which this
+        calls.
+        """
         self.in_batch = False
         """Whether it is that of a function under ``vmap``."""
 
-    # -- nodes ----------------------------------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------------------
 
     def add_input(self, source: Source, example: Any, val: Any, *, static: bool = False) -> Node:
         """A placeholder for a value that the caller has at run time."""
-        name = "l_" + (_UNSAFE.sub("_", readable_source(source).replace("L['", "")).strip("_").lower() or "input")
+        name = "l_" + (
+            _UNSAFE.sub("_", readable_source(source).replace("L['", "")).strip("_").lower()
+            or "input"
+        )
         with self.graph.inserting_before(self._end_of_inputs):
             node = self.graph.create_node("placeholder", name, name=name)
         node.target = node.name  # parameter names must differ
@@ -70,28 +77,51 @@ class GraphBuilder:
         self.inputs[node] = GraphInput(node, source, example)
         return node
 
-    def add_symbol(self, symbol: sympy.Symbol, source: Source, size: torch.SymInt | torch.SymFloat, example: Any) -> None:
-        """Say where the run-time value of a size symbol comes from; its placeholder is made when it is first used."""
+    def add_symbol(
+        self,
+        symbol: sympy.Symbol,
+        source: Source,
+        size: torch.SymInt | torch.SymFloat,
+        example: Any,
+    ) -> None:
+        """Say where the run-time value of a size symbol comes from; its placeholder is made when it
+        is first used.
+        """
         if symbol in self._symbols:
             return
         node = self.add_input(source, example, size)
         self._symbols[symbol] = node
 
-    def add_call(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
+    def add_call(
+        self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any
+    ) -> Node:
         """A ``call_function`` or ``call_method`` node with its fake result."""
-        if target is operator.pow and isinstance(val, torch.Tensor) and isinstance(args[0], (int, float)) and args[0] < 0:
-            target = torch.pow  # what the tensor's __rpow__ calls; FX writes -2 ** x, which is another thing
+        if (
+            target is operator.pow
+            and isinstance(val, torch.Tensor)
+            and isinstance(args[0], (int, float))
+            and args[0] < 0
+        ):
+            # what the tensor's __rpow__ calls; FX writes -2 ** x, which is another thing
+            target = torch.pow
         node = self.graph.create_node(op, target, args, kwargs)
         if not all(self.sees(used) for used in node.all_input_nodes):
             self.graph.erase_node(node)
-            raise GraphBreak("BD020", "a tensor from inside a function under a torch transform is used outside of it")
+            raise GraphBreak(
+                "BD020",
+                "a tensor from inside a function under a torch transform is used outside of it",
+            )
         node.meta.update(self.tags, val=val, stack_trace=self._stack_trace())
         self._journal.append(node)
         self.calls += 1
         return node
 
     def add_host_call(
-        self, target: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, val: Any = None
+        self,
+        target: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        val: Any = None,
     ) -> Node:
         """A call that means something only on real tensors, in its place (C1.9)."""
         node = self.add_call("call_function", target, args, kwargs or {}, val)
@@ -99,26 +129,39 @@ class GraphBuilder:
         return node
 
     def change_metadata(self, val: Any) -> None:
-        """A fake tensor is about to get another layout, or other flags, in place: its nodes keep what it has now."""
+        """A fake tensor is about to get another layout, or other flags, in place: its nodes keep
+        what it has now.
+        """
         for node in self._own_nodes(val):
             node.meta["val"] = val.detach().requires_grad_(val.requires_grad)
 
     def release_examples(self) -> None:
-        """Let go of the caller's tensors: the graph is full of cycles, and must not keep their memory alive."""
+        """Let go of the caller's tensors: the graph is full of cycles, and must not keep their
+        memory alive.
+        """
         for item in self.inputs.values():
             if isinstance(item.example, torch.Tensor):
                 item.example = None
 
     def require_no_alias(self, val: Any) -> None:
-        """Break where metadata of an input of a subclass would change: graphs get an alias of it, with metadata of its own."""
+        """Break where metadata of an input of a subclass would change: graphs get an alias of it,
+        with metadata of its own.
+        """
         self._own_nodes(val)
 
     def _own_nodes(self, val: Any) -> list[Node]:
         """The nodes of a fake tensor."""
-        nodes = [node for node in self.graph.nodes if node.meta.get("val") is val] if isinstance(val, torch.Tensor) else []
+        nodes = (
+            [node for node in self.graph.nodes if node.meta.get("val") is val]
+            if isinstance(val, torch.Tensor)
+            else []
+        )
         for item in map(self.inputs.get, nodes):
             if item is not None and isinstance(item.source, PlainTensorSource):
-                raise GraphBreak("BD020", f"change of the metadata of {item.source.base.name}, a tensor of a subclass")
+                raise GraphBreak(
+                    "BD020",
+                    f"change of the metadata of {item.source.base.name}, a tensor of a subclass",
+                )
         return nodes
 
     def add_constant(self, value: Any, val: Any) -> Node:
@@ -140,7 +183,7 @@ class GraphBuilder:
     def note_operands(self, operands: Any) -> None:
         """Hear of the operands of a call that is going to be evaluated."""
 
-    # -- sizes ----------------------------------------------------------------------------------------------------
+    # -- sizes -------------------------------------------------------------------------------------
 
     def bind_unbacked(self, value: Any, node: Node) -> None:
         """The node whose value is a fresh unbacked symbol, or a condition on one."""
@@ -194,13 +237,15 @@ class GraphBuilder:
         known = self._sizes.get(expr)
         if known is not None:
             return known
-        pytype = bool if expr.is_Boolean or expr.is_Relational else (int if expr.is_integer else float)
+        pytype = (
+            bool if expr.is_Boolean or expr.is_Relational else (int if expr.is_integer else float)
+        )
         node = self.add_call("call_function", target, args, {}, env.wrap(expr, pytype))
         self.calls -= 1
         self._sizes[expr] = node
         return node
 
-    # -- snapshots and the end --------------------------------------------------------------------------------------
+    # -- snapshots and the end ---------------------------------------------------------------------
 
     def mark(self) -> tuple[int, int]:
         """A snapshot for :meth:`rollback`."""
@@ -219,11 +264,15 @@ class GraphBuilder:
             self.graph.erase_node(self._journal.pop())
         if erased:
             self._sizes = {expr: node for expr, node in self._sizes.items() if node not in erased}
-            self._symbols = {symbol: node for symbol, node in self._symbols.items() if node not in erased}
+            self._symbols = {
+                symbol: node for symbol, node in self._symbols.items() if node not in erased
+            }
         return erased
 
     def finish(self, outputs: Sequence[Node]) -> tuple[GraphModule, list[GraphInput]]:
-        """Close the graph; returns the module and the inputs that are used, in placeholder order (sizes first)."""
+        """Close the graph; returns the module and the inputs that are used, in placeholder order
+        (sizes first).
+        """
         graph = self.graph
         for node in reversed(self._journal):
             if not node.users and node not in outputs and is_pure(node):
@@ -265,12 +314,18 @@ class GraphBuilder:
         placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
         first = placeholders[0] if placeholders else None
         for node in placeholders:
-            if isinstance(node.meta["val"], (torch.SymInt, torch.SymFloat)) and node is not first and first is not None:
+            if (
+                isinstance(node.meta["val"], (torch.SymInt, torch.SymFloat))
+                and node is not first
+                and first is not None
+            ):
                 first.prepend(node)
 
 
 class NestedGraph(GraphBuilder):
-    """The graph of a function that a torch transform calls; values of the graphs around it become inputs when it is closed."""
+    """The graph of a function that a torch transform calls; values of the graphs around it become
+    inputs when it is closed.
+    """
 
     def __init__(self, outer: GraphBuilder) -> None:
         super().__init__(outer._stack_trace)
@@ -285,7 +340,13 @@ class NestedGraph(GraphBuilder):
     def add_input(self, source: Source, example: Any, val: Any, *, static: bool = False) -> Node:
         return self.outer.add_input(source, example, val, static=static)
 
-    def add_symbol(self, symbol: sympy.Symbol, source: Source, size: torch.SymInt | torch.SymFloat, example: Any) -> None:
+    def add_symbol(
+        self,
+        symbol: sympy.Symbol,
+        source: Source,
+        size: torch.SymInt | torch.SymFloat,
+        example: Any,
+    ) -> None:
         self.outer.add_symbol(symbol, source, size, example)
 
     def add_parameter(self, val: Any, name: str = "arg") -> Node:
@@ -305,8 +366,11 @@ class NestedGraph(GraphBuilder):
                 self._versions.setdefault(id(t), (t, t._version))
 
     def restore_versions(self) -> None:
-        """Uncount the writes to tensors of the graphs around: the call that these record will count them."""
-        for t, version in reversed(self._versions.values()):  # views share a counter: the first note is the one from before
+        """Uncount the writes to tensors of the graphs around: the call that these record will count
+        them.
+        """
+        # views share a counter: the first note is the one from before
+        for t, version in reversed(self._versions.values()):
             torch._C._autograd._unsafe_set_version_counter((t,), (version,))  # type: ignore[attr-defined]
         self._versions.clear()
 
@@ -316,7 +380,9 @@ class NestedGraph(GraphBuilder):
             self.graph.erase_node(node)
 
     def close(self, outputs: Sequence[Any]) -> tuple[GraphModule, list[Node]]:
-        """End the graph; returns the module and the nodes of the graphs around that it takes after its parameters."""
+        """End the graph; returns the module and the nodes of the graphs around that it takes after
+        its parameters.
+        """
         for node in reversed(self._journal):
             if not node.users and node not in outputs and is_pure(node):
                 self.graph.erase_node(node)
@@ -343,10 +409,13 @@ def free_symbols(val: Any) -> set[sympy.Symbol]:
     return found
 
 
-# Unused arithmetic on sizes and unpacking can go; every other call may write, draw random numbers, or raise.
+# Unused arithmetic on sizes and unpacking can go; every other call may write, draw random numbers,
+# or raise.
 # fmt: off
-_PURE = {operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow,
-         operator.neg, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.truediv}
+_PURE = {operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv,
+    operator.mod, operator.pow,
+         operator.neg, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
+         operator.truediv}
 # fmt: on
 
 
@@ -354,11 +423,17 @@ def is_in_place(node: Node) -> bool:
     """Whether a call may write to a tensor (by its name)."""
     if node.kwargs.get("out") is not None or node.kwargs.get("inplace"):
         return True
-    if any(is_in_place(inner) for module in getattr(node.target, "graphs", ()) for inner in module.graph.nodes):
+    if any(
+        is_in_place(inner)
+        for module in getattr(node.target, "graphs", ())
+        for inner in module.graph.nodes
+    ):
         return True
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if getattr(node.target, "__module__", None) == "_operator":
-        return name == "setitem" or (name.startswith("i") and name not in ("inv", "invert", "is_", "is_not", "index"))
+        return name == "setitem" or (
+            name.startswith("i") and name not in ("inv", "invert", "is_", "is_not", "index")
+        )
     return name.endswith("_") and not name.startswith("_")
 
 
@@ -371,7 +446,8 @@ def is_pure(node: Node) -> bool:
     return not isinstance(node.meta["val"], torch.Tensor)
 
 
-_RELATIONS = {sympy.Eq: operator.eq, sympy.Ne: operator.ne, sympy.Lt: operator.lt, sympy.Le: operator.le,
+_RELATIONS = {sympy.Eq: operator.eq, sympy.Ne: operator.ne, sympy.Lt: operator.lt,
+    sympy.Le: operator.le,
               sympy.Gt: operator.gt, sympy.Ge: operator.ge}  # fmt: skip
 
 
@@ -386,11 +462,18 @@ def size_operation(expr: Any) -> tuple[Any, tuple[Any, ...]]:
     kind = type(expr)
     if kind in _RELATIONS:
         return _RELATIONS[kind], expr.args
-    named = {"FloorDiv": operator.floordiv, "Mod": operator.mod, "Max": torch.sym_max, "Min": torch.sym_min,
-             "TrueDiv": operator.truediv, "ToFloat": torch.sym_float, "Trunc": torch.sym_int, "Not": torch.sym_not,
-             "And": operator.and_, "Or": operator.or_, "BitAnd": operator.and_, "BitOr": operator.or_}  # fmt: skip
+    named = {"FloorDiv": operator.floordiv, "Mod": operator.mod, "Max": torch.sym_max,
+        "Min": torch.sym_min,
+             "TrueDiv": operator.truediv, "ToFloat": torch.sym_float, "Trunc": torch.sym_int,
+             "Not": torch.sym_not,
+             "And": operator.and_, "Or": operator.or_, "BitAnd": operator.and_,
+             "BitOr": operator.or_}  # fmt: skip
     function = kind.__name__.removeprefix("Float").lower()
-    target = getattr(torch, f"_sym_{function}", None) if kind in MATH_FUNCTIONS.values() else named.get(kind.__name__)
+    target = (
+        getattr(torch, f"_sym_{function}", None)
+        if kind in MATH_FUNCTIONS.values()
+        else named.get(kind.__name__)
+    )
     if target is None:
         raise InvariantError(f"size expression {expr} has no graph form")
     return target, expr.args

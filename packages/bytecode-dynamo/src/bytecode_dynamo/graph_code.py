@@ -14,15 +14,23 @@ RESULT, KEPT = ".graph", ".kept"
 
 
 def graph_call(
-    code: Code, position: Any, compiled: Any, inputs: Sequence[Source], loads: Loads | None, rerun: Rerun
+    code: Code,
+    position: Any,
+    compiled: Any,
+    inputs: Sequence[Source],
+    loads: Loads | None,
+    rerun: Rerun,
 ) -> list[Instruction]:
-    """Call the compiled graph and keep its outputs; when it raises, run the call again or raise that.
+    """Call the compiled graph and keep its outputs; when it raises, run the call again or raise
+    that.
 
     ``loads``: what gives all inputs.
     """
     emitter = SourceEmitter(code, position)
     if rerun.keeps:
-        emitter.call_const(rerun.keep, [lambda item=item: item.source.emit(emitter) for item in rerun.written])
+        emitter.call_const(
+            rerun.keep, [lambda item=item: item.source.emit(emitter) for item in rerun.written]
+        )
         emitter.store_fast(KEPT)
     emitter.load_callee_const(compiled)
     if loads is not None:

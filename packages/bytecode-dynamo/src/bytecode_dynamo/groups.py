@@ -1,4 +1,6 @@
-"""What ``except*`` and the methods of exception groups do, as Python that is evaluated in place of code written in C."""
+"""What ``except*`` and the methods of exception groups do, as Python that is evaluated in place of
+code written in C.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def match(error: Any, kind: Any) -> tuple[Any, Any]:
 
 
 def raised_again(error: Any, raised: list[Any]) -> Any:
-    """What leaves a ``try`` with ``except*`` clauses; ``raised``: what each clause raised, and what none handled."""
+    """What leaves a ``try`` with ``except*`` clauses; ``raised``: what each clause raised, and what
+    none handled.
+    """
     if not isinstance(error, BaseExceptionGroup):
         return raised[0]
     found = [one for one in raised if one is not None]
@@ -34,7 +38,9 @@ def raised_again(error: Any, raised: list[Any]) -> Any:
 def split(group: Any, condition: Any) -> tuple[Any, Any]:
     """``group.split(condition)``: a class, a tuple of classes or a function of an exception."""
     wanted: Callable[[Any], Any] = (
-        condition if callable(condition) and not isinstance(condition, type) else lambda error: isinstance(error, condition)
+        condition
+        if callable(condition) and not isinstance(condition, type)
+        else lambda error: isinstance(error, condition)
     )
     if wanted(group):
         return group, None

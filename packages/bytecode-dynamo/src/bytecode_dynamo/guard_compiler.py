@@ -1,8 +1,9 @@
 """Turns guard records into the operations of a ``GuardProgram``.
 
-Registers are filled level by level of the tree of ``guard_paths``: arguments first, each owner before what it owns; the tests
-of a level come before the next one. Identities and constants found in dictionaries are tested where the dictionary is read, so
-that they cost nothing while it does not change. What has no native form is checked by one Python function, last.
+Registers are filled level by level of the tree of ``guard_paths``: arguments first, each owner
+before what it owns; the tests of a level come before the next one. Identities and constants found
+in dictionaries are tested where the dictionary is read, so that they cost nothing while it does not
+change. What has no native form is checked by one Python function, last.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ import torch
 from symshapes import SizeGuard, is_of_handler
 
 from . import _hook
-from .guard_paths import TEST_EQUALS, TEST_IDENTITY, TEST_NONE, TEST_TYPE, Node, NoNativePath, PathBuilder
+from .guard_paths import (
+    TEST_EQUALS,
+    TEST_IDENTITY,
+    TEST_NONE,
+    TEST_TYPE,
+    Node,
+    NoNativePath,
+    PathBuilder,
+)
 from .guard_records import ABSENT, FunctionFacts, GuardKind, GuardRecord, ShapeGuards, holds
 from .shape_program import NotCompilable, compile_condition, python_condition
 from .source import AttrSource, Scope, Source
@@ -28,7 +37,19 @@ from .tensor_layout import calibrate
 from .tensor_source import SizeSource, StorageOffsetSource, StrideSource
 
 CONSTANT_TYPES = (
-    *(type(None), bool, int, float, complex, str, bytes, slice, range, type(...), type(NotImplemented)),
+    *(
+        type(None),
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        slice,
+        range,
+        type(...),
+        type(NotImplemented),
+    ),
     *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format),
 )
 HELD = (*CONSTANT_TYPES, BuiltinFunctionType, ModuleType, torch.Tensor)
@@ -46,7 +67,8 @@ class _Builder:
         self.paths = PathBuilder(code, scope)
         self.empty: list[int] = []  # registers of dictionaries without keys
         self.distinct: dict[int, list[int]] = {}  # by register those with other objects
-        self.first: list[tuple[Any, ...]] = []  # the state of torch: properties of tensors are asked where it is known
+        # the state of torch: properties of tensors are asked where it is known
+        self.first: list[tuple[Any, ...]] = []
         self.last: list[tuple[Any, ...]] = []  # need more than one register
         self.python: list[GuardRecord] = []
         self.python_shapes: Callable[[Scope], bool] | None = None
@@ -68,7 +90,10 @@ class _Builder:
 
     def ops(self) -> list[tuple[Any, ...]]:
         """All operations in order."""
-        classes = [(_hook.GUARD_OPS["CLASS"], -1, -1, cls, tuple(names.items())) for cls, names in self.paths.classes.items()]
+        classes = [
+            (_hook.GUARD_OPS["CLASS"], -1, -1, cls, tuple(names.items()))
+            for cls, names in self.paths.classes.items()
+        ]
         argument = _hook.GUARD_OPS["ARGUMENT"]
         roots = self.paths.roots
         out = by_level([node for node in roots if node.op is not None and node.op[0] == argument])
@@ -76,13 +101,19 @@ class _Builder:
         out += by_level([node for node in roots if node.op is not None and node.op[0] != argument])
         if self.empty:
             out.append((_hook.GUARD_OPS["EMPTY"], -1, -1, tuple(self.empty)))
-        out += [(_hook.GUARD_OPS["DISTINCT"], -1, register, tuple(others)) for register, others in self.distinct.items()]
+        out += [
+            (_hook.GUARD_OPS["DISTINCT"], -1, register, tuple(others))
+            for register, others in self.distinct.items()
+        ]
         return self.first + out + self.last
 
     def kept(self, loads: Loads) -> tuple[Any, ...]:
         """The registers that a check keeps for a loader, and those of what it is called with."""
         try:
-            wanted, roots = (tuple(self.paths.node(s).register for s in some) for some in (loads.sources, loads.roots))
+            wanted, roots = (
+                tuple(self.paths.node(s).register for s in some)
+                for some in (loads.sources, loads.roots)
+            )
         except NoNativePath:
             return ()
         return wanted, loads.loader, roots
@@ -97,7 +128,9 @@ class _Builder:
 class PythonCheck:
     """Checks records in Python; called as ``(function, *arguments)``."""
 
-    def __init__(self, code: CodeType, records: Sequence[GuardRecord], shapes: Callable[[Scope], bool] | None) -> None:
+    def __init__(
+        self, code: CodeType, records: Sequence[GuardRecord], shapes: Callable[[Scope], bool] | None
+    ) -> None:
         self.records = tuple(records)
         self.names = code.co_varnames
         self.free = code.co_freevars
@@ -117,9 +150,11 @@ class PythonCheck:
 
 
 def by_level(nodes: Sequence[Node]) -> list[tuple[Any, ...]]:
-    """The operations of registers and all below them, level by level: what fills them, their tests, what is read from them.
+    """The operations of registers and all below them, level by level: what fills them, their tests,
+    what is read from them.
 
-    In a level, operations of one kind follow each other: they run in one loop, whose reads of memory overlap.
+    In a level, operations of one kind follow each other: they run in one loop, whose reads of
+    memory overlap.
     """
     out: list[tuple[Any, ...]] = []
     while nodes:
@@ -129,13 +164,17 @@ def by_level(nodes: Sequence[Node]) -> list[tuple[Any, ...]]:
         for node in nodes:
             if is_field(node):
                 assert node.op is not None
-                tests.append((_hook.GUARD_OPS["FIELD_IS"], -1, node.op[2], node.tests[0][3], node.op[3]))
+                tests.append(
+                    (_hook.GUARD_OPS["FIELD_IS"], -1, node.op[2], node.tests[0][3], node.op[3])
+                )
                 continue
             if node.op is not None:
                 loads.append(node.op)
             tests += [test for test in node.tests if not is_implied(node, test)]
             if node.keys:
-                rows = tuple((use.key, use.target, use.test, use.expected) for use in node.keys.values())
+                rows = tuple(
+                    (use.key, use.target, use.test, use.expected) for use in node.keys.values()
+                )
                 reads.append((_hook.GUARD_OPS["DICT"], -1, node.register, rows))
         out += [*sorted(loads, key=itemgetter(0)), *sorted(tests, key=itemgetter(0)), *reads]
         nodes = [child for node in nodes for child in node.children]
@@ -154,7 +193,10 @@ def is_implied(node: Node, test: tuple[Any, ...]) -> bool:
     if test[0] != _hook.GUARD_OPS["TYPE_IS"]:
         return False
     reads = _hook.GUARD_OPS["INSTANCE_DICT"]
-    return any(child.op is not None and child.op[0] == reads and child.op[3] is test[3] for child in node.children)
+    return any(
+        child.op is not None and child.op[0] == reads and child.op[3] is test[3]
+        for child in node.children
+    )
 
 
 def reference(value: Any) -> Any:
@@ -176,7 +218,12 @@ def is_constant(value: Any) -> bool:
 
 def _type_is(builder: _Builder, record: GuardRecord) -> None:
     node, cls = builder.paths.node(record.source), record.expected
-    if node.use is not None and node.use.test == TEST_NONE and cls.__flags__ & IMMUTABLE and cls is not ModuleType:
+    if (
+        node.use is not None
+        and node.use.test == TEST_NONE
+        and cls.__flags__ & IMMUTABLE
+        and cls is not ModuleType
+    ):
         node.use.test, node.use.expected = TEST_TYPE, cls  # what the dict holds keeps its class
     else:
         builder.test(node, "TYPE_IS", cls)
@@ -208,7 +255,9 @@ def _equals(builder: _Builder, record: GuardRecord) -> None:
 
 def _length(builder: _Builder, record: GuardRecord) -> None:
     node = builder.paths.node(record.source)
-    if not isinstance(node.value, CONTAINERS) or type(node.value).__len__ not in [kind.__len__ for kind in CONTAINERS]:
+    if not isinstance(node.value, CONTAINERS) or type(node.value).__len__ not in [
+        kind.__len__ for kind in CONTAINERS
+    ]:
         raise NoNativePath("length of an object that is not a plain container")
     builder.test(node, "LENGTH", record.expected)
 
@@ -358,10 +407,14 @@ def add_shapes(builder: _Builder, shapes: ShapeGuards) -> None:
         except NotCompilable:
             rest.append(guard)
     if code:
-        builder.last.append((_hook.GUARD_OPS["SHAPES"], -1, -1, tuple(numbers.values()), tuple(code)))
+        builder.last.append(
+            (_hook.GUARD_OPS["SHAPES"], -1, -1, tuple(numbers.values()), tuple(code))
+        )
     if rest:
         used = sorted(set().union(*(guard.expr.free_symbols for guard in rest)), key=str)
-        builder.python_shapes = _python_shapes(rest, [(symbol, shapes.symbols.get(symbol)) for symbol in used])
+        builder.python_shapes = _python_shapes(
+            rest, [(symbol, shapes.symbols.get(symbol)) for symbol in used]
+        )
 
 
 def _python_shapes(
@@ -374,7 +427,9 @@ def _python_shapes(
 
     def holds(scope: Scope) -> bool:
         try:
-            return bool(condition(*(source.resolve(*scope) for source in sources if source is not None)))
+            return bool(
+                condition(*(source.resolve(*scope) for source in sources if source is not None))
+            )
         except Exception as error:
             if is_of_handler(error):
                 raise
@@ -385,7 +440,9 @@ def _python_shapes(
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What compiled code asks a ``loader`` for: the values of ``sources``, found from those of ``roots``."""
+    """What compiled code asks a ``loader`` for: the values of ``sources``, found from those of
+    ``roots``.
+    """
 
     sources: Sequence[Source]
     roots: Sequence[Source]
@@ -393,7 +450,11 @@ class Loads:
 
 
 def build_program(
-    records: Sequence[GuardRecord], shapes: ShapeGuards, code: CodeType, scope: Scope, loads: Loads | None = None
+    records: Sequence[GuardRecord],
+    shapes: ShapeGuards,
+    code: CodeType,
+    scope: Scope,
+    loads: Loads | None = None,
 ) -> _hook.GuardProgram:
     """See ``guards.compile_guards``."""
     builder = _Builder(code, scope)
@@ -402,7 +463,9 @@ def build_program(
     add_shapes(builder, shapes)
     try:
         kept = builder.kept(loads) if loads is not None else ()
-        return _hook.GuardProgram(tuple(builder.ops()), builder.paths.count, builder.python_check(), *kept)
+        return _hook.GuardProgram(
+            tuple(builder.ops()), builder.paths.count, builder.python_check(), *kept
+        )
     finally:
         for example in builder.examples:
             example.clear()

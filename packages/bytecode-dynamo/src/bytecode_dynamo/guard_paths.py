@@ -1,9 +1,11 @@
-"""How the steps of a source are taken in C: a tree of registers, grown from the sources that guards mention.
+"""How the steps of a source are taken in C: a tree of registers, grown from the sources that guards
+mention.
 
-Each node is a register and the operation that fills it. Attribute access is resolved once, on the compiled call's own
-objects, by Python's rules: slots, instance dict, class attribute, the three dicts of an ``nn.Module``. The facts about
-classes that this relied on (no data descriptor of that name, ...) become conditions on the classes. A step that would have to
-run Python code has no native path: ``NoNativePath``.
+Each node is a register and the operation that fills it. Attribute access is resolved once, on the
+compiled call's own objects, by Python's rules: slots, instance dict, class attribute, the three
+dicts of an ``nn.Module``. The facts about classes that this relied on (no data descriptor of that
+name, ...) become conditions on the classes. A step that would have to run Python code has no native
+path: ``NoNativePath``.
 """
 
 from __future__ import annotations
@@ -43,7 +45,15 @@ TEST_NONE, TEST_IDENTITY, TEST_EQUALS, TEST_ABSENT, TEST_TYPE = range(5)
 FUNCTION_FIELDS = {
     name: number
     for number, name in enumerate(
-        ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__", "__name__", "__qualname__")
+        (
+            "__code__",
+            "__defaults__",
+            "__kwdefaults__",
+            "__closure__",
+            "__globals__",
+            "__name__",
+            "__qualname__",
+        )
     )
 }
 MODULE_DICTS = ("_parameters", "_buffers", "_modules")
@@ -88,12 +98,16 @@ def find_in_class(cls: type, name: str) -> Any:
 
 
 def is_plain_key(key: Any) -> bool:
-    """Whether looking the key up in a dictionary runs no Python code. Tensors hash by identity, and are compared with other
-    keys only where hashes are equal."""
+    """Whether looking the key up in a dictionary runs no Python code. Tensors hash by identity, and
+    are compared with other keys only where hashes are equal.
+    """
     if type(key) is tuple:
         return all(map(is_plain_key, key))
     kind = type(key)
-    return kind in (str, int, bool, float, bytes, type(None)) or (kind.__hash__, kind.__eq__) in _BY_IDENTITY
+    return (
+        kind in (str, int, bool, float, bytes, type(None))
+        or (kind.__hash__, kind.__eq__) in _BY_IDENTITY
+    )
 
 
 _BY_IDENTITY = {(kind.__hash__, kind.__eq__) for kind in (object, torch.Tensor)}
@@ -130,10 +144,22 @@ class PathBuilder:
         """A register filled from another one."""
         return self._step(base, value, op, operands, (base.register, op, *map(_memo, operands)))
 
-    def _step(self, base: Node | None, value: Any, op: str, operands: tuple[Any, ...], memo: tuple[Any, ...]) -> Node:
+    def _step(
+        self,
+        base: Node | None,
+        value: Any,
+        op: str,
+        operands: tuple[Any, ...],
+        memo: tuple[Any, ...],
+    ) -> Node:
         found = self.steps.get(memo)
         if found is None:
-            row = (_hook.GUARD_OPS[op], self.count, -1 if base is None else base.register, *operands)
+            row = (
+                _hook.GUARD_OPS[op],
+                self.count,
+                -1 if base is None else base.register,
+                *operands,
+            )
             found = self.steps[memo] = Node(self.count, value, row)
             self.count += 1
             (self.roots if base is None else base.children).append(found)
@@ -142,7 +168,8 @@ class PathBuilder:
     def key(self, base: Node, key: Any) -> KeyUse:
         """The use of a key in a dictionary."""
         if not is_plain_key(key):
-            raise NoNativePath(f"a key of type {type(key).__name__}")  # the text of a tensor takes milliseconds
+            # the text of a tensor takes milliseconds
+            raise NoNativePath(f"a key of type {type(key).__name__}")
         return base.keys.setdefault((type(key), key), KeyUse(key))
 
     def item(self, base: Node, key: Any) -> Node:
@@ -259,8 +286,12 @@ def _defaults(paths: PathBuilder, source: DefaultsSource) -> Node:
     if type(base.value) is not FunctionType:
         raise NoNativePath("not a function")
     if isinstance(source.key, str):
-        return paths.item(paths.step(base, base.value.__kwdefaults__, "FUNCTION_FIELD", 2), source.key)
-    return _sequence_item(paths, paths.step(base, base.value.__defaults__, "FUNCTION_FIELD", 1), source.key)
+        return paths.item(
+            paths.step(base, base.value.__kwdefaults__, "FUNCTION_FIELD", 2), source.key
+        )
+    return _sequence_item(
+        paths, paths.step(base, base.value.__defaults__, "FUNCTION_FIELD", 1), source.key
+    )
 
 
 def _sequence_item(paths: PathBuilder, base: Node, index: Any) -> Node:
@@ -306,7 +337,10 @@ def _order_offset() -> int | None:
     found = [
         offset
         for offset in range(0, type.__basicsize__, word)  # type: ignore[arg-type]
-        if all(ctypes.c_void_p.from_address(id(cls) + offset).value == id(cls.__mro__) for cls in classes)
+        if all(
+            ctypes.c_void_p.from_address(id(cls) + offset).value == id(cls.__mro__)
+            for cls in classes
+        )
     ]
     return found[0] if len(found) == 1 else None
 
@@ -339,7 +373,8 @@ def _attribute_of_object(paths: PathBuilder, base: Node, name: str, chosen: bool
     if offset is not None:
         paths.require_class(cls, name)
         return paths.step(base, getattr(value, name), "MEMBER", cls, offset)
-    if found is torch.Tensor.grad and cls in (torch.Tensor, torch.nn.Parameter):  # a tensor keeps its gradient
+    # a tensor keeps its gradient
+    if found is torch.Tensor.grad and cls in (torch.Tensor, torch.nn.Parameter):
         paths.require_class(cls, name)
         return paths.step(base, value.grad, "GETTER", cls, found)
     kind = type(found)

@@ -1,31 +1,33 @@
 """Guard records: what each kind of guard says, in Python.
 
-The meaning of each kind, for a value ``v`` found by its source (``failure`` in this module says the same in Python):
+The meaning of each kind, for a value ``v`` found by its source (``failure`` in this module says the
+same in Python):
 
-=============  ==========================================  ======================================================
-kind           expected                                    holds when
-=============  ==========================================  ======================================================
-TYPE_IS        a class                                     ``type(v) is expected``
-IDENTITY       an object                                   ``v is expected``
-EQUALS         a constant (numbers, str, bytes, None,      same type and equal; floats bit by bit
-               tuples of these, dtype, device, Size, ...)
-LENGTH         int                                         ``len(v) == expected``
-DICT_KEYS      tuple of keys                               ``tuple(v) == expected``, in this order
-HAS_ATTR       name                                        ``expected in vars(v)``
-NO_ATTR        name                                        ``expected not in vars(v)`` (of a dict: in the dict itself);
-                                                           says nothing of the class
-TENSOR         TensorFacts                                 the tensor's metadata are these
-ALIASED        a source                                    ``v`` is the object that the other source gives
-NOT_ALIASED    a source                                    ``v`` is not the object that the other source gives
-FUNCTION_CODE  a function                                  ``v`` is a function of the same ``__code__``, number of
-                                                           defaults and names of keyword-only defaults
-CLASS_ATTR     (name, object or ABSENT)                    the class ``v`` finds this object in its MRO's dicts
-GLOBAL_STATE   GlobalState                                 the thread's torch state is this (source: STATE)
-FINITE         True                                        ``v`` is a float, neither infinite nor NaN
-CUSTOM         a predicate (value) -> bool                 the predicate says so; runs Python
-=============  ==========================================  ======================================================
+=============  ===========================  =======================================================
+kind           expected                     holds when
+=============  ===========================  =======================================================
+TYPE_IS        a class                      ``type(v) is expected``
+IDENTITY       an object                    ``v is expected``
+EQUALS         a number, str, bytes, None,  same type and equal; floats bit by bit
+               dtype, device, Size, ...     (or a tuple of these)
+LENGTH         int                          ``len(v) == expected``
+DICT_KEYS      tuple of keys                ``tuple(v) == expected``, in this order
+HAS_ATTR       name                         ``expected in vars(v)``
+NO_ATTR        name                         ``expected not in vars(v)`` (of a dict: in the dict
+                                            itself); says nothing of the class
+TENSOR         TensorFacts                  the tensor's metadata are these
+ALIASED        a source                     ``v`` is the object at the other source
+NOT_ALIASED    a source                     ``v`` is not the object at the other source
+FUNCTION_CODE  a function                   ``v`` is a function with the same ``__code__``, number
+                                            of defaults and names of keyword-only defaults
+CLASS_ATTR     (name, object or ABSENT)     the class ``v`` finds this object in its MRO's dicts
+GLOBAL_STATE   GlobalState                  the thread's torch state is this (source: STATE)
+FINITE         True                         ``v`` is a float, neither infinite nor NaN
+CUSTOM         a predicate (value) -> bool  the predicate says so; runs Python
+=============  ===========================  =======================================================
 
-``IDENTITY`` of an object that can die holds it weakly: when it dies, the program and its cache entry are gone for good.
+``IDENTITY`` of an object that can die holds it weakly: when it dies, the program and its cache
+entry are gone for good.
 """
 
 from __future__ import annotations
@@ -113,7 +115,9 @@ class GuardRecord:
 
 @dataclass(frozen=True, slots=True)
 class FunctionFacts:
-    """What FUNCTION_CODE says of a function; the function itself may be replaced by one that is alike."""
+    """What FUNCTION_CODE says of a function; the function itself may be replaced by one that is
+    alike.
+    """
 
     name: str
     code: CodeType
@@ -143,8 +147,9 @@ class FunctionFacts:
 
 @dataclass(frozen=True, slots=True)
 class ShapeGuards:
-    """Conditions on sizes: ``symbols`` says where the value of each symbol comes from (``SizeSource``, ``StrideSource``,
-    ``StorageOffsetSource`` or a source of an int or float)."""
+    """Conditions on sizes: ``symbols`` says where the value of each symbol comes from
+    (``SizeSource``, ``StrideSource``, ``StorageOffsetSource`` or a source of an int or float).
+    """
 
     symbols: Mapping[sympy.Symbol, Source] = field(default_factory=dict)
     guards: Sequence[SizeGuard] = ()
@@ -200,7 +205,9 @@ class Guards:
 
 
 def _slot(source: Source, kind: GuardKind, expected: Any) -> Hashable:
-    """Guards that may be the same are found together: a class has one for each attribute, an object one for each other."""
+    """Guards that may be the same are found together: a class has one for each attribute, an object
+    one for each other.
+    """
     if kind is GuardKind.CLASS_ATTR:
         return source, kind, expected[0]
     if kind is GuardKind.NOT_ALIASED:
@@ -224,7 +231,9 @@ def same_expectation(kind: GuardKind, a: Any, b: Any) -> bool:
 
 
 def same_constant(a: Any, b: Any) -> bool:
-    """Same type and equal, deeply; floats bit by bit (so -0.0 differs from 0.0, and a NaN equals itself)."""
+    """Same type and equal, deeply; floats bit by bit (so -0.0 differs from 0.0, and a NaN equals
+    itself).
+    """
     if type(a) is not type(b):
         return False
     if type(a) is float:
@@ -257,7 +266,10 @@ def shape_failure(shapes: ShapeGuards, scope: Scope) -> str | None:
         except KeyError:
             held = False
         if not held:
-            return f"{guard.expr} fails ({names}){f', asked at {guard.provenance}' if guard.provenance else ''}"
+            return (
+                f"{guard.expr} fails "
+                f"({names}){f', asked at {guard.provenance}' if guard.provenance else ''}"
+            )
     return None
 
 
@@ -284,31 +296,51 @@ def holds(record: GuardRecord, scope: Scope) -> bool:
 
 def describe(value: Any) -> str:
     """A short text of a value."""
-    text = value.name if isinstance(value, Source) else value.__qualname__ if isinstance(value, type) else repr(value)
+    text = (
+        value.name
+        if isinstance(value, Source)
+        else value.__qualname__
+        if isinstance(value, type)
+        else repr(value)
+    )
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 Failure = Callable[[str, Any, Any, Scope], str | None]
 
 
-def _compare(change: Callable[[Any], Any], same: Callable[[Any, Any], bool], what: str = "{}") -> Failure:
+def _compare(
+    change: Callable[[Any], Any], same: Callable[[Any, Any], bool], what: str = "{}"
+) -> Failure:
     def check(name: str, value: Any, expected: Any, scope: Scope) -> str | None:
         try:
             now = change(value)
         except Exception as error:
             if is_of_handler(error):
                 raise
-            return f"{what.format(name)} was {describe(expected)}, now {type(error).__name__}: {error}"
-        return None if same(now, expected) else f"{what.format(name)} was {describe(expected)}, now {describe(now)}"
+            return (
+                f"{what.format(name)} was {describe(expected)}, now {type(error).__name__}: {error}"
+            )
+        return (
+            None
+            if same(now, expected)
+            else f"{what.format(name)} was {describe(expected)}, now {describe(now)}"
+        )
 
     return check
 
 
 def _has_attr(wanted: bool) -> Failure:
     def check(name: str, value: Any, expected: str, scope: Scope) -> str | None:
-        if (expected in (value if isinstance(value, dict) else getattr(value, "__dict__", ()))) is wanted:
+        if (
+            expected in (value if isinstance(value, dict) else getattr(value, "__dict__", ()))
+        ) is wanted:
             return None
-        return f"{name}.{expected} was there, now it is not" if wanted else f"{name}.{expected} was not there, now it is"
+        return (
+            f"{name}.{expected} was there, now it is not"
+            if wanted
+            else f"{name}.{expected} was not there, now it is"
+        )
 
     return check
 
@@ -317,7 +349,10 @@ def _aliased(wanted: bool) -> Failure:
     def check(name: str, value: Any, expected: Source, scope: Scope) -> str | None:
         if (value is expected.resolve(*scope)) is wanted:
             return None
-        return f"{name} and {expected.name} were {'the same object' if wanted else 'different objects'}, now they are not"
+        return (
+            f"{name} and {expected.name} were "
+            f"{'the same object' if wanted else 'different objects'}, now they are not"
+        )
 
     return check
 
@@ -331,7 +366,10 @@ def _function_code(name: str, value: Any, expected: FunctionFacts, scope: Scope)
     if now.defaults != expected.defaults:
         return f"{name} had {expected.defaults} defaults, now {now.defaults}"
     if now.keyword_defaults != expected.keyword_defaults:
-        return f"{name}.__kwdefaults__ had the names {expected.keyword_defaults}, now {now.keyword_defaults}"
+        return (
+            f"{name}.__kwdefaults__ had the names {expected.keyword_defaults}, now "
+            f"{now.keyword_defaults}"
+        )
     return None
 
 
@@ -339,16 +377,31 @@ def _class_attr(name: str, value: Any, expected: tuple[str, Any], scope: Scope) 
     attribute, wanted = expected
     if not isinstance(value, type):
         return f"{name} was a class, now {describe(value)}"
-    found = next((owner.__dict__[attribute] for owner in value.__mro__ if attribute in owner.__dict__), ABSENT)
-    return None if found is wanted else f"{name}.{attribute} was {describe(wanted)}, now {describe(found)}"
+    found = next(
+        (owner.__dict__[attribute] for owner in value.__mro__ if attribute in owner.__dict__),
+        ABSENT,
+    )
+    return (
+        None
+        if found is wanted
+        else f"{name}.{attribute} was {describe(wanted)}, now {describe(found)}"
+    )
 
 
 def _custom(name: str, value: Any, expected: Callable[[Any], bool], scope: Scope) -> str | None:
-    return None if expected(value) else f"{name} does not satisfy {getattr(expected, '__qualname__', expected)}"
+    return (
+        None
+        if expected(value)
+        else f"{name} does not satisfy {getattr(expected, '__qualname__', expected)}"
+    )
 
 
 def _finite(name: str, value: Any, expected: bool, scope: Scope) -> str | None:
-    return None if type(value) is float and math.isfinite(value) else f"{name} was a finite float, now {describe(value)}"
+    return (
+        None
+        if type(value) is float and math.isfinite(value)
+        else f"{name} was a finite float, now {describe(value)}"
+    )
 
 
 def _tensor(name: str, value: Any, expected: TensorFacts, scope: Scope) -> str | None:
@@ -364,7 +417,9 @@ FAILURES: dict[GuardKind, Failure] = {
     GuardKind.IDENTITY: _compare(lambda v: v, lambda a, b: a is b),
     GuardKind.EQUALS: _compare(lambda v: v, same_constant),
     GuardKind.LENGTH: _compare(len, lambda a, b: a == b, "len({})"),
-    GuardKind.DICT_KEYS: _compare(tuple, lambda a, b: len(a) == len(b) and all(map(same_key, a, b)), "tuple({})"),
+    GuardKind.DICT_KEYS: _compare(
+        tuple, lambda a, b: len(a) == len(b) and all(map(same_key, a, b)), "tuple({})"
+    ),
     GuardKind.HAS_ATTR: _has_attr(True),
     GuardKind.NO_ATTR: _has_attr(False),
     GuardKind.TENSOR: _tensor,
@@ -379,7 +434,9 @@ FAILURES: dict[GuardKind, Failure] = {
 
 
 def same_key(a: Any, b: Any) -> bool:
-    """Whether two dictionary keys are interchangeable: the same object, or equal constants of one type."""
+    """Whether two dictionary keys are interchangeable: the same object, or equal constants of one
+    type.
+    """
     return a is b or (type(a) in KEY_TYPES and same_constant(a, b))
 
 

@@ -22,14 +22,16 @@ AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 _C: Any = torch._C
-# The low bits of a set of keys name backends, and decide nothing here; torch 2.11's guards leave some behind.
+# The low bits of a set of keys name backends, and decide nothing here; torch 2.11's guards leave
+# some behind.
 BACKENDS = _C.DispatchKeySet(_C.DispatchKey.Dense).raw_repr() - 1
 
 
 @dataclass(frozen=True, slots=True)
 class UsualKeys:
-    """The dispatch keys that a thread includes and excludes when it is in no guard. ``autocast``: those of devices for which
-    autocast is off."""
+    """The dispatch keys that a thread includes and excludes when it is in no guard. ``autocast``:
+    those of devices for which autocast is off.
+    """
 
     included: Any
     excluded: Any
@@ -50,30 +52,39 @@ def usual_keys(inference: bool) -> UsualKeys:
 def dispatch_keys() -> tuple[Any, Any]:
     """Those that this thread includes and excludes."""
     sets = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
-    included, excluded = (_C.DispatchKeySet.from_raw_repr(keys.raw_repr() & ~BACKENDS) for keys in sets)
+    included, excluded = (
+        _C.DispatchKeySet.from_raw_repr(keys.raw_repr() & ~BACKENDS) for keys in sets
+    )
     return included, excluded
 
 
 def _autocast() -> tuple[Any, ...]:
     if not torch._C._is_any_autocast_enabled():
         return ()
-    states = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
+    states = [
+        (d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES
+    ]
     return (*states, torch.is_autocast_cache_enabled())
 
 
 def _function_modes() -> tuple[Any, ...]:
     if not torch._C._len_torch_function_stack():
         return ()
-    return tuple(mode.device if isinstance(mode, DeviceContext) else type(mode) for mode in _get_current_function_mode_stack())
+    return tuple(
+        mode.device if isinstance(mode, DeviceContext) else type(mode)
+        for mode in _get_current_function_mode_stack()
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalState:
-    """Grad and inference mode, autocast, default dtype, deterministic algorithms, and the stacks of modes.
+    """Grad and inference mode, autocast, default dtype, deterministic algorithms, and the stacks of
+    modes.
 
-    The default device is a torch function mode; of others the class stands here: what is read of them has guards of its own.
-    ``autocast`` is empty when no autocast is on. ``tf32``: whether products of float32 on CUDA devices may take fewer bits, for
-    which kernels and recordings are made; None where there are none.
+    The default device is a torch function mode; of others the class stands here: what is read of
+    them has guards of its own. ``autocast`` is empty when no autocast is on. ``tf32``: whether
+    products of float32 on CUDA devices may take fewer bits, for which kernels and recordings are
+    made; None where there are none.
     """
 
     grad_mode: bool
@@ -116,14 +127,18 @@ class GlobalState:
             if old != new and old is not None:
                 return f"{item.name.replace('_', ' ')} was {old}, now {new}"
         if self.words is not None and now.words is not None:
-            for k, ((old, mask), new) in enumerate(zip(self.masked_words(), now.words, strict=True)):
+            for k, ((old, mask), new) in enumerate(
+                zip(self.masked_words(), now.words, strict=True)
+            ):
                 if (old ^ new) & mask:
                     return f"torch state of the thread, word {k}, was {old:#x}, now {new:#x}"
         return None
 
     def probes(self) -> list[tuple[Callable[[], Any], Any]]:
-        """Built-in functions without arguments and what each has to return: together with the words they say that the state is
-        this one, except for the details of an autocast or a function mode that is on (``needs_python``)."""
+        """Built-in functions without arguments and what each has to return: together with the words
+        they say that the state is this one, except for the details of an autocast or a function
+        mode that is on (``needs_python``).
+        """
         deterministic: list[tuple[Callable[[], Any], Any]] = [
             (torch._C._get_deterministic_algorithms, self.deterministic),
             (torch._C._get_deterministic_algorithms_warn_only, self.deterministic_warn_only),
@@ -148,7 +163,9 @@ class GlobalState:
     @property
     def needs_python(self) -> bool:
         """Whether the probes do not say everything."""
-        return bool(self.autocast or self.function_modes) or (self.tf32 is not None and not self._has_tf32_probe)
+        return bool(self.autocast or self.function_modes) or (
+            self.tf32 is not None and not self._has_tf32_probe
+        )
 
     @property
     def _has_tf32_probe(self) -> bool:
@@ -159,7 +176,9 @@ class GlobalState:
             return False
 
     def masked_words(self) -> tuple[tuple[int, int], ...]:
-        """The words that C compares, each with the bits that count; empty when they cannot be read."""
+        """The words that C compares, each with the bits that count; empty when they cannot be
+        read.
+        """
         masks = state_masks()
         if masks is None or self.words is None:
             return ()
@@ -183,7 +202,12 @@ def _default_dtype():
 EXPERIMENTS: tuple[tuple[Callable[[], Any], int], ...] = (
     (lambda: torch.set_grad_enabled(not torch.is_grad_enabled()), 0),
     (lambda: torch.inference_mode(not torch.is_inference_mode_enabled()), 0),
-    (lambda: torch.autocast("cpu", dtype=torch.bfloat16, enabled=not torch.is_autocast_enabled("cpu")), 2),
+    (
+        lambda: torch.autocast(
+            "cpu", dtype=torch.bfloat16, enabled=not torch.is_autocast_enabled("cpu")
+        ),
+        2,
+    ),
     (BaseTorchFunctionMode, 3),
     (torch._C.DisableTorchFunctionSubclass, 4),
     (_default_dtype, 5),
@@ -206,9 +230,11 @@ def _flags_offset(library: str) -> int:
 
 @cache
 def state_masks() -> tuple[int, ...] | None:
-    """The bits of each word that count, once experiments have shown that the words mean what they should; else None.
+    """The bits of each word that count, once experiments have shown that the words mean what they
+    should; else None.
 
-    The word of autograd flags has bits that captured graphs do not depend on; the others count as a whole.
+    The word of autograd flags has bits that captured graphs do not depend on; the others count as a
+    whole.
     """
     libraries = Path(torch.__file__).parent / "lib"
     suffix = ".dylib" if (libraries / "libc10.dylib").exists() else ".so"
@@ -226,6 +252,8 @@ def state_masks() -> tuple[int, ...] | None:
             masks[0] |= (during[0] ^ before[0]) if word == 0 else 0
     except Exception as error:
         _hook.set_state_readers()
-        logging.getLogger("bytecode_dynamo").info("the state is read by Python functions: %s", error)
+        logging.getLogger("bytecode_dynamo").info(
+            "the state is read by Python functions: %s", error
+        )
         return None
     return tuple(masks)

@@ -1,24 +1,29 @@
-"""The frame hook: intercepts Python function calls of a thread and runs replacement code in their place.
+"""The frame hook: intercepts Python function calls of a thread and runs replacement code in their
+place.
 
-A ``Region`` is one compilation policy: a callback and a cache. While a region is active in a thread, each call of a Python
-function there (generators, class bodies and modules excepted) is looked up in the region's cache. The first entry whose guard
-holds runs in place of the function's code, in the same frame. When none does, ``region.callback(frame_view)`` is asked:
+A ``Region`` is one compilation policy: a callback and a cache. While a region is active in a
+thread, each call of a Python function there (generators, class bodies and modules excepted) is
+looked up in the region's cache. The first entry whose guard holds runs in place of the function's
+code, in the same frame. When none does, ``region.callback(frame_view)`` is asked:
 
-- an ``Entry(guard, code, returns_continuation=False)``: stored in front of the others and run at once;
+- an ``Entry(guard, code, returns_continuation=False)``: stored in front of the others and run at
+  once;
 - ``SKIP``: run the original, now and on every later call of this code in this region;
 - ``STEP_ASIDE``: the same, and what it calls runs without a region;
 - ``RUN_ONCE``: run the original this time;
 - an exception: the call raises it.
 
-``guard`` is a ``GuardProgram`` (``guards.compile_guards``), None (always), or a callable ``(function, *arguments) -> bool``
-whose arguments are in the order of ``co_varnames``. The replacement needs the signature, flags and free variables of the
-original (``bytecode.replacement``). With ``returns_continuation`` its result may be a ``Continuation(function, *arguments)``:
-the hook then calls that function, after the first frame is gone, and does so again while continuations come back. Their
-functions are looked up like any other; their arguments belong to them alone.
+``guard`` is a ``GuardProgram`` (``guards.compile_guards``), None (always), or a callable
+``(function, *arguments) -> bool`` whose arguments are in the order of ``co_varnames``. The
+replacement needs the signature, flags and free variables of the original
+(``bytecode.replacement``). With ``returns_continuation`` its result may be a
+``Continuation(function, *arguments)``: the hook then calls that function, after the first frame is
+gone, and does so again while continuations come back. Their functions are looked up like any other;
+their arguments belong to them alone.
 
-While guards and callbacks run, the thread has no active region. Regions are per thread; caches are shared by the threads. The
-hook is only installed while some thread has a region. A code object that dies takes its entries along, a region that dies all
-of its entries.
+While guards and callbacks run, the thread has no active region. Regions are per thread; caches are
+shared by the threads. The hook is only installed while some thread has a region. A code object that
+dies takes its entries along, a region that dies all of its entries.
 """
 
 from __future__ import annotations
@@ -49,18 +54,23 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        f"bytecode_dynamo: the C extension _hook is not built for this Python ({error}). Install the package with pip; in a "
-        f"source checkout, run `python {Path(__file__).with_name('build.py')}` with this interpreter."
+        f"bytecode_dynamo: the C extension _hook is not built for this Python ({error}). Install "
+        f"the package with pip; in a "
+        f"source checkout, run `python {Path(__file__).with_name('build.py')}` with this "
+        f"interpreter."
     ) from error
 
 __all__ = [
-    "NULL", "RUN_ONCE", "SKIP", "STEP_ASIDE", "Activated", "Continuation", "Entry", "FrameView", "Region", "activate",
+    "NULL", "RUN_ONCE", "SKIP", "STEP_ASIDE", "Activated", "Continuation", "Entry", "FrameView",
+    "Region", "activate",
     "get_region", "never_intercept", "set_force_eager", "set_region", "status",
 ]  # fmt: skip
 
 
 class activate:
-    """``with activate(region):`` makes a region (None: no region) the active one of this thread inside the block."""
+    """``with activate(region):`` makes a region (None: no region) the active one of this thread
+    inside the block.
+    """
 
     __slots__ = ("before", "region")
 

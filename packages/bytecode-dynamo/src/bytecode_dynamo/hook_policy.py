@@ -19,27 +19,42 @@ from .trace import TORCH_ROOT
 DISABLED = "_bytecode_dynamo_disabled"
 _OWN_ROOTS = (str(Path(__file__).parent) + os.sep, str(Path(symshapes.__file__).parent) + os.sep)
 _POLYFILLS = tuple(
-    os.path.join(os.path.dirname(__file__), name) for name in ("collective.py", "control_flow.py", "groups.py", "polyfills.py")
+    os.path.join(os.path.dirname(__file__), name)
+    for name in ("collective.py", "control_flow.py", "groups.py", "polyfills.py")
 )
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = (sysconfig.get_paths()["purelib"] + os.sep, sysconfig.get_paths()["platlib"] + os.sep)
 # Parts of torch that are ordinary Python around tensors; frames of the rest run as they are.
 _TORCH_CAPTURED = tuple(
     TORCH_ROOT + part
-    for part in ("nn/modules/", "nn/utils/", "nn/parallel/", "optim/", "distributions/", "utils/checkpoint.py", "ao/nn/")
+    for part in (
+        "nn/modules/",
+        "nn/utils/",
+        "nn/parallel/",
+        "optim/",
+        "distributions/",
+        "utils/checkpoint.py",
+        "ao/nn/",
+    )
 )
 _TORCH_OPAQUE = tuple(
     TORCH_ROOT + part
     for part in (
-        "serialization.py", "_tensor_str.py", "cuda/", "distributed/", "multiprocessing/", "jit/", "fx/", "hub.py",
-        "autograd/function.py", "autograd/__init__.py", "profiler/", "testing/", "_dynamo/", "_inductor/", "_functorch/",
+        "serialization.py", "_tensor_str.py", "cuda/", "distributed/", "multiprocessing/", "jit/",
+        "fx/", "hub.py",
+        "autograd/function.py", "autograd/__init__.py", "profiler/", "testing/", "_dynamo/",
+        "_inductor/", "_functorch/",
         "export/", "onnx/", "package/", "storage.py", "library.py",
         "utils/data/dataloader.py", "utils/data/datapipes/", "utils/data/graph",
-        "optim/lbfgs.py", "optim/sparse_adam.py", "optim/_functional.py",  # sparse, or led by what they read from tensors
+        # sparse, or led by what they read from tensors
+        "optim/lbfgs.py", "optim/sparse_adam.py", "optim/_functional.py",
     )
 )  # fmt: skip
 # In opaque parts, but what graphs should hold is inside.
-_TORCH_INLINED = (TORCH_ROOT + "distributed/_functional_collectives.py", TORCH_ROOT + "fx/_pytree.py")
+_TORCH_INLINED = (
+    TORCH_ROOT + "distributed/_functional_collectives.py",
+    TORCH_ROOT + "fx/_pytree.py",
+)
 # Standard library code that is worth evaluating when it is inlined.
 _NOT_INLINED = (
     "logging",
@@ -53,7 +68,16 @@ _NOT_INLINED = (
     "inspect",
 )
 _INLINED_CLASSES = ("Signature.", "Parameter.", "BoundArguments.")  # of inspect
-_NOT_CAPTURED_PACKAGES = ("numpy", "pytest", "_pytest", "hypothesis", "pluggy", "sympy", "networkx", "triton")
+_NOT_CAPTURED_PACKAGES = (
+    "numpy",
+    "pytest",
+    "_pytest",
+    "hypothesis",
+    "pluggy",
+    "sympy",
+    "networkx",
+    "triton",
+)
 
 
 @lru_cache(maxsize=10_000)
@@ -92,12 +116,17 @@ def check_inlining(function: types.FunctionType) -> None:
     if filename.startswith(_OWN_ROOTS) and filename not in _POLYFILLS:
         raise GraphBreak("BD002", f"call of {function.__module__}.{function.__qualname__}")
     for site in _SITE:
-        if filename.startswith(site) and filename[len(site) :].split(os.sep)[0] in _NOT_CAPTURED_PACKAGES:
+        if (
+            filename.startswith(site)
+            and filename[len(site) :].split(os.sep)[0] in _NOT_CAPTURED_PACKAGES
+        ):
             raise GraphBreak("BD005", f"call of {function.__module__}.{function.__qualname__}")
 
 
 def globals_source(mapping: dict[str, Any]) -> Source:
-    """A source for the globals of another module: the module where possible, for its text is short."""
+    """A source for the globals of another module: the module where possible, for its text is
+    short.
+    """
     module = sys.modules.get(mapping.get("__name__", ""))
     if module is not None and getattr(module, "__dict__", None) is mapping:
         return ConstSource(module)

@@ -1,4 +1,5 @@
-"""Loads the inputs of a graph in one call into C: a module's parameters lie many steps deep, and share most of them.
+"""Loads the inputs of a graph in one call into C: a module's parameters lie many steps deep, and
+share most of them.
 
 Guards have just proved what the steps rely on, so that nothing is tested again.
 """

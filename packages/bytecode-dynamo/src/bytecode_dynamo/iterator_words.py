@@ -1,10 +1,12 @@
 """The places of built-in iterators that neither tell nor take them: machine words in the objects.
 
-By Objects/listobject.c, Objects/enumobject.c and Modules/itertoolsmodule.c, in words after the object's header, the same from
-CPython 3.11 to 3.14: an iterator over a list begins with its index, which ``__setstate__`` cuts at the end of the list as it is
-now; an enumerate begins with its index; a chain has what it is at second (NULL: nothing); a cycle has the index into what it
-saved third (from 3.14 on, -1 while it saves); a repeat has the times that are left second (-1: endless); an islice has, from
-the second on, the place of its next item, its stop (-1: none), its step, and how many items it took.
+By Objects/listobject.c, Objects/enumobject.c and Modules/itertoolsmodule.c, in words after the
+object's header, the same from CPython 3.11 to 3.14: an iterator over a list begins with its index,
+which ``__setstate__`` cuts at the end of the list as it is now; an enumerate begins with its index;
+a chain has what it is at second (NULL: nothing); a cycle has the index into what it saved third
+(from 3.14 on, -1 while it saves); a repeat has the times that are left second (-1: endless); an
+islice has, from the second on, the place of its next item, its stop (-1: none), its step, and how
+many items it took.
 """
 
 from __future__ import annotations
@@ -31,16 +33,22 @@ def words_of(iterator: Any) -> tuple[int, ...]:
 
 
 def held_by(iterator: Any) -> tuple[Any, ...]:
-    """What an iterator goes over: nothing once it has ended; of a cycle the list of what it saved, too, at the end."""
+    """What an iterator goes over: nothing once it has ended; of a cycle the list of what it saved,
+    too, at the end.
+    """
     return tuple(held for held in gc.get_referents(iterator) if held is not type(iterator))
 
 
 def _word(iterator: Any, at: int) -> ctypes.c_ssize_t:
-    return ctypes.c_ssize_t.from_address(id(iterator) + object.__basicsize__ + at * ctypes.sizeof(ctypes.c_ssize_t))
+    return ctypes.c_ssize_t.from_address(
+        id(iterator) + object.__basicsize__ + at * ctypes.sizeof(ctypes.c_ssize_t)
+    )
 
 
 def move_index(target: Any, index: int) -> None:
-    """Let an enumerate or an iterator over a list, unless that has ended, give what is at an index next."""
+    """Let an enumerate or an iterator over a list, unless that has ended, give what is at an index
+    next.
+    """
     if not held_by(target):
         return
     _word(target, 0).value = index
@@ -63,7 +71,9 @@ def cycle_position(iterator: Any) -> int:
 
 
 def move_cycle(target: Any, index: int) -> None:
-    """Let a cycle go on at an index (inverted while it saves) of what it saved, once its iterator has ended."""
+    """Let a cycle go on at an index (inverted while it saves) of what it saved, once its iterator
+    has ended.
+    """
     _word(target, 2).value = max(index, ~index + SAVES)
 
 
@@ -75,7 +85,9 @@ def move_islice(target: Any, taken: int) -> None:
 
 
 def following(taken: int, place: int, stop: int | None, step: int) -> int:
-    """The place of the next item of an islice, of which one was at ``place``, that took so many items."""
+    """The place of the next item of an islice, of which one was at ``place``, that took so many
+    items.
+    """
     found = place + max(-(-(taken - place) // step), 0) * step
     return found if stop is None else min(found, stop)
 
@@ -98,7 +110,9 @@ def chain_at(source: Any, *active: Any) -> Any:
 
 
 def cycle_at(iterator: Any, saved: list[Any], index: int) -> Any:
-    """A cycle that goes on with an iterator, then at an index (inverted while it saves) of what it saved."""
+    """A cycle that goes on with an iterator, then at an index (inverted while it saves) of what it
+    saved.
+    """
     made = itertools.cycle(iterator)
     held_by(made)[-1].extend(saved)
     move_cycle(made, index)

@@ -1,4 +1,6 @@
-"""Launches of Triton kernels as operators of torch: the schema of one says which tensors its kernel writes to."""
+"""Launches of Triton kernels as operators of torch: the schema of one says which tensors its kernel
+writes to.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _defined: dict[str, torch._ops.OpOverload] = {}
 
 
 def layers(kernel: Any) -> list[Any]:
-    """A kernel and what it wraps, outermost first: autotuners, heuristics, and the function itself."""
+    """A kernel and what it wraps, outermost first: autotuners, heuristics, and the function
+    itself.
+    """
     found = [kernel]
     while hasattr(found[-1].fn, "arg_names"):
         found.append(found[-1].fn)
@@ -30,7 +34,8 @@ class Launch:
 
     Attributes:
         kernel: what the program indexes by a grid.
-        types: the parameters that are arguments of the operator, in order, with their types in its schema.
+        types: the parameters that are arguments of the operator, in order, with their types in its
+            schema.
         constants: the other arguments: constant expressions, and options such as ``num_warps``.
         positional: the parameters that the program gave by position.
         configs: what the autotuner may choose among; one empty mapping without one.
@@ -43,7 +48,9 @@ class Launch:
     configs: tuple[Mapping[str, Any], ...]
 
     def run(self, *args: Any) -> None:
-        """Launch on values in the order of ``types``, then three extents of the grid for each configuration."""
+        """Launch on values in the order of ``types``, then three extents of the grid for each
+        configuration.
+        """
         *values, extents = args
         given = {**self.constants, **dict(zip(self.types, values))}
         positional = [given.pop(name) for name in self.positional]
@@ -64,12 +71,22 @@ class Launch:
         return grid
 
     def operator(self) -> torch._ops.OpOverload:
-        """The operator. Its name tells the kernel's code and everything in this object, in any process."""
+        """The operator. Its name tells the kernel's code and everything in this object, in any
+        process.
+        """
         base = layers(self.kernel)[-1]
-        told = (_code_of(self.kernel), dict(self.types), dict(self.constants), self.positional, list(map(dict, self.configs)))
+        told = (
+            _code_of(self.kernel),
+            dict(self.types),
+            dict(self.constants),
+            self.positional,
+            list(map(dict, self.configs)),
+        )
         name = f"{base.fn.__name__}_{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
         if name not in _defined:
-            _LIBRARY.define(f"{name}({', '.join([*self._parameters(), 'SymInt[] launch_grid'])}) -> ()")
+            _LIBRARY.define(
+                f"{name}({', '.join([*self._parameters(), 'SymInt[] launch_grid'])}) -> ()"
+            )
             _LIBRARY.impl(name, self.run, "CompositeExplicitAutograd")
             _LIBRARY.impl(name, _nothing, "Meta")
             _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
@@ -93,7 +110,11 @@ def _code_of(kernel: Any) -> list[str]:
     """Text that is equal for equal code only."""
     *outer, base = layers(kernel)
     hooks = any(_has_hooks(layer) for layer in outer)
-    key = None if hooks or any(hasattr(layer, "values") for layer in outer) else getattr(base, "cache_key", None)
+    key = (
+        None
+        if hooks or any(hasattr(layer, "values") for layer in outer)
+        else getattr(base, "cache_key", None)
+    )
     if key is None:  # the interpreter's, or with functions around it
         key = _KEYS.setdefault(id(kernel), (kernel, uuid.uuid4().hex))[1]
     return [key, *(f"{type(layer).__name__}({getattr(layer, 'keys', '')})" for layer in outer)]

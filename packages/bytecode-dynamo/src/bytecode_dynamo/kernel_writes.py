@@ -1,6 +1,7 @@
 """Which of its parameters a Triton kernel may write through, read from the kernel's source.
 
-Flow does not matter: a name may stand for whatever is assigned to it anywhere. What is not understood counts as a write.
+Flow does not matter: a name may stand for whatever is assigned to it anywhere. What is not
+understood counts as a write.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _MAY_WRITE = ("inline_asm_elementwise", "extern_elementwise", "call")
 
 @functools.cache
 def written_parameters(function: types.FunctionType) -> frozenset[str]:
-    """The names of the parameters of a kernel's function that it may store to or change by atomics; all where in doubt."""
+    """The names of the parameters of a kernel's function that it may store to or change by atomics;
+    all where in doubt.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     except (OSError, TypeError, SyntaxError):
@@ -34,10 +37,18 @@ def written_parameters(function: types.FunctionType) -> frozenset[str]:
 class _Reading:
     def __init__(self, function: types.FunctionType, tree: ast.FunctionDef) -> None:
         self._tree = tree
-        self._known = {**vars(builtins), **function.__globals__, **inspect.getclosurevars(function).nonlocals}
+        self._known = {
+            **vars(builtins),
+            **function.__globals__,
+            **inspect.getclosurevars(function).nonlocals,
+        }
         arguments = tree.args
-        self._parameters = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
-        self._reaches: dict[str, frozenset[str]] = {name: frozenset([name]) for name in self._parameters}
+        self._parameters = [
+            a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        ]
+        self._reaches: dict[str, frozenset[str]] = {
+            name: frozenset([name]) for name in self._parameters
+        }
 
     def written(self) -> frozenset[str]:
         assignments = list(self._assignments())
@@ -46,7 +57,9 @@ class _Reading:
             for target, value in assignments:
                 for name in ast.walk(target):
                     if isinstance(name, ast.Name):
-                        self._reaches[name.id] = self._reaches.get(name.id, frozenset()) | self._reach(value)
+                        self._reaches[name.id] = self._reaches.get(
+                            name.id, frozenset()
+                        ) | self._reach(value)
         return frozenset().union(*map(self._written_by, self._calls(self._tree)))
 
     def _assignments(self) -> Iterator[tuple[ast.AST, ast.AST]]:
@@ -55,7 +68,11 @@ class _Reading:
                 case ast.Assign(targets, value):
                     for target in targets:
                         yield from _pairs(target, value)
-                case ast.AugAssign(target, _, value) | ast.For(target, value) | ast.NamedExpr(target, value):
+                case (
+                    ast.AugAssign(target, _, value)
+                    | ast.For(target, value)
+                    | ast.NamedExpr(target, value)
+                ):
                     yield target, value
                 case ast.AnnAssign(target, _, ast.AST() as value):
                     yield target, value
@@ -78,22 +95,33 @@ class _Reading:
     def _written_by(self, call: ast.Call) -> frozenset[str]:
         name, given = _name_of(call.func), [*call.args, *(k.value for k in call.keywords)]
         callee = self._value_of(call.func)
-        if isinstance(getattr(callee, "fn", None), types.FunctionType) and hasattr(callee, "arg_names"):
+        if isinstance(getattr(callee, "fn", None), types.FunctionType) and hasattr(
+            callee, "arg_names"
+        ):
             return self._written_in(callee.fn, call)
         if name == "store" or name.startswith("atomic_"):
-            pointer = next((k.value for k in call.keywords if k.arg == "pointer"), call.args[0] if call.args else call)
+            pointer = next(
+                (k.value for k in call.keywords if k.arg == "pointer"),
+                call.args[0] if call.args else call,
+            )
             return self._reach(pointer) | self._reach(call.func)
         home = getattr(callee, "__module__", None) or ""
         is_method = isinstance(call.func, ast.Attribute) and callee is None
-        if (is_method or home.startswith(_LANGUAGE) or home == "builtins" or _is_pure(callee)) and name not in _MAY_WRITE:
+        if (
+            is_method or home.startswith(_LANGUAGE) or home == "builtins" or _is_pure(callee)
+        ) and name not in _MAY_WRITE:
             return frozenset()
         return frozenset().union(*map(self._reach, given))
 
     def _written_in(self, function: types.FunctionType, call: ast.Call) -> frozenset[str]:
         """What the call of another kernel's function writes to."""
         names = list(inspect.signature(function).parameters)
-        if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
-            return frozenset().union(*map(self._reach, [*call.args, *(k.value for k in call.keywords)]))
+        if any(isinstance(a, ast.Starred) for a in call.args) or any(
+            k.arg is None for k in call.keywords
+        ):
+            return frozenset().union(
+                *map(self._reach, [*call.args, *(k.value for k in call.keywords)])
+            )
         if function.__code__ in _reading.codes:
             written = frozenset(names)
         else:
@@ -127,7 +155,11 @@ _reading = _Active()
 
 
 def _pairs(target: ast.AST, value: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+    if (
+        isinstance(target, ast.Tuple)
+        and isinstance(value, ast.Tuple)
+        and len(target.elts) == len(value.elts)
+    ):
         for part, given in zip(target.elts, value.elts):
             yield from _pairs(part, given)
     else:

@@ -19,7 +19,8 @@ MOST = 200
 
 
 def holds_watched(view: FrameView) -> bool:
-    """Whether a frame may be the last holder of something watched, which ends where the frame's variables let go of it.
+    """Whether a frame may be the last holder of something watched, which ends where the frame's
+    variables let go of it.
 
     A resume function is: it got what the variables of the frame before it held.
     """
@@ -27,7 +28,9 @@ def holds_watched(view: FrameView) -> bool:
 
 
 def any_is_watched(values: Iterable[Any]) -> bool:
-    """Whether something notices when one of some objects, or of what they alone may hold, goes away."""
+    """Whether something notices when one of some objects, or of what they alone may hold, goes
+    away.
+    """
     todo, seen = list(values), set[int]()
     while todo and len(seen) < MOST:
         value = todo.pop()
@@ -54,6 +57,9 @@ def _held(value: Any) -> list[Any]:
         return list(value.values())
     if isinstance(value, types.CellType):
         return [] if value == types.CellType() else [value.cell_contents]
-    if type(value).__flags__ & HEAP_TYPE and not isinstance(value, (torch.Tensor, torch.nn.Module, type)):
-        return gc.get_referents(value)  # reading __dict__ makes one, which a partial of a partial notices
+    if type(value).__flags__ & HEAP_TYPE and not isinstance(
+        value, (torch.Tensor, torch.nn.Module, type)
+    ):
+        # reading __dict__ makes one, which a partial of a partial notices
+        return gc.get_referents(value)
     return []

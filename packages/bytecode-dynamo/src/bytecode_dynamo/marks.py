@@ -11,27 +11,41 @@ from .dynamic import DYNAMIC_MARK, STATIC_MARK, UNBACKED_MARK, marks_of
 from .errors import UserError
 
 
-def mark_dynamic(t: torch.Tensor, dim: int | Iterable[int], *, min: int | None = None, max: int | None = None) -> None:
-    """Make dimensions symbolic from the first capture on, with sizes from ``min`` to ``max`` (both included; None: any).
+def mark_dynamic(
+    t: torch.Tensor, dim: int | Iterable[int], *, min: int | None = None, max: int | None = None
+) -> None:
+    """Make dimensions symbolic from the first capture on, with sizes from ``min`` to ``max`` (both
+    included; None: any).
 
     The capture raises UserError, with the line that asked, when the program needs one certain size.
-    Raises IndexError for a dimension that ``t`` does not have, UserError for bounds that exclude the size.
+    Raises IndexError for a dimension that ``t`` does not have, UserError for bounds that exclude
+    the size.
     """
-    if not all(isinstance(bound, int | None) for bound in (min, max)) or (min is not None and max is not None and min > max):
-        raise UserError(f"mark_dynamic: bounds are ints, min not above max, not {min!r} and {max!r}")
+    if not all(isinstance(bound, int | None) for bound in (min, max)) or (
+        min is not None and max is not None and min > max
+    ):
+        raise UserError(
+            f"mark_dynamic: bounds are ints, min not above max, not {min!r} and {max!r}"
+        )
     marks: dict[int, tuple[int | None, int | None]] = dict(marks_of(t, DYNAMIC_MARK))
     for one in _dims(t, dim):
         size = t.shape[one]
         if (min is not None and size < min) or (max is not None and size > max):
-            raise UserError(f"mark_dynamic: size {size} of dimension {one} is not between {min} and {max}")
+            raise UserError(
+                f"mark_dynamic: size {size} of dimension {one} is not between {min} and {max}"
+            )
         if size < 2:
-            warnings.warn(f"mark_dynamic: size {size} of dimension {one} is always specialised", stacklevel=2)
+            warnings.warn(
+                f"mark_dynamic: size {size} of dimension {one} is always specialised", stacklevel=2
+            )
         marks[one] = (min, max)
     setattr(t, DYNAMIC_MARK, marks)
 
 
 def mark_static(t: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
-    """Never make dimensions (None: any) symbolic. Raises IndexError for a dimension that ``t`` does not have."""
+    """Never make dimensions (None: any) symbolic. Raises IndexError for a dimension that ``t`` does
+    not have.
+    """
     dims = _dims(t, range(t.dim()) if dim is None and isinstance(t, torch.Tensor) else dim)
     setattr(t, STATIC_MARK, {*marks_of(t, STATIC_MARK), *dims})
 
@@ -39,7 +53,8 @@ def mark_static(t: torch.Tensor, dim: int | Iterable[int] | None = None) -> None
 def mark_unbacked(t: torch.Tensor, dim: int | Iterable[int]) -> None:
     """Make dimensions symbols without an example: one graph for every size, 0 and 1 included.
 
-    What asks for the size while capturing breaks the graph. Raises IndexError for a dimension that ``t`` does not have.
+    What asks for the size while capturing breaks the graph. Raises IndexError for a dimension that
+    ``t`` does not have.
     """
     setattr(t, UNBACKED_MARK, {*marks_of(t, UNBACKED_MARK), *_dims(t, dim)})
 

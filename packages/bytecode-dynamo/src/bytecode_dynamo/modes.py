@@ -1,4 +1,6 @@
-"""Torch modes while a frame is evaluated: set for real during capture, as nodes in the graph, and undone at the end."""
+"""Torch modes while a frame is evaluated: set for real during capture, as nodes in the graph, and
+undone at the end.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,16 @@ _GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_OVERRIDES, _SETTING = (object(
 
 
 def autocast_defaults() -> tuple[Any, ...]:
-    """What ``autocast`` takes where nothing is said: each device's dtype, and whether casts are cached."""
+    """What ``autocast`` takes where nothing is said: each device's dtype, and whether casts are
+    cached.
+    """
     return (*map(torch.get_autocast_dtype, AUTOCAST_DEVICES), torch.is_autocast_cache_enabled())
 
 
 class Modes:
-    """Grad mode and the stack of entered context managers, kept in the effects so that going back restores them."""
+    """Grad mode and the stack of entered context managers, kept in the effects so that going back
+    restores them.
+    """
 
     def __init__(self, ctx: Context) -> None:
         self.entry_grad = torch.is_grad_enabled()
@@ -51,14 +57,15 @@ class Modes:
         ctx.effects.set_initial(_FUNCTION, self.entry_function_modes)
 
     def require_autocast_defaults(self, ctx: Context) -> None:
-        """Guard that ``autocast`` would take what it took when the frame began; the guard on torch's state asks for them
-        only while it is on."""
+        """Guard that ``autocast`` would take what it took when the frame began; the guard on
+        torch's state asks for them only while it is on.
+        """
         ctx.guards.require(ConstSource(autocast_defaults), GuardKind.CUSTOM, self._same_autocast)
 
     def _same_autocast(self, read: Callable[[], tuple[Any, ...]]) -> bool:
         return read() == self.entry_autocast
 
-    # -- traced changes ---------------------------------------------------------------------------------------------
+    # -- traced changes ----------------------------------------------------------------------------
 
     def grad_enabled(self, ctx: Context) -> bool:
         """Grad mode at this point of the program."""
@@ -131,7 +138,9 @@ class Modes:
         ctx.effects.write(_GRAD, enabled)
 
     def function_modes(self, ctx: Context) -> tuple[VariableTracker, ...]:
-        """Objects whose ``__torch_function__`` sees each torch call at this point of the program, outermost first."""
+        """Objects whose ``__torch_function__`` sees each torch call at this point of the program,
+        outermost first.
+        """
         return ctx.effects.read(_FUNCTION, ())
 
     def set_function_modes(self, ctx: Context, modes: tuple[VariableTracker, ...]) -> None:
@@ -174,7 +183,7 @@ class Modes:
         leave, entered = self._real.pop()
         leave(entered)
 
-    # -- undoing ----------------------------------------------------------------------------------------------------
+    # -- undoing -----------------------------------------------------------------------------------
 
     def resync(self, ctx: Context) -> None:
         """Make the thread's modes those of the effects, after these went back to a snapshot."""
@@ -190,7 +199,9 @@ class Modes:
         for manager, node in reversed(ctx.effects.read(_ENTERED)):
             ctx.graph.add_call("call_function", manager.mode.leave, (node,), {}, None)
         if self.grad_enabled(ctx) != self.entry_grad:
-            ctx.graph.add_call("call_function", torch._C._set_grad_enabled, (self.entry_grad,), {}, None)
+            ctx.graph.add_call(
+                "call_function", torch._C._set_grad_enabled, (self.entry_grad,), {}, None
+            )
 
     def restore(self) -> None:
         """Set the thread's modes back to what they were before capture."""

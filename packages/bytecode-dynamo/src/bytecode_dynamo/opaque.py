@@ -10,9 +10,13 @@ from torch.fx import GraphModule
 
 
 class OpaqueCall:
-    """A callable as a call target: its meaning is what calling it does, on real tensors as on those of a tracer."""
+    """A callable as a call target: its meaning is what calling it does, on real tensors as on those
+    of a tracer.
+    """
 
-    def __init__(self, function: Callable[..., Any], name: str, graphs: tuple[GraphModule, ...] = ()) -> None:
+    def __init__(
+        self, function: Callable[..., Any], name: str, graphs: tuple[GraphModule, ...] = ()
+    ) -> None:
         self.function = function
         self.graphs = graphs
         """The captured functions that it calls, for reading."""
@@ -32,6 +36,13 @@ class OpaqueCall:
 def as_target(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function itself, or an ``OpaqueCall`` where FX could not write its name."""
     name = getattr(function, "__name__", type(function).__name__)
-    plain = isinstance(function, (types.FunctionType, types.BuiltinFunctionType)) and name.isidentifier()
+    plain = (
+        isinstance(function, (types.FunctionType, types.BuiltinFunctionType))
+        and name.isidentifier()
+    )
     home = getattr(function, "__module__", None) or ""
-    return function if plain and not home.startswith("torch") else OpaqueCall(function, name.strip("<>"))
+    return (
+        function
+        if plain and not home.startswith("torch")
+        else OpaqueCall(function, name.strip("<>"))
+    )

@@ -1,4 +1,6 @@
-"""Resume functions: which function they carry on, and the code of first halves that is cut from the original."""
+"""Resume functions: which function they carry on, and the code of first halves that is cut from the
+original.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from .frame import Decoded
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A resume function knows the function that it carries on: breaks in it are cut from the original again."""
+    """A resume function knows the function that it carries on: breaks in it are cut from the
+    original again.
+    """
 
     original: Decoded
     resume: Resume
@@ -39,9 +43,13 @@ origins = Origins()
 
 
 def without_entry_handler(code: Code) -> Code:
-    """The code with a RESUME that has no exception handler: in a resume function it has that of a place that is gone."""
+    """The code with a RESUME that has no exception handler: in a resume function it has that of a
+    place that is gone.
+    """
     instructions = [
-        Instruction(item.op, item.arg, item.position, None, item.label) if item.op is Op.RESUME and item.handler else item
+        Instruction(item.op, item.arg, item.position, None, item.label)
+        if item.op is Op.RESUME and item.handler
+        else item
         for item in code.instructions
     ]
     return replace(code, instructions=instructions)
@@ -57,4 +65,10 @@ def like_frame(frame_code: Code, first: Code, instructions: list[Instruction]) -
     """Code with the signature of a resume function and the body of a first half of the original."""
     known = {*frame_code.varnames, *frame_code.cellvars, *frame_code.freevars}
     added = [name for name in first.varnames if name not in known]
-    return replace(frame_code, varnames=(*frame_code.varnames, *added), instructions=instructions, consts=(None,), names=())
+    return replace(
+        frame_code,
+        varnames=(*frame_code.varnames, *added),
+        instructions=instructions,
+        consts=(None,),
+        names=(),
+    )

@@ -51,7 +51,9 @@ def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
             first = second
 
 
-def accumulate(iterable: Iterable[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None) -> Iterator[Any]:
+def accumulate(
+    iterable: Iterable[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None
+) -> Iterator[Any]:
     iterator = iter(iterable)
     total = initial
     if initial is None:
@@ -135,8 +137,12 @@ def call_until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
         yield element
 
 
-def generator_in_context(make: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """A generator function under a context manager, which is entered anew for each step and left at each ``yield``."""
+def generator_in_context(
+    make: Callable[[], Any], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A generator function under a context manager, which is entered anew for each step and left at
+    each ``yield``.
+    """
 
     @functools.wraps(function)
     def generate(*args: Any, **kwargs: Any) -> Any:
@@ -253,7 +259,9 @@ def insort_left(items, item, low=0, high=None, *, key):
 
 
 def _bisect(keys, item, low, high, left):
-    return (bisect.bisect_left if left else bisect.bisect_right)(keys, item, low, len(keys) if high is None else high)
+    return (bisect.bisect_left if left else bisect.bisect_right)(
+        keys, item, low, len(keys) if high is None else high
+    )
 
 
 def describe_group(group):

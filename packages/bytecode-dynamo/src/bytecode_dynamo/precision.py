@@ -1,4 +1,6 @@
-"""Which graphs have products of float32 on CUDA devices, where torch's setting says how many bits count."""
+"""Which graphs have products of float32 on CUDA devices, where torch's setting says how many bits
+count.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from torch.fx import Graph, Node
 
 DEVICES = ("cuda",)
 _NAMES = """
-    linear matmul mm bmm addmm baddbmm addbmm einsum bilinear tensordot mv addmv chain_matmul multi_dot cdist
-    scaled_dot_product_attention multi_head_attention_forward
+    linear matmul mm bmm addmm baddbmm addbmm einsum bilinear tensordot mv addmv chain_matmul
+    multi_dot cdist scaled_dot_product_attention multi_head_attention_forward
 """
 PRODUCTS = frozenset(_NAMES.split())
 
@@ -23,4 +25,6 @@ def _is_float32_product(node: Node) -> bool:
     if name not in PRODUCTS:
         return False
     val = node.meta.get("val")
-    return isinstance(val, torch.Tensor) and val.dtype is torch.float32 and val.device.type in DEVICES
+    return (
+        isinstance(val, torch.Tensor) and val.dtype is torch.float32 and val.device.type in DEVICES
+    )

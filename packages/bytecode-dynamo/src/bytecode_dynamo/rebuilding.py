@@ -15,7 +15,9 @@ import torch
 from .iterator_words import move_chain, move_cycle, move_index, move_islice, move_repeat
 
 
-def make_function(code: Any, variables: Any, defaults: Any, keyword_defaults: Any, closure: Any) -> types.FunctionType:
+def make_function(
+    code: Any, variables: Any, defaults: Any, keyword_defaults: Any, closure: Any
+) -> types.FunctionType:
     """A function object."""
     made = types.FunctionType(code, variables, code.co_name, defaults or None, closure or None)
     if keyword_defaults:
@@ -23,7 +25,9 @@ def make_function(code: Any, variables: Any, defaults: Any, keyword_defaults: An
     return made
 
 
-def make_class(name: str, bases: tuple[Any, ...], options: dict[str, Any], namespace: dict[str, Any]) -> Any:
+def make_class(
+    name: str, bases: tuple[Any, ...], options: dict[str, Any], namespace: dict[str, Any]
+) -> Any:
     """A class, as a class statement makes it."""
     return types.new_class(name, bases, options, lambda held: held.update(namespace))
 
@@ -36,7 +40,9 @@ def make_exception(base: Any, cls: type, *args: Any) -> BaseException:
 
 
 def from_array(value: torch.Tensor, version: int | None) -> torch.Tensor:
-    """A tensor without gradient in a storage that begins where it does, as ``torch.from_numpy`` makes it."""
+    """A tensor without gradient in a storage that begins where it does, as ``torch.from_numpy``
+    makes it.
+    """
     made = torch.from_numpy(value.numpy())
     if version is not None and not made.is_inference():
         torch._C._autograd._unsafe_set_version_counter((made,), (version,))  # type: ignore[attr-defined]
@@ -45,7 +51,9 @@ def from_array(value: torch.Tensor, version: int | None) -> torch.Tensor:
 
 def view_from_array(made: torch.Tensor, value: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
     """The view of ``made`` that ``view`` is of ``value``, which lies in the same memory."""
-    return made.as_strided(view.size(), view.stride(), view.storage_offset() - value.storage_offset())
+    return made.as_strided(
+        view.size(), view.stride(), view.storage_offset() - value.storage_offset()
+    )
 
 
 def replace_list(target: list[Any], items: list[Any]) -> None:
@@ -66,7 +74,9 @@ def refill_deque(target: Any, items: list[Any]) -> None:
 
 
 def replace_dict(target: dict[Any, Any], entries: dict[Any, Any], stay: int = 0) -> None:
-    """Let a dict hold these entries, in this order; the first ones keep their places in its table, which iterators go by."""
+    """Let a dict hold these entries, in this order; the first ones keep their places in its table,
+    which iterators go by.
+    """
     staying = itertools.islice(entries, stay)
     following = next(staying, entries)
     for key in list(dict.__iter__(target)):
@@ -94,7 +104,9 @@ def refill_ordered(target: Any, entries: dict[Any, Any]) -> None:
 
 
 def replace_set(target: set[Any], items: list[Any], stay: int = 0) -> None:
-    """Let a set hold these items; the first ones keep their places in its table, if any, which its order depends on."""
+    """Let a set hold these items; the first ones keep their places in its table, if any, which its
+    order depends on.
+    """
     if not stay:
         set.clear(target)
     for gone in set.difference(target, items[:stay]):
@@ -134,7 +146,9 @@ def move_iterator(target: Any, position: int) -> None:
 
 
 def move_reversed(target: Any, index: int) -> None:
-    """Let a backward iterator stand at an index; where its list has become too short for it, it has ended."""
+    """Let a backward iterator stand at an index; where its list has become too short for it, it has
+    ended.
+    """
     target.__setstate__(index)
     if target.__reduce__()[2:] != (index,):
         target.__setstate__(-1)

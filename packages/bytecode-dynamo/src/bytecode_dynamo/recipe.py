@@ -19,7 +19,9 @@ Step = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 @dataclass
 class Recipe:
-    """Calls (function, arguments, named arguments) of which each takes what the one before returned as its first argument."""
+    """Calls (function, arguments, named arguments) of which each takes what the one before returned
+    as its first argument.
+    """
 
     made: Any
     """The object that stands for the result while capturing."""
@@ -50,18 +52,28 @@ class Recipe:
         gen.emitter.load_fast(name)
         gen.keep(self.key)
         for attribute, held in gen.ctx.effects.attributes(self.key).items():
-            gen._pending.append(lambda attribute=attribute, held=held: self._set(gen, attribute, held))
+            gen._pending.append(
+                lambda attribute=attribute, held=held: self._set(gen, attribute, held)
+            )
 
     def _complete_functions(self, gen: Codegen) -> None:
-        """Build functions to which the program gave attributes, such as those that say that a method is abstract."""
+        """Build functions to which the program gave attributes, such as those that say that a
+        method is abstract.
+        """
         if self.key in gen._building:
             raise GraphBreak("BD015", f"{self.made} is needed to make itself")
         gen._building.add(self.key)
         for _, args, _ in self.steps:
             for held in (
-                [value for _, value in gen.ctx.pairs_of(args[-1])] if args and isinstance(args[-1], DictVariable) else ()
+                [value for _, value in gen.ctx.pairs_of(args[-1])]
+                if args and isinstance(args[-1], DictVariable)
+                else ()
             ):
-                if isinstance(held, FunctionVariable) and held.key is not None and gen.ctx.effects.attributes(held.key):
+                if (
+                    isinstance(held, FunctionVariable)
+                    and held.key is not None
+                    and gen.ctx.effects.attributes(held.key)
+                ):
                     gen.spill(held)
                     gen.flush()
 

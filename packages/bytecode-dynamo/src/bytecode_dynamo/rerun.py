@@ -1,14 +1,17 @@
 """When a graph raises: the call runs again in eager mode, from the state in which it was entered.
 
-What the program does to Python objects before the operator that fails is written after the graph, so it is not done yet when
-the graph raises; and only eager mode knows which effects came first, which handler of the program catches the exception, and
-which of its lines the traceback shows. So the generated code catches the exception and hands over to the original code with
-the original arguments.
+What the program does to Python objects before the operator that fails is written after the graph,
+so it is not done yet when the graph raises; and only eager mode knows which effects came first,
+which handler of the program catches the exception, and which of its lines the traceback shows. So
+the generated code catches the exception and hands over to the original code with the original
+arguments.
 
-This is sound as long as what the graph itself did can be undone. Besides computing, it may have written to tensors that were
-there before, drawn random numbers, and changed torch's modes. What is needed to undo that is kept during the call of such a
-graph: versions of tensors; and, when an operator that may refuse its data follows, random states and the contents of small
-tensors. Where more is written, or a function of the program is called by the graph, the graph's own exception is raised.
+This is sound as long as what the graph itself did can be undone. Besides computing, it may have
+written to tensors that were there before, drawn random numbers, and changed torch's modes. What is
+needed to undo that is kept during the call of such a graph: versions of tensors; and, when an
+operator that may refuse its data follows, random states and the contents of small tensors. Where
+more is written, or a function of the program is called by the graph, the graph's own exception is
+raised.
 """
 
 from __future__ import annotations
@@ -45,31 +48,38 @@ log = logging.getLogger("bytecode_dynamo")
 ASSUMED = "sizes that depend on data are not as assumed"
 _C: Any = torch._C
 _set_versions = _C._autograd._unsafe_set_version_counter
-# Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and would see it twice.
+# Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and
+# would see it twice.
 _top_hooks = _C._autograd._top_saved_tensors_default_hooks
 MOST_KEPT = 8
 """How many tensors a graph may write to."""
 MOST_ELEMENTS = 4096
 """How large a tensor is whose contents are kept."""
-# Operators that look at their data, by name: indices out of range, singular matrices, probabilities; or at its memory.
+# Operators that look at their data, by name: indices out of range, singular matrices,
+# probabilities; or at its memory.
 _REFUSING = re.compile(
     "index|gather|scatter|take|put|embedding|nll|entropy|linalg|cholesky|inverse|solve|svd|eig|qr|lu_|bincount|one_hot|hist|"
     "multinomial|bernoulli$|repeat_interleave|assert|item|_local_scalar|quantile|ctc|unique|segment|sparse|bucketize|search|as_strided$"
 )
 # Of integers: divisions, by zero; and what has no kernel for bools, which meta kernels don't mind.
 _INTEGERS = re.compile("div|remainder|fmod|pow|mm$|dot$|mv$|conv|lerp|prelu|loss")
-# Kernels refuse operands of several dtypes that meta kernels take, except for most pointwise operators and these.
+# Kernels refuse operands of several dtypes that meta kernels take, except for most pointwise
+# operators and these.
 _OF_ONE = re.compile("heaviside|lerp|polar|complex$|binary_cross_entropy$")
 _MIXING = re.compile("copy|^aten::(cat|stack|where|masked_fill)_?$")
 
 
 class ObservedMode(FakeTensorMode):
-    """Fake tensors, with a record of the operators that write, draw random numbers, or may refuse their data."""
+    """Fake tensors, with a record of the operators that write, draw random numbers, or may refuse
+    their data.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.events: list[Any] = []
-        """Storages that are written to, "random", "custom", "refuse" and "history" (which a view got), in order."""
+        """Storages that are written to, "random", "custom", "refuse" and "history" (which a view
+        got), in order.
+        """
         self._with_history: set[int] = set()
 
     def note_history(self, view: FakeTensor) -> None:
@@ -85,8 +95,14 @@ class ObservedMode(FakeTensorMode):
         before = len(self.events)
         self.events += notes
         if refuses is None:
-            refuses = not any(isinstance(arg, (float, FakeTensor)) and _is_floating(arg) for arg in args)
-        refuses = refuses or (not mixes and _differ(args, mixes)) or (counts and any(map(_is_empty, args)))
+            refuses = not any(
+                isinstance(arg, (float, FakeTensor)) and _is_floating(arg) for arg in args
+            )
+        refuses = (
+            refuses
+            or (not mixes and _differ(args, mixes))
+            or (counts and any(map(_is_empty, args)))
+        )
         if not refuses and written and _may_overlap((*args, *kwargs.values())):
             self.events.append("refuse")
         for place, name in written:
@@ -104,7 +120,8 @@ class ObservedMode(FakeTensorMode):
             if isinstance(tensor, FakeTensor):
                 storage = tensor.untyped_storage()._cdata
                 self.events.append(storage)
-                if storage in self._with_history:  # eager refuses where the view doesn't have its base's history yet
+                # eager refuses where the view doesn't have its base's history yet
+                if storage in self._with_history:
                     self.events.append("refuse")
 
 
@@ -113,9 +130,10 @@ _kinds: dict[Any, _Kind] = {}
 
 
 def _kind(func: Any) -> _Kind:
-    """What to note of an operator, whether it may refuse its data (None: integers only), whether it takes tensors of several
-    dtypes (None: parameters wider than the input), whether it may refuse tensors without elements, and what arguments
-    it writes to."""
+    """What to note of an operator, whether it may refuse its data (None: integers only), whether it
+    takes tensors of several dtypes (None: parameters wider than the input), whether it may refuse
+    tensors without elements, and what arguments it writes to.
+    """
     schema = func._schema
     written = tuple(
         (place, arg.name)
@@ -134,21 +152,31 @@ def _kind(func: Any) -> _Kind:
 
 
 def _is_empty(value: Any) -> bool:
-    """Meta kernels have extremes of no elements. (Where a size is symbolic, the kernel is for more.)"""
-    return isinstance(value, FakeTensor) and any(type(size) is int and not size for size in value.shape)
+    """Meta kernels have extremes of no elements. (Where a size is symbolic, the kernel is for
+    more.)
+    """
+    return isinstance(value, FakeTensor) and any(
+        type(size) is int and not size for size in value.shape
+    )
 
 
 def _may_overlap(values: Sequence[Any]) -> bool:
-    """Whether a write may meet its operands, or itself, in memory: eager refuses where elements are the same in part."""
+    """Whether a write may meet its operands, or itself, in memory: eager refuses where elements are
+    the same in part.
+    """
     tensors = {id(value): value for value in values if isinstance(value, FakeTensor)}.values()
     shared = len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
-    return shared or any(type(step) is int and step == 0 for tensor in tensors for step in tensor.stride())
+    return shared or any(
+        type(step) is int and step == 0 for tensor in tensors for step in tensor.stride()
+    )
 
 
 def _differ(args: Sequence[Any], mixes: bool | None) -> bool:
     """Whether dtypes differ in a way that kernels may refuse."""
     dtypes = [arg.dtype for arg in args if isinstance(arg, FakeTensor)]
-    return len({*dtypes}) > 1 and (mixes is False or dtypes[0] not in (torch.bfloat16, torch.float16))
+    return len({*dtypes}) > 1 and (
+        mixes is False or dtypes[0] not in (torch.bfloat16, torch.float16)
+    )
 
 
 def _is_floating(value: Any) -> bool:
@@ -157,7 +185,9 @@ def _is_floating(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rerun:
-    """What generated code calls when its graph has raised, and before the graph where something has to be kept."""
+    """What generated code calls when its graph has raised, and before the graph where something has
+    to be kept.
+    """
 
     code: CodeType
     """The original, with every argument positional."""
@@ -189,17 +219,32 @@ class Rerun:
         # Modes of the program would see that tensors are copied.
         contents = self.contents and not torch._C._len_torch_dispatch_stack()
         with torch._C.DisableTorchFunction():
-            states = [(made, made.get_state()) for device in self.generators for made in _generators(device)]
-            return [_Kept(t, contents, self.visible) for t in written], states, _autocast() if self.modes else None
+            states = [
+                (made, made.get_state())
+                for device in self.generators
+                for made in _generators(device)
+            ]
+            return (
+                [_Kept(t, contents, self.visible) for t in written],
+                states,
+                _autocast() if self.modes else None,
+            )
 
-    def __call__(self, error: BaseException, kept: Any, closure: tuple[Any, ...], *arguments: Any) -> Continuation | None:
-        """What runs the call again; None: raise the graph's exception. The modes are those before the graph."""
+    def __call__(
+        self, error: BaseException, kept: Any, closure: tuple[Any, ...], *arguments: Any
+    ) -> Continuation | None:
+        """What runs the call again; None: raise the graph's exception. The modes are those before
+        the graph.
+        """
         if self.modes:
-            traceback.clear_frames(error.__traceback__)  # managers that the graph entered leave when they are gone
+            # managers that the graph entered leave when they are gone
+            traceback.clear_frames(error.__traceback__)
         torch._C._set_grad_enabled(self.grad)
         if kept is not None and kept[2] is not None:
             _set_autocast(kept[2])
-        if not (self.sound and isinstance(error, Exception) and self._is_of_operator(error)) or is_of_handler(error):
+        if not (
+            self.sound and isinstance(error, Exception) and self._is_of_operator(error)
+        ) or is_of_handler(error):
             return None
         if torch._C._len_torch_dispatch_stack() or _top_hooks(True):
             return None
@@ -207,13 +252,19 @@ class Rerun:
             return None
         counters["reruns"] += 1
         said = f"{type(error).__name__}: {error}"
-        log.info("the graph of %s raised %s; the call runs again in eager mode", self.code.co_qualname, said)
+        log.info(
+            "the graph of %s raised %s; the call runs again in eager mode",
+            self.code.co_qualname,
+            said,
+        )
         after = partial(self._unlike_eager, error)
         if self.handled:
             after = None
             if self.graph is not None:
                 self.graph.suspect(error)
-        function = FunctionType(self.code, sys._getframe(1).f_globals, self.code.co_name, None, closure or None)
+        function = FunctionType(
+            self.code, sys._getframe(1).f_globals, self.code.co_name, None, closure or None
+        )
         return Continuation(Activated(function, None, after), *arguments)
 
     def _is_of_operator(self, error: Exception) -> bool:
@@ -233,13 +284,14 @@ class Rerun:
                 self.graph.replace(error)
         code, said = self.code, f"{type(error).__name__}: {error}"
         warnings.warn(
-            f"bytecode_dynamo: the compiled graph of {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) raised "
+            f"bytecode_dynamo: the compiled graph of {code.co_qualname} "
+            f"({code.co_filename}:{code.co_firstlineno}) raised "
             f"{said}; eager mode does not: the result of this call is eager's.{whose}",
             stacklevel=2,
         )
 
 
-# -- state before a graph -----------------------------------------------------------------------------------------------------
+# -- state before a graph --------------------------------------------------------------------------
 
 
 class _Kept:
@@ -254,15 +306,20 @@ class _Kept:
         self.contents = None
         if contents and tensor.numel() <= MOST_ELEMENTS:
             with torch.set_grad_enabled(tensor.grad_fn is not None):
-                self.contents = tensor.clone()  # leads to what led to the tensor, which a write replaces
+                # leads to what led to the tensor, which a write replaces
+                self.contents = tensor.clone()
         self.memory, self.layout, self.history = _memory(tensor), _layout(tensor), _history(tensor)
 
     def can_be_undone(self) -> bool:
-        """Whether it was not written to, or only its contents changed and are known, and perhaps what led to them."""
+        """Whether it was not written to, or only its contents changed and are known, and perhaps
+        what led to them.
+        """
         tensor = self.tensor
         if self.contents is None:
             return self.version is not None and self.version == tensor._version
-        return _memory(tensor) == self.memory and (self._has_history() or self._can_restore_history())
+        return _memory(tensor) == self.memory and (
+            self._has_history() or self._can_restore_history()
+        )
 
     def restore(self) -> None:
         """Undo what the graph wrote, and with which sizes and strides it looks at its memory."""
@@ -278,7 +335,8 @@ class _Kept:
         if self._has_history():
             into, contents = self.tensor.data, contents.detach()
             for dim, step in enumerate(into.stride()):
-                if step == 0 and into.shape[dim] > 1:  # an expanded tensor: `copy_` refuses to write an element twice
+                # an expanded tensor: `copy_` refuses to write an element twice
+                if step == 0 and into.shape[dim] > 1:
                     into, contents = into.narrow(dim, 0, 1), contents.narrow(dim, 0, 1)
             into.copy_(contents)
             return
@@ -290,9 +348,16 @@ class _Kept:
         return _history(self.tensor) == self.history
 
     def _can_restore_history(self) -> bool:
-        """Not of views, which share it, nor where hooks wait for a gradient; nothing undoes ``requires_grad_``."""
+        """Not of views, which share it, nor where hooks wait for a gradient; nothing undoes
+        ``requires_grad_``.
+        """
         tensor = self.tensor
-        return not (tensor.grad_fn is None or tensor._is_view() or tensor.retains_grad or tensor._backward_hooks)
+        return not (
+            tensor.grad_fn is None
+            or tensor._is_view()
+            or tensor.retains_grad
+            or tensor._backward_hooks
+        )
 
 
 def _memory(tensor: torch.Tensor) -> int:
@@ -304,7 +369,9 @@ def _layout(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int], int]:
 
 
 def _history(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What led to a tensor. After each write a view makes its ``grad_fn`` anew, from that of its base."""
+    """What led to a tensor. After each write a view makes its ``grad_fn`` anew, from that of its
+    base.
+    """
     base = tensor._base if tensor._is_view() and tensor._base is not None else tensor
     return base.grad_fn, base.requires_grad, tensor.requires_grad
 
@@ -322,7 +389,11 @@ def _undo(tensors: Sequence[_Kept], states: Sequence[tuple[Any, Any]]) -> bool:
 
 
 def _generators(device: str) -> Sequence[Any]:
-    return [torch.default_generator] if device == "cpu" else [torch.cuda.default_generators[torch.cuda.current_device()]]
+    return (
+        [torch.default_generator]
+        if device == "cpu"
+        else [torch.cuda.default_generators[torch.cuda.current_device()]]
+    )
 
 
 _DEVICES = ("cpu", "cuda")
@@ -331,7 +402,10 @@ _DEVICES = ("cpu", "cuda")
 def _autocast() -> tuple[Any, ...]:
     nesting = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
-    devices = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
+    devices = [
+        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in _DEVICES
+    ]
     return nesting, torch.is_autocast_cache_enabled(), devices
 
 
@@ -346,13 +420,21 @@ def _set_autocast(state: tuple[Any, ...]) -> None:
         torch.set_autocast_dtype(device, dtype)
 
 
-# -- what a graph needs -------------------------------------------------------------------------------------------------------
+# -- what a graph needs ----------------------------------------------------------------------------
 
 
-def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequence[GraphInput], on_error: str | None) -> Rerun:
-    """How a call goes on when its graph raises; ``code`` is the original with every argument positional.
+def plan_rerun(
+    ctx: Context,
+    code: CodeType,
+    module: GraphModule,
+    inputs: Sequence[GraphInput],
+    on_error: str | None,
+) -> Rerun:
+    """How a call goes on when its graph raises; ``code`` is the original with every argument
+    positional.
 
-    Raises UnsoundAssumption or LosesEffects when the frame has to be captured again, GraphBreak when that was no help.
+    Raises UnsoundAssumption or LosesEffects when the frame has to be captured again, GraphBreak
+    when that was no help.
     """
     storages = {item.node.meta["val"].untyped_storage()._cdata: item for item in _tensors(inputs)}
     written, random, exposed, history, too_late = {}, False, False, False, False
@@ -365,25 +447,41 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
             random = True
         elif event in storages:
             written[event] = storages[event]
-    too_late = too_late or (exposed and any(_shares_history(ctx, item.node.meta["val"]) for item in written.values()))
+    too_late = too_late or (
+        exposed and any(_shares_history(ctx, item.node.meta["val"]) for item in written.values())
+    )
     devices = {item.node.meta["val"].fake_device.type for item in _tensors(inputs)} | {"cpu"}
     visible = all(map(_is_counted, written.values()))
     known = all(map(_is_known, module.graph.nodes))
     inside = {
-        t.untyped_storage()._cdata for i in inputs if is_wrapper(i.node.meta["val"]) for t in inner_tensors(i.node.meta["val"])
+        t.untyped_storage()._cdata
+        for i in inputs
+        if is_wrapper(i.node.meta["val"])
+        for t in inner_tensors(i.node.meta["val"])
     }
     known = known and not inside & {*ctx.mode.events}
     lost = ctx.has_handlers or any(ctx.effects.changed())
     may_refuse = "refuse" in ctx.mode.events
-    if not ctx.whole and ((lost and too_late) or ((lost or written) and ctx.runs_once and may_refuse)):
+    if not ctx.whole and (
+        (lost and too_late) or ((lost or written) and ctx.runs_once and may_refuse)
+    ):
         if ctx.careful:
             raise GraphBreak(
-                "BD020", "a write that shares its history, in a frame whose effects are lost when an operator refuses"
+                "BD020",
+                "a write that shares its history, in a frame whose effects are lost when an "
+                "operator refuses",
             )
         raise LosesEffects
-    # Copies cost every call of a network with batch norm, whose writes no version shows: only what may refuse its data pays.
+    # Copies cost every call of a network with batch norm, whose writes no version shows: only what
+    # may refuse its data pays.
     contents = exposed or (may_refuse and not visible)
-    sound = known and not ctx.runs_once and len(written) <= MOST_KEPT and devices <= {*_DEVICES} and (visible or contents)
+    sound = (
+        known
+        and not ctx.runs_once
+        and len(written) <= MOST_KEPT
+        and devices <= {*_DEVICES}
+        and (visible or contents)
+    )
     if ctx.assumed and not sound:
         raise UnsoundAssumption
     return Rerun(
@@ -403,11 +501,15 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
 
 
 def _shares_history(ctx: Context, fake: FakeTensor) -> bool:
-    """Whether an input has a history that nothing undoes: that of a view, or of what has a view among the inputs."""
+    """Whether an input has a history that nothing undoes: that of a view, or of what has a view
+    among the inputs.
+    """
     example = ctx.examples.get(id(fake))
     if not fake.requires_grad or example is None:
         return False
-    return example._is_view() or any(view._is_view() and view._base is example for view in ctx.examples.values())
+    return example._is_view() or any(
+        view._is_view() and view._base is example for view in ctx.examples.values()
+    )
 
 
 def _is_counted(item: GraphInput) -> bool:
@@ -421,7 +523,9 @@ def _tensors(inputs: Sequence[GraphInput]) -> Iterator[GraphInput]:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether calling the node's target twice is calling it once: it is not a function of the program."""
+    """Whether calling the node's target twice is calling it once: it is not a function of the
+    program.
+    """
     target: Any = node.target
     graphs = getattr(target, "graphs", ())
     if graphs:

@@ -13,7 +13,9 @@ class RuleTable(dict[Key, Rule]):
     """A dict whose rules are registered by decorators."""
 
     def register(self, *keys: Key) -> Callable[[Rule], Rule]:
-        """Decorator: this is the rule for these keys. Raises ValueError for a key that has a rule."""
+        """Decorator: this is the rule for these keys. Raises ValueError for a key that has a
+        rule.
+        """
 
         def add(rule: Rule) -> Rule:
             for key in keys:

@@ -1,4 +1,6 @@
-"""Compiles conditions on sizes to the stack program of ``native/shapes.c``, or to one Python function."""
+"""Compiles conditions on sizes to the stack program of ``native/shapes.c``, or to one Python
+function.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,30 @@ OPS = {
     name: number
     for number, name in enumerate(
         (
-            *("PUSH", "SYMBOL", "ADD", "MULTIPLY", "NEGATE", "FLOOR_DIVIDE", "MODULO", "MINIMUM", "MAXIMUM", "POWER"),
-            *("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "AND", "OR", "NOT", "REQUIRE"),
+            *(
+                "PUSH",
+                "SYMBOL",
+                "ADD",
+                "MULTIPLY",
+                "NEGATE",
+                "FLOOR_DIVIDE",
+                "MODULO",
+                "MINIMUM",
+                "MAXIMUM",
+                "POWER",
+            ),
+            *(
+                "EQUAL",
+                "NOT_EQUAL",
+                "LESS",
+                "LESS_EQUAL",
+                "GREATER",
+                "GREATER_EQUAL",
+                "AND",
+                "OR",
+                "NOT",
+                "REQUIRE",
+            ),
         )
     )
 }
@@ -45,7 +69,9 @@ class NotCompilable(Exception):
 
 
 def compile_condition(expr: Any, symbols: Mapping[sympy.Symbol, int]) -> list[int]:
-    """Operations and operands, alternating, that fail unless the condition holds; NotCompilable if there are none."""
+    """Operations and operands, alternating, that fail unless the condition holds; NotCompilable if
+    there are none.
+    """
     code: list[int] = []
     _write(expr, symbols, code)
     _op(code, "REQUIRE")
@@ -75,7 +101,9 @@ def _write(expr: Any, symbols: Mapping[sympy.Symbol, int], code: list[int]) -> N
         _write_other(expr, symbols, code)
 
 
-def _write_folded(args: Sequence[Any], name: str, symbols: Mapping[sympy.Symbol, int], code: list[int]) -> None:
+def _write_folded(
+    args: Sequence[Any], name: str, symbols: Mapping[sympy.Symbol, int], code: list[int]
+) -> None:
     _write(args[0], symbols, code)
     for arg in args[1:]:
         _write(arg, symbols, code)
@@ -85,7 +113,9 @@ def _write_folded(args: Sequence[Any], name: str, symbols: Mapping[sympy.Symbol,
 def _write_relation(expr: Any, symbols: Mapping[sympy.Symbol, int], code: list[int]) -> None:
     """Both sides times their (constant) denominators."""
     (left, below_left), (right, below_right) = expr.lhs.as_numer_denom(), expr.rhs.as_numer_denom()
-    if not (below_left.is_Integer and below_right.is_Integer and below_left > 0 and below_right > 0):
+    if not (
+        below_left.is_Integer and below_right.is_Integer and below_left > 0 and below_right > 0
+    ):
         raise NotCompilable("a denominator is not constant")
     _write(left * below_right if below_right != 1 else left, symbols, code)
     _write(right * below_left if below_left != 1 else right, symbols, code)
@@ -116,7 +146,9 @@ def python_function(expr: Any, symbols: Sequence[sympy.Symbol]) -> Callable[...,
     return eval(f"lambda {', '.join(s.name for s in symbols)}: {python_text(expr)}", dict(_NAMES))
 
 
-def python_condition(guards: Sequence[SizeGuard], symbols: Sequence[sympy.Symbol]) -> Callable[..., bool]:
+def python_condition(
+    guards: Sequence[SizeGuard], symbols: Sequence[sympy.Symbol]
+) -> Callable[..., bool]:
     """A function of the symbols' values that says whether all guards hold."""
     names = {symbol: f"v{k}" for k, symbol in enumerate(symbols)}
     text = " and ".join(python_text(guard.expr, names) for guard in guards)
@@ -127,4 +159,6 @@ def python_condition(guards: Sequence[SizeGuard], symbols: Sequence[sympy.Symbol
             return function
     except SyntaxError:
         pass
-    return lambda *values: all(guard.holds(dict(zip(symbols, values, strict=True))) for guard in guards)
+    return lambda *values: all(
+        guard.holds(dict(zip(symbols, values, strict=True))) for guard in guards
+    )

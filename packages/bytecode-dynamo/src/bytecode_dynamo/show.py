@@ -24,7 +24,11 @@ def _argument(value: Any) -> str:
         return value.name
     if isinstance(value, (tuple, list)):
         inner = ", ".join(_argument(item) for item in value)
-        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+        return (
+            f"[{inner}]"
+            if isinstance(value, list)
+            else f"({inner}{',' if len(value) == 1 else ''})"
+        )
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key!r}: {_argument(item)}" for key, item in value.items()) + "}"
     if isinstance(value, slice):
@@ -37,12 +41,20 @@ def _target(target: Any) -> str:
     name = getattr(target, "__name__", str(target))
     if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return str(target)
-    home = "operator" if module == "_operator" else "torch" if module.startswith("torch._C") or not module else module
+    home = (
+        "operator"
+        if module == "_operator"
+        else "torch"
+        if module.startswith("torch._C") or not module
+        else module
+    )
     return f"{home}.{name}"
 
 
 def format_source(gm: GraphModule) -> str:
-    """A graph as Python source: ``forward`` as a function, runnable where the names of its calls are in scope."""
+    """A graph as Python source: ``forward`` as a function, runnable where the names of its calls
+    are in scope.
+    """
     return gm.code.strip()
 
 
@@ -51,18 +63,28 @@ def format_graph(gm: GraphModule) -> str:
     lines = []
     for node in gm.graph.nodes:
         if node.op == "placeholder":
-            lines.append(f"{node.name} = input {node.meta.get('source', node.target)}  # {format_value(node.meta.get('val'))}")
+            lines.append(
+                f"{node.name} = input {node.meta.get('source', node.target)}  # "
+                f"{format_value(node.meta.get('val'))}"
+            )
         elif node.op == "output":
             lines.append(f"return {_argument(node.args[0])}")
         elif node.op == "get_attr":
-            lines.append(f"{node.name} = constant {node.target}  # {format_value(node.meta.get('val'))}")
+            lines.append(
+                f"{node.name} = constant {node.target}  # {format_value(node.meta.get('val'))}"
+            )
         else:
-            args = [_argument(arg) for arg in node.args] + [f"{key}={_argument(value)}" for key, value in node.kwargs.items()]
+            args = [_argument(arg) for arg in node.args] + [
+                f"{key}={_argument(value)}" for key, value in node.kwargs.items()
+            ]
             if node.op == "call_method":
                 text = f"{args[0]}.{node.target}({', '.join(args[1:])})"
             else:
                 text = f"{_target(node.target)}({', '.join(args)})"
             lines.append(f"{node.name} = {text}  # {format_value(node.meta.get('val'))}")
             for number, inner in enumerate(getattr(node.target, "graphs", ())):
-                lines += [f"  {node.name}, graph {number}:", *(f"    {line}" for line in format_graph(inner).splitlines())]
+                lines += [
+                    f"  {node.name}, graph {number}:",
+                    *(f"    {line}" for line in format_graph(inner).splitlines()),
+                ]
     return "\n".join(lines)

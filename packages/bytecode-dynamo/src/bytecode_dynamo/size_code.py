@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from .codegen import Codegen
 
 _PYTHON_FORMS: dict[Any, Any] = {
-    torch.sym_max: max, torch.sym_min: min, torch.sym_int: int, torch.sym_float: float, torch.sym_not: operator.not_,
+    torch.sym_max: max, torch.sym_min: min, torch.sym_int: int, torch.sym_float: float,
+    torch.sym_not: operator.not_,
 }  # fmt: skip
 
 

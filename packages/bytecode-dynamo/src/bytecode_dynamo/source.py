@@ -1,12 +1,14 @@
 """Where a value comes from, seen from the start of a frame.
 
-A ``Source`` is an immutable path: a root (argument, global, built-in, free variable, constant) and steps (attribute, item, cell
-contents, type, ...). It can be printed (``name``), followed now (``resolve``), and written as instructions that load the value
-again (``emit``). Guards follow the same path in C (``guards.py``). Sources compare and hash by structure, so they are keys.
+A ``Source`` is an immutable path: a root (argument, global, built-in, free variable, constant) and
+steps (attribute, item, cell contents, type, ...). It can be printed (``name``), followed now
+(``resolve``), and written as instructions that load the value again (``emit``). Guards follow the
+same path in C (``guards.py``). Sources compare and hash by structure, so they are keys.
 
     AttrSource(LocalSource("self"), "weight").name == "L['self'].weight"
 
-The text is Python in which ``L``, ``G``, ``B`` and ``C`` are the mappings of arguments, globals, built-ins and free variables.
+The text is Python in which ``L``, ``G``, ``B`` and ``C`` are the mappings of arguments, globals,
+built-ins and free variables.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from .bytecode import Code, Emitter, has_raw_cells
 class Scope(NamedTuple):
     """What the roots of sources are looked up in: ``source.resolve(*scope)``.
 
-    ``locals`` maps argument names to values as they are passed, ``closure`` the names of free variables to their cells.
+    ``locals`` maps argument names to values as they are passed, ``closure`` the names of free
+    variables to their cells.
     """
 
     locals: Mapping[str, Any]
@@ -40,7 +43,9 @@ def scope_of(function: FunctionType, arguments: Mapping[str, Any]) -> Scope:
 
 
 class SourceEmitter(Emitter):
-    """An emitter that knows which variables of a function are cells, so that sources can be loaded in it."""
+    """An emitter that knows which variables of a function are cells, so that sources can be loaded
+    in it.
+    """
 
     def __init__(self, code: Code, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -61,7 +66,9 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def hashed_once(cls: _Class) -> _Class:
-    """Decorator: objects keep their hash. Paths share their beginnings, so that each step is hashed once."""
+    """Decorator: objects keep their hash. Paths share their beginnings, so that each step is hashed
+    once.
+    """
     decorated: Any = cls
     compute: Any = cls.__hash__
 
@@ -132,7 +139,9 @@ class VariableSource(Source):
 
 
 class LocalSource(VariableSource):
-    """An argument of the frame as it was passed; in a resume function a cell variable is the raw cell."""
+    """An argument of the frame as it was passed; in a resume function a cell variable is the raw
+    cell.
+    """
 
     text = "L[{!r}]"
 
@@ -194,7 +203,9 @@ class ClosureCellSource(VariableSource):
 @hashed_once
 @dataclass(frozen=True)
 class NamespaceSource(Source):
-    """The function's globals, or its built-ins, as a dict: only guards that a name is absent ask for them."""
+    """The function's globals, or its built-ins, as a dict: only guards that a name is absent ask
+    for them.
+    """
 
     builtin: bool
 
@@ -209,19 +220,25 @@ class NamespaceSource(Source):
         raise TypeError("a namespace is not a value")
 
 
-PLAIN_EQUALITY = frozenset(kind.__eq__ for kind in (int, float, str, bytes, tuple, complex, frozenset, type(None), type))
+PLAIN_EQUALITY = frozenset(
+    kind.__eq__ for kind in (int, float, str, bytes, tuple, complex, frozenset, type(None), type)
+)
 _SHOWN = (FunctionType, BuiltinFunctionType, ModuleType)
 
 
 def _shown(value: Any) -> str:
-    """The text of a constant; that of other objects is code of their classes, or as long as a tensor."""
+    """The text of a constant; that of other objects is code of their classes, or as long as a
+    tensor.
+    """
     is_shown = type(value).__eq__ in PLAIN_EQUALITY or isinstance(value, _SHOWN)
     return repr(value) if is_shown else f"<{type(value).__name__} {id(value):x}>"
 
 
 @dataclass(frozen=True, eq=False)
 class ConstSource(Source):
-    """An object known at compile time; generated code holds it. Compares by the identity of the object."""
+    """An object known at compile time; generated code holds it. Compares by the identity of the
+    object.
+    """
 
     value: Any
 
@@ -272,7 +289,9 @@ class ChainedSource(Source):
 @hashed_once
 @dataclass(frozen=True)
 class AttrSource(ChainedSource):
-    """``base.attribute``, by the ordinary rules of attribute access; ``generic``: whatever ``__getattribute__`` says."""
+    """``base.attribute``, by the ordinary rules of attribute access; ``generic``: whatever
+    ``__getattribute__`` says.
+    """
 
     attribute: str
     generic: bool = False
@@ -284,7 +303,11 @@ class AttrSource(ChainedSource):
         return f"getattr({self.base.name}, {self.attribute!r})"
 
     def step(self, value: Any) -> Any:
-        return object.__getattribute__(value, self.attribute) if self.generic else getattr(value, self.attribute)
+        return (
+            object.__getattribute__(value, self.attribute)
+            if self.generic
+            else getattr(value, self.attribute)
+        )
 
     def emit(self, emitter: SourceEmitter) -> None:
         if not self.generic:
@@ -300,7 +323,8 @@ class AttrSource(ChainedSource):
 @hashed_once
 @dataclass(frozen=True, eq=False)
 class ItemSource(ChainedSource):
-    """``base[key]`` of a list, tuple or dict; ``key`` is a constant, or an object that the dict has as a key.
+    """``base[key]`` of a list, tuple or dict; ``key`` is a constant, or an object that the dict has
+    as a key.
 
     ``lookup`` is what subclasses with another ``__getitem__`` hide, such as ``dict.__getitem__``.
     """
@@ -397,7 +421,9 @@ class TypeSource(AppliedSource):
 @hashed_once
 @dataclass(frozen=True)
 class ClassDictSource(ChainedSource):
-    """What a class in the method resolution order of the class ``base`` stores under a name, without binding it."""
+    """What a class in the method resolution order of the class ``base`` stores under a name,
+    without binding it.
+    """
 
     index: int
     attribute: str
@@ -418,7 +444,9 @@ class ClassDictSource(ChainedSource):
 
 
 def class_attribute(base: Source, cls: type, attribute: str) -> ClassDictSource | None:
-    """Where the class ``cls``, which ``base`` gives, finds an attribute: the first class of its MRO that has it."""
+    """Where the class ``cls``, which ``base`` gives, finds an attribute: the first class of its MRO
+    that has it.
+    """
     for index, owner in enumerate(cls.__mro__):
         if attribute in owner.__dict__:
             return ClassDictSource(base, index, attribute)
@@ -428,7 +456,9 @@ def class_attribute(base: Source, cls: type, attribute: str) -> ClassDictSource 
 @hashed_once
 @dataclass(frozen=True)
 class DefaultsSource(ChainedSource):
-    """A default of the function ``base``: positional (index into ``__defaults__``) or keyword-only (name)."""
+    """A default of the function ``base``: positional (index into ``__defaults__``) or keyword-only
+    (name).
+    """
 
     key: int | str
 

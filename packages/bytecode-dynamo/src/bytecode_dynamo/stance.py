@@ -1,4 +1,6 @@
-"""How optimized functions behave right now: the stance of the process, and whether graph breaks of this thread are errors."""
+"""How optimized functions behave right now: the stance of the process, and whether graph breaks of
+this thread are errors.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def _apply(stance: str) -> str:
 
 
 class set_stance:
-    """Choose how optimized functions run, from now on, for a ``with`` block, or (as decorator) for calls of a function.
+    """Choose how optimized functions run, from now on, for a ``with`` block, or (as decorator) for
+    calls of a function.
 
     - "default": compile when nothing compiled fits.
     - "force_eager": call the original functions; what was compiled stays in the caches.
@@ -51,7 +54,9 @@ class set_stance:
 
     def __init__(self, stance: str) -> None:
         if stance not in STANCES:
-            raise UserError(f"stance must be one of {', '.join(map(repr, STANCES))}, not {stance!r}")
+            raise UserError(
+                f"stance must be one of {', '.join(map(repr, STANCES))}, not {stance!r}"
+            )
         self.stance = stance
         self.before = _apply(stance)
 
@@ -73,7 +78,8 @@ class set_stance:
 
 
 class error_on_graph_break:
-    """``with error_on_graph_break(True):`` graph breaks inside raise Unsupported; with False they are allowed again.
+    """``with error_on_graph_break(True):`` graph breaks inside raise Unsupported; with False they
+    are allowed again.
 
     Works inside and around captured code, and as a decorator. ``fullgraph=True`` wins over False.
     Raises UserError when the argument is not a bool.

@@ -50,7 +50,9 @@ def parameter(ctx: Context, graph: NestedGraph, fake: Any) -> TensorVariable:
 
 
 def inner_fake(ctx: Context, value: Any) -> Any:
-    """A tensor like the argument, for a function that may differentiate it; other values are themselves."""
+    """A tensor like the argument, for a function that may differentiate it; other values are
+    themselves.
+    """
     if not isinstance(value, torch.Tensor):
         return value
     with ctx.mode, torch.enable_grad():
@@ -60,21 +62,27 @@ def inner_fake(ctx: Context, value: Any) -> Any:
 
 @contextmanager
 def without_effects(ctx: Context, what: str) -> Iterator[None]:
-    """Break the graph when the block changes objects from before it: it will run at another time, or not at all."""
+    """Break the graph when the block changes objects from before it: it will run at another time,
+    or not at all.
+    """
     known = {owner(slot) for slot in ctx.effects.slots()}
     mark = ctx.effects.mark()
     yield
     for slot in ctx.effects.slots_since(mark):
         held = owner(slot)
         if isinstance(held, Identity) and (held.exists or held in known):
-            raise GraphBreak("BD020", f"{what} changes {held.source.name if held.source else 'an object from outside'}")
+            raise GraphBreak(
+                "BD020",
+                f"{what} changes {held.source.name if held.source else 'an object from outside'}",
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
     """A captured function. It takes the tensors among its arguments, then ``lifted``.
 
-    ``outputs`` is a pytree of its results, in which a Node stands for the next result of the module.
+    ``outputs`` is a pytree of its results, in which a Node stands for the next result of the
+    module.
     """
 
     module: GraphModule
@@ -88,20 +96,30 @@ class Subgraph:
         def run(*args: Any) -> Any:
             tensors = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor)]
             results = iter(self.module(*tensors, *lifted))
-            return pytree.tree_unflatten([next(results) if isinstance(leaf, Node) else leaf for leaf in leaves], spec)
+            return pytree.tree_unflatten(
+                [next(results) if isinstance(leaf, Node) else leaf for leaf in leaves], spec
+            )
 
         return run
 
 
 def capture_subgraph(
-    ctx: Context, function: VariableTracker, args: Sequence[VariableTracker], fakes: Any, kwargs: dict[str, VariableTracker]
+    ctx: Context,
+    function: VariableTracker,
+    args: Sequence[VariableTracker],
+    fakes: Any,
+    kwargs: dict[str, VariableTracker],
 ) -> Subgraph:
-    """Evaluate ``function(*args, **kwargs)`` with ``fakes`` (nested as the arguments) in place of the tensors."""
+    """Evaluate ``function(*args, **kwargs)`` with ``fakes`` (nested as the arguments) in place of
+    the tensors.
+    """
     with nested_graph(ctx) as graph:
         inner = [rebuilt(ctx, graph, arg, fake) for arg, fake in zip(args, fakes)]
         result = function.call(ctx, inner, kwargs)
         outputs = result.as_proxy(ctx)
-        module, lifted = graph.close([leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Node)])
+        module, lifted = graph.close(
+            [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Node)]
+        )
     return Subgraph(module, lifted, outputs)
 
 
@@ -114,21 +132,37 @@ def rebuilt(ctx: Context, graph: NestedGraph, arg: VariableTracker, fakes: Any) 
         return parameter(ctx, graph, fakes)
     if isinstance(fakes, (tuple, list)):
         items = [rebuilt(ctx, graph, item, fake) for item, fake in zip(arg.unpack(ctx), fakes)]
-        return ctx.create_tuple(items, type(fakes)) if isinstance(fakes, tuple) else ctx.create_list(items)
+        return (
+            ctx.create_tuple(items, type(fakes))
+            if isinstance(fakes, tuple)
+            else ctx.create_list(items)
+        )
     if isinstance(fakes, dict):
         pairs = [(ctx.create(key), key, fake) for key, fake in fakes.items()]
-        return ctx.create_dict([(key, rebuilt(ctx, graph, arg.get_item(ctx, key), fake)) for key, _, fake in pairs])
-    raise GraphBreak("BD018", f"a {type(fakes).__name__} as argument of a function under a torch transform")
+        return ctx.create_dict(
+            [(key, rebuilt(ctx, graph, arg.get_item(ctx, key), fake)) for key, _, fake in pairs]
+        )
+    raise GraphBreak(
+        "BD018", f"a {type(fakes).__name__} as argument of a function under a torch transform"
+    )
 
 
 def call_subgraph(
-    ctx: Context, name: str, run: Callable[..., Any], args: Sequence[VariableTracker], *graphs: Subgraph
+    ctx: Context,
+    name: str,
+    run: Callable[..., Any],
+    args: Sequence[VariableTracker],
+    *graphs: Subgraph,
 ) -> VariableTracker:
-    """Record ``run(*args, *lifted)``; the lifted values of the graphs come one graph after the other."""
+    """Record ``run(*args, *lifted)``; the lifted values of the graphs come one graph after the
+    other.
+    """
     target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
     # torch's transforms do not take symbolic numbers everywhere.
     lifted = [
-        ctx.decide(node.meta["val"].__index__, "a size") if isinstance(node.meta["val"], torch.SymInt) else node
+        ctx.decide(node.meta["val"].__index__, "a size")
+        if isinstance(node.meta["val"], torch.SymInt)
+        else node
         for graph in graphs
         for node in graph.lifted
     ]

@@ -10,13 +10,16 @@ import torch
 
 
 def dispatch_keys(tensor: torch.Tensor) -> int:
-    """The tensor's own dispatch keys as a bit set (conjugation, negation, inference, sparsity, wrappers are among them)."""
+    """The tensor's own dispatch keys as a bit set (conjugation, negation, inference, sparsity,
+    wrappers are among them).
+    """
     return torch._C._dispatch_keys(tensor).raw_repr()
 
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """Metadata of a tensor; None in ``sizes`` or ``strides`` means any (a symbol stands for it, or nobody asked).
+    """Metadata of a tensor; None in ``sizes`` or ``strides`` means any (a symbol stands for it, or
+    nobody asked).
 
     ``keys`` are the dispatch keys. ``strides`` is None for a tensor that has none (sparse).
     """
@@ -30,14 +33,31 @@ class TensorFacts:
     keys: int
 
     @classmethod
-    def of(cls, tensor: torch.Tensor, dynamic_sizes: Container[int] = (), dynamic_strides: Container[int] = ()) -> TensorFacts:
+    def of(
+        cls,
+        tensor: torch.Tensor,
+        dynamic_sizes: Container[int] = (),
+        dynamic_strides: Container[int] = (),
+    ) -> TensorFacts:
         """The facts of a real tensor; the dimensions named are left open."""
         with torch._C.DisableTorchFunctionSubclass():
-            sizes = tuple(None if d in dynamic_sizes else int(n) for d, n in enumerate(tensor.shape))
+            sizes = tuple(
+                None if d in dynamic_sizes else int(n) for d, n in enumerate(tensor.shape)
+            )
             strides = None
             if tensor.layout is torch.strided:
-                strides = tuple(None if d in dynamic_strides else int(n) for d, n in enumerate(tensor.stride()))
-            return cls(type(tensor), tensor.dtype, tensor.device, tensor.requires_grad, sizes, strides, dispatch_keys(tensor))
+                strides = tuple(
+                    None if d in dynamic_strides else int(n) for d, n in enumerate(tensor.stride())
+                )
+            return cls(
+                type(tensor),
+                tensor.dtype,
+                tensor.device,
+                tensor.requires_grad,
+                sizes,
+                strides,
+                dispatch_keys(tensor),
+            )
 
     def failure(self, name: str, value: Any) -> str | None:
         """What differs in ``value``, as one line, or None."""
@@ -50,10 +70,16 @@ class TensorFacts:
                 return f"{name}.{attribute} was {old}, now {new}"
         if len(self.sizes) != len(now.sizes):
             return f"{name}.dim() was {len(self.sizes)}, now {len(now.sizes)}"
-        for what, old, new in (("size", self.sizes, now.sizes), ("stride", self.strides, now.strides)):
+        for what, old, new in (
+            ("size", self.sizes, now.sizes),
+            ("stride", self.strides, now.strides),
+        ):
             if old is None or new is None:
                 if old is not new:
-                    return f"{name} had {'no ' if old is None else ''}strides, now it has {'no ' if new is None else ''}strides"
+                    return (
+                        f"{name} had {'no ' if old is None else ''}strides, now it has "
+                        f"{'no ' if new is None else ''}strides"
+                    )
                 continue
             for d, (a, b) in enumerate(zip(old, new, strict=True)):
                 if a is not None and a != b:
@@ -65,4 +91,8 @@ class TensorFacts:
 
 def key_names(keys: int) -> str:
     """Readable names of a bit set of dispatch keys."""
-    return str(torch._C.DispatchKeySet.from_raw_repr(keys)) if hasattr(torch._C.DispatchKeySet, "from_raw_repr") else hex(keys)
+    return (
+        str(torch._C.DispatchKeySet.from_raw_repr(keys))
+        if hasattr(torch._C.DispatchKeySet, "from_raw_repr")
+        else hex(keys)
+    )

@@ -1,8 +1,9 @@
 """Finds by experiment where a tensor keeps its metadata in memory, for the guards in C.
 
-No header of torch is used: the DLPack exchange API, which is public, gives the address of a tensor's sizes; from there the
-other places are found by comparing tensors that differ in one thing, and every assumption is tested on tensors that are
-changed in place. If anything is odd, the layout stays unknown and guards on tensors run in Python instead.
+No header of torch is used: the DLPack exchange API, which is public, gives the address of a
+tensor's sizes; from there the other places are found by comparing tensors that differ in one thing,
+and every assumption is tested on tensors that are changed in place. If anything is odd, the layout
+stays unknown and guards on tensors run in Python instead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from . import _hook
 log = logging.getLogger("bytecode_dynamo")
 
 INLINE_DIMS = 5
-INFO_MASK = (1 << 40) - 1  # two bytes of dtype; device type, index, presence; flags above are derived from the strides
+# two bytes of dtype; device type, index, presence; flags above are derived from the strides
+INFO_MASK = (1 << 40) - 1
 API_NAME = b"dlpack_exchange_api"
 OBJECT_HEADER = 16  # reference count and type
 
@@ -91,12 +93,18 @@ def _only(found: set[Any], what: str) -> Any:
     return found.pop()
 
 
-def _find_impl(read_shape: Callable[[torch.Tensor], int], probes: list[torch.Tensor]) -> tuple[int, int]:
-    """(offset of the implementation's pointer in the object, offset of the inline sizes in the implementation)."""
+def _find_impl(
+    read_shape: Callable[[torch.Tensor], int], probes: list[torch.Tensor]
+) -> tuple[int, int]:
+    """(offset of the implementation's pointer in the object, offset of the inline sizes in the
+    implementation).
+    """
     found: set[tuple[int, int]] = set()
     for tensor in probes:
         shape = read_shape(tensor)
-        near = [(o, shape - _word(id(tensor) + o)) for o in range(OBJECT_HEADER, OBJECT_HEADER + 32, 8)]
+        near = [
+            (o, shape - _word(id(tensor) + o)) for o in range(OBJECT_HEADER, OBJECT_HEADER + 32, 8)
+        ]
         found.add(_only({(o, d) for o, d in near if 0 < d < 512}, "place of the sizes"))
         strides = [_word(shape + 8 * (INLINE_DIMS + i)) for i in range(tensor.dim())]
         _expect(_word(shape - 8) == tensor.dim(), "number of dimensions")
@@ -128,18 +136,29 @@ def _find_layout() -> TensorLayout:
     moved = _differing(words(base[1:5], after, after + 32), words(base[3:7], after, after + 32))
     storage_offset = after + _only(set(moved), "storage offset")
     key_sets = {
-        frozenset(o for o in range(dims, dims + 200, 8) if _word(impl(t) + o) == torch._C._dispatch_keys(t).raw_repr())
+        frozenset(
+            o
+            for o in range(dims, dims + 200, 8)
+            if _word(impl(t) + o) == torch._C._dispatch_keys(t).raw_repr()
+        )
         for t in probes
     }
     keys = _only(set(_only(key_sets, "dispatch keys")), "dispatch keys")
     plain, double = torch.empty(3, dtype=torch.float), torch.empty(3, dtype=torch.double)
-    info = after + _only(set(_differing(words(plain, after, keys), words(double, after, keys))), "dtype")
+    info = after + _only(
+        set(_differing(words(plain, after, keys), words(double, after, keys))), "dtype"
+    )
     before = words(plain, 0, dims - 8)
     plain.requires_grad_()
     autograd = _only(set(_differing(before, words(plain, 0, dims - 8))), "autograd record")
     _expect(before[autograd // 8] == 0, "autograd record of a plain tensor")
-    leaf = _only({_find_flag(p, impl(p) + autograd) for p in probes if p.is_leaf and p.is_floating_point()}, "requires_grad")
-    return TensorLayout(impl_at, dims - 8, dims, storage_offset, info, keys, autograd, leaf, INFO_MASK)
+    leaf = _only(
+        {_find_flag(p, impl(p) + autograd) for p in probes if p.is_leaf and p.is_floating_point()},
+        "requires_grad",
+    )
+    return TensorLayout(
+        impl_at, dims - 8, dims, storage_offset, info, keys, autograd, leaf, INFO_MASK
+    )
 
 
 def _find_flag(tensor: torch.Tensor, pointer: int) -> int:
@@ -194,7 +213,14 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 def _program(tensor: torch.Tensor, sizes: Any = None, strides: Any = None) -> Callable[[Any], bool]:
     """A check that a tensor given as the only argument is like this one now."""
     ops = _hook.GUARD_OPS
-    expected = (ops["TENSOR"], -1, 0, [tensor], sizes or tuple(tensor.shape), strides or tuple(tensor.stride()))
+    expected = (
+        ops["TENSOR"],
+        -1,
+        0,
+        [tensor],
+        sizes or tuple(tensor.shape),
+        strides or tuple(tensor.stride()),
+    )
     program = _hook.GuardProgram(((ops["ARGUMENT"], 0, -1, 0), expected), 1)
     return lambda value: program.check(_program, (value,))
 
@@ -230,7 +256,13 @@ def _self_test_dims() -> None:
             other = torch.empty(tuple(n + (k == d) for k, n in enumerate(shape[:count])))
             _expect(not check(other), f"dimension {d} of {count}")
     base = torch.empty(3, 4, 5, 6)
-    family = [base, base.contiguous(memory_format=torch.channels_last), base.transpose(0, 1), base[1:], base.expand(3, 4, 5, 6)]
+    family = [
+        base,
+        base.contiguous(memory_format=torch.channels_last),
+        base.transpose(0, 1),
+        base[1:],
+        base.expand(3, 4, 5, 6),
+    ]
     anything = _program(base, (None,) * 4, (None,) * 4)
     _expect(all(map(anything, family)), "flags that follow from the strides")
 
@@ -239,7 +271,10 @@ def _self_test_grad() -> None:
     x = torch.ones(2, requires_grad=True)
     result = x * 2
     check = _program(result)
-    _expect(check(result) and check(x * 3) and check(x) and not check(torch.ones(2)), "requires_grad of a result")
+    _expect(
+        check(result) and check(x * 3) and check(x) and not check(torch.ones(2)),
+        "requires_grad of a result",
+    )
     _expect(not _program(torch.ones(2))(result), "a result where none is expected")
     view = torch.ones(2)[:]
     check = _program(view)
@@ -249,9 +284,16 @@ def _self_test_grad() -> None:
 
 @cache
 def calibrate() -> TensorLayout | None:
-    """Find and install the layout, once per process; None (and the reason in the log) if it cannot be trusted."""
+    """Find and install the layout, once per process; None (and the reason in the log) if it cannot
+    be trusted.
+    """
     try:
-        with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.inference_mode(False), torch.enable_grad():
+        with (
+            torch._C.DisableTorchFunction(),
+            _disable_current_modes(),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
             found = _find_layout()
             _hook.set_tensor_layout(*astuple(found))
             _self_test()

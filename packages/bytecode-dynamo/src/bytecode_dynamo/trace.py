@@ -21,6 +21,10 @@ def _format(place: Place) -> str:
 
 
 def format_places(places: Sequence[Place]) -> str:
-    """``File "...", line N, in name`` and the source line of each place; torch's own files only where nothing else is left."""
-    shown = [place for place in places if not place.filename.startswith(TORCH_ROOT)] or list(places[-1:])
+    """``File "...", line N, in name`` and the source line of each place; torch's own files only
+    where nothing else is left.
+    """
+    shown = [place for place in places if not place.filename.startswith(TORCH_ROOT)] or list(
+        places[-1:]
+    )
     return "\n".join(_format(place) for place in shown)

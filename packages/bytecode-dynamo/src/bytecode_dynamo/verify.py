@@ -20,14 +20,16 @@ _MODES = (torch._C._set_grad_enabled,)
 
 
 def check_captured(gm: GraphModule) -> None:
-    """Check a captured graph against contract C1; raises ContractError naming the clause and the node.
+    """Check a captured graph against contract C1; raises ContractError naming the clause and the
+    node.
 
     - C1.1: node kinds, and one output tuple of nodes and constants.
     - C1.2: one placeholder per source.
     - C1.3: every free size symbol is a placeholder, and these come first.
     - C1.4: placeholders say what they are and where they come from.
     - C1.5: calls have a value and the user's lines.
-    - C1.6: targets are torch functions, operators, or tensor methods; grad mode changes are balanced.
+    - C1.6: targets are torch functions, operators, or tensor methods; grad mode changes are
+      balanced.
     - C1.7: one fake tensor mode.
     """
     nodes = list(gm.graph.nodes)
@@ -44,7 +46,9 @@ def _check_kinds(nodes: list[Node]) -> None:
         if node.op not in ("placeholder", "call_function", "call_method", "get_attr", "output"):
             raise ContractError("C1.1", node, f"has kind {node.op}")
     if not nodes or nodes[-1].op != "output":
-        raise ContractError("C1.1", nodes[-1] if nodes else "graph", "there is no output at the end")
+        raise ContractError(
+            "C1.1", nodes[-1] if nodes else "graph", "there is no output at the end"
+        )
     outputs = nodes[-1].args[0]
     if not isinstance(outputs, tuple):
         raise ContractError("C1.1", nodes[-1], "the output is not a tuple")
@@ -74,7 +78,9 @@ def _check_placeholders(placeholders: list[Node]) -> None:
             raise ContractError("C1.4", node, f"has a value of type {type(val).__name__}")
     missing = {str(symbol) for symbol in needed - bound}
     if missing:
-        raise ContractError("C1.3", "placeholders", f"no placeholder for size {', '.join(sorted(missing))}")
+        raise ContractError(
+            "C1.3", "placeholders", f"no placeholder for size {', '.join(sorted(missing))}"
+        )
 
 
 def _check_call(node: Node) -> None:

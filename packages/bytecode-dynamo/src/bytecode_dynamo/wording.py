@@ -1,4 +1,6 @@
-"""How the running CPython words errors that its versions word differently: found by provoking them."""
+"""How the running CPython words errors that its versions word differently: found by provoking
+them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class _Shown:
 
 
 def not_found(cls: type, method: str, item: str) -> str:
-    """What ``index`` or ``remove`` of a list, tuple or deque says of an item, given as text, that is not in it."""
+    """What ``index`` or ``remove`` of a list, tuple or deque says of an item, given as text, that
+    is not in it.
+    """
     base = next(base for base in (list, tuple, deque) if issubclass(cls, base))
     return _message(getattr(base(), method), _Shown(item))
 
@@ -56,8 +60,12 @@ def no_pair(at: int) -> str:
     return _message(dict, [*[((), ())] * at, 0])
 
 
-def hashed_as(ctx: Context, use: str, item: VariableTracker, keys: Collection[Hashable] | None = None) -> Hashable:
-    """The key of an item to look for among others, as a ``dict key`` or ``set element``; errors of its hash name the use."""
+def hashed_as(
+    ctx: Context, use: str, item: VariableTracker, keys: Collection[Hashable] | None = None
+) -> Hashable:
+    """The key of an item to look for among others, as a ``dict key`` or ``set element``; errors of
+    its hash name the use.
+    """
     try:
         return item.hash_key(ctx) if keys is None else item.hash_among(ctx, keys)
     except ObservedException as raised:
@@ -65,5 +73,9 @@ def hashed_as(ctx: Context, use: str, item: VariableTracker, keys: Collection[Ha
             raise
         args = ctx.get_attr(raised.value, "args").as_constant(ctx)
     cls = item.python_type()
-    name = cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
+    name = (
+        cls.__qualname__
+        if cls.__module__ in ("builtins", "__main__")
+        else f"{cls.__module__}.{cls.__qualname__}"
+    )
     return ctx.raise_error(TypeError, f"cannot use '{name}' as a {use} ({TypeError(*args)})")

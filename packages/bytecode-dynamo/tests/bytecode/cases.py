@@ -971,7 +971,12 @@ def f_import(log, n):
 
 
 def f_set_dict_literals(log, n):
-    return {log(1), log(n)}, {log("a"): log(n), **{log("b"): 2}}, [*[log(1)], log(2)], (*[log(3)], 4)
+    return (
+        {log(1), log(n)},
+        {log("a"): log(n), **{log("b"): 2}},
+        [*[log(1)], log(2)],
+        (*[log(3)], 4),
+    )
 
 
 def f_iter_protocol(log, n):

@@ -28,7 +28,15 @@ SMALL = [
     "enum.py",
 ]
 SCALARS = (
-    *("co_flags", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_name", "co_qualname", "co_firstlineno"),
+    *(
+        "co_flags",
+        "co_argcount",
+        "co_posonlyargcount",
+        "co_kwonlyargcount",
+        "co_name",
+        "co_qualname",
+        "co_firstlineno",
+    ),
     *("co_nlocals", "co_varnames", "co_cellvars", "co_freevars", "co_names"),
 )
 
@@ -53,7 +61,10 @@ def shape(neutral):
     for item in neutral.instructions:
         label = item.label and number.setdefault(item.label, len(number))
         arg = number.setdefault(item.arg, len(number)) if type(item.arg) is Label else item.arg
-        handler = item.handler and (number.setdefault(item.handler.target, len(number)), *item.handler[1:])
+        handler = item.handler and (
+            number.setdefault(item.handler.target, len(number)),
+            *item.handler[1:],
+        )
         out.append((item.op, repr(arg), item.position[0], handler, label))
     return out
 
@@ -114,7 +125,9 @@ def test_random_sample_of_the_standard_library_round_trips():
             check_round_trip(code)
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="loads that borrow are written as loads that don't")
+@pytest.mark.skipif(
+    sys.version_info >= (3, 14), reason="loads that borrow are written as loads that don't"
+)
 def test_identical_code_is_the_common_case():
     same = total = 0
     for code in code_objects(STDLIB / "dataclasses.py"):
@@ -146,7 +159,9 @@ def test_format_code_shows_lines_labels_and_handlers():
 
 
 def test_every_native_instruction_is_known():
-    """The rows, folds and fuses cover what the compiler emits, so `decode` meets no unknown name."""
+    """The rows, folds and fuses cover what the compiler emits, so `decode` meets no unknown
+    name.
+    """
     names = set()
     for code in code_objects(STDLIB / "asyncio/tasks.py"):
         names |= {item.opname for item in dis.get_instructions(code)}

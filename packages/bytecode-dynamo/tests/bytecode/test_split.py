@@ -1,4 +1,6 @@
-"""Functions cut after every instruction behave as before, whether the resume function is called or continued."""
+"""Functions cut after every instruction behave as before, whether the resume function is called or
+continued.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ from bytecode_dynamo.source import SourceEmitter
 
 
 def load_cases():
-    spec = importlib.util.spec_from_file_location("bytecode_cases", Path(__file__).with_name("cases.py"))
+    spec = importlib.util.spec_from_file_location(
+        "bytecode_cases", Path(__file__).with_name("cases.py")
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.CASES
@@ -55,7 +59,9 @@ def describe(error):
 
 
 def outcome(function, n):
-    """Result or exception with its chain, what was logged, and whether the exception state is as before."""
+    """Result or exception with its chain, what was logged, and whether the exception state is as
+    before.
+    """
     record: list[str] = []
 
     def log(value):
@@ -111,7 +117,9 @@ def test_cut_after_every_call_changes_nothing(function):
     check_everywhere(function, calling, lambda item: item.op in CALLS)
 
 
-@pytest.mark.parametrize("function", random.Random(11).sample(SMALL, 25), ids=lambda function: function.__name__)
+@pytest.mark.parametrize(
+    "function", random.Random(11).sample(SMALL, 25), ids=lambda function: function.__name__
+)
 def test_cut_after_every_instruction_changes_nothing_sample(function):
     check_everywhere(function, calling, lambda item: True)
 
@@ -124,7 +132,9 @@ def test_cut_after_every_instruction_changes_nothing(function):
 
 
 def cutting_region(rnd):
-    """A region that cuts every function of the cases at a random place, resume functions too, and continues."""
+    """A region that cuts every function of the cases at a random place, resume functions too, and
+    continues.
+    """
 
     def callback(view):
         if not view.code.co_filename.endswith("cases.py") or not can_split(view.code):
@@ -162,9 +172,14 @@ def test_replacing_what_leads_to_a_call_changes_nothing(function):
     def cut(neutral, k, analysis):
         prefix = neutral.instructions[body_start(neutral) : k]
         known = {item.label for item in prefix}
-        if any(item.op is not Op.NOP and (item.label is not None or item.arg in known) for item in prefix):
+        if any(
+            item.op is not Op.NOP and (item.label is not None or item.arg in known)
+            for item in prefix
+        ):
             return calling(neutral, k, analysis)
-        if any(item.handler is not None for item in prefix) or any(x.op.name.endswith(("JUMP", "IF_FALSE")) for x in prefix):
+        if any(item.handler is not None for item in prefix) or any(
+            x.op.name.endswith(("JUMP", "IF_FALSE")) for x in prefix
+        ):
             return calling(neutral, k, analysis)
         return encode(replace_before(neutral, k, prefix, analysis).first_half)
 
@@ -177,7 +192,11 @@ def test_resume_function_cut_again_leads_back_to_the_same_code():
             log(i)
 
     neutral = decode(f.__code__)
-    k = next(k for k, item in enumerate(neutral.instructions) if item.op is Op.CALL and item.arg.argc == 1 and k > 8)
+    k = next(
+        k
+        for k, item in enumerate(neutral.instructions)
+        if item.op is Op.CALL and item.arg.argc == 1 and k > 8
+    )
     resume = split_at(neutral, k).resumes[0]
     assert decode(resume.native) is resume.code
     mark = resume_mark(resume.code)
@@ -203,7 +222,9 @@ def test_raw_cells_of_a_resume_function():
     emit.return_value()
     made = FunctionType(encode(replacement(resume.code, emit.instructions)), {})
     cell = (lambda v: (lambda: v).__closure__[0])(7)
-    arguments = [cell if name == "x" else None for name in resume.code.varnames[: resume.code.argcount]]
+    arguments = [
+        cell if name == "x" else None for name in resume.code.varnames[: resume.code.argcount]
+    ]
     assert made(*arguments) == 7
 
 
@@ -228,5 +249,13 @@ def test_replacement_keeps_signature_and_place():
     code = encode(replacement(neutral, emit.instructions, ["extra"]))
     made = with_code(f, code)
     assert made(1, 2, 3, 4, c=5, d=6) == [[4, 3], (1, {"d": 6})]
-    for name in ("co_name", "co_qualname", "co_filename", "co_firstlineno", "co_argcount", "co_posonlyargcount", "co_cellvars"):
+    for name in (
+        "co_name",
+        "co_qualname",
+        "co_filename",
+        "co_firstlineno",
+        "co_argcount",
+        "co_posonlyargcount",
+        "co_cellvars",
+    ):
         assert getattr(code, name) == getattr(f.__code__, name)

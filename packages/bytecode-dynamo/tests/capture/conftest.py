@@ -21,11 +21,20 @@ def strict() -> Iterator[None]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two results are equal: types, tensors bit by bit with their strides, attributes of objects."""
+    """Whether two results are equal: types, tensors bit by bit with their strides, attributes of
+    objects.
+    """
     if isinstance(a, torch.Tensor):
-        alike = type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
+        alike = (
+            type(a) is type(b)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.stride() == b.stride()
+        )
         alike = alike and a.device == b.device and a.requires_grad == b.requires_grad
-        return alike and (a.is_meta or torch.equal(a, b) or bool(((a == b) | ((a != a) & (b != b))).all()))
+        return alike and (
+            a.is_meta or torch.equal(a, b) or bool(((a == b) | ((a != a) & (b != b))).all())
+        )
     if type(a) is not type(b):
         return False
     if isinstance(a, (list, tuple, collections.deque)):
@@ -51,9 +60,13 @@ def alike() -> Callable[[Any, Any], bool]:
 
 @pytest.fixture
 def check() -> Callable[..., Any]:
-    """``check(f, make_args, calls=1, **options)``: eager and captured runs give the same results and mutate arguments alike."""
+    """``check(f, make_args, calls=1, **options)``: eager and captured runs give the same results
+    and mutate arguments alike.
+    """
 
-    def run(f: Callable[..., Any], make: Callable[[], tuple[Any, ...]], calls: int = 2, **options: Any) -> Any:
+    def run(
+        f: Callable[..., Any], make: Callable[[], tuple[Any, ...]], calls: int = 2, **options: Any
+    ) -> Any:
         captured = bd.optimize("eager", **{"fullgraph": True, **options})(f)
         result = None
         for _ in range(calls):
@@ -61,7 +74,9 @@ def check() -> Callable[..., Any]:
             expected = f(*eager_args)
             result = captured(*captured_args)
             assert same(expected, result), f"expected {expected}, got {result}"
-            assert same(eager_args, captured_args), f"arguments: expected {eager_args}, got {captured_args}"
+            assert same(eager_args, captured_args), (
+                f"arguments: expected {eager_args}, got {captured_args}"
+            )
         return result
 
     return run

@@ -1,4 +1,6 @@
-"""Programs that break graphs: results, output, order of effects and tracebacks are those of eager mode."""
+"""Programs that break graphs: results, output, order of effects and tracebacks are those of eager
+mode.
+"""
 
 from __future__ import annotations
 
@@ -332,7 +334,9 @@ def backward_inside(x):
 
 
 def outcomes(f: Callable[..., Any]) -> list[Any]:
-    """Three calls with different inputs: result or exception with its frames, printed text, argument, log."""
+    """Three calls with different inputs: result or exception with its frames, printed text,
+    argument, log.
+    """
     LOG.clear()
     COUNTER.__init__()
     found = []
@@ -343,7 +347,11 @@ def outcomes(f: Callable[..., Any]) -> list[Any]:
             try:
                 result = f(x)
             except Exception as error:
-                frames = [frame.name for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__]
+                frames = [
+                    frame.name
+                    for frame in traceback.extract_tb(error.__traceback__)
+                    if frame.filename == __file__
+                ]
                 result = (type(error), str(error), frames)
         found.append((result, out.getvalue(), x, list(LOG)))
     return found
@@ -427,7 +435,11 @@ class Tagged(torch.Tensor):
     pass
 
 
-@pytest.mark.parametrize("s", [torch.eye(3).to_sparse(), torch.ones(3, 3).as_subclass(Tagged)], ids=["sparse", "subclass"])
+@pytest.mark.parametrize(
+    "s",
+    [torch.eye(3).to_sparse(), torch.ones(3, 3).as_subclass(Tagged)],
+    ids=["sparse", "subclass"],
+)
 def test_unmodelled_tensors_pass_through(s):
     def f(s, x):
         y = x + 1

@@ -56,15 +56,24 @@ def test_tracers_see_what_a_compiled_function_does() -> None:
 
     compiled = bytecode_dynamo.optimize("eager")(lambda x: x.sin() + 1)
     compiled(torch.ones(2))
-    assert [node.target for node in make_fx(compiled)(torch.ones(2)).graph.nodes if node.op == "call_function"] == [
+    assert [
+        node.target
+        for node in make_fx(compiled)(torch.ones(2)).graph.nodes
+        if node.op == "call_function"
+    ] == [
         torch.ops.aten.sin.default,
         torch.ops.aten.add.Tensor,
     ]
 
 
-def test_the_stack_of_modes_is_popped_as_every_torch_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stack_of_modes_is_popped_as_every_torch_takes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bytecode_dynamo.reset()
     pop = torch._C._pop_torch_dispatch_stack
-    monkeypatch.setattr(torch._C, "_pop_torch_dispatch_stack", lambda key: pop(key))  # torch 2.11 has no default
+    # torch 2.11 has no default
+    monkeypatch.setattr(torch._C, "_pop_torch_dispatch_stack", lambda key: pop(key))
     with Passing():
-        assert torch.equal(bytecode_dynamo.optimize("eager")(lambda x: x + 1)(torch.zeros(2)), torch.ones(2))
+        assert torch.equal(
+            bytecode_dynamo.optimize("eager")(lambda x: x + 1)(torch.zeros(2)), torch.ones(2)
+        )

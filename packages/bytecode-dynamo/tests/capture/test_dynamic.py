@@ -12,20 +12,43 @@ PROGRAMS = {
     "size in arithmetic": (lambda x: x * 2 + x.shape[0], lambda n: (torch.randn(n, 4),)),
     "view": (lambda x: x.view(x.size(0) // 2, 2, -1).sum(-1), lambda n: (torch.randn(2 * n, 4),)),
     "slice by argument": (lambda x, n: x[:n] * n, lambda n: (torch.randn(9, 4), n)),
-    "zeros by argument": (lambda x, n: torch.zeros(n, x.shape[1]) + x.sum(), lambda n: (torch.randn(9, 4), n)),
-    "branch on size": (lambda x: x + 1 if x.shape[0] > 5 else x - 1, lambda n: (torch.randn(n, 4),)),
+    "zeros by argument": (
+        lambda x, n: torch.zeros(n, x.shape[1]) + x.sum(),
+        lambda n: (torch.randn(9, 4), n),
+    ),
+    "branch on size": (
+        lambda x: x + 1 if x.shape[0] > 5 else x - 1,
+        lambda n: (torch.randn(n, 4),),
+    ),
     "two sizes": (
         lambda x, y: (torch.cat([x, y]), x.shape[0] + y.shape[0], x.size()),
         lambda n: (torch.randn(n, 3), torch.randn(n + 1, 3)),
     ),
-    "loop over size": (lambda x: sum(x[i] for i in range(x.shape[0])), lambda n: (torch.randn(n, 4),)),
+    "loop over size": (
+        lambda x: sum(x[i] for i in range(x.shape[0])),
+        lambda n: (torch.randn(n, 4),),
+    ),
     "transpose": (lambda x: x.t() + 1, lambda n: (torch.randn(n, 4),)),
-    "factories": (lambda x: (torch.arange(x.shape[0]), torch.ones(x.shape)), lambda n: (torch.randn(n, 4),)),
+    "factories": (
+        lambda x: (torch.arange(x.shape[0]), torch.ones(x.shape)),
+        lambda n: (torch.randn(n, 4),),
+    ),
     "python numbers": (
-        lambda x: (max(x.shape), min(x.shape[0], 3), x.shape[0] % 2, -x.shape[0], x.shape[0] / 2, f"{x.shape[0]}", x + 1),
+        lambda x: (
+            max(x.shape),
+            min(x.shape[0], 3),
+            x.shape[0] % 2,
+            -x.shape[0],
+            x.shape[0] / 2,
+            f"{x.shape[0]}",
+            x + 1,
+        ),
         lambda n: (torch.randn(2 * n, 4),),
     ),
-    "distances of sizes": (lambda x: (x * abs(x.size(0) - 4), x.nbytes), lambda n: (torch.randn(n, 3),)),
+    "distances of sizes": (
+        lambda x: (x * abs(x.size(0) - 4), x.nbytes),
+        lambda n: (torch.randn(n, 3),),
+    ),
     "waves of sizes": (
         lambda x, n: x * math.cos(math.pi * n / 10) + math.sin(x.shape[0] / 3),
         lambda n: (torch.randn(n, 3), 2 * n),
@@ -56,7 +79,9 @@ def test_number_of_graphs_for_four_sizes(dynamic, graphs):
 
 
 def test_a_schedule_by_cosine_is_one_graph():
-    captured = bd.optimize("eager", fullgraph=True)(lambda x, t, f: x * math.cos(math.pi * t / 10) * math.sin(f))
+    captured = bd.optimize("eager", fullgraph=True)(
+        lambda x, t, f: x * math.cos(math.pi * t / 10) * math.sin(f)
+    )
     for t in range(2, 9):
         expected = torch.full((2,), math.cos(math.pi * t / 10) * math.sin(t / 7))
         torch.testing.assert_close(captured(torch.ones(2), t, t / 7), expected)
@@ -93,7 +118,14 @@ def test_mark_static_makes_a_graph_per_size():
 def test_marks_reject_bad_dimensions():
     with pytest.raises(IndexError, match="dimension 7"):
         bd.mark_dynamic(torch.randn(3), 7)
-    for dim, bounds in ((1.0, {}), ("a", {}), (None, {}), (0, {"min": "a"}), (0, {"min": 5, "max": 2}), (0, {"max": 2})):
+    for dim, bounds in (
+        (1.0, {}),
+        ("a", {}),
+        (None, {}),
+        (0, {"min": "a"}),
+        (0, {"min": 5, "max": 2}),
+        (0, {"max": 2}),
+    ):
         with pytest.raises(bd.exc.UserError):
             bd.mark_dynamic(torch.randn(3), dim, **bounds)
 
@@ -128,7 +160,9 @@ def test_item_as_unbacked_number():
     with bd.config.patch(capture_scalar_outputs=True):
         captured = bd.optimize("eager", fullgraph=True)(f)
         for value in (2, 5):
-            assert torch.equal(captured(torch.ones(2), torch.tensor(value)), torch.full((2,), float(value)))
+            assert torch.equal(
+                captured(torch.ones(2), torch.tensor(value)), torch.full((2,), float(value))
+            )
     assert bd.counters["graphs"] == 1
 
 
@@ -216,7 +250,10 @@ def test_checks_on_unbacked_numbers_are_in_the_graph():
                 f(x)
             with pytest.raises(RuntimeError) as raised:
                 captured(x)
-            assert str(raised.value).splitlines()[0] == str(expected.value).splitlines()[0][: len(str(raised.value))]
+            assert (
+                str(raised.value).splitlines()[0]
+                == str(expected.value).splitlines()[0][: len(str(raised.value))]
+            )
 
 
 def test_tolist_and_nonzero_with_unbacked_numbers(alike):
@@ -232,7 +269,13 @@ def test_tolist_and_nonzero_with_unbacked_numbers(alike):
 def test_tensors_and_floats_of_sizes_are_symbolic():
     def f(x):
         n = x.size(0)
-        return torch.tensor(n), torch.tensor(n, dtype=torch.float64), torch.sym_float(n), torch.tensor(n > 2), x + n
+        return (
+            torch.tensor(n),
+            torch.tensor(n, dtype=torch.float64),
+            torch.sym_float(n),
+            torch.tensor(n > 2),
+            x + n,
+        )
 
     captured = bd.optimize("eager", fullgraph=True, dynamic=True)(f)
     for n in (4, 5, 9):
@@ -242,9 +285,9 @@ def test_tensors_and_floats_of_sizes_are_symbolic():
 
 def test_a_condition_on_sizes_is_the_reason_of_a_recompile():
     reasons = []
-    captured = bd.optimize("eager", dynamic=True, on_capture=lambda found: reasons.append(found.recompiled))(
-        lambda x: x + 1 if x.size(0) > 5 else x - 1
-    )
+    captured = bd.optimize(
+        "eager", dynamic=True, on_capture=lambda found: reasons.append(found.recompiled)
+    )(lambda x: x + 1 if x.size(0) > 5 else x - 1)
     for n in (4, 7):
         captured(torch.ones(n))
     assert reasons[0] is None

@@ -45,7 +45,15 @@ def test_sets_deques_and_ordered_dicts(check):
         o.move_to_end("a")
         return x + len(s)
 
-    check(f, lambda: (torch.ones(2), {1, 2}, collections.deque([1, 2]), collections.OrderedDict(a=1, b=2)))
+    check(
+        f,
+        lambda: (
+            torch.ones(2),
+            {1, 2},
+            collections.deque([1, 2]),
+            collections.OrderedDict(a=1, b=2),
+        ),
+    )
 
 
 def test_attributes_of_objects(check):
@@ -226,7 +234,9 @@ def test_a_slot_is_deleted_once(check):
 
 
 def test_entries_that_stay_are_not_written():
-    """A state whose entries are looked at and stored again, as optimizers do, costs nothing after the graph."""
+    """A state whose entries are looked at and stored again, as optimizers do, costs nothing after
+    the graph.
+    """
 
     def update(state):
         state["mean"] = state["mean"].mul_(2)

@@ -1,4 +1,6 @@
-"""Iterators, views of mappings and sets of objects that exist before the frame: one graph, and advanced for the caller."""
+"""Iterators, views of mappings and sets of objects that exist before the frame: one graph, and
+advanced for the caller.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ ITERATORS = {
     "reversed range": lambda: reversed(range(4)),
     "enumerate": lambda: map(sum, advanced(enumerate([1, 2, 3], 5))),
     "chain": lambda: itertools.chain([1], (2, 3), range(4)),
-    "chain of iterators": lambda: advanced(itertools.chain.from_iterable(iter([[1], map(abs, (2, -3)), [4]]))),
+    "chain of iterators": lambda: advanced(
+        itertools.chain.from_iterable(iter([[1], map(abs, (2, -3)), [4]]))
+    ),
     "islice": lambda: itertools.islice(range(10), 1, 6, 3),
     "advanced islice": lambda: advanced(itertools.islice([1, 2, 3, 4, 5], 1, None, 2)),
     "repeat": lambda: advanced(itertools.repeat(3, 4)),
@@ -62,10 +66,14 @@ def test_iterators(program, kind):
         assert repr(list(mine)) == repr(list(theirs))
 
 
-@pytest.mark.parametrize("make", [itertools.cycle, enumerate, lambda held: itertools.chain(held, enumerate(held))])
+@pytest.mark.parametrize(
+    "make", [itertools.cycle, enumerate, lambda held: itertools.chain(held, enumerate(held))]
+)
 @pytest.mark.filterwarnings("error")
 def test_iterators_go_on_from_call_to_call(make):
-    captured = bd.optimize("eager", fullgraph=True)(program := lambda x, steps: (x + 1, next(steps, 0), next(steps, 0)))
+    captured = bd.optimize("eager", fullgraph=True)(
+        program := lambda x, steps: (x + 1, next(steps, 0), next(steps, 0))
+    )
     mine, theirs = make([1, 2, 3]), make([1, 2, 3])
     for _ in range(4):
         assert repr(captured(torch.ones(2), mine)) == repr(program(torch.ones(2), theirs))
@@ -83,7 +91,9 @@ def test_an_iterator_below_two_others():
     left, right = iter(mine), iter(theirs)
     numbered, others = enumerate(left), enumerate(right)
     for _ in range(3):
-        assert repr(captured(torch.ones(2), mine, left, numbered)) == repr(program(torch.ones(2), theirs, right, others))
+        assert repr(captured(torch.ones(2), mine, left, numbered)) == repr(
+            program(torch.ones(2), theirs, right, others)
+        )
     assert list(numbered) == list(others)
 
 
@@ -112,7 +122,9 @@ def test_a_list_that_changes_below_its_iterator(change):
     for _ in range(2):
         mine, theirs = [1, 2, 3], [1, 2, 3]
         left, right = iter(mine), iter(theirs)
-        assert repr(captured(torch.ones(2), mine, left)) == repr(program(torch.ones(2), theirs, right))
+        assert repr(captured(torch.ones(2), mine, left)) == repr(
+            program(torch.ones(2), theirs, right)
+        )
         mine.append(6)
         assert list(left) == []
 
@@ -128,12 +140,16 @@ def test_a_list_that_changes_below_its_backward_iterator(change):
     for _ in range(2):
         mine, theirs = [1, 2, 3], [1, 2, 3]
         left, right = reversed(mine), reversed(theirs)
-        assert repr(captured(torch.ones(2), mine, left)) == repr(program(torch.ones(2), theirs, right))
+        assert repr(captured(torch.ones(2), mine, left)) == repr(
+            program(torch.ones(2), theirs, right)
+        )
         assert mine == theirs and list(left) == list(right)
 
 
 def test_an_iterator_that_ended_before():
-    captured = bd.optimize("eager", fullgraph=True)(lambda x, iterator: (x + 1, next(iterator, "end")))
+    captured = bd.optimize("eager", fullgraph=True)(
+        lambda x, iterator: (x + 1, next(iterator, "end"))
+    )
     items = [1]
     iterator = iter(items)
     assert captured(torch.ones(2), iterator)[1] == 1
@@ -147,15 +163,32 @@ def test_an_iterator_that_ended_before():
 def test_views_of_mappings(cls):
     def program(x, held, keys, values, items, proxy):
         held["z"] = x + 1
-        return list(keys), "z" in keys, sum(values), len(items), [key for key, _ in items], proxy["z"], len(proxy)
+        return (
+            list(keys),
+            "z" in keys,
+            sum(values),
+            len(items),
+            [key for key, _ in items],
+            proxy["z"],
+            len(proxy),
+        )
 
     captured = bd.optimize("eager", fullgraph=True)(program)
     for held in (cls(a=1, b=2), cls(a=1, b=2), cls(c=1)):
-        found = captured(torch.ones(2), held, held.keys(), held.values(), held.items(), types.MappingProxyType(held))
+        found = captured(
+            torch.ones(2),
+            held,
+            held.keys(),
+            held.values(),
+            held.items(),
+            types.MappingProxyType(held),
+        )
         other = cls(held)
         del other["z"]
         proxy = types.MappingProxyType(other)
-        assert repr(found) == repr(program(torch.ones(2), other, other.keys(), other.values(), other.items(), proxy))
+        assert repr(found) == repr(
+            program(torch.ones(2), other, other.keys(), other.values(), other.items(), proxy)
+        )
     assert bd.counters["recompiles"] == 1
 
 
@@ -173,7 +206,9 @@ def test_sets_of_objects():
         assert members == other
 
 
-@pytest.mark.parametrize("items", [lambda n: range(n), lambda n: list(range(n)), lambda n: map(abs, range(n))])
+@pytest.mark.parametrize(
+    "items", [lambda n: range(n), lambda n: list(range(n)), lambda n: map(abs, range(n))]
+)
 def test_a_loop_that_breaks_has_few_graphs_for_its_turns(items):
     def program(x, n):
         for _ in items(n):

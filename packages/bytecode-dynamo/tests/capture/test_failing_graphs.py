@@ -1,4 +1,6 @@
-"""Operators that fail when the graph runs: exceptions, tracebacks, effects, modes and random numbers are eager's."""
+"""Operators that fail when the graph runs: exceptions, tracebacks, effects, modes and random
+numbers are eager's.
+"""
 
 from __future__ import annotations
 
@@ -213,8 +215,10 @@ def gradients(x, log):
 
 
 PROGRAMS = [
-    basic, attributes, writes, overlaps_in_part, set_items, handled, raised_again, random_numbers, under_modes,
-    under_inference_mode, after_a_break, in_a_callee, closures, variadic, cell_argument, in_a_generator, loss, singular,
+    basic, attributes, writes, overlaps_in_part, set_items, handled, raised_again, random_numbers,
+    under_modes,
+    under_inference_mode, after_a_break, in_a_callee, closures, variadic, cell_argument,
+    in_a_generator, loss, singular,
     integers, module_state, gradients,
 ]  # fmt: skip
 
@@ -222,7 +226,12 @@ PROGRAMS = [
 def modes():
     nesting = torch.autocast_increment_nesting()
     torch.autocast_decrement_nesting()
-    return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled(), nesting
+    return (
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.is_inference_mode_enabled(),
+        nesting,
+    )
 
 
 def everything(call, state):
@@ -234,7 +243,9 @@ def everything(call, state):
     try:
         result = call(x, log)
     except Exception as error:
-        frames = [(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)][1:]
+        frames = [
+            (frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
+        ][1:]
         result = (type(error), str(error), frames, repr(error.__context__), repr(error.__cause__))
     log = [vars(item) if isinstance(item, Box) else item for item in log]
     return repr((result, x, log, modes(), torch.rand(1), COUNT, NET.state_dict()))
@@ -278,7 +289,8 @@ def test_large_tensor_is_written_once():
     x, log = torch.zeros(5000), []
     with pytest.raises(IndexError):
         bd.optimize("eager")(f)(x, log)
-    assert x.eq(1).all() and log == []  # what was written can't be undone, so the graph's own exception is raised
+    # what was written can't be undone, so the graph's own exception is raised
+    assert x.eq(1).all() and log == []
 
 
 def test_function_of_the_program_is_called_once():
@@ -343,7 +355,9 @@ def test_failure_of_the_backend_alone_is_reported():
         return x + 1
 
     log = []
-    with pytest.warns(UserWarning, match=r"\.f \(.*RuntimeError: no such kernel; eager mode does not"):
+    with pytest.warns(
+        UserWarning, match=r"\.f \(.*RuntimeError: no such kernel; eager mode does not"
+    ):
         assert bd.optimize(raising_backend, on_error="eager")(f)(torch.ones(3), log).eq(2).all()
     assert log == [1] and bd.counters["fallbacks"] == 1
     with pytest.raises(RuntimeError, match="no such kernel"):
@@ -408,8 +422,10 @@ def test_write_that_fails_while_capturing_is_none_of_the_graph():
 
 # CPython's own instructions without a line: they set a frame up, or clean up after a handler.
 LINELESS = {
-    "MAKE_CELL", "COPY_FREE_VARS", "PUSH_EXC_INFO", "POP_EXCEPT", "COPY", "RERAISE", "LOAD_CONST", "STORE_FAST", "DELETE_FAST",
-    "NOP", "JUMP_FORWARD", "POP_TOP", "SWAP", "STORE_DEREF", "DELETE_DEREF", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_BACKWARD",
+    "MAKE_CELL", "COPY_FREE_VARS", "PUSH_EXC_INFO", "POP_EXCEPT", "COPY", "RERAISE", "LOAD_CONST",
+    "STORE_FAST", "DELETE_FAST",
+    "NOP", "JUMP_FORWARD", "POP_TOP", "SWAP", "STORE_DEREF", "DELETE_DEREF",
+    "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_BACKWARD",
     "RETURN_CONST", "EXTENDED_ARG", "CACHE",
 }  # fmt: skip
 
@@ -421,5 +437,9 @@ def test_generated_instructions_have_lines(program, capsys):
     everything(captured, state)
     for entry in captured.region.entries(program.__code__):
         lines = [position[0] for position in entry.code.co_positions()]
-        bare = {item.opname for item in dis.get_instructions(entry.code) if lines[item.offset // 2] is None}
+        bare = {
+            item.opname
+            for item in dis.get_instructions(entry.code)
+            if lines[item.offset // 2] is None
+        }
         assert bare <= LINELESS

@@ -1,4 +1,6 @@
-"""Soundness of guards: after a change of anything that was read, the result is eager's new result."""
+"""Soundness of guards: after a change of anything that was read, the result is eager's new
+result.
+"""
 
 from __future__ import annotations
 
@@ -328,7 +330,11 @@ def nested_args():
     def f(x, d):
         return x * d["k"][1][0]
 
-    return f, [lambda: a[0]["k"].__setitem__(1, (5,)), lambda: a[0].update(k=[0, [7]])], lambda: (X, a[0])
+    return (
+        f,
+        [lambda: a[0]["k"].__setitem__(1, (5,)), lambda: a[0].update(k=[0, [7]])],
+        lambda: (X, a[0]),
+    )
 
 
 @case
@@ -551,7 +557,9 @@ def store(owner, value):
 
 
 def test_stores_that_the_interpreter_has_specialised_are_seen():
-    """Values stand in the object itself, and a store that has run often writes them there, also when there is a dictionary."""
+    """Values stand in the object itself, and a store that has run often writes them there, also
+    when there is a dictionary.
+    """
     for _ in range(100):
         store(Cfg(), 0)
     owner = Cfg()

@@ -1,4 +1,6 @@
-"""Inputs of graphs that are loaded in C: their order, containers on the way, what has no native path, changes while it runs."""
+"""Inputs of graphs that are loaded in C: their order, containers on the way, what has no native
+path, changes while it runs.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +133,9 @@ FIRST = (OPS["ITEM"], 1, 0, list, 0)
 
 
 def pair(python=None):
-    """A loader that gives its argument, and a guard that keeps the first item of that for it: it shows who was asked."""
+    """A loader that gives its argument, and a guard that keeps the first item of that for it: it
+    shows who was asked.
+    """
     loader = _hook.GuardProgram((ARGUMENT,), 1, None, (0,))
     return loader, _hook.GuardProgram((ARGUMENT, FIRST), 2, python, (1,), loader, (0,))
 

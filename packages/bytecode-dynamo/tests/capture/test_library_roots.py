@@ -1,4 +1,6 @@
-"""Functions without a frame of their own: builtins, functions of torch, decorated and cached ones."""
+"""Functions without a frame of their own: builtins, functions of torch, decorated and cached
+ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the code of model libraries does around its tensors: outputs that are dicts, configurations, messages, copies."""
+"""What the code of model libraries does around its tensors: outputs that are dicts, configurations,
+messages, copies.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ class Output(collections.OrderedDict):
                 self[field.name] = getattr(self, field.name)
 
     def __getitem__(self, key):
-        return dict(self.items())[key] if isinstance(key, str) else tuple(self[k] for k in self.keys())[key]
+        return (
+            dict(self.items())[key]
+            if isinstance(key, str)
+            else tuple(self[k] for k in self.keys())[key]
+        )
 
     def __setitem__(self, key, value):
         super().__setitem__(key, value)
@@ -85,7 +91,14 @@ def test_an_output_is_made_read_and_given_back():
     def f(x):
         made = Pair(x + 1)
         made.second = made[0] * 2
-        return made, len(made), list(made), "second" in made, made["second"] + made.first, isinstance(made, dict)
+        return (
+            made,
+            len(made),
+            list(made),
+            "second" in made,
+            made["second"] + made.first,
+            isinstance(made, dict),
+        )
 
     captured = bd.optimize("eager", fullgraph=True)(f)
     for _ in range(2):
@@ -125,7 +138,15 @@ def test_subclasses_of_dict(check):
         d["n"] = d.a + 1
         d.flag = 3
         made = Counted(z=x, **d)
-        return d["a"] * 2, made, made["none"], made.get("a"), hasattr(d, "b"), made == dict(made), Attributes(d).n
+        return (
+            d["a"] * 2,
+            made,
+            made["none"],
+            made.get("a"),
+            hasattr(d, "b"),
+            made == dict(made),
+            Attributes(d).n,
+        )
 
     check(f, lambda: (X, Attributes(a=X)))
 
@@ -137,7 +158,11 @@ def test_own_getattribute(check):
         return x * config.width + config.hidden + getattr(config, "absent", 1)
 
     captured = bd.optimize("eager", fullgraph=True)(f)
-    for change in (lambda: None, lambda: setattr(config, "hidden", 5), lambda: setattr(config, "absent", 7)):
+    for change in (
+        lambda: None,
+        lambda: setattr(config, "hidden", 5),
+        lambda: setattr(config, "absent", 7),
+    ):
         change()
         assert torch.equal(captured(X), f(X))
 
@@ -148,7 +173,11 @@ def test_deepcopy_is_a_new_object(check):
         other.hidden = 4
         other.nested["scale"].append(1.0)
         plain = copy.deepcopy(config.__dict__)
-        return x * config.hidden + other.hidden * sum(other.nested["scale"]), list(plain), copy.copy([x, x])
+        return (
+            x * config.hidden + other.hidden * sum(other.nested["scale"]),
+            list(plain),
+            copy.copy([x, x]),
+        )
 
     check(f, lambda: (X, Config()))
     config = Config()
@@ -188,7 +217,13 @@ def test_messages_are_reported_once_per_call_after_the_graph(caplog):
             assert torch.equal(captured(X), f(X))
     finally:
         del logging.Logger.info_once
-    assert [record.getMessage() for record in caplog.records] == ["rows: 2", "seldom", "rows: 2", "rows: 2", "rows: 2"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "rows: 2",
+        "seldom",
+        "rows: 2",
+        "rows: 2",
+        "rows: 2",
+    ]
     own = [record for record in caplog.records if record.getMessage() == "rows: 2"]
     assert len({(record.filename, record.lineno, record.funcName) for record in own}) == 1
 
@@ -231,7 +266,12 @@ def test_signatures(check):
 
     def f(x, function):
         parameters = inspect.signature(function).parameters
-        return function(x) * len(parameters), list(parameters), parameters["y"].default, "z" in parameters
+        return (
+            function(x) * len(parameters),
+            list(parameters),
+            parameters["y"].default,
+            "z" in parameters,
+        )
 
     check(f, lambda: (X, block.chunk))
     check(f, lambda: (X, Block.chunk.__get__(block)))
@@ -269,7 +309,11 @@ def test_sizes_that_a_guard_makes_equal_are_one_input():
         x = torch.ones(rows, columns)
         assert torch.equal(captured(x, x + 1), f(x, x + 1))
     assert len(graphs) == 2
-    sizes = [node.meta["val"].node.expr for node in graphs[1].graph.find_nodes(op="placeholder") if "size" in node.name]
+    sizes = [
+        node.meta["val"].node.expr
+        for node in graphs[1].graph.find_nodes(op="placeholder")
+        if "size" in node.name
+    ]
     assert len(sizes) == len(set(sizes)) > 0
 
 

@@ -1,4 +1,6 @@
-"""Whole models in plain torch: one graph, eager's outputs, gradients and buffers, at several batch sizes."""
+"""Whole models in plain torch: one graph, eager's outputs, gradients and buffers, at several batch
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,11 @@ class UNet(nn.Module):
 
         def dc(i, o):
             return nn.Sequential(
-                nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(), nn.Conv2d(o, o, 3, padding=1), nn.ReLU()
+                nn.Conv2d(i, o, 3, padding=1),
+                nn.BatchNorm2d(o),
+                nn.ReLU(),
+                nn.Conv2d(o, o, 3, padding=1),
+                nn.ReLU(),
             )
 
         s.d1, s.d2, s.d3 = dc(3, 8), dc(8, 16), dc(16, 32)
@@ -109,7 +115,9 @@ class CausalSelfAttention(nn.Module):
         q = q.view(B, T, s.h, C // s.h).transpose(1, 2)
         k = k.view(B, T, s.h, C // s.h).transpose(1, 2)
         v = v.view(B, T, s.h, C // s.h).transpose(1, 2)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=None, dropout_p=s.p if s.training else 0, is_causal=True)
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=None, dropout_p=s.p if s.training else 0, is_causal=True
+        )
         return s.proj(y.transpose(1, 2).contiguous().view(B, T, C))
 
 
@@ -259,13 +267,19 @@ def test_model_equals_eager(name, train, dynamic):
     for batch in (2, 3):
         given = arguments(batch)
         expected, result = tensors(run(model, given)), tensors(run(captured, given))
-        assert all(torch.equal(a, b) and a.requires_grad == b.requires_grad for a, b in zip(expected, result, strict=True))
+        assert all(
+            torch.equal(a, b) and a.requires_grad == b.requires_grad
+            for a, b in zip(expected, result, strict=True)
+        )
         if train:
             sum(t.float().sum() for t in expected if t.requires_grad).backward()
             sum(t.float().sum() for t in result if t.requires_grad).backward()
             pairs = zip(model.parameters(), twin.parameters(), strict=True)
             assert all(torch.equal(a.grad, b.grad) for a, b in pairs if a.grad is not None)
-        assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True))
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True)
+        )
     if name != "branch":
         assert bd.counters["graphs"] == (1 if dynamic else 2)
 
@@ -279,7 +293,11 @@ def test_parameters_and_buffers_are_static_placeholders_once():
 
     model = GPT()
     bd.optimize(backend, fullgraph=True)(model.forward)(torch.randint(0, 50, (2, 10)))
-    sources = {node.meta["source"]: node.meta["static"] for node in graphs[0].graph.nodes if node.op == "placeholder"}
+    sources = {
+        node.meta["source"]: node.meta["static"]
+        for node in graphs[0].graph.nodes
+        if node.op == "placeholder"
+    }
     assert sources["L['idx']"] is False
     tied = [source for source in sources if source.endswith(("wte.weight", "head.weight"))]
     assert len(tied) == 1

@@ -1,4 +1,6 @@
-"""Beside torch's own compiler: what it wraps, marks and runs does not change what we capture. In a process of its own."""
+"""Beside torch's own compiler: what it wraps, marks and runs does not change what we capture. In a
+process of its own.
+"""
 
 from __future__ import annotations
 
@@ -240,7 +242,13 @@ NAMES = [
 @pytest.fixture(scope="module")
 def outcome() -> dict[str, str]:
     """What the program said of each of its parts."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=dict(os.environ), check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -294,12 +294,25 @@ def user_classes_with_special_methods(x):
 
 @program
 def shape_queries(x):
-    return torch.cat([x, x]).view(2, -1).sum(0), x.shape, x.size(0), x.dtype, x.device, x.dim(), x.numel()
+    return (
+        torch.cat([x, x]).view(2, -1).sum(0),
+        x.shape,
+        x.size(0),
+        x.dtype,
+        x.device,
+        x.dim(),
+        x.numel(),
+    )
 
 
 @program
 def isinstance_and_hasattr(x):
-    if x.shape[0] > 2 and isinstance(x, torch.Tensor) and hasattr(x, "shape") and not hasattr(x, "foo"):
+    if (
+        x.shape[0] > 2
+        and isinstance(x, torch.Tensor)
+        and hasattr(x, "shape")
+        and not hasattr(x, "foo")
+    ):
         return x * x.ndim
     return x
 
@@ -365,7 +378,12 @@ def tensor_operators(x):
 
 @program
 def partial_and_einsum(x):
-    return functools.partial(with_keywords, k=4)(x), math.sqrt(4) * x, x.T, torch.einsum("i,i->", x, x)
+    return (
+        functools.partial(with_keywords, k=4)(x),
+        math.sqrt(4) * x,
+        x.T,
+        torch.einsum("i,i->", x, x),
+    )
 
 
 @program
@@ -423,7 +441,16 @@ def dict_methods(x):
     d.setdefault("z", x)
     e = {**d, "q": 1}
     del e["b"]
-    return d, e, list(d.keys()), "c" in d, len(d), d.get("nope", 5), dict(zip("ab", [1, 2])), d | {"m": 1}
+    return (
+        d,
+        e,
+        list(d.keys()),
+        "c" in d,
+        len(d),
+        d.get("nope", 5),
+        dict(zip("ab", [1, 2])),
+        d | {"m": 1},
+    )
 
 
 @program
@@ -498,7 +525,19 @@ def objects_with_protocols(x):
     a, b = v
     with v as z:
         q = z * 2
-    return v == w, v < w, a * b, 1 in v, bool(v), repr(v), -v.y, q, (-v).x, not v, max([v, w], key=lambda k: k.y).y
+    return (
+        v == w,
+        v < w,
+        a * b,
+        1 in v,
+        bool(v),
+        repr(v),
+        -v.y,
+        q,
+        (-v).x,
+        not v,
+        max([v, w], key=lambda k: k.y).y,
+    )
 
 
 @program
@@ -772,7 +811,13 @@ def simple_namespace(x):
 def frozen_dataclass(x):
     f = Frozen(x, [1, 2])
     g = dataclasses.replace(f, b=[3])
-    return f.a * f.c, g.b, f == f, dataclasses.is_dataclass(f), [k.name for k in dataclasses.fields(f)]
+    return (
+        f.a * f.c,
+        g.b,
+        f == f,
+        dataclasses.is_dataclass(f),
+        [k.name for k in dataclasses.fields(f)],
+    )
 
 
 @program
@@ -781,7 +826,12 @@ def torch_queries(x):
         y = x * 1
     else:
         y = x
-    return y, torch.promote_types(torch.int32, torch.float16), torch.get_default_dtype(), torch.cuda.is_available()
+    return (
+        y,
+        torch.promote_types(torch.int32, torch.float16),
+        torch.get_default_dtype(),
+        torch.cuda.is_available(),
+    )
 
 
 @program

@@ -10,7 +10,9 @@ import bytecode_dynamo as bd
 import pytest
 import torch
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 14), reason="the syntax is new in CPython 3.14")
+pytestmark = pytest.mark.skipif(
+    sys.version_info < (3, 14), reason="the syntax is new in CPython 3.14"
+)
 
 PROGRAMS = {
     "template": '''

@@ -1,4 +1,6 @@
-"""Texts of numbers that change: a message that nobody reads needs no guard; a text that is read, or returned, is eager's."""
+"""Texts of numbers that change: a message that nobody reads needs no guard; a text that is read, or
+returned, is eager's.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,15 @@ def read(x):
         int(text),
         not text,
     )
-    return x + 1, known, isinstance(text, str), {text: 3}, ",".join([text, text]), (text, "a") < ("3", "b"), [text].index(text)
+    return (
+        x + 1,
+        known,
+        isinstance(text, str),
+        {text: 3},
+        ",".join([text, text]),
+        (text, "a") < ("3", "b"),
+        [text].index(text),
+    )
 
 
 def with_objects(x):
@@ -89,7 +99,9 @@ def told(f, x):
         return type(error), error.args
 
 
-@pytest.mark.parametrize("f", [asserted, returned, read, with_objects, raised, refused], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "f", [asserted, returned, read, with_objects, raised, refused], ids=lambda f: f.__name__
+)
 def test_equal_to_eager(f):
     compiled = bd.optimize("eager")(f)
     for n in range(2, 8):

@@ -18,7 +18,9 @@ def captured_graph(**options):
         graphs.append(gm)
         return gm.forward
 
-    bd.optimize(backend, fullgraph=True, **options)(lambda x, y: (x + y).relu())(torch.ones(4, 2), torch.ones(4, 2))
+    bd.optimize(backend, fullgraph=True, **options)(lambda x, y: (x + y).relu())(
+        torch.ones(4, 2), torch.ones(4, 2)
+    )
     return graphs[0]
 
 
@@ -83,7 +85,11 @@ def test_damaged_graph_is_refused(damage, clause):
 
 def test_missing_size_is_refused():
     gm = captured_graph(dynamic=True)
-    size = next(n for n in gm.graph.nodes if n.op == "placeholder" and isinstance(n.meta["val"], torch.SymInt))
+    size = next(
+        n
+        for n in gm.graph.nodes
+        if n.op == "placeholder" and isinstance(n.meta["val"], torch.SymInt)
+    )
     gm.graph.erase_node(size)
     with pytest.raises(bd.ContractError, match=r"C1\.3"):
         bd.check_captured(gm)

@@ -1,4 +1,6 @@
-"""Programs of a module, each against the same one of a second, captured copy, and the number of their graphs."""
+"""Programs of a module, each against the same one of a second, captured copy, and the number of
+their graphs.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,13 @@ def check_program(eager: types.ModuleType, captured: types.ModuleType, name: str
         x = torch.arange(6.0).reshape(2, 3) - 1.5
         return [x, []][:count] if count < 3 else [x, [], {"k": x + 1, "n": 2}]
 
-    testing.check_against_eager(plain, make, compiled=bd.optimize("eager")(programs(captured)[name]))
+    testing.check_against_eager(
+        plain, make, compiled=bd.optimize("eager")(programs(captured)[name])
+    )
     graphs, breaks = bd.counters["graphs"], bd.counters["graph_breaks"]
     broken = getattr(plain, "any_graphs", False)
-    inside = broken and getattr(plain, "inside_vmap", False)  # after a break at the call, its function runs eagerly there
+    # after a break at the call, its function runs eagerly there
+    inside = broken and getattr(plain, "inside_vmap", False)
     assert not bd.counters["fallbacks"] or inside, "capture failed"
     expected = getattr(plain, "graphs", 1)
     assert (graphs, breaks) == (expected, max(expected - 1, 0)) or broken, (

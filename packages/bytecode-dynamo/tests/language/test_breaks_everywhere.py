@@ -1,4 +1,6 @@
-"""The language programs again, their graphs broken at instructions that a hash chooses: that must change nothing."""
+"""The language programs again, their graphs broken at instructions that a hash chooses: that must
+change nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from .comparing import check_program, load, programs
 
 THEMES = sorted((Path(__file__).parent / "programs").glob("*.py"))
 SHARE = 0.3
-SETTING_UP = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "LOAD_DEREF", "STORE_DEREF"}
+SETTING_UP = {
+    "LOAD_FAST",
+    "LOAD_FAST_CHECK",
+    "LOAD_FAST_AND_CLEAR",
+    "DELETE_FAST",
+    "LOAD_DEREF",
+    "STORE_DEREF",
+}
 
 
 def is_broken_at(seed: int, frame) -> bool:
@@ -30,7 +39,9 @@ def is_broken_at(seed: int, frame) -> bool:
 
 
 @pytest.mark.parametrize("path", THEMES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("seed", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in range(2, 8))])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in range(2, 8))]
+)
 def test_breaks_change_nothing(path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     step = evaluator.step
 

@@ -44,7 +44,9 @@ def grown_set(x):
     return s, x + 1
 
 
-@pytest.mark.parametrize("program", [popped_items, grown_keys, moved, moved_items, grown_set], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "program", [popped_items, grown_keys, moved, moved_items, grown_set], ids=lambda f: f.__name__
+)
 def test_exception(program):
     x = torch.ones(2)
     with pytest.raises(RuntimeError) as expected:

@@ -1,4 +1,6 @@
-"""Generated programs have the results, effects, exceptions and order of effects of eager mode, wherever their graphs end."""
+"""Generated programs have the results, effects, exceptions and order of effects of eager mode,
+wherever their graphs end.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Programs by theme: each has the results, effects and exceptions of eager mode, in the number of graphs that it states.
+"""Programs by theme: each has the results, effects and exceptions of eager mode, in the number of
+graphs that it states.
 
-A program is a function of ``programs/*.py`` whose first parameter is ``x``; it may take a list ``log``, and a dict.
-``program.graphs`` is the number of graphs (1 when nothing is said).
+A program is a function of ``programs/*.py`` whose first parameter is ``x``; it may take a list
+``log``, and a dict. ``program.graphs`` is the number of graphs (1 when nothing is said).
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ def pair(path: Path):
 
 @pytest.mark.parametrize(
     ("path", "name"),
-    [pytest.param(path, name, id=f"{path.stem}-{name}") for path in THEMES for name in programs(pair(path)[0])],
+    [
+        pytest.param(path, name, id=f"{path.stem}-{name}")
+        for path in THEMES
+        for name in programs(pair(path)[0])
+    ],
 )
 def test_program(path: Path, name: str) -> None:
     bd.reset()

@@ -6,4 +6,12 @@ from inductor_cpp.toolchain import Toolchain, detect_isa, doctor, find_toolchain
 
 __version__ = "0.2.0"
 
-__all__ = ["CppCodeGenerator", "Toolchain", "compile_graph", "detect_isa", "doctor", "find_toolchain", "kernel_text"]
+__all__ = [
+    "CppCodeGenerator",
+    "Toolchain",
+    "compile_graph",
+    "detect_isa",
+    "doctor",
+    "find_toolchain",
+    "kernel_text",
+]

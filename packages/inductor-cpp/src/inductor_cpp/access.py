@@ -19,7 +19,9 @@ def as_expr(arg: object) -> sympy.Expr:
 
 
 def stride_along(expr: sympy.Expr, axis: sympy.Symbol) -> sympy.Expr | None:
-    """The constant step of ``expr`` per step of ``axis`` (0 if independent); None when the step varies."""
+    """The constant step of ``expr`` per step of ``axis`` (0 if independent); None when the step
+    varies.
+    """
     if axis not in expr.free_symbols:
         return sympy.Integer(0)
     step = sympy.expand(expr.xreplace({axis: axis + 1}) - expr)
@@ -29,7 +31,9 @@ def stride_along(expr: sympy.Expr, axis: sympy.Symbol) -> sympy.Expr | None:
 
 
 def _is_linear(expr: sympy.Basic, axis: sympy.Symbol) -> bool:
-    """Whether ``axis`` occurs only in sums and products (FloorDiv, Mod, Min and Max bend an index)."""
+    """Whether ``axis`` occurs only in sums and products (FloorDiv, Mod, Min and Max bend an
+    index).
+    """
     if axis not in expr.free_symbols or isinstance(expr, sympy.Symbol):
         return True
     if isinstance(expr, sympy.Add | sympy.Mul):
@@ -44,12 +48,24 @@ def stored_buffers(kernel: Kernel) -> frozenset[str]:
 
 def only_raised(kernel: Kernel) -> frozenset[str]:
     """Bfloat16 values that only casts to float32 use."""
-    other = {name for step in kernel.steps if step.op != "cast" or step.dtype is not torch.float32 for name in step.reads}
-    return frozenset(step.result for step in kernel.steps if step.result and step.dtype is torch.bfloat16) - other
+    other = {
+        name
+        for step in kernel.steps
+        if step.op != "cast" or step.dtype is not torch.float32
+        for name in step.reads
+    }
+    return (
+        frozenset(
+            step.result for step in kernel.steps if step.result and step.dtype is torch.bfloat16
+        )
+        - other
+    )
 
 
 def index_source(kernel: Kernel, symbol: str) -> Instruction | None:
-    """The one load that an indirect symbol's value is computed from; None when there are several, or none."""
+    """The one load that an indirect symbol's value is computed from; None when there are several,
+    or none.
+    """
     known = definitions(kernel.steps)
     stack, found = [symbol], set()
     while stack:

@@ -1,4 +1,6 @@
-"""Translation units to callables: one compiler run per program, kept in the artifact store, loaded once per process."""
+"""Translation units to callables: one compiler run per program, kept in the artifact store, loaded
+once per process.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ DIVISION_BY_ZERO = 2
 _loaded: dict[str, ctypes.CDLL] = {}
 
 
-def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore, toolchain: Toolchain) -> list[Callable[..., None]]:
+def build_kernels(
+    sources: Sequence[KernelSource], store: ArtifactStore, toolchain: Toolchain
+) -> list[Callable[..., None]]:
     """One callable per source. Raises BuildError."""
     entries, _ = build_entries(sources, store, toolchain)
     return [make_launcher(source.kernel, entry) for source, entry in zip(sources, entries)]
@@ -32,10 +36,11 @@ def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore, toolcha
 def build_entries(
     sources: Sequence[KernelSource], store: ArtifactStore, toolchain: Toolchain, more: str = ""
 ) -> tuple[list[Callable[..., int]], ctypes.CDLL | None]:
-    """The C entry of each source, and the library that has the functions of ``more``, text put behind the kernels.
+    """The C entry of each source, and the library that has the functions of ``more``, text put
+    behind the kernels.
 
-    Kernels that differ only in their name are compiled once; more than SPLIT_AT distinct ones are compiled as two units in
-    parallel. Raises BuildError with the command and the compiler's output.
+    Kernels that differ only in their name are compiled once; more than SPLIT_AT distinct ones are
+    compiled as two units in parallel. Raises BuildError with the command and the compiler's output.
     """
     bodies = [_nameless(source) for source in sources]
     distinct = sorted(set(bodies))
@@ -58,8 +63,12 @@ def entry_name(number: int) -> str:
 
 
 def _nameless(source: KernelSource) -> str:
-    """The code of a kernel without comments and without its name, by which equal kernels are found."""
-    code = "\n".join(line for line in source.text.splitlines() if not line.lstrip().startswith("//"))
+    """The code of a kernel without comments and without its name, by which equal kernels are
+    found.
+    """
+    code = "\n".join(
+        line for line in source.text.splitlines() if not line.lstrip().startswith("//")
+    )
     name = re.escape(identifier(source.kernel.name))
     return re.sub(rf"\b{name}(_units)?\b", lambda match: PLACEHOLDER + (match.group(1) or ""), code)
 
@@ -67,20 +76,27 @@ def _nameless(source: KernelSource) -> str:
 def unit_text(bodies: Sequence[str]) -> str:
     """A whole translation unit: the runtime header and the kernels under their entry names."""
     named = (
-        re.sub(rf"\b{PLACEHOLDER}(_units)?\b", lambda m, n=n: entry_name(n) + (m.group(1) or ""), body)
+        re.sub(
+            rf"\b{PLACEHOLDER}(_units)?\b", lambda m, n=n: entry_name(n) + (m.group(1) or ""), body
+        )
         for n, body in enumerate(bodies)
     )
     return runtime_text() + "\n" + "\n\n".join(named) + "\n"
 
 
 def load_library(text: str, store: ArtifactStore, toolchain: Toolchain) -> ctypes.CDLL:
-    """The shared library of a translation unit, from the store or compiled now, loaded once per process."""
+    """The shared library of a translation unit, from the store or compiled now, loaded once per
+    process.
+    """
     key = store.key("inductor_cpp", text, *toolchain.identity())
     if key in _loaded:
         store.hits += 1
     else:
         _loaded[key] = store.load(
-            key, ".so", lambda path: compile_unit(text, path, toolchain), lambda path: ctypes.CDLL(str(path))
+            key,
+            ".so",
+            lambda path: compile_unit(text, path, toolchain),
+            lambda path: ctypes.CDLL(str(path)),
         )
     return _loaded[key]
 
@@ -94,17 +110,20 @@ def compile_unit(text: str, target: Path, toolchain: Toolchain) -> None:
         try:
             result = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:
-            raise BuildError(f"the C++ compiler can't be run: {error}. {HINT}", command=" ".join(command)) from error
+            raise BuildError(
+                f"the C++ compiler can't be run: {error}. {HINT}", command=" ".join(command)
+            ) from error
     if result.returncode:
         message = f"the C++ compiler failed with exit status {result.returncode}. {HINT}"
         raise BuildError(message, command=" ".join(command), output=result.stderr or result.stdout)
 
 
 def make_launcher(kernel: Kernel | Template, function: Callable[..., int]) -> Callable[..., None]:
-    """A callable taking the buffers' tensors and the sizes; raises IndexError when the kernel met an index out of range.
+    """A callable taking the buffers' tensors and the sizes; raises IndexError when the kernel met
+    an index out of range.
 
-    ``launch.address`` is the entry's address and ``launch.argument_types`` one letter per argument (``p`` pointer, ``i``
-    int64), for hosts that call without Python.
+    ``launch.address`` is the entry's address and ``launch.argument_types`` one letter per argument
+    (``p`` pointer, ``i`` int64), for hosts that call without Python.
     """
     buffers, sizes = len(kernel.buffers), len(kernel.sizes)
     function.argtypes = [ctypes.c_void_p] * buffers + [ctypes.c_int64] * sizes  # type: ignore[attr-defined]
@@ -124,12 +143,19 @@ def make_launcher(kernel: Kernel | Template, function: Callable[..., int]) -> Ca
 
 @cache
 def launcher_code(tensors: int, sizes: int, *first: str, tabled: bool = False) -> CodeType:
-    """The code of a function of tensors and sizes that passes them on to ``call``, after the globals named ``first``, and an
-    error to ``fail``. With ``tabled``, the tensors' addresses are one array of the global type ``addresses``."""
+    """The code of a function of tensors and sizes that passes them on to ``call``, after the
+    globals named ``first``, and an error to ``fail``. With ``tabled``, the tensors' addresses are
+    one array of the global type ``addresses``.
+    """
     taken, ints = [f"t{n}" for n in range(tensors)], [f"i{n}" for n in range(sizes)]
     pointers = ", ".join(f"{name}.data_ptr()" for name in taken)
-    passed = ", ".join([*first, *([f"addresses({pointers})"] if tabled else [pointers] if taken else []), *ints])
-    source = f"def launch({', '.join([*taken, *ints])}):\n    error = call({passed})\n    if error:\n        fail(error)\n"
+    passed = ", ".join(
+        [*first, *([f"addresses({pointers})"] if tabled else [pointers] if taken else []), *ints]
+    )
+    source = (
+        f"def launch({', '.join([*taken, *ints])}):\n    error = call({passed})\n    if error:\n   "
+        f"     fail(error)\n"
+    )
     scope: dict[str, FunctionType] = {}
     exec(source, {}, scope)
     return scope["launch"].__code__

@@ -1,4 +1,6 @@
-"""A kernel as one C++ function: loops around the emitted bodies, and an entry that shares units among threads."""
+"""A kernel as one C++ function: loops around the emitted bodies, and an entry that shares units
+among threads.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,17 @@ from inductor_cpp.exponentials import divide_exponentials
 from inductor_cpp.heap import LARGEST_BLOCK
 from inductor_cpp.instructions import emit_instruction, emit_kept
 from inductor_cpp.names import identifier, sums_of
-from inductor_cpp.plan import COLUMNS, SHARE, Plan, Role, fetching_pass, hint_of, make_plan, next_row, row_length
+from inductor_cpp.plan import (
+    COLUMNS,
+    SHARE,
+    Plan,
+    Role,
+    fetching_pass,
+    hint_of,
+    make_plan,
+    next_row,
+    row_length,
+)
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block, for_loop
@@ -25,9 +37,11 @@ from inductor_cpp.tiles import Tiles
 
 
 def kernel_text(kernel: Kernel) -> str:
-    """The C++ source of ``kernel``: ``NAME_units`` does a range of units, ``NAME`` (C linkage) is the entry.
+    """The C++ source of ``kernel``: ``NAME_units`` does a range of units, ``NAME`` (C linkage) is
+    the entry.
 
-    The entry takes the buffers' addresses and then the sizes as int64; it returns non-zero for an index out of range.
+    The entry takes the buffers' addresses and then the sizes as int64; it returns non-zero for an
+    index out of range.
     """
     comments, kernel = _comments(kernel), divide_exponentials(kernel)
     plan = make_plan(kernel)
@@ -39,42 +53,73 @@ def kernel_text(kernel: Kernel) -> str:
     arguments = [identifier(item.name) for item in (*kernel.buffers, *kernel.sizes)]
     share = [SHARE] if plan.step == SHARE else []
     sums = [f"f64* {sums_of(buffer)}_part" for buffer in plan.sums]
-    signature = ", ".join(["i64 first", "i64 last", "bool shared", *(f"i64 {name}" for name in share), *sums, *parameters])
-    units = Block(header=f"static __attribute__((noinline)) int {name}_units({signature}) {{", footer="}")
+    signature = ", ".join(
+        [
+            "i64 first",
+            "i64 last",
+            "bool shared",
+            *(f"i64 {name}" for name in share),
+            *sums,
+            *parameters,
+        ]
+    )
+    units = Block(
+        header=f"static __attribute__((noinline)) int {name}_units({signature}) {{", footer="}"
+    )
     _write_units(kernel, plan, units)
     entry = Block(header=f'extern "C" int {name}({", ".join(parameters)}) {{', footer="}")
-    bounds = ["units * chunk / chunks", "units * (chunk + 1) / chunks"] if plan.sums else ["first", "last"]
+    bounds = (
+        ["units * chunk / chunks", "units * (chunk + 1) / chunks"]
+        if plan.sums
+        else ["first", "last"]
+    )
     length = print_index(row_length(plan))
     parts = [f"{sums_of(buffer)}_parts.data + chunk * ({length})" for buffer in plan.sums]
-    call = f"{name}_units({', '.join([*bounds, 'false' if plan.owned else 'shared', *share, *parts, *arguments])})"
+    shared_flag = "false" if plan.owned else "shared"
+    call = f"{name}_units({', '.join([*bounds, shared_flag, *share, *parts, *arguments])})"
     work = print_index(plan.work)
     if share:
         assert plan.axis is not None
         shared = f"share_of<{_width(plan)}>({print_index(plan.axis.extent)}, {work})"
-        entry.add(f"const i64 share = {f'index_min({COLUMNS}, {shared})' if plan.columns else shared};")
+        entry.add(
+            f"const i64 share = {f'index_min({COLUMNS}, {shared})' if plan.columns else shared};"
+        )
     for buffer in kernel.buffers:
         size = as_expr(buffer.numel) * buffer.dtype.itemsize
         if buffer.role == "out" and hint_of(kernel, size) > LARGEST_BLOCK:
-            entry.add(f"want_large_pages<{LARGEST_BLOCK}>({identifier(buffer.name)}, {print_index(size)});")
+            entry.add(
+                f"want_large_pages<{LARGEST_BLOCK}>({identifier(buffer.name)}, "
+                f"{print_index(size)});"
+            )
     entry.add(f"const i64 units = {_unit_count(plan)}, work = {work};")
     if plan.sums:
         _write_chunks(plan, length, call, entry)
     else:
-        entry.add(f"return parallel(units, work, [&](i64 first, i64 last, bool shared) LAMBDA {{ return {call}; }});")
+        entry.add(
+            f"return parallel(units, work, [&](i64 first, i64 last, bool shared) LAMBDA {{ return "
+            f"{call}; }});"
+        )
     return "\n".join([*comments, *units.render(), *entry.render(), ""])
 
 
 def _write_chunks(plan: Plan, length: str, call: str, entry: Block) -> None:
     """Units are cut into chunks, one per thread, whose sums are added up in order."""
-    entry.add(f"const i64 chunks = {'chunks_of' if plan.role is Role.REDUCTION else 'threads_for'}(units, work);")
+    entry.add(
+        f"const i64 chunks = "
+        f"{'chunks_of' if plan.role is Role.REDUCTION else 'threads_for'}(units, work);"
+    )
     for buffer in plan.sums:
         entry.add(f"scratch<f64> {sums_of(buffer)}_parts(chunks * ({length}));")
     header = "if (int error = parallel(chunks, work, [&](i64 first, i64 last, bool shared) LAMBDA {"
     inside = entry.open(header, "})) return error;")
-    inside.add(f"for (i64 chunk = first; chunk < last; ++chunk) if (int error = {call}) return error;")
+    inside.add(
+        f"for (i64 chunk = first; chunk < last; ++chunk) if (int error = {call}) return error;"
+    )
     inside.add("return 0;")
     for buffer in plan.sums:
-        entry.add(f"add_parts({identifier(buffer)}, {sums_of(buffer)}_parts.data, chunks, {length});")
+        entry.add(
+            f"add_parts({identifier(buffer)}, {sums_of(buffer)}_parts.data, chunks, {length});"
+        )
     entry.add("return 0;")
 
 
@@ -84,7 +129,10 @@ def _width(plan: Plan) -> str:
 
 def _comments(kernel: Kernel) -> list[str]:
     lines = format_kernel(kernel).splitlines()
-    return [f"// {line.lstrip('# ') if line.startswith('#') else line}".rstrip().removesuffix("\\") for line in lines]
+    return [
+        f"// {line.lstrip('# ') if line.startswith('#') else line}".rstrip().removesuffix("\\")
+        for line in lines
+    ]
 
 
 def _parameter(buffer) -> str:
@@ -157,7 +205,9 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
 
 
 def _write_sums(plan: Plan, rows: Block, unit: Block, target: Block) -> None:
-    """What a thread's units add to ``plan.sums``, in its part: directly, or by way of a row of its own."""
+    """What a thread's units add to ``plan.sums``, in its part: directly, or by way of a row of its
+    own.
+    """
     for buffer in plan.sums:
         name, length = sums_of(buffer), print_index(row_length(plan))
         if plan.role is Role.POINTS:
@@ -170,7 +220,9 @@ def _write_sums(plan: Plan, rows: Block, unit: Block, target: Block) -> None:
 
 
 def _open_odometer(loops: list[tuple[str, str]], target: Block) -> Block:
-    """Loop variables from the unit number, counted up afterwards: a division per unit would cost more than a short row."""
+    """Loop variables from the unit number, counted up afterwards: a division per unit would cost
+    more than a short row.
+    """
     target.add("i64 rest = first;")
     for variable, extent in reversed(loops[1:]):
         target.add(f"i64 {variable} = rest % {_atom(extent)}; rest /= {_atom(extent)};")
@@ -190,14 +242,19 @@ def _atom(text: str) -> str:
 
 
 def _open_lanes(emitter: Emitter, unit: Block) -> None:
-    """The vector loop of POINTS, as a lambda called with the first lane and the lanes that exist."""
+    """The vector loop of POINTS, as a lambda called with the first lane and the lanes that
+    exist.
+    """
     plan = emitter.plan
     assert plan.axis is not None
     extent, variable = print_index(plan.axis.extent), identifier(plan.axis.symbol.name)
     begin, end = ("0", extent) if plan.step is None else ("begin", "end")
     prelude = Block()
     unit.add(prelude)
-    header = f"{_lanes_call('lanes', plan.axis.extent)}({begin}, {end}, [&](i64 {variable}, auto n) LAMBDA {{"
+    header = (
+        f"{_lanes_call('lanes', plan.axis.extent)}({begin}, {end}, [&](i64 {variable}, auto n) "
+        f"LAMBDA {{"
+    )
     emitter.levels[0] = prelude
     emitter.levels.append(unit.open(f"if (int error = {header}", "})) return error;"))
     emitter.symbol_depth[plan.axis.symbol.name] = 1
@@ -209,18 +266,30 @@ def _open_block(plan: Plan, unit: Block) -> Block:
     assert plan.axis is not None
     if plan.step is not None:
         extent = print_index(plan.axis.extent)
-        unit.add(f"const i64 begin = block * ({plan.step}), end = index_min(begin + {plan.step}, {extent});")
+        unit.add(
+            f"const i64 begin = block * ({plan.step}), end = index_min(begin + {plan.step}, "
+            f"{extent});"
+        )
     return unit
 
 
 def _open_tile(emitter: Emitter, unit: Block) -> Block:
-    """A square of the vector axis and the last outer loop, with tiles around the loop over its rows."""
+    """A square of the vector axis and the last outer loop, with tiles around the loop over its
+    rows.
+    """
     plan, row = emitter.plan, emitter.plan.outer[-1]
     assert plan.axis is not None
     _open_block(plan, unit)
     variable = identifier(row.symbol.name)
-    unit.add(f"const i64 top = row_block * TILE, bottom = index_min(top + TILE, {print_index(row.extent)});")
-    before, loop, after = Block(), Block(header=for_loop(variable, "top", "bottom"), footer="}"), Block()
+    unit.add(
+        f"const i64 top = row_block * TILE, bottom = index_min(top + TILE, "
+        f"{print_index(row.extent)});"
+    )
+    before, loop, after = (
+        Block(),
+        Block(header=for_loop(variable, "top", "bottom"), footer="}"),
+        Block(),
+    )
     for block in (before, loop, after):
         unit.add(block)
     loop.add(ahead := Block())
@@ -238,14 +307,20 @@ def _open_tile(emitter: Emitter, unit: Block) -> Block:
 
 
 def _lanes_call(name: str, extent: sympy.Expr) -> str:
-    """``lanes<W, D>`` with D a number that divides the trip count (a block's size is a multiple of W or the rest)."""
+    """``lanes<W, D>`` with D a number that divides the trip count (a block's size is a multiple of
+    W or the rest).
+    """
     divisor = int(extent) if extent.is_Integer and extent > 0 else 1
     divisor = math.gcd(divisor, 1 << 12)
     return f"{name}<W, {divisor}>" if divisor > 1 else f"{name}<W>"
 
 
-def _write_inner(emitter: Emitter, body: Body, asked: Iterable[tuple[str, sympy.Expr]] = ()) -> None:
-    """One inner body: its reduction loops, with what does not depend on them hoisted out. ``asked`` are places to fetch."""
+def _write_inner(
+    emitter: Emitter, body: Body, asked: Iterable[tuple[str, sympy.Expr]] = ()
+) -> None:
+    """One inner body: its reduction loops, with what does not depend on them hoisted out. ``asked``
+    are places to fetch.
+    """
     plan, base = emitter.plan, len(emitter.levels) - 1
     outer_levels, outer_count = list(emitter.levels), emitter.count
     emitter.inner, emitter.epilogue, emitter.cascades = True, [], []
@@ -274,11 +349,17 @@ def _row(emitter: Emitter, row: str, dtype: torch.dtype) -> str:
 
 
 def _guards(plan: Plan, base: int) -> dict[int, str]:
-    """For loads moved out of loops that may not run: the condition under which they are in bounds."""
+    """For loads moved out of loops that may not run: the condition under which they are in
+    bounds.
+    """
     guards: dict[int, str] = {}
     for depth in range(base + len(plan.inner)):
         loops = plan.inner[max(0, depth - base) :]
-        conditions = [f"{print_index(item.extent)} > 0" for item in loops if item.extent.is_positive is not True]
+        conditions = [
+            f"{print_index(item.extent)} > 0"
+            for item in loops
+            if item.extent.is_positive is not True
+        ]
         if conditions:
             guards[depth] = " && ".join(conditions)
     return guards

@@ -15,7 +15,14 @@ from inductor_cpp.plan import Role
 from inductor_cpp.printer import print_index
 from inductor_cpp.scope import Binding
 
-COMBINERS = {"sum": "plus", "prod": "times", "max": "greatest", "min": "least", "any": "either", "all": "both"}
+COMBINERS = {
+    "sum": "plus",
+    "prod": "times",
+    "max": "greatest",
+    "min": "least",
+    "any": "either",
+    "all": "both",
+}
 TYPICAL_LANES = 8
 PLAIN_ADDITIONS = 16
 PLACES = {"argmax": "true", "argmin": "false"}
@@ -32,7 +39,9 @@ def emit_reduce(e: Emitter, step: Instruction) -> None:
     text = e.as_vector(value) if vector else value.text
     if kind in PLACES:
         position = f"i64({print_index(flat_position(e.kernel.reduction))})"
-        place = f"iota<W>({position}, 1)" if row else f"splat<W>({position})" if vector else position
+        place = (
+            f"iota<W>({position}, 1)" if row else f"splat<W>({position})" if vector else position
+        )
         accumulator, count = f"{name}_place", e.count if row else "full{}"
         outside.add(f"extreme_place<{PLACES[kind]}, {c_type(value.dtype)}, {width}> {accumulator};")
         e.levels[-1].add(f"{accumulator}.add({text}, {place}, {count});")
@@ -65,7 +74,12 @@ def _accumulator_type(e: Emitter, kind: str, dtype: torch.dtype, width: str) -> 
 
 def _needs_cascade(e: Emitter, kind: str, dtype: torch.dtype) -> bool:
     """Whether a lane may add up so many floats that rounding errors would pile up."""
-    return kind == "sum" and dtype is torch.float32 and not e.plan.columns and _most_additions(e) > PLAIN_ADDITIONS
+    return (
+        kind == "sum"
+        and dtype is torch.float32
+        and not e.plan.columns
+        and _most_additions(e) > PLAIN_ADDITIONS
+    )
 
 
 def _is_precise(kind: str, dtype: torch.dtype) -> bool:
@@ -90,4 +104,9 @@ def emit_scan(e: Emitter, step: Instruction) -> None:
     text = e.as_vector(value) if vector else value.text
     owner = "prefix_over_lanes" if row else "prefix_over_rows"
     outside.add(f"{owner}<{kind}, {element}, {'W' if vector else '1'}> {name}_scan;")
-    e.define(step, f"{name}_scan.next({text}{f', {e.count}' if row else ''})", vector=vector, depth=e.deepest)
+    e.define(
+        step,
+        f"{name}_scan.next({text}{f', {e.count}' if row else ''})",
+        vector=vector,
+        depth=e.deepest,
+    )

@@ -1,4 +1,6 @@
-"""Column reductions: rows outside, columns inside, so that memory is read in order (``Plan.columns``)."""
+"""Column reductions: rows outside, columns inside, so that memory is read in order
+(``Plan.columns``).
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,23 @@ from inductor_cpp.scope import Binding, Block, for_loop
 Open = Callable[[Emitter, Block], None]
 
 
-def write_columns(kernel: Kernel, plan: Plan, rows: Block, unit: Block, open_lanes: Open, write_inner: Callable) -> None:
-    """One unit: for groups of rows, for vectors of columns, the inner body; then, once per column, what comes after it.
+def write_columns(
+    kernel: Kernel, plan: Plan, rows: Block, unit: Block, open_lanes: Open, write_inner: Callable
+) -> None:
+    """One unit: for groups of rows, for vectors of columns, the inner body; then, once per column,
+    what comes after it.
 
-    ``rows`` is the block before all units; ``open_lanes`` opens the vector loop, ``write_inner`` writes the inner body in it.
+    ``rows`` is the block before all units; ``open_lanes`` opens the vector loop, ``write_inner``
+    writes the inner body in it.
     """
     number = next(i for i, body in enumerate(kernel.bodies) if body.inner)
     body, axis = kernel.bodies[number], plan.axis
     assert axis is not None
     lane = f"{identifier(axis.symbol.name)} - begin"
-    unit.add(f"const i64 begin = block * ({plan.step}), end = index_min(begin + {plan.step}, {print_index(axis.extent)});")
+    unit.add(
+        f"const i64 begin = block * ({plan.step}), end = index_min(begin + {plan.step}, "
+        f"{print_index(axis.extent)});"
+    )
     results = [step for step in body.instructions if step.op == "reduce"]
     for step in results:
         kind = COMBINERS[str(step.args[0])]
@@ -44,7 +53,8 @@ def write_columns(kernel: Kernel, plan: Plan, rows: Block, unit: Block, open_lan
     _emit(inside, kernel.bodies[:number])
     write_inner(inside, body)
     for step in results:
-        total = inside.as_vector(inside.bindings[str(step.result)])  # a sum of numbers is one for all columns
+        # a sum of numbers is one for all columns
+        total = inside.as_vector(inside.bindings[str(step.result)])
         inside.levels[1].add(f"{_state(step.result)}.merge<W>({lane}, {total}, n);")
         block.add(f"{_state(step.result)}.next();")
     inside.levels[1].add("return 0;")

@@ -1,4 +1,6 @@
-"""Which convolutions and linear layers oneDNN computes, with which of the operations after them (contract G, offers)."""
+"""Which convolutions and linear layers oneDNN computes, with which of the operations after them
+(contract G, offers).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ BINARY = 3
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Steps that one primitive does: an addition (``other`` operand first, if any), then a function."""
+    """Steps that one primitive does: an addition (``other`` operand first, if any), then a
+    function.
+    """
 
     count: int = 0
     other: bool = False
@@ -63,7 +67,9 @@ def _is_supported(dtype: torch.dtype) -> bool:
 
 
 def _offer_convolution(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
-    """In inference, with parameters: packed, folded and channels-last. Others are left to ATen (and loopir's layouts)."""
+    """In inference, with parameters: packed, folded and channels-last. Others are left to ATen (and
+    loopir's layouts).
+    """
     stride, padding, dilation, transposed, _, groups, *eps = contraction.parameters
     fixed = [s or c for s, c in zip(contraction.static, contraction.constant, strict=True)]
     given = [t is None or f for t, f in zip(contraction.operands, fixed, strict=True)][1:]
@@ -89,27 +95,53 @@ def _offer_convolution(contraction: Contraction, x: TensorMeta, weight: TensorMe
 
 
 def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
-    """In inference, large layers with a parameter as weight in 16 bits: packed. In float32 MKL is at least as fast."""
+    """In inference, large layers with a parameter as weight in 16 bits: packed. In float32 MKL is
+    at least as fast.
+    """
     rows, columns, depth = _rows(x), _hint(weight.shape[0]), _hint(weight.shape[1])
-    if x.dtype is torch.float32 or min(rows, columns, depth) < LEAST_SIDE or rows * columns * depth < LEAST_PACKED:
+    if (
+        x.dtype is torch.float32
+        or min(rows, columns, depth) < LEAST_SIDE
+        or rows * columns * depth < LEAST_PACKED
+    ):
         return None
-    if not (contraction.inference and (contraction.static[1] or contraction.constant[1]) and _is_dense(weight)):
+    if not (
+        contraction.inference
+        and (contraction.static[1] or contraction.constant[1])
+        and _is_dense(weight)
+    ):
         return None
     taken = _taken(contraction.steps, additions_end=True)
     plan = json.dumps({"unary": taken.unary, "algorithm": "", "weight": _described(weight)})
     operands = [TensorInput(1), TensorInput(2)]
-    return Offer(LINEAR, (TensorInput(0), operands, TensorInput(BINARY) if taken.other else None, plan), taken.count)
+    return Offer(
+        LINEAR,
+        (TensorInput(0), operands, TensorInput(BINARY) if taken.other else None, plan),
+        taken.count,
+    )
 
 
 def _taken(steps: Sequence[PointwiseStep], additions_end: bool = False) -> Taken:
-    """The longest beginning of ``steps`` that one primitive can do; a linear layer's addition has no function after it."""
+    """The longest beginning of ``steps`` that one primitive can do; a linear layer's addition has
+    no function after it.
+    """
     taken = Taken()
-    if steps and steps[0].name == "add" and steps[0].operand is not None and steps[0].parameters == (1,):
+    if (
+        steps
+        and steps[0].name == "add"
+        and steps[0].operand is not None
+        and steps[0].parameters == (1,)
+    ):
         taken = Taken(1, other=True)
         if additions_end:
             return taken
     following = steps[taken.count] if taken.count < len(steps) else None
-    if following is None or following.operand is not None or following.name not in UNARY or following.parameters:
+    if (
+        following is None
+        or following.operand is not None
+        or following.name not in UNARY
+        or following.parameters
+    ):
         return taken
     if taken.other and following.name != "relu":
         return taken
@@ -137,7 +169,11 @@ def _is_dense(tensor: TensorMeta) -> bool:
     """Row-major or channels-last memory without gaps."""
     if not all(isinstance(size, int) for size in tensor.shape):
         return False
-    orders = [tuple(range(len(tensor.shape))), (0, 2, 3, 1)] if len(tensor.shape) == 4 else [tuple(range(len(tensor.shape)))]
+    orders = (
+        [tuple(range(len(tensor.shape))), (0, 2, 3, 1)]
+        if len(tensor.shape) == 4
+        else [tuple(range(len(tensor.shape)))]
+    )
     return any(_is_ordered(tensor, order) for order in orders)
 
 

@@ -28,7 +28,9 @@ INT64_MIN = -(1 << 63)
 def c_type(dtype: torch.dtype | None) -> str:
     """The name of ``dtype`` in generated code; raises NotImplementedError for one that has none."""
     if dtype not in C_TYPES:
-        raise NotImplementedError(f"no C++ element type for {dtype}; supported: {', '.join(str(d) for d in C_TYPES)}")
+        raise NotImplementedError(
+            f"no C++ element type for {dtype}; supported: {', '.join(str(d) for d in C_TYPES)}"
+        )
     return C_TYPES[dtype]
 
 
@@ -54,7 +56,8 @@ def _float_literal(number: float, single: bool) -> str:
     if not single:
         return repr(number)
     shortest = (f"{number:.{digits}g}" for digits in range(6, 10))
-    text = next(text for text in shortest if _to_single(float(text)) == number)  # nine digits always suffice
+    # nine digits always suffice
+    text = next(text for text in shortest if _to_single(float(text)) == number)
     if not any(mark in text for mark in ".e"):
         text += ".0"
     return text + "f"

@@ -1,4 +1,6 @@
-"""Elementwise operations as C++ expressions: the same text serves scalars and vectors, by overloading in the runtime header."""
+"""Elementwise operations as C++ expressions: the same text serves scalars and vectors, by
+overloading in the runtime header.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,25 @@ def _not(args: list[str], dtype: torch.dtype | None) -> str:
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
 EXPRESSIONS: dict[str, Rule] = {
-    "neg": lambda args, dtype: f"(- {args[0]})",  # the operand may be a negative literal, and -- is another operator
+    # the operand may be a negative literal, and -- is another operator
+    "neg": lambda args, dtype: f"(- {args[0]})",
     "not": _not,
     **{name: _call(f"{name}_of") for name in (
-        "abs", "floor", "ceil", "trunc", "round", "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos",
+        "abs", "floor", "ceil", "trunc", "round", "exp", "expm1", "log", "log2", "log1p", "sqrt",
+        "rsqrt", "sin", "cos",
         "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "lgamma", "pow", "atan2",
     )},
     **{name: _infix(operator) for name, operator in INFIX.items()},
-    **{name: _call(name) for name in ("minimum", "maximum", "floordiv", "lshift", "rshift", "eq", "ne", "lt", "le", "where")},
+    **{name: _call(name) for name in ("minimum", "maximum", "floordiv", "lshift", "rshift", "eq",
+    "ne", "lt", "le", "where")},
     "remainder": _call("remainder_of"),
     "fmod": _call("fmod_of"),
     "cast": lambda args, dtype: f"cast<{c_type(dtype)}>({args[0]})",
     "bitcast": lambda args, dtype: f"bitcast<{c_type(dtype)}>({args[0]})",
 }  # fmt: skip
-"""Operation name to text of (operands' text, result dtype). ``memory``, ``collective`` and ``instructions`` have the others."""
+"""Operation name to text of (operands' text, result dtype). ``memory``, ``collective`` and
+``instructions`` have the others.
+"""
 
 
 def expression(op: str, args: list[str], dtype: torch.dtype | None) -> str:

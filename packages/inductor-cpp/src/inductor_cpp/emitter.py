@@ -1,5 +1,6 @@
-"""The state while one kernel is written, and what its rules ask: every value is defined at the outermost loop level at which
-its operands are known."""
+"""The state while one kernel is written, and what its rules ask: every value is defined at the
+outermost loop level at which its operands are known.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ UNIT = 0
 @dataclass
 class Emitter:
     """``levels`` are the open blocks: the unit loop, the lanes of POINTS, then the
-    reduction loops of the current inner body. ``symbol_depth`` says at which level an iteration symbol is known."""
+    reduction loops of the current inner body. ``symbol_depth`` says at which level an iteration
+    symbol is known.
+    """
 
     kernel: Kernel
     plan: Plan
@@ -57,13 +60,20 @@ class Emitter:
         return self.plan.role is Role.POINTS or (self.plan.role is Role.REDUCTION and self.inner)
 
     def depth_of(self, step: Instruction) -> int:
-        """The outermost level at which the operands of ``step`` are known; effects stay where they are written."""
-        if step.op in ("store", "reduce", "scan") or (step.op == "load" and step.args[0] in self.stored):
+        """The outermost level at which the operands of ``step`` are known; effects stay where they
+        are written.
+        """
+        if step.op in ("store", "reduce", "scan") or (
+            step.op == "load" and step.args[0] in self.stored
+        ):
             return self.deepest
         if step.op == "indirect" and self.guards:  # its check must not run where the loop doesn't
             return self.deepest
         depths = [
-            self.bindings[name].depth if name in self.bindings else self.symbol_depth.get(name, UNIT) for name in step.reads
+            self.bindings[name].depth
+            if name in self.bindings
+            else self.symbol_depth.get(name, UNIT)
+            for name in step.reads
         ]
         return max(depths, default=UNIT)
 
@@ -72,7 +82,9 @@ class Emitter:
         if not self.lanes_open or self.plan.axis is None:
             return False
         names = {symbol.name for symbol in expr.free_symbols}  # type: ignore[attr-defined]
-        return self.plan.axis.symbol.name in names or any(self.bindings[name].vector for name in names & self.bindings.keys())
+        return self.plan.axis.symbol.name in names or any(
+            self.bindings[name].vector for name in names & self.bindings.keys()
+        )
 
     def operand(self, arg: object) -> Binding:
         """The binding of a value operand."""
@@ -84,7 +96,9 @@ class Emitter:
 
     def as_vector(self, binding: Binding) -> str:
         """The value in all lanes."""
-        return binding.text if binding.vector or not self.lanes_open else f"splat<W>({binding.text})"
+        return (
+            binding.text if binding.vector or not self.lanes_open else f"splat<W>({binding.text})"
+        )
 
     def index(self, expr: object, lane: str | None = None) -> str:
         """An index as text: of lane 0, or of the lane named ``lane``."""
@@ -93,8 +107,14 @@ class Emitter:
         for name, symbol in symbols.items():
             binding = self.bindings.get(name)
             if binding is not None:
-                replaced[symbol] = f"{binding.lane_array}[{lane or 0}]" if binding.vector else binding.text
-        if lane is not None and self.plan.axis is not None and self.plan.axis.symbol in symbols.values():
+                replaced[symbol] = (
+                    f"{binding.lane_array}[{lane or 0}]" if binding.vector else binding.text
+                )
+        if (
+            lane is not None
+            and self.plan.axis is not None
+            and self.plan.axis.symbol in symbols.values()
+        ):
             axis = self.plan.axis.symbol
             replaced[axis] = f"({identifier(axis.name)} + {lane})"
         return print_index(as_expr(expr), replaced)
@@ -102,13 +122,23 @@ class Emitter:
     def stride(self, expr: sympy.Expr) -> sympy.Expr | None:
         """The step between elements of consecutive lanes; None when it varies."""
         axis = self.plan.axis
-        if axis is None or any(self.bindings[s.name].vector for s in expr.free_symbols if s.name in self.bindings):  # type: ignore[attr-defined]
+        if axis is None or any(
+            self.bindings[s.name].vector for s in expr.free_symbols if s.name in self.bindings
+        ):  # type: ignore[attr-defined]
             return None
         return stride_along(expr, axis.symbol)
 
     # ---- definitions ----
 
-    def define(self, step: Instruction, text: str, *, vector: bool, depth: int, run_start: str | None = None) -> None:
+    def define(
+        self,
+        step: Instruction,
+        text: str,
+        *,
+        vector: bool,
+        depth: int,
+        run_start: str | None = None,
+    ) -> None:
         """Writes ``const T name = text;`` at ``depth`` and binds the result."""
         assert step.result is not None and step.dtype is not None
         name = identifier(step.result)

@@ -1,6 +1,8 @@
-"""Log-softmax and its gradient take each exponential once: ``exp(x - max - log(sum))`` is ``exp(x - max) / sum``.
+"""Log-softmax and its gradient take each exponential once: ``exp(x - max - log(sum))`` is
+``exp(x - max) / sum``.
 
-The sum has to be that of ``exp(x - max)``, so that no term is above 1. ``reuse`` then keeps the terms in a scratch row.
+The sum has to be that of ``exp(x - max)``, so that no term is above 1. ``reuse`` then keeps the
+terms in a scratch row.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ def divide_exponentials(kernel: Kernel) -> Kernel:
     if not any(step.op == "log" for step in found.known.values()):
         return kernel
     bodies = tuple(
-        replace(body, instructions=tuple(new for step in body.instructions for new in found.divided(step)))
+        replace(
+            body,
+            instructions=tuple(new for step in body.instructions for new in found.divided(step)),
+        )
         for body in kernel.bodies
     )
     return replace(kernel, bodies=bodies)
@@ -32,18 +37,29 @@ class _Quotients:
 
     def divided(self, step: Instruction) -> list[Instruction]:
         """The instructions in the place of ``step``."""
-        shifted, logarithm = self._operands(step.args[0], "sub") if step.op == "exp" else (None, None)
+        shifted, logarithm = (
+            self._operands(step.args[0], "sub") if step.op == "exp" else (None, None)
+        )
         (total,) = self._operands(logarithm, "log") or (None,)
         (term,) = self._operands(total, "sum") or (None,)
         (exponent,) = self._operands(term, "exp") or (None,)
-        known = exponent is not None and self._same(exponent, shifted) and self._is_below_greatest(shifted)
+        known = (
+            exponent is not None
+            and self._same(exponent, shifted)
+            and self._is_below_greatest(shifted)
+        )
         if not known or step.dtype is not torch.float32:
             return [step]
         name = f"{step.result}_exp"
-        return [replace(step, result=name, args=(shifted,)), replace(step, op="div", args=(Value(name), total))]
+        return [
+            replace(step, result=name, args=(shifted,)),
+            replace(step, op="div", args=(Value(name), total)),
+        ]
 
     def _operands(self, value: Operand | None, op: str) -> tuple[Value | None, ...]:
-        """What ``op``, or the reduction of that kind, made ``value`` of; nothing if something else did."""
+        """What ``op``, or the reduction of that kind, made ``value`` of; nothing if something else
+        did.
+        """
         step = self.known.get(value.name) if isinstance(value, Value) else None
         if step is None or op not in (step.op, step.args[0] if step.op == "reduce" else ""):
             return (None, None) if op == "sub" else ()

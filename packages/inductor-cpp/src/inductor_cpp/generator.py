@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 
 import loopir
 import torch
-from loopir import ArtifactStore, Contraction, HostProgram, Kernel, KernelSource, Offer, Options, Run
+from loopir import (
+    ArtifactStore,
+    Contraction,
+    HostProgram,
+    Kernel,
+    KernelSource,
+    Offer,
+    Options,
+    Run,
+)
 
 from inductor_cpp.build import build_kernels
 from inductor_cpp.codegen import kernel_text
@@ -17,7 +26,9 @@ from inductor_cpp.toolchain import Toolchain, find_toolchain
 
 
 class CppCodeGenerator:
-    """Vectorised C++ with OpenMP. ``toolchain`` fixes compiler and instruction set; None finds them at the first build."""
+    """Vectorised C++ with OpenMP. ``toolchain`` fixes compiler and instruction set; None finds them
+    at the first build.
+    """
 
     device = "cpu"
 
@@ -36,22 +47,34 @@ class CppCodeGenerator:
         return processor_identity()
 
     def generate(self, kernel: Kernel) -> KernelSource:
-        """C++ text of ``kernel``; the same on every machine, since the lane count is the header's."""
+        """C++ text of ``kernel``; the same on every machine, since the lane count is the
+        header's.
+        """
         return KernelSource(kernel, kernel_text(kernel))
 
-    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
-        """Compiles all kernels at once; one callable per source, taking the buffers' tensors in order, then the sizes.
+    def build(
+        self, sources: Sequence[KernelSource], store: ArtifactStore
+    ) -> list[Callable[..., None]]:
+        """Compiles all kernels at once; one callable per source, taking the buffers' tensors in
+        order, then the sizes.
 
-        Raises BuildError when the compiler is missing or fails; a launch raises IndexError for an index out of range.
+        Raises BuildError when the compiler is missing or fails; a launch raises IndexError for an
+        index out of range.
         """
         return build_kernels(sources, store, self.toolchain) if sources else []
 
     def offer(self, contraction: Contraction) -> Offer | None:
-        """Convolution and linear layers through oneDNN, with the pointwise operations after them."""
+        """Convolution and linear layers through oneDNN, with the pointwise operations after
+        them.
+        """
         return offer_contraction(contraction)
 
-    def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Callable[..., None]]:
-        """``build`` for runs of launches: one callable per run, taking its tensors and then its sizes."""
+    def link(
+        self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore
+    ) -> list[Callable[..., None]]:
+        """``build`` for runs of launches: one callable per run, taking its tensors and then its
+        sizes.
+        """
         keep_freed_memory()
         return link_runs(sources, runs, store, self.toolchain) if sources else []
 
@@ -64,9 +87,13 @@ def compile_graph(
     options: Options | None = None,
     on_artifact: Callable[[str, str], None] | None = None,
 ) -> HostProgram:
-    """``loopir.compile_graph`` with this generator for the CPU: an ATen graph (C2) or prim graph (C3) to a callable.
+    """``loopir.compile_graph`` with this generator for the CPU: an ATen graph (C2) or prim graph
+    (C3) to a callable.
 
-    ``store``, ``options`` and ``on_artifact`` as there. Raises BuildError with the compiler's output.
+    ``store``, ``options`` and ``on_artifact`` as there. Raises BuildError with the compiler's
+    output.
     """
     codegens = {"cpu": CppCodeGenerator()}
-    return loopir.compile_graph(gm, example_inputs, codegens=codegens, store=store, options=options, on_artifact=on_artifact)
+    return loopir.compile_graph(
+        gm, example_inputs, codegens=codegens, store=store, options=options, on_artifact=on_artifact
+    )

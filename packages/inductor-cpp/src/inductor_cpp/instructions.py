@@ -28,14 +28,21 @@ def emit_kept(e: Emitter, step: Instruction) -> None:
         return
     row = e.kept.loaded.get(step.result or "")
     if row is not None:
-        e.define(step, f"load<W>({row}.data + {e.row_position()}, {e.count})", vector=True, depth=e.deepest)
+        e.define(
+            step,
+            f"load<W>({row}.data + {e.row_position()}, {e.count})",
+            vector=True,
+            depth=e.deepest,
+        )
         return
     emit_instruction(e, step)
     row = e.kept.saved.get(step.result or "")
     if row is not None:
         assert step.result is not None and step.dtype is not None
         address = f"{row}.data + {e.row_position()}"
-        e.levels[-1].add(f"store<W, {c_type(step.dtype)}>({address}, {e.bindings[step.result].text}, {e.count});")
+        e.levels[-1].add(
+            f"store<W, {c_type(step.dtype)}>({address}, {e.bindings[step.result].text}, {e.count});"
+        )
 
 
 def emit_elementwise(e: Emitter, step: Instruction) -> None:
@@ -49,7 +56,13 @@ def emit_elementwise(e: Emitter, step: Instruction) -> None:
         uniform = [operand for operand in operands if not operand.vector]
         if len(uniform) == 1 and None not in starts:
             run_start = f"({starts[0]} + {starts[1]})"
-    e.define(step, expression(step.op, texts, step.dtype), vector=vector, depth=e.depth_of(step), run_start=run_start)
+    e.define(
+        step,
+        expression(step.op, texts, step.dtype),
+        vector=vector,
+        depth=e.depth_of(step),
+        run_start=run_start,
+    )
 
 
 def emit_cast(e: Emitter, step: Instruction) -> None:
@@ -59,8 +72,14 @@ def emit_cast(e: Emitter, step: Instruction) -> None:
         assert step.result is not None
         e.bindings[step.result] = Binding(operand.raised, torch.float32, True, operand.depth)
         return
-    if operand.exact is not None and step.dtype is torch.float32 and e.only_raised.issuperset(step.reads):
-        e.define(step, f"rounded(tag<bf16>{{}}, {operand.exact})", vector=True, depth=e.depth_of(step))
+    if (
+        operand.exact is not None
+        and step.dtype is torch.float32
+        and e.only_raised.issuperset(step.reads)
+    ):
+        e.define(
+            step, f"rounded(tag<bf16>{{}}, {operand.exact})", vector=True, depth=e.depth_of(step)
+        )
         return
     emit_elementwise(e, step)
     assert step.result is not None
@@ -71,11 +90,20 @@ def emit_cast(e: Emitter, step: Instruction) -> None:
 def emit_comparison(e: Emitter, step: Instruction) -> None:
     """Numbers that count up along the lanes are compared with one number by lane, in 32 bits."""
     operands = [e.operand(arg) for arg in step.args]
-    counted = [operand.run_start is not None and operand.dtype is torch.int64 for operand in operands]
-    if sum(counted) != 1 or operands[counted.index(False)].vector or operands[0].dtype != operands[1].dtype:
+    counted = [
+        operand.run_start is not None and operand.dtype is torch.int64 for operand in operands
+    ]
+    if (
+        sum(counted) != 1
+        or operands[counted.index(False)].vector
+        or operands[0].dtype != operands[1].dtype
+    ):
         emit_elementwise(e, step)
         return
-    lane = f"splat<W>(lane_of<W>({operands[counted.index(False)].text}, {operands[counted.index(True)].run_start}))"
+    lane = (
+        f"splat<W>(lane_of<W>({operands[counted.index(False)].text}, "
+        f"{operands[counted.index(True)].run_start}))"
+    )
     texts = ["lane_numbers<W>()" if each else lane for each in counted]
     e.define(step, expression(step.op, texts, step.dtype), vector=True, depth=e.depth_of(step))
 
@@ -84,7 +112,9 @@ def emit_quotient(e: Emitter, step: Instruction) -> None:
     """A vector over a number takes its reciprocal once."""
     dividend, divisor = (e.operand(arg) for arg in step.args)
     if step.dtype is torch.float32 and dividend.vector and not divisor.vector:
-        e.define(step, f"over({dividend.text}, {divisor.text})", vector=True, depth=e.depth_of(step))
+        e.define(
+            step, f"over({dividend.text}, {divisor.text})", vector=True, depth=e.depth_of(step)
+        )
     else:
         emit_elementwise(e, step)
 
@@ -93,7 +123,9 @@ def emit_division(e: Emitter, step: Instruction) -> None:
     """Integer division and remainders stop the kernel at a zero divisor, as ATen does."""
     divisor = e.operand(step.args[1])
     if not divisor.dtype.is_floating_point and not divisor.constant:
-        zero = f"has_zero<W>({divisor.text}, {e.count})" if divisor.vector else f"{divisor.text} == 0"
+        zero = (
+            f"has_zero<W>({divisor.text}, {e.count})" if divisor.vector else f"{divisor.text} == 0"
+        )
         e.levels[e.deepest].add(f"if ({zero}) return DIVISION_BY_ZERO;")
     emit_elementwise(e, step)
 
@@ -104,11 +136,15 @@ def emit_constant(e: Emitter, step: Instruction) -> None:
     number = step.args[0]
     if not isinstance(number, int | float):
         raise TypeError(f"{e.kernel.name}: {number!r} is not a number")
-    e.bindings[step.result] = Binding(literal(number, step.dtype), step.dtype, False, UNIT, constant=number)
+    e.bindings[step.result] = Binding(
+        literal(number, step.dtype), step.dtype, False, UNIT, constant=number
+    )
 
 
 def emit_index_expr(e: Emitter, step: Instruction) -> None:
-    """The value of an index: counted up along the lanes where it is linear, lane by lane elsewhere."""
+    """The value of an index: counted up along the lanes where it is linear, lane by lane
+    elsewhere.
+    """
     expr, depth, kind = as_expr(step.args[0]), e.depth_of(step), c_type(step.dtype)
     if not e.varies(expr):
         e.define(step, f"cast<{kind}>(i64({e.index(expr)}))", vector=False, depth=depth)
@@ -117,12 +153,21 @@ def emit_index_expr(e: Emitter, step: Instruction) -> None:
     stride = stride_along(expr, e.plan.axis.symbol)
     bent = any(s.name in e.bindings and e.bindings[s.name].vector for s in expr.free_symbols)  # type: ignore[attr-defined]
     if stride is None or bent:
-        text = f"gather<W, i64>({e.count}, [&](i64 k) LAMBDA -> i64 {{ return {e.index(expr, 'k')}; }})"
+        text = (
+            f"gather<W, i64>({e.count}, [&](i64 k) LAMBDA -> i64 {{ return {e.index(expr, 'k')}; "
+            f"}})"
+        )
         e.define(step, f"cast<{kind}>({text})", vector=True, depth=depth)
         return
     base = e.index(expr)
     run_start = f"i64({base})" if stride == 1 and step.dtype is torch.int64 else None
-    e.define(step, f"cast<{kind}>(iota<W>({base}, {e.index(stride)}))", vector=True, depth=depth, run_start=run_start)
+    e.define(
+        step,
+        f"cast<{kind}>(iota<W>({base}, {e.index(stride)}))",
+        vector=True,
+        depth=depth,
+        run_start=run_start,
+    )
 
 
 def emit_uniform(e: Emitter, step: Instruction) -> None:
@@ -130,13 +175,30 @@ def emit_uniform(e: Emitter, step: Instruction) -> None:
     seed, counter = e.operand(step.args[0]), e.operand(step.args[1])
     depth = e.depth_of(step)
     if not (seed.vector or counter.vector):
-        e.define(step, f"uniform_of(i64({seed.text}), i64({counter.text}))", vector=False, depth=depth)
+        e.define(
+            step, f"uniform_of(i64({seed.text}), i64({counter.text}))", vector=False, depth=depth
+        )
     elif seed.vector:
-        e.define(step, f"uniform_lanes<W>(cast<i64>({seed.text}), cast<i64>({e.as_vector(counter)}))", vector=True, depth=depth)
+        e.define(
+            step,
+            f"uniform_lanes<W>(cast<i64>({seed.text}), cast<i64>({e.as_vector(counter)}))",
+            vector=True,
+            depth=depth,
+        )
     elif counter.run_start is not None:
-        e.define(step, f"uniform_run(i64({seed.text}), {counter.run_start}, vec<f32, W>{{}})", vector=True, depth=depth)
+        e.define(
+            step,
+            f"uniform_run(i64({seed.text}), {counter.run_start}, vec<f32, W>{{}})",
+            vector=True,
+            depth=depth,
+        )
     else:
-        e.define(step, f"uniform_of(i64({seed.text}), cast<i64>({counter.text}))", vector=True, depth=depth)
+        e.define(
+            step,
+            f"uniform_of(i64({seed.text}), cast<i64>({counter.text}))",
+            vector=True,
+            depth=depth,
+        )
 
 
 def emit_uniform16(e: Emitter, step: Instruction) -> None:
@@ -147,7 +209,9 @@ def emit_uniform16(e: Emitter, step: Instruction) -> None:
         lanes = f"cast<i64>({e.as_vector(seed)}), cast<i64>({e.as_vector(counter)})"
         e.define(step, f"uniform16_lanes<W>({lanes})", vector=True, depth=depth)
     else:
-        e.define(step, f"uniform16_of(i64({seed.text}), i64({counter.text}))", vector=False, depth=depth)
+        e.define(
+            step, f"uniform16_of(i64({seed.text}), i64({counter.text}))", vector=False, depth=depth
+        )
 
 
 RULES = {

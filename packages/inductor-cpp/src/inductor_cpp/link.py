@@ -18,37 +18,55 @@ MOST_ARGUMENTS = 256
 
 
 def run_text(name: str, run: Run) -> str:
-    """The C function of a run: the kernels' entries, then the tensors' addresses, then the sizes; addresses in a table where
-    they are many. It stops at the first kernel that reports an error and returns ``error + 256 * position``."""
+    """The C function of a run: the kernels' entries, then the tensors' addresses, then the sizes;
+    addresses in a table where they are many. It stops at the first kernel that reports an error and
+    returns ``error + 256 * position``.
+    """
     tensors = ["char* const* t"] if is_tabled(run) else [f"char* t{i}" for i in range(run.tensors)]
-    parameters = ["void* const* kernels", *tensors, *(f"i64 {identifier(size.name)}" for size in run.sizes)]
+    parameters = [
+        "void* const* kernels",
+        *tensors,
+        *(f"i64 {identifier(size.name)}" for size in run.sizes),
+    ]
     lines = [f'extern "C" int {name}({", ".join(parameters)}) {{', "    int error;"]
     for position, call in enumerate(run.calls):
         types = ", ".join(["void*"] * len(call.places) + ["i64"] * len(call.sizes))
         entry = f"((int (*)({types}))kernels[{position}])"
-        lines.append(f"    if ((error = {entry}({_arguments(call, is_tabled(run))}))) return error + {position << ERROR_BITS};")
+        lines.append(
+            f"    if ((error = {entry}({_arguments(call, is_tabled(run))}))) return error + "
+            f"{position << ERROR_BITS};"
+        )
     return "\n".join([*lines, "    return 0;", "}", ""])
 
 
 def is_tabled(run: Run) -> bool:
-    """Whether a run takes its tensors' addresses as a table: ctypes passes 1024 arguments at most."""
+    """Whether a run takes its tensors' addresses as a table: ctypes passes 1024 arguments at
+    most.
+    """
     return run.tensors + len(run.sizes) > MOST_ARGUMENTS
 
 
 def _arguments(call: RunCall, tabled: bool) -> str:
     tensors = [f"t[{p.parameter}]" if tabled else f"t{p.parameter}" for p in call.places]
-    places = [t if p.offset == 0 else f"{t} + {print_index(p.offset)}" for t, p in zip(tensors, call.places, strict=True)]
+    places = [
+        t if p.offset == 0 else f"{t} + {print_index(p.offset)}"
+        for t, p in zip(tensors, call.places, strict=True)
+    ]
     return ", ".join([*places, *(print_index(size) for size in call.sizes)])
 
 
 def link_runs(
     sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore, toolchain: Toolchain
 ) -> list[Callable[..., None]]:
-    """One callable per run, taking its tensors and then its sizes. Raises BuildError; a call raises IndexError for an index out
-    of range."""
+    """One callable per run, taking its tensors and then its sizes. Raises BuildError; a call raises
+    IndexError for an index out of range.
+    """
     text = "\n".join(run_text(f"strata_run{number}", run) for number, run in enumerate(runs))
     entries, library = build_entries(sources, store, toolchain, text)
-    return [_launcher(run, library[f"strata_run{number}"], sources, entries) for number, run in enumerate(runs)]  # type: ignore[index]
+    return [
+        _launcher(run, library[f"strata_run{number}"], sources, entries)
+        for number, run in enumerate(runs)
+    ]  # type: ignore[index]
 
 
 def _launcher(

@@ -1,4 +1,6 @@
-"""Loads, stores and checked indices: scalar, contiguous, with a step, through tiles, or lane by lane."""
+"""Loads, stores and checked indices: scalar, contiguous, with a step, through tiles, or lane by
+lane.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ def emit_load(e: Emitter, step: Instruction) -> None:
     if not e.varies(expr) and not vector_mask:
         condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
         text = f"{pointer}[{e.index(expr)}]"
-        e.define(step, f"{condition} ? {text} : {filler}" if condition else text, vector=False, depth=depth)
+        e.define(
+            step,
+            f"{condition} ? {text} : {filler}" if condition else text,
+            vector=False,
+            depth=depth,
+        )
         return
     tile = e.tiles.load(step, set(e.bindings)) if e.tiles is not None else None
     if tile is not None:
@@ -43,9 +50,13 @@ def emit_load(e: Emitter, step: Instruction) -> None:
     if vector_mask:
         assert mask is not None
         rest = f"{e.count}, {mask.text}, {fill}"
-        text = f"{load}_if<W>({address}, {rest})" if load else f"gather_if<W, {kind}>({rest}, {lane})"
+        text = (
+            f"{load}_if<W>({address}, {rest})" if load else f"gather_if<W, {kind}>({rest}, {lane})"
+        )
     else:
-        text = f"{load}<W>({address}, {e.count})" if load else f"gather<W, {kind}>({e.count}, {lane})"
+        text = (
+            f"{load}<W>({address}, {e.count})" if load else f"gather<W, {kind}>({e.count}, {lane})"
+        )
         condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
         if load == "load" and not condition:
             _ask_ahead(e, expr, pointer)
@@ -58,7 +69,9 @@ def emit_load(e: Emitter, step: Instruction) -> None:
 
 
 def _define_loaded(e: Emitter, step: Instruction, address: str, depth: int) -> None:
-    """Consecutive elements; bfloat16 ones also as float32, which costs less than what follows a load of its own."""
+    """Consecutive elements; bfloat16 ones also as float32, which costs less than what follows a
+    load of its own.
+    """
     e.define(step, f"load<W>({address}, {e.count})", vector=True, depth=depth)
     if step.dtype is not torch.bfloat16:
         return
@@ -69,9 +82,16 @@ def _define_loaded(e: Emitter, step: Instruction, address: str, depth: int) -> N
 
 
 def _ask_ahead(e: Emitter, expr: sympy.Expr, pointer: str) -> None:
-    """Has the row fetched that an index asks for some steps of the reduction later, where indices are read from memory."""
+    """Has the row fetched that an index asks for some steps of the reduction later, where indices
+    are read from memory.
+    """
     bound = [s for s in expr.free_symbols if s.name in e.bindings]  # type: ignore[attr-defined]
-    if e.plan.role is not Role.POINTS or not e.inner or len(bound) != 1 or e.bindings[bound[0].name].vector:  # type: ignore[attr-defined]
+    if (
+        e.plan.role is not Role.POINTS
+        or not e.inner
+        or len(bound) != 1
+        or e.bindings[bound[0].name].vector
+    ):  # type: ignore[attr-defined]
         return
     symbol = e.plan.inner[-1].symbol
     source = index_source(e.kernel, bound[0].name)  # type: ignore[attr-defined]
@@ -79,12 +99,19 @@ def _ask_ahead(e: Emitter, expr: sympy.Expr, pointer: str) -> None:
         return
     numel = next(item.numel for item in e.kernel.buffers if item.name == source.args[0])
     later = print_index(as_expr(source.args[1]), {symbol: f"({identifier(symbol.name)} + AHEAD)"})
-    place = f"i64({identifier(str(source.args[0]))}[index_min({later}, {print_index(as_expr(numel))} - 1)])"
-    e.levels[e.deepest].add(f"ask_for_lanes<W>({pointer} + {print_index(expr, {bound[0]: place})});")  # type: ignore[dict-item]
+    place = (
+        f"i64({identifier(str(source.args[0]))}[index_min({later}, {print_index(as_expr(numel))} - "
+        f"1)])"
+    )
+    e.levels[e.deepest].add(
+        f"ask_for_lanes<W>({pointer} + {print_index(expr, {bound[0]: place})});"
+    )  # type: ignore[dict-item]
 
 
 def _narrow_stride(e: Emitter, expr: sympy.Expr, dtype: torch.dtype | None) -> int | None:
-    """The step between lanes if there are instructions for it: 0 (masked), 1, or 2 with elements of at most four bytes."""
+    """The step between lanes if there are instructions for it: 0 (masked), 1, or 2 with elements of
+    at most four bytes.
+    """
     stride = e.stride(expr)
     if stride is None or not stride.is_Integer or not 0 <= stride <= 2:
         return None
@@ -100,10 +127,18 @@ def emit_store(e: Emitter, step: Instruction) -> None:
     kind = c_type(dtype)
     if not e.lanes_open:
         place = f"{pointer}[{e.index(expr)}]"
-        target.add(f"add_to({place}, {value.text}, shared);" if mode == "add" else f"{place} = {value.text};")
+        target.add(
+            f"add_to({place}, {value.text}, shared);"
+            if mode == "add"
+            else f"{place} = {value.text};"
+        )
         return
     text, stride = e.as_vector(value), _narrow_stride(e, expr, dtype)
-    tile = e.tiles.store(str(buffer), expr, dtype, set(e.bindings)) if e.tiles is not None and mode is None else None
+    tile = (
+        e.tiles.store(str(buffer), expr, dtype, set(e.bindings))
+        if e.tiles is not None and mode is None
+        else None
+    )
     if tile is not None:
         target.add(f"store<W, {kind}>({tile}, {text}, {e.count});")
         return
@@ -116,7 +151,11 @@ def emit_store(e: Emitter, step: Instruction) -> None:
     if stride == 1:
         if e.tiles is None and _streams(e, str(buffer)):
             target.add(f"ask_for_lanes<W, 1>({address} + WRITTEN_AHEAD / sizeof({kind}));")
-        call = f"store<W, {kind}>({address}, {text}" if value.exact is None else f"store_rounded<W>({address}, {value.exact}"
+        call = (
+            f"store<W, {kind}>({address}, {text}"
+            if value.exact is None
+            else f"store_rounded<W>({address}, {value.exact}"
+        )
         target.add(f"{call}, {e.count});")
     elif stride == 2:
         target.add(f"store_even<W, {kind}>({address}, {text}, {e.count});")
@@ -124,12 +163,18 @@ def emit_store(e: Emitter, step: Instruction) -> None:
         target.add(f"scatter<W, {kind}>({e.count}, {text}, {_lane(e, pointer, kind, expr)});")
 
 
-def _add_vector(e: Emitter, buffer: str, kind: str, expr: sympy.Expr, text: str, stride: int | None) -> str:
+def _add_vector(
+    e: Emitter, buffer: str, kind: str, expr: sympy.Expr, text: str, stride: int | None
+) -> str:
     """To a thread's own sums, as one total where the lanes meet, or lane by lane."""
     pointer, place = identifier(buffer), e.index(expr)
     if stride == 0 and kind in ("f32", "f64"):
         total, is_summed = f"total<W, {kind}>({text}, {e.count})", buffer in e.plan.sums
-        return f"{sums_of(buffer)}_part[{place}] += {total};" if is_summed else f"add_to({pointer}[{place}], {total}, shared);"
+        return (
+            f"{sums_of(buffer)}_part[{place}] += {total};"
+            if is_summed
+            else f"add_to({pointer}[{place}], {total}, shared);"
+        )
     if buffer in e.plan.sums:
         return f"{sums_of(buffer)}.merge<W>({place}, {text}, {e.count});"
     if stride == 1:
@@ -142,10 +187,14 @@ def _lane(e: Emitter, pointer: str, kind: str, expr: sympy.Expr) -> str:
 
 
 def _streams(e: Emitter, buffer: str) -> bool:
-    """Whether lines of ``buffer`` lie far away before they are written: a store waits for its line, for which the processor
-    looks ahead less than for one that is read."""
+    """Whether lines of ``buffer`` lie far away before they are written: a store waits for its line,
+    for which the processor looks ahead less than for one that is read.
+    """
     item = next(item for item in e.kernel.buffers if item.name == buffer)
-    return not e.kernel.reduction and hint_of(e.kernel, as_expr(item.numel)) * item.dtype.itemsize >= STREAMED
+    return (
+        not e.kernel.reduction
+        and hint_of(e.kernel, as_expr(item.numel)) * item.dtype.itemsize >= STREAMED
+    )
 
 
 def emit_indirect(e: Emitter, step: Instruction) -> None:
@@ -160,4 +209,6 @@ def emit_indirect(e: Emitter, step: Instruction) -> None:
         block.add(f"const lane_array<i64, W> {name}_at({name});")
     else:
         block.add(f"if (outside({name}, {size})) return INDEX_OUT_OF_RANGE;")
-    e.bindings[step.result] = Binding(name, torch.int64, value.vector, depth, None, f"{name}_at" if value.vector else None)
+    e.bindings[step.result] = Binding(
+        name, torch.int64, value.vector, depth, None, f"{name}_at" if value.vector else None
+    )

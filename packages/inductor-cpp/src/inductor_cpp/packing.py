@@ -1,7 +1,9 @@
-"""Operators of oneDNN over parameters: folded and packed once, and again when their contents change.
+"""Operators of oneDNN over parameters: folded and packed once, and again when their contents
+change.
 
-A parameter may be written to between calls in ways that leave no trace (``p.data.mul_(2)``, a NumPy view), so a packed copy is
-used only while a digest of the parameters' bytes is what it was; reading a weight costs a few percent of multiplying by it.
+A parameter may be written to between calls in ways that leave no trace (``p.data.mul_(2)``, a NumPy
+view), so a packed copy is used only while a digest of the parameters' bytes is what it was; reading
+a weight costs a few percent of multiplying by it.
 """
 
 from __future__ import annotations
@@ -52,12 +54,18 @@ def _digest() -> Callable[..., int]:
     return function
 
 
-def packed(x: torch.Tensor, parameters: Sequence[torch.Tensor | None], plan: str, pack: Callable[..., Call]) -> Call:
-    """``pack(x, parameters, **plan)``, or what it returned earlier for the same memory and contents of the (dense) parameters,
-    the same shape of ``x`` and the same ``plan`` (JSON)."""
+def packed(
+    x: torch.Tensor, parameters: Sequence[torch.Tensor | None], plan: str, pack: Callable[..., Call]
+) -> Call:
+    """``pack(x, parameters, **plan)``, or what it returned earlier for the same memory and contents
+    of the (dense) parameters, the same shape of ``x`` and the same ``plan`` (JSON).
+    """
     place = (plan, x.shape, *[tensor.data_ptr() for tensor in parameters if tensor is not None])
     entry = _packed.get(place)
-    if entry is not None and _digest()(len(entry.sizes), entry.pointers, entry.sizes) == entry.digest:
+    if (
+        entry is not None
+        and _digest()(len(entry.sizes), entry.pointers, entry.sizes) == entry.digest
+    ):
         return entry.call
     for old in [place for place, entry in _packed.items() if entry.owner.expired()]:
         _packed.pop(old, None)
@@ -67,13 +75,18 @@ def packed(x: torch.Tensor, parameters: Sequence[torch.Tensor | None], plan: str
     digest = _digest()(len(given), pointers, sizes)
     with torch.no_grad():
         call = pack(x, [None if t is None else t.detach() for t in parameters], **json.loads(plan))
-    _packed[place] = _Packed(pointers, sizes, digest, call, StorageWeakRef(given[0].untyped_storage()))
+    _packed[place] = _Packed(
+        pointers, sizes, digest, call, StorageWeakRef(given[0].untyped_storage())
+    )
     return call
 
 
-def fold(parameters: Sequence[torch.Tensor | None], eps: float | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weight and bias of one convolution that also does the batch norm after it. ``parameters``: weight and bias, then mean,
-    variance, scale and shift of the norm if there is one (``eps``)."""
+def fold(
+    parameters: Sequence[torch.Tensor | None], eps: float | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Weight and bias of one convolution that also does the batch norm after it. ``parameters``:
+    weight and bias, then mean, variance, scale and shift of the norm if there is one (``eps``).
+    """
     weight, bias, *norm = parameters
     assert weight is not None
     if eps is None:
@@ -88,10 +101,13 @@ def fold(parameters: Sequence[torch.Tensor | None], eps: float | None) -> tuple[
 
 
 def pack_convolution(
-    x: torch.Tensor, parameters: Sequence[torch.Tensor | None], *, window: Sequence[list[int]], groups: int, eps: float | None,
+    x: torch.Tensor, parameters: Sequence[torch.Tensor | None], *, window: Sequence[list[int]],
+    groups: int, eps: float | None,
     binary: str, unary: str, algorithm: str, weight: object,
 ) -> Call:  # fmt: skip
-    """A convolution of images shaped like ``x``. ``window``: stride, padding, dilation; ``weight`` is there for the key."""
+    """A convolution of images shaped like ``x``. ``window``: stride, padding, dilation; ``weight``
+    is there for the key.
+    """
     folded, bias = fold(parameters, eps)
     stride, padding, dilation = window
     w = folded
@@ -106,13 +122,20 @@ def pack_convolution(
     def call(x: torch.Tensor, other: torch.Tensor | None) -> torch.Tensor:
         if other is None:
             return alone(x, w, bias, padding, stride, dilation, groups, unary, [], algorithm)
-        return joined(x, other, w, bias, padding, stride, dilation, groups, binary, 1, after, [], algorithm)
+        return joined(
+            x, other, w, bias, padding, stride, dilation, groups, binary, 1, after, [], algorithm
+        )
 
     return call
 
 
 def pack_linear(
-    x: torch.Tensor, parameters: Sequence[torch.Tensor | None], *, unary: str, algorithm: str, weight: object
+    x: torch.Tensor,
+    parameters: Sequence[torch.Tensor | None],
+    *,
+    unary: str,
+    algorithm: str,
+    weight: object,
 ) -> Call:
     """A linear layer on rows like those of ``x``."""
     given, bias = parameters
@@ -123,24 +146,43 @@ def pack_linear(
     alone, joined = mkldnn._linear_pointwise.default, mkldnn._linear_pointwise.binary
 
     def call(x: torch.Tensor, other: torch.Tensor | None) -> torch.Tensor:
-        return alone(x, w, bias, unary, [], algorithm) if other is None else joined(x, other, w, bias, "add")
+        return (
+            alone(x, w, bias, unary, [], algorithm)
+            if other is None
+            else joined(x, other, w, bias, "add")
+        )
 
     return call
 
 
 def convolution(
-    x: torch.Tensor, parameters: Sequence[torch.Tensor | None], other: torch.Tensor | None, plan: str
+    x: torch.Tensor,
+    parameters: Sequence[torch.Tensor | None],
+    other: torch.Tensor | None,
+    plan: str,
 ) -> torch.Tensor:
-    """Convolution, batch norm in evaluation, addition of ``other`` and a function as one oneDNN primitive."""
+    """Convolution, batch norm in evaluation, addition of ``other`` and a function as one oneDNN
+    primitive.
+    """
     return packed(x, parameters, plan, pack_convolution)(x, other)
 
 
-def linear(x: torch.Tensor, parameters: Sequence[torch.Tensor | None], other: torch.Tensor | None, plan: str) -> torch.Tensor:
-    """Linear layer with a packed weight, and ``other`` added or a function applied by the same primitive."""
+def linear(
+    x: torch.Tensor,
+    parameters: Sequence[torch.Tensor | None],
+    other: torch.Tensor | None,
+    plan: str,
+) -> torch.Tensor:
+    """Linear layer with a packed weight, and ``other`` added or a function applied by the same
+    primitive.
+    """
     return packed(x, parameters, plan, pack_linear)(x, other)
 
 
 library.impl("convolution", convolution, "CPU")
 library.impl("linear", linear, "CPU")
-CONVOLUTION, LINEAR = torch.ops.inductor_cpp.convolution.default, torch.ops.inductor_cpp.linear.default
+CONVOLUTION, LINEAR = (
+    torch.ops.inductor_cpp.convolution.default,
+    torch.ops.inductor_cpp.linear.default,
+)
 CONVOLUTION.direct, LINEAR.direct = convolution, linear  # type: ignore[attr-defined]

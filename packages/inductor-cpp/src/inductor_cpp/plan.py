@@ -1,4 +1,6 @@
-"""Decisions taken before any text is written: which axis becomes vector lanes, how wide, and what one unit of work is."""
+"""Decisions taken before any text is written: which axis becomes vector lanes, how wide, and what
+one unit of work is.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,25 @@ LEAST_ROWS = 64
 ENOUGH_UNITS = 64
 SHARE = "share"
 
-HEAVY = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "uniform", "uniform16"])
+HEAVY = frozenset(
+    ["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "uniform", "uniform16"]
+)
 LIBM = frozenset(
-    ["tan", "asin", "acos", "atan", "sinh", "cosh", "lgamma", "pow", "atan2", "log2", "fmod", "remainder", "floordiv"]
+    [
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "lgamma",
+        "pow",
+        "atan2",
+        "log2",
+        "fmod",
+        "remainder",
+        "floordiv",
+    ]
 )
 COMPARISONS = ("eq", "ne", "lt", "le")
 ORDERED_REDUCTIONS = ("argmax", "argmin")
@@ -39,15 +57,18 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``outer`` are the loops over units, slowest first, without the vector axis; ``inner`` the reduction loops, axis last.
-    ``width`` counts leaves of LANES elements. ``step`` cuts the vector axis of POINTS into units (None: one unit holds it all);
-    ``block_first`` puts those blocks outside the last outer loop; ``tiled`` cuts that loop as well, so that a unit is a tile,
-    and the next tile lies along that loop if ``block_first``, else along the vector axis;
-    ``columns`` runs the reduction outside the lanes of a unit, a group of rows at a time, with the columns' results so far in a
-    scratch row; ``owned`` makes a unit a share of the vector axis with all outer loops inside, so that no two threads add to
-    the same place. With step SHARE the entry cuts the vector axis by the number of threads. ``sums`` are buffers to which every
-    row adds at the same places, one per position in the row: threads do so in memory of their own (with POINTS, a block of
-    points adds its total)."""
+    """``outer`` are the loops over units, slowest first, without the vector axis; ``inner`` the
+    reduction loops, axis last. ``width`` counts leaves of LANES elements. ``step`` cuts the vector
+    axis of POINTS into units (None: one unit holds it all); ``block_first`` puts those blocks
+    outside the last outer loop; ``tiled`` cuts that loop as well, so that a unit is a tile, and the
+    next tile lies along that loop if ``block_first``, else along the vector axis; ``columns`` runs
+    the reduction outside the lanes of a unit, a group of rows at a time, with the columns' results
+    so far in a scratch row; ``owned`` makes a unit a share of the vector axis with all outer loops
+    inside, so that no two threads add to the same place. With step SHARE the entry cuts the vector
+    axis by the number of threads. ``sums`` are buffers to which every row adds at the same places,
+    one per position in the row: threads do so in memory of their own (with POINTS, a block of
+    points adds its total).
+    """
 
     role: Role
     axis: Range | None
@@ -67,19 +88,39 @@ def make_plan(kernel: Kernel) -> Plan:
     """The plan of ``kernel``; a kernel without a usable axis gets Role.NONE and scalar loops."""
     axis = choose_axis(kernel)
     if axis is None:
-        return Plan(Role.NONE, None, kernel.ranges, kernel.reduction, 0, None, False, total_work(kernel))
+        return Plan(
+            Role.NONE, None, kernel.ranges, kernel.reduction, 0, None, False, total_work(kernel)
+        )
     if axis in kernel.reduction:
         inner = (*(item for item in kernel.reduction if item != axis), axis)
         width, sums = choose_width(kernel, axis), _row_sums(kernel, inner)
-        return Plan(Role.REDUCTION, axis, kernel.ranges, inner, width, None, False, total_work(kernel), sums=sums)
+        return Plan(
+            Role.REDUCTION,
+            axis,
+            kernel.ranges,
+            inner,
+            width,
+            None,
+            False,
+            total_work(kernel),
+            sums=sums,
+        )
     outer = tuple(item for item in kernel.ranges if item != axis)
     if _adds_apart(kernel, axis):
         width = choose_width(kernel, axis)
-        return Plan(Role.POINTS, axis, outer, (), width, SHARE, True, total_work(kernel), owned=True)
-    transposed = next((r for r in outer if r.symbol == kernel.tile_axis and hint_of(kernel, r.extent) > 1), None)
+        return Plan(
+            Role.POINTS, axis, outer, (), width, SHARE, True, total_work(kernel), owned=True
+        )
+    transposed = next(
+        (r for r in outer if r.symbol == kernel.tile_axis and hint_of(kernel, r.extent) > 1), None
+    )
     if transposed is not None:
         outer = (*(item for item in outer if item != transposed), transposed)
-    width, reduces, columns = choose_width(kernel, axis), bool(kernel.reduction), _is_column_reduction(kernel, axis)
+    width, reduces, columns = (
+        choose_width(kernel, axis),
+        bool(kernel.reduction),
+        _is_column_reduction(kernel, axis),
+    )
     tiled = transposed is not None and not reduces
     if columns:
         step: str | None = str(COLUMNS) if outer else SHARE
@@ -87,10 +128,24 @@ def make_plan(kernel: Kernel) -> Plan:
         step = _step(kernel, axis, outer, width, reduces, tiled)
     block_first = transposed is not None and step is not None and not columns
     if tiled:
-        block_first = _rows_entered(kernel, outer[-1], axis) <= _rows_entered(kernel, axis, outer[-1])
+        block_first = _rows_entered(kernel, outer[-1], axis) <= _rows_entered(
+            kernel, axis, outer[-1]
+        )
     sums = () if columns else _row_sums(kernel, kernel.reduction)
     work = total_work(kernel)
-    return Plan(Role.POINTS, axis, outer, kernel.reduction, width, step, block_first, work, tiled, columns, sums=sums)
+    return Plan(
+        Role.POINTS,
+        axis,
+        outer,
+        kernel.reduction,
+        width,
+        step,
+        block_first,
+        work,
+        tiled,
+        columns,
+        sums=sums,
+    )
 
 
 def row_length(plan: Plan) -> sympy.Expr:
@@ -104,13 +159,19 @@ def hint_of(kernel: Kernel, expr: sympy.Expr) -> int:
 
 
 def choose_axis(kernel: Kernel) -> Range | None:
-    """The axis the scheduler named, unless an order forbids it; else, also for scans, the one with the cheapest accesses."""
+    """The axis the scheduler named, unless an order forbids it; else, also for scans, the one with
+    the cheapest accesses.
+    """
     scans = any(step.op == "scan" for step in kernel.steps)
     if kernel.vector_axis is None and not scans:
         return None
-    last_only = scans or any(step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS for step in kernel.steps)
+    last_only = scans or any(
+        step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS for step in kernel.steps
+    )
     candidates = {item.symbol: item for item in kernel.ranges}
-    candidates |= {item.symbol: item for item in (kernel.reduction[-1:] if last_only else kernel.reduction)}
+    candidates |= {
+        item.symbol: item for item in (kernel.reduction[-1:] if last_only else kernel.reduction)
+    }
     named = candidates.get(kernel.vector_axis)  # type: ignore[arg-type]
     if named is not None:
         return named
@@ -127,14 +188,18 @@ def _axis_score(kernel: Kernel, axis: Range) -> float:
 
 
 def choose_width(kernel: Kernel, axis: Range) -> int:
-    """Leaves per vector: more for short bodies (independent accumulators), fewer for long or wide ones (registers)."""
+    """Leaves per vector: more for short bodies (independent accumulators), fewer for long or wide
+    ones (registers).
+    """
     compared = _only_compared(kernel)
     steps = [step for step in varying_along(kernel, axis) if step.result not in compared]
     if any(step.op == "uniform" for step in steps):
         width = 4  # one Philox block gives four elements
     elif len(steps) > 60 or any(step.dtype in (torch.int64, torch.float64) for step in steps):
         width = 1
-    elif kernel.reduction and len(steps) <= 10 and not any(step.op in HEAVY | LIBM for step in steps):
+    elif (
+        kernel.reduction and len(steps) <= 10 and not any(step.op in HEAVY | LIBM for step in steps)
+    ):
         width = 4
     else:
         width = 2
@@ -156,7 +221,9 @@ def varying_along(kernel: Kernel, axis: Range) -> list[Instruction]:
 
 
 def _only_compared(kernel: Kernel) -> set[str]:
-    """Numbers of places that only comparisons use: lanes are compared instead (``instructions``)."""
+    """Numbers of places that only comparisons use: lanes are compared instead
+    (``instructions``).
+    """
     other = {name for step in kernel.steps if step.op not in COMPARISONS for name in step.reads}
     return {step.result for step in kernel.steps if step.result and step.op == "index_expr"} - other
 
@@ -170,7 +237,9 @@ def total_work(kernel: Kernel) -> sympy.Expr:
     """Element operations of one launch, as a size expression."""
     points = math.prod((item.extent for item in kernel.ranges), start=sympy.Integer(1))
     per_point = math.prod((item.extent for item in kernel.reduction), start=sympy.Integer(1))
-    outer = sum(cost(step) for body in kernel.bodies if not body.inner for step in body.instructions)
+    outer = sum(
+        cost(step) for body in kernel.bodies if not body.inner for step in body.instructions
+    )
     inner = sum(cost(step) for body in kernel.bodies if body.inner for step in body.instructions)
     return sympy.expand(points * (outer + inner * per_point))
 
@@ -178,7 +247,9 @@ def total_work(kernel: Kernel) -> sympy.Expr:
 def _row_sums(kernel: Kernel, inner: tuple[Range, ...]) -> tuple[str, ...]:
     """Float32 buffers that the kernel adds to, once, at the position in the row."""
     place, once = flat_position(inner), accessed_once(kernel)
-    plain = {item.name for item in kernel.buffers if item.dtype is torch.float32 and item.name in once}
+    plain = {
+        item.name for item in kernel.buffers if item.dtype is torch.float32 and item.name in once
+    }
     return tuple(
         str(step.args[0])
         for step, inside in accesses(kernel)
@@ -188,11 +259,15 @@ def _row_sums(kernel: Kernel, inner: tuple[Range, ...]) -> tuple[str, ...]:
 
 
 def _adds_apart(kernel: Kernel, axis: Range) -> bool:
-    """Whether the kernel adds to memory, at places that never meet for different positions along ``axis``."""
+    """Whether the kernel adds to memory, at places that never meet for different positions along
+    ``axis``.
+    """
     stores = [step for step, _ in accesses(kernel) if step.op == "store"]
     if kernel.reduction or not any(step.args[3] == "add" for step in stores):
         return False
-    return all(_is_last_place(as_expr(step.args[1]), axis) for step in stores if step.args[3] == "add")
+    return all(
+        _is_last_place(as_expr(step.args[1]), axis) for step in stores if step.args[3] == "add"
+    )
 
 
 def _is_last_place(expr: sympy.Expr, axis: Range) -> bool:
@@ -204,13 +279,18 @@ def _is_last_place(expr: sympy.Expr, axis: Range) -> bool:
 
 
 def _is_column_reduction(kernel: Kernel, axis: Range) -> bool:
-    """Whether the kernel is one pass over many rows that ends in plain reductions, one per column."""
+    """Whether the kernel is one pass over many rows that ends in plain reductions, one per
+    column.
+    """
     inner = [body for body in kernel.bodies if body.inner]
     if len(inner) != 1 or hint_of(kernel, axis.extent) < 2 * LEAST_TILE:
         return False
     before = kernel.bodies[: kernel.bodies.index(inner[0])]
     ends = [step for step in inner[0].instructions if step.op == "reduce"]
-    if any(step.op in ("store", "indirect") for body in before for step in body.instructions) or not ends:
+    if (
+        any(step.op in ("store", "indirect") for body in before for step in body.instructions)
+        or not ends
+    ):
         return False
     if any(step.op in ("store", "scan", "indirect") for step in inner[0].instructions):
         return False
@@ -219,7 +299,14 @@ def _is_column_reduction(kernel: Kernel, axis: Range) -> bool:
     return math.prod(hint_of(kernel, item.extent) for item in kernel.reduction) >= LEAST_ROWS
 
 
-def _step(kernel: Kernel, axis: Range, outer: tuple[Range, ...], width: int, reduces: bool, transposed: bool) -> str | None:
+def _step(
+    kernel: Kernel,
+    axis: Range,
+    outer: tuple[Range, ...],
+    width: int,
+    reduces: bool,
+    transposed: bool,
+) -> str | None:
     lanes = f"{width} * LANES" if width > 1 else "LANES"
     if reduces:
         return lanes
@@ -232,16 +319,28 @@ def _step(kernel: Kernel, axis: Range, outer: tuple[Range, ...], width: int, red
 
 
 def _rows_entered(kernel: Kernel, towards: Range, along: Range) -> int:
-    """How far apart the rows lie that a step of ``towards`` enters, summed over the accesses that go in order along ``along``:
-    every row is a page and a place in few sets of the cache, so the next tile lies where this is less."""
+    """How far apart the rows lie that a step of ``towards`` enters, summed over the accesses that
+    go in order along ``along``: every row is a page and a place in few sets of the cache, so the
+    next tile lies where this is less.
+    """
     sizes = {buffer.name: buffer.dtype.itemsize for buffer in kernel.buffers}
     found = [(step.args[0], as_expr(step.args[1])) for step, _ in accesses(kernel)]
-    strides = [(name, stride_along(expr, towards.symbol)) for name, expr in found if stride_along(expr, along.symbol) == 1]
-    return sum(sizes[str(name)] * abs(hint_of(kernel, stride)) for name, stride in strides if stride is not None)
+    strides = [
+        (name, stride_along(expr, towards.symbol))
+        for name, expr in found
+        if stride_along(expr, along.symbol) == 1
+    ]
+    return sum(
+        sizes[str(name)] * abs(hint_of(kernel, stride))
+        for name, stride in strides
+        if stride is not None
+    )
 
 
 def fetching_pass(kernel: Kernel) -> Body | None:
-    """The pass over a row during which the next row is fetched: of several the first with much arithmetic, else the last."""
+    """The pass over a row during which the next row is fetched: of several the first with much
+    arithmetic, else the last.
+    """
     passes = [body for body in kernel.bodies if body.inner]
     heavy = (body for body in passes if any(cost(step) > 1 for step in body.instructions))
     return next(heavy, passes[-1]) if len(passes) > 1 else None
@@ -256,7 +355,12 @@ def next_row(kernel: Kernel, plan: Plan) -> list[tuple[str, sympy.Expr]]:
     found = {}
     for step, inner in accesses(kernel):
         expr = as_expr(step.args[1])
-        if not inner or step.args[0] not in read or row not in expr.free_symbols or not expr.free_symbols <= known:
+        if (
+            not inner
+            or step.args[0] not in read
+            or row not in expr.free_symbols
+            or not expr.free_symbols <= known
+        ):
             continue
         if stride_along(expr, plan.axis.symbol) == 1:
             found[str(step.args[0]), expr.xreplace({row: row + 1})] = None

@@ -14,7 +14,9 @@ Replacements = Mapping[sympy.Symbol, str]
 
 
 def print_index(expr: sympy.Basic | int, replaced: Replacements | None = None) -> str:
-    """C++ text of ``expr``; symbols in ``replaced`` print as given there, others as their own names."""
+    """C++ text of ``expr``; symbols in ``replaced`` print as given there, others as their own
+    names.
+    """
     return _print(sympy.sympify(expr), replaced or {})
 
 
@@ -40,10 +42,13 @@ def _print_sum(expr: sympy.Basic, replaced: Replacements) -> str:
 
 
 def _print_product(expr: sympy.Basic, replaced: Replacements) -> str:
-    factors = sorted(expr.args, key=lambda factor: (not isinstance(factor, sympy.Integer), str(factor)))
+    factors = sorted(
+        expr.args, key=lambda factor: (not isinstance(factor, sympy.Integer), str(factor))
+    )
     if len(factors) == 2 and factors[0] == -1:
         return f"(-{_print(factors[1], replaced)})"
-    # A product of 32-bit literals and symbols is 64-bit as soon as one symbol takes part, and literals fold into one.
+    # A product of 32-bit literals and symbols is 64-bit as soon as one symbol takes part, and
+    # literals fold into one.
     return "*".join(_print(factor, replaced) for factor in factors)
 
 

@@ -1,7 +1,9 @@
-"""Values that a later pass over a row would compute again, kept in a scratch row: softmax takes each exponential once.
+"""Values that a later pass over a row would compute again, kept in a scratch row: softmax takes
+each exponential once.
 
-Bodies share no values but reductions (C4.2), so fused kernels repeat expressions; an expensive repeated one is stored by the
-first body that computes it and loaded by the later ones. Everything needed only for the repeated value is dropped there.
+Bodies share no values but reductions (C4.2), so fused kernels repeat expressions; an expensive
+repeated one is stored by the first body that computes it and loaded by the later ones. Everything
+needed only for the repeated value is dropped there.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ IMPURE = ("store", "reduce", "scan")
 
 @dataclass
 class Kept:
-    """``saved``: value to scratch row, in the body that computes it; ``loaded``: in later bodies; ``dropped``: not needed."""
+    """``saved``: value to scratch row, in the body that computes it; ``loaded``: in later bodies;
+    ``dropped``: not needed.
+    """
 
     saved: dict[str, str] = field(default_factory=dict)
     loaded: dict[str, str] = field(default_factory=dict)
@@ -40,7 +44,9 @@ class _Known:
 
 
 def find_kept(kernel: Kernel, plan: Plan) -> Kept:
-    """What to keep of ``kernel``; nothing unless lanes run along the reduction and a row is short enough to stay in cache."""
+    """What to keep of ``kernel``; nothing unless lanes run along the reduction and a row is short
+    enough to stay in cache.
+    """
     kept = Kept()
     if plan.role is not Role.REDUCTION or plan.axis is None:
         return kept
@@ -68,7 +74,9 @@ def find_kept(kernel: Kernel, plan: Plan) -> Kept:
 
 
 class Keys:
-    """Structural identity of the values of inner bodies, what they cost, and whether they differ along the row."""
+    """Structural identity of the values of inner bodies, what they cost, and whether they differ
+    along the row.
+    """
 
     def __init__(self, kernel: Kernel, axis: sympy.Symbol | None) -> None:
         self.axis, self.stored = axis, stored_buffers(kernel)
@@ -86,11 +94,17 @@ class Keys:
         operands = [name for name in step.reads if name in self.keys]
         impure = step.op in IMPURE or (step.op == "load" and step.args[0] in self.stored)
         key = (step.op, tuple(map(self._key, step.args)), step.dtype)
-        self.keys[step.result] = step.result if impure else self.numbers.setdefault(key, len(self.numbers))
+        self.keys[step.result] = (
+            step.result if impure else self.numbers.setdefault(key, len(self.numbers))
+        )
         gathered = step.op == "load" and len(operands) > (step.args[2] is not None)
-        self.cost[step.result] = (LEAST_COST if gathered else cost(step)) + sum(self.cost[name] for name in set(operands))
+        self.cost[step.result] = (LEAST_COST if gathered else cost(step)) + sum(
+            self.cost[name] for name in set(operands)
+        )
         own = any(self.axis in expr.free_symbols for expr in step.expressions)
-        self.varies[step.result] = step.op != "reduce" and (own or any(self.varies[name] for name in operands))
+        self.varies[step.result] = step.op != "reduce" and (
+            own or any(self.varies[name] for name in operands)
+        )
 
     def of(self, step: Instruction) -> Hashable:
         """The key of a step's result."""
@@ -113,10 +127,16 @@ class Keys:
 
 
 def _needed(steps: tuple[Instruction, ...], keys: Keys, seen: dict[Hashable, _Known]) -> set[str]:
-    """Values still read when those that can be loaded from a scratch row are. An index is checked where it is first seen."""
+    """Values still read when those that can be loaded from a scratch row are. An index is checked
+    where it is first seen.
+    """
     needed: set[str] = set()
     for step in reversed(steps):
-        effect = step.result is None or step.op in IMPURE or (step.op == "indirect" and keys.of(step) not in seen)
+        effect = (
+            step.result is None
+            or step.op in IMPURE
+            or (step.op == "indirect" and keys.of(step) not in seen)
+        )
         if not effect and step.result not in needed:
             continue
         if effect and step.result:

@@ -17,9 +17,11 @@ def for_loop(variable: str, start: str, end: str, step: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A value in scope. ``depth`` is the loop level that computes it; ``run_start`` the scalar text of lane 0 when the lanes
-    count up by one; ``lane_array`` the name of its lanes as an indexable copy (indirect symbols only); ``constant`` its
-    number; ``exact`` the text of the float32 vector that it rounds to bfloat16, ``raised`` of the one it becomes again."""
+    """A value in scope. ``depth`` is the loop level that computes it; ``run_start`` the scalar text
+    of lane 0 when the lanes count up by one; ``lane_array`` the name of its lanes as an indexable
+    copy (indirect symbols only); ``constant`` its number; ``exact`` the text of the float32 vector
+    that it rounds to bfloat16, ``raised`` of the one it becomes again.
+    """
 
     text: str
     dtype: torch.dtype

@@ -1,4 +1,6 @@
-"""Accesses that jump along the vector axis but not along the last outer loop: transposed through a tile, in registers."""
+"""Accesses that jump along the vector axis but not along the last outer loop: transposed through a
+tile, in registers.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,13 @@ MOST = 4
 
 @dataclass
 class Tiles:
-    """The tiles of a kernel whose unit is a square of ``axis`` (``begin`` to ``end``) and ``row`` (``top`` to ``bottom``).
+    """The tiles of a kernel whose unit is a square of ``axis`` (``begin`` to ``end``) and ``row``
+    (``top`` to ``bottom``).
 
-    ``before`` and ``after`` are the blocks around the unit's loops, where tiles are filled and emptied, ``ahead`` is the start
-    of a row; ``stored`` are buffers that the kernel writes, ``once`` those that it accesses in one place. The next tile
-    lies along ``towards``, one of the two.
+    ``before`` and ``after`` are the blocks around the unit's loops, where tiles are filled and
+    emptied, ``ahead`` is the start of a row; ``stored`` are buffers that the kernel writes,
+    ``once`` those that it accesses in one place. The next tile lies along ``towards``, one of the
+    two.
     """
 
     axis: Range
@@ -38,10 +42,15 @@ class Tiles:
 
     def place(self, name: str) -> str:
         """The address of lane 0 in a tile."""
-        return f"{name}.data + (({identifier(self.row.symbol.name)} - top)*TILE + {identifier(self.axis.symbol.name)} - begin)"
+        return (
+            f"{name}.data + (({identifier(self.row.symbol.name)} - top)*TILE + "
+            f"{identifier(self.axis.symbol.name)} - begin)"
+        )
 
     def load(self, step: Instruction, known: set[str]) -> str | None:
-        """The address to load from instead, or None when ``step`` is no such access. ``known`` are names of other values."""
+        """The address to load from instead, or None when ``step`` is no such access. ``known`` are
+        names of other values.
+        """
         buffer, index, mask, _ = step.args
         expr = as_expr(index)
         if mask is not None or buffer in self.stored or not self._jumps(expr, known):
@@ -53,11 +62,17 @@ class Tiles:
             name = self._new(str(buffer), expr, step.dtype)
             ahead = stride_along(expr, self.towards.symbol)
             assert ahead is not None
-            self.before.add(f"{name}.load({self._arguments(str(buffer), expr)}, {print_index(ahead)});")
+            self.before.add(
+                f"{name}.load({self._arguments(str(buffer), expr)}, {print_index(ahead)});"
+            )
         return self.place(name)
 
-    def store(self, buffer: str, expr: sympy.Expr, dtype: torch.dtype, known: set[str]) -> str | None:
-        """The address to store to instead, or None. Another access of the buffer would miss what the tile still holds."""
+    def store(
+        self, buffer: str, expr: sympy.Expr, dtype: torch.dtype, known: set[str]
+    ) -> str | None:
+        """The address to store to instead, or None. Another access of the buffer would miss what
+        the tile still holds.
+        """
         if buffer not in self.once or not self._jumps(expr, known) or len(self.names) >= MOST:
             return None
         name = self._new(buffer, expr, dtype)
@@ -68,7 +83,11 @@ class Tiles:
         """Has an access in order fetched one tile ahead."""
         free = {symbol.name for symbol in expr.free_symbols}  # type: ignore[attr-defined]
         row = self.row.symbol
-        if stride_along(expr, self.axis.symbol) == 1 and row in expr.free_symbols and not free & known:
+        if (
+            stride_along(expr, self.axis.symbol) == 1
+            and row in expr.free_symbols
+            and not free & known
+        ):
             places = {row: identifier(row.name), self.axis.symbol: "begin"}
             places[self.towards.symbol] = f"({places[self.towards.symbol]} + TILE)"
             later = print_index(expr, places)
@@ -79,7 +98,12 @@ class Tiles:
     def _jumps(self, expr: sympy.Expr, known: set[str]) -> bool:
         along = stride_along(expr, self.axis.symbol)
         free = {symbol.name for symbol in expr.free_symbols}  # type: ignore[attr-defined]
-        return along is not None and along not in (0, 1) and stride_along(expr, self.row.symbol) == 1 and not free & known
+        return (
+            along is not None
+            and along not in (0, 1)
+            and stride_along(expr, self.row.symbol) == 1
+            and not free & known
+        )
 
     def _new(self, buffer: str, expr: sympy.Expr, dtype: torch.dtype | None) -> str:
         name = f"tile{len(self.names)}"

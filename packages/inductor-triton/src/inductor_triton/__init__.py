@@ -1,4 +1,6 @@
-"""Triton kernels from loop kernels: source generation, compilation, and launch; without a GPU, an interpreter."""
+"""Triton kernels from loop kernels: source generation, compilation, and launch; without a GPU, an
+interpreter.
+"""
 
 from inductor_triton.codegen import generate_source
 from inductor_triton.compile import Binary, Variant, compile_ptx
@@ -13,7 +15,9 @@ from inductor_triton.split import Split, split_reduction
 __version__ = "0.2.0"
 
 __all__ = [
-    "Binary", "Config", "Launch", "LaunchSpec", "Launcher", "Replay", "Split", "TritonCodeGenerator", "Variant", "Workload",
-    "accelerate", "compile_graph", "compile_ptx", "counters", "generate_source", "launch_counts", "launch_spec",
+    "Binary", "Config", "Launch", "LaunchSpec", "Launcher", "Replay", "Split",
+    "TritonCodeGenerator", "Variant", "Workload",
+    "accelerate", "compile_graph", "compile_ptx", "counters", "generate_source", "launch_counts",
+    "launch_spec",
     "split_reduction",
 ]  # fmt: skip

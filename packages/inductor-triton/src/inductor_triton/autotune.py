@@ -1,4 +1,6 @@
-"""``max-autotune`` on the current device: configurations of kernels, and whether a product is a template's or the library's."""
+"""``max-autotune`` on the current device: configurations of kernels, and whether a product is a
+template's or the library's.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,25 @@ def generate_any(kernel: Kernel | Template, config: Config | None = None) -> Ker
     return generate_sequence(kernel, config)
 
 
-def tuned_sources(sources: Sequence[KernelSource], store: ArtifactStore, lock: str | None) -> list[KernelSource]:
+def tuned_sources(
+    sources: Sequence[KernelSource], store: ArtifactStore, lock: str | None
+) -> list[KernelSource]:
     """The sources with the configurations that measurement or the lock file chose."""
     choices = _tuner(store, lock).choose([source.kernel for source in sources])
-    return [s if choice is None else generate_any(s.kernel, choice) for s, choice in zip(sources, choices)]
+    return [
+        s if choice is None else generate_any(s.kernel, choice)
+        for s, choice in zip(sources, choices)
+    ]
 
 
 def slower_than_library(template: Template, store: ArtifactStore, lock: str | None) -> str:
-    """Why the library's product and kernels around it are better; empty where one launch was measured to be faster."""
+    """Why the library's product and kernels around it are better; empty where one launch was
+    measured to be faster.
+    """
     bench = DeviceBench(store)
-    return _tuner(store, lock, bench).against_library(as_product(template), lambda: _library_time(template, bench))
+    return _tuner(store, lock, bench).against_library(
+        as_product(template), lambda: _library_time(template, bench)
+    )
 
 
 def _library_time(template: Template, bench: DeviceBench) -> float:
@@ -46,7 +57,9 @@ def _library_time(template: Template, bench: DeviceBench) -> float:
     memory = dict(zip((buffer.name for buffer in template.buffers), bench.operands(template)))
     for name, stage in template.prologues:
         declared = next(buffer for buffer in stage.kernel.buffers if buffer.name == stage.buffer)
-        memory[name] = torch.zeros(hint(template, declared.numel), dtype=declared.dtype, device="cuda")
+        memory[name] = torch.zeros(
+            hint(template, declared.numel), dtype=declared.dtype, device="cuda"
+        )
 
     def value(arg: object) -> object:
         if isinstance(arg, View):
@@ -56,12 +69,21 @@ def _library_time(template: Template, bench: DeviceBench) -> float:
             return hint(template, arg.expr)
         return [value(item) for item in arg] if isinstance(arg, list | tuple) else arg
 
-    args, kwargs = [value(arg) for arg in template.args], {name: value(arg) for name, arg in template.kwargs}
+    args, kwargs = (
+        [value(arg) for arg in template.args],
+        {name: value(arg) for name, arg in template.kwargs},
+    )
     return total + bench.time_call(lambda: template.op(*args, **kwargs), CAREFUL)
 
 
 def _tuner(store: ArtifactStore, lock: str | None, bench: DeviceBench | None = None) -> Tuner:
-    return Tuner(store, bench or DeviceBench(store), generate_any, None if lock is None else Path(lock), progress_bar())
+    return Tuner(
+        store,
+        bench or DeviceBench(store),
+        generate_any,
+        None if lock is None else Path(lock),
+        progress_bar(),
+    )
 
 
 def progress_bar() -> Callable[[int, int, str], None]:
@@ -74,7 +96,9 @@ def progress_bar() -> Callable[[int, int, str], None]:
     def show(done: int, total: int, what: str) -> None:
         nonlocal bar
         if tqdm is None:
-            sys.stderr.write(f"\rtuning {done}/{total} {what:<30}" + ("\n" if done == total else ""))
+            sys.stderr.write(
+                f"\rtuning {done}/{total} {what:<30}" + ("\n" if done == total else "")
+            )
             return
         bar = bar or tqdm.tqdm(total=total, desc="tuning", leave=False)
         bar.set_postfix_str(what)

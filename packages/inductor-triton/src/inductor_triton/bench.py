@@ -36,7 +36,9 @@ class DeviceBench:
         for part in sequence_of(source).parts:
             hints = dict(part.kernel.hints)
             sizes = [hints.get(size, 1) for size in part.kernel.sizes]
-            load_or_compile(part, usual_variant(launch_spec(part), sizes), self._capability, self._store)
+            load_or_compile(
+                part, usual_variant(launch_spec(part), sizes), self._capability, self._store
+            )
 
     def time(self, source: KernelSource, repeats: int) -> float:
         """Median microseconds of a launch. Raises torch.OutOfMemoryError, BuildError."""
@@ -44,7 +46,10 @@ class DeviceBench:
         operands: list[Any] = self.operands(kernel)
         given = {buffer.name: tensor for buffer, tensor in zip(kernel.buffers, operands)}
         sequence = sequence_of(source)
-        given |= {b.name: torch.empty(hint(kernel, b.numel), dtype=b.dtype, device="cuda") for b in sequence.scratch}  # type: ignore[arg-type]
+        given |= {
+            b.name: torch.empty(hint(kernel, b.numel), dtype=b.dtype, device="cuda")
+            for b in sequence.scratch
+        }  # type: ignore[arg-type]
         sizes = [hint(kernel, size) for size in kernel.sizes]
         calls = [
             (launch, [*(given[buffer.name] for buffer in part.kernel.buffers), *sizes])
@@ -75,7 +80,9 @@ class DeviceBench:
         return median([start.elapsed_time(end) * 1e3 for start, end in events])
 
     def operands(self, kernel: Kernel | Template) -> list[Any]:
-        """Random tensors for the buffers, kept until another kernel is asked for. Raises torch.OutOfMemoryError."""
+        """Random tensors for the buffers, kept until another kernel is asked for. Raises
+        torch.OutOfMemoryError.
+        """
         if self._operands is None or self._operands[0] is not kernel:
             self._operands = None
             largest = _smallest_indirect(kernel)
@@ -83,7 +90,9 @@ class DeviceBench:
             self._operands = (
                 kernel,
                 [
-                    ends[b.name] if b.name in ends else _random(hint(kernel, b.numel), b.dtype, largest)  # type: ignore[arg-type]
+                    ends[b.name]
+                    if b.name in ends
+                    else _random(hint(kernel, b.numel), b.dtype, largest)  # type: ignore[arg-type]
                     for b in kernel.buffers
                 ],
             )
@@ -96,10 +105,15 @@ def _ends_of_groups(kernel: Kernel | Template) -> dict[str, torch.Tensor]:
     if found is None or found.ends is None:
         return {}
     buffer = next(buffer for buffer in kernel.buffers if buffer.name == found.ends.buffer)
-    extent, groups = hint(kernel, {"m": found.m, "n": found.n, "k": found.k}[found.ragged]), int(found.batch)
+    extent, groups = (
+        hint(kernel, {"m": found.m, "n": found.n, "k": found.k}[found.ragged]),
+        int(found.batch),
+    )
     ends = torch.full((hint(kernel, buffer.numel),), extent, dtype=buffer.dtype)  # type: ignore[arg-type]
     whole = torch.arange(1, groups + 1) * extent // groups // 8 * 8
-    ends.as_strided((groups,), (hint(kernel, found.ends.stride[0]),), hint(kernel, found.ends.offset)).copy_(whole)
+    ends.as_strided(
+        (groups,), (hint(kernel, found.ends.stride[0]),), hint(kernel, found.ends.offset)
+    ).copy_(whole)
     return {buffer.name: ends.cuda()}
 
 
@@ -112,5 +126,9 @@ def _smallest_indirect(kernel: Kernel | Template) -> int:
 
 def _random(numel: int, dtype: torch.dtype, largest: int) -> torch.Tensor:
     if dtype.is_floating_point:
-        return torch.randn(numel, device="cuda", dtype=torch.float32 if dtype.itemsize < 2 else dtype).to(dtype)
-    return torch.randint(min(largest, 127) if dtype.itemsize == 1 else largest, (numel,), device="cuda").to(dtype)
+        return torch.randn(
+            numel, device="cuda", dtype=torch.float32 if dtype.itemsize < 2 else dtype
+        ).to(dtype)
+    return torch.randint(
+        min(largest, 127) if dtype.itemsize == 1 else largest, (numel,), device="cuda"
+    ).to(dtype)

@@ -10,7 +10,14 @@ from loopir import Kernel, Template
 
 from inductor_triton.heuristics import MULTIPROCESSORS, Config, next_power_of_two
 from inductor_triton.indexing import merge_loops
-from inductor_triton.product import ROW_BYTES, even_grid, has_descriptors, matmul_config, product_of, sizes_of
+from inductor_triton.product import (
+    ROW_BYTES,
+    even_grid,
+    has_descriptors,
+    matmul_config,
+    product_of,
+    sizes_of,
+)
 from inductor_triton.rewrite import simplified
 from inductor_triton.tiling import choose_tiling, describe
 
@@ -40,13 +47,17 @@ SMALL_TILES = (
 """Those of products of few rows or columns, as of small matrices in batches."""
 FEW = 32
 LARGEST_EXACT = 64 * 128
-"""Elements of a tile of float32 products without tensor cores, which take a register each and unrolled arithmetic."""
+"""Elements of a tile of float32 products without tensor cores, which take a register each and
+unrolled arithmetic.
+"""
 SPLITS, SHORTEST_SUM = (2, 4, 8), 512
 """Parts of a long sum, where the tiles of a product are too few for the device."""
 
 
 def candidates(kernel: Kernel | Template) -> list[Config]:
-    """Configurations of a kernel or template: half and twice the warps and elements, other tiles, a row in one block or not."""
+    """Configurations of a kernel or template: half and twice the warps and elements, other tiles, a
+    row in one block or not.
+    """
     found = _of_template(kernel) if isinstance(kernel, Template) else _of_kernel(kernel)
     return list(dict.fromkeys(found))
 
@@ -68,7 +79,11 @@ def _of_kernel(kernel: Kernel) -> Iterator[Config]:
     work = describe(flat)
     if flat.reduction and work.static and work.inner_contiguous:
         length = next_power_of_two(work.reduction)
-        other = replace(base, r=length if not base.persistent else min(length, 2048), persistent=not base.persistent)
+        other = replace(
+            base,
+            r=length if not base.persistent else min(length, 2048),
+            persistent=not base.persistent,
+        )
         for warps in (4, 8, 16):
             yield from _fitting(replace(other, num_warps=warps))
 
@@ -100,14 +115,26 @@ def _of_template(template: Template) -> Iterator[Config]:
             continue
         if exact and rows * columns > LARGEST_EXACT:
             continue
-        plain = replace(base, x=columns, y=rows, num_warps=warps, num_stages=stages, grid=0, tma=False)
+        plain = replace(
+            base, x=columns, y=rows, num_warps=warps, num_stages=stages, grid=0, tma=False
+        )
         yield plain
         yield replace(plain, num_stages=stages - 1)
-        if batch == 1 and not found.ragged and not template.sizes and -(-m // rows) * -(-n // columns) < MULTIPROCESSORS:
+        if (
+            batch == 1
+            and not found.ragged
+            and not template.sizes
+            and -(-m // rows) * -(-n // columns) < MULTIPROCESSORS
+        ):
             yield from (
-                replace(plain, split=parts) for parts in SPLITS if k % (parts * base.r) == 0 and k // parts >= SHORTEST_SUM
+                replace(plain, split=parts)
+                for parts in SPLITS
+                if k % (parts * base.r) == 0 and k // parts >= SHORTEST_SUM
             )
         if by_engine:
             tiles = -(-m // rows) * -(-n // columns)
             step = ROW_BYTES // found.dtype.itemsize
-            yield from (replace(plain, r=step, grid=grid, tma=True) for grid in {MULTIPROCESSORS, even_grid(tiles)})
+            yield from (
+                replace(plain, r=step, grid=grid, tma=True)
+                for grid in {MULTIPROCESSORS, even_grid(tiles)}
+            )

@@ -1,4 +1,6 @@
-"""Capturing a host program into a CUDA graph, twice where a plan of its memory holds less than what the allocator found."""
+"""Capturing a host program into a CUDA graph, twice where a plan of its memory holds less than what
+the allocator found.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,14 @@ def capture(pool: Pool, run: Run, again: bool) -> Captured:
 def _planned(pool: Pool, run: Run, again: bool) -> Captured:
     empty = pool.is_empty()
     if empty:
-        pool.renew()  # a pool whose graphs are gone takes no other, while somebody holds memory of it
-    if not again or not empty or has_own_settings() or getattr(torch._C, "_cuda_isHistoryEnabled", bool)():
+        # a pool whose graphs are gone takes no other, while somebody holds memory of it
+        pool.renew()
+    if (
+        not again
+        or not empty
+        or has_own_settings()
+        or getattr(torch._C, "_cuda_isHistoryEnabled", bool)()
+    ):
         return _capture(pool, lambda: run(None))
     trace = _Trace(pool)
     with trace.kept():
@@ -40,11 +48,16 @@ def _planned(pool: Pool, run: Run, again: bool) -> Captured:
     placed, total = place(blocks_of(trace.events, trace.marks))
     if not trace.complete or total > (1 - WORTH) * trace.held - SMALL:
         return graph, values
-    for placer in (Placer(placed, total, _bytes, lambda: torch.cuda.memory_reserved(pool.device)), None):
+    for placer in (
+        Placer(placed, total, _bytes, lambda: torch.cuda.memory_reserved(pool.device)),
+        None,
+    ):
         del values
         graph.reset()
         pool.renew()
-        graph, values = _capture(pool, lambda placer=placer: _place(run, placer), grows=placer is None)
+        graph, values = _capture(
+            pool, lambda placer=placer: _place(run, placer), grows=placer is None
+        )
         if placer is None or (placer.follows and torch.cuda.memory_reserved(pool.device) <= first):
             break
     return graph, values
@@ -67,7 +80,9 @@ def _bytes(count: int) -> object:
 def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) -> Captured:
     give_back()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    mode = torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local")
+    mode = torch.cuda.graph(
+        graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
+    )
     try:
         with growing_memory() if grows else nullcontext(), torch.no_grad(), mode:
             values = run()
@@ -80,7 +95,9 @@ def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) ->
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Other recordings that are garbage must not be taken apart while something is captured, nor let the pool go before."""
+    """Other recordings that are garbage must not be taken apart while something is captured, nor
+    let the pool go before.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -91,7 +108,9 @@ def _no_collection() -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Gives back memory that nobody uses. Workspaces of libraries belong to the stream: a capture takes one from the pool."""
+    """Gives back memory that nobody uses. Workspaces of libraries belong to the stream: a capture
+    takes one from the pool.
+    """
     torch.cuda.synchronize()
     _clear_workspaces()
     torch.cuda.empty_cache()
@@ -103,8 +122,9 @@ def _clear_workspaces() -> None:
 
 
 class _Trace:
-    """What a capture asks the allocator for: ``events`` (allocated, address, size), ``marks`` in them before each call, and the
-    bytes ``held`` for large blocks in the end."""
+    """What a capture asks the allocator for: ``events`` (allocated, address, size), ``marks`` in
+    them before each call, and the bytes ``held`` for large blocks in the end.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -132,9 +152,15 @@ class _Trace:
             found: Any = torch.cuda.memory._snapshot(self.pool.device)
         finally:
             record(None)
-        entries = [e for e in found["device_traces"][self.pool.device] if e["action"] in ("alloc", "free_completed")]
+        entries = [
+            e
+            for e in found["device_traces"][self.pool.device]
+            if e["action"] in ("alloc", "free_completed")
+        ]
         self.events = [(e["action"] == "alloc", e["addr"], e["size"]) for e in entries]
         self.marks = [mark - before for mark in self.marks]
         self.complete = len(entries) == after - before
-        own = (s for s in found["segments"] if tuple(s["segment_pool_id"]) == tuple(self.pool.handle))
+        own = (
+            s for s in found["segments"] if tuple(s["segment_pool_id"]) == tuple(self.pool.handle)
+        )
         self.held = sum(s["total_size"] for s in own if s["segment_type"] == "large")

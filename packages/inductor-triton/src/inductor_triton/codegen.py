@@ -26,8 +26,9 @@ from inductor_triton.tiling import choose_tiling, describe, held_blocks, narrowe
 
 
 def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSource:
-    """The Triton source of ``kernel``, of several kernels where one would leave most of the device idle. ``config`` is that of
-    the only or first one."""
+    """The Triton source of ``kernel``, of several kernels where one would leave most of the device
+    idle. ``config`` is that of the only or first one.
+    """
     walk = _walk_over_rows(kernel, config)
     if walk is not None:
         return walk
@@ -35,26 +36,39 @@ def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSou
     split = split_reduction(simple)
     if split is None:
         return replace(generate_source(simple, config), kernel=kernel)
-    parts = [generate_source(part, None if number else config) for number, part in enumerate(split.parts)]
+    parts = [
+        generate_source(part, None if number else config) for number, part in enumerate(split.parts)
+    ]
     return _sequence(kernel, tuple(parts), split.scratch)
 
 
-def _sequence(kernel: Kernel, parts: tuple[KernelSource, ...], scratch: tuple[KernelBuffer, ...]) -> KernelSource:
+def _sequence(
+    kernel: Kernel, parts: tuple[KernelSource, ...], scratch: tuple[KernelBuffer, ...]
+) -> KernelSource:
     text = "\n\n".join(part.text for part in parts)
     return KernelSource(kernel, text, (("sequence", Sequence(parts, scratch)),))
 
 
 def _walk_over_rows(kernel: Kernel, config: Config | None) -> KernelSource | None:
-    """A row kernel with column sums as a grid that walks over the rows, and the sum of what its programs have."""
+    """A row kernel with column sums as a grid that walks over the rows, and the sum of what its
+    programs have.
+    """
     sums = summed_columns(kernel)
     if not sums or kernel.sizes:
         return None
     config = config or choose_tiling(merge_loops(kernel)).config
-    grid = config.grid or walking_grid(config, describe(kernel).points, narrowest(kernel)) if config.persistent else 0
+    grid = (
+        config.grid or walking_grid(config, describe(kernel).points, narrowest(kernel))
+        if config.persistent
+        else 0
+    )
     if grid == 0:
         return None
     columns = by_program(kernel, sums, grid)
-    parts = generate_source(columns.rows, replace(config, grid=grid)), generate_source(columns.combine)
+    parts = (
+        generate_source(columns.rows, replace(config, grid=grid)),
+        generate_source(columns.combine),
+    )
     return _sequence(kernel, parts, columns.shares)
 
 
@@ -72,8 +86,11 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
         function=emitter.function,
         signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in kernel.buffers),
         sizes=tuple(size.name for size in kernel.sizes),
-        blocks=() if tiling.config.grid else tuple((axis.extent, axis.block) for axis in tiling.program_axes),
-        batch=sympy.Integer(tiling.config.grid or 1) * product(item.extent for item in tiling.batch),
+        blocks=()
+        if tiling.config.grid
+        else tuple((axis.extent, axis.block) for axis in tiling.program_axes),
+        batch=sympy.Integer(tiling.config.grid or 1)
+        * product(item.extent for item in tiling.batch),
         config=tiling.config,
         index=emitter.index_type,
         limits=emitter.limits,
@@ -91,14 +108,17 @@ def emit_function(emitter: Emitter) -> str:
     parts = list(emitter.kernel.bodies) if is_kept else one_pass(emitter.kernel.bodies)
     emitter.blocks_held = 0 if persistent else held_blocks(emitter.kernel, emitter.tiling)
     for pair in one_pass(emitter.kernel.bodies) if emitter.blocks_held and is_kept else ():
-        if isinstance(pair, OnlinePair):  # the same exponentials that are divided by their sum, so computed once
+        # the same exponentials that are divided by their sum, so computed once
+        if isinstance(pair, OnlinePair):
             emitter.narrow |= {str(pair.total.args[1])}
             emitter.at_least_one.add(str(pair.total.result))
             emitter.maxima.add(str(pair.maximum.result))
     for number, part in enumerate(parts):
         emitter.eviction = {} if is_kept else evictions(parts, number)
         inner = isinstance(part, OnlinePair) or part.inner
-        emitter.body_dims = frozenset(axis.name for axis in emitter.tiling.axes if axis.name != "r" or inner)
+        emitter.body_dims = frozenset(
+            axis.name for axis in emitter.tiling.axes if axis.name != "r" or inner
+        )
         outer = dict(emitter.values)
         if isinstance(part, OnlinePair):
             emitter.values = outer | online_reduction(emitter, part)
@@ -106,7 +126,9 @@ def emit_function(emitter: Emitter) -> str:
             for step in part.instructions:
                 emit_instruction(emitter, step)
         else:
-            results = persistent_reduction(emitter, part) if persistent else loop_reduction(emitter, part)
+            results = (
+                persistent_reduction(emitter, part) if persistent else loop_reduction(emitter, part)
+            )
             emitter.values = outer | results
     emitter.end_walk()
     parameters = [emitter.name(buffer.name) for buffer in emitter.kernel.buffers]
@@ -120,7 +142,9 @@ def emit_function(emitter: Emitter) -> str:
 
 
 def assemble(origins: Iterable[tuple[str, str]], config: Config, function: str) -> str:
-    """The module of a kernel function: imports, the device functions that it calls, where it is from."""
+    """The module of a kernel function: imports, the device functions that it calls, where it is
+    from.
+    """
     lines = ["import triton", "import triton.language as tl"]
     if "libdevice." in function:
         lines.append("from triton.language.extra.cuda import libdevice")

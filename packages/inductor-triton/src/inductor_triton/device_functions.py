@@ -1,8 +1,9 @@
 """Device functions in Triton's language.
 
-This file is read as text (see ``library``) and never imported: the functions that a kernel uses are copied into its source.
-Errors are in units in the last place over the whole range and hold where ``tl.exp2`` is within 2 ulp. Functions that consist of
-one machine instruction are marked "primitive"; the interpreter has its own form of them in ``interpret``.
+This file is read as text (see ``library``) and never imported: the functions that a kernel uses are
+copied into its source. Errors are in units in the last place over the whole range and hold where
+``tl.exp2`` is within 2 ulp. Functions that consist of one machine instruction are marked
+"primitive"; the interpreter has its own form of them in ``interpret``.
 """
 
 # Constants of kernels are given as numbers:
@@ -13,72 +14,102 @@ import triton.language as tl
 
 def floor32(x):
     """Primitive."""
-    return tl.inline_asm_elementwise("cvt.rmi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "cvt.rmi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 def ceil32(x):
     """Primitive."""
-    return tl.inline_asm_elementwise("cvt.rpi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "cvt.rpi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 def trunc32(x):
     """Primitive."""
-    return tl.inline_asm_elementwise("cvt.rzi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "cvt.rzi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 def round32(x):
     """Primitive; half to even."""
-    return tl.inline_asm_elementwise("cvt.rni.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "cvt.rni.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 def round_tf32(x):
-    """Primitive; to 10 bits after the point, as operands of a product: tensor cores cut the others off."""
-    return tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    """Primitive; to 10 bits after the point, as operands of a product: tensor cores cut the others
+    off.
+    """
+    return tl.inline_asm_elementwise(
+        "cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 def floor64(x):
     """Primitive."""
-    return tl.inline_asm_elementwise("cvt.rmi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "cvt.rmi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
+    )
 
 
 def ceil64(x):
     """Primitive."""
-    return tl.inline_asm_elementwise("cvt.rpi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "cvt.rpi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
+    )
 
 
 def trunc64(x):
     """Primitive."""
-    return tl.inline_asm_elementwise("cvt.rzi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "cvt.rzi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
+    )
 
 
 def round64(x):
     """Primitive; half to even."""
-    return tl.inline_asm_elementwise("cvt.rni.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "cvt.rni.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
+    )
 
 
 def add_rn32(x, y):
     """Primitive; never contracted to a fused multiply-add."""
-    return tl.inline_asm_elementwise("add.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "add.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 def add_rn64(x, y):
     """Primitive; never contracted to a fused multiply-add."""
-    return tl.inline_asm_elementwise("add.rn.f64 $0, $1, $2;", "=d,d,d", [x, y], dtype=tl.float64, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "add.rn.f64 $0, $1, $2;", "=d,d,d", [x, y], dtype=tl.float64, is_pure=True, pack=1
+    )
 
 
 def sub_rn32(x, y):
     """Primitive; never contracted to a fused multiply-add."""
-    return tl.inline_asm_elementwise("sub.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "sub.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 def sub_rn64(x, y):
     """Primitive; never contracted to a fused multiply-add."""
-    return tl.inline_asm_elementwise("sub.rn.f64 $0, $1, $2;", "=d,d,d", [x, y], dtype=tl.float64, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "sub.rn.f64 $0, $1, $2;", "=d,d,d", [x, y], dtype=tl.float64, is_pure=True, pack=1
+    )
 
 
 def rsqrt32(x):
     """Primitive; 2 ulp."""
-    return tl.inline_asm_elementwise("rsqrt.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "rsqrt.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 def fma32(x, y, z):
@@ -92,7 +123,9 @@ def to_bfloat16(x):
 
 
 def to_e4m3(x, beyond):
-    """The bits of the nearest float8 of 4 bits of exponent and 3 of mantissa, ties to even; ``beyond`` its range."""
+    """The bits of the nearest float8 of 4 bits of exponent and 3 of mantissa, ties to even;
+    ``beyond`` its range.
+    """
     bits = x.to(tl.int32, bitcast=True)
     size = bits & 0x7FFFFFFF
     small = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.int32, bitcast=True) - 0x46800000
@@ -106,17 +139,25 @@ def from_e4m3(code):
     """float32 of ``to_e4m3``'s bits."""
     wide = code.to(tl.int32)
     size = wide & 0x7F
-    value = ((size << 20) | ((wide & 0x80) << 24)).to(tl.float32, bitcast=True) * 1.329227995784916e36
+    value = ((size << 20) | ((wide & 0x80) << 24)).to(
+        tl.float32, bitcast=True
+    ) * 1.329227995784916e36
     return tl.where(size == 0x7F, float("nan"), value)
 
 
 def to_e5m2(x):
-    """The bits of the nearest float8 of 5 bits of exponent and 2 of mantissa, ties to even; infinite beyond its range."""
+    """The bits of the nearest float8 of 5 bits of exponent and 2 of mantissa, ties to even;
+    infinite beyond its range.
+    """
     bits = x.to(tl.int32, bitcast=True)
     size = bits & 0x7FFFFFFF
     small = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.int32, bitcast=True) - 0x43000000
     usual = (size - 0x38000000 + 0xFFFFF + ((size >> 21) & 1)) >> 21
-    code = tl.where(size < 0x38800000, small, tl.where(size < 0x47800000, usual, 0x7C + (size > 0x7F800000).to(tl.int32) * 3))
+    code = tl.where(
+        size < 0x38800000,
+        small,
+        tl.where(size < 0x47800000, usual, 0x7C + (size > 0x7F800000).to(tl.int32) * 3),
+    )
     return (code | ((bits >> 24) & 0x80)).to(tl.uint8)
 
 
@@ -146,20 +187,27 @@ def remainder_float(rest, b):
 
 def exp2_32(x):
     """Primitive; 2**x, 2 ulp. Unlike ``tl.exp2`` gives subnormal results."""
-    return tl.inline_asm_elementwise("ex2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "ex2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 def exp32(x):
     """e**x; 4 ulp. Unlike ``tl.exp``, carries the rounding error of x * log2(e) along."""
-    x = tl.minimum(tl.maximum(x, -150.0, propagate_nan=tl.PropagateNan.ALL), 100.0, propagate_nan=tl.PropagateNan.ALL)
+    x = tl.minimum(
+        tl.maximum(x, -150.0, propagate_nan=tl.PropagateNan.ALL),
+        100.0,
+        propagate_nan=tl.PropagateNan.ALL,
+    )
     high = x * 1.44269502
     low = fma32(x, 1.44269502, -high) + x * 1.92596299e-8
     return exp2_32(high) * (1.0 + low * 0.693147182)
 
 
 def exp16(x):
-    """e**x; relative error below 1e-5: enough where 16 bits are kept of the result. A square is subnormal where its root,
-    which takes one instruction, is not."""
+    """e**x; relative error below 1e-5: enough where 16 bits are kept of the result. A square is
+    subnormal where its root, which takes one instruction, is not.
+    """
     root = tl.exp2(x * 0.72134752)
     return root * root
 
@@ -197,7 +245,9 @@ def log32(x):
 def log2_32(x):
     """Binary logarithm; 2 ulp, exact for powers of two."""
     e, f, tail = split_log32(x)
-    return special_log32(x, fma32(f, 1.44269502, (f + tail) * 1.92596299e-8 + tail * 1.44269502) + e)
+    return special_log32(
+        x, fma32(f, 1.44269502, (f + tail) * 1.92596299e-8 + tail * 1.44269502) + e
+    )
 
 
 def log1p32(x):
@@ -209,7 +259,9 @@ def log1p32(x):
 
 
 def expm1_32(x):
-    """e**x - 1; 5 ulp. Its series up to 0.7, beyond which the subtraction does not magnify the error of e**x."""
+    """e**x - 1; 5 ulp. Its series up to 0.7, beyond which the subtraction does not magnify the
+    error of e**x.
+    """
     z = x * x
     p = x * 2.75573192e-6 + 2.48015873e-5
     p = p * x + 1.98412698e-4
@@ -315,7 +367,9 @@ def philox(seed, block, stream: tl.constexpr = 0, rounds: tl.constexpr = 10):
 
 def rcp32(x):
     """Primitive; 1 / x, 1 ulp."""
-    return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
 
 
 def tanh16(x):
@@ -342,7 +396,9 @@ def one_plus_erf32(x):
 
 
 def one_plus_erf16(x):
-    """1 + erf(x); absolute error 4e-6, relative 2e-5 down to -3.5: enough where 16 bits are kept of the result."""
+    """1 + erf(x); absolute error 4e-6, relative 2e-5 down to -3.5: enough where 16 bits are kept of
+    the result.
+    """
     a = tl.abs(x)
     p = a * -1.99578644e-05 + 0.000482885895
     p = p * a - 0.00521707162
@@ -356,8 +412,10 @@ def one_plus_erf16(x):
 
 
 def gelu16(x, half: tl.constexpr = 0.5, shift: tl.constexpr = -1.0):
-    """half * x * (1 + erf(x/sqrt 2)), with log2(half) as ``shift``; relative error 1.2e-4 down to -4, absolute 2e-5: enough
-    where 16 bits are kept of it. The positive part without a maximum: those share their unit with the random numbers."""
+    """half * x * (1 + erf(x/sqrt 2)), with log2(half) as ``shift``; relative error 1.2e-4 down to
+    -4, absolute 2e-5: enough where 16 bits are kept of it. The positive part without a maximum:
+    those share their unit with the random numbers.
+    """
     a = tl.abs(x)
     p = a * -0.000316854479 + 0.00581203401
     p = p * a - 0.048290778
@@ -377,8 +435,9 @@ def uniform(seed, counter):
 
 
 def uniform16(seed, counter):
-    """float32 in [0, 1) from lane ``counter % 8 // 2`` of block ``counter // 8`` of Philox4x32-7, its halves swapped for odd
-    ones."""
+    """float32 in [0, 1) from lane ``counter % 8 // 2`` of block ``counter // 8`` of Philox4x32-7,
+    its halves swapped for odd ones.
+    """
     c0, c1, c2, c3 = philox(seed, counter >> 3, 1, 7)
     lane = ((counter >> 1) & 3).to(tl.int32)
     word = tl.where(lane < 2, tl.where(lane == 0, c0, c1), tl.where(lane == 2, c2, c3))
@@ -403,7 +462,9 @@ def uniform4(seed, block):
 
 
 def words8(seed, block):
-    """The words of Philox blocks in a row for eight numbers each, of which two share one: once as it is, once swapped."""
+    """The words of Philox blocks in a row for eight numbers each, of which two share one: once as
+    it is, once swapped.
+    """
     c0, c1, c2, c3 = philox(seed, block, 1, 7)
     words = interleave(interleave(c0, c2), interleave(c1, c3))
     return interleave(words, swapped(words))
@@ -484,7 +545,9 @@ def row_scale(m):
 def combine_online(m, s, n, t):
     """Two pairs of a maximum m and the sum s of exp(value - m) as one; NaN wins."""
     largest = tl.maximum(m, n, propagate_nan=tl.PropagateNan.ALL)
-    return largest, s * tl.exp2((m - largest) * 1.44269504) + t * tl.exp2((n - largest) * 1.44269504)
+    return largest, s * tl.exp2((m - largest) * 1.44269504) + t * tl.exp2(
+        (n - largest) * 1.44269504
+    )
 
 
 def online_max(m, s):

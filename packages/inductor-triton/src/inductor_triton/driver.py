@@ -1,4 +1,6 @@
-"""The few CUDA driver calls that loading and launching take, through ctypes: no compiler and no headers."""
+"""The few CUDA driver calls that loading and launching take, through ctypes: no compiler and no
+headers.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,16 @@ def primary_context(device: int) -> ctypes.c_void_p:
     library, handle, context = driver_library(), ctypes.c_int(), ctypes.c_void_p()
     _check(library.cuInit(0), "cuInit")
     _check(library.cuDeviceGet(ctypes.byref(handle), device), "cuDeviceGet")
-    _check(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), "cuDevicePrimaryCtxRetain")
+    _check(
+        library.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), "cuDevicePrimaryCtxRetain"
+    )
     return context
 
 
 PLAN_FUNCTIONS = (
     "cuLaunchKernel", "cuGraphCreate", "cuGraphAddKernelNode_v2", "cuGraphInstantiateWithFlags",
-    "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy", "cuStreamIsCapturing",
+    "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
+    "cuStreamIsCapturing",
     "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
 )  # fmt: skip
 """In the order of ``Driver`` in ``native/plan.c``."""
@@ -60,7 +65,9 @@ PLAN_FUNCTIONS = (
 def functions_table() -> bytes:
     """The addresses of PLAN_FUNCTIONS, 8 bytes each."""
     library = driver_library()
-    return b"".join(bytes(ctypes.cast(getattr(library, name), ctypes.c_void_p)) for name in PLAN_FUNCTIONS)
+    return b"".join(
+        bytes(ctypes.cast(getattr(library, name), ctypes.c_void_p)) for name in PLAN_FUNCTIONS
+    )
 
 
 class DeviceFunction:
@@ -76,10 +83,15 @@ class DeviceFunction:
         library = driver_library()
         _check(library.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
         _check(library.cuModuleLoadData(ctypes.byref(self._module), image), "cuModuleLoadData")
-        found = library.cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode())
+        found = library.cuModuleGetFunction(
+            ctypes.byref(self._function), self._module, name.encode()
+        )
         _check(found, f"cuModuleGetFunction {name}")
         if shared > STATIC_SHARED_LIMIT:
-            _check(library.cuFuncSetAttribute(self._function, MAX_DYNAMIC_SHARED, shared), "cuFuncSetAttribute")
+            _check(
+                library.cuFuncSetAttribute(self._function, MAX_DYNAMIC_SHARED, shared),
+                "cuFuncSetAttribute",
+            )
 
     @property
     def handle(self) -> int:
@@ -87,11 +99,26 @@ class DeviceFunction:
         return self._function.value or 0
 
     def launch(self, programs: int, stream: int, arguments: Sequence[int]) -> None:
-        """Queues ``programs`` blocks on ``stream``; ``arguments`` are device addresses and ints, each passed as 8 bytes."""
+        """Queues ``programs`` blocks on ``stream``; ``arguments`` are device addresses and ints,
+        each passed as 8 bytes.
+        """
         values, pointers = self._argument_slots(len(arguments))
-        # The driver copies them before it returns, so the next launch of this thread may overwrite them.
+        # The driver copies them before it returns, so the next launch of this thread may overwrite
+        # them.
         values[: len(arguments)] = arguments
-        request = (self._function, programs, 1, 1, self.threads, 1, 1, self.shared, _handle(stream), pointers, None)
+        request = (
+            self._function,
+            programs,
+            1,
+            1,
+            self.threads,
+            1,
+            1,
+            self.shared,
+            _handle(stream),
+            pointers,
+            None,
+        )
         code = driver_library().cuLaunchKernel(*request)
         if code == INVALID_CONTEXT:
             # A thread that has made no CUDA call yet has no context.
@@ -101,7 +128,8 @@ class DeviceFunction:
             _check(code, "cuLaunchKernel")
 
     def _argument_slots(self, count: int) -> tuple[Any, Any]:
-        """This thread's 8-byte slots for the arguments, with the two of every Triton kernel, and the pointers to them.
+        """This thread's 8-byte slots for the arguments, with the two of every Triton kernel, and
+        the pointers to them.
 
         A 4-byte parameter is read from the low half of its slot: the host is little-endian.
         """
@@ -110,7 +138,10 @@ class DeviceFunction:
             count += TRAILING_POINTERS
             values = (ctypes.c_uint64 * count)()
             start = ctypes.addressof(values)
-            slots = self._slots.pair = (values, (ctypes.c_void_p * count)(*(start + 8 * place for place in range(count))))
+            slots = self._slots.pair = (
+                values,
+                (ctypes.c_void_p * count)(*(start + 8 * place for place in range(count))),
+            )
         return slots
 
 

@@ -50,7 +50,8 @@ NOTHING: Dims = frozenset()
 class Term:
     """A value in the source: its text, the axes along which it varies and its dtype.
 
-    ``literal`` may stand for a constant where Triton finds its dtype by itself; ``valid`` is the mask of an indirect index.
+    ``literal`` may stand for a constant where Triton finds its dtype by itself; ``valid`` is the
+    mask of an indirect index.
     """
 
     text: str
@@ -61,19 +62,22 @@ class Term:
 
 
 class Emitter:
-    """The state of one kernel's text: lines so far, the values in scope, and the expressions already computed.
+    """The state of one kernel's text: lines so far, the values in scope, and the expressions
+    already computed.
 
-    Names: ``taken`` are the identifiers in use, each with the last number put behind it, ``names`` those of the kernel's.
-    Values: ``computed`` has terms by what they compute; ``stores_made`` counts by buffer, for a load after a store is another;
-    ``unsynchronised`` buffers were stored since the last barrier; ``index_values``, ``arguments_of_erf`` and ``philox_words``
-    say of what some values were made. ``numbers`` become arguments of the function, where that is wanted (``number``).
-    Precision: values that are ``narrow`` count to 16 bits; ``maxima`` and ``at_least_one`` are of rows, those sums of
-    exponentials among them; ``shared_products`` must not be fused into additions.
-    Axes: ``block_starts`` and ``lane_starts`` have the texts of which places are made; the body runs over ``body_dims``, of
-    which ``unmasked`` need no mask here.
-    A grid over rows: ``walk`` is the line of its loop, ``shares`` are what a program adds up over its rows.
-    Long rows: of the blocks from ``rest_begins`` on, ``blocks_held`` in number, ``held`` has what the pass before loaded;
-    ``replaced_axis`` is the reduction's while a narrower one stands in its place. ``eviction`` by buffer, for this pass.
+    Names: ``taken`` are the identifiers in use, each with the last number put behind it, ``names``
+    those of the kernel's. Values: ``computed`` has terms by what they compute; ``stores_made``
+    counts by buffer, for a load after a store is another; ``unsynchronised`` buffers were stored
+    since the last barrier; ``index_values``, ``arguments_of_erf`` and ``philox_words`` say of what
+    some values were made. ``numbers`` become arguments of the function, where that is wanted
+    (``number``). Precision: values that are ``narrow`` count to 16 bits; ``maxima`` and
+    ``at_least_one`` are of rows, those sums of exponentials among them; ``shared_products`` must
+    not be fused into additions. Axes: ``block_starts`` and ``lane_starts`` have the texts of which
+    places are made; the body runs over ``body_dims``, of which ``unmasked`` need no mask here. A
+    grid over rows: ``walk`` is the line of its loop, ``shares`` are what a program adds up over its
+    rows. Long rows: of the blocks from ``rest_begins`` on, ``blocks_held`` in number, ``held`` has
+    what the pass before loaded; ``replaced_axis`` is the reduction's while a narrower one stands in
+    its place. ``eviction`` by buffer, for this pass.
     """
 
     def __init__(self, kernel: Kernel, tiling: Tiling, scaling: Scaling | None = None) -> None:
@@ -96,7 +100,9 @@ class Emitter:
         self.philox_words: dict[str, tuple[str, Dims]] = {}
         self.numbers: dict[tuple[int, int], str] | None = None
 
-        self.narrow = narrow_values(kernel.steps, {name: buffer.dtype for name, buffer in self.buffers.items()})
+        self.narrow = narrow_values(
+            kernel.steps, {name: buffer.dtype for name, buffer in self.buffers.items()}
+        )
         self.maxima: set[str] = set()
         self.at_least_one: set[str] = set()
         self.shared_products = _shared_products(kernel)
@@ -148,15 +154,21 @@ class Emitter:
         sizes = [sympy.sympify(buffer.numel) for buffer in self.kernel.buffers]
         sizes += [axis.extent for axis in self.tiling.axes]
         sizes.append(product(item.extent for item in (*self.tiling.batch, *self.kernel.ranges)))
-        largest = max((bounds(expr, self.symbol_bounds)[1] for expr in indices(self.kernel)), default=0)
+        largest = max(
+            (bounds(expr, self.symbol_bounds)[1] for expr in indices(self.kernel)), default=0
+        )
         static = [value for value in map(integer, sizes) if value is not None]
-        if max(static, default=0) > INT32_LIMIT or (math.isfinite(largest) and largest > INT32_LIMIT):
+        if max(static, default=0) > INT32_LIMIT or (
+            math.isfinite(largest) and largest > INT32_LIMIT
+        ):
             return (), "int64"
         symbolic = tuple(dict.fromkeys(expr for expr in sizes if integer(expr) is None))
         return symbolic, "dynamic" if symbolic else "int32"
 
     def emit_axes(self) -> None:
-        """Writes the definitions of the iteration symbols and masks, but those of a looped reduction."""
+        """Writes the definitions of the iteration symbols and masks, but those of a looped
+        reduction.
+        """
         for size in self.kernel.sizes:
             self.symbols[size] = Term(self.name(size.name), NOTHING, torch.int64)
         reduction, config = self.tiling.reduction, self.tiling.config
@@ -170,17 +182,26 @@ class Emitter:
             self._start_walk()
 
     def _start_walk(self) -> None:
-        """The loop over the blocks of rows of a program; what is written to ``walk`` comes before it."""
+        """The loop over the blocks of rows of a program; what is written to ``walk`` comes before
+        it.
+        """
         (rows,) = self.tiling.program_axes
         self.walk = len(self.lines)
         blocks = _blocks_text(self.index(rows.extent)[0], rows)
         if self.scaling is not None:
-            result, source, factor = map(self.name, (self.scaling.result, self.scaling.source, self.scaling.factor))
-            self.line(f"unchanged = ({result}.to(tl.int64) == {source}.to(tl.int64)) & (tl.load({factor}) == 1.0)")
+            result, source, factor = map(
+                self.name, (self.scaling.result, self.scaling.source, self.scaling.factor)
+            )
+            self.line(
+                f"unchanged = ({result}.to(tl.int64) == {source}.to(tl.int64)) & "
+                f"(tl.load({factor}) == 1.0)"
+            )
             self.line(f"blocks = tl.where(unchanged, 0, {blocks})")
             blocks = "blocks"
         stages = f"num_stages={WALK_STAGES}"
-        self.line(f"for row in tl.range(tl.program_id(0), {blocks}, {self.tiling.config.grid}, {stages}):")
+        self.line(
+            f"for row in tl.range(tl.program_id(0), {blocks}, {self.tiling.config.grid}, {stages}):"
+        )
         self.indent += 1
         self._emit_axis(rows, f"row{self.index_cast} * {rows.block_name} + ")
 
@@ -206,7 +227,9 @@ class Emitter:
         for buffer, total, index in self.shares:
             size = integer(self.buffers[buffer].numel // self.tiling.config.grid)
             place = f"{self.name(buffer)} + tl.program_id(0){self.index_cast} * {size} + {index}"
-            self.line(f"tl.store({place}, tl.reduce({total}, 0, combine_sum, keep_dims=True){mask})")
+            self.line(
+                f"tl.store({place}, tl.reduce({total}, 0, combine_sum, keep_dims=True){mask})"
+            )
 
     def _emit_program_axes(self, axes: list[Axis]) -> None:
         program = f"tl.program_id(0){self.index_cast}"
@@ -218,7 +241,11 @@ class Emitter:
         divisor = ""
         for axis in reversed(axes):
             count = _blocks_text(self.index(axis.extent)[0], axis)
-            place = f"program{divisor} % {count}" if axis is not axes[0] or self.tiling.batch else f"program{divisor}"
+            place = (
+                f"program{divisor} % {count}"
+                if axis is not axes[0] or self.tiling.batch
+                else f"program{divisor}"
+            )
             self._emit_axis(axis, f"({place}) * {axis.block_name} + ")
             divisor += f" // {count}"
         self._emit_loops(self.tiling.batch, f"program{divisor}", "batch", NOTHING)
@@ -256,14 +283,21 @@ class Emitter:
         self._emit_axis(axis, start)
 
     def _end_of_row(self, axis: Axis, left: int) -> Axis:
-        """``axis``, or where all of a row is kept a narrower one for what is left of it, which stands in its place until the
-        block is left: registers are scarce there."""
+        """``axis``, or where all of a row is kept a narrower one for what is left of it, which
+        stands in its place until the block is left: registers are scarce there.
+        """
         config = self.tiling.config
         width = max(next_power_of_two(left), 64 * config.num_warps)
-        if width >= axis.block or not config.grid or any(str(step.args[0]).startswith("arg") for step in self.kernel.steps):
+        if (
+            width >= axis.block
+            or not config.grid
+            or any(str(step.args[0]).startswith("arg") for step in self.kernel.steps)
+        ):
             return axis
         narrow = replace(axis, block=width, ends=True)
-        self.tiling = replace(self.tiling, axes=tuple(narrow if item is axis else item for item in self.tiling.axes))
+        self.tiling = replace(
+            self.tiling, axes=tuple(narrow if item is axis else item for item in self.tiling.axes)
+        )
         self.replaced_axis = axis
         return narrow
 
@@ -271,7 +305,8 @@ class Emitter:
         """Keeps what a block at the end of the row has loaded, for the passes to come."""
         if self.replaced_axis is not None:
             self.tiling = replace(
-                self.tiling, axes=tuple(self.replaced_axis if item.ends else item for item in self.tiling.axes)
+                self.tiling,
+                axes=tuple(self.replaced_axis if item.ends else item for item in self.tiling.axes),
             )
             self.replaced_axis = None
         if not self.blocks_held or self.rest_begins is None or self.position_of_block in self.held:
@@ -285,12 +320,21 @@ class Emitter:
 
     def _mark(self, axis: Axis) -> None:
         for item in axis.loops:
-            self.symbols[item.symbol] = Term(self.name(item.symbol.name), frozenset(axis.name), torch.int64)
+            self.symbols[item.symbol] = Term(
+                self.name(item.symbol.name), frozenset(axis.name), torch.int64
+            )
 
     def _emit_loops(
-        self, loops: tuple[Range, ...], text: str, flat: str, dims: Dims, blocks: tuple[str, int] | None = None
+        self,
+        loops: tuple[Range, ...],
+        text: str,
+        flat: str,
+        dims: Dims,
+        blocks: tuple[str, int] | None = None,
     ) -> None:
-        """Defines the symbols of ``loops`` at the flat positions ``text``, the block of a number and size if ``blocks``."""
+        """Defines the symbols of ``loops`` at the flat positions ``text``, the block of a number
+        and size if ``blocks``.
+        """
         if not loops:
             return
         names = [self.name(item.symbol.name) for item in loops]
@@ -307,7 +351,8 @@ class Emitter:
         for number, item in reversed(list(enumerate(loops))):
             whole = integer(inner)
             if blocks is not None and whole is not None and whole % blocks[1] == 0:
-                # The block lies within one point of this loop: what depends on it alone is computed once, not per element.
+                # The block lies within one point of this loop: what depends on it alone is computed
+                # once, not per element.
                 part = blocks[0] if whole == blocks[1] else f"{blocks[0]} // {whole // blocks[1]}"
                 self.symbols[item.symbol] = Term(names[number], NOTHING, torch.int64)
             else:
@@ -328,7 +373,9 @@ class Emitter:
         assert isinstance(value, Value)
         return self.values[value.name]
 
-    def define(self, wanted: str, text: str, dims: Dims, dtype: torch.dtype, key: object = None) -> Term:
+    def define(
+        self, wanted: str, text: str, dims: Dims, dtype: torch.dtype, key: object = None
+    ) -> Term:
         """Assigns ``text`` to a variable, unless the same expression already has one."""
         key = (text, dims) if key is None else key
         if key not in self.computed:
@@ -346,7 +393,9 @@ class Emitter:
         return text, dims, [term for term in terms if term.valid is not None]
 
     def _by_flat_position(self, expr: sympy.Expr) -> sympy.Expr:
-        """``expr`` over the flat position of an axis, where it is linear in that, and not its loops: contiguity shows then."""
+        """``expr`` over the flat position of an axis, where it is linear in that, and not its
+        loops: contiguity shows then.
+        """
         for loops, flat in self.flat_loops:
             factor = stride(expr, loops[-1].symbol)
             if not factor:
@@ -357,33 +406,53 @@ class Emitter:
         return expr
 
     def counter_blocks(self, counter: str, each: int) -> tuple[str, Dims] | None:
-        """A call for ``each`` counters of a block at a time, with places for its name and first argument, and what it varies
-        along; None where no axis has the counters in a row from a multiple of ``each`` on."""
+        """A call for ``each`` counters of a block at a time, with places for its name and first
+        argument, and what it varies along; None where no axis has the counters in a row from a
+        multiple of ``each`` on.
+        """
         expr = self.index_values.get(counter)
         offset, rest = (None, None) if expr is None else self._by_flat_position(expr).as_coeff_Add()
         first = None if offset is None else integer(offset)
         if rest is None or first is None or first % each:
             return None
         for axis in self.tiling.axes:
-            index = self._first_of_each(rest, axis, each) if axis.block % each == 0 and axis.name in self.block_starts else None
+            index = (
+                self._first_of_each(rest, axis, each)
+                if axis.block % each == 0 and axis.name in self.block_starts
+                else None
+            )
             if index is not None:
                 text, dims, _ = self.index(index)
                 start = self.number(first, each)
-                blocks = f"({text} >> {each.bit_length() - 1})" + (f" + {start}" if start != "0" else "")
+                blocks = f"({text} >> {each.bit_length() - 1})" + (
+                    f" + {start}" if start != "0" else ""
+                )
                 is_last = axis.position == axis.rank - 1
-                return f"{{}}{each}({{}}, {blocks})" if is_last else f"tl.trans({{}}{each}({{}}, tl.trans({blocks})))", dims
+                return (
+                    f"{{}}{each}({{}}, {blocks})"
+                    if is_last
+                    else f"tl.trans({{}}{each}({{}}, tl.trans({blocks})))",
+                    dims,
+                )
         return None
 
     def _first_of_each(self, expr: sympy.Expr, axis: Axis, each: int) -> sympy.Expr | None:
-        """``expr`` at every ``each``-th place along ``axis``; None where it does not count the places between, or from another
-        number than a multiple of ``each`` on."""
-        flat = next((flat for loops, flat in self.flat_loops if loops == axis.loops), axis.loops[-1].symbol)
+        """``expr`` at every ``each``-th place along ``axis``; None where it does not count the
+        places between, or from another number than a multiple of ``each`` on.
+        """
+        flat = next(
+            (flat for loops, flat in self.flat_loops if loops == axis.loops), axis.loops[-1].symbol
+        )
         last = axis.loops[-1]
         along = flat if flat in expr.free_symbols else last.symbol
         others = expr.free_symbols - {along}
         steps = [stride(expr, other) for other in others]  # type: ignore[arg-type]
         ends = along is last.symbol and len(axis.loops) > 1 and integer(last.extent % each) != 0
-        if stride(expr, along) != 1 or ends or any(step is None or integer(step % each) != 0 for step in steps):
+        if (
+            stride(expr, along) != 1
+            or ends
+            or any(step is None or integer(step % each) != 0 for step in steps)
+        ):
             return None
         start, expand = self.block_starts[axis.name]
         text = f"({start}{each} * tl.arange(0, {axis.block // each}){expand}){self.index_cast}"
@@ -400,7 +469,9 @@ class Emitter:
         return expr.xreplace(points)  # type: ignore[return-value]
 
     def number(self, value: int, divisor: int = 1) -> str:
-        """``value // divisor``, which the code need not know: an argument, so that kernels that differ in it compile once."""
+        """``value // divisor``, which the code need not know: an argument, so that kernels that
+        differ in it compile once.
+        """
         if self.numbers is None:
             return str(value // divisor)
         if (value, divisor) not in self.numbers:
@@ -409,7 +480,11 @@ class Emitter:
 
     def shape(self, dims: Dims) -> str:
         """The block shape of something that varies along ``dims``."""
-        return "[" + ", ".join(axis.block_name if axis.name in dims else "1" for axis in self.tiling.axes) + "]"
+        return (
+            "["
+            + ", ".join(axis.block_name if axis.name in dims else "1" for axis in self.tiling.axes)
+            + "]"
+        )
 
     def expanded(self, text: str, dims: Dims, wanted: Dims) -> str:
         """``text`` broadcast from ``dims`` to ``wanted``."""
@@ -421,7 +496,11 @@ class Emitter:
 
     def masks(self, dims: Dims) -> list[str]:
         """The masks of the blocks along ``dims``."""
-        masked = [axis for axis in self.tiling.axes if axis.name in dims - self.unmasked and axis.loops and axis.masked]
+        masked = [
+            axis
+            for axis in self.tiling.axes
+            if axis.name in dims - self.unmasked and axis.loops and axis.masked
+        ]
         return [f"{axis.name}mask" for axis in masked]
 
 
@@ -433,10 +512,15 @@ def _blocks_text(extent: str, axis: Axis) -> str:
 
 
 def _shared_products(kernel: Kernel) -> frozenset[str]:
-    """Products that are used more than once: fused into an addition, one use would see what another sees rounded, so that
-    not even ``x - x`` would be 0."""
+    """Products that are used more than once: fused into an addition, one use would see what another
+    sees rounded, so that not even ``x - x`` would be 0.
+    """
     uses = Counter(name for step in kernel.steps for name in step.reads)
-    products = {step.result for step in kernel.steps if step.result is not None and step.op not in NO_PRODUCTS}
+    products = {
+        step.result
+        for step in kernel.steps
+        if step.result is not None and step.op not in NO_PRODUCTS
+    }
     return frozenset(name for name in products if uses[name] > 1)
 
 

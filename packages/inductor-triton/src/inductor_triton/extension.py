@@ -1,4 +1,6 @@
-"""The C part of launching (``native/``): built once per machine, kept in the artifact store, loaded once per process."""
+"""The C part of launching (``native/``): built once per machine, kept in the artifact store, loaded
+once per process.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,19 @@ _loaded: list[ModuleType | None] = []
 
 
 def load_extension(store: ArtifactStore) -> ModuleType | None:
-    """The module, or None, with one warning, where there is no C compiler or no header of Python: launches are slower then."""
+    """The module, or None, with one warning, where there is no C compiler or no header of Python:
+    launches are slower then.
+    """
     if not _loaded:
         try:
             _loaded.append(_build(store))
         except (BuildError, OSError, subprocess.SubprocessError) as error:
             why = (getattr(error, "stderr", None) or str(error)).strip()
-            warnings.warn(f"launches go through Python, since their C part can't be built: {why}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"launches go through Python, since their C part can't be built: {why}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             _loaded.append(None)
     return _loaded[0]
 
@@ -44,28 +52,41 @@ def loaded_extension() -> ModuleType | None:
 
 
 def launch_counts() -> dict[str, int]:
-    """Graphs launched, kernels launched one by one, and graph nodes patched by launch plans since the process began."""
+    """Graphs launched, kernels launched one by one, and graph nodes patched by launch plans since
+    the process began.
+    """
     counts = (0, 0, 0) if loaded_extension() is None else _loaded[0].counts()  # type: ignore[union-attr]
     return dict(zip(("graphs", "kernels", "patched"), counts, strict=True))
 
 
 def _build(store: ArtifactStore) -> ModuleType:
-    source = "".join(files("inductor_triton").joinpath("native", name).read_text() for name in SOURCES)
+    source = "".join(
+        files("inductor_triton").joinpath("native", name).read_text() for name in SOURCES
+    )
     key = store.key("plan", source, sys.version, sysconfig.get_platform(), *FLAGS)
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     return store.load(key, suffix, lambda target: _compile(source, target), _load)
 
 
 def _compile(text: str, target: Path) -> None:
-    candidates = [shlex.split(os.environ[name]) for name in ("CC",) if os.environ.get(name)] or [[name] for name in COMPILERS]
+    candidates = [shlex.split(os.environ[name]) for name in ("CC",) if os.environ.get(name)] or [
+        [name] for name in COMPILERS
+    ]
     command = next((candidate for candidate in candidates if shutil.which(candidate[0])), None)
     if command is None:
-        raise OSError(f"no C compiler was found (tried {', '.join(candidate[0] for candidate in candidates)})")
+        raise OSError(
+            f"no C compiler was found (tried {', '.join(candidate[0] for candidate in candidates)})"
+        )
     with tempfile.TemporaryDirectory(prefix="strata-plan-") as directory:
         source = Path(directory) / "plan.c"
         source.write_text(text)
         include = f"-I{sysconfig.get_paths()['include']}"
-        subprocess.run([*command, *FLAGS, include, str(source), "-o", str(target)], check=True, capture_output=True, text=True)
+        subprocess.run(
+            [*command, *FLAGS, include, str(source), "-o", str(target)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
 
 
 def _load(path: Path) -> ModuleType:
@@ -79,9 +100,15 @@ def _load(path: Path) -> ModuleType:
 
 
 def _find_layout(module: ModuleType) -> None:
-    """Tells the module where tensors keep their addresses, by experiment; where anything is odd, it calls ``data_ptr()``."""
+    """Tells the module where tensors keep their addresses, by experiment; where anything is odd, it
+    calls ``data_ptr()``.
+    """
     base = torch.frombuffer(bytearray(4096), dtype=torch.uint8)  # its memory is not what frees it
-    probes = (base[1237:], torch.nn.Parameter(torch.zeros(64, 64)[21:]), torch.zeros(3001, dtype=torch.bfloat16)[2963:].t())
+    probes = (
+        base[1237:],
+        torch.nn.Parameter(torch.zeros(64, 64)[21:]),
+        torch.zeros(3001, dtype=torch.bfloat16)[2963:].t(),
+    )
     try:
         parts = [(id(t), t._cdata, t.untyped_storage()._cdata) for t in probes]
         storages = [t.untyped_storage().data_ptr() for t in probes]
@@ -89,7 +116,14 @@ def _find_layout(module: ModuleType) -> None:
             _only_offset([(thing, tensor) for thing, tensor, _ in parts], 16, 48),
             _only_offset([(tensor, storage) for _, tensor, storage in parts], 0, 64),
             _only_offset([(storage, data) for (*_, storage), data in zip(parts, storages)], 0, 64),
-            _only_offset([(tensor, int(probe.storage_offset())) for (_, tensor, _), probe in zip(parts, probes)], 0, 192),
+            _only_offset(
+                [
+                    (tensor, int(probe.storage_offset()))
+                    for (_, tensor, _), probe in zip(parts, probes)
+                ],
+                0,
+                192,
+            ),
         )
     except (AttributeError, LookupError):
         return
@@ -100,7 +134,11 @@ def _find_layout(module: ModuleType) -> None:
 
 def _only_offset(pairs: list[tuple[int, int]], start: int, end: int) -> int:
     """Where behind each address the word beside it stands."""
-    found = [o for o in range(start, end, 8) if all(ctypes.c_uint64.from_address(a + o).value == word for a, word in pairs)]
+    found = [
+        o
+        for o in range(start, end, 8)
+        if all(ctypes.c_uint64.from_address(a + o).value == word for a, word in pairs)
+    ]
     if len(found) != 1:
         raise LookupError
     return found[0]

@@ -1,4 +1,6 @@
-"""Kernels that do not compile: too many registers, too much shared memory, a bug in Triton. Smaller blocks often do."""
+"""Kernels that do not compile: too many registers, too much shared memory, a bug in Triton. Smaller
+blocks often do.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,21 @@ ATTEMPTS = 6
 
 
 class BlockSizeWarning(UserWarning):
-    """A kernel does not compile with the blocks that were chosen for it and runs with smaller ones, slower."""
+    """A kernel does not compile with the blocks that were chosen for it and runs with smaller ones,
+    slower.
+    """
 
 
 class KernelError(RuntimeError):
     """A kernel compiles with no blocks: the graph that it is from has to run eagerly."""
 
 
-def compilable(parts: Sequence[KernelSource], compile_part: Callable[[KernelSource], object]) -> list[KernelSource]:
-    """``parts``, those that do not compile with smaller blocks, of which one warning tells. Raises KernelError."""
+def compilable(
+    parts: Sequence[KernelSource], compile_part: Callable[[KernelSource], object]
+) -> list[KernelSource]:
+    """``parts``, those that do not compile with smaller blocks, of which one warning tells. Raises
+    KernelError.
+    """
     result, changed = [], []
     for part in parts:
         try:
@@ -35,12 +43,16 @@ def compilable(parts: Sequence[KernelSource], compile_part: Callable[[KernelSour
             part = _smaller_part(part, compile_part, error)
         result.append(part)
     if changed:
-        message = f"{', '.join(changed)} did not compile with the blocks chosen; smaller ones are used"
+        message = (
+            f"{', '.join(changed)} did not compile with the blocks chosen; smaller ones are used"
+        )
         warnings.warn(message, BlockSizeWarning, stacklevel=2)
     return result
 
 
-def _smaller_part(part: KernelSource, compile_part: Callable[[KernelSource], object], reason: BuildError) -> KernelSource:
+def _smaller_part(
+    part: KernelSource, compile_part: Callable[[KernelSource], object], reason: BuildError
+) -> KernelSource:
     for config in smaller(launch_spec(part).config):
         try:
             made = _regenerated(part, config)

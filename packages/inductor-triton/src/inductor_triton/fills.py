@@ -1,7 +1,7 @@
 """Small fills of memory in a captured graph, as kernels.
 
-The driver launches a chain of kernels in constant time, whatever its length, but works on each memset between them: fused
-attention has one per call, for its semaphores.
+The driver launches a chain of kernels in constant time, whatever its length, but works on each
+memset between them: fused attention has one per call, for its semaphores.
 """
 
 from __future__ import annotations
@@ -50,24 +50,31 @@ Node = ctypes.c_void_p
 
 class _Memset(ctypes.Structure):
     _fields_ = (
-        ("start", ctypes.c_uint64), ("pitch", ctypes.c_size_t), ("value", ctypes.c_uint), ("element", ctypes.c_uint),
+        ("start", ctypes.c_uint64), ("pitch", ctypes.c_size_t), ("value", ctypes.c_uint),
+        ("element", ctypes.c_uint),
         ("width", ctypes.c_size_t), ("height", ctypes.c_size_t),
     )  # fmt: skip
 
     def words(self) -> tuple[int, int] | None:
-        """How many words of 32 bits are filled, and with what; None for what is no short range of words."""
+        """How many words of 32 bits are filled, and with what; None for what is no short range of
+        words.
+        """
         size = self.width * self.element * self.height
         contiguous = self.height == 1 or self.pitch == self.width * self.element
         if not contiguous or size % 4 or self.start % 4 or not 0 < size <= LARGEST:
             return None
         value = self.value & ((1 << 8 * self.element) - 1)
-        return size // 4, int.from_bytes(value.to_bytes(self.element, "little") * (4 // self.element), "little")
+        return size // 4, int.from_bytes(
+            value.to_bytes(self.element, "little") * (4 // self.element), "little"
+        )
 
 
 class _Kernel(ctypes.Structure):
     _fields_ = (
-        ("function", ctypes.c_void_p), *((name, ctypes.c_uint) for name in ("grid", "y", "z", "block", "by", "bz", "shared")),
-        ("arguments", ctypes.c_void_p), ("extra", ctypes.c_void_p), ("kernel", ctypes.c_void_p), ("context", ctypes.c_void_p),
+        ("function", ctypes.c_void_p), *((name, ctypes.c_uint) for name in ("grid", "y", "z",
+        "block", "by", "bz", "shared")),
+        ("arguments", ctypes.c_void_p), ("extra", ctypes.c_void_p), ("kernel", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -77,17 +84,23 @@ def _fill(device: int) -> DeviceFunction:
 
 
 def fills_as_kernels(graph: int, device: int) -> int:
-    """Puts a kernel in the place of each small fill of a graph that is not instantiated; returns how many. What the driver does
-    not do as asked stays as it was."""
+    """Puts a kernel in the place of each small fill of a graph that is not instantiated; returns
+    how many. What the driver does not do as asked stays as it was.
+    """
     nodes = _nodes("cuGraphGetNodes", Node(graph)) or ()
     return sum(_replace(graph, node, device) for node in nodes if _kind(node) == MEMSET)
 
 
 def _replace(graph: int, node: int, device: int) -> bool:
     library, params = driver_library(), _Memset()
-    if library.cuGraphMemsetNodeGetParams(Node(node), ctypes.byref(params)) or (words := params.words()) is None:
+    if (
+        library.cuGraphMemsetNodeGetParams(Node(node), ctypes.byref(params))
+        or (words := params.words()) is None
+    ):
         return False
-    before, after = (_nodes(f"cuGraphNodeGet{which}", Node(node)) for which in ("Dependencies", "DependentNodes"))
+    before, after = (
+        _nodes(f"cuGraphNodeGet{which}", Node(node)) for which in ("Dependencies", "DependentNodes")
+    )
     if before is None or after is None:
         return False
     values = ctypes.c_uint64(params.start), ctypes.c_uint64(words[0]), ctypes.c_uint32(words[1])
@@ -96,10 +109,14 @@ def _replace(graph: int, node: int, device: int) -> bool:
     kernel = _Kernel(_fill(device).handle, *shape, ctypes.addressof(arguments), None, None, None)
     made = Node()
     count = ctypes.c_size_t(len(before))
-    if library.cuGraphAddKernelNode_v2(ctypes.byref(made), Node(graph), _array(before), count, ctypes.byref(kernel)):
+    if library.cuGraphAddKernelNode_v2(
+        ctypes.byref(made), Node(graph), _array(before), count, ctypes.byref(kernel)
+    ):
         return False
     sources = _array([made.value or 0] * len(after))
-    if after and library.cuGraphAddDependencies(Node(graph), sources, _array(after), ctypes.c_size_t(len(after))):
+    if after and library.cuGraphAddDependencies(
+        Node(graph), sources, _array(after), ctypes.c_size_t(len(after))
+    ):
         library.cuGraphDestroyNode(made)
         return False
     library.cuGraphDestroyNode(Node(node))
@@ -113,7 +130,9 @@ def _kind(node: int) -> int:
 
 
 def _nodes(function: str, thing: Node) -> list[int] | None:
-    """What a function that tells nodes says, asked for their number first; None where it refuses."""
+    """What a function that tells nodes says, asked for their number first; None where it
+    refuses.
+    """
     ask, count = getattr(driver_library(), function), ctypes.c_size_t()
     if ask(thing, None, ctypes.byref(count)):
         return None

@@ -30,12 +30,13 @@ HOPPER = (9, 0)
 class TritonCodeGenerator:
     """Turns kernels into Triton kernels (contract G).
 
-    With ``interpret`` they run in Triton's interpreter on CPU tensors (``device="cpu"`` then), slowly and without a GPU.
-    ``templates``: whether matrix products and convolutions of single points become Triton kernels where loops stand before or
-    after them: where a model of the device says that it pays, always where it can be, or never. With ``tune``, configurations
-    and templates are chosen by measurement on the current device; ``lock`` is a file that keeps and replays the choices.
-    ``synchronous_errors`` makes a launch wait for the device where an index may be out of range, so that the IndexError comes
-    from the launch that caused it and not from a later one.
+    With ``interpret`` they run in Triton's interpreter on CPU tensors (``device="cpu"`` then),
+    slowly and without a GPU. ``templates``: whether matrix products and convolutions of single
+    points become Triton kernels where loops stand before or after them: where a model of the device
+    says that it pays, always where it can be, or never. With ``tune``, configurations and templates
+    are chosen by measurement on the current device; ``lock`` is a file that keeps and replays the
+    choices. ``synchronous_errors`` makes a launch wait for the device where an index may be out of
+    range, so that the IndexError comes from the launch that caused it and not from a later one.
     """
 
     device: str = "cuda"
@@ -52,16 +53,24 @@ class TritonCodeGenerator:
         """Settings and the current device; None while answers come from measuring it."""
         if self._measures:
             return None
-        known = (torch.cuda.get_device_name(), str(torch.cuda.get_device_capability())) if torch.cuda.is_available() else ()
+        known = (
+            (torch.cuda.get_device_name(), str(torch.cuda.get_device_capability()))
+            if torch.cuda.is_available()
+            else ()
+        )
         return (str(self.interpret), self.templates, *known)
 
     def generate(self, kernel: Kernel) -> KernelSource:
-        """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a GPU."""
+        """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a
+        GPU.
+        """
         return generate_sequence(kernel)
 
     def launched(self, source: KernelSource) -> list[Kernel]:
         """The kernels that a source launches, in order."""
-        return [part.kernel for part in sequence_of(source).parts if isinstance(part.kernel, Kernel)]
+        return [
+            part.kernel for part in sequence_of(source).parts if isinstance(part.kernel, Kernel)
+        ]
 
     def refuses(self, template: Template) -> str:
         """Why a matrix product or convolution stays a library call (contract T5)."""
@@ -69,7 +78,10 @@ class TritonCodeGenerator:
             return "templates are off"
         found = product_of(as_product(template))
         if found is None:
-            return "no product of float16, bfloat16 or float32 matrices of one type, or a very long one of float32"
+            return (
+                "no product of float16, bfloat16 or float32 matrices of one type, or a very long "
+                "one of float32"
+            )
         if self._measures:
             return slower_than_library(template, ArtifactStore(or_temporary=True), self.lock)
         if self.templates != "model":
@@ -78,11 +90,17 @@ class TritonCodeGenerator:
         return unprofitable(template, found) if known else "the model is one of Hopper and later"
 
     def generate_template(self, template: Template) -> KernelSource:
-        """The Triton source of a matrix product or convolution with its loops; pure and deterministic."""
+        """The Triton source of a matrix product or convolution with its loops; pure and
+        deterministic.
+        """
         return generate_any(as_product(template))
 
-    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
-        """One callable per source. Raises BuildError where Triton, the driver or a device is missing, or Triton fails."""
+    def build(
+        self, sources: Sequence[KernelSource], store: ArtifactStore
+    ) -> list[Callable[..., None]]:
+        """One callable per source. Raises BuildError where Triton, the driver or a device is
+        missing, or Triton fails.
+        """
         sources = self._tuned(sources, store)
         parts = [part for source in sources for part in sequence_of(source).parts]
         if self.interpret:
@@ -92,10 +110,17 @@ class TritonCodeGenerator:
             built = iter(build_interpreted(parts))
         else:
             built = iter(self._launchers(parts, store))
-        return [in_sequence(source, [next(built) for _ in sequence_of(source).parts]) for source in sources]
+        return [
+            in_sequence(source, [next(built) for _ in sequence_of(source).parts])
+            for source in sources
+        ]
 
-    def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Callable[..., None]]:
-        """``build`` for runs of launches (contract G4): one callable per run, taking its tensors and then its sizes."""
+    def link(
+        self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore
+    ) -> list[Callable[..., None]]:
+        """``build`` for runs of launches (contract G4): one callable per run, taking its tensors
+        and then its sizes.
+        """
         sources = self._tuned(sources, store)
         if self.interpret:
             calls = self.build(sources, store)
@@ -107,11 +132,17 @@ class TritonCodeGenerator:
     def _measures(self) -> bool:
         return self.tune and not self.interpret and torch.cuda.is_available()
 
-    def _tuned(self, sources: Sequence[KernelSource], store: ArtifactStore) -> Sequence[KernelSource]:
+    def _tuned(
+        self, sources: Sequence[KernelSource], store: ArtifactStore
+    ) -> Sequence[KernelSource]:
         return tuned_sources(sources, store, self.lock) if self._measures else sources
 
-    def _launchers(self, parts: Sequence[KernelSource], store: ArtifactStore, device: int | None = None) -> list[Launcher]:
-        build = functools.partial(build_launchers, store=store, synchronous_errors=self.synchronous_errors, device=device)
+    def _launchers(
+        self, parts: Sequence[KernelSource], store: ArtifactStore, device: int | None = None
+    ) -> list[Launcher]:
+        build = functools.partial(
+            build_launchers, store=store, synchronous_errors=self.synchronous_errors, device=device
+        )
         try:
             return build(parts)
         except BuildError as error:
@@ -121,16 +152,23 @@ class TritonCodeGenerator:
 
 
 def in_sequence(source: KernelSource, calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
-    """One callable for a source from those of its parts; the buffers between them are allocated at each call."""
+    """One callable for a source from those of its parts; the buffers between them are allocated at
+    each call.
+    """
     sequence = sequence_of(source)
     if len(calls) == 1 and not sequence.scratch:
         return calls[0]
     names = [buffer.name for buffer in (*source.kernel.buffers, *sequence.scratch)]
-    takes = [[names.index(buffer.name) for buffer in part.kernel.buffers] for part in sequence.parts]
+    takes = [
+        [names.index(buffer.name) for buffer in part.kernel.buffers] for part in sequence.parts
+    ]
 
     def launch(*arguments: object) -> None:
         device = arguments[0].device  # type: ignore[attr-defined]
-        scratch = [torch.empty(int(item.numel), dtype=item.dtype, device=device) for item in sequence.scratch]
+        scratch = [
+            torch.empty(int(item.numel), dtype=item.dtype, device=device)
+            for item in sequence.scratch
+        ]
         tensors = (*arguments, *scratch)
         for call, positions in zip(calls, takes):
             call(*[tensors[position] for position in positions])
@@ -139,12 +177,17 @@ def in_sequence(source: KernelSource, calls: Sequence[Callable[..., None]]) -> C
 
 
 def compile_graph(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[object], *, interpret: bool = False, **options: Any
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[object],
+    *,
+    interpret: bool = False,
+    **options: Any,
 ) -> Callable[..., Any]:
-    """``loopir.compile_graph`` with Triton kernels: a graph backend (contract B) for graphs on CUDA devices.
+    """``loopir.compile_graph`` with Triton kernels: a graph backend (contract B) for graphs on CUDA
+    devices.
 
-    With ``interpret``, kernels of both device types run in Triton's interpreter on CPU tensors. ``options`` are those of
-    ``loopir.compile_graph``.
+    With ``interpret``, kernels of both device types run in Triton's interpreter on CPU tensors.
+    ``options`` are those of ``loopir.compile_graph``.
     """
     cuda = TritonCodeGenerator(interpret=interpret)
     cpu = TritonCodeGenerator(device="cpu", interpret=True)

@@ -13,7 +13,9 @@ from inductor_triton.spec import INT32_LIMIT, LaunchSpec
 
 
 @cache
-def size_function(expressions: tuple[sympy.Expr, ...], sizes: tuple[str, ...]) -> Callable[..., tuple[int, ...]]:
+def size_function(
+    expressions: tuple[sympy.Expr, ...], sizes: tuple[str, ...]
+) -> Callable[..., tuple[int, ...]]:
     """A function from the values of ``sizes`` to those of ``expressions``."""
     body = ", ".join(host_text(expr) for expr in expressions)
     scope: dict[str, Any] = {}
@@ -26,7 +28,9 @@ _EMPTY = "def evaluate(*sizes):\n    return ()"
 
 def program_count(spec: LaunchSpec, values: Sequence[int]) -> int:
     """The number of programs of a launch; 0 where there is no point."""
-    extents = size_function((spec.batch, *(extent for extent, _ in spec.blocks)), spec.sizes)(*values)
+    extents = size_function((spec.batch, *(extent for extent, _ in spec.blocks)), spec.sizes)(
+        *values
+    )
     total = extents[0]
     for extent, (_, block) in zip(extents[1:], spec.blocks):
         total *= -(-extent // block)

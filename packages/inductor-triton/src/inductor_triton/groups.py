@@ -1,7 +1,8 @@
-"""Products of groups (of a mixture of experts): the text that finds a program's group from where the groups end.
+"""Products of groups (of a mixture of experts): the text that finds a program's group from where
+the groups end.
 
-Each group has whole tiles of its own, so that the tiles of all are known only on the device: there are programs for as many
-as there could be.
+Each group has whole tiles of its own, so that the tiles of all are known only on the device: there
+are programs for as many as there could be.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from inductor_triton.product import Product
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """``count`` groups along ``dim``: where each ends stands at ``start`` (step ``step``); none goes beyond ``extent``."""
+    """``count`` groups along ``dim``: where each ends stands at ``start`` (step ``step``); none
+    goes beyond ``extent``.
+    """
 
     dim: str
     count: int
@@ -32,9 +35,11 @@ class Groups:
         """Lines: ``upto``, how many tiles each group and those before it have."""
         yield f"groups = tl.arange(0, {next_power_of_two(self.count)})"
         yield f"ends = tl.load({self._end_of('groups')}, mask=groups < {self.count}, other=0)"
-        yield f"begins = tl.load({self._end_of('groups - 1')}, mask=(groups > 0) & (groups < {self.count}), other=0)"
+        after_first = f"mask=(groups > 0) & (groups < {self.count})"
+        yield f"begins = tl.load({self._end_of('groups - 1')}, {after_first}, other=0)"
         block = f"{self.dim.upper()}BLOCK"
-        yield f"upto = (tl.maximum(tl.minimum(ends, {self.extent}) - begins, 0) + ({block} - 1)) // {block}"
+        size = f"tl.maximum(tl.minimum(ends, {self.extent}) - begins, 0)"
+        yield f"upto = ({size} + ({block} - 1)) // {block}"
         yield "upto = tl.associative_scan(upto, 0, combine_sum)"
 
     def find_tile(self, place: str, cast: str) -> Iterator[str]:
@@ -53,5 +58,7 @@ class Groups:
 
 
 def extent_of_tiles(found: Product, dim: str, extent: sympy.Expr, block: int) -> sympy.Expr:
-    """An extent with as many tiles as the groups along it may have: each may end in a part of one."""
+    """An extent with as many tiles as the groups along it may have: each may end in a part of
+    one.
+    """
     return extent + found.batch * block if found.ragged == dim else extent

@@ -22,8 +22,10 @@ def host_text(expr: sympy.Expr | int) -> str:
 
 @dataclass
 class IndexPrinter:
-    """Prints for Triton, whose ``//`` and ``%`` truncate: where the dividend may be negative, by what is ``known`` of the
-    symbols, the device functions ``floordiv_int`` and ``remainder_int`` stand for them."""
+    """Prints for Triton, whose ``//`` and ``%`` truncate: where the dividend may be negative, by
+    what is ``known`` of the symbols, the device functions ``floordiv_int`` and ``remainder_int``
+    stand for them.
+    """
 
     known: Mapping[sympy.Symbol, Bounds] = field(default_factory=dict)
     name: Callable[[sympy.Symbol], str] = str
@@ -72,7 +74,9 @@ class IndexPrinter:
         if coefficient != 1 and coefficient != -1:
             pieces.insert(0, str(coefficient))
         sign = "-" if coefficient == -1 else ""
-        return _wrap(sign + " * ".join(pieces), place == OPERAND or (coefficient < 0 and place > SUM))
+        return _wrap(
+            sign + " * ".join(pieces), place == OPERAND or (coefficient < 0 and place > SUM)
+        )
 
 
 class _HostPrinter(IndexPrinter):

@@ -34,8 +34,13 @@ def indices(kernel: Kernel) -> Iterator[sympy.Expr]:
 def stride(expr: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | None:
     """The coefficient of ``symbol`` in ``expr``; None where ``expr`` is not affine in it."""
     terms = sympy.Add.make_args(expr)
-    if all(term.is_Symbol or term.is_Integer or (len(term.args) == 2 and term.args[0].is_Integer) for term in terms):
-        found = [term for term in terms if term == symbol or (term.is_Mul and term.args[1] == symbol)]
+    if all(
+        term.is_Symbol or term.is_Integer or (len(term.args) == 2 and term.args[0].is_Integer)
+        for term in terms
+    ):
+        found = [
+            term for term in terms if term == symbol or (term.is_Mul and term.args[1] == symbol)
+        ]
         if all(term in found or symbol not in term.free_symbols for term in terms):
             return sympy.Add(*(term.coeff(symbol) for term in found))  # type: ignore[arg-type]
     if symbol not in expr.free_symbols:
@@ -49,7 +54,9 @@ def stride(expr: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | None:
 
 
 def merge_loops(kernel: Kernel) -> Kernel:
-    """``kernel`` with adjacent loops made one wherever every index is a function of their flat position."""
+    """``kernel`` with adjacent loops made one wherever every index is a function of their flat
+    position.
+    """
     changed = True
     while changed:
         changed = False
@@ -62,7 +69,9 @@ def merge_loops(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _mergeable(loops: tuple[Range, ...], expressions: list[sympy.Expr]) -> tuple[Range, Range] | None:
+def _mergeable(
+    loops: tuple[Range, ...], expressions: list[sympy.Expr]
+) -> tuple[Range, Range] | None:
     for outer, inner in itertools.pairwise(loops):
         if all(_is_flat(expr, outer, inner) for expr in expressions):
             return outer, inner
@@ -88,7 +97,10 @@ def joined(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
     elif inner.extent == 1:
         parts = {outer.symbol: inner.symbol, inner.symbol: sympy.Integer(0)}
     else:
-        parts = {outer.symbol: FloorDiv(inner.symbol, inner.extent), inner.symbol: Mod(inner.symbol, inner.extent)}
+        parts = {
+            outer.symbol: FloorDiv(inner.symbol, inner.extent),
+            inner.symbol: Mod(inner.symbol, inner.extent),
+        }
 
     def loops(items: tuple[Range, ...]) -> tuple[Range, ...]:
         return tuple(flat if item is inner else item for item in items if item is not outer)
@@ -99,11 +111,17 @@ def joined(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
             return instruction
         args = list(instruction.args)
         expr: Any = sympy.sympify(args[position])  # type: ignore[call-overload]
-        args[position] = expr.subs(outer.symbol, 0) if _is_flat(expr, outer, inner) else expr.xreplace(parts)
+        args[position] = (
+            expr.subs(outer.symbol, 0) if _is_flat(expr, outer, inner) else expr.xreplace(parts)
+        )
         return replace(instruction, args=tuple(args))
 
-    bodies = tuple(replace(body, instructions=tuple(map(step, body.instructions))) for body in kernel.bodies)
-    return replace(kernel, ranges=loops(kernel.ranges), reduction=loops(kernel.reduction), bodies=bodies)
+    bodies = tuple(
+        replace(body, instructions=tuple(map(step, body.instructions))) for body in kernel.bodies
+    )
+    return replace(
+        kernel, ranges=loops(kernel.ranges), reduction=loops(kernel.reduction), bodies=bodies
+    )
 
 
 Bounds = tuple[float, float]
@@ -122,7 +140,10 @@ def bounds(expr: sympy.Expr, known: Mapping[sympy.Symbol, Bounds]) -> Bounds:
         return reduce(_times, parts)
     if isinstance(expr, FloorDiv):
         (low, high), (least, _) = parts
-        return (_floor(low / max(least, 1)) if low < 0 else 0, high if least < 1 else _floor(high / least))
+        return (
+            _floor(low / max(least, 1)) if low < 0 else 0,
+            high if least < 1 else _floor(high / least),
+        )
     if isinstance(expr, Mod):
         return (0, min(parts[1][1] - 1, parts[0][1] if parts[0][0] >= 0 else math.inf))
     if isinstance(expr, sympy.Min | sympy.Max):

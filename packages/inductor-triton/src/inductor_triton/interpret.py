@@ -1,4 +1,6 @@
-"""Running kernels in Triton's interpreter, on CPU tensors and without a GPU. Needs numpy, as that interpreter does."""
+"""Running kernels in Triton's interpreter, on CPU tensors and without a GPU. Needs numpy, as that
+interpreter does.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,19 @@ def build_interpreted(sources: Sequence[KernelSource]) -> list[Callable[..., Non
 
 
 def interpreted(source: KernelSource) -> Callable[..., None]:
-    """A callable that runs ``source`` in Triton's interpreter; arguments as of any built kernel (contract G)."""
+    """A callable that runs ``source`` in Triton's interpreter; arguments as of any built kernel
+    (contract G).
+    """
     spec = launch_spec(source)
     interpreter, language = load_part("runtime.interpreter"), load_part("language")
     kernel = interpreter.InterpretedFunction(_plain_function(source, spec.function))
 
     def launch(*arguments: object) -> None:
         count = len(spec.signature)
-        tensors, sizes = arguments[: count - spec.workspace], [int(value) for value in arguments[count:]]  # type: ignore[call-overload]
+        tensors, sizes = (
+            arguments[: count - spec.workspace],
+            [int(value) for value in arguments[count:]],
+        )  # type: ignore[call-overload]
         programs = program_count(spec, sizes)
         if programs == 0:
             return
@@ -49,17 +56,29 @@ def interpreted(source: KernelSource) -> Callable[..., None]:
 
 
 def _as_stored(argument: object) -> object:
-    return argument.view(torch.uint8) if isinstance(argument, torch.Tensor) and argument.dtype in BITS else argument
+    return (
+        argument.view(torch.uint8)
+        if isinstance(argument, torch.Tensor) and argument.dtype in BITS
+        else argument
+    )
 
 
 def _plain_function(source: KernelSource, name: str) -> Callable[..., object]:
-    """The kernel as a Python function whose device functions are Python functions too: the interpreter is entered once."""
+    """The kernel as a Python function whose device functions are Python functions too: the
+    interpreter is entered once.
+    """
     lines = source.text.splitlines(keepends=True)
-    text = "".join(line for line in lines if line.strip() != DECORATOR and not line.startswith("from triton.language.extra"))
+    text = "".join(
+        line
+        for line in lines
+        if line.strip() != DECORATOR and not line.startswith("from triton.language.extra")
+    )
     try:
         function = execute_source(text, name, **device_functions())
     except SyntaxError as error:
-        raise BuildError(f"{source.kernel.name}: the source is not valid Python: {error}", output=source.text) from error
+        raise BuildError(
+            f"{source.kernel.name}: the source is not valid Python: {error}", output=source.text
+        ) from error
     for known, value in function.__globals__.items():  # type: ignore[attr-defined]
         if known.startswith("combine_"):
             value.fn = value
@@ -68,8 +87,10 @@ def _plain_function(source: KernelSource, name: str) -> Callable[..., object]:
 
 @contextmanager
 def _adapted(interpreter: Any) -> Iterator[None]:
-    """The interpreter with reductions and scans by halves (its own go element by element), without the overflow checks that
-    no device makes, and with loops up to a size (its own turn an array into an int, which numpy no longer allows)."""
+    """The interpreter with reductions and scans by halves (its own go element by element), without
+    the overflow checks that no device makes, and with loops up to a size (its own turn an array
+    into an int, which numpy no longer allows).
+    """
     patch_tensor = interpreter._patch_lang_tensor
 
     def patch_index(tensor: Any, scope: Any) -> None:
@@ -87,7 +108,9 @@ def _adapted(interpreter: Any) -> Iterator[None]:
         setattr(interpreter, name, value)
     builder.options = replace(options, sanitize_overflow=False)
     builder.create_dot = partial(_dot, interpreter.TensorHandle)
-    builder.create_atomic_rmw = partial(_atomic, interpreter.TensorHandle, builder.create_atomic_rmw)
+    builder.create_atomic_rmw = partial(
+        _atomic, interpreter.TensorHandle, builder.create_atomic_rmw
+    )
     try:
         yield
     finally:
@@ -114,7 +137,9 @@ def _wide(item: Any) -> Any:
 
 
 def _atomic(handle: Any, create: Callable[..., Any], operation: Any, *operands: Any) -> Any:
-    """An atomic; the interpreter's own takes repeated elements (strides of 0) for elements that lie one after the other."""
+    """An atomic; the interpreter's own takes repeated elements (strides of 0) for elements that lie
+    one after the other.
+    """
     arrays = [handle(item.data.copy(order="C"), item.dtype) for item in operands[:3]]
     return create(operation, *arrays, *operands[3:])
 
@@ -123,7 +148,9 @@ def _reduce(self: Any, operands: Any) -> list[Any]:
     arrays = [numpy.moveaxis(item.handle.data, self.axis, -1) for item in operands]
     while arrays[0].shape[-1] > 1:
         half = arrays[0].shape[-1] // 2
-        arrays = _combine(self, [a[..., :half] for a in arrays], [a[..., half:] for a in arrays], operands)
+        arrays = _combine(
+            self, [a[..., :half] for a in arrays], [a[..., half:] for a in arrays], operands
+        )
     arrays = [numpy.moveaxis(a, -1, self.axis) if self.keep_dims else a[..., 0] for a in arrays]
     return [self.to_tensor(a, item.dtype) for a, item in zip(arrays, operands)]
 
@@ -136,10 +163,15 @@ def _scan(self: Any, operands: Any) -> list[Any]:
         for array, part in zip(arrays, _combine(self, shifted, arrays, operands)):
             array[..., distance:] = part[..., distance:]
         distance *= 2
-    return [self.to_tensor(numpy.moveaxis(a, -1, self.axis), item.dtype) for a, item in zip(arrays, operands)]
+    return [
+        self.to_tensor(numpy.moveaxis(a, -1, self.axis), item.dtype)
+        for a, item in zip(arrays, operands)
+    ]
 
 
 def _combine(self: Any, left: Any, right: Any, operands: Any) -> list[Any]:
     arrays = zip([*left, *right], [*operands, *operands])
-    result = self.combine_fn.fn(*(self.to_tensor(numpy.ascontiguousarray(array), item.dtype) for array, item in arrays))
+    result = self.combine_fn.fn(
+        *(self.to_tensor(numpy.ascontiguousarray(array), item.dtype) for array, item in arrays)
+    )
     return [item.handle.data for item in (result if isinstance(result, tuple) else (result,))]

@@ -15,8 +15,10 @@ from inductor_triton.toolchain import load_part
 ROUNDING = {"floor": numpy.floor, "ceil": numpy.ceil, "trunc": numpy.trunc, "round": numpy.rint}
 ARITHMETIC = {"add_rn": numpy.add, "sub_rn": numpy.subtract}
 LIBRARY = {
-    "tan": numpy.tan, "asin": numpy.arcsin, "acos": numpy.arccos, "atan": numpy.arctan, "expm1": numpy.expm1,
-    "log1p": numpy.log1p, "sinh": numpy.sinh, "cosh": numpy.cosh, "tanh": numpy.tanh, "pow": numpy.power,
+    "tan": numpy.tan, "asin": numpy.arcsin, "acos": numpy.arccos, "atan": numpy.arctan,
+    "expm1": numpy.expm1,
+    "log1p": numpy.log1p, "sinh": numpy.sinh, "cosh": numpy.cosh, "tanh": numpy.tanh,
+    "pow": numpy.power,
     "atan2": numpy.arctan2, "fmod": numpy.fmod,
 }  # fmt: skip
 
@@ -25,7 +27,9 @@ LIBRARY = {
 def device_functions() -> dict[str, object]:
     """Replacements by name: the primitives of ``device_functions.py``, and ``libdevice``."""
     primitives = {
-        f"{name}{bits}": _elementwise(function) for name, function in (ROUNDING | ARITHMETIC).items() for bits in (32, 64)
+        f"{name}{bits}": _elementwise(function)
+        for name, function in (ROUNDING | ARITHMETIC).items()
+        for bits in (32, 64)
     }
     library = {name: _elementwise(function) for name, function in LIBRARY.items()}
     return {
@@ -68,13 +72,19 @@ def _interleave(a: Any, b: Any) -> Any:
 
 def _wide_product(a: Any, b: int) -> tuple[Any, Any]:
     wide = a.handle.data.astype(numpy.uint64) * numpy.uint64(b)
-    return _tensor(wide.astype(numpy.uint32), a), _tensor((wide >> numpy.uint64(32)).astype(numpy.uint32), a)
+    return _tensor(wide.astype(numpy.uint32), a), _tensor(
+        (wide >> numpy.uint64(32)).astype(numpy.uint32), a
+    )
 
 
 def _fma32(x: Any, y: Any, z: Any) -> Any:
-    """One rounding: a product of float32 is exact in float64. The interpreter's own rounds twice."""
+    """One rounding: a product of float32 is exact in float64. The interpreter's own rounds
+    twice.
+    """
     factor = y.handle.data if hasattr(y, "handle") else numpy.float32(y)
-    return _tensor((x.handle.data.astype(numpy.float64) * factor + z.handle.data).astype(numpy.float32), x)
+    return _tensor(
+        (x.handle.data.astype(numpy.float64) * factor + z.handle.data).astype(numpy.float32), x
+    )
 
 
 def _round_tf32(x: Any) -> Any:

@@ -1,7 +1,9 @@
-"""Matrix products with loops before and after them in one launch: loopir's templates (contract T) as Triton source.
+"""Matrix products with loops before and after them in one launch: loopir's templates (contract T)
+as Triton source.
 
-A program computes one tile of the result. The bodies of a prologue run on each tile of the operand, between its loads and the
-tensor core; those of the epilogue on the accumulator, which has more precision than the product would have in memory.
+A program computes one tile of the result. The bodies of a prologue run on each tile of the operand,
+between its loads and the tensor core; those of the epilogue on the accumulator, which has more
+precision than the product would have in memory.
 """
 
 from __future__ import annotations
@@ -46,38 +48,56 @@ from inductor_triton.tiling import Axis, Tiling
 GROUP = 8
 """Rows of tiles that are computed together, so that their operands stay in the cache."""
 WIDEST_EPILOGUE = 128
-"""Columns of a tile that the epilogue takes at once: more would not fit the registers beside the accumulator."""
+"""Columns of a tile that the epilogue takes at once: more would not fit the registers beside the
+accumulator.
+"""
 DESCRIPTOR = 128
 """Bytes of a tensor descriptor, which each program makes in memory that the launch provides."""
 LONGEST_ROUGH = 128
-"""Products of float8 that are added in the tensor cores before float32 takes the sum, as in the library's."""
+"""Products of float8 that are added in the tensor cores before float32 takes the sum, as in the
+library's.
+"""
 FLOAT8 = {torch.float8_e4m3fn: "tl.float8e4nv", torch.float8_e5m2: "tl.float8e5"}
 LOCALS = frozenset([
-    "acc", "kbase", "rows", "columns", "program", "tile", "batch", "first", "together", "share", "mfirst", "nfirst", "place",
-    "groups", "ends", "begins", "upto", "left", "right", "left_bits", "right_bits", "left_rows", "right_rows", *"mnkj", "rmask",
-    *(f"{dim}{what}" for dim in "mnkj" for what in ("mask", "begin", "end")), *(f"{dim}BLOCK" for dim in "MNKJ"),
+    "acc", "kbase", "rows", "columns", "program", "tile", "batch", "first", "together", "share",
+    "mfirst", "nfirst", "place",
+    "groups", "ends", "begins", "upto", "left", "right", "left_bits", "right_bits", "left_rows",
+    "right_rows", *"mnkj", "rmask",
+    *(f"{dim}{what}" for dim in "mnkj" for what in ("mask", "begin", "end")),
+    *(f"{dim}BLOCK" for dim in "MNKJ"),
 ])  # fmt: skip
 M, N, K, J, R = "mnkjr"
-"""Axes of a block: rows and columns of the result, the sum along a row of the left operand, along a column of the right; the
-columns where rows are reduced after the product."""
+"""Axes of a block: rows and columns of the result, the sum along a row of the left operand, along a
+column of the right; the columns where rows are reduced after the product.
+"""
 
 
 def generate_matmul(template: Template, config: Config) -> KernelSource:
-    """The Triton source of ``template`` with tiles of ``config.y`` x ``config.x`` and steps of ``config.r``."""
+    """The Triton source of ``template`` with tiles of ``config.y`` x ``config.x`` and steps of
+    ``config.r``.
+    """
     found = product_of(template)
     assert found is not None, "refused before"
     if config.split > 1 and PARTIALS not in {buffer.name for buffer in template.buffers}:
         return _with_split_sum(template, found, config)
     if template.epilogue.kernel.reduction and config.x < int(found.n):
-        raise BuildError(f"{template.name}: rows of {found.n} that are reduced fit no tile of {config.x} columns")
+        raise BuildError(
+            f"{template.name}: rows of {found.n} that are reduced fit no tile of {config.x} columns"
+        )
     source = _Source(template, found, config)
     function = source.function()
     text = assemble(template.origins, config, function)
     emitter = source.whole
     tiles = tuple(
-        (extent_of_tiles(found, d, size, block), block) for d, size, block in ((M, found.m, config.y), (N, found.n, config.x))
+        (extent_of_tiles(found, d, size, block), block)
+        for d, size, block in ((M, found.m, config.y), (N, found.n, config.x))
     )
-    count = product((found.matrices, *(FloorDiv(extent + block - 1, sympy.Integer(block)) for extent, block in tiles)))  # type: ignore[arg-type]
+    count = product(
+        (
+            found.matrices,
+            *(FloorDiv(extent + block - 1, sympy.Integer(block)) for extent, block in tiles),
+        )
+    )  # type: ignore[arg-type]
     spec = LaunchSpec(
         function=emitter.function,
         signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in template.buffers),
@@ -94,23 +114,30 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
     size = DESCRIPTOR * source.descriptors * (config.grid or integer(count) or 0)
     workspace = KernelBuffer("descriptors", torch.uint8, "out", sympy.Integer(size))
     spec = replace(spec, signature=(*spec.signature, "*u8"), workspace=True)
-    part = KernelSource(replace(template, buffers=(*template.buffers, workspace)), text, (("launch", spec),))
+    part = KernelSource(
+        replace(template, buffers=(*template.buffers, workspace)), text, (("launch", spec),)
+    )
     return KernelSource(template, text, (("sequence", Sequence((part,), (workspace,))),))
 
 
 def _with_split_sum(template: Template, found: Product, config: Config) -> KernelSource:
-    """The product's sum in parts, which programs take side by side, and a kernel that adds them and goes on with the epilogue:
-    for products of few tiles and long sums."""
+    """The product's sum in parts, which programs take side by side, and a kernel that adds them and
+    goes on with the epilogue: for products of few tiles and long sums.
+    """
     numel = config.split * found.m * found.n
     partials = KernelBuffer(PARTIALS, torch.float32, "out", numel)
     first = generate_matmul(replace(template, buffers=(*template.buffers, partials)), config)
-    second = generate_source(sum_of_parts(template, found, replace(partials, role="in"), config.split))
+    second = generate_source(
+        sum_of_parts(template, found, replace(partials, role="in"), config.split)
+    )
     text = "\n\n".join([first.text, second.text])
     return KernelSource(template, text, (("sequence", Sequence((first, second), (partials,))),))
 
 
 def without_engine(part: KernelSource) -> KernelSource:
-    """The same launch without the copy engine, for addresses that it does not take: they must be multiples of 16."""
+    """The same launch without the copy engine, for addresses that it does not take: they must be
+    multiples of 16.
+    """
     template, spec = part.kernel, launch_spec(part)
     assert isinstance(template, Template)
     plain = replace(template, buffers=template.buffers[:-1])
@@ -132,7 +159,9 @@ class _Source:
     def __post_init__(self) -> None:
         self.whole = Emitter(self._kernel((Body(False, ()),), ()), self._tiling((M, N)))
         self.whole.taken |= dict.fromkeys(LOCALS, 0)
-        self.whole.names = {k: self.whole.fresh(v) if v in LOCALS else v for k, v in self.whole.names.items()}
+        self.whole.names = {
+            k: self.whole.fresh(v) if v in LOCALS else v for k, v in self.whole.names.items()
+        }
         stages = [stage for _, stage in self.template.prologues] + [self.template.epilogue]
         steps = [step for stage in stages for step in stage.kernel.steps]
         self.whole.uses_errors = any(step.op == "indirect" for step in steps)
@@ -165,14 +194,28 @@ class _Source:
         names += [whole.name(size.name) for size in self.template.sizes]  # type: ignore[attr-defined]
         names += [ERRORS] if whole.uses_errors else []
         names += [f"{INDEX}: tl.constexpr"] if whole.index_type == "dynamic" else []
-        blocks = {"MBLOCK": self.config.y, "NBLOCK": self.config.x, "KBLOCK": self.config.r, "JBLOCK": self.config.r}
+        blocks = {
+            "MBLOCK": self.config.y,
+            "NBLOCK": self.config.x,
+            "KBLOCK": self.config.r,
+            "JBLOCK": self.config.r,
+        }
         header = [f"    {name}: tl.constexpr = {value}" for name, value in blocks.items()]
-        return "\n".join(["@triton.jit", f"def {whole.function}({', '.join(names)}):", *header, *whole.lines]) + "\n"
+        return (
+            "\n".join(
+                ["@triton.jit", f"def {whole.function}({', '.join(names)}):", *header, *whole.lines]
+            )
+            + "\n"
+        )
 
     @property
     def _precision(self) -> str:
         if self.product.dtype in EIGHTHS:
-            return "" if self.product.rough else f", max_num_imprecise_acc={min(self.config.r, LONGEST_ROUGH)}"
+            return (
+                ""
+                if self.product.rough
+                else f", max_num_imprecise_acc={min(self.config.r, LONGEST_ROUGH)}"
+            )
         if self.product.dtype in HALVES:
             return ""
         return ", input_precision='tf32'" if self.config.tf32 else ", input_precision='ieee'"
@@ -191,25 +234,38 @@ class _Source:
         whole, found, groups = self.whole, self.product, self._groups()
         if groups is not None and groups.dim != K:
             self._lines(groups.count_tiles())
-        for dim, name, extent, block in ((M, "rows", found.m, self.config.y), (N, "columns", found.n, self.config.x)):
-            whole.line(f"{name} = {'tl.reduce(upto, 0, combine_max)' if dim == found.ragged else self._count(extent, block)}")
+        for dim, name, extent, block in (
+            (M, "rows", found.m, self.config.y),
+            (N, "columns", found.n, self.config.x),
+        ):
+            largest = "tl.reduce(upto, 0, combine_max)"
+            whole.line(f"{name} = {largest if dim == found.ragged else self._count(extent, block)}")
         if self.config.tma:
             self._describe("left_rows", found.left, (found.m, found.k), "MK")
             self._describe("right_rows", found.right, (found.k, found.n), "KN")
             self._describe_results()
         program = "tl.program_id(0)"
         if self.config.grid:
-            tiles = "rows * columns" if found.matrices == 1 else f"rows * columns * {self._text(found.batch)}"
-            whole.line(f"for program in tl.range({program}, {tiles}, {self.config.grid}, flatten=True):")
+            tiles = (
+                "rows * columns"
+                if found.matrices == 1
+                else f"rows * columns * {self._text(found.batch)}"
+            )
+            whole.line(
+                f"for program in tl.range({program}, {tiles}, {self.config.grid}, flatten=True):"
+            )
             whole.indent += 1
             program = "program"
-        elif groups is not None and groups.dim != K:  # there are programs for as many tiles as groups could have
+        elif groups is not None and groups.dim != K:
+            # there are programs for as many tiles as groups could have
             whole.line(f"if {program} >= rows * columns:")
             whole.line("    return")
         self._find_tile(f"{program}{whole.index_cast}", groups)
 
     def _find_tile(self, program: str, groups: Groups | None) -> None:
-        """The place of the program's tile, neighbouring programs sharing rows of the left operand."""
+        """The place of the program's tile, neighbouring programs sharing rows of the left
+        operand.
+        """
         whole, found = self.whole, self.product
         outer = "share" if self.config.split > 1 else "batch" if found.matrices != 1 else None
         whole.line(f"tile = {program} % (rows * columns)" if outer else f"tile = {program}")
@@ -217,7 +273,10 @@ class _Source:
             whole.line(f"{outer} = {program} // (rows * columns)")
         whole.line(f"first = tile // ({GROUP} * columns) * {GROUP}")
         whole.line(f"together = tl.minimum(rows - first, {GROUP})")
-        row, column = f"(first + tile % ({GROUP} * columns) % together)", f"tile % ({GROUP} * columns) // together"
+        row, column = (
+            f"(first + tile % ({GROUP} * columns) % together)",
+            f"tile % ({GROUP} * columns) // together",
+        )
         for dim, place, block in ((M, row, "MBLOCK"), (N, column, "NBLOCK")):
             if groups is not None and dim == groups.dim:
                 self._lines(groups.find_tile(place, whole.index_cast))
@@ -239,19 +298,29 @@ class _Source:
         if found.ends is None:
             return None
         view, extent = found.ends, {M: found.m, N: found.n, K: found.k}[found.ragged]
-        start = self.whole.name(view.buffer) + (f" + {self._text(view.offset)}" if view.offset != 0 else "")
-        return Groups(found.ragged, int(found.batch), start, self._text(view.stride[0]), self._text(extent))
+        start = self.whole.name(view.buffer) + (
+            f" + {self._text(view.offset)}" if view.offset != 0 else ""
+        )
+        return Groups(
+            found.ragged, int(found.batch), start, self._text(view.stride[0]), self._text(extent)
+        )
 
     def _is_typed(self, view: View) -> bool:
         """Whether an operand is read as float8, which is bytes to all other instructions."""
-        return dtype_of(self.template, view) in FLOAT8 and view.buffer not in dict(self.template.prologues)
+        return dtype_of(self.template, view) in FLOAT8 and view.buffer not in dict(
+            self.template.prologues
+        )
 
     def _typed(self, view: View) -> str:
         kind = FLOAT8[dtype_of(self.template, view)]
         return f"{self.whole.name(view.buffer)}.to(tl.pointer_type({kind}), bitcast=True)"
 
-    def _describe(self, name: str, view: View, sizes: tuple[sympy.Expr, sympy.Expr], dims: str) -> None:
-        """A tensor descriptor of an operand, by which the copy engine fetches tiles; of groups' matrices as one."""
+    def _describe(
+        self, name: str, view: View, sizes: tuple[sympy.Expr, sympy.Expr], dims: str
+    ) -> None:
+        """A tensor descriptor of an operand, by which the copy engine fetches tiles; of groups'
+        matrices as one.
+        """
         steps = view.stride[-2:]
         order = (0, 1) if steps[1] == 1 else (1, 0)
         many = view.shape[0] if len(view.shape) == 3 else sympy.Integer(1)
@@ -259,25 +328,38 @@ class _Source:
         blocks = ", ".join(f"{dims[d]}BLOCK" for d in order)
         base = self._typed(view) if self._is_typed(view) else self.whole.name(view.buffer)
         start = base + (f" + {view.offset}" if view.offset != 0 else "")
-        made = f"tl.make_tensor_descriptor({start}, [{extents}], [{steps[order[0]]}, 1], [{blocks}])"
+        made = (
+            f"tl.make_tensor_descriptor({start}, [{extents}], [{steps[order[0]]}, 1], [{blocks}])"
+        )
         self.whole.line(f"{name} = {made}")
         self.descriptors += 1
 
     def _describe_results(self) -> None:
-        """Descriptors of the results that are whole matrices: the copy engine writes them while the next tile is computed."""
+        """Descriptors of the results that are whole matrices: the copy engine writes them while the
+        next tile is computed.
+        """
         kernel = self.template.epilogue.kernel
         bodies, _ = placed(self.template.epilogue, self.template, "")
         place = flat_position(kernel.ranges)
         buffers = {buffer.name: buffer for buffer in self.template.buffers}
         for step in steps_of(bodies):
-            if step.op != "store" or step.args[3] is not None or sympy.expand(step.args[1] - place) != 0:  # type: ignore[operator]
+            if (
+                step.op != "store"
+                or step.args[3] is not None
+                or sympy.expand(step.args[1] - place) != 0
+            ):  # type: ignore[operator]
                 continue
             result = str(step.args[0])
             if self.product.ragged or int(self.product.n) * buffers[result].dtype.itemsize % 16:
                 continue
             name = self.engine_stores[result] = self.whole.fresh(f"{result}_rows")
-            sizes = f"[{self.product.m}, {self.product.n}], [{self.product.n}, 1], [MBLOCK, {self._width}]"
-            self.whole.line(f"{name} = tl.make_tensor_descriptor({self.whole.name(result)}, {sizes})")
+            sizes = (
+                f"[{self.product.m}, {self.product.n}], [{self.product.n}, 1], [MBLOCK, "
+                f"{self._width}]"
+            )
+            self.whole.line(
+                f"{name} = tl.make_tensor_descriptor({self.whole.name(result)}, {sizes})"
+            )
             self.descriptors += 1
 
     @property
@@ -287,7 +369,9 @@ class _Source:
 
     def _fetched(self, view: View, dims: tuple[str, str]) -> str:
         """A tile of an operand by its descriptor; zero beyond the ends."""
-        name, places = ("left_rows", ["mfirst", "kbase"]) if K in dims else ("right_rows", ["kbase", "nfirst"])
+        name, places = (
+            ("left_rows", ["mfirst", "kbase"]) if K in dims else ("right_rows", ["kbase", "nfirst"])
+        )
         turned = view.stride[-1] != 1
         places = places[::-1] if turned else places
         if len(view.shape) == 3:
@@ -295,17 +379,27 @@ class _Source:
         return f"{name}.load([{', '.join(places)}])" + (".T" if turned else "")
 
     def _end(self) -> None:
-        """The epilogue, on halves of a wide tile one after the other; only a part of the sum where that is split."""
+        """The epilogue, on halves of a wide tile one after the other; only a part of the sum where
+        that is split.
+        """
         if self.config.split > 1:
-            place = f"(share{self.whole.index_cast} * {self._text(self.product.m)} + m) * {self._text(self.product.n)} + n"
+            place = (
+                f"(share{self.whole.index_cast} * {self._text(self.product.m)} + m) * "
+                f"{self._text(self.product.n)} + n"
+            )
             masks = " & ".join(f"{dim}mask" for dim in (M, N) if self._masked(dim))
-            self.whole.line(f"tl.store({self.whole.name(PARTIALS)} + {place}, acc{f', mask={masks}' if masks else ''})")
+            self.whole.line(
+                f"tl.store({self.whole.name(PARTIALS)} + {place}, "
+                f"acc{f', mask={masks}' if masks else ''})"
+            )
             return
         if self.config.x <= WIDEST_EPILOGUE or self.template.epilogue.kernel.reduction:
             self._epilogue("acc", "", self.config.x)
             return
         width = self.config.x // 2
-        self.whole.line(f"left, right = tl.split(tl.permute(tl.reshape(acc, (MBLOCK, 2, {width})), (0, 2, 1)))")
+        self.whole.line(
+            f"left, right = tl.split(tl.permute(tl.reshape(acc, (MBLOCK, 2, {width})), (0, 2, 1)))"
+        )
         for number, half in enumerate(("left", "right")):
             offset = f"{number * width} + " if number else ""
             self.whole.line(f"n = nfirst + {offset}tl.arange(0, {width})[None, :]")
@@ -320,7 +414,10 @@ class _Source:
             self.whole.line("rmask = nmask")
         bodies, result = placed(self.template.epilogue, self.template, f"e{suffix}_")
         dtypes = {buffer.name: buffer.dtype for buffer in self.template.buffers}
-        bodies = [replace(body, instructions=tuple(fused_gelu(list(body.instructions), dtypes))) for body in bodies]
+        bodies = [
+            replace(body, instructions=tuple(fused_gelu(list(body.instructions), dtypes)))
+            for body in bodies
+        ]
         steps = steps_of(bodies)
         emitter = self._stage(kernel, bodies, dims, width)
         self._bind(emitter, (*kernel.ranges, *kernel.reduction), dims)
@@ -336,7 +433,12 @@ class _Source:
         emitter.values |= dict.fromkeys(loads, term)
         for body in bodies:
             before = dict(emitter.values)
-            rest = replace(body, instructions=tuple(step for step in body.instructions if str(step.result) not in loads))
+            rest = replace(
+                body,
+                instructions=tuple(
+                    step for step in body.instructions if str(step.result) not in loads
+                ),
+            )
             emitter.body_dims = frozenset(dims if body.inner or not kernel.reduction else (M,))
             if body.inner:
                 emitter.values = before | persistent_reduction(emitter, rest)
@@ -349,8 +451,14 @@ class _Source:
             emit_instruction(emitter, step)
             return
         stored = emitter.operand(step.args[2])
-        text = stored.text if stored.dims == whole.dims else emitter.expanded(stored.text, stored.dims, whole.dims)
-        self.whole.line(f"{self.engine_stores[str(step.args[0])]}.store([mfirst, nfirst{offset}], {text})")
+        text = (
+            stored.text
+            if stored.dims == whole.dims
+            else emitter.expanded(stored.text, stored.dims, whole.dims)
+        )
+        self.whole.line(
+            f"{self.engine_stores[str(step.args[0])]}.store([mfirst, nfirst{offset}], {text})"
+        )
 
     def _with_bias(self, accumulator: str, emitter: Emitter, width: int) -> str:
         """The accumulator with its scales and what addmm adds to it."""
@@ -369,7 +477,9 @@ class _Source:
         return name
 
     def _operand(self, view: View, dims: tuple[str, str]) -> str:
-        """The variable with a tile of an operand; zero where a tile is beyond the end of the sum."""
+        """The variable with a tile of an operand; zero where a tile is beyond the end of the
+        sum.
+        """
         summed = K if K in dims else J
         stage = dict(self.template.prologues).get(view.buffer)
         name = self.whole.fresh("left_tile" if K in dims else "right_tile")
@@ -379,8 +489,15 @@ class _Source:
             return name
         if stage is None:
             places = ["batch" if self.product.batch != 1 else None, *dims][-len(view.shape) :]
-            base = ("left_bits" if K in dims else "right_bits") if self._is_typed(view) else self.whole.name(view.buffer)
-            self.whole.line(f"{name} = {self._load(base, self._position(view, places), dims, zero=self._masked(summed))}")
+            base = (
+                ("left_bits" if K in dims else "right_bits")
+                if self._is_typed(view)
+                else self.whole.name(view.buffer)
+            )
+            self.whole.line(
+                f"{name} = "
+                f"{self._load(base, self._position(view, places), dims, zero=self._masked(summed))}"
+            )
             return name
         bodies, result = placed(stage, self.template, f"{'a' if K in dims else 'b'}_")
         emitter = self._stage(stage.kernel, bodies, dims, None)
@@ -388,7 +505,11 @@ class _Source:
         for step in steps_of(bodies):
             if step.op == "store" and step.args[0] == result:
                 term = emitter.operand(step.args[2])
-                text = term.text if term.dims == frozenset(dims) else emitter.expanded(term.text, term.dims, frozenset(dims))
+                text = (
+                    term.text
+                    if term.dims == frozenset(dims)
+                    else emitter.expanded(term.text, term.dims, frozenset(dims))
+                )
                 text = ops.cast(text, term.dtype, dtype)
                 zero = "0" if dtype in FLOAT8 else "0.0"
                 zeros = f"tl.where({summed}mask, {text}, {zero})" if self._masked(summed) else text
@@ -405,7 +526,11 @@ class _Source:
 
     def _count(self, extent: sympy.Expr, block: int) -> str:
         number = integer(extent)
-        return str(-(-number // block)) if number is not None else f"({self._text(extent)} + {block - 1}) // {block}"
+        return (
+            str(-(-number // block))
+            if number is not None
+            else f"({self._text(extent)} + {block - 1}) // {block}"
+        )
 
     def _limit(self, dim: str) -> str:
         """Where a dim ends: for a group its part of it."""
@@ -416,7 +541,8 @@ class _Source:
     def _masked(self, dim: str) -> bool:
         dim = {J: K, R: N}.get(dim, dim)
         extent, block = {
-            M: (self.product.m, self.config.y), N: (self.product.n, self.config.x), K: (self.product.k, self.config.r)
+            M: (self.product.m, self.config.y), N: (self.product.n, self.config.x),
+            K: (self.product.k, self.config.r)
         }[dim]  # fmt: skip
         number = integer(extent)
         return dim == self.product.ragged or number is None or number % block != 0
@@ -426,12 +552,18 @@ class _Source:
         for name, step in zip(names, view.stride):
             if name is not None and step != 0:
                 terms.append(
-                    name if step == 1 else f"{name} * ({self._text(step)})" if integer(step) is None else f"{name} * {step}"
+                    name
+                    if step == 1
+                    else f"{name} * ({self._text(step)})"
+                    if integer(step) is None
+                    else f"{name} * {step}"
                 )
         return " + ".join(terms) or "0"
 
     def _spread(self, view: View) -> str:
-        """A load of what is the same along dims of size 1 and those that it does not have: a bias, scales."""
+        """A load of what is the same along dims of size 1 and those that it does not have: a bias,
+        scales.
+        """
         names = ["batch" if self.product.batch != 1 else None, M, N][3 - len(view.shape) :]
         places = [name if size != 1 else None for name, size in zip(names, view.shape)]
         return self._load(self.whole.name(view.buffer), self._position(view, places), places)
@@ -440,7 +572,9 @@ class _Source:
         for text in lines:
             self.whole.line(text)
 
-    def _load(self, base: str, index: str, dims: collections.abc.Sequence[str | None], zero: bool = False) -> str:
+    def _load(
+        self, base: str, index: str, dims: collections.abc.Sequence[str | None], zero: bool = False
+    ) -> str:
         masks = [f"{dim}mask" for dim in dims if dim in (M, N, K, J) and self._masked(dim)]
         mask = f", mask={' & '.join(masks)}" + (", other=0.0" if zero else "") if masks else ""
         return f"tl.load({base} + {index}{mask})"
@@ -448,10 +582,16 @@ class _Source:
     # Emitters of stages, which share names and lines
 
     def _stage(
-        self, kernel: Kernel, bodies: collections.abc.Sequence[Body], dims: tuple[str, str], width: int | None
+        self,
+        kernel: Kernel,
+        bodies: collections.abc.Sequence[Body],
+        dims: tuple[str, str],
+        width: int | None,
     ) -> Emitter:
         whole = self.whole
-        own_kernel = replace(self._kernel(bodies, kernel.ranges, kernel.reduction), name=kernel.name)
+        own_kernel = replace(
+            self._kernel(bodies, kernel.ranges, kernel.reduction), name=kernel.name
+        )
         emitter = Emitter(own_kernel, self._tiling(dims, width))
         emitter.taken, emitter.lines, emitter.indent = whole.taken, whole.lines, whole.indent
         emitter.index_type, emitter.uses_errors = whole.index_type, whole.uses_errors
@@ -461,7 +601,9 @@ class _Source:
         emitter.symbols |= whole.symbols
         return emitter
 
-    def _bind(self, emitter: Emitter, ranges: collections.abc.Sequence[Range], dims: tuple[str, str]) -> None:
+    def _bind(
+        self, emitter: Emitter, ranges: collections.abc.Sequence[Range], dims: tuple[str, str]
+    ) -> None:
         """Dims of the stage's tensor are the axes of its block, after the batch."""
         places = dict(zip((item.symbol for item in ranges[-2:]), dims))
         for item in ranges:
@@ -470,7 +612,10 @@ class _Source:
             emitter.symbols[item.symbol] = Term(N if name == R else name, along, torch.int64)
 
     def _kernel(
-        self, bodies: collections.abc.Sequence[Body], ranges: tuple[Range, ...], reduction: tuple[Range, ...] = ()
+        self,
+        bodies: collections.abc.Sequence[Body],
+        ranges: tuple[Range, ...],
+        reduction: tuple[Range, ...] = (),
     ) -> Kernel:
         template = self.template
         return Kernel(

@@ -1,7 +1,9 @@
-"""Softmax's maximum and sum of exponentials in one pass over a long row (Milakov and Gimelshein, arXiv:1805.02867).
+"""Softmax's maximum and sum of exponentials in one pass over a long row (Milakov and Gimelshein,
+arXiv:1805.02867).
 
-Two bodies are one pass where the first only takes the maximum m of some a, and the second only the sum of exp(a - m), with the
-same a computed again. Each lane keeps its own maximum and sum, so that nothing is exchanged inside the loop.
+Two bodies are one pass where the first only takes the maximum m of some a, and the second only the
+sum of exp(a - m), with the same a computed again. Each lane keeps its own maximum and sum, so that
+nothing is exchanged inside the loop.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def one_pass(bodies: Sequence[Body]) -> list[Body | OnlinePair]:
     while rest:
         body, between = rest.pop(0), rest[:1] if rest and not rest[0].inner else []
         later = rest[len(between)] if len(rest) > len(between) else None
-        pair = online_pair(body, later) if body.inner and later is not None and later.inner else None
+        pair = (
+            online_pair(body, later) if body.inner and later is not None and later.inner else None
+        )
         if pair is None or _writes(between) & _reads(later):
             plan.append(body)
             continue
@@ -39,7 +43,9 @@ def one_pass(bodies: Sequence[Body]) -> list[Body | OnlinePair]:
 
 
 def evictions(parts: Sequence[Body | OnlinePair], number: int) -> dict[str, str]:
-    """How long the rows that a pass loads should stay in the cache: until the last pass that reads the same buffer."""
+    """How long the rows that a pass loads should stay in the cache: until the last pass that reads
+    the same buffer.
+    """
     reads = [set(map(str, _reads(part))) for part in parts]
     later = set().union(*reads[number + 1 :])
     return {name: "evict_last" if name in later else "evict_first" for name in reads[number]}
@@ -50,30 +56,49 @@ def _writes(bodies: Sequence[Body]) -> set[object]:
 
 
 def _reads(part: Body | OnlinePair | None) -> set[object]:
-    found = () if part is None else part.operand if isinstance(part, OnlinePair) else part.instructions
+    found = (
+        () if part is None else part.operand if isinstance(part, OnlinePair) else part.instructions
+    )
     return {step.args[0] for step in found if step.op == "load"}
 
 
 def online_pair(first: Body, second: Body) -> OnlinePair | None:
     """The pair that two inner bodies are, or None."""
     maximum, total = _only_reduction(first, "max"), _only_reduction(second, "sum")
-    if maximum is None or total is None or total.dtype is not torch.float32 or maximum.dtype is not torch.float32:
+    if (
+        maximum is None
+        or total is None
+        or total.dtype is not torch.float32
+        or maximum.dtype is not torch.float32
+    ):
         return None
     inside = definitions(second.instructions)
     exponential = inside.get(str(total.args[1]))
-    difference = inside.get(str(exponential.args[0])) if exponential is not None and exponential.op == "exp" else None
+    difference = (
+        inside.get(str(exponential.args[0]))
+        if exponential is not None and exponential.op == "exp"
+        else None
+    )
     if difference is None or difference.op != "sub" or str(difference.args[1]) != maximum.result:
         return None
     before = definitions(first.instructions)
     if meaning(difference.args[0], inside) != meaning(maximum.args[1], before):
         return None
-    return OnlinePair(tuple(step for step in first.instructions if step is not maximum), maximum, total)
+    return OnlinePair(
+        tuple(step for step in first.instructions if step is not maximum), maximum, total
+    )
 
 
 def _only_reduction(body: Body, kind: str) -> Instruction | None:
     """The reduction of a body that does nothing else."""
-    reduces = [step for step in body.instructions if step.op in ("reduce", "scan", "store", "indirect")]
-    return reduces[0] if len(reduces) == 1 and reduces[0].op == "reduce" and reduces[0].args[0] == kind else None
+    reduces = [
+        step for step in body.instructions if step.op in ("reduce", "scan", "store", "indirect")
+    ]
+    return (
+        reduces[0]
+        if len(reduces) == 1 and reduces[0].op == "reduce" and reduces[0].args[0] == kind
+        else None
+    )
 
 
 def meaning(operand: object, defined: dict[str, Instruction]) -> object:

@@ -1,4 +1,6 @@
-"""How each operation is written in Triton: tables from operation to template, per class of dtype."""
+"""How each operation is written in Triton: tables from operation to template, per class of
+dtype.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,29 @@ import torch
 from loopir import BuildError
 
 TRITON_DTYPES: dict[torch.dtype, str] = {
-    torch.bool: "tl.int1", torch.uint8: "tl.uint8", torch.int8: "tl.int8", torch.int16: "tl.int16", torch.int32: "tl.int32",
-    torch.int64: "tl.int64", torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16", torch.float32: "tl.float32",
+    torch.bool: "tl.int1", torch.uint8: "tl.uint8", torch.int8: "tl.int8", torch.int16: "tl.int16",
+    torch.int32: "tl.int32",
+    torch.int64: "tl.int64", torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16",
+    torch.float32: "tl.float32",
     torch.float64: "tl.float64", torch.float8_e4m3fn: "tl.uint8", torch.float8_e5m2: "tl.uint8",
 }  # fmt: skip
 SIGNATURES: dict[torch.dtype, str] = {
-    torch.bool: "*i1", torch.uint8: "*u8", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64",
+    torch.bool: "*i1", torch.uint8: "*u8", torch.int8: "*i8", torch.int16: "*i16",
+    torch.int32: "*i32", torch.int64: "*i64",
     torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.float64: "*fp64",
     torch.float8_e4m3fn: "*u8", torch.float8_e5m2: "*u8",
 }  # fmt: skip
 BITS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
-"""Floats that are integers in the source, so that every architecture and the interpreter have them."""
+"""Floats that are integers in the source, so that every architecture and the interpreter have them.
+"""
 LARGE_E4M3 = int(torch.tensor(1e30).to(torch.float8_e4m3fn).view(torch.uint8))
 """What a number beyond the range becomes: NaN, from torch 2.12 on the largest number."""
 STORAGE_FLOATS = (torch.float16, torch.bfloat16)
 
 NAN = "propagate_nan=tl.PropagateNan.ALL"
 INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
+    "lshift": "<<", "rshift": ">>",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=",
 }  # fmt: skip
 SHARED = {name: f"{{0}} {sign} {{1}}" for name, sign in INFIX.items()} | {
@@ -38,35 +45,47 @@ SHARED = {name: f"{{0}} {sign} {{1}}" for name, sign in INFIX.items()} | {
 ROUNDED = {"add": "add_rn", "sub": "sub_rn"}
 """Forms that are not contracted with a product to one fused multiply-add."""
 NO_PRODUCTS = {
-    "load", "constant", "index_expr", "cast", "reduce", "scan", "uniform", "uniform16", "where", "add", "sub", "div",
+    "load", "constant", "index_expr", "cast", "reduce", "scan", "uniform", "uniform16", "where",
+    "add", "sub", "div",
     "abs", "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum", "gelu",
 }  # fmt: skip
 """Operations whose last step is no product of floats."""
-FLOAT = SHARED | {"minimum": f"tl.minimum({{0}}, {{1}}, {NAN})", "maximum": f"tl.maximum({{0}}, {{1}}, {NAN})"}
+FLOAT = SHARED | {
+    "minimum": f"tl.minimum({{0}}, {{1}}, {NAN})",
+    "maximum": f"tl.maximum({{0}}, {{1}}, {NAN})",
+}
 _LIBDEVICE = ("tan", "asin", "acos", "atan", "lgamma")
 _LIBDEVICE_FLOAT64 = ("expm1", "log1p", "sinh", "cosh", "tanh")
 FLOAT32 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in _LIBDEVICE} | {
     "add_rn": "add_rn32({0}, {1})", "sub_rn": "sub_rn32({0}, {1})",
-    "floor": "floor32({0})", "ceil": "ceil32({0})", "trunc": "trunc32({0})", "round": "round32({0})",
-    "exp": "exp32({0})", "expm1": "expm1_32({0})", "log": "log32({0})", "log2": "log2_32({0})", "log1p": "log1p32({0})",
+    "floor": "floor32({0})", "ceil": "ceil32({0})", "trunc": "trunc32({0})",
+    "round": "round32({0})",
+    "exp": "exp32({0})", "expm1": "expm1_32({0})", "log": "log32({0})", "log2": "log2_32({0})",
+    "log1p": "log1p32({0})",
     "sqrt": "tl.sqrt_rn({0})", "rsqrt": "rsqrt32({0})", "sin": "tl.sin({0})", "cos": "tl.cos({0})",
     "sinh": "sinh32({0})", "cosh": "cosh32({0})", "tanh": "tanh32({0})", "erf": "erf32({0})",
-    "pow": "libdevice.pow({0}, {1})", "atan2": "libdevice.atan2({0}, {1})", "fmod": "libdevice.fmod({0}, {1})",
+    "pow": "libdevice.pow({0}, {1})", "atan2": "libdevice.atan2({0}, {1})",
+    "fmod": "libdevice.fmod({0}, {1})",
     "remainder": "remainder_float(libdevice.fmod({0}, {1}), {1})",
 }  # fmt: skip
 FLOAT32_FOR_16 = FLOAT32 | {"exp": "exp16({0})", "tanh": "tanh16({0})"}
 """Where the kernel keeps no more than 16 bits of the result."""
-FLOAT64 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in (*_LIBDEVICE, *_LIBDEVICE_FLOAT64)} | {
+FLOAT64 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in (*_LIBDEVICE,
+    *_LIBDEVICE_FLOAT64)} | {
     "add_rn": "add_rn64({0}, {1})", "sub_rn": "sub_rn64({0}, {1})",
-    "floor": "floor64({0})", "ceil": "ceil64({0})", "trunc": "trunc64({0})", "round": "round64({0})",
-    "exp": "tl.exp({0})", "log": "tl.log({0})", "log2": "tl.log2({0})", "sqrt": "tl.sqrt({0})", "rsqrt": "1.0 / tl.sqrt({0})",
+    "floor": "floor64({0})", "ceil": "ceil64({0})", "trunc": "trunc64({0})",
+    "round": "round64({0})",
+    "exp": "tl.exp({0})", "log": "tl.log({0})", "log2": "tl.log2({0})", "sqrt": "tl.sqrt({0})",
+    "rsqrt": "1.0 / tl.sqrt({0})",
     "sin": "tl.sin({0})", "cos": "tl.cos({0})", "erf": "tl.erf({0})",
-    "pow": "libdevice.pow({0}, {1})", "atan2": "libdevice.atan2({0}, {1})", "fmod": "libdevice.fmod({0}, {1})",
+    "pow": "libdevice.pow({0}, {1})", "atan2": "libdevice.atan2({0}, {1})",
+    "fmod": "libdevice.fmod({0}, {1})",
     "remainder": "remainder_float(libdevice.fmod({0}, {1}), {1})",
 }  # fmt: skip
 INTEGER = SHARED | {
     "minimum": "tl.minimum({0}, {1})", "maximum": "tl.maximum({0}, {1})",
-    "remainder": "remainder_int({0}, {1})", "fmod": "{0} % {1}", "floordiv": "floordiv_int({0}, {1})", "not": "~{0}",
+    "remainder": "remainder_int({0}, {1})", "fmod": "{0} % {1}",
+    "floordiv": "floordiv_int({0}, {1})", "not": "~{0}",
 }  # fmt: skip
 UNSIGNED = INTEGER | {
     "abs": "{0}", "neg": "0 - {0}", "not": "{0} ^ 255",
@@ -84,8 +103,12 @@ def templates(dtype: torch.dtype, keeps_16_bits: bool = False) -> dict[str, str]
     return {torch.bool: BOOL, torch.uint8: UNSIGNED}.get(dtype, INTEGER)
 
 
-def elementwise(op: str, dtype: torch.dtype, operands: list[str], keeps_16_bits: bool = False) -> str:
-    """The expression of an elementwise operation whose operands (the last one, for ``where``) have ``dtype``."""
+def elementwise(
+    op: str, dtype: torch.dtype, operands: list[str], keeps_16_bits: bool = False
+) -> str:
+    """The expression of an elementwise operation whose operands (the last one, for ``where``) have
+    ``dtype``.
+    """
     template = templates(dtype, keeps_16_bits).get(op)
     if template is None:
         raise BuildError(f"no Triton form of {op} on {dtype}")

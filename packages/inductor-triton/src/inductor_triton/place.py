@@ -1,8 +1,10 @@
-"""Where the blocks of a recording lie. An allocator that looks for room when it is asked leaves gaps; a recording asks for the
-same in the same order each time, so that a second capture can give each block the place that a plan found for it.
+"""Where the blocks of a recording lie. An allocator that looks for room when it is asked leaves
+gaps; a recording asks for the same in the same order each time, so that a second capture can give
+each block the place that a plan found for it.
 
-The allocator gives the places itself: it takes the smallest block that is large enough, and before a call all free memory is
-taken by fillers, except the holes that the call is to fill. Where it does otherwise, memory is lost, no more.
+The allocator gives the places itself: it takes the smallest block that is large enough, and before
+a call all free memory is taken by fillers, except the holes that the call is to fill. Where it does
+otherwise, memory is lost, no more.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ ROUND = 512
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Memory of ``size`` bytes, asked for by call ``first``, not free before the call after ``last``."""
+    """Memory of ``size`` bytes, asked for by call ``first``, not free before the call after
+    ``last``.
+    """
 
     size: int
     first: int
@@ -34,7 +38,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A block at ``start``; ``room``: to the next place in use; ``alone``: its call asks for no other."""
+    """A block at ``start``; ``room``: to the next place in use; ``alone``: its call asks for no
+    other.
+    """
 
     block: Block
     start: int
@@ -43,7 +49,9 @@ class Placed:
 
     @property
     def hole(self) -> int:
-        """Where its hole ends. Holes of one call are as large as their blocks, by which the allocator tells them apart."""
+        """Where its hole ends. Holes of one call are as large as their blocks, by which the
+        allocator tells them apart.
+        """
         return self.start + (self.room if self.alone else self.block.size)
 
     @property
@@ -53,7 +61,9 @@ class Placed:
 
 
 def blocks_of(events: Sequence[tuple[bool, int, int]], marks: Sequence[int]) -> list[Block]:
-    """The large blocks of a trace of events (allocated, address, size); ``marks``: how many there were before each call."""
+    """The large blocks of a trace of events (allocated, address, size); ``marks``: how many there
+    were before each call.
+    """
     alive: dict[int, tuple[int, int]] = {}
     found: list[Block] = []
     for number, (allocated, address, size) in enumerate(events):
@@ -68,8 +78,9 @@ def blocks_of(events: Sequence[tuple[bool, int, int]], marks: Sequence[int]) -> 
 
 
 def place(blocks: Sequence[Block]) -> tuple[list[Placed], int]:
-    """A place for each block, the largest first at the lowest one that is free, and the bytes of all. What one call asks for
-    does not lie side by side, where it would be one hole."""
+    """A place for each block, the largest first at the lowest one that is free, and the bytes of
+    all. What one call asks for does not lie side by side, where it would be one hole.
+    """
     together = [block.first for block in blocks]
     placed: list[Placed] = []
     for block in sorted(blocks, key=lambda b: (-b.size, b.first)):
@@ -82,15 +93,17 @@ def place(blocks: Sequence[Block]) -> tuple[list[Placed], int]:
                 break
             start = max(start, other.start + other.room + UNIT * (not other.alone))
         placed.append(Placed(block, start, room, alone))
-    rest = ((p.hole - p.start < p.room <= p.block.size + SMALL) * UNIT for p in placed)  # else the hole at the end takes it
+    # else the hole at the end takes it
+    rest = ((p.hole - p.start < p.room <= p.block.size + SMALL) * UNIT for p in placed)
     return placed, max((p.start + p.room + more for p, more in zip(placed, rest)), default=0)
 
 
 @dataclass(slots=True)
 class Placer:
-    """Prepares memory before each call, in a pool that is empty. ``empty`` makes something that holds so many bytes while it
-    lives; ``held``: the bytes that the allocator has got, which say whether it ``follows``: fillers need no more. Where it does
-    not, it is left alone."""
+    """Prepares memory before each call, in a pool that is empty. ``empty`` makes something that
+    holds so many bytes while it lives; ``held``: the bytes that the allocator has got, which say
+    whether it ``follows``: fillers need no more. Where it does not, it is left alone.
+    """
 
     placed: Sequence[Placed]
     total: int
@@ -114,7 +127,9 @@ class Placer:
         kept: list[object] = []
         filled: list[object] = []
         # The smallest region first: it is the smallest that is large enough for each of its parts.
-        for start, end in sorted(self._free(call), key=lambda region: (region[1] - region[0], region[0])):
+        for start, end in sorted(
+            self._free(call), key=lambda region: (region[1] - region[0], region[0])
+        ):
             for hole in (p for p in holes if start <= p.start < end):
                 self._fill(filled, start, hole.start)
                 self._fill(kept, hole.start, hole.hole)
@@ -149,5 +164,8 @@ def with_hook(function: FunctionType, hook: Callable[[], None]) -> Callable[...,
         return run
 
     names: Mapping[str, Any] = function.__globals__
-    own = {name: hooked(value) if callable(value) and not isinstance(value, type) else value for name, value in names.items()}
+    own = {
+        name: hooked(value) if callable(value) and not isinstance(value, type) else value
+        for name, value in names.items()
+    }
     return FunctionType(function.__code__, own)

@@ -1,9 +1,10 @@
 """Memory of recorded graphs: who shares it, and who still holds what was handed out of it.
 
-Recordings that replay on one stream run one after the other, so their intermediates share one pool. Results stay allocated, so
-no later recording lies over them; but a result of a later recording may lie where an earlier one keeps intermediates. That one
-may not replay while somebody holds such a result. What a forward recording saves is free from when its backward is recorded on:
-later recordings may lie there, and may not replay while somebody waits for such a backward.
+Recordings that replay on one stream run one after the other, so their intermediates share one pool.
+Results stay allocated, so no later recording lies over them; but a result of a later recording may
+lie where an earlier one keeps intermediates. That one may not replay while somebody holds such a
+result. What a forward recording saves is free from when its backward is recorded on: later
+recordings may lie there, and may not replay while somebody waits for such a backward.
 """
 
 from __future__ import annotations
@@ -29,14 +30,18 @@ NOT_GROWING = "expandable_segments:False"
 
 
 def handed_out(owner: torch.Tensor) -> torch.Tensor:
-    """A tensor over the memory of ``owner`` with a storage of its own, as if nobody else held it; it keeps the memory alive."""
+    """A tensor over the memory of ``owner`` with a storage of its own, as if nobody else held it;
+    it keeps the memory alive.
+    """
     return _from_dlpack(_to_dlpack(owner))
 
 
 def borrowed(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor over the same memory that does not keep it."""
     storage = tensor.untyped_storage()
-    own = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), tensor.device, storage.nbytes())  # type: ignore[attr-defined]
+    own = torch._C._construct_storage_from_data_pointer(
+        storage.data_ptr(), tensor.device, storage.nbytes()
+    )  # type: ignore[attr-defined]
     place = tensor.storage_offset(), tensor.shape, tensor.stride()
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(own, *place)  # type: ignore[call-overload]
 
@@ -48,7 +53,9 @@ def hold(owner: torch.Tensor) -> object:
 
 @cache
 def _counts_tensors() -> bool:
-    """Whether what is handed out holds the owner itself (else a view of it, which holds the owner's storage)."""
+    """Whether what is handed out holds the owner itself (else a view of it, which holds the owner's
+    storage).
+    """
     owner = torch.empty(2)
     before = owner._use_count()  # type: ignore[attr-defined]
     out = handed_out(owner)
@@ -56,8 +63,9 @@ def _counts_tensors() -> bool:
 
 
 class Memory:
-    """Memory of one result, of several in one storage (``owner`` is bytes then), or of all that ``addresses`` name, for which
-    ``owner`` stands."""
+    """Memory of one result, of several in one storage (``owner`` is bytes then), or of all that
+    ``addresses`` name, for which ``owner`` stands.
+    """
 
     __slots__ = ("addresses", "idle", "orphan", "owner", "thing")
 
@@ -101,8 +109,12 @@ class Watch:
     limits: tuple[int, ...] = ()
 
     def change(self, added: Sequence[Memory] = ()) -> None:
-        """Watches these as well; they must have settled. Memory of recordings that are gone is let go once it is idle."""
-        self.memories = [memory for memory in (*self.memories, *added) if not memory.orphan or memory.busy()]
+        """Watches these as well; they must have settled. Memory of recordings that are gone is let
+        go once it is idle.
+        """
+        self.memories = [
+            memory for memory in (*self.memories, *added) if not memory.orphan or memory.busy()
+        ]
         self.things = tuple(memory.thing for memory in self.memories)
         self.limits = tuple(memory.idle for memory in self.memories)
 
@@ -117,13 +129,17 @@ class Watch:
 def has_own_settings() -> bool:
     """Whether the user has settings of the allocator."""
     named = any(os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
-    return named or getattr(torch._C, "_accelerator_getAllocatorSettings", str)() not in ("", NOT_GROWING)
+    return named or getattr(torch._C, "_accelerator_getAllocatorSettings", str)() not in (
+        "",
+        NOT_GROWING,
+    )
 
 
 @contextmanager
 def growing_memory() -> Iterator[None]:
-    """Lets the allocator take memory as one range that grows, in which far less is lost between blocks; unless the user has
-    settings of the allocator."""
+    """Lets the allocator take memory as one range that grows, in which far less is lost between
+    blocks; unless the user has settings of the allocator.
+    """
     change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     change = change or getattr(torch._C, "_cuda_cudaCachingAllocator_set_allocator_settings", None)
     if change is None or has_own_settings():
@@ -140,7 +156,9 @@ def growing_memory() -> Iterator[None]:
 
 
 class Pool:
-    """The pool of one stream of a device: its handle, the stream that captures, and the recordings made in it."""
+    """The pool of one stream of a device: its handle, the stream that captures, and the recordings
+    made in it.
+    """
 
     def __init__(self, device: int) -> None:
         self.device = device
@@ -169,12 +187,19 @@ class Pool:
         return any(memory.busy() for memory in self._free if memory is not token)
 
     def enter(self, own: Sequence[Memory], token: Memory | None = None) -> Watch:
-        """A recording with results ``own``, which reads what ``token`` stands for, was made; returns what must be idle when it
-        replays."""
+        """A recording with results ``own``, which reads what ``token`` stands for, was made;
+        returns what must be idle when it replays.
+        """
         self._extents = [entry for entry in self._extents if entry[2]() is not None]
         for starts, ends, reference in self._extents:
             if (watch := reference()) is not None:
-                watch.change([memory for memory in own if any(_within(a, starts, ends) for a in memory.addresses)])
+                watch.change(
+                    [
+                        memory
+                        for memory in own
+                        if any(_within(a, starts, ends) for a in memory.addresses)
+                    ]
+                )
         watch = Watch()
         watch.change([*own, *(memory for memory in self._free if memory is not token)])
         self._extents.append((*self._segments(), weakref.ref(watch)))
@@ -193,8 +218,14 @@ class Pool:
 
     def _segments(self) -> tuple[list[int], list[int]]:
         """Where the pool's memory is, in order."""
-        found = [entry for entry in torch.cuda.memory_snapshot() if tuple(entry.get("segment_pool_id", ())) == self.handle]
-        spans = sorted((entry["address"], entry["address"] + entry["total_size"]) for entry in found)
+        found = [
+            entry
+            for entry in torch.cuda.memory_snapshot()
+            if tuple(entry.get("segment_pool_id", ())) == self.handle
+        ]
+        spans = sorted(
+            (entry["address"], entry["address"] + entry["total_size"]) for entry in found
+        )
         return [start for start, _ in spans], [end for _, end in spans]
 
 

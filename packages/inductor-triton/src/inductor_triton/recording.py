@@ -1,4 +1,6 @@
-"""A recorded program with what its replay relies on, and what is known of the calls that it may stand for."""
+"""A recorded program with what its replay relies on, and what is known of the calls that it may
+stand for.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ IDLE_CALLS = 16
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """A CUDA graph with what its replay relies on: the inputs at ``positions`` lie at ``fixed``; ``copied`` are own tensors by
-    input position, those at ``written`` to be copied back; ``given``: the results of which it reads what was kept."""
+    """A CUDA graph with what its replay relies on: the inputs at ``positions`` lie at ``fixed``;
+    ``copied`` are own tensors by input position, those at ``written`` to be copied back; ``given``:
+    the results of which it reads what was kept.
+    """
 
     graph: torch.cuda.CUDAGraph
     positions: tuple[int, ...]
@@ -61,10 +65,16 @@ class Recording:
         return self.results.make(arguments)
 
     def copy(self, positions: set[int], limit: int) -> bool:
-        """Has these results copied out from now on, where they are few and small; says whether it does."""
+        """Has these results copied out from now on, where they are few and small; says whether it
+        does.
+        """
         wanted = [self.results.every[i] for i in positions]
         size = sum(size_of(r.memory.owner) for r in wanted if r.memory is not None)
-        if len(wanted) > MOST_COPIES or size > limit or not all(result.copyable() for result in wanted):
+        if (
+            len(wanted) > MOST_COPIES
+            or size > limit
+            or not all(result.copyable() for result in wanted)
+        ):
             return False
         for result in wanted:
             result.copied = True
@@ -74,9 +84,10 @@ class Recording:
 
 @dataclass(slots=True)
 class Situation:
-    """What is known of the calls with the same sizes on the same stream. ``pool`` is None once its recordings stay apart;
-    ``moves`` counts for each tensor how often its address changed, ``moved`` are those that changed last; ``copied`` are the
-    results that callers keep."""
+    """What is known of the calls with the same sizes on the same stream. ``pool`` is None once its
+    recordings stay apart; ``moves`` counts for each tensor how often its address changed, ``moved``
+    are those that changed last; ``copied`` are the results that callers keep.
+    """
 
     pool: Pool | None
     addresses: bytes
@@ -91,18 +102,27 @@ class Situation:
     recordings: list[Recording] = field(default_factory=list)
 
     def notice(self, addresses: bytes, small: Callable[[int], bool]) -> bool:
-        """Compares with the call before; says whether the calls look alike: what moved now moves at each call. ``small``:
-        whether a tensor is."""
+        """Compares with the call before; says whether the calls look alike: what moved now moves at
+        each call. ``small``: whether a tensor is.
+        """
         self.calls += 1
         before, count = self.addresses, len(self.moves)
         moved = (
-            [i for i in range(count) if before[PLACE * i : PLACE * (i + 1)] != addresses[PLACE * i : PLACE * (i + 1)]]
+            [
+                i
+                for i in range(count)
+                if before[PLACE * i : PLACE * (i + 1)] != addresses[PLACE * i : PLACE * (i + 1)]
+            ]
             if before != addresses
             else []
         )
         for i in moved:
             self.moves[i] += 1
-        always = {i for i in moved if i in self.moved or self.moves[i] >= MANY_MOVES or (self.made and small(i))}
+        always = {
+            i
+            for i in moved
+            if i in self.moved or self.moves[i] >= MANY_MOVES or (self.made and small(i))
+        }
         self.addresses, self.moved = addresses, frozenset(moved)
         self.moving |= always
         return self.calls > WARM_CALLS and self.moving.issuperset(moved)
@@ -110,18 +130,23 @@ class Situation:
     def count(self) -> None:
         """A recording was made."""
         self.made += 1
-        self.due = self.calls + (IDLE_CALLS << (self.made - RECORDINGS) if self.made >= RECORDINGS else 0)
+        self.due = self.calls + (
+            IDLE_CALLS << (self.made - RECORDINGS) if self.made >= RECORDINGS else 0
+        )
 
     def forget_moves(self) -> None:
         """Starts watching the addresses anew."""
         self.moves, self.moving = [0] * len(self.moves), frozenset()
 
     def keep(self, fixed: tuple[int, ...]) -> None:
-        """From now on recordings rely on the addresses of the inputs ``fixed``; drops those that rely on others, that were not
-        used for long, or whose saved values are spent."""
+        """From now on recordings rely on the addresses of the inputs ``fixed``; drops those that
+        rely on others, that were not used for long, or whose saved values are spent.
+        """
         kept = self.recordings if fixed == self.fixed else []
         self.fixed = fixed
-        self.recordings = [r for r in kept if self.calls - r.used < IDLE_CALLS and not r.results.spent]
+        self.recordings = [
+            r for r in kept if self.calls - r.used < IDLE_CALLS and not r.results.spent
+        ]
 
 
 def places_of(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:

@@ -1,4 +1,6 @@
-"""Inner bodies: over one block that holds the whole reduction, or in a loop over blocks with accumulators."""
+"""Inner bodies: over one block that holds the whole reduction, or in a loop over blocks with
+accumulators.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,18 @@ from inductor_triton.tiling import bytes_per_thread, weight
 BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
 LAST_POSITION = 2**31 - 1
 UNROLL = 4
-"""Blocks of a row whose loads are in flight together, while each lane keeps one accumulator per element of a block."""
+"""Blocks of a row whose loads are in flight together, while each lane keeps one accumulator per
+element of a block.
+"""
 WIDEST_UNROLLED = 16
-"""Bytes per thread of a block, beyond which a loop is not unrolled beside the end of the row in registers."""
+"""Bytes per thread of a block, beyond which a loop is not unrolled beside the end of the row in
+registers.
+"""
 TOGETHER = 4
-"""Blocks of a row whose maximum is taken together in softmax's one pass: one exponential per element and one per block. Twice
-as many of one buffer of 16 bits beside the end of the row in registers (softmax of 50304 on an H200: 109 us, not 113)."""
+"""Blocks of a row whose maximum is taken together in softmax's one pass: one exponential per
+element and one per block. Twice as many of one buffer of 16 bits beside the end of the row in
+registers (softmax of 50304 on an H200: 109 us, not 113).
+"""
 LOWEST = "-3.4028234663852886e38"
 
 
@@ -39,14 +47,18 @@ def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
         elif step.op == "scan":
             kind, value = _masked(emitter, step)
             text = f"tl.associative_scan({value}, 1, combine_{kind})"
-            emitter.values[str(step.result)] = emitter.define(str(step.result), text, emitter.body_dims, _dtype(step))
+            emitter.values[str(step.result)] = emitter.define(
+                str(step.result), text, emitter.body_dims, _dtype(step)
+            )
         else:
             emit_instruction(emitter, step)
     return results
 
 
 def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
-    """Emits a loop over blocks of the reduction; returns the results of its reductions, combined after it."""
+    """Emits a loop over blocks of the reduction; returns the results of its reductions, combined
+    after it.
+    """
     before: list[str] = []
     pending: dict[str, tuple[Instruction, str, str, str]] = {}
 
@@ -71,12 +83,19 @@ def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
     for text in before:
         emitter.line(text)
     emitter.lines += lines
-    return {name: _combine(emitter, *found) for name, found in pending.items() if found[0].op == "reduce"}
+    return {
+        name: _combine(emitter, *found)
+        for name, found in pending.items()
+        if found[0].op == "reduce"
+    }
 
 
-def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1, unroll: int = 1) -> list[str]:
-    """The lines of ``blocks(n)`` over the reduction, n blocks at ``rbase`` each: without masks as far as they are full, then
-    the rest."""
+def _loops(
+    emitter: Emitter, blocks: Callable[[int], None], together: int = 1, unroll: int = 1
+) -> list[str]:
+    """The lines of ``blocks(n)`` over the reduction, n blocks at ``rbase`` each: without masks as
+    far as they are full, then the rest.
+    """
     axis = emitter.tiling.reduction
     assert axis is not None
     outside, computed, indent = emitter.lines, emitter.computed, emitter.indent
@@ -99,7 +118,10 @@ def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1, u
     if again:
         rest()
     if whole != 0 or extent == 0:
-        end, stride = emitter.index(axis.extent)[0] if whole is None else whole, axis.block if together == 1 else step
+        end, stride = (
+            emitter.index(axis.extent)[0] if whole is None else whole,
+            axis.block if together == 1 else step,
+        )
         unroll = min(unroll, unroll if whole is None else whole // step)
         option = f", loop_unroll_factor={unroll}" if unroll > 1 else ""
         emitter.line(f"for rbase in tl.range(0, {end}, {stride}{option}):")
@@ -114,10 +136,18 @@ def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1, u
 
 
 def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
-    """Emits the one loop of a maximum and a sum of exponentials, several blocks at a time; returns both."""
+    """Emits the one loop of a maximum and a sum of exponentials, several blocks at a time; returns
+    both.
+    """
     shape, outer = emitter.shape(emitter.body_dims), emitter.body_dims - {"r"}
-    largest, total = emitter.fresh(f"{pair.maximum.result}_acc"), emitter.fresh(f"{pair.total.result}_acc")
-    grown, operand = emitter.fresh(f"{pair.maximum.result}_now"), emitter.fresh(f"{pair.maximum.result}_in")
+    largest, total = (
+        emitter.fresh(f"{pair.maximum.result}_acc"),
+        emitter.fresh(f"{pair.total.result}_acc"),
+    )
+    grown, operand = (
+        emitter.fresh(f"{pair.maximum.result}_now"),
+        emitter.fresh(f"{pair.maximum.result}_in"),
+    )
     emitter.line(f"{largest} = tl.full({shape}, {LOWEST}, tl.float32)")
     emitter.line(f"{total} = tl.full({shape}, 0.0, tl.float32)")
 
@@ -137,11 +167,20 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
         emitter.line(f"{largest} = {grown}")
 
     loads = sum(step.op == "load" for step in pair.operand)
-    is_light = emitter.blocks_held and loads == 1 and bytes_per_thread(emitter.kernel, emitter.tiling) <= WIDEST_UNROLLED
+    is_light = (
+        emitter.blocks_held
+        and loads == 1
+        and bytes_per_thread(emitter.kernel, emitter.tiling) <= WIDEST_UNROLLED
+    )
     emitter.lines += _loops(emitter, blocks, 2 * TOGETHER if is_light else TOGETHER)
-    emitter.line(f"{largest}, {total} = tl.reduce(({largest}, {total}), 1, combine_online, keep_dims=True)")
+    emitter.line(
+        f"{largest}, {total} = tl.reduce(({largest}, {total}), 1, combine_online, keep_dims=True)"
+    )
     results = {}
-    for step, text in ((pair.maximum, f"online_max({largest}, {total})"), (pair.total, f"online_sum({largest}, {total})")):
+    for step, text in (
+        (pair.maximum, f"online_max({largest}, {total})"),
+        (pair.total, f"online_sum({largest}, {total})"),
+    ):
         results[str(step.result)] = emitter.define(str(step.result), text, outer, torch.float32)
     emitter.at_least_one.add(str(pair.total.result))
     emitter.maxima.add(str(pair.maximum.result))
@@ -156,11 +195,16 @@ def _dtype(step: Instruction) -> torch.dtype:
 def _positions(emitter: Emitter) -> str:
     axis = emitter.tiling.reduction
     assert axis is not None
-    return f"tl.broadcast_to({emitter.position(axis)}.to(tl.int32), {emitter.shape(emitter.body_dims)})"
+    return (
+        f"tl.broadcast_to({emitter.position(axis)}.to(tl.int32), "
+        f"{emitter.shape(emitter.body_dims)})"
+    )
 
 
 def _masked(emitter: Emitter, step: Instruction) -> tuple[str, str]:
-    """The kind of combination and the operand, over the full block, with the kind's identity beyond the end."""
+    """The kind of combination and the operand, over the full block, with the kind's identity beyond
+    the end.
+    """
     kind, term = str(step.args[0]), emitter.operand(step.args[1])
     text, dtype = term.text, term.dtype
     if dtype is torch.bool:
@@ -179,7 +223,10 @@ def _accumulator_dtype(emitter: Emitter, step: Instruction) -> torch.dtype:
 
 
 def _accumulate(
-    emitter: Emitter, step: Instruction, before: list[str], pending: dict[str, tuple[Instruction, str, str, str]]
+    emitter: Emitter,
+    step: Instruction,
+    before: list[str],
+    pending: dict[str, tuple[Instruction, str, str, str]],
 ) -> None:
     kind, value = _masked(emitter, step)
     if emitter.replaced_axis is not None:
@@ -191,23 +238,31 @@ def _accumulate(
         dtype, shape = _accumulator_dtype(emitter, step), emitter.shape(emitter.body_dims)
         total = emitter.fresh(f"{step.result}_acc")
         where = emitter.fresh(f"{step.result}_at") if kind.startswith("arg") else ""
-        before.append(f"{total} = tl.full({shape}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
+        before.append(
+            f"{total} = tl.full({shape}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})"
+        )
         if where:
             before.append(f"{where} = tl.full({shape}, {LAST_POSITION}, tl.int32)")
         pending[str(step.result)] = (step, kind, total, where)
     _, _, total, where = pending[str(step.result)]
     if where:
-        emitter.line(f"{total}, {where} = combine_{kind}({total}, {where}, {value}, {_positions(emitter)})")
+        emitter.line(
+            f"{total}, {where} = combine_{kind}({total}, {where}, {value}, {_positions(emitter)})"
+        )
     else:
         emitter.line(f"{total} = combine_{kind}({total}, {value})")
 
 
 def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: str) -> Term:
-    """The result of a reduction. ``where``: the positions of an arg reduction, else what the end of the row has by itself."""
+    """The result of a reduction. ``where``: the positions of an arg reduction, else what the end of
+    the row has by itself.
+    """
     outer = emitter.body_dims - {"r"}
     if where and kind.startswith("arg"):
         best, place = emitter.fresh(f"{step.result}_value"), emitter.fresh(f"{step.result}_place")
-        emitter.line(f"{best}, {place} = tl.reduce(({value}, {where}), 1, combine_{kind}, keep_dims=True)")
+        emitter.line(
+            f"{best}, {place} = tl.reduce(({value}, {where}), 1, combine_{kind}, keep_dims=True)"
+        )
         return emitter.define(str(step.result), f"{place}.to(tl.int64)", outer, torch.int64)
     text = f"tl.reduce({value}, 1, combine_{kind}, keep_dims=True)"
     text = f"combine_{kind}({text}, {where})" if where else text
@@ -217,17 +272,24 @@ def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: 
 
 
 def _scan(
-    emitter: Emitter, step: Instruction, before: list[str], pending: dict[str, tuple[Instruction, str, str, str]]
+    emitter: Emitter,
+    step: Instruction,
+    before: list[str],
+    pending: dict[str, tuple[Instruction, str, str, str]],
 ) -> None:
     kind, value = _masked(emitter, step)
     dtype, outer = _dtype(step), emitter.shape(emitter.body_dims - {"r"})
     if str(step.result) not in pending:
         carry, block = emitter.fresh(f"{step.result}_carry"), emitter.fresh(f"{step.result}_in")
-        before.append(f"{carry} = tl.full({outer}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
+        before.append(
+            f"{carry} = tl.full({outer}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})"
+        )
         pending[str(step.result)] = (step, kind, carry, block)
     _, _, carry, block = pending[str(step.result)]
     emitter.line(f"{block} = {value}")
     scanned = f"combine_{kind}({carry}, tl.associative_scan({block}, 1, combine_{kind}))"
-    emitter.values[str(step.result)] = emitter.define(str(step.result), scanned, emitter.body_dims, dtype)
+    emitter.values[str(step.result)] = emitter.define(
+        str(step.result), scanned, emitter.body_dims, dtype
+    )
     total = f"tl.reduce({block}, 1, combine_{kind}, keep_dims=True)"
     emitter.line(f"{carry} = combine_{kind}({carry}, {total})")

@@ -1,4 +1,6 @@
-"""How results of a recording become tensors, and saved values that stay in it until backward reads them (contract B7)."""
+"""How results of a recording become tensors, and saved values that stay in it until backward reads
+them (contract B7).
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ Metadata = dict[str, object]
 
 @dataclass(slots=True)
 class Result:
-    """How a result of a replay becomes a tensor: of a recording's memory, from an input, or a constant value.
+    """How a result of a replay becomes a tensor: of a recording's memory, from an input, or a
+    constant value.
 
-    An input as a result is the argument or a view of it; a result in the memory of a donated one (``donated``) is not.
-    ``copied``: callers keep it, so it is copied out.
+    An input as a result is the argument or a view of it; a result in the memory of a donated one
+    (``donated``) is not. ``copied``: callers keep it, so it is copied out.
     """
 
     value: object = None
@@ -28,8 +31,12 @@ class Result:
     metadata: Metadata = field(default_factory=dict)
     copied: bool = False
 
-    def make(self, arguments: Sequence[object], storages: dict[int, torch.UntypedStorage]) -> object:
-        """The result of a replay with ``arguments``; ``storages`` are those already made of memories with several results."""
+    def make(
+        self, arguments: Sequence[object], storages: dict[int, torch.UntypedStorage]
+    ) -> object:
+        """The result of a replay with ``arguments``; ``storages`` are those already made of
+        memories with several results.
+        """
         if self.memory is not None:
             return self._from_memory(self.memory, storages)
         if self.source is None:
@@ -40,9 +47,13 @@ class Result:
         if not self.metadata:
             return tensor
         assert isinstance(tensor, torch.Tensor)
-        return tensor.as_strided(self.metadata["size"], self.metadata["stride"], self.metadata["storage_offset"])  # type: ignore[arg-type]
+        return tensor.as_strided(
+            self.metadata["size"], self.metadata["stride"], self.metadata["storage_offset"]
+        )  # type: ignore[arg-type]
 
-    def _from_memory(self, memory: Memory, storages: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+    def _from_memory(
+        self, memory: Memory, storages: dict[int, torch.UntypedStorage]
+    ) -> torch.Tensor:
         if self.copied:
             return memory.owner.clone()
         if not self.metadata:
@@ -55,15 +66,21 @@ class Result:
     def copyable(self) -> bool:
         """Whether a clone is like the result: it is alone in memory that it fills."""
         owner = self.memory.owner if self.memory is not None and not self.metadata else None
-        return owner is not None and torch.empty_like(owner, device="meta").stride() == owner.stride()
+        return (
+            owner is not None and torch.empty_like(owner, device="meta").stride() == owner.stride()
+        )
 
 
 class Results:
-    """All results of a recording. ``kept``: how many of them, the last ones, are handed out as one :class:`Kept`; ``memories``
-    are those of this recording alone, not ``others``; ``home``: its pool and graph, which keep the memory. ``released``: see
-    :meth:`release`; ``spent``: a recording that would read the kept values again needs new ones."""
+    """All results of a recording. ``kept``: how many of them, the last ones, are handed out as one
+    :class:`Kept`; ``memories`` are those of this recording alone, not ``others``; ``home``: its
+    pool and graph, which keep the memory. ``released``: see
+    :meth:`release`; ``spent``: a recording that would read the kept values again needs new ones.
+    """
 
-    def __init__(self, every: Sequence[Result], kept: int = 0, others: Iterable[Memory] = ()) -> None:
+    def __init__(
+        self, every: Sequence[Result], kept: int = 0, others: Iterable[Memory] = ()
+    ) -> None:
         self.every = every
         self._seen, self._kept = every[: len(every) - kept], every[len(every) - kept :]
         known = {id(memory) for memory in others}
@@ -80,10 +97,16 @@ class Results:
         self.settle()
 
     def release(self) -> list[torch.Tensor]:
-        """The kept values, which from now on nobody else holds: their memory is free for what is recorded next as it lets go of
-        them. What replays over it later must wait for the token; whoever else asks for the values is given copies."""
+        """The kept values, which from now on nobody else holds: their memory is free for what is
+        recorded next as it lets go of them. What replays over it later must wait for the token;
+        whoever else asks for the values is given copies.
+        """
         values, seen = self.make_kept(), {id(result.memory) for result in self._seen}
-        freed = {id(r.memory): r.memory for r in self._kept if r.memory is not None and id(r.memory) not in seen}
+        freed = {
+            id(r.memory): r.memory
+            for r in self._kept
+            if r.memory is not None and id(r.memory) not in seen
+        }
         for memory in freed.values():
             memory.let_go()
         self.memories = [memory for memory in self.memories if id(memory) not in freed]
@@ -93,7 +116,9 @@ class Results:
     def settle(self) -> None:
         """Prepares handing out; repeated when a result is to be copied out from now on."""
         plain = all(r.memory is not None and not r.metadata and not r.copied for r in self._seen)
-        self._owners = [r.memory.owner for r in self._seen if r.memory is not None] if plain else None
+        self._owners = (
+            [r.memory.owner for r in self._seen if r.memory is not None] if plain else None
+        )
 
     def make(self, arguments: Sequence[object]) -> list[object]:
         """The results of a replay with ``arguments``."""
@@ -104,7 +129,11 @@ class Results:
         else:
             made = [handed_out(owner) for owner in self._owners]
         if self._kept:
-            made.append(Kept(self) if self.token else Kept(None, [result.make(arguments, storages) for result in self._kept]))  # type: ignore[arg-type]
+            made.append(
+                Kept(self)
+                if self.token
+                else Kept(None, [result.make(arguments, storages) for result in self._kept])
+            )  # type: ignore[arg-type]
         return made
 
     def make_kept(self) -> list[torch.Tensor]:
@@ -116,11 +145,19 @@ class Results:
     def kept_memory(self, tensors: Iterable[torch.Tensor]) -> dict[int, Memory]:
         """The memories of what :meth:`make_kept` made, by the storage that it has."""
         pairs = zip(tensors, self._kept, strict=True)
-        return {tensor.untyped_storage()._cdata: result.memory for tensor, result in pairs if result.memory is not None}
+        return {
+            tensor.untyped_storage()._cdata: result.memory
+            for tensor, result in pairs
+            if result.memory is not None
+        }
 
     def held(self) -> set[int]:
         """The positions of results that somebody holds, except what is kept."""
-        return {i for i, result in enumerate(self._seen) if result.memory is not None and result.memory.busy()}
+        return {
+            i
+            for i, result in enumerate(self._seen)
+            if result.memory is not None and result.memory.busy()
+        }
 
     def waits(self) -> bool:
         """Whether backward, or somebody else, has yet to read what is kept."""
@@ -129,13 +166,17 @@ class Results:
 
 
 class Kept:
-    """Values that only backward reads: ``values``, or those of a replay, of which tensors are made only if need be."""
+    """Values that only backward reads: ``values``, or those of a replay, of which tensors are made
+    only if need be.
+    """
 
     __slots__ = ("_hold", "_seen", "_values", "results")
 
     def __init__(self, results: Results | None, values: list[torch.Tensor] | None = None) -> None:
         self.results, self._values, self._seen = results, values, False
-        self._hold = hold(results.token.owner) if results is not None and results.token is not None else None
+        self._hold = (
+            hold(results.token.owner) if results is not None and results.token is not None else None
+        )
 
     def tensors(self) -> list[torch.Tensor]:
         """The values, which the caller may keep."""
@@ -153,14 +194,17 @@ class Kept:
     def _open(self) -> list[torch.Tensor]:
         if self._values is None:
             assert self.results is not None
-            self._values, self.results = self.results.make_kept(), None  # no replay reads them any more
+            # no replay reads them any more
+            self._values, self.results = self.results.make_kept(), None
         return self._values
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides, whatever they are."""
     place = tensor.storage_offset(), tensor.shape, tensor.stride()
-    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage().clone(), *place)  # type: ignore[call-overload]
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+        tensor.untyped_storage().clone(), *place
+    )  # type: ignore[call-overload]
 
 
 def results_of(
@@ -170,9 +214,13 @@ def results_of(
     sources: Mapping[int, int],
     given: Mapping[int, Memory],
 ) -> list[Result]:
-    """How ``values`` come about again. ``outputs``: their buffers; ``inputs``: positions and tensors by buffer; ``sources``:
-    positions of inputs by storage; ``given``: memory of another recording by storage."""
-    storages = Counter(value.untyped_storage()._cdata for value in values if isinstance(value, torch.Tensor))
+    """How ``values`` come about again. ``outputs``: their buffers; ``inputs``: positions and
+    tensors by buffer; ``sources``: positions of inputs by storage; ``given``: memory of another
+    recording by storage.
+    """
+    storages = Counter(
+        value.untyped_storage()._cdata for value in values if isinstance(value, torch.Tensor)
+    )
     shared: dict[int, Memory] = {}
     results = []
     for value, name in zip(values, outputs, strict=True):
@@ -182,7 +230,9 @@ def results_of(
         storage = value.untyped_storage()._cdata
         if name is not None and name in inputs:
             position, tensor = inputs[name]
-            results.append(Result(source=position, metadata={} if value is tensor else _metadata(value)))
+            results.append(
+                Result(source=position, metadata={} if value is tensor else _metadata(value))
+            )
         elif storage in sources:
             results.append(Result(source=sources[storage], donated=True, metadata=_metadata(value)))
         elif storage in given:
@@ -198,8 +248,15 @@ def results_of(
 def _is_reproduced(tensor: torch.Tensor) -> bool:
     """Whether what is handed out of ``tensor`` is like it."""
     out = handed_out(tensor)
-    whole = tensor.storage_offset() == 0 and out.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
-    return whole and (out.dtype, out.shape, out.stride()) == (tensor.dtype, tensor.shape, tensor.stride())
+    whole = (
+        tensor.storage_offset() == 0
+        and out.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+    )
+    return whole and (out.dtype, out.shape, out.stride()) == (
+        tensor.dtype,
+        tensor.shape,
+        tensor.stride(),
+    )
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Kernels with less to do: sums of one-hot rows, and rows that have nothing to reduce.
 
-The gradient of a loss picks one element of each row, so that it sums ``where(r == target, value, 0)`` over a row: that is
-``value`` where the target is one of the row. A kernel whose reductions are all gone is pointwise over both kinds of loops.
+The gradient of a loss picks one element of each row, so that it sums
+``where(r == target, value, 0)`` over a row: that is ``value`` where the target is one of the row. A
+kernel whose reductions are all gone is pointwise over both kinds of loops.
 """
 
 from __future__ import annotations
@@ -29,15 +30,23 @@ def simplified(kernel: Kernel) -> Kernel:
 
 
 def _round_branches(body: Body) -> Body:
-    """Casts of a selection between two values of the row, as selections between the cast values: once per row."""
+    """Casts of a selection between two values of the row, as selections between the cast values:
+    once per row.
+    """
     known = definitions(body.instructions)
     fixed = {name for name, step in known.items() if step.op == "constant"}
     steps: list[Instruction] = []
     for step in body.instructions:
         chosen = _defined(step.args[0], known) if step.op == "cast" else None
-        if chosen is not None and chosen.op == "where" and all(str(a) in fixed or str(a) not in known for a in chosen.args[1:]):
+        if (
+            chosen is not None
+            and chosen.op == "where"
+            and all(str(a) in fixed or str(a) not in known for a in chosen.args[1:])
+        ):
             names = [f"{step.result}_branch{number}" for number in range(2)]
-            steps += [replace(step, result=name, args=(arg,)) for name, arg in zip(names, chosen.args[1:])]
+            steps += [
+                replace(step, result=name, args=(arg,)) for name, arg in zip(names, chosen.args[1:])
+            ]
             step = replace(step, op="where", args=(chosen.args[0], *map(Value, names)))
             known |= {str(step.result): step} | {name: steps[-1] for name in names}
             fixed |= {*names}
@@ -46,7 +55,9 @@ def _round_branches(body: Body) -> Body:
 
 
 def _pick_one_hot(kernel: Kernel, outer: Body, inner: Body) -> tuple[Body, Body]:
-    """Moves the sums of one-hot rows of ``inner`` to ``outer``, where what they pick and the place are known."""
+    """Moves the sums of one-hot rows of ``inner`` to ``outer``, where what they pick and the place
+    are known.
+    """
     if len(kernel.reduction) != 1 or integer(kernel.reduction[0].extent) is None:
         return outer, inner
     inside = definitions(inner.instructions)
@@ -63,9 +74,14 @@ def _pick_one_hot(kernel: Kernel, outer: Body, inner: Body) -> tuple[Body, Body]
 
 
 def _one_hot(
-    kernel: Kernel, step: Instruction, inside: dict[str, Instruction], outside: dict[str, Instruction]
+    kernel: Kernel,
+    step: Instruction,
+    inside: dict[str, Instruction],
+    outside: dict[str, Instruction],
 ) -> list[Instruction]:
-    """Instructions that compute ``step`` without the reduction; none where it is no sum of a one-hot row."""
+    """Instructions that compute ``step`` without the reduction; none where it is no sum of a
+    one-hot row.
+    """
     if step.op != "reduce" or step.args[0] != "sum":
         return []
     chosen, casts = _defined(step.args[1], inside), []
@@ -73,7 +89,12 @@ def _one_hot(
         casts.append(chosen.dtype)
         chosen = _defined(chosen.args[0], inside)
     test = _defined(chosen.args[0], inside) if chosen is not None and chosen.op == "where" else None
-    if chosen is None or test is None or test.op != "eq" or not _is_zero(chosen.args[2], outside | inside):
+    if (
+        chosen is None
+        or test is None
+        or test.op != "eq"
+        or not _is_zero(chosen.args[2], outside | inside)
+    ):
         return []
     for place, target in (test.args, test.args[::-1]):
         along = _defined(place, inside)
@@ -89,13 +110,25 @@ def _one_hot(
         tests = [
             Instruction(f"{name}_from", "le", (Value(f"{name}_low"), target), torch.bool),
             Instruction(f"{name}_to", "lt", (target, Value(f"{name}_end")), torch.bool),
-            Instruction(f"{name}_in", "and", (Value(f"{name}_from"), Value(f"{name}_to")), torch.bool),
+            Instruction(
+                f"{name}_in", "and", (Value(f"{name}_from"), Value(f"{name}_to")), torch.bool
+            ),
         ]
         dtype = chosen.dtype
-        none = Instruction(f"{name}_none", "constant", (0.0 if dtype is None or dtype.is_floating_point else 0,), dtype)
+        none = Instruction(
+            f"{name}_none",
+            "constant",
+            (0.0 if dtype is None or dtype.is_floating_point else 0,),
+            dtype,
+        )
         names = [f"{name}_picked{number}" for number in range(len(casts))] + [name]
-        picked = Instruction(names[0], "where", (Value(f"{name}_in"), chosen.args[1], Value(f"{name}_none")), dtype)
-        wider = [Instruction(new, "cast", (Value(old),), to) for old, new, to in zip(names, names[1:], reversed(casts))]
+        picked = Instruction(
+            names[0], "where", (Value(f"{name}_in"), chosen.args[1], Value(f"{name}_none")), dtype
+        )
+        wider = [
+            Instruction(new, "cast", (Value(old),), to)
+            for old, new, to in zip(names, names[1:], reversed(casts))
+        ]
         return [low, high, *tests, none, picked, *wider]
     return []
 
@@ -121,9 +154,15 @@ def _used(steps: list[Instruction]) -> tuple[Instruction, ...]:
 
 
 def _without_rows(kernel: Kernel) -> Kernel:
-    """A kernel that reduces nothing and stores in inner bodies only, as pointwise over all its loops."""
+    """A kernel that reduces nothing and stores in inner bodies only, as pointwise over all its
+    loops.
+    """
     steps, outside = kernel.steps, steps_of(body for body in kernel.bodies if not body.inner)
-    if not kernel.reduction or any(step.op in ("reduce", "scan") for step in steps) or len(outside) > MOST_REPEATED:
+    if (
+        not kernel.reduction
+        or any(step.op in ("reduce", "scan") for step in steps)
+        or len(outside) > MOST_REPEATED
+    ):
         return kernel
     if any(step.op in ("store", "indirect") for step in outside):
         return kernel

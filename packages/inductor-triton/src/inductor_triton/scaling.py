@@ -1,7 +1,9 @@
-"""Products with a number from memory, which leave nothing to do where they are made in place and the number is 1.
+"""Products with a number from memory, which leave nothing to do where they are made in place and
+the number is 1.
 
-Backward of a loss multiplies gradients that forward computed by the tangent, in their own memory: almost always by 1. A grid
-that walks over the blocks finds that out at a cost that does not depend on their size.
+Backward of a loss multiplies gradients that forward computed by the tangent, in their own memory:
+almost always by 1. A grid that walks over the blocks finds that out at a cost that does not depend
+on their size.
 """
 
 from __future__ import annotations
@@ -45,8 +47,17 @@ def scaling_of(kernel: Kernel) -> Scaling | None:
             continue
         result, place = str(stores[0].args[0]), stores[0].args[1]
         whole = source.args[1] == place and integer(factor.args[1]) == 0  # type: ignore[arg-type]
-        is_exact = dtypes[result] == dtypes[str(source.args[0])] and found.dtype is not None and found.dtype.is_floating_point
-        if whole and is_exact and source.args[2] is None and found.dtype.itemsize >= dtypes[result].itemsize:  # type: ignore[union-attr]
+        is_exact = (
+            dtypes[result] == dtypes[str(source.args[0])]
+            and found.dtype is not None
+            and found.dtype.is_floating_point
+        )
+        if (
+            whole
+            and is_exact
+            and source.args[2] is None
+            and found.dtype.itemsize >= dtypes[result].itemsize
+        ):  # type: ignore[union-attr]
             return Scaling(result, str(source.args[0]), str(factor.args[0]))
     return None
 

@@ -16,12 +16,14 @@ INDEX = "INDEX"
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """How a kernel is launched: one program per point of ``batch`` and per block of each of ``blocks`` (extent, block size).
+    """How a kernel is launched: one program per point of ``batch`` and per block of each of
+    ``blocks`` (extent, block size).
 
-    ``signature`` has the Triton type of each tensor argument; ints follow, one per size and ``numbers``, which kernels of one
-    source may have others of, then the error flag if ``errors``.
-    ``index`` is ``"int32"``, ``"int64"``, or ``"dynamic"``: decided at launch by whether all of ``limits`` fit 32 bits. With
-    ``workspace``, one more address follows: memory for what Triton calls global scratch.
+    ``signature`` has the Triton type of each tensor argument; ints follow, one per size and
+    ``numbers``, which kernels of one source may have others of, then the error flag if ``errors``.
+    ``index`` is ``"int32"``, ``"int64"``, or ``"dynamic"``: decided at launch by whether all of
+    ``limits`` fit 32 bits. With ``workspace``, one more address follows: memory for what Triton
+    calls global scratch.
     """
 
     function: str

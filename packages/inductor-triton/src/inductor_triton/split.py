@@ -1,10 +1,11 @@
 """Kernels with few points and long reductions, split so that the whole device works on them.
 
-A program reduces its row alone, so 64 channels keep 64 of 132 multiprocessors busy. Such a kernel becomes a sequence: for each
-inner body that reduces, one kernel with partial results of chunks of the reduction and one that combines them and goes on with
-the body after it; for an inner body that only stores, one kernel without a reduction. Values that later kernels need are kept
-in scratch buffers or computed again, where that takes no reduction. A mean and the squared distances from it, two bodies,
-are one pass (``moments.py``).
+A program reduces its row alone, so 64 channels keep 64 of 132 multiprocessors busy. Such a kernel
+becomes a sequence: for each inner body that reduces, one kernel with partial results of chunks of
+the reduction and one that combines them and goes on with the body after it; for an inner body that
+only stores, one kernel without a reduction. Values that later kernels need are kept in scratch
+buffers or computed again, where that takes no reduction. A mean and the squared distances from it,
+two bodies, are one pass (``moments.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 import sympy
-from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Value, definitions, flat_position, steps_of, symbol
+from loopir import (
+    Body,
+    Instruction,
+    Kernel,
+    KernelBuffer,
+    Range,
+    Value,
+    definitions,
+    flat_position,
+    steps_of,
+    symbol,
+)
 
 from inductor_triton.heuristics import MULTIPROCESSORS, TILE_ROWS
 from inductor_triton.indexing import INDEXED, integer, merge_loops
@@ -22,10 +34,12 @@ from inductor_triton.tiling import choose_tiling, describe
 
 PROGRAMS, MOST_PROGRAMS = 4 * MULTIPROCESSORS, 32 * MULTIPROCESSORS
 SMALLEST_SHARE = 128 * 1024
-"""Bytes that a program must read for a split to be worth two more launches (about 4 us each way)."""
+"""Bytes that a program must read for a split to be worth two more launches (about 4 us each way).
+"""
 GATHERED_BYTES = 32
-"""What an element at an index from memory costs to read: one multiprocessor has few such reads in flight (8192 logits at their
-targets took 9 us of an H200)."""
+"""What an element at an index from memory costs to read: one multiprocessor has few such reads in
+flight (8192 logits at their targets took 9 us of an H200).
+"""
 SMALLEST_CHUNK = 32
 COMBINED = {"sum", "prod", "max", "min", "any", "all"}
 """Reductions whose partial results combine by the same operation."""
@@ -57,19 +71,28 @@ def split_reduction(kernel: Kernel) -> Split | None:
 
 
 def _splittable(kernel: Kernel) -> bool:
-    static = not kernel.sizes and all(integer(item.extent) is not None for item in (*kernel.ranges, *kernel.reduction))
+    static = not kernel.sizes and all(
+        integer(item.extent) is not None for item in (*kernel.ranges, *kernel.reduction)
+    )
     combined = all(step.args[0] in COMBINED for step in kernel.steps if step.op == "reduce")
     scans = any(step.op == "scan" for step in kernel.steps)
-    return bool(kernel.reduction) and static and combined and not scans and _reads_what_is_done(kernel)
+    return (
+        bool(kernel.reduction) and static and combined and not scans and _reads_what_is_done(kernel)
+    )
 
 
 def _reads_what_is_done(kernel: Kernel) -> bool:
-    """Whether a buffer that is read and written is read in later bodies only than those that write it."""
+    """Whether a buffer that is read and written is read in later bodies only than those that write
+    it.
+    """
     written: dict[object, int] = {}
     for place, body in enumerate(kernel.bodies):
         written |= {step.args[0]: place for step in body.instructions if step.op == "store"}
     reads = [
-        (step.args[0], place) for place, body in enumerate(kernel.bodies) for step in body.instructions if step.op == "load"
+        (step.args[0], place)
+        for place, body in enumerate(kernel.bodies)
+        for step in body.instructions
+        if step.op == "load"
     ]
     return all(place > written.get(buffer, -1) for buffer, place in reads)
 
@@ -78,7 +101,9 @@ Chunks = tuple[tuple[Range, ...], tuple[Range, ...], dict[sympy.Symbol, sympy.Ex
 
 
 def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
-    """The reduction as loops over chunks and loops within a chunk, and what its symbols are in terms of both."""
+    """The reduction as loops over chunks and loops within a chunk, and what its symbols are in
+    terms of both.
+    """
     outer: list[Range] = []
     replaced: dict[sympy.Symbol, sympy.Expr] = {}
     for position, item in enumerate(reduction):
@@ -91,8 +116,13 @@ def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
             continue
         room = extent * prod(int(o.extent) for o in inner) // SMALLEST_CHUNK
         counts = [n for n in range(1, min(2 * missing, room, extent) + 1) if extent % n == 0]
-        even = [n for n in counts if extent // n * prod(int(o.extent) for o in inner) % SMALLEST_CHUNK == 0]
-        count = max(even if 4 * max(even, default=0) > missing else counts, default=1)  # blocks that fill chunks need no masks
+        even = [
+            n
+            for n in counts
+            if extent // n * prod(int(o.extent) for o in inner) % SMALLEST_CHUNK == 0
+        ]
+        # blocks that fill chunks need no masks
+        count = max(even if 4 * max(even, default=0) > missing else counts, default=1)
         if count == 1:
             return (tuple(outer), reduction[position:], replaced) if outer else None
         chunk, rest = _cut(item, count, replaced)
@@ -101,7 +131,9 @@ def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
 
 
 def _tiles(reduction: tuple[Range, ...], most: int) -> Chunks | None:
-    """Chunks, ``most`` of them, that a block of columns holds whole: their mean and what is about it take one reading."""
+    """Chunks, ``most`` of them, that a block of columns holds whole: their mean and what is about
+    it take one reading.
+    """
     first, *others = reduction
     extent = int(first.extent)
     lengths = [n for n in range(SMALLEST_CHUNK, TILE_ROWS + 1) if extent % n == 0]
@@ -124,7 +156,9 @@ def _cut(item: Range, count: int, replaced: dict[sympy.Symbol, sympy.Expr]) -> t
 
 @dataclass(slots=True)
 class _Splitter:
-    """Walks the bodies. ``known`` are instructions that can be computed again, ``saved`` the scratch buffers of results."""
+    """Walks the bodies. ``known`` are instructions that can be computed again, ``saved`` the
+    scratch buffers of results.
+    """
 
     kernel: Kernel
     chunks: tuple[Range, ...]
@@ -163,30 +197,55 @@ class _Splitter:
     def _outside(self, stores: tuple[Instruction, ...], bodies: list[Body]) -> None:
         """Stores before the first reduction: with what follows that, or a kernel of their own."""
         written = {step.args[0] for step in stores if step.op == "store"}
-        touched = {step.args[0] for step in bodies[0].instructions if step.is_access} if bodies else set()
-        if len(bodies) > 1 and not bodies[1].inner and not written & touched and _reduces(bodies[0]):
+        touched = (
+            {step.args[0] for step in bodies[0].instructions if step.is_access} if bodies else set()
+        )
+        if (
+            len(bodies) > 1
+            and not bodies[1].inner
+            and not written & touched
+            and _reduces(bodies[0])
+        ):
             bodies[1] = Body(False, (*stores, *bodies[1].instructions))
         else:
             self._add(self.kernel.ranges, (), [Body(False, self._with_closure(stores))])
 
-    def _reduce(self, body: Body, squares: Squares, afters: list[tuple[Instruction, ...]], last: bool) -> None:
-        """Two parts: partial results by chunk, then their combination and the instructions after each."""
+    def _reduce(
+        self, body: Body, squares: Squares, afters: list[tuple[Instruction, ...]], last: bool
+    ) -> None:
+        """Two parts: partial results by chunk, then their combination and the instructions after
+        each.
+        """
         ranges, total = self.kernel.ranges, prod(int(item.extent) for item in self.kernel.ranges)
-        length, count = (prod(int(item.extent) for item in loops) for loops in (self.rest, self.chunks))
+        length, count = (
+            prod(int(item.extent) for item in loops) for loops in (self.rest, self.chunks)
+        )
         inside = tuple(self._within_chunk(step) for step in body.instructions)
         chunk = Range(symbol("chunk"), sympy.Integer(count))
         found = [_reduces(body), [square.step for square in squares]]
-        partial = {str(step.result): self._buffer(step, total * count) for step in (*found[0], *found[1])}
+        partial = {
+            str(step.result): self._buffer(step, total * count) for step in (*found[0], *found[1])
+        }
         place = flat_position((*self.chunks, *ranges))
-        stores = tuple(_store(partial[str(step.result)], place, step) for step in (*found[0], *found[1]))
-        middle = [Body(inner, tuple(map(self._within_chunk, steps))) for inner, steps in of_chunk(squares, length)]
+        stores = tuple(
+            _store(partial[str(step.result)], place, step) for step in (*found[0], *found[1])
+        )
+        middle = [
+            Body(inner, tuple(map(self._within_chunk, steps)))
+            for inner, steps in of_chunk(squares, length)
+        ]
         before = self._closure((*inside, *steps_of(middle)))
         first = [Body(False, before), Body(True, inside), *middle, Body(False, stores)]
         self._add((*self.chunks, *ranges), self.rest, first)
 
         def load(name: str, suffix: str) -> Instruction:
             dtype = next(step.dtype for step in (*found[0], *found[1]) if step.result == name)
-            return Instruction(f"{name}_{suffix}", "load", (partial[name], _place(chunk, ranges), None, None), dtype)
+            return Instruction(
+                f"{name}_{suffix}",
+                "load",
+                (partial[name], _place(chunk, ranges), None, None),
+                dtype,
+            )
 
         sums: list[Instruction] = []
         for step in found[0]:
@@ -196,8 +255,14 @@ class _Splitter:
         defined: set[str] = set()
         inners = [tuple(sums), of_chunks(squares, length, load)]
         for inner, then, reduces, after in zip(inners, [*inners[1:], ()], found, afters):
-            buffers = {} if last else {str(step.result): self._buffer(step, total) for step in reduces}
-            keep = tuple(_store(buffers[str(step.result)], flat_position(ranges), step) for step in reduces if buffers)
+            buffers = (
+                {} if last else {str(step.result): self._buffer(step, total) for step in reduces}
+            )
+            keep = tuple(
+                _store(buffers[str(step.result)], flat_position(ranges), step)
+                for step in reduces
+                if buffers
+            )
             defined |= {str(step.result) for step in reduces}
             outer = (*self._closure((*after, *then), defined), *keep, *after)
             defined |= {str(step.result) for step in outer}
@@ -207,7 +272,10 @@ class _Splitter:
         self._add(ranges, (chunk,), combined)
 
     def _along_ranges(self) -> bool:
-        return self.kernel.vector_axis is not None and self.kernel.vector_axis == self.kernel.ranges[-1].symbol
+        return (
+            self.kernel.vector_axis is not None
+            and self.kernel.vector_axis == self.kernel.ranges[-1].symbol
+        )
 
     def _remember(self, instructions: tuple[Instruction, ...]) -> None:
         self.known |= definitions(instructions)
@@ -215,11 +283,15 @@ class _Splitter:
     def _with_closure(self, instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
         return (*self._closure(instructions), *instructions)
 
-    def _closure(self, instructions: tuple[Instruction, ...], defined: set[str] | None = None) -> tuple[Instruction, ...]:
+    def _closure(
+        self, instructions: tuple[Instruction, ...], defined: set[str] | None = None
+    ) -> tuple[Instruction, ...]:
         """What defines the values from earlier parts that ``instructions`` use."""
         done = {str(step.result) for step in instructions} | (defined or set())
         found: list[Instruction] = []
-        pending = [(name, False) for step in reversed(instructions) for name in reversed(step.reads)]
+        pending = [
+            (name, False) for step in reversed(instructions) for name in reversed(step.reads)
+        ]
         while pending:
             name, ready = pending.pop()
             if name in done or (name not in self.known and name not in self.saved):
@@ -239,14 +311,18 @@ class _Splitter:
 
     def _reload(self, name: str) -> Instruction:
         buffer = next(item for item in self.scratch if item.name == self.saved[name])
-        return Instruction(name, "load", (buffer.name, flat_position(self.kernel.ranges), None, None), buffer.dtype)
+        return Instruction(
+            name, "load", (buffer.name, flat_position(self.kernel.ranges), None, None), buffer.dtype
+        )
 
     def _within_chunk(self, step: Instruction) -> Instruction:
         position = INDEXED.get(step.op)
         if position is None or not self.replaced:
             return step
         args = list(step.args)
-        args[position] = sympy.expand(sympy.sympify(args[position]).subs(self.replaced, simultaneous=True))  # type: ignore[call-overload]
+        args[position] = sympy.expand(
+            sympy.sympify(args[position]).subs(self.replaced, simultaneous=True)
+        )  # type: ignore[call-overload]
         return replace(step, args=tuple(args))
 
     def _buffer(self, step: Instruction, size: int) -> str:
@@ -255,7 +331,9 @@ class _Splitter:
         self.scratch.append(KernelBuffer(name, step.dtype, "out", sympy.Integer(size)))
         return name
 
-    def _add(self, ranges: tuple[Range, ...], reduction: tuple[Range, ...], bodies: list[Body]) -> None:
+    def _add(
+        self, ranges: tuple[Range, ...], reduction: tuple[Range, ...], bodies: list[Body]
+    ) -> None:
         bodies = [body for body in bodies if body.instructions]
         touched: dict[str, str] = {}
         for step in steps_of(bodies):
@@ -268,7 +346,11 @@ class _Splitter:
             for item in self.kernel.buffers
             if item.name in touched
         ]
-        own = [replace(item, role=roles[touched[item.name]]) for item in self.scratch if item.name in touched]
+        own = [
+            replace(item, role=roles[touched[item.name]])
+            for item in self.scratch
+            if item.name in touched
+        ]
         name = f"{self.kernel.name}_{len(self.parts)}"
         loops = {item.symbol for item in (*ranges, *reduction)}
         axis = self.kernel.vector_axis if self.kernel.vector_axis in loops else None

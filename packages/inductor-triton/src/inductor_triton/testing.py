@@ -1,6 +1,8 @@
-"""Random kernels (needs Hypothesis): results on a CUDA device, or in Triton's interpreter, against loopir's evaluator.
+"""Random kernels (needs Hypothesis): results on a CUDA device, or in Triton's interpreter, against
+loopir's evaluator.
 
-python -m inductor_triton.testing [--programs 20000] [--jobs 16] [--seed 0] [--seconds 200] [--excused] [--interpret]
+python -m inductor_triton.testing [--programs 20000] [--jobs 16] [--seed 0] [--seconds 200]
+[--excused] [--interpret]
 
 Under ``compute-sanitizer --tool memcheck`` use ``--jobs 0``, which starts no other processes.
 """
@@ -35,7 +37,11 @@ def _unit(task: tuple[int, int, bool]) -> tuple[int, list[str], list[str]]:
     excused: list[str] = []
     with tempfile.TemporaryDirectory() as directory:
         store = ArtifactStore(directory)
-        return len(drawn), check_kernels(drawn, TritonCodeGenerator(device, interpret), store, excused), excused
+        return (
+            len(drawn),
+            check_kernels(drawn, TritonCodeGenerator(device, interpret), store, excused),
+            excused,
+        )
 
 
 def _stay_on_one_core(cores: Any) -> None:
@@ -45,9 +51,16 @@ def _stay_on_one_core(cores: Any) -> None:
     os.sched_setaffinity(0, {available[cores.get() % len(available)]})
 
 
-def sweep(programs: int, jobs: int, first: int, interpret: bool) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Counts, failures and ill-conditioned kernels by unit. Processes are spawned: a CUDA context does not survive a fork."""
-    tasks = [(first + start // UNIT, min(UNIT, programs - start), interpret) for start in range(0, programs, UNIT)]
+def sweep(
+    programs: int, jobs: int, first: int, interpret: bool
+) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Counts, failures and ill-conditioned kernels by unit. Processes are spawned: a CUDA context
+    does not survive a fork.
+    """
+    tasks = [
+        (first + start // UNIT, min(UNIT, programs - start), interpret)
+        for start in range(0, programs, UNIT)
+    ]
     if jobs == 0:
         yield from map(_unit, tasks)
         return
@@ -61,17 +74,30 @@ def sweep(programs: int, jobs: int, first: int, interpret: bool) -> Iterator[tup
 
 def main() -> int:
     """Prints the failures and one line of counts; 1 when there are failures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--programs", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=0, help="processes at a time; 0: this one")
-    parser.add_argument("--seed", type=int, default=0, help=f"of the first {UNIT} programs; each unit has the next one")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no unit after so many")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help=f"of the first {UNIT} programs; each unit has the next one",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="start no unit after so many"
+    )
     parser.add_argument("--excused", action="store_true", help="print ill-conditioned kernels too")
-    parser.add_argument("--interpret", action="store_true", help="in Triton's interpreter, without a GPU")
+    parser.add_argument(
+        "--interpret", action="store_true", help="in Triton's interpreter, without a GPU"
+    )
     options = parser.parse_args()
     done = wrong = unclear = 0
     started = time.monotonic()
-    for count, failures, excused in sweep(options.programs, options.jobs, options.seed, options.interpret):
+    for count, failures, excused in sweep(
+        options.programs, options.jobs, options.seed, options.interpret
+    ):
         done, wrong, unclear = done + count, wrong + len(failures), unclear + len(excused)
         for text in (*failures, *(excused if options.excused else ())):
             print(text, flush=True)

@@ -14,7 +14,8 @@ from inductor_triton.indexing import index_of, integer, stride
 from inductor_triton.online import OnlinePair, one_pass
 
 LONG = {
-    "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf",
+    "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+    "cosh", "tanh", "erf",
     "lgamma", "pow", "atan2", "fmod", "remainder", "uniform", "uniform16", "gelu",
 }  # fmt: skip
 """Operations of many instructions."""
@@ -28,9 +29,10 @@ SMALL_SHARE = 8
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Loops flattened into one dimension of a block. ``position`` is that dimension of ``rank`` ones; ``ends``: of the last
-    block of the loops, whose size is a literal; ``beyond``: blocks may reach beyond its end anyhow, as parts of
-    larger ones or where groups end anywhere in it."""
+    """Loops flattened into one dimension of a block. ``position`` is that dimension of ``rank``
+    ones; ``ends``: of the last block of the loops, whose size is a literal; ``beyond``: blocks may
+    reach beyond its end anyhow, as parts of larger ones or where groups end anywhere in it.
+    """
 
     name: str
     loops: tuple[Range, ...]
@@ -59,7 +61,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """The axes in order of block dimensions, and the loops of which a program has one point (``batch``)."""
+    """The axes in order of block dimensions, and the loops of which a program has one point
+    (``batch``).
+    """
 
     axes: tuple[Axis, ...]
     batch: tuple[Range, ...]
@@ -80,7 +84,10 @@ def choose_tiling(kernel: Kernel, config: Config | None = None) -> Tiling:
     """The tiling of ``kernel``, with the blocks of ``config`` or of the heuristics."""
     if kernel.reduction:
         config = config or heuristics.reduction(describe(kernel))
-        axes = (Axis("x", kernel.ranges, config.x, 0, 2), Axis("r", kernel.reduction, config.r, 1, 2))
+        axes = (
+            Axis("x", kernel.ranges, config.x, 0, 2),
+            Axis("r", kernel.reduction, config.r, 1, 2),
+        )
         return Tiling(axes, (), config)
     rows = transposed_loop(kernel)
     if rows is None:
@@ -89,20 +96,30 @@ def choose_tiling(kernel: Kernel, config: Config | None = None) -> Tiling:
     config = config or heuristics.tiled(describe(kernel))
     columns = kernel.ranges[-1]
     batch = tuple(item for item in kernel.ranges if item not in (rows, columns))
-    return Tiling((Axis("y", (rows,), config.y, 0, 2), Axis("x", (columns,), config.x, 1, 2)), batch, config)
+    return Tiling(
+        (Axis("y", (rows,), config.y, 0, 2), Axis("x", (columns,), config.x, 1, 2)), batch, config
+    )
 
 
 def transposed_loop(kernel: Kernel) -> Range | None:
-    """The loop that the scheduler wants tiled together with the last one; None where a flat block does."""
+    """The loop that the scheduler wants tiled together with the last one; None where a flat block
+    does.
+    """
     rows = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
     if rows is None:
         return None
-    return rows if min(hint(kernel, rows.extent), hint(kernel, kernel.ranges[-1].extent)) >= SMALLEST_TILE else None
+    return (
+        rows
+        if min(hint(kernel, rows.extent), hint(kernel, kernel.ranges[-1].extent)) >= SMALLEST_TILE
+        else None
+    )
 
 
 def _store_order(kernel: Kernel) -> tuple[Range, ...]:
-    """The loops, one last that is too short for tiles and along which all stores are contiguous: what a load leaves of a
-    cache line, its neighbours take from the cache; what a store leaves is written again."""
+    """The loops, one last that is too short for tiles and along which all stores are contiguous:
+    what a load leaves of a cache line, its neighbours take from the cache; what a store leaves is
+    written again.
+    """
     short = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
     if short is None:
         return kernel.ranges
@@ -120,10 +137,14 @@ def hint(kernel: Kernel | Template, expr: sympy.Expr) -> int:
 def describe(kernel: Kernel) -> Workload:
     """What the heuristics ask about ``kernel``."""
     points = prod(hint(kernel, item.extent) for item in kernel.ranges)
-    sizes = [buffer.dtype.itemsize for buffer in kernel.buffers if buffer.name in _moved(kernel, points)]
+    sizes = [
+        buffer.dtype.itemsize for buffer in kernel.buffers if buffer.name in _moved(kernel, points)
+    ]
     contiguous = True
     if kernel.reduction and kernel.ranges:
-        contiguous = _bytes_along(kernel, kernel.reduction[-1]) >= _bytes_along(kernel, kernel.ranges[-1])
+        contiguous = _bytes_along(kernel, kernel.reduction[-1]) >= _bytes_along(
+            kernel, kernel.ranges[-1]
+        )
     return Workload(
         points=points,
         reduction=prod(hint(kernel, item.extent) for item in kernel.reduction),
@@ -147,10 +168,16 @@ def weight(step: Instruction) -> int:
 
 
 def _moved(kernel: Kernel, points: int) -> set[str]:
-    """The buffers that make up the traffic: those accessed along the reduction, or about as large as there are points."""
+    """The buffers that make up the traffic: those accessed along the reduction, or about as large
+    as there are points.
+    """
     moves = [step for step in kernel.steps if step.is_access]
     along = {item.symbol for item in kernel.reduction}
-    rows = {str(step.args[0]) for step in moves if (index_of(step) or sympy.Integer(0)).free_symbols & along}
+    rows = {
+        str(step.args[0])
+        for step in moves
+        if (index_of(step) or sympy.Integer(0)).free_symbols & along
+    }
     sizes = {buffer.name: hint(kernel, sympy.sympify(buffer.numel)) for buffer in kernel.buffers}
     touched = {str(step.args[0]) for step in moves}
     return rows or {name for name in touched if SMALL_SHARE * sizes[name] >= points} or touched
@@ -158,14 +185,23 @@ def _moved(kernel: Kernel, points: int) -> set[str]:
 
 def narrowest(kernel: Kernel) -> int:
     """Bytes per element of the largest buffer."""
-    return max(kernel.buffers, key=lambda item: hint(kernel, sympy.sympify(item.numel))).dtype.itemsize
+    return max(
+        kernel.buffers, key=lambda item: hint(kernel, sympy.sympify(item.numel))
+    ).dtype.itemsize
 
 
 def _bytes_along(kernel: Kernel, loop: Range) -> int:
     """Bytes of the buffers that are accessed contiguously along ``loop``."""
-    sizes = {buffer.name: hint(kernel, sympy.sympify(buffer.numel)) * buffer.dtype.itemsize for buffer in kernel.buffers}
+    sizes = {
+        buffer.name: hint(kernel, sympy.sympify(buffer.numel)) * buffer.dtype.itemsize
+        for buffer in kernel.buffers
+    }
     moves = [step for step in kernel.steps if step.is_access]
-    found = {step.args[0] for step in moves if stride(index_of(step) or sympy.Integer(0), loop.symbol) == 1}
+    found = {
+        step.args[0]
+        for step in moves
+        if stride(index_of(step) or sympy.Integer(0), loop.symbol) == 1
+    }
     return sum(sizes[str(name)] for name in found)
 
 
@@ -174,21 +210,41 @@ def held_blocks(kernel: Kernel, tiling: Tiling) -> int:
     axis, work = tiling.reduction, describe(kernel)
     if axis is not None and tiling.config.grid:
         return work.reduction // axis.block
-    if axis is None or not work.static or work.passes < 2 or work.scans or work.adds or not work.inner_contiguous:
+    if (
+        axis is None
+        or not work.static
+        or work.passes < 2
+        or work.scans
+        or work.adds
+        or not work.inner_contiguous
+    ):
         return 0
     first = next(body for body in kernel.bodies if body.inner)
     read = {step.args[0] for step in first.instructions if step.op == "load"}
-    held = HELD_ELEMENTS * 32 * tiling.config.num_warps // (axis.block * tiling.config.x * max(1, len(read)))
+    held = (
+        HELD_ELEMENTS
+        * 32
+        * tiling.config.num_warps
+        // (axis.block * tiling.config.x * max(1, len(read)))
+    )
     return held if 0 < held < work.reduction // axis.block else 0
 
 
 def _kept_bytes(kernel: Kernel) -> int:
-    """Bytes of a row that one pass after the other reads and none writes, by whole 16 bytes from aligned places; else 0."""
+    """Bytes of a row that one pass after the other reads and none writes, by whole 16 bytes from
+    aligned places; else 0.
+    """
     extent = integer(kernel.reduction[0].extent) if len(kernel.reduction) == 1 else None
-    others = any(step.op in ("scan", "indirect") or (step.op == "store" and step.args[3] == "add") for step in kernel.steps)
+    others = any(
+        step.op in ("scan", "indirect") or (step.op == "store" and step.args[3] == "add")
+        for step in kernel.steps
+    )
     if extent is None or others or kernel.sizes or _passes(kernel) < 2:
         return 0
-    row, sizes = kernel.reduction[0].symbol, {buffer.name: buffer.dtype.itemsize for buffer in kernel.buffers}
+    row, sizes = (
+        kernel.reduction[0].symbol,
+        {buffer.name: buffer.dtype.itemsize for buffer in kernel.buffers},
+    )
     stored = {step.args[0] for step in kernel.steps if step.op == "store"}
     found: dict[str, int] = {}
     for step in kernel.steps:
@@ -199,7 +255,13 @@ def _kept_bytes(kernel: Kernel) -> int:
         starts = [stride(index, item.symbol) for item in kernel.ranges]
         first = index.subs(dict.fromkeys(index.free_symbols, 0))
         aligned = all(start is not None and start % lanes == 0 for start in (*starts, first))
-        if name in stored or step.args[2] is not None or stride(index, row) != 1 or not any(starts) or not aligned:
+        if (
+            name in stored
+            or step.args[2] is not None
+            or stride(index, row) != 1
+            or not any(starts)
+            or not aligned
+        ):
             return 0
         found[f"{name} {index}"] = extent * sizes[name]
     return sum(found.values()) if len(found) <= 2 else 0
@@ -208,7 +270,9 @@ def _kept_bytes(kernel: Kernel) -> int:
 def bytes_per_thread(kernel: Kernel, tiling: Tiling) -> int:
     """Bytes of a block of the reduction in the widest type that is moved along it."""
     axis = tiling.reduction
-    return max(1, (axis.block if axis else 1) * describe(kernel).itemsize // (32 * tiling.config.num_warps))
+    return max(
+        1, (axis.block if axis else 1) * describe(kernel).itemsize // (32 * tiling.config.num_warps)
+    )
 
 
 def _passes(kernel: Kernel) -> int:

@@ -22,11 +22,15 @@ def load_triton() -> ModuleType:
         triton = importlib.import_module("triton")
     except ImportError as error:
         raise ToolError(
-            f"kernels for CUDA devices need Triton, which can't be imported ({error}); install it with 'pip install triton'"
+            f"kernels for CUDA devices need Triton, which can't be imported ({error}); install it "
+            f"with 'pip install triton'"
         ) from error
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     if version < REQUIRED:
-        raise ToolError(f"Triton {triton.__version__} is too old; {'.'.join(map(str, REQUIRED))} or newer is needed")
+        raise ToolError(
+            f"Triton {triton.__version__} is too old; {'.'.join(map(str, REQUIRED))} or newer is "
+            f"needed"
+        )
     if not _is_writable(Path(triton.knobs.cache.dir)):
         triton.knobs.cache.dir = str(temporary_root() / "triton")
     return triton
@@ -41,10 +45,14 @@ def _is_writable(directory: Path) -> bool:
 
 
 def load_interpreter() -> None:
-    """Raises :class:`ToolError` where Triton, or NumPy, which its interpreter computes with, is not installed."""
+    """Raises :class:`ToolError` where Triton, or NumPy, which its interpreter computes with, is not
+    installed.
+    """
     load_triton()
     if load_optional("numpy") is None:
-        raise ToolError("Triton's interpreter computes with NumPy; install it with 'pip install numpy'")
+        raise ToolError(
+            "Triton's interpreter computes with NumPy; install it with 'pip install numpy'"
+        )
 
 
 def load_part(name: str) -> ModuleType:
@@ -66,7 +74,9 @@ _executed: set[str] = set()
 
 
 def execute_kernel(text: str, function: str) -> Callable[..., object]:
-    """``execute_source`` for Triton's compiler: kernels share the device functions, which it would parse and hash each time."""
+    """``execute_source`` for Triton's compiler: kernels share the device functions, which it would
+    parse and hash each time.
+    """
     imports, *functions, kernel = text.split("\n\n\n")
     for part in functions:
         if part not in _executed:
@@ -78,7 +88,9 @@ def execute_kernel(text: str, function: str) -> Callable[..., object]:
 
 
 def execute_source(text: str, function: str, **overrides: object) -> Callable[..., object]:
-    """Runs the source of a kernel and returns the function of that name. ``overrides`` replace functions of the source."""
+    """Runs the source of a kernel and returns the function of that name. ``overrides`` replace
+    functions of the source.
+    """
     namespace: dict[str, object] = {}
     _execute(text, function, namespace)
     namespace.update(overrides)
@@ -86,7 +98,9 @@ def execute_source(text: str, function: str, **overrides: object) -> Callable[..
 
 
 def _execute(text: str, what: str, namespace: dict[str, object]) -> None:
-    """Triton asks ``inspect`` for the source of functions, which finds it in ``linecache`` under a name that is no file."""
+    """Triton asks ``inspect`` for the source of functions, which finds it in ``linecache`` under a
+    name that is no file.
+    """
     name = f"<{what} {hash(text) & 0xFFFFFFFFFFFF:x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace["__name__"] = "inductor_triton_generated"

@@ -1,8 +1,10 @@
-"""Choosing configurations by measurement: compiled in parallel, timed one after the other, kept as readable text.
+"""Choosing configurations by measurement: compiled in parallel, timed one after the other, kept as
+readable text.
 
-A choice is keyed by the kernel's text with its sizes rounded to powers of two, and the GPU's name. It is looked up in the lock
-file if there is one, then in the artifact store; what neither has is measured. A configuration that does not compile or for
-which memory is short is skipped; the default stays unless another is faster by more than the noise.
+A choice is keyed by the kernel's text with its sizes rounded to powers of two, and the GPU's name.
+It is looked up in the lock file if there is one, then in the artifact store; what neither has is
+measured. A configuration that does not compile or for which memory is short is skipped; the default
+stays unless another is faster by more than the noise.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from inductor_triton.tiling import hint
 
 FORMAT = "tuning 1"
 MARGIN = 0.03
-"""A configuration replaces the default only if it is faster by more than this share: less is noise."""
+"""A configuration replaces the default only if it is faster by more than this share: less is noise.
+"""
 QUICK, CAREFUL, FINALISTS = 5, 15, 3
 OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 AGAINST, ONE_LAUNCH, LIBRARY = "against the library", "one launch", "library"
@@ -39,7 +42,9 @@ class Bench(Protocol):
     name: str
 
     def compile(self, source: KernelSource) -> None:
-        """Puts the source's machine code into the store; called from several threads. Raises BuildError."""
+        """Puts the source's machine code into the store; called from several threads. Raises
+        BuildError.
+        """
         ...
 
     def time(self, source: KernelSource, repeats: int) -> float:
@@ -53,7 +58,8 @@ class TuningWarning(UserWarning):
 
 @dataclass(slots=True)
 class Tuner:
-    """Finds the configuration of each kernel. ``lock``: a file of choices that are taken without measuring; new ones are added.
+    """Finds the configuration of each kernel. ``lock``: a file of choices that are taken without
+    measuring; new ones are added.
 
     ``progress(done, total, what)`` is called as kernels are measured.
     """
@@ -96,12 +102,15 @@ class Tuner:
             self.lock.write_text(format_lock(self._locked))
 
     def against_library(self, template: Template, library_time: Callable[[], float]) -> str:
-        """Why the library's product and kernels around it are better, as the lock file, the store, or a measurement has it;
-        empty where one launch is faster by more than the noise."""
+        """Why the library's product and kernels around it are better, as the lock file, the store,
+        or a measurement has it; empty where one launch is faster by more than the noise.
+        """
         name = f"{self.bench.name}/{shape_class(template)} {AGAINST}"
         key = self.store.key(FORMAT, name)
         known, stored = self._locked.get(name), self.store.get(key, ".txt")
-        verdict = known if isinstance(known, str) else None if stored is None else stored.read_text()
+        verdict = (
+            known if isinstance(known, str) else None if stored is None else stored.read_text()
+        )
         if verdict is None:
             verdict = self._verdict(template, library_time)
             self.store.put(key, ".txt", verdict.encode())
@@ -124,16 +133,26 @@ class Tuner:
         if found is None:
             return None
         chosen = [line for line in found.read_text().splitlines() if line.endswith("  chosen")]
-        return parse_config(chosen[0].split(" us  ")[1].removesuffix("  chosen")) if chosen else None
+        return (
+            parse_config(chosen[0].split(" us  ")[1].removesuffix("  chosen")) if chosen else None
+        )
 
     def _measured(self, kernel: Kernel | Template, name: str) -> Config | None:
         options = candidates(kernel)
-        sources = {config: source for config, source in zip(options, self._compiled(kernel, options)) if source is not None}
+        sources = {
+            config: source
+            for config, source in zip(options, self._compiled(kernel, options))
+            if source is not None
+        }
         times: dict[Config, float] = {}
         for config, source in sources.items():
             self._time(config, source, QUICK, times)
         if not times:
-            warnings.warn(f"{kernel.name}: no configuration could be measured; the default stays", TuningWarning, stacklevel=2)
+            warnings.warn(
+                f"{kernel.name}: no configuration could be measured; the default stays",
+                TuningWarning,
+                stacklevel=2,
+            )
             return None
         for config in sorted(times, key=times.__getitem__)[:FINALISTS]:
             self._time(config, sources[config], CAREFUL, times)
@@ -147,7 +166,9 @@ class Tuner:
         self.store.put(self.store.key(FORMAT, name), ".txt", text.encode())
         return best
 
-    def _compiled(self, kernel: Kernel | Template, options: Sequence[Config]) -> list[KernelSource | None]:
+    def _compiled(
+        self, kernel: Kernel | Template, options: Sequence[Config]
+    ) -> list[KernelSource | None]:
         def one(config: Config) -> KernelSource | None:
             try:
                 source = self.generate(kernel, config)
@@ -159,7 +180,9 @@ class Tuner:
         with ThreadPoolExecutor(self.threads) as pool:
             return list(pool.map(one, options))
 
-    def _time(self, config: Config, source: KernelSource, repeats: int, times: dict[Config, float]) -> None:
+    def _time(
+        self, config: Config, source: KernelSource, repeats: int, times: dict[Config, float]
+    ) -> None:
         try:
             times[config] = self.bench.time(source, repeats)
         except (*OUT_OF_MEMORY, BuildError):
@@ -167,7 +190,9 @@ class Tuner:
 
 
 def shape_class(kernel: Kernel | Template) -> str:
-    """Kernels of one class share a choice: the same text and precision, run-time sizes rounded up to powers of two."""
+    """Kernels of one class share a choice: the same text and precision, run-time sizes rounded up
+    to powers of two.
+    """
     sizes = ", ".join(f"{name}={next_power_of_two(hint(kernel, name))}" for name in kernel.sizes)
     text = format_any(replace(kernel, name="kernel", origins=(), hints=()))
     found = product_of(kernel) if isinstance(kernel, Template) else None
@@ -194,7 +219,10 @@ def parse_config(text: str) -> Config:
 
 def format_lock(choices: dict[str, Config | str]) -> str:
     """The text of a lock file."""
-    texts = {name: choice if isinstance(choice, str) else format_config(choice) for name, choice in choices.items()}
+    texts = {
+        name: choice if isinstance(choice, str) else format_config(choice)
+        for name, choice in choices.items()
+    }
     return "".join(f"{name}: {text}\n" for name, text in sorted(texts.items()))
 
 
@@ -208,7 +236,9 @@ def read_lock(text: str) -> dict[str, Config | str]:
                 raise ValueError("no ': ' in it")
             found[name] = config if name.endswith(AGAINST) else parse_config(config)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"line {number} of the lock file is no choice: {line!r} ({error})") from error
+            raise ValueError(
+                f"line {number} of the lock file is no choice: {line!r} ({error})"
+            ) from error
     return found
 
 
@@ -216,7 +246,9 @@ def report(kernel: Kernel | Template, device: str, times: dict[Config, float], b
     """What was measured, fastest first."""
     lines = [f"{kernel.name} on {device}: {', '.join(name for name, _ in kernel.origins)}"]
     for config, time in sorted(times.items(), key=lambda item: item[1]):
-        lines.append(f"{time:10.2f} us  {format_config(config)}" + ("  chosen" if config == best else ""))
+        lines.append(
+            f"{time:10.2f} us  {format_config(config)}" + ("  chosen" if config == best else "")
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,8 @@
-"""Many compilations at once: threads for a few, forked processes for more, since Triton holds the GIL for a third of its time.
+"""Many compilations at once: threads for a few, forked processes for more, since Triton holds the
+GIL for a third of its time.
 
-Children never touch CUDA and die with their parent. One that dies or hangs costs its work, which is then done in this process.
+Children never touch CUDA and die with their parent. One that dies or hangs costs its work, which is
+then done in this process.
 """
 
 from __future__ import annotations
@@ -32,9 +34,12 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_all(tasks: Sequence[Task[T]], cores: int | None = None, patience: float = PATIENCE) -> list[T]:
-    """The tasks' results, in order; results must pickle. The first exception of a task is raised. ``patience``: seconds that
-    the slowest may take in another process."""
+def run_all(
+    tasks: Sequence[Task[T]], cores: int | None = None, patience: float = PATIENCE
+) -> list[T]:
+    """The tasks' results, in order; results must pickle. The first exception of a task is raised.
+    ``patience``: seconds that the slowest may take in another process.
+    """
     cores = available_cores() if cores is None else cores
     if len(tasks) < 2 or cores < 2:
         return [task() for task in tasks]
@@ -46,10 +51,13 @@ def run_all(tasks: Sequence[Task[T]], cores: int | None = None, patience: float 
 
 def _run_forked(tasks: Sequence[Task[T]], workers: int, patience: float) -> list[T]:
     _tasks[:] = tasks  # children see them as they are, so that they need not pickle
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _die_with_parent, (os.getpid(),))
+    pool = ProcessPoolExecutor(
+        workers, multiprocessing.get_context("fork"), _die_with_parent, (os.getpid(),)
+    )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # forking a process with threads: ours only compile
+            # forking a process with threads: ours only compile
+            warnings.simplefilter("ignore", DeprecationWarning)
             futures = [pool.submit(_run_task, number) for number in range(len(tasks))]
         return [_result(future, task, patience) for future, task in zip(futures, tasks)]
     finally:

@@ -35,7 +35,17 @@ from loopir.errors import (
 from loopir.evaluate import evaluate_kernel
 from loopir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
 from loopir.host import HostProgram, build_host, generate
-from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Operand, Range, Value, definitions, steps_of
+from loopir.kernel import (
+    Body,
+    Instruction,
+    Kernel,
+    KernelBuffer,
+    Operand,
+    Range,
+    Value,
+    definitions,
+    steps_of,
+)
 from loopir.launched import check_launches
 from loopir.lowering import LoweringTable, lower
 from loopir.node import LoweredGraph, Symbolic, View
@@ -48,22 +58,39 @@ from loopir.recall import Recall
 from loopir.schedule import schedule
 from loopir.simplify import flat_position, product
 from loopir.store import ArtifactStore, temporary_root
-from loopir.template import Stage, Template, evaluate_template, format_any, format_template, kernels_of
+from loopir.template import (
+    Stage,
+    Template,
+    evaluate_template,
+    format_any,
+    format_template,
+    kernels_of,
+)
 from loopir.text import format_kernel
 from loopir.verify import check_kernel
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "OPS", "REDUCTIONS", "ArtifactStore", "Body", "BuildError", "CodeGenerator", "Contraction", "Domain", "DtypeRule",
-    "ExternCall", "ExternError", "FloorDiv", "HostProgram", "Instruction", "Kernel", "KernelBuffer", "KernelSource",
-    "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable", "Mod", "Offer",
-    "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Place",
-    "PointwiseStep", "Program", "Range", "Recall", "Recorder", "Reproducible", "Run", "RunCall", "ScheduleError",
-    "SettingError", "Stage", "StoreError", "StoreWarning", "Symbolic", "Template", "TensorInput", "ToolError", "Value",
-    "VerificationError", "View", "build_host", "check_kernel", "check_launches", "check_program", "compile_graph",
-    "definitions", "evaluate_kernel", "evaluate_template", "example_value", "flat_position", "format_any", "format_expr",
-    "format_kernel", "format_schedule", "format_template", "freeze", "generate", "kernels_of", "lay_out_images", "lower",
-    "parse_expr", "parse_kernel", "parse_kernels", "product", "replay", "rewrite_patterns", "schedule", "steps_of",
+    "OPS", "REDUCTIONS", "ArtifactStore", "Body", "BuildError", "CodeGenerator", "Contraction",
+    "Domain", "DtypeRule",
+    "ExternCall", "ExternError", "FloorDiv", "HostProgram", "Instruction", "Kernel", "KernelBuffer",
+    "KernelSource",
+    "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable",
+    "Mod", "Offer",
+    "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options", "Packed",
+    "ParseError", "Place",
+    "PointwiseStep", "Program", "Range", "Recall", "Recorder", "Reproducible", "Run", "RunCall",
+    "ScheduleError",
+    "SettingError", "Stage", "StoreError", "StoreWarning", "Symbolic", "Template", "TensorInput",
+    "ToolError", "Value",
+    "VerificationError", "View", "build_host", "check_kernel", "check_launches", "check_program",
+    "compile_graph",
+    "definitions", "evaluate_kernel", "evaluate_template", "example_value", "flat_position",
+    "format_any", "format_expr",
+    "format_kernel", "format_schedule", "format_template", "freeze", "generate", "kernels_of",
+    "lay_out_images", "lower",
+    "parse_expr", "parse_kernel", "parse_kernels", "product", "replay", "rewrite_patterns",
+    "schedule", "steps_of",
     "symbol", "temporary_root",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """What a code generator is (contract G): ``CodeGenerator``, and what it may offer beyond kernels.
 
-A generator offers more by having the methods of ``OffersContractions``, ``OffersTemplates``, ``LinksRuns``,
-``LaunchesParts`` or ``Reproducible``; loopir asks with ``isinstance``. One that has none of them gets kernels, extern calls
-and one Python call per launch.
+A generator offers more by having the methods of ``OffersContractions``, ``OffersTemplates``,
+``LinksRuns``, ``LaunchesParts`` or ``Reproducible``; loopir asks with ``isinstance``. One that has
+none of them gets kernels, extern calls and one Python call per launch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Launcher: TypeAlias = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """Source text of one kernel with what its launch needs; ``metadata`` belongs to the generator."""
+    """Source text of one kernel with what its launch needs; ``metadata`` belongs to the
+    generator.
+    """
 
     kernel: Kernel | Template
     text: str
@@ -45,20 +47,25 @@ class CodeGenerator(Protocol):
         ...
 
     def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Launcher]:
-        """Compiles all kernels of a program at once (one translation unit where the target has them); one callable per source,
-        called with the buffers' tensors in ``kernel.buffers`` order, then an int per ``kernel.sizes``. Raises BuildError."""
+        """Compiles all kernels of a program at once (one translation unit where the target has
+        them); one callable per source, called with the buffers' tensors in ``kernel.buffers``
+        order, then an int per ``kernel.sizes``. Raises BuildError.
+        """
         ...
 
 
-# Contractions of the functional graph: convolution and linear with what follows them, replaced by an operator of the backend.
+# Contractions of the functional graph: convolution and linear with what follows them, replaced by
+# an operator of the backend.
 
 
 @dataclass(frozen=True, slots=True)
 class PointwiseStep:
-    """One operation on a contraction's result ``x``: an ATen name without overload (``relu``, ``gelu``, ``silu``, ``add``...).
+    """One operation on a contraction's result ``x``: an ATen name without overload (``relu``,
+    ``gelu``, ``silu``, ``add``...).
 
-    ``parameters`` are the arguments after the tensors, defaults filled in: ``("none",)`` for gelu, ``(0.01,)`` for
-    leaky_relu, ``(1,)`` (alpha) for add. ``operand`` is the other tensor, of the result's shape (any strides), or None.
+    ``parameters`` are the arguments after the tensors, defaults filled in: ``("none",)`` for gelu,
+    ``(0.01,)`` for leaky_relu, ``(1,)`` (alpha) for add. ``operand`` is the other tensor, of the
+    result's shape (any strides), or None.
     """
 
     name: str
@@ -68,13 +75,15 @@ class PointwiseStep:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """``kind`` "convolution": operands input, weight, bias and ``parameters`` stride, padding, dilation, transposed,
-    output_padding, groups as of ``aten.convolution``. ``kind`` "linear": input ``[..., K]``, weight ``[N, K]``, bias ``[N]``,
-    no parameters; "normed_convolution": a convolution and the batch norm in evaluation after it, with operands mean, variance,
-    scale, shift beside the convolution's and the epsilon as last parameter. Bias, scale, shift may be None. ``constant`` says
-    per operand that its value is fixed when the program is built (frozen parameters); ``static`` that it is a parameter or
-    buffer, which may still be written to between calls. ``inference``: no backward pass follows. ``steps`` follow, each
-    the only user of the one before.
+    """``kind`` "convolution": operands input, weight, bias and ``parameters`` stride, padding,
+    dilation, transposed, output_padding, groups as of ``aten.convolution``. ``kind`` "linear":
+    input ``[..., K]``, weight ``[N, K]``, bias ``[N]``, no parameters; "normed_convolution": a
+    convolution and the batch norm in evaluation after it, with operands mean, variance, scale,
+    shift beside the convolution's and the epsilon as last parameter. Bias, scale, shift may be
+    None. ``constant`` says per operand that its value is fixed when the program is built (frozen
+    parameters); ``static`` that it is a parameter or buffer, which may still be written to between
+    calls. ``inference``: no backward pass follows. ``steps`` follow, each the only user of the one
+    before.
     """
 
     kind: str
@@ -88,7 +97,8 @@ class Contraction:
 
 @dataclass(frozen=True, slots=True)
 class TensorInput:
-    """Position of a tensor in a contraction: 0 input, 1 weight, 2 bias, 3 and on the operands of the steps taken, in order.
+    """Position of a tensor in a contraction: 0 input, 1 weight, 2 bias, 3 and on the operands of
+    the steps taken, in order.
 
     ``memory_format`` is what the operator wants it in (None: any dense strides).
     """
@@ -99,7 +109,9 @@ class TensorInput:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A constant made once while compiling: ``function(*tensors)`` of constant operands, a strided tensor."""
+    """A constant made once while compiling: ``function(*tensors)`` of constant operands, a strided
+    tensor.
+    """
 
     function: Callable[..., torch.Tensor]
     positions: tuple[int, ...]
@@ -107,8 +119,10 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """``op(*arguments)`` computes the contraction and its first ``taken`` steps. ``op`` is functional and returns one tensor
-    with dense strides in ``memory_format``; ``arguments`` hold TensorInput, Packed and plain values."""
+    """``op(*arguments)`` computes the contraction and its first ``taken`` steps. ``op`` is
+    functional and returns one tensor with dense strides in ``memory_format``; ``arguments`` hold
+    TensorInput, Packed and plain values.
+    """
 
     op: OpOverload
     arguments: tuple[object, ...]
@@ -121,8 +135,9 @@ class OffersContractions(Protocol):
     """A backend with operators of its own for convolution and linear."""
 
     def offer(self, contraction: Contraction) -> Offer | None:
-        """The operator to call instead, or None to leave the graph as it is. Pure; asked once per contraction with the longest
-        chain of steps that the graph has."""
+        """The operator to call instead, or None to leave the graph as it is. Pure; asked once per
+        contraction with the longest chain of steps that the graph has.
+        """
         ...
 
 
@@ -131,13 +146,17 @@ class OffersContractions(Protocol):
 
 @runtime_checkable
 class OffersTemplates(Protocol):
-    """A backend with kernels for operators into which pointwise loops can be fused. ``template_ops``: which operators."""
+    """A backend with kernels for operators into which pointwise loops can be fused.
+    ``template_ops``: which operators.
+    """
 
     template_ops: Collection[OpOverload]
 
     def refuses(self, template: Template) -> str:
-        """Why the operator and these loops should stay apart; empty if one launch is better. Asked for each fusion that would
-        be right, so that it sees a template grow; its reason stands in the schedule."""
+        """Why the operator and these loops should stay apart; empty if one launch is better. Asked
+        for each fusion that would be right, so that it sees a template grow; its reason stands in
+        the schedule.
+        """
         ...
 
     def generate_template(self, template: Template) -> KernelSource:
@@ -150,7 +169,9 @@ class OffersTemplates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a kernel's buffer lies: ``offset`` bytes (over the run's sizes) from the data pointer of tensor ``parameter``."""
+    """Where a kernel's buffer lies: ``offset`` bytes (over the run's sizes) from the data pointer
+    of tensor ``parameter``.
+    """
 
     parameter: int
     offset: sympy.Expr
@@ -158,7 +179,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class RunCall:
-    """One launch of a run: the number of the source that ``build`` was given, a place per buffer, an expression per size."""
+    """One launch of a run: the number of the source that ``build`` was given, a place per buffer,
+    an expression per size.
+    """
 
     source: int
     places: tuple[Place, ...]
@@ -167,8 +190,10 @@ class RunCall:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Launches in order on one device, called with ``tensors`` tensors and then an int per ``sizes``. Where ``slab`` is not 0,
-    the last tensor is that many bytes of memory for intermediates."""
+    """Launches in order on one device, called with ``tensors`` tensors and then an int per
+    ``sizes``. Where ``slab`` is not 0, the last tensor is that many bytes of memory for
+    intermediates.
+    """
 
     tensors: int
     sizes: tuple[sympy.Symbol, ...]
@@ -179,10 +204,13 @@ class Run:
 
 @runtime_checkable
 class LinksRuns(Protocol):
-    """A backend that runs a list of launches by one call. Where it has ``makes_slabs = True``, it is not given the last tensor
-    of a run that has a slab, but takes that memory itself."""
+    """A backend that runs a list of launches by one call. Where it has ``makes_slabs = True``, it
+    is not given the last tensor of a run that has a slab, but takes that memory itself.
+    """
 
-    def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Launcher]:
+    def link(
+        self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore
+    ) -> list[Launcher]:
         """Replaces ``build``: one callable per run. Raises BuildError."""
         ...
 
@@ -204,7 +232,9 @@ class LaunchesParts(Protocol):
 
 @runtime_checkable
 class Reproducible(Protocol):
-    """A backend whose answers (sources, offers, refusals) follow from its own files and ``identity()``."""
+    """A backend whose answers (sources, offers, refusals) follow from its own files and
+    ``identity()``.
+    """
 
     def identity(self) -> Sequence[str] | None:
         """Settings, instruction set, device; None where answers come from measuring."""

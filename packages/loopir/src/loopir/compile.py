@@ -22,7 +22,9 @@ from loopir.template import format_any
 
 
 def is_prim_graph(gm: torch.fx.GraphModule) -> bool:
-    """Whether decomposition has run: the output says what the caller must receive (C3.6), no input is a fake tensor (C3.4)."""
+    """Whether decomposition has run: the output says what the caller must receive (C3.6), no input
+    is a fake tensor (C3.4).
+    """
     inputs = gm.graph.find_nodes(op="placeholder")
     is_aten = any(isinstance(node.meta.get("val"), torch.Tensor) for node in inputs)
     return not is_aten and "val" in gm.graph.find_nodes(op="output")[-1].meta
@@ -37,13 +39,22 @@ def compile_graph(
     options: Options | None = None,
     on_artifact: Callable[[str, str], None] | None = None,
 ) -> HostProgram:
-    """Compiles a functional ATen graph (C2) or a prim graph (C3). ``codegens`` maps a device type to its code generator.
+    """Compiles a functional ATen graph (C2) or a prim graph (C3). ``codegens`` maps a device type
+    to its code generator.
 
-    A graph that ``store`` knows is only built. ``on_artifact(name, text)`` receives the loops, the kernels' sources and the
-    host program as they are made, and has all of them made.
+    A graph that ``store`` knows is only built. ``on_artifact(name, text)`` receives the loops, the
+    kernels' sources and the host program as they are made, and has all of them made.
     """
-    show, options, store = on_artifact or (lambda name, text: None), options or Options(), store or ArtifactStore()
-    recall = None if on_artifact or options.check or options.freeze else Recall.of(gm, codegens, store, options)
+    show, options, store = (
+        on_artifact or (lambda name, text: None),
+        options or Options(),
+        store or ArtifactStore(),
+    )
+    recall = (
+        None
+        if on_artifact or options.check or options.freeze
+        else Recall.of(gm, codegens, store, options)
+    )
     found = recall.get() if recall is not None else None
     if found is not None:
         return build_host(*found, codegens, store)
@@ -55,7 +66,12 @@ def compile_graph(
         gm = primops.decompose(rewrite_patterns(gm, codegens, options))
         show("30-prims.py", gm.print_readable(print_output=False))
     program = schedule(lower(gm, options), options, codegens)
-    show("40-loops.txt", "\n".join(format_any(kernel) for kernel in program.kernels) + "\n" + format_schedule(program))
+    show(
+        "40-loops.txt",
+        "\n".join(format_any(kernel) for kernel in program.kernels)
+        + "\n"
+        + format_schedule(program),
+    )
     sources = generate(program, codegens)
     if options.check:
         check_launches(program, sources, codegens)

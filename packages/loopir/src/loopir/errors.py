@@ -40,7 +40,9 @@ class LoweringError(LoopIRError):
 
 
 class BuildError(LoopIRError):
-    """A code generator could not build its kernels; ``command`` and ``output`` tell what was run and what it said."""
+    """A code generator could not build its kernels; ``command`` and ``output`` tell what was run
+    and what it said.
+    """
 
     id = "LI004"
 
@@ -56,15 +58,21 @@ class BuildError(LoopIRError):
 
 
 class ToolError(BuildError):
-    """There is no compiler or driver that works: every build for the device would fail; says what to install."""
+    """There is no compiler or driver that works: every build for the device would fail; says what
+    to install.
+    """
 
 
 class SettingError(BuildError):
-    """A variable of the environment names what this machine doesn't have: names the variable and what it may be."""
+    """A variable of the environment names what this machine doesn't have: names the variable and
+    what it may be.
+    """
 
 
 class StoreWarning(UserWarning):
-    """Artifacts are kept in a temporary directory, for the directory that was meant can't be used."""
+    """Artifacts are kept in a temporary directory, for the directory that was meant can't be
+    used.
+    """
 
 
 class StoreError(LoopIRError):
@@ -80,6 +88,8 @@ class ScheduleError(LoopIRError):
 
 
 class ExternError(LoopIRError):
-    """An operator returned something else than its fake implementation said; names the operator, both, and the user's line."""
+    """An operator returned something else than its fake implementation said; names the operator,
+    both, and the user's line.
+    """
 
     id = "LI007"

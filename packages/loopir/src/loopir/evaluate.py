@@ -19,15 +19,31 @@ from loopir.kernel import Instruction, Kernel, Range, Value
 
 CHUNK = 1 << 21
 EXACT = frozenset(
-    ["load", "constant", "where", "neg", "abs", "floor", "ceil", "trunc", "round", "minimum", "maximum", "bitcast"]
+    [
+        "load",
+        "constant",
+        "where",
+        "neg",
+        "abs",
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "minimum",
+        "maximum",
+        "bitcast",
+    ]
 )
 Rounding: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "neg": torch.neg, "abs": torch.abs, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc,
-    "round": torch.round, "exp": torch.exp, "expm1": torch.expm1, "log": torch.log, "log2": torch.log2, "log1p": torch.log1p,
+    "neg": torch.neg, "abs": torch.abs, "floor": torch.floor, "ceil": torch.ceil,
+    "trunc": torch.trunc,
+    "round": torch.round, "exp": torch.exp, "expm1": torch.expm1, "log": torch.log,
+    "log2": torch.log2, "log1p": torch.log1p,
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan,
-    "atan": torch.atan, "sinh": torch.sinh, "cosh": torch.cosh, "tanh": torch.tanh, "erf": torch.erf,
+    "atan": torch.atan, "sinh": torch.sinh, "cosh": torch.cosh, "tanh": torch.tanh,
+    "erf": torch.erf,
     "lgamma": torch.lgamma, "not": torch.bitwise_not,
 }  # fmt: skip
 
@@ -37,9 +53,12 @@ def _floordiv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "minimum": torch.minimum, "maximum": torch.maximum,
-    "remainder": torch.remainder, "fmod": torch.fmod, "div": torch.div, "pow": torch.pow, "atan2": torch.atan2,
-    "floordiv": _floordiv, "and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor,
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "minimum": torch.minimum,
+    "maximum": torch.maximum,
+    "remainder": torch.remainder, "fmod": torch.fmod, "div": torch.div, "pow": torch.pow,
+    "atan2": torch.atan2,
+    "floordiv": _floordiv, "and": torch.bitwise_and, "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
     "lshift": torch.bitwise_left_shift, "rshift": torch.bitwise_right_shift,
     "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,
 }  # fmt: skip
@@ -77,12 +96,18 @@ def _extreme(args: list[torch.Tensor | int], largest: bool) -> torch.Tensor | in
 
 
 def philox_uniform(seed: torch.Tensor, counter: torch.Tensor, shared: bool = False) -> torch.Tensor:
-    """``ops.uniform``: lane ``counter % 4`` of Philox4x32-10 at block ``counter // 4``, as float32 in [0, 1); ``shared``:
-    ``ops.uniform16``, of which two numbers share a lane."""
+    """``ops.uniform``: lane ``counter % 4`` of Philox4x32-10 at block ``counter // 4``, as float32
+    in [0, 1); ``shared``: ``ops.uniform16``, of which two numbers share a lane.
+    """
     seed, counter = torch.broadcast_tensors(seed.to(torch.int64), counter.to(torch.int64))
     low = 0xFFFFFFFF
     block = counter >> (3 if shared else 2)
-    c = [block & low, (block >> 32) & low, torch.full_like(block, int(shared)), torch.zeros_like(block)]
+    c = [
+        block & low,
+        (block >> 32) & low,
+        torch.full_like(block, int(shared)),
+        torch.zeros_like(block),
+    ]
     k0, k1 = seed & low, (seed >> 32) & low
     for _ in range(7 if shared else 10):
         high0, low0 = _multiply(c[0], 0xD2511F53)
@@ -90,14 +115,18 @@ def philox_uniform(seed: torch.Tensor, counter: torch.Tensor, shared: bool = Fal
         c = [high1 ^ c[1] ^ k0, low1, high0 ^ c[3] ^ k1, low0]
         k0, k1 = (k0 + 0x9E3779B9) & low, (k1 + 0xBB67AE85) & low
     lane = (counter >> 1 if shared else counter) & 3
-    word = torch.where(lane < 2, torch.where(lane == 0, c[0], c[1]), torch.where(lane == 2, c[2], c[3]))
+    word = torch.where(
+        lane < 2, torch.where(lane == 0, c[0], c[1]), torch.where(lane == 2, c[2], c[3])
+    )
     if shared:
         word = torch.where(counter & 1 == 1, (word >> 16) | ((word & 0xFFFF) << 16), word)
     return (word >> 8).to(torch.float32) * 2.0**-24
 
 
 def _multiply(a: torch.Tensor, constant: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """High and low 32 bits of a 32 x 32 bit product, held in int64 (whose own product would overflow)."""
+    """High and low 32 bits of a 32 x 32 bit product, held in int64 (whose own product would
+    overflow).
+    """
     low_part = (a & 0xFFFF) * constant
     high_part = (a >> 16) * constant
     total = (high_part & 0xFFFF) * 65536 + low_part
@@ -105,16 +134,22 @@ def _multiply(a: torch.Tensor, constant: int) -> tuple[torch.Tensor, torch.Tenso
 
 
 def reduce_tensor(kind: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Combines dimension 1 of ``value`` and keeps it with size 1; see ``REDUCTIONS`` for the kinds."""
+    """Combines dimension 1 of ``value`` and keeps it with size 1; see ``REDUCTIONS`` for the
+    kinds.
+    """
     if kind in ("sum", "prod"):
-        return getattr(torch, kind)(value, dim=1, keepdim=True, dtype=torch.promote_types(value.dtype, dtype)).to(dtype)
+        return getattr(torch, kind)(
+            value, dim=1, keepdim=True, dtype=torch.promote_types(value.dtype, dtype)
+        ).to(dtype)
     if kind in ("any", "all"):
         return getattr(torch, kind)(value, dim=1, keepdim=True)
     if kind in ("argmax", "argmin"):
         return getattr(torch, kind)(value, dim=1, keepdim=True)
     if value.shape[1] == 0:
         limits = _limits(value.dtype)
-        return torch.full((value.shape[0], 1), limits[0] if kind == "max" else limits[1], dtype=dtype)
+        return torch.full(
+            (value.shape[0], 1), limits[0] if kind == "max" else limits[1], dtype=dtype
+        )
     return getattr(torch, f"a{kind}")(value, dim=1, keepdim=True)
 
 
@@ -130,16 +165,26 @@ class _Evaluation:
     """One launch: flat views of the buffers, and the values of a chunk of points."""
 
     def __init__(
-        self, kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int], rounding: Rounding | None
+        self,
+        kernel: Kernel,
+        tensors: Sequence[torch.Tensor],
+        sizes: Sequence[int],
+        rounding: Rounding | None,
     ) -> None:
         self.kernel, self.rounding = kernel, rounding
-        self.factors = {step.result: tuple(map(str, step.args)) for step in kernel.steps if step.op == "mul"}
-        self.sizes: dict[str, torch.Tensor | int] = {s.name: int(v) for s, v in zip(kernel.sizes, sizes, strict=True)}
+        self.factors = {
+            step.result: tuple(map(str, step.args)) for step in kernel.steps if step.op == "mul"
+        }
+        self.sizes: dict[str, torch.Tensor | int] = {
+            s.name: int(v) for s, v in zip(kernel.sizes, sizes, strict=True)
+        }
         self.buffers = {}
         for buffer, tensor in zip(kernel.buffers, tensors, strict=True):
             numel = int(evaluate_expr(buffer.numel, self.sizes))
             if tensor.dtype != buffer.dtype:
-                raise LoopIRError(f"{kernel.name}: {buffer.name} is {buffer.dtype}, got {tensor.dtype}")
+                raise LoopIRError(
+                    f"{kernel.name}: {buffer.name} is {buffer.dtype}, got {tensor.dtype}"
+                )
             self.buffers[buffer.name] = torch.as_strided(tensor, (numel,), (1,))
         self.device = tensors[0].device if tensors else torch.device("cpu")
 
@@ -149,9 +194,16 @@ class _Evaluation:
         step = max(1, CHUNK // max(1, inner_total))
         for start in range(0, total, step):
             symbols = dict(self.sizes)
-            symbols |= {name: index[start : start + step].unsqueeze(1) for name, index in points.items()}
+            symbols |= {
+                name: index[start : start + step].unsqueeze(1) for name, index in points.items()
+            }
             count = min(step, total - start)
-            self._run_chunk(symbols, {name: index.unsqueeze(0) for name, index in inner.items()}, count, inner_total)
+            self._run_chunk(
+                symbols,
+                {name: index.unsqueeze(0) for name, index in inner.items()},
+                count,
+                inner_total,
+            )
 
     def _grid(self, ranges: tuple[Range, ...]) -> tuple[dict[str, torch.Tensor], int]:
         extents = [int(evaluate_expr(item.extent, self.sizes)) for item in ranges]
@@ -177,7 +229,13 @@ class _Evaluation:
                     if instruction.op == "indirect":
                         symbols[name] = local[name]
 
-    def _step(self, step: Instruction, values: dict[str, torch.Tensor], symbols: dict, shape: tuple[int, int]) -> None:
+    def _step(
+        self,
+        step: Instruction,
+        values: dict[str, torch.Tensor],
+        symbols: dict,
+        shape: tuple[int, int],
+    ) -> None:
         if step.op == "store":
             self._store(step, values, symbols, shape)
             return
@@ -191,7 +249,11 @@ class _Evaluation:
             symbols[step.result] = result
 
     def _compute(
-        self, step: Instruction, values: dict[str, torch.Tensor], symbols: dict, shape: tuple[int, int]
+        self,
+        step: Instruction,
+        values: dict[str, torch.Tensor],
+        symbols: dict,
+        shape: tuple[int, int],
     ) -> torch.Tensor:
         op, dtype = step.op, step.dtype
         operands = [values[arg.name] for arg in step.args if isinstance(arg, Value)]
@@ -211,17 +273,26 @@ class _Evaluation:
             return philox_uniform(*operands, shared=op == "uniform16")
         if op == "where":
             return torch.where(*operands)
-        if op in ("reduce", "scan") and self.rounding is not None and step.args[0] in ("sum", "prod"):
+        if (
+            op in ("reduce", "scan")
+            and self.rounding is not None
+            and step.args[0] in ("sum", "prod")
+        ):
             operands = [self._perturbed(step, operands[0].expand(shape), values)]
         if op == "reduce":
             return reduce_tensor(str(step.args[0]), operands[0].expand(shape), dtype)  # type: ignore[arg-type]
         if op == "scan":
-            return {"sum": torch.cumsum, "prod": torch.cumprod}[str(step.args[0])](operands[0].expand(shape), 1, dtype=dtype)
+            return {"sum": torch.cumsum, "prod": torch.cumprod}[str(step.args[0])](
+                operands[0].expand(shape), 1, dtype=dtype
+            )
         return UNARY[op](*operands) if op in UNARY else BINARY[op](*operands)
 
-    def _perturbed(self, step: Instruction, terms: torch.Tensor, values: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The terms of a sum or product, rounded once more; or exact, even where they are products as in a fused addition: they
-        may overflow one by one and not together."""
+    def _perturbed(
+        self, step: Instruction, terms: torch.Tensor, values: dict[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """The terms of a sum or product, rounded once more; or exact, even where they are products
+        as in a fused addition: they may overflow one by one and not together.
+        """
         if self.rounding is None or not terms.dtype.is_floating_point:
             return terms
         if step.op == "scan" or bool(torch.rand(()) < 0.5):
@@ -239,7 +310,9 @@ class _Evaluation:
             raise IndexError(f"{self.kernel.name}: index out of range [0, {size})")
         return value
 
-    def _load(self, step: Instruction, operands: list[torch.Tensor], symbols: dict, shape: tuple[int, int]) -> torch.Tensor:
+    def _load(
+        self, step: Instruction, operands: list[torch.Tensor], symbols: dict, shape: tuple[int, int]
+    ) -> torch.Tensor:
         buffer, index, _, other = step.args
         flat = self.buffers[str(buffer)]
         positions = self._index(index, symbols, shape)
@@ -252,7 +325,13 @@ class _Evaluation:
             return filler.expand(shape)
         return torch.where(mask, flat[positions], filler)
 
-    def _store(self, step: Instruction, values: dict[str, torch.Tensor], symbols: dict, shape: tuple[int, int]) -> None:
+    def _store(
+        self,
+        step: Instruction,
+        values: dict[str, torch.Tensor],
+        symbols: dict,
+        shape: tuple[int, int],
+    ) -> None:
         buffer, index, value, mode = step.args
         assert isinstance(value, Value)
         flat = self.buffers[str(buffer)]
@@ -263,31 +342,41 @@ class _Evaluation:
             positions, source = positions[order], source[order]
         flat.index_put_((positions,), source, accumulate=mode == "add")
 
-    def _checked(self, buffer: str, positions: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    def _checked(
+        self, buffer: str, positions: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         size = self.buffers[buffer].numel()
         wrong = (positions < 0) | (positions >= size)
         if mask is not None:
             wrong &= mask
         if positions.numel() and bool(wrong.any()):
-            raise LoopIRError(f"{self.kernel.name}: an access of {buffer} is outside its {size} elements (C4.4)")
+            raise LoopIRError(
+                f"{self.kernel.name}: an access of {buffer} is outside its {size} elements (C4.4)"
+            )
         return positions
 
 
 def _roundings(step: Instruction, terms: int) -> int:
-    """How often a result is rounded at least, in whatever order it is computed: a sum of ``n`` terms log2(n) times."""
+    """How often a result is rounded at least, in whatever order it is computed: a sum of ``n``
+    terms log2(n) times.
+    """
     adds_up = step.op == "reduce" and step.args[0] in ("sum", "prod")
     return max(1, terms.bit_length() - 1) if adds_up else 1
 
 
 def evaluate_kernel(
-    kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = (), rounding: Rounding | None = None
+    kernel: Kernel,
+    tensors: Sequence[torch.Tensor],
+    sizes: Sequence[int] = (),
+    rounding: Rounding | None = None,
 ) -> None:
-    """Runs ``kernel`` on ``tensors`` (in ``kernel.buffers`` order) in place, as a built kernel would; ``sizes`` follow
-    ``kernel.sizes``.
+    """Runs ``kernel`` on ``tensors`` (in ``kernel.buffers`` order) in place, as a built kernel
+    would; ``sizes`` follow ``kernel.sizes``.
 
-    ``rounding`` is applied to the floating result of every operation, as often as it rounds at least, and to the terms of sums
-    and products, half of which are exact otherwise, and additions to a place go in any order: with one that errs by an ULP,
-    results differ by what any order of operations may.
-    Raises IndexError for an indirect index out of range (C4.7) and :class:`LoopIRError` for an access out of bounds.
+    ``rounding`` is applied to the floating result of every operation, as often as it rounds at
+    least, and to the terms of sums and products, half of which are exact otherwise, and additions
+    to a place go in any order: with one that errs by an ULP, results differ by what any order of
+    operations may. Raises IndexError for an indirect index out of range (C4.7) and
+    :class:`LoopIRError` for an access out of bounds.
     """
     _Evaluation(kernel, tensors, sizes, rounding).run()

@@ -1,6 +1,7 @@
 """Index and size expressions: symbols, their text, and reading it back.
 
-Every symbol of a kernel is a non-negative integer, and a symbol is its name: two kernels that print alike are equal.
+Every symbol of a kernel is a non-negative integer, and a symbol is its name: two kernels that print
+alike are equal.
 """
 
 from __future__ import annotations
@@ -29,10 +30,16 @@ def symbols_of(expr: sympy.Expr) -> frozenset[sympy.Symbol]:
 
 
 def example_value(expr: sympy.Expr, hints: Mapping[sympy.Symbol, int], guess: int) -> int:
-    """A size expression in the example call; ``guess`` stands for sizes that have no value there."""
+    """A size expression in the example call; ``guess`` stands for sizes that have no value
+    there.
+    """
     if expr.is_Integer:
         return int(expr)
-    return int(substitute(expr, {symbol: sympy.Integer(hints.get(symbol, guess)) for symbol in symbols_of(expr)}))
+    return int(
+        substitute(
+            expr, {symbol: sympy.Integer(hints.get(symbol, guess)) for symbol in symbols_of(expr)}
+        )
+    )
 
 
 def operands(expr: sympy.Expr) -> tuple[sympy.Expr, ...]:
@@ -47,7 +54,9 @@ def symbol(name: str) -> sympy.Symbol:
 
 
 def format_expr(expr: sympy.Expr | int) -> str:
-    """``expr`` as Python source: ``//`` and ``%`` for FloorDiv and Mod, ``min`` and ``max`` for Min and Max."""
+    """``expr`` as Python source: ``//`` and ``%`` for FloorDiv and Mod, ``min`` and ``max`` for Min
+    and Max.
+    """
     return _format(sympy.sympify(expr), 0)
 
 
@@ -57,7 +66,11 @@ def is_index_expr(expr: sympy.Expr) -> bool:
     if isinstance(expr, sympy.Symbol | sympy.Integer):
         return True
     if isinstance(expr, sympy.Pow):
-        return expr.exp.is_Integer is True and expr.exp.is_nonnegative is True and is_index_expr(expr.base)  # type: ignore[arg-type]
+        return (
+            expr.exp.is_Integer is True
+            and expr.exp.is_nonnegative is True
+            and is_index_expr(expr.base)
+        )  # type: ignore[arg-type]
     return isinstance(expr, INDEX_FUNCTIONS) and all(map(is_index_expr, operands(expr)))
 
 
@@ -134,10 +147,16 @@ def expr_of_ast(node: ast.expr) -> sympy.Expr:
         return _BINARY[type(node.op)](expr_of_ast(node.left), expr_of_ast(node.right))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -expr_of_ast(node.operand)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("min", "max")
+    ):
         function = sympy.Min if node.func.id == "min" else sympy.Max
         return function(*(expr_of_ast(arg) for arg in node.args))
-    raise ParseError(f"not an index expression: {ast.unparse(node)}", node.lineno, node.col_offset + 1)
+    raise ParseError(
+        f"not an index expression: {ast.unparse(node)}", node.lineno, node.col_offset + 1
+    )
 
 
 def parse_expr(text: str) -> sympy.Expr:

@@ -1,4 +1,6 @@
-"""The host program: a schedule and built kernels as readable Python source, and the function it defines."""
+"""The host program: a schedule and built kernels as readable Python source, and the function it
+defines.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ from loopir.text import format_dtype
 
 INDENT = "    "
 LONG = 20_000
-CONTIGUOUS_RESULT = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")}
+CONTIGUOUS_RESULT = {
+    f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")
+}
 
 
 def generate(program: Program, codegens: Mapping[str, CodeGenerator]) -> list[KernelSource]:
@@ -52,21 +56,30 @@ def _generate(codegen: CodeGenerator, kernel: Kernel | Template) -> KernelSource
 def _codegen(codegens: Mapping[str, CodeGenerator], device: str) -> CodeGenerator:
     if device not in codegens:
         known = ", ".join(sorted(codegens)) or "none"
-        raise LoopIRError(f"no code generator for device {device!r} (there are: {known}); pass codegens={{{device!r}: ...}}")
+        raise LoopIRError(
+            f"no code generator for device {device!r} (there are: {known}); pass "
+            f"codegens={{{device!r}: ...}}"
+        )
     return codegens[device]
 
 
 class HostProgram:
     """What a program became. Calling it with the graph's inputs returns the list of its outputs.
 
-    ``source`` is the text of the host function; ``kernel_count`` the kernels built, ``launch_count`` the launches per call,
-    ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``program`` and ``sources`` are what it is
-    made of. Called with one list of the inputs, a program with donated inputs empties the list and lets go of them early
+    ``source`` is the text of the host function; ``kernel_count`` the kernels built,
+    ``launch_count`` the launches per call, ``extern_count`` and ``extern_ops`` the extern calls per
+    call and their names; ``program`` and ``sources`` are what it is made of. Called with one list
+    of the inputs, a program with donated inputs empties the list and lets go of them early
     (contract B5); ``written`` is the host function itself, which always takes them so.
     """
 
     def __init__(
-        self, program: Program, sources: Sequence[KernelSource], source: str, function: Callable[..., list], linked: Linked
+        self,
+        program: Program,
+        sources: Sequence[KernelSource],
+        source: str,
+        function: Callable[..., list],
+        linked: Linked,
     ) -> None:
         self.program = program
         self._linked = linked
@@ -75,7 +88,9 @@ class HostProgram:
         self._frees = bool(program.freed_inputs)
         self.function = self._own = (lambda *args: function([*args])) if self._frees else function
         self.written = function
-        self.extern_ops = tuple(op_name(step.node.op) for step in program.steps if isinstance(step, ExternCall))
+        self.extern_ops = tuple(
+            op_name(step.node.op) for step in program.steps if isinstance(step, ExternCall)
+        )
 
     @property
     def takes_list(self) -> bool:
@@ -89,7 +104,9 @@ class HostProgram:
 
     @property
     def planned_peak(self) -> int:
-        """The bytes that a call with the example sizes holds at most, beyond inputs and constants."""
+        """The bytes that a call with the example sizes holds at most, beyond inputs and
+        constants.
+        """
         return peak_bytes(self.program, self._linked)
 
     @property
@@ -130,25 +147,47 @@ def op_name(op: Callable[..., object]) -> str:
 
 
 def build_host(
-    program: Program, sources: Sequence[KernelSource], codegens: Mapping[str, CodeGenerator], store: ArtifactStore
+    program: Program,
+    sources: Sequence[KernelSource],
+    codegens: Mapping[str, CodeGenerator],
+    store: ArtifactStore,
 ) -> HostProgram:
-    """Builds the kernels (all of one device together) and the host function around them. Raises BuildError.
+    """Builds the kernels (all of one device together) and the host function around them. Raises
+    BuildError.
 
-    ``sources`` are those of ``generate``, ``codegens`` the generators by device type; built libraries are kept in ``store``.
+    ``sources`` are those of ``generate``, ``codegens`` the generators by device type; built
+    libraries are kept in ``store``.
     """
     devices = dict.fromkeys(kernel.device for kernel in program.kernels)
-    linked = cut_runs(program, [device for device in devices if isinstance(_codegen(codegens, device), LinksRuns)])
+    linked = cut_runs(
+        program, [device for device in devices if isinstance(_codegen(codegens, device), LinksRuns)]
+    )
     launchers: dict[str, Callable[..., None]] = {}
     for device in devices:
         numbers = [i for i, kernel in enumerate(program.kernels) if kernel.device == device]
         codegen, own = _codegen(codegens, device), [sources[i] for i in numbers]
         if isinstance(codegen, LinksRuns):
-            runs = {f"run{i}": run for i, run in enumerate(linked.runs) if run.calls[0].source in numbers}
-            local = [_renumbered(run, {number: i for i, number in enumerate(numbers)}) for run in runs.values()]
+            runs = {
+                f"run{i}": run
+                for i, run in enumerate(linked.runs)
+                if run.calls[0].source in numbers
+            }
+            local = [
+                _renumbered(run, {number: i for i, number in enumerate(numbers)})
+                for run in runs.values()
+            ]
             launchers |= dict(zip(runs, codegen.link(own, local, store), strict=True))
         else:
-            launchers |= dict(zip((program.kernels[i].name for i in numbers), codegen.build(own, store), strict=True))
-    made = {device for device in devices if getattr(_codegen(codegens, device), "makes_slabs", False)}
+            launchers |= dict(
+                zip(
+                    (program.kernels[i].name for i in numbers),
+                    codegen.build(own, store),
+                    strict=True,
+                )
+            )
+    made = {
+        device for device in devices if getattr(_codegen(codegens, device), "makes_slabs", False)
+    }
     writer = _HostWriter(program, linked, made)
     source = writer.write()
     names = {**writer.globals, **launchers}
@@ -157,7 +196,9 @@ def build_host(
 
 
 def _code(source: str, store: ArtifactStore) -> CodeType:
-    """The code of a host function's text; that of a long one is kept, since compiling it takes tens of milliseconds."""
+    """The code of a host function's text; that of a long one is kept, since compiling it takes tens
+    of milliseconds.
+    """
     key = store.key("loopir.host", sys.version, source)
     path = store.get(key, ".code") if len(source) > LONG else None
     if path is not None:
@@ -169,7 +210,9 @@ def _code(source: str, store: ArtifactStore) -> CodeType:
 
 
 def _renumbered(run: Run, numbers: Mapping[int, int]) -> Run:
-    return replace(run, calls=tuple(replace(call, source=numbers[call.source]) for call in run.calls))
+    return replace(
+        run, calls=tuple(replace(call, source=numbers[call.source]) for call in run.calls)
+    )
 
 
 def _buffers_read(program: Program) -> set[str]:
@@ -190,25 +233,37 @@ def _buffers_read(program: Program) -> set[str]:
 def _size_names(program: Program) -> set[str]:
     """The names of the sizes that the host has as variables."""
     found: set[object] = {entry for entry in program.inputs if isinstance(entry, sympy.Symbol)}
-    found |= {s for buffer in program.buffers.values() for size in buffer.shape for s in size.free_symbols}
-    found |= {bind.symbol for step in program.steps if isinstance(step, ExternCall) for bind in step.node.binds}
+    found |= {
+        s for buffer in program.buffers.values() for size in buffer.shape for s in size.free_symbols
+    }
+    found |= {
+        bind.symbol
+        for step in program.steps
+        if isinstance(step, ExternCall)
+        for bind in step.node.binds
+    }
     return set(map(str, found))
 
 
-def check_result(tensor: torch.Tensor, size: tuple[int, ...], dtype: torch.dtype, where: tuple[str, str]) -> None:
+def check_result(
+    tensor: torch.Tensor, size: tuple[int, ...], dtype: torch.dtype, where: tuple[str, str]
+) -> None:
     """Raises ExternError where an operator's result is not what the graph was compiled for."""
     if tensor.shape != size or tensor.dtype != dtype:
         name, line = where
         raise ExternError(
-            f"{name} returned {tuple(tensor.shape)} {format_dtype(tensor.dtype)}, but its fake implementation says"
-            f" {size} {format_dtype(dtype)}; correct the function given to register_fake" + (f"\n  {line}" if line else "")
+            f"{name} returned {tuple(tensor.shape)} {format_dtype(tensor.dtype)}, but its fake "
+            f"implementation says"
+            f" {size} {format_dtype(dtype)}; correct the function given to register_fake"
+            + (f"\n  {line}" if line else "")
         )
 
 
 @dataclass(slots=True)
 class _HostWriter:
-    """Writes the host function of a program; ``globals`` are the objects that its source names, ``makes_slabs`` the
-    device types whose runs take memory for intermediates themselves."""
+    """Writes the host function of a program; ``globals`` are the objects that its source names,
+    ``makes_slabs`` the device types whose runs take memory for intermediates themselves.
+    """
 
     program: Program
     linked: Linked
@@ -227,7 +282,9 @@ class _HostWriter:
     restrided: set[str] = field(default_factory=set)
 
     def write(self) -> str:
-        self.taken |= {kernel.name for kernel in self.program.kernels} | {f"run{i}" for i in range(len(self.linked.runs))}
+        self.taken |= {kernel.name for kernel in self.program.kernels} | {
+            f"run{i}" for i in range(len(self.linked.runs))
+        }
         self.taken |= _size_names(self.program) | {"call", "inputs", "math"}
         parameters = [self._parameter(i, entry) for i, entry in enumerate(self.program.inputs)]
         for name, tensor in self.program.constants.items():
@@ -253,7 +310,9 @@ class _HostWriter:
         return self.names[name]
 
     def _fresh(self, wanted: str) -> str:
-        """An identifier like ``wanted`` that the text has for nothing else: sizes and kernels keep their names."""
+        """An identifier like ``wanted`` that the text has for nothing else: sizes and kernels keep
+        their names.
+        """
         name = re.sub(r"\W", "_", wanted)
         while name in self.taken or keyword.iskeyword(name):
             name += "_"
@@ -274,7 +333,9 @@ class _HostWriter:
         return self._fresh(f"unused{position}") if entry is None else self._name(entry)
 
     def _bind_sizes(self, name: str) -> None:
-        """A size that is no input of its own (C2.5 makes it one; C3 graphs made by hand may not) is read off a tensor."""
+        """A size that is no input of its own (C2.5 makes it one; C3 graphs made by hand may not) is
+        read off a tensor.
+        """
         for dim, size in enumerate(self.program.buffers[name].shape):
             if isinstance(size, sympy.Symbol) and size.name not in self.bound:
                 self.bound.add(size.name)
@@ -287,7 +348,9 @@ class _HostWriter:
             name = self._name(step.buffer)
             dtype, device = self._dtype(buffer.dtype), self._device(buffer.device)
             empty_strided = self._global("empty_strided", torch.empty_strided)
-            self.lines.append(f"{name} = {empty_strided}({size}, {stride}, dtype={dtype}, device={device})")
+            self.lines.append(
+                f"{name} = {empty_strided}({size}, {stride}, dtype={dtype}, device={device})"
+            )
             return
         old = self.program.buffers[step.reuses]
         dead = self._name(step.reuses)
@@ -296,7 +359,10 @@ class _HostWriter:
             self.names[step.buffer] = dead
         else:
             gone = "" if step.in_place else f"; del {dead}"
-            self.lines.append(f"{self._name(step.buffer)} = {dead}.as_strided({size}, {stride}){gone}  # reuses its memory")
+            self.lines.append(
+                f"{self._name(step.buffer)} = {dead}.as_strided({size}, {stride}){gone}  # reuses "
+                f"its memory"
+            )
             self.restrided.add(self._name(step.buffer))
 
     def _dtype(self, dtype: torch.dtype) -> str:
@@ -313,8 +379,14 @@ class _HostWriter:
         self.lines.append(f"{kernel.name}({', '.join(args)})")
 
     def _part(self, buffer: str, start: sympy.Expr, count: sympy.Expr) -> str:
-        """``count`` elements of a buffer from ``start`` on; the buffer itself where that is the first."""
-        return self._name(buffer) if start == 0 else self._strided(View(buffer, (count,), (ONE,), start))
+        """``count`` elements of a buffer from ``start`` on; the buffer itself where that is the
+        first.
+        """
+        return (
+            self._name(buffer)
+            if start == 0
+            else self._strided(View(buffer, (count,), (ONE,), start))
+        )
 
     def _write_runstep(self, step: RunStep) -> None:
         run = self.linked.runs[step.number]
@@ -327,16 +399,26 @@ class _HostWriter:
 
     def _slab(self, size: sympy.Expr, device: torch.device) -> str:
         empty_strided = self._global("empty_strided", torch.empty_strided)
-        return f"{empty_strided}(({format_expr(size)},), (1,), dtype={self._dtype(torch.uint8)}, device={self._device(device)})"
+        return (
+            f"{empty_strided}(({format_expr(size)},), (1,), dtype={self._dtype(torch.uint8)}, "
+            f"device={self._device(device)})"
+        )
 
     def _write_makeview(self, step: MakeView) -> None:
         self.lines.append(f"{self._name(step.name)} = {self._strided(step.view)}")
 
     def _strided(self, view: View) -> str:
-        base, size, stride = self._name(view.buffer), format_sizes(view.shape), format_sizes(view.stride)
+        base, size, stride = (
+            self._name(view.buffer),
+            format_sizes(view.shape),
+            format_sizes(view.stride),
+        )
         if view.offset == 0:
             return f"{base}.as_strided({size}, {stride})"
-        return f"{base}.as_strided({size}, {stride}, {base}.storage_offset() + {format_expr(view.offset)})"
+        return (
+            f"{base}.as_strided({size}, {stride}, {base}.storage_offset() + "
+            f"{format_expr(view.offset)})"
+        )
 
     def _write_free(self, step: Free) -> None:
         if step.buffer not in self.moved:
@@ -344,9 +426,12 @@ class _HostWriter:
 
     def _write_externcall(self, step: ExternCall) -> None:
         node = step.node
-        direct = getattr(node.op, "direct", node.op)  # what an operator of a generator does, without the dispatcher
+        # what an operator of a generator does, without the dispatcher
+        direct = getattr(node.op, "direct", node.op)
         op = self._global(op_name(node.op), direct)
-        args = [self._argument(arg) for arg in node.args] + [f"{key}={self._argument(arg)}" for key, arg in node.kwargs]
+        args = [self._argument(arg) for arg in node.args] + [
+            f"{key}={self._argument(arg)}" for key, arg in node.kwargs
+        ]
         call = f"{op}({', '.join(args)})"
         if node.single:
             target = node.results[0]
@@ -380,21 +465,32 @@ class _HostWriter:
     def _require(self) -> None:
         """What can be checked now: kernels do not look at the sizes of their buffers."""
         for condition, message in self.program.required:
-            if condition not in self.checked and set(map(str, condition.free_symbols)) <= self.bound:
+            if (
+                condition not in self.checked
+                and set(map(str, condition.free_symbols)) <= self.bound
+            ):
                 self.checked.add(condition)
-                self.lines.append(f"if not {python_text(condition)}: raise RuntimeError({message!r})")
+                self.lines.append(
+                    f"if not {python_text(condition)}: raise RuntimeError({message!r})"
+                )
 
     def _check_results(self, node: ExternNode) -> None:
-        """An operator of the user's may not do what its fake implementation says; kernels read by that."""
+        """An operator of the user's may not do what its fake implementation says; kernels read by
+        that.
+        """
         check = self._global("check_result", check_result)
         where = self._constant((op_name(node.op), node.origins[-1][1] if node.origins else ""))
         bound = {bind.symbol for bind in node.binds}
         for name in filter(None, node.results):
             shape, dtype = self.program.buffers[name].shape, self.program.buffers[name].dtype
-            if dtype == torch.uint8 and 0 in shape:  # an opaque workspace, whose size only its library knows
+            # an opaque workspace, whose size only its library knows
+            if dtype == torch.uint8 and 0 in shape:
                 continue
             if not {s for size in shape for s in size.free_symbols} & bound:
-                self.lines.append(f"{check}({self._name(name)}, {format_sizes(shape)}, {self._dtype(dtype)}, {where})")
+                self.lines.append(
+                    f"{check}({self._name(name)}, {format_sizes(shape)}, {self._dtype(dtype)}, "
+                    f"{where})"
+                )
 
     def _check_strides(self, result: str) -> None:
         """Strides of sizes 1 say nothing, and differ between operators and their meta functions."""
@@ -403,10 +499,16 @@ class _HostWriter:
         if not dims or any(size == 0 for size in buffer.shape):
             return
         again = self._global("restride", restride)
-        size, stride, name = format_sizes(buffer.shape), format_sizes(buffer.stride), self._name(result)
+        size, stride, name = (
+            format_sizes(buffer.shape),
+            format_sizes(buffer.stride),
+            self._name(result),
+        )
         differs = f"{name}.stride() != {stride}"
         if len(dims) < len(buffer.shape):
-            differs = " or ".join(f"{name}.stride({d}) != {format_expr(buffer.stride[d])}" for d in dims)
+            differs = " or ".join(
+                f"{name}.stride({d}) != {format_expr(buffer.stride[d])}" for d in dims
+            )
         self.lines.append(f"if {differs}: {name} = {again}({name}, {size}, {stride})")
 
     def _argument(self, argument: object) -> str:
@@ -419,12 +521,18 @@ class _HostWriter:
             inner = ", ".join(self._argument(item) for item in argument)
             return f"[{inner}]"
         if isinstance(argument, dict):
-            return "{" + ", ".join(f"{key!r}: {self._argument(item)}" for key, item in argument.items()) + "}"
+            return (
+                "{"
+                + ", ".join(f"{key!r}: {self._argument(item)}" for key, item in argument.items())
+                + "}"
+            )
         if isinstance(argument, torch.dtype):
             return self._dtype(argument)
         if isinstance(argument, torch.device):
             return self._device(argument)
-        if isinstance(argument, bool | int | str | None) or (isinstance(argument, float) and argument - argument == 0):
+        if isinstance(argument, bool | int | str | None) or (
+            isinstance(argument, float) and argument - argument == 0
+        ):
             return repr(argument)
         return self._constant(argument)
 
@@ -444,5 +552,7 @@ class _HostWriter:
         buffer, name = self.program.buffers[view.buffer], self._name(view.buffer)
         if view.offset == 0 and view.shape == buffer.shape and view.stride == buffer.stride:
             return f"{name}.data" if name in self.restrided else name
-        is_own = view.buffer not in self.program.inputs and view.buffer not in self.program.constants
+        is_own = (
+            view.buffer not in self.program.inputs and view.buffer not in self.program.constants
+        )
         return f"{self._strided(view)}.data" if is_own else self._strided(view)

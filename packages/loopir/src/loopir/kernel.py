@@ -13,7 +13,9 @@ Number: TypeAlias = int | float | bool
 
 
 STORED_8_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
-"""Floats that kernels of CUDA devices load, store and convert; elsewhere such conversions are extern calls."""
+"""Floats that kernels of CUDA devices load, store and convert; elsewhere such conversions are
+extern calls.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,11 @@ class Instruction:
 
     ``load(buffer: str, index: Expr, mask: Value | None, other: Number | None)`` ·
     ``store(buffer: str, index: Expr, value, mode: str | None)`` · ``index_expr(expr)`` ·
-    ``indirect(value, size: Expr)``, whose result name is an index symbol · ``constant(number)`` · ``cast(value)`` ·
-    ``bitcast(value)`` · elementwise ``op(value, ...)`` · ``uniform(seed, counter)`` · ``reduce(kind: str, value)`` ·
-    ``scan(kind: str, value)``.
-    The result dtype of load/index_expr/constant/cast/bitcast/reduce is ``dtype``; None only for store; int64 for indirect.
+    ``indirect(value, size: Expr)``, whose result name is an index symbol · ``constant(number)`` ·
+    ``cast(value)`` · ``bitcast(value)`` · elementwise ``op(value, ...)`` ·
+    ``uniform(seed, counter)`` · ``reduce(kind: str, value)`` · ``scan(kind: str, value)``.
+    The result dtype of load/index_expr/constant/cast/bitcast/reduce is ``dtype``; None only for
+    store; int64 for indirect.
     """
 
     result: str | None
@@ -58,14 +61,21 @@ class Instruction:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the operands that are values and of the symbols in expressions, of which the indirect ones are values."""
+        """Names of the operands that are values and of the symbols in expressions, of which the
+        indirect ones are values.
+        """
         names = (arg.name for arg in self.args if isinstance(arg, Value))
-        return (*names, *sorted(symbol.name for expr in self.expressions for symbol in expr.free_symbols))  # type: ignore[attr-defined]
+        return (
+            *names,
+            *sorted(symbol.name for expr in self.expressions for symbol in expr.free_symbols),
+        )  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Instructions that run once per point of ``ranges`` (``inner=False``) or of ``ranges`` x ``reduction``."""
+    """Instructions that run once per point of ``ranges`` (``inner=False``) or of ``ranges`` x
+    ``reduction``.
+    """
 
     inner: bool
     instructions: tuple[Instruction, ...]
@@ -81,8 +91,9 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class KernelBuffer:
-    """A tensor argument. ``role`` is ``"in"``, ``"out"`` (written, never read from before) or ``"inout"``;
-    ``numel`` the storage span in elements."""
+    """A tensor argument. ``role`` is ``"in"``, ``"out"`` (written, never read from before) or
+    ``"inout"``; ``numel`` the storage span in elements.
+    """
 
     name: str
     dtype: torch.dtype
@@ -92,10 +103,12 @@ class KernelBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A fused loop nest. ``ranges`` are ordered outermost first, the last being the one with the most unit-stride
-    accesses; so is ``reduction``. ``vector_axis`` names the iteration symbol to vectorise (None: a scalar kernel),
-    ``tile_axis`` the range along which accesses are contiguous that jump along the vector axis: cut into tiles of both.
-    ``hints`` maps size symbols to example values; ``origins`` are (graph node name, user line) pairs."""
+    """A fused loop nest. ``ranges`` are ordered outermost first, the last being the one with the
+    most unit-stride accesses; so is ``reduction``. ``vector_axis`` names the iteration symbol to
+    vectorise (None: a scalar kernel), ``tile_axis`` the range along which accesses are contiguous
+    that jump along the vector axis: cut into tiles of both. ``hints`` maps size symbols to example
+    values; ``origins`` are (graph node name, user line) pairs.
+    """
 
     name: str
     device: str

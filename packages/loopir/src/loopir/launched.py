@@ -1,4 +1,6 @@
-"""Shared memory, checked on what is launched: a generator may run a kernel as several launches (clause C4.8)."""
+"""Shared memory, checked on what is launched: a generator may run a kernel as several launches
+(clause C4.8).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,11 @@ from loopir.kernel import Kernel
 from loopir.program import Allocate, Launch, Program
 
 
-def check_launches(program: Program, sources: Sequence[KernelSource], codegens: Mapping[str, CodeGenerator]) -> None:
-    """Raises VerificationError (C4.8) where a launch loads memory of an operand after it stored a result there.
+def check_launches(
+    program: Program, sources: Sequence[KernelSource], codegens: Mapping[str, CodeGenerator]
+) -> None:
+    """Raises VerificationError (C4.8) where a launch loads memory of an operand after it stored a
+    result there.
 
     ``sources`` are those of the program's kernels, ``codegens`` the generators by device type.
     """
@@ -23,7 +28,11 @@ def check_launches(program: Program, sources: Sequence[KernelSource], codegens: 
             source = sources[step.kernel]
             codegen = codegens[source.kernel.device]
             if shared and isinstance(source.kernel, Kernel) and isinstance(codegen, LaunchesParts):
-                declared = dict(zip(step.buffers, (buffer.name for buffer in source.kernel.buffers), strict=True))
+                declared = dict(
+                    zip(
+                        step.buffers, (buffer.name for buffer in source.kernel.buffers), strict=True
+                    )
+                )
                 for operand, result in shared:
                     if operand in declared:  # else its last reader was an earlier step
                         check_shared(codegen.launched(source), declared[operand], declared[result])
@@ -31,15 +40,24 @@ def check_launches(program: Program, sources: Sequence[KernelSource], codegens: 
 
 
 def check_shared(parts: Sequence[Kernel], operand: str, result: str) -> None:
-    """Raises VerificationError (C4.8) unless ``parts``, launched in order, can have both buffers in one memory."""
+    """Raises VerificationError (C4.8) unless ``parts``, launched in order, can have both buffers in
+    one memory.
+    """
     stored = ""
     for part in parts:
-        accesses = [step for step in part.steps if step.is_access and step.args[0] in (operand, result)]
+        accesses = [
+            step for step in part.steps if step.is_access and step.args[0] in (operand, result)
+        ]
         for step in accesses:
             if step.op == "load" and stored:
-                message = f"{part.name} loads {operand} after {stored} stored {result} in the same memory"
+                message = (
+                    f"{part.name} loads {operand} after {stored} stored {result} in the same memory"
+                )
                 raise VerificationError("C4.8", message)
             stored = part.name if step.op == "store" else stored
         if stored == part.name and len({step.args[1] for step in accesses}) > 1:
-            message = f"{part.name} loads {operand} at another index than it stores {result}, in the same memory"
+            message = (
+                f"{part.name} loads {operand} at another index than it stores {result}, in the "
+                f"same memory"
+            )
             raise VerificationError("C4.8", message)

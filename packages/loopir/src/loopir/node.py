@@ -1,4 +1,6 @@
-"""What lowering produces: buffers, loop nodes and extern nodes in an order that respects their dependencies."""
+"""What lowering produces: buffers, loop nodes and extern nodes in an order that respects their
+dependencies.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Item(View):
-    """The only element of a view, as a Python number: an output that sizes and the caller's floats determine."""
+    """The only element of a view, as a Python number: an output that sizes and the caller's floats
+    determine.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,10 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class LoopNode:
-    """One operation on a whole buffer: ``program`` runs per point of ``ranges`` x ``reduction``, then ``epilogue`` per point of
-    ``ranges`` (empty unless ``kind`` is "reduction"). Kinds: pointwise, reduction, scan, scatter. ``is_part``: others write
-    the buffer's other elements."""
+    """One operation on a whole buffer: ``program`` runs per point of ``ranges`` x ``reduction``,
+    then ``epilogue`` per point of ``ranges`` (empty unless ``kind`` is "reduction"). Kinds:
+    pointwise, reduction, scan, scatter. ``is_part``: others write the buffer's other elements.
+    """
 
     buffer: str
     kind: str
@@ -91,12 +96,15 @@ class Symbolic:
     expr: sympy.Expr
 
 
-ExternArgument: TypeAlias = object  # View, Symbolic, constants, and tuples, lists and dicts of these
+# View, Symbolic, constants, and tuples, lists and dicts of these
+ExternArgument: TypeAlias = object
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Where an extern call defines a size symbol: of result ``result``, the size of ``dim``, or its value when that is None."""
+    """Where an extern call defines a size symbol: of result ``result``, the size of ``dim``, or its
+    value when that is None.
+    """
 
     symbol: sympy.Symbol
     result: int
@@ -105,8 +113,10 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class ExternNode:
-    """A call of ``op``; ``results`` has a buffer name per output (None: no tensor or not used). ``single``: the call returns
-    one value and not a sequence. ``aliases``: results may share memory with arguments."""
+    """A call of ``op``; ``results`` has a buffer name per output (None: no tensor or not used).
+    ``single``: the call returns one value and not a sequence. ``aliases``: results may share memory
+    with arguments.
+    """
 
     op: Callable[..., object]
     args: tuple[ExternArgument, ...]
@@ -129,7 +139,11 @@ def views_in(argument: ExternArgument) -> list[View]:
         return [argument]
     if isinstance(argument, tuple | list):
         return [view for item in argument for view in views_in(item)]
-    return [view for item in argument.values() for view in views_in(item)] if isinstance(argument, dict) else []
+    return (
+        [view for item in argument.values() for view in views_in(item)]
+        if isinstance(argument, dict)
+        else []
+    )
 
 
 Node: TypeAlias = LoopNode | ExternNode
@@ -137,11 +151,12 @@ Node: TypeAlias = LoopNode | ExternNode
 
 @dataclass(slots=True)
 class LoweredGraph:
-    """The nodes of a graph. ``inputs`` are buffer names or size symbols, one per placeholder (None: unused kind);
-    ``outputs`` views, items, sizes, numbers or None; ``constants`` maps buffer names to tensors; the
-    caller gives up the memory of inputs in ``donated``; ``written`` maps results that nobody else reads to the input that they
-    are copied to; inputs in ``numbers`` are Python floats, in memory as float64; conditions on sizes in ``required``,
-    with what to say, hold."""
+    """The nodes of a graph. ``inputs`` are buffer names or size symbols, one per placeholder (None:
+    unused kind); ``outputs`` views, items, sizes, numbers or None; ``constants`` maps buffer names
+    to tensors; the caller gives up the memory of inputs in ``donated``; ``written`` maps results
+    that nobody else reads to the input that they are copied to; inputs in ``numbers`` are Python
+    floats, in memory as float64; conditions on sizes in ``required``, with what to say, hold.
+    """
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     inputs: list[str | sympy.Symbol | None] = field(default_factory=list)

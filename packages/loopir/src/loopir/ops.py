@@ -1,7 +1,8 @@
 """The vocabulary of loop bodies: every operation, its operands and its dtype rule.
 
-A body is a function of an ops handler; every handler implements exactly these operations. Arithmetic follows IEEE 754 and,
-where torch adds a rule of its own (NaN wins in ``minimum``/``maximum``), torch.
+A body is a function of an ops handler; every handler implements exactly these operations.
+Arithmetic follows IEEE 754 and, where torch adds a rule of its own (NaN wins in
+``minimum``/``maximum``), torch.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Domain(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """One operation: its name, the number of SSA value operands, its dtype rule, operand domain and meaning."""
+    """One operation: its name, the number of SSA value operands, its dtype rule, operand domain and
+    meaning.
+    """
 
     name: str
     arity: int
@@ -41,20 +44,43 @@ class OpSpec:
 
 
 def _same(domain: Domain, arity: int, **meanings: str) -> list[OpSpec]:
-    return [OpSpec(name.rstrip("_"), arity, DtypeRule.SAME, domain, text) for name, text in meanings.items()]
+    return [
+        OpSpec(name.rstrip("_"), arity, DtypeRule.SAME, domain, text)
+        for name, text in meanings.items()
+    ]
 
 
 MEMORY = [
-    OpSpec("load", 0, DtypeRule.GIVEN, Domain.ANY, "buffer[index]; with a mask value, `other` where the mask is false"),
-    OpSpec("store", 1, DtypeRule.NONE, Domain.ANY, "buffer[index] = value; mode 'add' adds atomically"),
+    OpSpec(
+        "load",
+        0,
+        DtypeRule.GIVEN,
+        Domain.ANY,
+        "buffer[index]; with a mask value, `other` where the mask is false",
+    ),
+    OpSpec(
+        "store", 1, DtypeRule.NONE, Domain.ANY, "buffer[index] = value; mode 'add' adds atomically"
+    ),
 ]
 INDEXING = [
     OpSpec("index_expr", 0, DtypeRule.GIVEN, Domain.ANY, "the value of an index expression"),
-    OpSpec("indirect", 1, DtypeRule.NONE, Domain.INTEGER, "an index symbol that holds the value, checked against [0, size)"),
+    OpSpec(
+        "indirect",
+        1,
+        DtypeRule.NONE,
+        Domain.INTEGER,
+        "an index symbol that holds the value, checked against [0, size)",
+    ),
 ]
 CONVERSION = [
     OpSpec("constant", 0, DtypeRule.GIVEN, Domain.ANY, "a number"),
-    OpSpec("cast", 1, DtypeRule.GIVEN, Domain.ANY, "conversion by ATen's rules (float to int truncates, to bool is != 0)"),
+    OpSpec(
+        "cast",
+        1,
+        DtypeRule.GIVEN,
+        Domain.ANY,
+        "conversion by ATen's rules (float to int truncates, to bool is != 0)",
+    ),
     OpSpec("bitcast", 1, DtypeRule.GIVEN, Domain.ANY, "same bits, another dtype of the same width"),
 ]
 UNARY = [
@@ -120,7 +146,8 @@ RANDOM = [
         2,
         DtypeRule.FLOAT32,
         Domain.INTEGER,
-        "float32 in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(key=seed, counter=(lo32(c // 4), hi32(c // 4), 0, 0)), "
+        "float32 in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(key=seed, counter=(lo32(c "
+        "// 4), hi32(c // 4), 0, 0)), "
         "times 2**-24",
     ),
     OpSpec(
@@ -128,12 +155,20 @@ RANDOM = [
         2,
         DtypeRule.FLOAT32,
         Domain.INTEGER,
-        "float32 in [0, 1), its upper 16 bits its own and the others its neighbour's: top 24 bits of lane c % 8 // 2 of "
-        "Philox4x32-7(key=seed, counter=(lo32(c // 8), hi32(c // 8), 1, 0)), the halves swapped for odd c, times 2**-24",
+        "float32 in [0, 1), its upper 16 bits its own and the others its neighbour's: top 24 bits "
+        "of lane c % 8 // 2 of "
+        "Philox4x32-7(key=seed, counter=(lo32(c // 8), hi32(c // 8), 1, 0)), the halves swapped "
+        "for odd c, times 2**-24",
     ),
 ]
 COLLECTIVE = [
-    OpSpec("reduce", 1, DtypeRule.GIVEN, Domain.ANY, "combines the value over `reduction`; kinds: see REDUCTIONS"),
+    OpSpec(
+        "reduce",
+        1,
+        DtypeRule.GIVEN,
+        Domain.ANY,
+        "combines the value over `reduction`; kinds: see REDUCTIONS",
+    ),
     OpSpec(
         "scan",
         1,
@@ -145,7 +180,17 @@ COLLECTIVE = [
 
 OPS: dict[str, OpSpec] = {
     spec.name: spec
-    for group in (MEMORY, INDEXING, CONVERSION, UNARY, BINARY, COMPARISON, SELECTION, RANDOM, COLLECTIVE)
+    for group in (
+        MEMORY,
+        INDEXING,
+        CONVERSION,
+        UNARY,
+        BINARY,
+        COMPARISON,
+        SELECTION,
+        RANDOM,
+        COLLECTIVE,
+    )
     for spec in group
 }
 
@@ -154,7 +199,8 @@ REDUCTIONS: dict[str, str] = {
     "prod": "product, starting at 1",
     "max": "maximum, NaN wins; starts at the dtype's lowest value",
     "min": "minimum, NaN wins; starts at the dtype's highest value",
-    "argmax": "flat position (row-major over `reduction`) of the first maximum, NaN counts as the largest; int64",
+    "argmax": "flat position (row-major over `reduction`) of the first maximum, NaN counts as the "
+    "largest; int64",
     "argmin": "flat position of the first minimum, NaN counts as the smallest; int64",
     "any": "or of bools",
     "all": "and of bools",

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``fuse``: merge loop nodes into kernels. ``inline``: compute cheap values again instead of storing them.
-    ``split_reductions``: two stages for large reductions to few outputs. ``reuse``: dead buffers become memory of later ones.
-    ``threads``: parallel workers to plan for (None: as many as torch uses). ``patterns``: rewrite the functional graph first.
-    ``inference``: no backward pass follows, so that layouts and attention may be chosen for the forward pass alone. ``freeze``:
-    inputs with ``meta["static"]`` are constants (implies inference). ``check``: run the contract checkers (default: when
-    STRATA_VERIFY is 1)."""
+    """``fuse``: merge loop nodes into kernels. ``inline``: compute cheap values again instead of
+    storing them. ``split_reductions``: two stages for large reductions to few outputs. ``reuse``:
+    dead buffers become memory of later ones. ``threads``: parallel workers to plan for (None: as
+    many as torch uses). ``patterns``: rewrite the functional graph first. ``inference``: no
+    backward pass follows, so that layouts and attention may be chosen for the forward pass alone.
+    ``freeze``: inputs with ``meta["static"]`` are constants (implies inference). ``check``: run the
+    contract checkers (default: when STRATA_VERIFY is 1).
+    """
 
     fuse: bool = True
     inline: bool = True

@@ -59,7 +59,11 @@ def parse_number(node: ast.expr) -> Number:
 
 
 def _call_of(node: ast.AST | None, name: str | None = None) -> ast.Call:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and name in (None, node.func.id):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and name in (None, node.func.id)
+    ):
         return node
     raise _fail(node or ast.Pass(), f"expected a call{f' of {name}' if name else ''}")
 
@@ -104,19 +108,29 @@ class _KernelParser:
             tile_axis=symbol(tile) if tile is not None else None,
         )
 
-    def _parameters(self) -> tuple[list[KernelBuffer], list[sympy.Symbol], list[tuple[sympy.Symbol, int]]]:
+    def _parameters(
+        self,
+    ) -> tuple[list[KernelBuffer], list[sympy.Symbol], list[tuple[sympy.Symbol, int]]]:
         buffers, sizes, hints = [], [], []
         for argument in self.function.args.args:
             call = _call_of(argument.annotation)
             kind = _callee(call)
             if kind == "Size":
                 sizes.append(symbol(argument.arg))
-                hints += [(symbol(argument.arg), ast.literal_eval(k.value)) for k in call.keywords if k.arg == "hint"]
+                hints += [
+                    (symbol(argument.arg), ast.literal_eval(k.value))
+                    for k in call.keywords
+                    if k.arg == "hint"
+                ]
             elif kind in ROLE_OF and len(call.args) == 2:
                 numel = expr_of_ast(call.args[1])
-                buffers.append(KernelBuffer(argument.arg, parse_dtype(call.args[0]), ROLE_OF[kind], numel))
+                buffers.append(
+                    KernelBuffer(argument.arg, parse_dtype(call.args[0]), ROLE_OF[kind], numel)
+                )
             else:
-                raise _fail(argument, "expected In(dtype, numel), Out(...), InOut(...) or Size(hint=...)")
+                raise _fail(
+                    argument, "expected In(dtype, numel), Out(...), InOut(...) or Size(hint=...)"
+                )
         return buffers, sizes, hints
 
     def _statements(self, statements: list[ast.stmt], inner: list[Instruction] | None) -> None:
@@ -131,7 +145,9 @@ class _KernelParser:
     def _loop(self, statement: ast.For, inner: list[Instruction] | None) -> None:
         call = _call_of(statement.iter)
         if not isinstance(statement.target, ast.Name) or len(call.args) != 1 or call.keywords:
-            raise _fail(statement, "expected 'for symbol in range(extent)' or '... in reduce(extent)'")
+            raise _fail(
+                statement, "expected 'for symbol in range(extent)' or '... in reduce(extent)'"
+            )
         item = Range(symbol(statement.target.id), expr_of_ast(call.args[0]))
         if _callee(call) == "range":
             if self.outer or self.bodies or inner is not None:
@@ -147,7 +163,9 @@ class _KernelParser:
             step = body[0]
             if not isinstance(step.target, ast.Name):
                 raise _fail(step, "expected a loop symbol")
-            nest.append(Range(symbol(step.target.id), expr_of_ast(_call_of(step.iter, "reduce").args[0])))
+            nest.append(
+                Range(symbol(step.target.id), expr_of_ast(_call_of(step.iter, "reduce").args[0]))
+            )
             body = step.body
         if self.reduction is not None and self.reduction != nest:
             raise _fail(statement, "all reduce loops of a kernel have the same symbols and extents")
@@ -185,22 +203,35 @@ class _KernelParser:
             mask = self._value(keywords["mask"]) if "mask" in keywords else None
             other = parse_number(keywords["other"]) if "other" in keywords else None
             buffer, index, dtype = args
-            return Instruction(result, op, (self._name(buffer), self._index(index), mask, other), parse_dtype(dtype))
+            return Instruction(
+                result,
+                op,
+                (self._name(buffer), self._index(index), mask, other),
+                parse_dtype(dtype),
+            )
         if op == "store":
             buffer, index, value = args
             mode = ast.literal_eval(keywords["mode"]) if "mode" in keywords else None
-            return Instruction(None, op, (self._name(buffer), self._index(index), self._value(value), mode), None)
+            return Instruction(
+                None, op, (self._name(buffer), self._index(index), self._value(value), mode), None
+            )
         if op == "index_expr":
             return Instruction(result, op, (expr_of_ast(args[0]),), parse_dtype(args[1]))
         if op == "indirect":
-            return Instruction(result, op, (self._value(args[0]), expr_of_ast(args[1])), torch.int64)
+            return Instruction(
+                result, op, (self._value(args[0]), expr_of_ast(args[1])), torch.int64
+            )
         if op == "constant":
             return Instruction(result, op, (parse_number(args[0]),), parse_dtype(args[1]))
         if op == "reduce":
-            return Instruction(result, op, (ast.literal_eval(args[0]), self._value(args[1])), parse_dtype(args[2]))
+            return Instruction(
+                result, op, (ast.literal_eval(args[0]), self._value(args[1])), parse_dtype(args[2])
+            )
         if op == "scan":
             value = self._value(args[1])
-            return Instruction(result, op, (ast.literal_eval(args[0]), value), self.dtypes[value.name])
+            return Instruction(
+                result, op, (ast.literal_eval(args[0]), value), self.dtypes[value.name]
+            )
         return self._elementwise(result, op, args)
 
     def _elementwise(self, result: str | None, op: str, args: list[ast.expr]) -> Instruction:

@@ -1,4 +1,6 @@
-"""Exact identities applied while recording: an operation whose result is already there is not recorded."""
+"""Exact identities applied while recording: an operation whose result is already there is not
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ def known_cast(value: Value, dtype: torch.dtype, definitions: Definitions) -> Va
         return None
     before = definitions.get(source.name)
     wide = definitions[value.name].dtype
-    return source if before is not None and before.dtype == dtype and wide in _WIDER.get(dtype, ()) else None
+    return (
+        source
+        if before is not None and before.dtype == dtype and wide in _WIDER.get(dtype, ())
+        else None
+    )
 
 
 def _known_where(operands: tuple[Value, ...], steps: list[Instruction | None]) -> Value | None:

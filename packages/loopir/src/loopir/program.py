@@ -1,4 +1,6 @@
-"""A scheduled program (contract C5): steps that allocate, launch, call, view and free, in execution order."""
+"""A scheduled program (contract C5): steps that allocate, launch, call, view and free, in execution
+order.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ from loopir.text import format_dtype
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Makes a buffer, in the memory of the dead buffer ``reuses`` if that is given; ``in_place``: the launch that follows still
-    reads that one, each point before it stores there."""
+    """Makes a buffer, in the memory of the dead buffer ``reuses`` if that is given; ``in_place``:
+    the launch that follows still reads that one, each point before it stores there.
+    """
 
     buffer: str
     reuses: str | None = None
@@ -31,8 +34,10 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Runs a kernel on buffers (in ``kernel.buffers`` order) with the program's sizes of the same names. ``starts``: the
-    element of each buffer that the kernel has as its first; empty where all are zero."""
+    """Runs a kernel on buffers (in ``kernel.buffers`` order) with the program's sizes of the same
+    names. ``starts``: the element of each buffer that the kernel has as its first; empty where all
+    are zero.
+    """
 
     kernel: int
     buffers: tuple[str, ...]
@@ -71,7 +76,9 @@ Step: TypeAlias = Allocate | Launch | ExternCall | MakeView | Free
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One fusion that the scheduler considered: what, whether, why, and the bytes of memory traffic it saves."""
+    """One fusion that the scheduler considered: what, whether, why, and the bytes of memory traffic
+    it saves.
+    """
 
     first: str
     second: str
@@ -82,10 +89,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Kernels and the steps that use them. ``inputs``: a buffer name or size symbol per placeholder, None for others.
-    ``outputs``: views of buffers, size expressions, numbers or None. ``hints``: example values of size symbols. ``numbers``:
-    inputs that callers pass as Python floats; a step finds them in a buffer of one float64. ``required``: conditions on sizes,
-    and what is raised where one is false, as soon as its sizes are known."""
+    """Kernels and the steps that use them. ``inputs``: a buffer name or size symbol per
+    placeholder, None for others. ``outputs``: views of buffers, size expressions, numbers or None.
+    ``hints``: example values of size symbols. ``numbers``: inputs that callers pass as Python
+    floats; a step finds them in a buffer of one float64. ``required``: conditions on sizes, and
+    what is raised where one is false, as soon as its sizes are known.
+    """
 
     inputs: tuple[str | sympy.Symbol | None, ...]
     buffers: dict[str, Buffer]
@@ -107,22 +116,29 @@ class Program:
     def freed_inputs(self) -> frozenset[str]:
         """Inputs whose memory is given back, or to other buffers, before the end (donated ones)."""
         gone = {step.buffer for step in self.steps if isinstance(step, Free)}
-        gone |= {step.reuses for step in self.steps if isinstance(step, Allocate) and not step.in_place}
+        gone |= {
+            step.reuses for step in self.steps if isinstance(step, Allocate) and not step.in_place
+        }
         return frozenset(entry for entry in self.inputs if isinstance(entry, str) and entry in gone)
 
     @property
     def written_inputs(self) -> frozenset[int]:
         """Which inputs have a result in their memory that is written back to them."""
         freed = self.freed_inputs
-        stored = {step.reuses for step in self.steps if isinstance(step, Allocate) and step.in_place}
-        return frozenset(i for i, entry in enumerate(self.inputs) if entry in stored and entry not in freed)
+        stored = {
+            step.reuses for step in self.steps if isinstance(step, Allocate) and step.in_place
+        }
+        return frozenset(
+            i for i, entry in enumerate(self.inputs) if entry in stored and entry not in freed
+        )
 
 
 def check_program(program: Program) -> None:
     """Raises :class:`VerificationError` naming the clause of C5 that the program breaks.
 
     - C5.1 every step names buffers of the program and kernels it has
-    - C5.2 buffers are allocated before use, not used after they are freed, and written before they are read
+    - C5.2 buffers are allocated before use, not used after they are freed, and written before they
+      are read
     - C5.3 size symbols are inputs or bound by an earlier extern call, once
     - C5.4 outputs are views of buffers that exist at the end, of their number and kind
     """
@@ -136,7 +152,9 @@ class _ProgramChecker:
         self.alive = {*inputs, *program.constants}
         self.written = set(self.alive)
         self.views: set[str] = set()
-        self.bound: set[sympy.Basic] = {entry for entry in program.inputs if isinstance(entry, sympy.Symbol)}
+        self.bound: set[sympy.Basic] = {
+            entry for entry in program.inputs if isinstance(entry, sympy.Symbol)
+        }
         self.symbols = set(self.bound)  # those of an input's sizes may be computed, too
         for name in inputs:
             buffer = program.buffers[name]
@@ -154,14 +172,18 @@ class _ProgramChecker:
         if name not in self.program.buffers and name not in self.views:
             raise VerificationError("C5.1", f"{where}: unknown buffer {name}")
         if name not in self.alive:
-            raise VerificationError(clause, f"{where}: {name} is not allocated here, or freed before")
+            raise VerificationError(
+                clause, f"{where}: {name} is not allocated here, or freed before"
+            )
         if name not in self.written:
             raise VerificationError("C5.2", f"{where}: {name} is read before anything wrote it")
 
     def _sizes(self, where: str, exprs: Iterable[sympy.Expr]) -> None:
         unknown = {s for expr in exprs for s in expr.free_symbols} - self.symbols
         if unknown:
-            raise VerificationError("C5.3", f"{where}: sizes {sorted(map(str, unknown))} are not known yet")
+            raise VerificationError(
+                "C5.3", f"{where}: sizes {sorted(map(str, unknown))} are not known yet"
+            )
 
     def _check_allocate(self, where: str, step: Allocate) -> None:
         buffer = self.program.buffers[step.buffer]
@@ -180,7 +202,9 @@ class _ProgramChecker:
         kernel = self.program.kernels[step.kernel]
         self._sizes(where, (*kernel.sizes, *step.starts))
         if len(step.buffers) != len(kernel.buffers):
-            raise VerificationError("C5.1", f"{where}: {kernel.name} takes {len(kernel.buffers)} buffers")
+            raise VerificationError(
+                "C5.1", f"{where}: {kernel.name} takes {len(kernel.buffers)} buffers"
+            )
         for name, declared in zip(step.buffers, kernel.buffers, strict=True):
             if declared.role == "out" and name in self.alive:
                 self.written.add(name)
@@ -193,7 +217,9 @@ class _ProgramChecker:
             self._use(where, name)
         for bind in step.node.binds:
             if bind.symbol in self.bound:
-                raise VerificationError("C5.3", f"{where}: the size {bind.symbol} has a value already")
+                raise VerificationError(
+                    "C5.3", f"{where}: the size {bind.symbol} has a value already"
+                )
             self.bound.add(bind.symbol)
         self.symbols |= self.bound
         made = {name for name in step.node.results if name is not None}
@@ -225,24 +251,42 @@ def format_step(program: Program, step: Step) -> str:
     """One line about a step."""
     if isinstance(step, Allocate):
         buffer = program.buffers[step.buffer]
-        reuse = f", in the memory of {step.reuses}{', in place' if step.in_place else ''}" if step.reuses else ""
+        reuse = (
+            f", in the memory of {step.reuses}{', in place' if step.in_place else ''}"
+            if step.reuses
+            else ""
+        )
         sizes = f"{format_sizes(buffer.shape)}, {format_sizes(buffer.stride)}"
-        return f"{step.buffer} = allocate({sizes}, {format_dtype(buffer.dtype)}, {buffer.device}{reuse})"
+        return (
+            f"{step.buffer} = allocate({sizes}, {format_dtype(buffer.dtype)}, "
+            f"{buffer.device}{reuse})"
+        )
     if isinstance(step, Launch):
-        operands = (name if start == 0 else f"{name}[{format_expr(start)}:]" for name, start in step.operands)
+        operands = (
+            name if start == 0 else f"{name}[{format_expr(start)}:]"
+            for name, start in step.operands
+        )
         return f"{program.kernels[step.kernel].name}({', '.join(operands)})"
     if isinstance(step, MakeView):
         view = step.view
-        return f"{step.name} = view({view.buffer}, {format_sizes(view.shape)}, {format_sizes(view.stride)}, {view.offset})"
+        return (
+            f"{step.name} = view({view.buffer}, {format_sizes(view.shape)}, "
+            f"{format_sizes(view.stride)}, {view.offset})"
+        )
     if isinstance(step, Free):
         return f"free({step.buffer})"
     results = ", ".join(name or "_" for name in step.node.results)
-    arguments = ", ".join(view.buffer for view in views_in((step.node.args, [v for _, v in step.node.kwargs])))
+    arguments = ", ".join(
+        view.buffer for view in views_in((step.node.args, [v for _, v in step.node.kwargs]))
+    )
     return f"{results} = {step.node.op}({arguments})"
 
 
 def format_schedule(program: Program) -> str:
     """The program's steps, and every fusion considered with its reason."""
     lines = [format_step(program, step) for step in program.steps]
-    lines += [f"# {'fused' if d.accepted else 'kept apart'}: {d.first} and {d.second}: {d.reason}" for d in program.decisions]
+    lines += [
+        f"# {'fused' if d.accepted else 'kept apart'}: {d.first} and {d.second}: {d.reason}"
+        for d in program.decisions
+    ]
     return "\n".join(lines) + "\n"

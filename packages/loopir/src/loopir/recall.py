@@ -1,8 +1,10 @@
-"""Scheduled programs with their kernels' sources, kept in the artifact store under the graph that they were made from.
+"""Scheduled programs with their kernels' sources, kept in the artifact store under the graph that
+they were made from.
 
-What a process of the same versions, settings and machine has compiled before needs no decomposition, fusion or code generation
-again. The key is a text of all that these read; a graph with anything in it that has no such text (sizes that are not fixed,
-closures, tensors of foreign types) is not kept, and compiled as if there were no store. User lines are no part of the key: a
+What a process of the same versions, settings and machine has compiled before needs no
+decomposition, fusion or code generation again. The key is a text of all that these read; a graph
+with anything in it that has no such text (sizes that are not fixed, closures, tensors of foreign
+types) is not kept, and compiled as if there were no store. User lines are no part of the key: a
 graph that comes from other lines than before gets its own put in.
 """
 
@@ -35,8 +37,22 @@ from loopir.store import ArtifactStore
 
 SUFFIX = ".program"
 READ_WHILE_COMPILING = 64
-"""Constants of up to so many elements may become numbers in kernels: their values are part of the key."""
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+"""Constants of up to so many elements may become numbers in kernels: their values are part of the
+key.
+"""
+PLAIN = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
 _TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 SOURCES = (".py", ".h", ".c", ".cpp", ".jinja")
 _FAILURES = (pickle.PickleError, TypeError, AttributeError, RecursionError)
@@ -48,7 +64,9 @@ class Undescribed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Where the program of one graph is kept. ``constants`` are the graph's own tensors by name, ``lines`` its user lines."""
+    """Where the program of one graph is kept. ``constants`` are the graph's own tensors by name,
+    ``lines`` its user lines.
+    """
 
     store: ArtifactStore
     key: str
@@ -57,9 +75,14 @@ class Recall:
 
     @staticmethod
     def of(
-        gm: torch.fx.GraphModule, codegens: Mapping[str, CodeGenerator], store: ArtifactStore, *settings: object
+        gm: torch.fx.GraphModule,
+        codegens: Mapping[str, CodeGenerator],
+        store: ArtifactStore,
+        *settings: object,
     ) -> Recall | None:
-        """None where nothing can be kept. ``settings``: the caller's, plain values or dataclasses of them."""
+        """None where nothing can be kept. ``settings``: the caller's, plain values or dataclasses
+        of them.
+        """
         try:
             constants = dict(_constants(gm))
             generators = identities(codegens, devices_of(gm))
@@ -110,7 +133,9 @@ class _Dumper(pickle.Pickler):
         return None
 
     def reducer_override(self, obj: object) -> Any:
-        """What takes part in its own checks and simplification when it is made is put together again without them."""
+        """What takes part in its own checks and simplification when it is made is put together
+        again without them.
+        """
         kind = type(obj)
         if kind in (sympy.Add, sympy.Mul):
             return kind._from_args, (obj.args,)  # type: ignore[attr-defined]
@@ -142,13 +167,21 @@ class _Loader(pickle.Unpickler):
         kind, name, *names = pid
         if kind == "op":
             return functools.reduce(getattr, (name, *names), torch.ops)
-        return {"prim": primops.OPSET, "constant": self.recall.constants, "line": self.recall.lines}[kind][name]
+        return {
+            "prim": primops.OPSET,
+            "constant": self.recall.constants,
+            "line": self.recall.lines,
+        }[kind][name]
 
 
 def devices_of(gm: torch.fx.GraphModule) -> set[str]:
-    """Types of the devices of a graph's values: no other generator is asked, for that may wake its device's driver."""
+    """Types of the devices of a graph's values: no other generator is asked, for that may wake its
+    device's driver.
+    """
     values = [node.meta.get("val") for node in gm.graph.nodes]
-    return {item.device.type for value in values for item in _flat(value) if hasattr(item, "device")}
+    return {
+        item.device.type for value in values for item in _flat(value) if hasattr(item, "device")
+    }
 
 
 def _flat(value: object) -> Iterator[Any]:
@@ -167,27 +200,38 @@ def _constants(gm: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
         yield str(node.target), value
 
 
-def _graph_text(gm: torch.fx.GraphModule, constants: Mapping[str, torch.Tensor], user_lines: Sequence[str]) -> str:
+def _graph_text(
+    gm: torch.fx.GraphModule, constants: Mapping[str, torch.Tensor], user_lines: Sequence[str]
+) -> str:
     lines = [describe(gm.meta)]
     numbers = {line: number for number, line in enumerate(user_lines)}
     storages: dict[int, int] = {}
     for name, tensor in constants.items():
         number = storages.setdefault(tensor.untyped_storage().data_ptr(), len(storages))
         small = tensor.numel() <= READ_WHILE_COMPILING
-        lines.append(f"{name} {describe(tensor)} storage {number} {tensor.tolist() if small else ''}")
+        lines.append(
+            f"{name} {describe(tensor)} storage {number} {tensor.tolist() if small else ''}"
+        )
     for node in gm.graph.nodes:
         meta = {key: value for key, value in node.meta.items() if key != "stack_trace"}
-        call = f"{node.name} {node.op} {describe(node.target)} {describe(node.args)} {describe(node.kwargs)}"
+        call = (
+            f"{node.name} {node.op} {describe(node.target)} {describe(node.args)} "
+            f"{describe(node.kwargs)}"
+        )
         lines.append(f"{call} {describe(meta)} line {numbers[user_line(node)]}")
     return "\n".join(lines)
 
 
 def describe(value: Any) -> str:
-    """All of a value that compiling may read; equal texts mean that it can't tell the values apart. Raises Undescribed."""
+    """All of a value that compiling may read; equal texts mean that it can't tell the values apart.
+    Raises Undescribed.
+    """
     kind = type(value)
     if kind in PLAIN:
         return repr(value)
-    if kind in (tuple, list) or isinstance(value, torch.Size | torch.fx.immutable_collections.immutable_list):
+    if kind in (tuple, list) or isinstance(
+        value, torch.Size | torch.fx.immutable_collections.immutable_list
+    ):
         return f"{kind.__name__}({', '.join(map(describe, value))})"
     if isinstance(value, torch.Tensor):
         return _tensor_text(value)
@@ -196,7 +240,8 @@ def describe(value: Any) -> str:
     if isinstance(value, OpOverload):
         return str(value) if value.namespace == "aten" else f"{value} {value._schema}"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(sorted(f'{describe(key)}: {describe(item)}' for key, item in value.items()))}}}"
+        items = sorted(f"{describe(key)}: {describe(item)}" for key, item in value.items())
+        return f"{{{', '.join(items)}}}"
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(describe, value)))}}}"
     if isinstance(value, Prim):
@@ -206,7 +251,8 @@ def describe(value: Any) -> str:
     if isinstance(value, types.BuiltinFunctionType | type):
         return f"{value.__module__}.{value.__qualname__}"
     if is_dataclass(value):
-        return f"{kind.__name__}({', '.join(describe(getattr(value, field.name)) for field in fields(value))})"
+        described = [describe(getattr(value, field.name)) for field in fields(value)]
+        return f"{kind.__name__}({', '.join(described)})"
     raise Undescribed(kind)
 
 
@@ -214,17 +260,28 @@ def _tensor_text(value: torch.Tensor) -> str:
     sizes, strides = tuple(value.shape), value.stride()
     if type(value) not in _TENSORS:
         raise Undescribed(type(value))
-    if value.layout is not torch.strided or not all(type(size) is int for size in (*sizes, *strides)):
+    if value.layout is not torch.strided or not all(
+        type(size) is int for size in (*sizes, *strides)
+    ):
         raise Undescribed("sizes that are not fixed")
     flags = (value.is_conj(), value.is_neg(), value.requires_grad)
     return f"{value.dtype} {value.device} {sizes} {strides} {value.storage_offset()} {flags}"
 
 
-def identities(codegens: Mapping[str, CodeGenerator], devices: Collection[str]) -> tuple[object, ...]:
-    """The generators of some devices with all that they depend on, and the files of the packages that take part."""
+def identities(
+    codegens: Mapping[str, CodeGenerator], devices: Collection[str]
+) -> tuple[object, ...]:
+    """The generators of some devices with all that they depend on, and the files of the packages
+    that take part.
+    """
     used = {device: codegen for device, codegen in codegens.items() if device in devices}
-    files = versions("symshapes", "primops", "loopir", *(type(codegen).__module__ for codegen in used.values()))
-    return (files, *((device, type(codegen), _identity(codegen)) for device, codegen in used.items()))
+    files = versions(
+        "symshapes", "primops", "loopir", *(type(codegen).__module__ for codegen in used.values())
+    )
+    return (
+        files,
+        *((device, type(codegen), _identity(codegen)) for device, codegen in used.items()),
+    )
 
 
 def _identity(codegen: CodeGenerator) -> Sequence[str]:
@@ -258,12 +315,22 @@ def versions(*modules: str) -> tuple[object, ...]:
 
 
 def _files(module: str) -> tuple[object, ...]:
-    """Name, size and time of each file of the outermost package with files around a module, or of the module itself."""
+    """Name, size and time of each file of the outermost package with files around a module, or of
+    the module itself.
+    """
     parts = module.split(".")
     around = (sys.modules.get(".".join(parts[: depth + 1])) for depth in range(len(parts)))
-    origin = next((Path(file) for found in around if (file := getattr(found, "__file__", None))), None)
+    origin = next(
+        (Path(file) for found in around if (file := getattr(found, "__file__", None))), None
+    )
     if origin is None:
         raise Undescribed(module)
     files = origin.parent.rglob("*") if origin.name == "__init__.py" else [origin]
-    stats = {str(path.relative_to(origin.parent)): path.stat() for path in files if path.suffix in SOURCES}
-    return tuple(sorted((name, status.st_size, status.st_mtime_ns) for name, status in stats.items()))
+    stats = {
+        str(path.relative_to(origin.parent)): path.stat()
+        for path in files
+        if path.suffix in SOURCES
+    }
+    return tuple(
+        sorted((name, status.st_size, status.st_mtime_ns) for name, status in stats.items())
+    )

@@ -1,4 +1,6 @@
-"""Runs: launches with no other step between them become one call, and buffers that only they use lie in one slab."""
+"""Runs: launches with no other step between them become one call, and buffers that only they use
+lie in one slab.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Calls run ``number`` with these buffers and, when ``slab`` bytes are needed, a slab as the last tensor."""
+    """Calls run ``number`` with these buffers and, when ``slab`` bytes are needed, a slab as the
+    last tensor.
+    """
 
     number: int
     tensors: tuple[str, ...]
@@ -28,8 +32,10 @@ class RunStep:
 
 @dataclass(slots=True)
 class Slot:
-    """Memory used by one buffer after the other between two launches. ``names``: those buffers; ``given``: the buffer from
-    before the run that the memory is taken from, ``kept``: the buffer that goes on living, if there are such."""
+    """Memory used by one buffer after the other between two launches. ``names``: those buffers;
+    ``given``: the buffer from before the run that the memory is taken from, ``kept``: the buffer
+    that goes on living, if there are such.
+    """
 
     names: list[str]
     given: str | None
@@ -48,7 +54,9 @@ class Linked:
 
 
 def cut_runs(program: Program, devices: Collection[str]) -> Linked:
-    """Cuts the launches on ``devices`` (types) into runs, each on one device. Equal runs are one."""
+    """Cuts the launches on ``devices`` (types) into runs, each on one device. Equal runs are
+    one.
+    """
     linked = Linked()
     numbers: dict[Run, int] = {}
     segment: list[Step] = []
@@ -62,7 +70,9 @@ def cut_runs(program: Program, devices: Collection[str]) -> Linked:
         device = launch_device(program, step) if isinstance(step, Launch) else on_device
         if on_device is not None and device != on_device:
             flush()
-        if isinstance(step, Allocate | Free) or (isinstance(step, Launch) and device is not None and device.type in devices):
+        if isinstance(step, Allocate | Free) or (
+            isinstance(step, Launch) and device is not None and device.type in devices
+        ):
             segment.append(step)
             on_device = device
         else:
@@ -80,7 +90,9 @@ def launch_device(program: Program, launch: Launch) -> torch.device:
     return next((device for device in devices if device.type == wanted), torch.device(wanted))
 
 
-def _close(program: Program, segment: Sequence[Step], linked: Linked, numbers: dict[Run, int]) -> None:
+def _close(
+    program: Program, segment: Sequence[Step], linked: Linked, numbers: dict[Run, int]
+) -> None:
     launches = [step for step in segment if isinstance(step, Launch)]
     if not launches:
         linked.steps += segment
@@ -101,22 +113,31 @@ def _close(program: Program, segment: Sequence[Step], linked: Linked, numbers: d
                 places.append(Place(tensors.setdefault(root, len(tensors)), offset))
         calls.append(RunCall(launch.kernel, tuple(places), program.kernels[launch.kernel].sizes))
     count = len(tensors) + (size != 0)
-    calls = [RunCall(c.source, tuple(Place(p.parameter % count, p.offset) for p in c.places), c.sizes) for c in calls]
+    calls = [
+        RunCall(c.source, tuple(Place(p.parameter % count, p.offset) for p in c.places), c.sizes)
+        for c in calls
+    ]
     run = Run(count, _symbols(calls, size), tuple(calls), launch_device(program, launches[0]), size)
     used = {name for launch in launches for name in launch.buffers}
     inside = {name for slot in slots for name in (*slot.names, slot.given)}
     frees = [step for step in segment if isinstance(step, Free) and step.buffer not in inside]
     linked.steps += [step for step in frees if step.buffer not in used]
-    linked.steps += [Allocate(slot.kept) for slot in slots if slot.given is None and slot.kept is not None]
+    linked.steps += [
+        Allocate(slot.kept) for slot in slots if slot.given is None and slot.kept is not None
+    ]
     linked.steps.append(RunStep(numbers.setdefault(run, len(numbers)), tuple(tensors), size))
     linked.steps += [step for step in frees if step.buffer in used]
     for slot in slots:
         if slot.given is not None:
-            linked.steps.append(Free(slot.given) if slot.kept is None else Allocate(slot.kept, slot.given))
+            linked.steps.append(
+                Free(slot.given) if slot.kept is None else Allocate(slot.kept, slot.given)
+            )
 
 
 def _slots(segment: Sequence[Step]) -> list[Slot]:
-    """The memory allocated or taken over in a segment, with the launches between which it is used."""
+    """The memory allocated or taken over in a segment, with the launches between which it is
+    used.
+    """
     slots: dict[str, Slot] = {}
     found: list[Slot] = []
     position = 0
@@ -134,7 +155,11 @@ def _slots(segment: Sequence[Step]) -> list[Slot]:
             slot.names.append(step.buffer)
             slot.kept = step.buffer
             slots[step.buffer] = slot
-        elif isinstance(step, Free) and step.buffer in slots and slots[step.buffer].kept == step.buffer:
+        elif (
+            isinstance(step, Free)
+            and step.buffer in slots
+            and slots[step.buffer].kept == step.buffer
+        ):
             slots[step.buffer].kept = None
     return found
 
@@ -157,9 +182,11 @@ def size_in_bytes(buffer: Buffer) -> sympy.Expr:
 
 
 def _place(slots: Sequence[Slot], program: Program) -> sympy.Expr:
-    """Gives every slot an offset such that slots in use at once don't overlap; returns the bytes needed.
+    """Gives every slot an offset such that slots in use at once don't overlap; returns the bytes
+    needed.
 
-    Static sizes: largest first, at the lowest offset that is free. Symbolic sizes: behind each other, equal ones shared.
+    Static sizes: largest first, at the lowest offset that is free. Symbolic sizes: behind each
+    other, equal ones shared.
     """
     sizes = {id(slot): size_in_bytes(program.buffers[slot.names[0]]) for slot in slots}
     fixed = [slot for slot in slots if sizes[id(slot)].is_Integer]
@@ -179,7 +206,9 @@ def _place(slots: Sequence[Slot], program: Program) -> sympy.Expr:
     for slot in slots:
         if slot in fixed:
             continue
-        again = next((s for s in shared if sizes[id(s)] == sizes[id(slot)] and not _meet(s, slot)), None)
+        again = next(
+            (s for s in shared if sizes[id(s)] == sizes[id(slot)] and not _meet(s, slot)), None
+        )
         slot.offset = end if again is None else again.offset
         if again is None:
             end = end + sizes[id(slot)]
@@ -194,13 +223,17 @@ def _meet(a: Slot, b: Slot) -> bool:
 
 
 def _symbols(calls: Sequence[RunCall], slab: sympy.Expr) -> tuple[sympy.Symbol, ...]:
-    exprs = [slab, *(e for call in calls for e in (*call.sizes, *(place.offset for place in call.places)))]
+    exprs = [
+        slab,
+        *(e for call in calls for e in (*call.sizes, *(place.offset for place in call.places))),
+    ]
     return tuple(sorted({s for e in exprs for s in e.free_symbols}, key=lambda s: s.name))  # type: ignore[attr-defined, misc]
 
 
 def peak_bytes(program: Program, linked: Linked) -> int:
-    """The most memory that a call holds at once beyond its inputs and constants, at the example sizes, outputs included;
-    what it frees of its inputs is counted."""
+    """The most memory that a call holds at once beyond its inputs and constants, at the example
+    sizes, outputs included; what it frees of its inputs is counted.
+    """
 
     def value(expr: sympy.Expr) -> int:
         return example_value(expr, program.hints, 1)
@@ -211,11 +244,15 @@ def peak_bytes(program: Program, linked: Linked) -> int:
     for step in linked.steps:
         temporary = 0
         if isinstance(step, Allocate):
-            held[step.buffer] = sizes[step.buffer] if step.reuses is None else held.pop(step.reuses, 0)
+            held[step.buffer] = (
+                sizes[step.buffer] if step.reuses is None else held.pop(step.reuses, 0)
+            )
         elif isinstance(step, RunStep):
             temporary = value(step.slab)
         elif isinstance(step, ExternCall):
-            held |= {name: 0 if step.node.aliases else sizes[name] for name in step.node.results if name}
+            held |= {
+                name: 0 if step.node.aliases else sizes[name] for name in step.node.results if name
+            }
         peak = max(peak, sum(held.values()) + temporary)
         if isinstance(step, Free):
             held.pop(step.buffer, None)

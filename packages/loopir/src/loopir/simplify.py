@@ -1,4 +1,6 @@
-"""Bounded simplification of index expressions with the ranges of loop symbols and the bounds of sizes."""
+"""Bounded simplification of index expressions with the ranges of loop symbols and the bounds of
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,9 @@ def flat_position(loops: Iterable[Range]) -> sympy.Expr:
 
 @dataclass
 class Facts:
-    """What is known about size symbols: inclusive lower bounds, which of them may be negative, example values. Answers are
-    cached."""
+    """What is known about size symbols: inclusive lower bounds, which of them may be negative,
+    example values. Answers are cached.
+    """
 
     lower: dict[sympy.Symbol, int] = field(default_factory=dict)
     signed: set[sympy.Symbol] = field(default_factory=set)
@@ -65,11 +68,17 @@ class Facts:
         return self._nonnegative[expr]
 
     def _prove_nonnegative(self, expr: sympy.Expr) -> bool:
-        shifted = {symbol: symbol + low for symbol, low in self.lower.items() if low and symbol in expr.free_symbols}
+        shifted = {
+            symbol: symbol + low
+            for symbol, low in self.lower.items()
+            if low and symbol in expr.free_symbols
+        }
         moved = sympy.expand(expr.xreplace(shifted)) if shifted else sympy.expand(expr)
         for term in sympy.Add.make_args(moved):
             coefficient, rest = term.as_coeff_Mul()
-            if coefficient < 0 or not all(self._is_plain_nonnegative(f) for f in sympy.Mul.make_args(rest)):
+            if coefficient < 0 or not all(
+                self._is_plain_nonnegative(f) for f in sympy.Mul.make_args(rest)
+            ):
                 return False
         return True
 
@@ -92,7 +101,9 @@ class Facts:
         return True
 
     def is_separate(self, shape: Sequence[sympy.Expr], stride: Sequence[sympy.Expr]) -> bool:
-        """Whether no two elements share a place: each stride reaches beyond what the smaller ones span (gaps are allowed)."""
+        """Whether no two elements share a place: each stride reaches beyond what the smaller ones
+        span (gaps are allowed).
+        """
         dims = [(size, step) for size, step in zip(shape, stride, strict=True) if size != 1]
         dims.sort(key=lambda d: (self.hint(d[1]), self.hint(d[0])))
         spanned = ONE
@@ -118,7 +129,10 @@ class Facts:
         loops = [f for f in factors if f in extents or isinstance(f, FloorDiv | Mod)]
         if not loops:
             return (
-                term if all(self._is_plain_nonnegative(f) for f in factors) or not (term.free_symbols & set(extents)) else None
+                term
+                if all(self._is_plain_nonnegative(f) for f in factors)
+                or not (term.free_symbols & set(extents))
+                else None
             )
         if not all(self._is_plain_nonnegative(f) or isinstance(f, FloorDiv | Mod) for f in factors):
             return None
@@ -170,7 +184,15 @@ class Facts:
         """An equal expression with as few divisions as these facts allow."""
         if expr.is_Integer or expr.is_Symbol:
             return expr
-        key = (expr, tuple(sorted(((s.name, extents[s]) for s in symbols_of(expr) if s in extents), key=lambda x: x[0])))
+        key = (
+            expr,
+            tuple(
+                sorted(
+                    ((s.name, extents[s]) for s in symbols_of(expr) if s in extents),
+                    key=lambda x: x[0],
+                )
+            ),
+        )
         known = self._simplified.get(key)
         if known is None:
             known = self._simplified[key] = self._simplify(expr, extents)
@@ -188,7 +210,11 @@ class Facts:
     def _divide(self, kind: type, a: sympy.Expr, b: sympy.Expr, extents: Extents) -> sympy.Expr:
         built = kind(a, b)
         if not isinstance(built, kind) or built.args != (a, b):
-            return built if built.args == (a, b) or not built.has(FloorDiv, Mod) else self.simplify(built, extents)
+            return (
+                built
+                if built.args == (a, b) or not built.has(FloorDiv, Mod)
+                else self.simplify(built, extents)
+            )
         if self.is_below(a, b, extents):
             return ZERO if kind is FloorDiv else a
         for g, quotient, rest in _coarse_parts(a, b):
@@ -198,14 +224,20 @@ class Facts:
         return built
 
 
-def _coarse_parts(a: sympy.Expr, b: sympy.Expr) -> Iterable[tuple[sympy.Expr, sympy.Expr, sympy.Expr]]:
-    """``(g, q, rest)`` with ``a == g*q + rest`` for factors ``g`` of ``b`` that some terms of ``a`` share."""
+def _coarse_parts(
+    a: sympy.Expr, b: sympy.Expr
+) -> Iterable[tuple[sympy.Expr, sympy.Expr, sympy.Expr]]:
+    """``(g, q, rest)`` with ``a == g*q + rest`` for factors ``g`` of ``b`` that some terms of ``a``
+    share.
+    """
     if not b.is_Integer:
         return
     terms = sympy.Add.make_args(a)
     seen = set()
     for term in terms:
-        g = math.gcd(int(term.as_coeff_Mul()[0]) if term.as_coeff_Mul()[0].is_Integer else 1, int(b))
+        g = math.gcd(
+            int(term.as_coeff_Mul()[0]) if term.as_coeff_Mul()[0].is_Integer else 1, int(b)
+        )
         if g in seen or g <= 1:
             continue
         seen.add(g)
@@ -234,8 +266,12 @@ def _rejoin(expr: sympy.Expr) -> sympy.Expr:
     return expr
 
 
-def linear_parts(expr: sympy.Expr, symbols: Iterable[sympy.Symbol]) -> tuple[dict[sympy.Symbol, sympy.Expr], sympy.Expr] | None:
-    """``(coefficients, rest)`` with ``expr == sum(c*s) + rest``, both free of ``symbols``; None when it isn't affine."""
+def linear_parts(
+    expr: sympy.Expr, symbols: Iterable[sympy.Symbol]
+) -> tuple[dict[sympy.Symbol, sympy.Expr], sympy.Expr] | None:
+    """``(coefficients, rest)`` with ``expr == sum(c*s) + rest``, both free of ``symbols``; None
+    when it isn't affine.
+    """
     parts = _linear_parts(expr, frozenset(symbols))
     return parts and (dict(parts[0]), parts[1])
 
@@ -275,7 +311,11 @@ def exact_quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
     if opaque:  # SymPy would look into them, for seconds
         names: dict[Any, Any] = {part: symbol(f"_opaque{i}") for i, part in enumerate(opaque)}
         found = exact_quotient(substitute(a, names), substitute(b, names))
-        return None if found is None else substitute(found, {name: part for part, name in names.items()})
+        return (
+            None
+            if found is None
+            else substitute(found, {name: part for part, name in names.items()})
+        )
     quotient = sympy.cancel(a / b) if a.is_Add or b.is_Add else a / b
     numerator, denominator = quotient.as_numer_denom()
     return sympy.expand(quotient) if denominator == 1 and numerator.is_integer else None

@@ -1,9 +1,10 @@
-"""Content-addressed files shared by many processes: built kernels and whatever else is worth keeping.
+"""Content-addressed files shared by many processes: built kernels and whatever else is worth
+keeping.
 
-An artifact is ``<root>/<key[:2]>/<key><suffix>``; beside it ``.manifest`` says in plain text its name, its size, its sha256 and
-what its key was made of. A file is loaded only if it is ours and matches, so a torn, foreign, changed or exchanged one is a
-miss and not a crash. The manifest is renamed into place last. When the store grows beyond its limit, what was not used for
-longest goes.
+An artifact is ``<root>/<key[:2]>/<key><suffix>``; beside it ``.manifest`` says in plain text its
+name, its size, its sha256 and what its key was made of. A file is loaded only if it is ours and
+matches, so a torn, foreign, changed or exchanged one is a miss and not a crash. The manifest is
+renamed into place last. When the store grows beyond its limit, what was not used for longest goes.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ PUTS_PER_CHECK = 64
 
 
 def default_root() -> Path:
-    """The directory named by ``STRATA_CACHE_DIR``, else the user's cache directory (``~/.cache/torchstrata`` on Linux, or
-    where ``XDG_CACHE_HOME`` says)."""
+    """The directory named by ``STRATA_CACHE_DIR``, else the user's cache directory
+    (``~/.cache/torchstrata`` on Linux, or where ``XDG_CACHE_HOME`` says).
+    """
     configured = os.environ.get("STRATA_CACHE_DIR")
     return Path(configured) if configured else user_cache_path("torchstrata", appauthor=False)
 
@@ -61,13 +63,17 @@ def _warn_once(message: str) -> None:
 
 
 class ArtifactStore:
-    """A directory of verified artifacts. ``hits`` and ``misses`` count the answers of :meth:`get`; ``limit`` is in bytes.
+    """A directory of verified artifacts. ``hits`` and ``misses`` count the answers of :meth:`get`;
+    ``limit`` is in bytes.
 
-    Where the directory can't be made, isn't writable, or belongs to someone else, first use raises :class:`StoreError`; with
-    ``or_temporary`` a directory that lasts as long as the process takes its place, and the first ``put`` warns.
+    Where the directory can't be made, isn't writable, or belongs to someone else, first use raises
+    :class:`StoreError`; with ``or_temporary`` a directory that lasts as long as the process takes
+    its place, and the first ``put`` warns.
     """
 
-    def __init__(self, root: Path | str | None = None, limit: int = DEFAULT_LIMIT, or_temporary: bool = False) -> None:
+    def __init__(
+        self, root: Path | str | None = None, limit: int = DEFAULT_LIMIT, or_temporary: bool = False
+    ) -> None:
         self.root = Path(root) if root is not None else default_root()
         self.limit = limit
         self._or_temporary = or_temporary
@@ -94,9 +100,16 @@ class ArtifactStore:
         parts = [self._parts.get(key) or self._recorded(key) for key in (key_a, key_b)]
         for key, found in zip((key_a, key_b), parts, strict=True):
             if found is None:
-                return f"nothing is known of {key}: it was not made by this store, and no artifact has it"
+                return (
+                    f"nothing is known of {key}: it was not made by this store, and no artifact "
+                    f"has it"
+                )
         a, b = (found or () for found in parts)
-        lines = [f"part {i}: {x} became {y}" for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+        lines = [
+            f"part {i}: {x} became {y}"
+            for i, (x, y) in enumerate(zip(a, b, strict=False))
+            if x != y
+        ]
         if len(a) != len(b):
             lines.append(f"{len(a)} parts became {len(b)}")
         return "\n".join(lines) or "the keys are the same"
@@ -119,7 +132,9 @@ class ArtifactStore:
         return None
 
     def put(self, key: str, suffix: str, data: bytes | Callable[[Path], None]) -> Path:
-        """Stores ``data``, or what a producer writes to the path it is given, and returns the final path."""
+        """Stores ``data``, or what a producer writes to the path it is given, and returns the final
+        path.
+        """
         path = self._path(key, suffix)
         if self._warning:
             _warn_once(self._warning)
@@ -136,7 +151,9 @@ class ArtifactStore:
             else:
                 temporary.write_bytes(data)
             parts = enumerate(self._parts.get(key, ()))
-            manifest = _describe(temporary, path.name) + "".join(f"part {i}: {part}\n" for i, part in parts)
+            manifest = _describe(temporary, path.name) + "".join(
+                f"part {i}: {part}\n" for i, part in parts
+            )
             for place in filter(_is_directory, (path, _manifest(path))):
                 shutil.rmtree(place)
             os.replace(temporary, path)
@@ -152,8 +169,11 @@ class ArtifactStore:
         self._puts += 1
         return path
 
-    def load(self, key: str, suffix: str, make: Callable[[Path], None], open_: Callable[[Path], Opened]) -> Opened:
-        """What ``open_`` makes of an artifact. ``make`` writes it where there is none, or none that can be opened.
+    def load(
+        self, key: str, suffix: str, make: Callable[[Path], None], open_: Callable[[Path], Opened]
+    ) -> Opened:
+        """What ``open_`` makes of an artifact. ``make`` writes it where there is none, or none that
+        can be opened.
 
         Raises BuildError where what ``make`` has written can't be opened; that is not kept.
         """
@@ -167,14 +187,17 @@ class ArtifactStore:
             try:
                 opened.append(_opened(target, open_))
             except (OSError, ImportError) as error:
-                raise BuildError(f"the compiler reported success, but what it wrote can't be loaded: {error}") from error
+                raise BuildError(
+                    f"the compiler reported success, but what it wrote can't be loaded: {error}"
+                ) from error
 
         self.put(key, suffix, write)
         return opened[0]
 
     def evict(self) -> int:
-        """Removes what was not used for longest until four fifths of the limit are left, and what dead processes left behind;
-        returns how many artifacts went."""
+        """Removes what was not used for longest until four fifths of the limit are left, and what
+        dead processes left behind; returns how many artifacts went.
+        """
         entries = []
         for path in self.root.glob("??/*"):
             with suppress(OSError):
@@ -213,7 +236,9 @@ class ArtifactStore:
         self._ready = True
 
     def check(self) -> None:
-        """Makes the directory where there is none. Raises :class:`StoreError` when it can't be used."""
+        """Makes the directory where there is none. Raises :class:`StoreError` when it can't be
+        used.
+        """
         try:
             self._make_private(self.root)
         except OSError as error:
@@ -225,23 +250,29 @@ class ArtifactStore:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.stat()
         if hasattr(os, "getuid") and status.st_uid != os.getuid():
-            raise PermissionError(13, f"belongs to user {status.st_uid}, not to {os.getuid()}", str(directory))
+            raise PermissionError(
+                13, f"belongs to user {status.st_uid}, not to {os.getuid()}", str(directory)
+            )
         if stat.S_IMODE(status.st_mode) & 0o022:
-            raise PermissionError(13, "is writable by others, who could plant code in it", str(directory))
+            raise PermissionError(
+                13, "is writable by others, who could plant code in it", str(directory)
+            )
 
     def _unusable(self, error: OSError) -> StoreError:
         reason = error.strerror or str(error)
         return StoreError(
             f"can't use the artifact store {self.root}: {reason}"
             f"{f' ({error.filename})' if error.filename else ''}. "
-            "Set STRATA_CACHE_DIR to a directory that you own and only you can write to, or fix its permissions (chmod 700)."
+            "Set STRATA_CACHE_DIR to a directory that you own and only you can write to, or fix "
+            "its permissions (chmod 700)."
         )
 
 
 def _opened(path: Path, open_: Callable[[Path], Opened]) -> Opened:
     try:
         return open_(path)
-    except (OSError, ImportError):  # the store may lie on a file system whose files can't be executed
+    except (OSError, ImportError):
+        # the store may lie on a file system whose files can't be executed
         with tempfile.TemporaryDirectory(prefix="strata-") as directory:
             return open_(Path(shutil.copy(path, directory)))
 
@@ -251,7 +282,9 @@ def _matches(path: Path) -> bool:
     try:
         for file in (path, _manifest(path)):
             status = file.lstat()
-            if not stat.S_ISREG(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
+            if not stat.S_ISREG(status.st_mode) or (
+                hasattr(os, "getuid") and status.st_uid != os.getuid()
+            ):
                 return False
         return _manifest(path).read_text().startswith(_describe(path, path.name))
     except (OSError, UnicodeDecodeError):
@@ -276,4 +309,7 @@ def _is_directory(path: Path) -> bool:
 
 def _describe(path: Path, name: str) -> str:
     data = path.read_bytes()
-    return f"format: {FORMAT}\nname: {name}\nsize: {len(data)}\nsha256: {hashlib.sha256(data).hexdigest()}\n"
+    return (
+        f"format: {FORMAT}\nname: {name}\nsize: {len(data)}\nsha256: "
+        f"{hashlib.sha256(data).hexdigest()}\n"
+    )

@@ -38,17 +38,27 @@ def format_kernel(kernel: Kernel) -> str:
     vector = f", vector={kernel.vector_axis.name!r}" if kernel.vector_axis is not None else ""
     tile = f", tile={kernel.tile_axis.name!r}" if kernel.tile_axis is not None else ""
     lines = [f"# {name}: {' '.join(line.split())}".rstrip(": ") for name, line in kernel.origins]
-    lines += [f"@kernel(device={kernel.device!r}{vector}{tile})", f"def {kernel.name}({', '.join(parameters)}):"]
+    lines += [
+        f"@kernel(device={kernel.device!r}{vector}{tile})",
+        f"def {kernel.name}({', '.join(parameters)}):",
+    ]
     depth = 1
     for item in kernel.ranges:
-        lines.append(f"{INDENT * depth}for {item.symbol.name} in range({format_expr(item.extent)}):")
+        lines.append(
+            f"{INDENT * depth}for {item.symbol.name} in range({format_expr(item.extent)}):"
+        )
         depth += 1
     for body in kernel.bodies:
         inner = depth
         for item in kernel.reduction if body.inner else ():
-            lines.append(f"{INDENT * inner}for {item.symbol.name} in reduce({format_expr(item.extent)}):")
+            lines.append(
+                f"{INDENT * inner}for {item.symbol.name} in reduce({format_expr(item.extent)}):"
+            )
             inner += 1
-        lines += [f"{INDENT * inner}{format_instruction(instruction)}" for instruction in body.instructions]
+        lines += [
+            f"{INDENT * inner}{format_instruction(instruction)}"
+            for instruction in body.instructions
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -58,7 +68,10 @@ def _hint(hints: dict[sympy.Symbol, int], size: sympy.Symbol) -> str:
 
 def format_buffer(buffer: KernelBuffer) -> str:
     """``in0: In('float32', 64*s0)``."""
-    return f"{buffer.name}: {ROLES[buffer.role]}({format_dtype(buffer.dtype)!r}, {format_expr(buffer.numel)})"
+    return (
+        f"{buffer.name}: {ROLES[buffer.role]}({format_dtype(buffer.dtype)!r}, "
+        f"{format_expr(buffer.numel)})"
+    )
 
 
 def format_instruction(instruction: Instruction) -> str:
@@ -71,7 +84,10 @@ def format_instruction(instruction: Instruction) -> str:
         text = f"load({buffer}, [{_index(index)}], {dtype}{masked})"
     elif op == "store":
         buffer, index, value, mode = args
-        text = f"store({buffer}, [{_index(index)}], {value}{f', mode={mode!r}' if mode is not None else ''})"
+        text = (
+            f"store({buffer}, [{_index(index)}], "
+            f"{value}{f', mode={mode!r}' if mode is not None else ''})"
+        )
     elif op == "index_expr":
         text = f"index_expr({_index(args[0])}, {dtype})"
     elif op == "indirect":

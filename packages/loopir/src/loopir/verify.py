@@ -22,12 +22,15 @@ ENUMERABLE = 4096
 def check_kernel(kernel: Kernel) -> None:
     """Raises :class:`VerificationError` naming the clause that ``kernel`` breaks.
 
-    - C4.1 well-formed: bodies alternate between outer and inner, none is empty; inner ones need a reduction
+    - C4.1 well-formed: bodies alternate between outer and inner, none is empty; inner ones need a
+      reduction
     - C4.2 SSA and scoping; names are unique over symbols, buffers and values
     - C4.3 dtypes follow the op table; no arithmetic in float16/bfloat16
-    - C4.4 symbols of an index are in scope; accesses are in bounds (checked where the hints decide it)
+    - C4.4 symbols of an index are in scope; accesses are in bounds (checked where the hints decide
+      it)
     - C4.5 no point reads what another one stores (checked for equal buffers with affine indices)
-    - C4.6 two points never store to one location, save mode "add" (checked where the hints decide it)
+    - C4.6 two points never store to one location, save mode "add" (checked where the hints decide
+      it)
     - C4.7 ``indirect`` takes an integer value and a size over size symbols
     """
     _Checker(kernel).check()
@@ -80,13 +83,19 @@ class _Checker:
         loops = {item.symbol for item in (*kernel.ranges, *kernel.reduction)}
         if kernel.vector_axis is not None and kernel.vector_axis not in loops:
             raise self.fail("C4.1", f"vector axis {kernel.vector_axis} is no loop of the kernel")
-        if kernel.tile_axis is not None and kernel.tile_axis not in {r.symbol for r in kernel.ranges} - {kernel.vector_axis}:
-            raise self.fail("C4.1", f"tile axis {kernel.tile_axis} is no range beside the vector axis")
+        if kernel.tile_axis is not None and kernel.tile_axis not in {
+            r.symbol for r in kernel.ranges
+        } - {kernel.vector_axis}:
+            raise self.fail(
+                "C4.1", f"tile axis {kernel.tile_axis} is no range beside the vector axis"
+            )
 
     def _check_sizes_only(self, expr: sympy.Expr) -> None:
         unknown = {s.name for s in symbols_of(expr)} - {s.name for s in self.kernel.sizes}
         if unknown:
-            raise self.fail("C4.4", f"{expr} uses {sorted(unknown)}, which are no size symbols of the kernel")
+            raise self.fail(
+                "C4.4", f"{expr} uses {sorted(unknown)}, which are no size symbols of the kernel"
+            )
 
     def _check_structure(self) -> None:
         bodies = self.kernel.bodies
@@ -104,7 +113,12 @@ class _Checker:
         for index, instruction in enumerate(body.instructions):
             self.where = format_failing(self.kernel, number, index)
             self._check_instruction(instruction, body)
-            if body.inner and instruction.op == "reduce" and instruction.result and instruction.dtype:
+            if (
+                body.inner
+                and instruction.op == "reduce"
+                and instruction.result
+                and instruction.dtype
+            ):
                 outer_dtypes[instruction.result] = instruction.dtype
         if body.inner:
             self.dtypes, self.symbols = outer_dtypes, outer_symbols
@@ -116,7 +130,10 @@ class _Checker:
         operands = [arg for arg in step.args if isinstance(arg, Value)]
         for operand in operands:
             if operand.name not in self.dtypes:
-                raise self.fail("C4.2", f"{step.op} reads {operand.name}, which is not defined or not visible here")
+                raise self.fail(
+                    "C4.2",
+                    f"{step.op} reads {operand.name}, which is not defined or not visible here",
+                )
         if step.op != "load" and len(operands) != spec.arity:
             raise self.fail("C4.2", f"{step.op} takes {spec.arity} values, got {len(operands)}")
         dtypes = [self.dtypes[operand.name] for operand in operands]
@@ -151,7 +168,9 @@ class _Checker:
         if buffer not in self.buffers:
             raise self.fail("C4.2", f"load of unknown buffer {buffer}")
         if step.dtype != self.buffers[buffer].dtype:
-            raise self.fail("C4.3", f"load of {buffer} as {step.dtype}; it is {self.buffers[buffer].dtype}")
+            raise self.fail(
+                "C4.3", f"load of {buffer} as {step.dtype}; it is {self.buffers[buffer].dtype}"
+            )
         if (mask is None) != (other is None) or (mask is not None and dtypes != [torch.bool]):
             raise self.fail("C4.3", "a masked load has a bool mask and a number for the rest")
         self._check_index(index)
@@ -162,7 +181,9 @@ class _Checker:
         if buffer not in self.buffers or mode not in (None, "add"):
             raise self.fail("C4.2", f"store to {buffer} with mode {mode!r}")
         if dtypes[0] != self.buffers[buffer].dtype:
-            raise self.fail("C4.3", f"store of {dtypes[0]} to {buffer}, which is {self.buffers[buffer].dtype}")
+            raise self.fail(
+                "C4.3", f"store of {dtypes[0]} to {buffer}, which is {self.buffers[buffer].dtype}"
+            )
         if mode == "add" and dtypes[0] in (*STORAGE_ONLY, torch.bool):
             raise self.fail("C4.3", f"store with mode 'add' of {dtypes[0]}")
         self._check_index(index)
@@ -181,20 +202,30 @@ class _Checker:
     def _check_reduce(self, step: Instruction, dtypes: list[torch.dtype], body: Body) -> None:
         kind = step.args[0]
         if not body.inner or kind not in REDUCTIONS:
-            raise self.fail("C4.1", f"reduce {kind!r} belongs in an inner body, with a kind of {sorted(REDUCTIONS)}")
-        expected = {"argmax": torch.int64, "argmin": torch.int64, "any": torch.bool, "all": torch.bool}.get(
-            str(kind), dtypes[0]
-        )
+            raise self.fail(
+                "C4.1",
+                f"reduce {kind!r} belongs in an inner body, with a kind of {sorted(REDUCTIONS)}",
+            )
+        expected = {
+            "argmax": torch.int64,
+            "argmin": torch.int64,
+            "any": torch.bool,
+            "all": torch.bool,
+        }.get(str(kind), dtypes[0])
         if step.dtype != expected or (kind in ("any", "all")) != (dtypes[0] is torch.bool):
             raise self.fail("C4.3", f"reduce {kind!r} of {dtypes[0]} to {step.dtype}")
 
     def _check_scan(self, step: Instruction, dtypes: list[torch.dtype], body: Body) -> None:
         if not body.inner or len(self.kernel.reduction) != 1 or step.args[0] not in ("sum", "prod"):
-            raise self.fail("C4.1", "scan 'sum' or 'prod' belongs in an inner body over one reduction range")
+            raise self.fail(
+                "C4.1", "scan 'sum' or 'prod' belongs in an inner body over one reduction range"
+            )
 
     def _check_uniform(self, step: Instruction, dtypes: list[torch.dtype], body: Body) -> None:
         if step.dtype != torch.float32 or dtypes != [torch.int64, torch.int64]:
-            raise self.fail("C4.3", f"{step.op} takes an int64 seed and counter and gives float32, got {dtypes}")
+            raise self.fail(
+                "C4.3", f"{step.op} takes an int64 seed and counter and gives float32, got {dtypes}"
+            )
 
     def _check_where(self, step: Instruction, dtypes: list[torch.dtype], body: Body) -> None:
         if dtypes[0] is not torch.bool or dtypes[1] != dtypes[2] or step.dtype != dtypes[1]:
@@ -250,8 +281,12 @@ def check_accesses(kernel: Kernel) -> None:
     _check_hazards(kernel)
 
 
-def _grid(loops: tuple[Range, ...], sizes: dict) -> tuple[dict[str, torch.Tensor], int, bool] | None:
-    """Index values of all points, or of the corners when there are too many; None for an empty grid."""
+def _grid(
+    loops: tuple[Range, ...], sizes: dict
+) -> tuple[dict[str, torch.Tensor], int, bool] | None:
+    """Index values of all points, or of the corners when there are too many; None for an empty
+    grid.
+    """
     extents = [int(evaluate_expr(item.extent, sizes)) for item in loops]
     total = math.prod(extents)
     if total == 0:
@@ -264,7 +299,9 @@ def _grid(loops: tuple[Range, ...], sizes: dict) -> tuple[dict[str, torch.Tensor
     return {item.symbol.name: points[:, i] for i, item in enumerate(loops)}, len(points), complete
 
 
-def _check_access(kernel: Kernel, step: Instruction, grid: tuple, spans: dict[str, int], sizes: dict) -> None:
+def _check_access(
+    kernel: Kernel, step: Instruction, grid: tuple, spans: dict[str, int], sizes: dict
+) -> None:
     symbols, count, complete = grid
     name, index = str(step.args[0]), step.args[1]
     assert isinstance(index, sympy.Expr)
@@ -276,8 +313,15 @@ def _check_access(kernel: Kernel, step: Instruction, grid: tuple, spans: dict[st
     if not masked and (low < 0 or high >= spans[name]):
         where = f"kernel {kernel.name}: {step.op} of {name} at [{index}]"
         raise VerificationError("C4.4", f"{where} reaches {low}..{high} of {spans[name]} elements")
-    if step.op == "store" and step.args[3] is None and complete and len(positions.unique()) != count:
-        raise VerificationError("C4.6", f"kernel {kernel.name}: two points store to one location of {name} at [{index}]")
+    if (
+        step.op == "store"
+        and step.args[3] is None
+        and complete
+        and len(positions.unique()) != count
+    ):
+        raise VerificationError(
+            "C4.6", f"kernel {kernel.name}: two points store to one location of {name} at [{index}]"
+        )
 
 
 def _check_hazards(kernel: Kernel) -> None:
@@ -287,14 +331,23 @@ def _check_hazards(kernel: Kernel) -> None:
             stores.setdefault(str(step.args[0]), set()).add(step.args[1])  # type: ignore[arg-type]
     for _, step in _steps(kernel, "load"):
         written = stores.get(str(step.args[0]))
-        if written is not None and step.args[1] not in written and not _shifts_reduction(kernel, step.args[1], written):
+        if (
+            written is not None
+            and step.args[1] not in written
+            and not _shifts_reduction(kernel, step.args[1], written)
+        ):
             raise VerificationError(
                 "C4.5",
-                f"kernel {kernel.name}: load of {step.args[0]} at [{step.args[1]}], stored at {sorted(map(str, written))}",
+                f"kernel {kernel.name}: load of {step.args[0]} at [{step.args[1]}], stored at "
+                f"{sorted(map(str, written))}",
             )
 
 
 def _shifts_reduction(kernel: Kernel, index: object, written: set[sympy.Expr]) -> bool:
-    """Whether the difference to a store's index lies within the reduction, so that it is the same point of ``ranges``."""
+    """Whether the difference to a store's index lies within the reduction, so that it is the same
+    point of ``ranges``.
+    """
     loops = {item.symbol for item in kernel.ranges}
-    return any(not ((index - other).free_symbols & loops) for other in written) and bool(kernel.reduction)  # type: ignore[operator]
+    return any(not ((index - other).free_symbols & loops) for other in written) and bool(
+        kernel.reduction
+    )  # type: ignore[operator]

@@ -1,4 +1,6 @@
-"""Prim graphs under construction: values, common subexpressions, and the FX graph that they become."""
+"""Prim graphs under construction: values, common subexpressions, and the FX graph that they
+become.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,26 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class GraphValue(Traced):
-    """One value of the graph: a call of ``target``, or an input when ``node`` is set from the start.
+    """One value of the graph: a call of ``target``, or an input when ``node`` is set from the
+    start.
 
-    ``meta`` is what C3.4 says; ``origin`` is the node of the given graph that the value comes from. ``half`` is the dtype that
-    it was rounded to, and ``skippers`` are the nodes that were to read it so and read the value itself.
+    ``meta`` is what C3.4 says; ``origin`` is the node of the given graph that the value comes from.
+    ``half`` is the dtype that it was rounded to, and ``skippers`` are the nodes that were to read
+    it so and read the value itself.
     """
 
-    __slots__ = ("args", "half", "meta", "node", "origin", "params", "serial", "skippers", "target", "unrounded")
+    __slots__ = (
+        "args",
+        "half",
+        "meta",
+        "node",
+        "origin",
+        "params",
+        "serial",
+        "skippers",
+        "target",
+        "unrounded",
+    )
     interpreter: GraphBuilder
 
     def __init__(
@@ -69,7 +84,12 @@ class GraphValue(Traced):
 
     def widened(self) -> GraphValue | None:
         """The unrounded float32 value, also through shape prims."""
-        if self.unrounded is None and isinstance(self.target, Prim) and len(self.args) == 1 and "movement" in self.target.tags:
+        if (
+            self.unrounded is None
+            and isinstance(self.target, Prim)
+            and len(self.args) == 1
+            and "movement" in self.target.tags
+        ):
             source = self.args[0].widened() if self.target is not prims.pad else None
             if source is not None:
                 self.unrounded = self.target(source, **self.params)
@@ -86,14 +106,22 @@ class GraphValue(Traced):
 
 
 def is_effect(op: OpOverload) -> bool:
-    """Whether each call counts: it draws numbers in eager's sequence, all processes run it or none, or it has no result."""
-    return torch.Tag.nondeterministic_seeded in op.tags or op.namespace == "_c10d_functional" or not op._schema.returns
+    """Whether each call counts: it draws numbers in eager's sequence, all processes run it or none,
+    or it has no result.
+    """
+    return (
+        torch.Tag.nondeterministic_seeded in op.tags
+        or op.namespace == "_c10d_functional"
+        or not op._schema.returns
+    )
 
 
 class GraphBuilder:
-    """Interpreter that records prim calls. Equal calls give one value; ``simplify`` sees each call first.
+    """Interpreter that records prim calls. Equal calls give one value; ``simplify`` sees each call
+    first.
 
-    ``fast``: values rounded to a half dtype remember what they were rounded from (``numerics="fast"``).
+    ``fast``: values rounded to a half dtype remember what they were rounded from
+    (``numerics="fast"``).
     """
 
     def __init__(self, *, fast: bool) -> None:
@@ -106,7 +134,9 @@ class GraphBuilder:
         self._seeds: dict[torch.device, tuple[GraphValue, int | torch.SymInt]] = {}
 
     def apply(self, prim: Prim, operands: tuple[Any, ...], params: dict[str, Any]) -> GraphValue:
-        """Records ``prim(*operands, **params)`` or finds a value that equals it. Raises PrimError for a bad call."""
+        """Records ``prim(*operands, **params)`` or finds a value that equals it. Raises PrimError
+        for a bad call.
+        """
         if isinstance(prim, ExternPrim):
             meta = prim.infer(tuple([_operand_meta(prim, operand) for operand in operands]), params)
             return self.call(prim.overload, operands, params, meta)
@@ -122,7 +152,13 @@ class GraphBuilder:
     def round_to(self, value: GraphValue, dtype: torch.dtype) -> GraphValue:
         """``convert`` that later uses in float32 may skip, with ``fast``."""
         meta = prims.convert.infer((value.meta,), {"dtype": dtype})
-        rounded = self._shared((prims.convert, value, dtype, "rounded"), prims.convert, (value,), {"dtype": dtype}, meta)
+        rounded = self._shared(
+            (prims.convert, value, dtype, "rounded"),
+            prims.convert,
+            (value,),
+            {"dtype": dtype},
+            meta,
+        )
         if self.fast:
             rounded.unrounded, value.half = value, dtype
         return rounded
@@ -132,34 +168,56 @@ class GraphBuilder:
         return self._append(prims.convert, (value,), {"dtype": value.dtype}, meta)
 
     def strided(self, value: GraphValue, meta: TensorMeta) -> GraphValue:
-        """``value`` with the strides of ``meta`` for calls, which only read it: one copy serves them all."""
+        """``value`` with the strides of ``meta`` for calls, which only read it: one copy serves
+        them all.
+        """
         key = (prims.convert, value, key_of(meta.strides), "strided")
         return self._shared(key, prims.convert, (value,), {"dtype": value.dtype}, meta)
 
-    def call(self, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> GraphValue:
-        """Records an extern call. Calls of deterministic operators are shared like prims, unless each has a size of its own."""
+    def call(
+        self, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
+    ) -> GraphValue:
+        """Records an extern call. Calls of deterministic operators are shared like prims, unless
+        each has a size of its own.
+        """
         if is_effect(target):
             return self._append(target, args, kwargs, meta)
-        return self._shared((target, key_of(args), key_of(kwargs), _sizes_key(meta)), target, args, kwargs, meta)
+        return self._shared(
+            (target, key_of(args), key_of(kwargs), _sizes_key(meta)), target, args, kwargs, meta
+        )
 
     def item(self, value: GraphValue, index: int) -> GraphValue:
         """Result ``index`` of a call with several results."""
-        return self._shared((operator.getitem, value, index), operator.getitem, (value, index), {}, value.meta[index])
+        return self._shared(
+            (operator.getitem, value, index),
+            operator.getitem,
+            (value, index),
+            {},
+            value.meta[index],
+        )
 
-    def uniform(self, shape: tuple[int | torch.SymInt, ...], device: torch.device, prim: Prim) -> GraphValue:
-        """Random float32 in [0, 1): one seed per device and graph, a fresh range of counters per call of ``prim``."""
+    def uniform(
+        self, shape: tuple[int | torch.SymInt, ...], device: torch.device, prim: Prim
+    ) -> GraphValue:
+        """Random float32 in [0, 1): one seed per device and graph, a fresh range of counters per
+        call of ``prim``.
+        """
         seed, offset = self._seeds.get(device) or (prims.random_seed(device=device), 0)
         value = prim(seed, shape=shape, offset=offset)
         self._seeds[device] = (seed, offset + value.numel())
         return value
 
-    def _shared(self, key: Any, target: Any, args: tuple[Any, ...], params: dict[str, Any], meta: Any) -> GraphValue:
+    def _shared(
+        self, key: Any, target: Any, args: tuple[Any, ...], params: dict[str, Any], meta: Any
+    ) -> GraphValue:
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._append(target, args, params, meta)
         return found
 
-    def _append(self, target: Any, args: tuple[Any, ...], params: dict[str, Any], meta: Any) -> GraphValue:
+    def _append(
+        self, target: Any, args: tuple[Any, ...], params: dict[str, Any], meta: Any
+    ) -> GraphValue:
         value = GraphValue(self, target, args, params, meta, self.origin)
         self.values.append(value)
         return value
@@ -169,9 +227,15 @@ class GraphBuilder:
         return self._append(node, (), {}, meta)
 
     def finish(
-        self, root: torch.nn.Module, outputs: list[Any], output_node: fx.Node, output_meta: tuple[Any, ...]
+        self,
+        root: torch.nn.Module,
+        outputs: list[Any],
+        output_node: fx.Node,
+        output_meta: tuple[Any, ...],
     ) -> fx.GraphModule:
-        """The graph of all values that ``outputs`` or pinned values need, in the order they were made."""
+        """The graph of all values that ``outputs`` or pinned values need, in the order they were
+        made.
+        """
         live = _reachable([*(x for x in outputs if isinstance(x, GraphValue)), *self.pinned])
         graph = fx.Graph()
         for value in self.values:
@@ -182,13 +246,17 @@ class GraphBuilder:
                 value.node = _emit(graph, value)
         _note_rounding(live, outputs)
         result = graph.output(tuple(x.node if isinstance(x, GraphValue) else x for x in outputs))
-        result.meta.update({key: output_node.meta[key] for key in KEPT_META if key in output_node.meta})
+        result.meta.update(
+            {key: output_node.meta[key] for key in KEPT_META if key in output_node.meta}
+        )
         result.meta["val"] = output_meta
         return LazyGraphModule(root, graph)
 
 
 def _note_rounding(live: set[GraphValue], outputs: list[Any]) -> None:
-    """Sets ``meta["rounds_to"]`` on nodes that none but operators read for which eager rounds the value (C3.8)."""
+    """Sets ``meta["rounds_to"]`` on nodes that none but operators read for which eager rounds the
+    value (C3.8).
+    """
     exact = {x for x in outputs if isinstance(x, GraphValue)}
     for user in live:
         for value in values_in((user.args, user.params)):
@@ -227,7 +295,11 @@ def key_of(value: Any) -> Any:
 
 
 def _sizes_key(meta: Any) -> Any:
-    return tuple(map(_sizes_key, meta)) if isinstance(meta, (tuple, list)) else key_of(getattr(meta, "shape", meta))
+    return (
+        tuple(map(_sizes_key, meta))
+        if isinstance(meta, (tuple, list))
+        else key_of(getattr(meta, "shape", meta))
+    )
 
 
 def _reachable(roots: Iterable[GraphValue]) -> set[GraphValue]:
@@ -269,7 +341,8 @@ def _emit(graph: fx.Graph, value: GraphValue) -> fx.Node:
         name = value.target.name
     else:
         name = value.origin.name if value.origin is not None else None
-    # Set afterwards: create_node searches its arguments for symbolic sizes to warn of, which clause C3.5 wants.
+    # Set afterwards: create_node searches its arguments for symbolic sizes to warn of, which clause
+    # C3.5 wants.
     node = graph.create_node("call_function", value.target, (), {}, name)
     node.args, node.kwargs = args, kwargs
     meta = node.meta

@@ -1,4 +1,6 @@
-"""Control flow in ``decompose``: torch's higher-order ``cond``, ``while_loop`` and ``scan`` as prims over prim graphs."""
+"""Control flow in ``decompose``: torch's higher-order ``cond``, ``while_loop`` and ``scan`` as
+prims over prim graphs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def is_control(target: Any) -> bool:
 
 
 def lower_control(node: fx.Node, args: tuple[Any, ...], decompose: Decompose) -> tuple[Any, ...]:
-    """The results of a higher-order operator, whose graphs ``decompose`` rewrites. Raises ContractError for anything else."""
+    """The results of a higher-order operator, whose graphs ``decompose`` rewrites. Raises
+    ContractError for anything else.
+    """
     assert isinstance(node.target, HigherOrderOperator)
     if not all(isinstance(graph, fx.GraphModule) for graph in args[_GRAPHS[node.target.name()]]):
         raise ContractError("C2.1", f"the branches of {node.target} are no graph modules", node)
@@ -37,24 +41,40 @@ def _results_of(gm: fx.GraphModule) -> int:
     return len(gm.graph.output_node().args[0])  # type: ignore[arg-type]
 
 
-def _cond(decompose: Decompose, pred: Tensor, true: fx.GraphModule, false: fx.GraphModule, operands: Sequence[Any]) -> Any:
+def _cond(
+    decompose: Decompose,
+    pred: Tensor,
+    true: fx.GraphModule,
+    false: fx.GraphModule,
+    operands: Sequence[Any],
+) -> Any:
     pred = prims.reshape(pred, shape=()) if pred.ndim else pred
     found = prims.cond(pred, *operands, true_graph=decompose(true), false_graph=decompose(false))
     return _items(found, _results_of(true))
 
 
 def _while_loop(
-    decompose: Decompose, cond: fx.GraphModule, body: fx.GraphModule, carried: Sequence[Any], constant: Sequence[Any] = ()
+    decompose: Decompose,
+    cond: fx.GraphModule,
+    body: fx.GraphModule,
+    carried: Sequence[Any],
+    constant: Sequence[Any] = (),
 ) -> Any:
     """What the loop only reads is carried along."""
     count = len(carried)
     body = _reordered(body, list(range(count + len(constant))), count, len(constant))
-    found = prims.while_loop(*carried, *constant, cond_graph=decompose(cond), body_graph=decompose(body))
+    found = prims.while_loop(
+        *carried, *constant, cond_graph=decompose(cond), body_graph=decompose(body)
+    )
     return _items(found, count)
 
 
 def _scan(
-    decompose: Decompose, step: fx.GraphModule, init: Sequence[Any], xs: Sequence[Any], constant: Sequence[Any] = ()
+    decompose: Decompose,
+    step: fx.GraphModule,
+    init: Sequence[Any],
+    xs: Sequence[Any],
+    constant: Sequence[Any] = (),
 ) -> Any:
     """What the steps only read is carried along."""
     count, sliced = len(init), len(xs)
@@ -62,13 +82,22 @@ def _scan(
     order = [*range(count), *range(count + sliced, total), *range(count, count + sliced)]
     results = _results_of(step)
     graph = decompose(_reordered(step, order, count, len(constant)))
-    found = prims.scan(*init, *constant, *xs, body_graph=graph, carried=count + len(constant), length=xs[0].shape[0])
+    found = prims.scan(
+        *init,
+        *constant,
+        *xs,
+        body_graph=graph,
+        carried=count + len(constant),
+        length=xs[0].shape[0],
+    )
     items = _items(found, results + len(constant))
     return (*items[:count], *items[count + len(constant) :])
 
 
 def _reordered(gm: fx.GraphModule, order: list[int], carried: int, constant: int) -> fx.GraphModule:
-    """``gm`` with its placeholders in another order, carried and constant ones first; the constant ones are results, too."""
+    """``gm`` with its placeholders in another order, carried and constant ones first; the constant
+    ones are results, too.
+    """
     graph, copies = fx.Graph(), {}
     given = [node for node in gm.graph.nodes if node.op == "placeholder"]
     for position in order:
@@ -82,5 +111,9 @@ def _reordered(gm: fx.GraphModule, order: list[int], carried: int, constant: int
     return fx.GraphModule(gm, graph)
 
 
-_LOWERINGS: dict[str, Callable[..., Any]] = {"cond": _cond, "while_loop": _while_loop, "scan": _scan}
+_LOWERINGS: dict[str, Callable[..., Any]] = {
+    "cond": _cond,
+    "while_loop": _while_loop,
+    "scan": _scan,
+}
 _GRAPHS = {"cond": slice(1, 3), "while_loop": slice(0, 2), "scan": slice(0, 1)}

@@ -1,4 +1,6 @@
-"""Error families of the package. Messages name what, where (node and the user's line) and what to try."""
+"""Error families of the package. Messages name what, where (node and the user's line) and what to
+try.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class FrozenTableError(PrimopsError):
 
 
 class UnknownOpError(PrimopsError):
-    """With ``strict=True``: an operator that has no decomposition and is not a declared extern call."""
+    """With ``strict=True``: an operator that has no decomposition and is not a declared extern
+    call.
+    """
 
 
 class ContractError(PrimopsError):
@@ -39,7 +43,9 @@ class DecompositionError(PrimopsError):
 
 
 def user_line(stack_trace: str | None) -> str | None:
-    """The innermost ``File "...", line N, in name`` of a stack trace with its source line, or None."""
+    """The innermost ``File "...", line N, in name`` of a stack trace with its source line, or
+    None.
+    """
     if not stack_trace:
         return None
     lines = [line.strip() for line in stack_trace.strip().splitlines()]

@@ -20,17 +20,24 @@ OnNode = Callable[[fx.Node, Any], None]
 
 
 def evaluate(
-    gm: fx.GraphModule, inputs: Sequence[Any], *, promote_to: torch.dtype | None = None, on_node: OnNode | None = None
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    promote_to: torch.dtype | None = None,
+    on_node: OnNode | None = None,
 ) -> tuple[Any, ...]:
     """Runs ``gm`` on real inputs, in placeholder order, and returns its outputs.
 
-    Extern calls receive tensors with the strides that the graph states, and so does the caller (C3.6).
+    Extern calls receive tensors with the strides that the graph states, and so does the caller
+    (C3.6).
 
     Args:
         gm: a prim graph; sizes in its parameters may be symbolic, bound by the inputs.
         inputs: tensors, and numbers for size placeholders.
-        promote_to: compute floating point values in this dtype throughout (``torch.float64``: the numerics oracle).
-        on_node: called with every node and its value, in order; also inside the graphs of control flow.
+        promote_to: compute floating point values in this dtype throughout (``torch.float64``: the
+            numerics oracle).
+        on_node: called with every node and its value, in order; also inside the graphs of control
+            flow.
 
     Raises PrimopsError that names the node when a call fails or an input is missing.
     """
@@ -43,7 +50,9 @@ def evaluate(
         run.env[node] = run.promoted(value)
     for node in gm.graph.nodes:
         if node.op == "output":
-            return tuple(run.laid_out(run.lookup(x), meta) for x, meta in zip(node.args[0], node.meta["val"]))
+            return tuple(
+                run.laid_out(run.lookup(x), meta) for x, meta in zip(node.args[0], node.meta["val"])
+            )
         if node.op != "placeholder":
             run.env[node] = run.call(node)
         if on_node is not None:
@@ -52,7 +61,9 @@ def evaluate(
 
 
 class _Run:
-    def __init__(self, gm: fx.GraphModule, promote_to: torch.dtype | None, on_node: OnNode | None) -> None:
+    def __init__(
+        self, gm: fx.GraphModule, promote_to: torch.dtype | None, on_node: OnNode | None
+    ) -> None:
         self.on_node = on_node
         self.gm = gm
         self.promote_to = promote_to
@@ -60,7 +71,11 @@ class _Run:
         self.symbols: Symbols = {}
 
     def promoted(self, value: Any) -> Any:
-        if self.promote_to is not None and isinstance(value, torch.Tensor) and value.is_floating_point():
+        if (
+            self.promote_to is not None
+            and isinstance(value, torch.Tensor)
+            and value.is_floating_point()
+        ):
             return value.to(self.promote_to)
         return value
 
@@ -70,7 +85,9 @@ class _Run:
         if isinstance(leaf, SYMBOLIC):
             return substitute(leaf, self.symbols)
         if isinstance(leaf, fx.GraphModule):
-            return lambda *inputs: evaluate(leaf, inputs, promote_to=self.promote_to, on_node=self.on_node)
+            return lambda *inputs: evaluate(
+                leaf, inputs, promote_to=self.promote_to, on_node=self.on_node
+            )
         if self.promote_to is not None and isinstance(leaf, torch.dtype) and leaf.is_floating_point:
             return self.promote_to
         return leaf
@@ -80,9 +97,13 @@ class _Run:
         if not isinstance(value, torch.Tensor) or not isinstance(meta, TensorMeta):
             return value
         strides = tuple(map_values(self.lookup, meta.strides))
-        if value.stride() == strides or any(step == 0 and size > 1 for step, size in zip(strides, value.shape)):
+        if value.stride() == strides or any(
+            step == 0 and size > 1 for step, size in zip(strides, value.shape)
+        ):
             return value
-        return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)
+        return torch.empty_strided(
+            value.shape, strides, dtype=value.dtype, device=value.device
+        ).copy_(value)
 
     def operand(self, leaf: Any) -> Any:
         value = self.lookup(leaf)
@@ -121,12 +142,22 @@ def bind(symbols: Symbols, meta: Any, value: Any) -> None:
 
 
 def substitute(size: Any, symbols: Mapping[Any, int]) -> Any:
-    """The number that a symbolic size, float or bool stands for. Raises PrimopsError for an unbound symbol."""
+    """The number that a symbolic size, float or bool stands for. Raises PrimopsError for an unbound
+    symbol.
+    """
     expression = size.node.expr
     if expression in symbols:
         return symbols[expression]
     found = expression.subs(symbols)
     if getattr(found, "free_symbols", None):
-        raise PrimopsError(f"{expression} has unbound symbols {sorted(map(str, found.free_symbols))}")
-    kind = int if isinstance(size, torch.SymInt) else float if isinstance(size, torch.SymFloat) else bool
+        raise PrimopsError(
+            f"{expression} has unbound symbols {sorted(map(str, found.free_symbols))}"
+        )
+    kind = (
+        int
+        if isinstance(size, torch.SymInt)
+        else float
+        if isinstance(size, torch.SymFloat)
+        else bool
+    )
     return kind(found)

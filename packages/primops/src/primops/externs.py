@@ -9,7 +9,9 @@ from torch._ops import OpOverload
 from primops.prim import ExternPrim, Prim
 from primops.prims.extern import EXTERN_PRIMS
 
-_BY_OPERATOR: dict[str, ExternPrim] = {name: prim for prim in EXTERN_PRIMS for name in prim.operators}
+_BY_OPERATOR: dict[str, ExternPrim] = {
+    name: prim for prim in EXTERN_PRIMS for name in prim.operators
+}
 EXTERN_OPS: frozenset[str] = frozenset(_BY_OPERATOR)
 
 
@@ -17,9 +19,15 @@ def prim_of(target: Any) -> Prim | None:
     """The prim that a node's target is or spells, or None."""
     if isinstance(target, Prim):
         return target
-    return _BY_OPERATOR.get(target.name().partition(".")[0]) if isinstance(target, OpOverload) else None
+    return (
+        _BY_OPERATOR.get(target.name().partition(".")[0])
+        if isinstance(target, OpOverload)
+        else None
+    )
 
 
 def is_declared_extern(op: OpOverload) -> bool:
-    """Whether the operator spells an extern prim; operators of other namespaces (custom ones) always are extern."""
+    """Whether the operator spells an extern prim; operators of other namespaces (custom ones)
+    always are extern.
+    """
     return prim_of(op) is not None or not op.name().startswith("aten::")

@@ -13,9 +13,11 @@ Size = int | torch.SymInt
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """Shape, strides (in elements), dtype and device of a tensor. Sizes and strides are ``int`` or ``torch.SymInt``.
+    """Shape, strides (in elements), dtype and device of a tensor. Sizes and strides are ``int`` or
+    ``torch.SymInt``.
 
-    Strides of a prim's result are those of a contiguous tensor. They bind the producer only where clause C3.6 says so.
+    Strides of a prim's result are those of a contiguous tensor. They bind the producer only where
+    clause C3.6 says so.
     """
 
     shape: tuple[Size, ...]
@@ -41,7 +43,9 @@ class TensorMeta:
 
     @staticmethod
     def from_tensor(tensor: torch.Tensor | TensorMeta) -> TensorMeta:
-        """The metadata of a real, meta or fake tensor (duck-typed: ``shape stride() dtype device``)."""
+        """The metadata of a real, meta or fake tensor (duck-typed:
+        ``shape stride() dtype device``).
+        """
         if isinstance(tensor, TensorMeta):
             return tensor
         return TensorMeta(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
@@ -67,5 +71,7 @@ def contiguous(shape: Sequence[Size], dtype: torch.dtype, device: torch.device) 
 
 
 @lru_cache(maxsize=8192, typed=True)
-def _contiguous_static(shape: tuple[Size, ...], dtype: torch.dtype, device: torch.device) -> TensorMeta:
+def _contiguous_static(
+    shape: tuple[Size, ...], dtype: torch.dtype, device: torch.device
+) -> TensorMeta:
     return TensorMeta(shape, contiguous_strides(shape), dtype, device)

@@ -8,7 +8,9 @@ from torch import fx
 
 
 class LazyGraphModule(fx.GraphModule):
-    """Generating code costs several times what building the graph does, and compilers never run it."""
+    """Generating code costs several times what building the graph does, and compilers never run
+    it.
+    """
 
     def recompile(self) -> Any:
         """Generates the code; put off when called by the constructor."""

@@ -13,7 +13,14 @@ import torch
 from primops import prims
 from primops.meta import Size
 from primops.prim import Traced
-from primops.promotion import HALF_DTYPES, INTEGER_DTYPES, compute_dtype, is_number, result_dtype, to_float_dtype
+from primops.promotion import (
+    HALF_DTYPES,
+    INTEGER_DTYPES,
+    compute_dtype,
+    is_number,
+    result_dtype,
+    to_float_dtype,
+)
 from primops.registry import DecompositionTable, Op, Rule
 from primops.shapes import broadcast_shapes, same_shape, wrap_dims
 
@@ -60,7 +67,9 @@ def round_to(a: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def rounded(a: Tensor, dtype: torch.dtype) -> Tensor:
-    """``a`` with what rounding to ``dtype`` leaves of it, where eager stores a step of its computation."""
+    """``a`` with what rounding to ``dtype`` leaves of it, where eager stores a step of its
+    computation.
+    """
     return to_dtype(round_to(a, dtype), a.dtype)
 
 
@@ -94,11 +103,17 @@ def broadcast(*operands: Any) -> list[Any]:
 
 
 def wrapped(number: Scalar, dtype: torch.dtype) -> Scalar:
-    """A number as an element of ``dtype``: integers wrap around, floats are truncated for integers."""
+    """A number as an element of ``dtype``: integers wrap around, floats are truncated for
+    integers.
+    """
     if dtype not in INTEGER_DTYPES or not isinstance(number, (int, float)):
         return number
     limits, number = torch.iinfo(dtype), int(number)
-    return number if limits.min <= number <= limits.max else (number - limits.min) % 2**limits.bits + limits.min
+    return (
+        number
+        if limits.min <= number <= limits.max
+        else (number - limits.min) % 2**limits.bits + limits.min
+    )
 
 
 def as_operand(a: Any, dtype: torch.dtype, compute: torch.dtype) -> Any:
@@ -106,15 +121,19 @@ def as_operand(a: Any, dtype: torch.dtype, compute: torch.dtype) -> Any:
     if is_number(a):
         return wrapped(a, dtype)
     if dtype in HALF_DTYPES and a.ndim and a.dtype in WIDE_INTEGERS:
-        a = prims.convert(a, dtype=dtype)  # such integers are rounded first, as the operator's own operands are
+        # such integers are rounded first, as the operator's own operands are
+        a = prims.convert(a, dtype=dtype)
     return to_dtype(a, compute)
 
 
 def narrowed(number: Scalar, *operands: Any) -> Scalar:
-    """A number as most of ATen's CPU kernels on float16 and bfloat16 see it: rounded to the dtype of their tensors. Those of
-    products and quotients, and CUDA's, take it in float32."""
+    """A number as most of ATen's CPU kernels on float16 and bfloat16 see it: rounded to the dtype
+    of their tensors. Those of products and quotients, and CUDA's, take it in float32.
+    """
     dtype = result_dtype(*operands)
-    is_rounded = isinstance(number, float) and dtype in HALF_DTYPES and device_of(*operands).type == "cpu"
+    is_rounded = (
+        isinstance(number, float) and dtype in HALF_DTYPES and device_of(*operands).type == "cpu"
+    )
     return torch.tensor(number, dtype=dtype).item() if is_rounded else number
 
 
@@ -132,10 +151,13 @@ def device_of(*operands: Any) -> torch.device:
     return max(tensors, key=lambda x: x.ndim).device
 
 
-def elementwise(body: Callable[..., Tensor], *operands: Any, to_float: bool = False, narrow: bool = False) -> Tensor:
+def elementwise(
+    body: Callable[..., Tensor], *operands: Any, to_float: bool = False, narrow: bool = False
+) -> Tensor:
     """``body`` on promoted, widened, broadcast operands; its result in the promoted dtype.
 
-    ``to_float``: integers become floats. ``narrow``: numbers are :func:`narrowed`. A bool result stays bool.
+    ``to_float``: integers become floats. ``narrow``: numbers are :func:`narrowed`. A bool result
+    stays bool.
     """
     dtype = result_dtype(*operands)
     if to_float:
@@ -147,20 +169,29 @@ def elementwise(body: Callable[..., Tensor], *operands: Any, to_float: bool = Fa
     return result if result.dtype is torch.bool else round_to(result, dtype)
 
 
-def unary(table: DecompositionTable, names: str, body: Callable[..., Tensor], **options: bool) -> Rule:
+def unary(
+    table: DecompositionTable, names: str, body: Callable[..., Tensor], **options: bool
+) -> Rule:
     """Registers an elementwise rule of one operand for the operators ``names``."""
     return table.register(*names.split())(lambda self: elementwise(body, self, **options))
 
 
-def binary(table: DecompositionTable, names: str, body: Callable[..., Tensor], **options: bool) -> Rule:
+def binary(
+    table: DecompositionTable, names: str, body: Callable[..., Tensor], **options: bool
+) -> Rule:
     """Registers an elementwise rule of two operands for the operators ``names``."""
-    return table.register(*names.split())(lambda self, other: elementwise(body, self, other, **options))
+    return table.register(*names.split())(
+        lambda self, other: elementwise(body, self, other, **options)
+    )
 
 
-def pointwise(table: DecompositionTable, *ops: Op, **options: bool) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+def pointwise(
+    table: DecompositionTable, *ops: Op, **options: bool
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Decorator that registers a function of corresponding elements as the rule of ``ops``.
 
-    Its first parameters annotated ``Tensor`` or ``Operand`` are operands of :func:`elementwise`, to which ``options`` go.
+    Its first parameters annotated ``Tensor`` or ``Operand`` are operands of :func:`elementwise`, to
+    which ``options`` go.
     """
 
     def add(body: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -171,7 +202,9 @@ def pointwise(table: DecompositionTable, *ops: Op, **options: bool) -> Callable[
         @table.register(*ops)
         def rule(*args: Any, **rest: Any) -> Tensor:
             operands = (*args[:count], *(rest.pop(name) for name in names[len(args) :]))
-            return elementwise(lambda *wide: body(*wide, *args[count:], **rest), *operands, **options)
+            return elementwise(
+                lambda *wide: body(*wide, *args[count:], **rest), *operands, **options
+            )
 
         return rule
 
@@ -204,7 +237,9 @@ def spread(reduced: Tensor, shape: Sequence[Size], dims: Sequence[int]) -> Tenso
     return prims.broadcast_in_dim(reduced, shape=tuple(shape), dims=rest)
 
 
-def reduce(prim: Callable[..., Tensor], a: Tensor, dims: int | Sequence[int] | None, keepdim: bool) -> Tensor:
+def reduce(
+    prim: Callable[..., Tensor], a: Tensor, dims: int | Sequence[int] | None, keepdim: bool
+) -> Tensor:
     """A reduction prim with ATen's dims argument."""
     wrapped = wrap_dims(dims, a.ndim)
     result = prim(a, dims=wrapped)
@@ -225,6 +260,8 @@ def pad_dim(a: Tensor, dim: int, low: Size, high: Size, value: Any = 0) -> Tenso
     return prims.pad(a, low=tuple(before), high=tuple(after), value=value)
 
 
-def iota(length: Size, dtype: torch.dtype, device: torch.device, start: Size = 0, step: Size = 1) -> Tensor:
+def iota(
+    length: Size, dtype: torch.dtype, device: torch.device, start: Size = 0, step: Size = 1
+) -> Tensor:
     """``start, start + step, ...``."""
     return prims.iota(length=length, start=start, step=step, dtype=dtype, device=device)

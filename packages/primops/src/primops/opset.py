@@ -1,4 +1,6 @@
-"""The closed, versioned list of prims. A change of meaning, schema or membership raises ``OPSET_VERSION``."""
+"""The closed, versioned list of prims. A change of meaning, schema or membership raises
+``OPSET_VERSION``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ OPSET_VERSION = 5
 note_derivatives()
 
 ORDER = (
-    "elementwise unary", "elementwise binary", "comparison", "selection", "conversion", "shape", "indexing", "reduction",
+    "elementwise unary", "elementwise binary", "comparison", "selection", "conversion", "shape",
+    "indexing", "reduction",
     "scan", "creation", "random", "control flow",
 )  # fmt: skip
 OPSET: dict[str, Prim] = registered()
@@ -25,5 +28,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 def digest(prim: Prim) -> str:
     """A short hash of all that the op set promises about a prim."""
-    promised = (prim.schema, prim.group, prim.meaning, prim.dtype_rule, prim.numerics, *getattr(prim, "operators", ()))
+    promised = (
+        prim.schema,
+        prim.group,
+        prim.meaning,
+        prim.dtype_rule,
+        prim.numerics,
+        *getattr(prim, "operators", ()),
+    )
     return hashlib.sha256("\n".join(promised).encode()).hexdigest()[:12]

@@ -38,27 +38,39 @@ def decompose(
     numerics: str = "fast",
     fallback_random: bool = False,
 ) -> fx.GraphModule:
-    """The prim graph of ``gm``, which is left as it is. A prim graph comes back unchanged in meaning.
+    """The prim graph of ``gm``, which is left as it is. A prim graph comes back unchanged in
+    meaning.
 
     Args:
         gm: graph that satisfies C2 (or C3); ``meta["val"]`` may hold fake, meta or real tensors.
-        table: the rules; operators without one stay extern calls (``decomposition_report`` lists them).
+        table: the rules; operators without one stay extern calls (``decomposition_report`` lists
+            them).
         keep: operators that stay extern calls.
-        strict: raise UnknownOpError for an operator that has neither a rule nor a place in ``externs``.
-        numerics: "fast" skips float32 -> bfloat16 -> float32 between operators, "eager" rounds where eager rounds.
+        strict: raise UnknownOpError for an operator that has neither a rule nor a place in
+            ``externs``.
+        numerics: "fast" skips float32 -> bfloat16 -> float32 between operators, "eager" rounds
+            where eager rounds.
         fallback_random: random operators stay ATen calls, so that they draw what eager draws.
 
-    Raises ContractError for a graph outside C2, DecompositionError when a rule fails or disagrees with ``meta["val"]``.
+    Raises ContractError for a graph outside C2, DecompositionError when a rule fails or disagrees
+    with ``meta["val"]``.
     """
     if numerics not in NUMERICS:
         raise PrimopsError(f"numerics is {numerics!r}; choose one of {NUMERICS}")
     keep = tuple(keep)
     kept = [*keep, *(RANDOM_OPS if fallback_random else ())]
     builder = GraphBuilder(fast=numerics == "fast")
-    options: dict[str, Any] = {"keep": keep, "strict": strict, "numerics": numerics, "fallback_random": fallback_random}
+    options: dict[str, Any] = {
+        "keep": keep,
+        "strict": strict,
+        "numerics": numerics,
+        "fallback_random": fallback_random,
+    }
     inner = partial(decompose, table=table, **options)
     with reading_with(builder):
-        return _Pass(gm, table, table.without(kept) if kept else table, builder, strict, inner).run()
+        return _Pass(
+            gm, table, table.without(kept) if kept else table, builder, strict, inner
+        ).run()
 
 
 @dataclass
@@ -77,7 +89,9 @@ class _Pass:
             self.builder.origin = node
             if node.op == "output":
                 outputs, meta = self.outputs(node)
-                node.meta["required"] = {i: x.meta["required"] for i, x in enumerate(node.args[0]) if _is_required(x)}
+                node.meta["required"] = {
+                    i: x.meta["required"] for i, x in enumerate(node.args[0]) if _is_required(x)
+                }
                 return self.builder.finish(self.gm, outputs, node, meta)
             self.env[node] = self.visit(node)
         raise ContractError("C2.4", "the graph has no output")
@@ -100,7 +114,11 @@ class _Pass:
             return self.getitem(args[0], args[1])
         if isinstance(node.meta["val"], (*SYMBOLIC, int, float, bool)):
             return node.meta["val"]
-        raise ContractError("C2.1", f"target {node.target} is neither an operator overload nor size arithmetic", node)
+        raise ContractError(
+            "C2.1",
+            f"target {node.target} is neither an operator overload nor size arithmetic",
+            node,
+        )
 
     def lookup(self, leaf: Any) -> Any:
         return self.env[leaf] if isinstance(leaf, fx.Node) else leaf
@@ -120,14 +138,21 @@ class _Pass:
         if isinstance(value, (tuple, list)):
             return tuple(value[index]) if isinstance(value[index], list) else value[index]
         meta = value.meta[index]
-        return meta if meta is None or isinstance(meta, SYMBOLIC) or is_number(meta) else self.builder.item(value, index)
+        return (
+            meta
+            if meta is None or isinstance(meta, SYMBOLIC) or is_number(meta)
+            else self.builder.item(value, index)
+        )
 
     def prim(self, node: fx.Node, prim: Prim) -> GraphValue:
         args, params = map_values(self.lookup, node.args), map_values(self.lookup, node.kwargs)
         if prim is prims.convert and args[0].dtype is params["dtype"]:
             return self.builder.copy(args[0], node.meta["val"])
         if "control" in prim.tags:
-            params = {name: self.inner(x) if isinstance(x, fx.GraphModule) else x for name, x in params.items()}
+            params = {
+                name: self.inner(x) if isinstance(x, fx.GraphModule) else x
+                for name, x in params.items()
+            }
         first = len(self.builder.values)
         value = prim(*args, **params)
         self.adopt(value, node.meta["val"], first)
@@ -149,16 +174,22 @@ class _Pass:
         if result is not NotImplemented:
             return result
         if self.strict and op not in self.known and not is_declared_extern(op):
-            raise UnknownOpError(f"C3.1: {op} has no decomposition and is not a declared extern call{locate(node)}")
+            raise UnknownOpError(
+                f"C3.1: {op} has no decomposition and is not a declared extern call{locate(node)}"
+            )
         return self.extern(node, op, args, kwargs, meta)
 
     def on_memory(self, node: fx.Node, op: OpOverload, rule: Any, meta: Any) -> Any:
-        """An operator of ``as_strided``'s kind: by its rule, else a call, on the tensor that owns the memory."""
+        """An operator of ``as_strided``'s kind: by its rule, else a call, on the tensor that owns
+        the memory.
+        """
         place = place_of(node, op)
         owner, arguments = self.env[place.owner], map_values(self.lookup, place.arguments)
         if rule is not None and place.start is not None:
             start = {"storage_offset": place.start}
-            result = self.expand(node, op, rule, (self.laid_out(owner, place.owner),), arguments | start, meta)
+            result = self.expand(
+                node, op, rule, (self.laid_out(owner, place.owner),), arguments | start, meta
+            )
             if result is not NotImplemented:
                 return result
         owner = self.laid_out(owner, place.owner)
@@ -170,18 +201,37 @@ class _Pass:
         offset = {} if place.offset is None else {"storage_offset": self.lookup(place.offset)}
         return self.builder.call(op, (owner,), arguments | offset, meta)
 
-    def on_rest(self, op: OpOverload, owner: GraphValue, start: Any, arguments: dict[str, Any], meta: Any) -> GraphValue:
-        """The call on the elements of a contiguous tensor from position ``start``; calls take any dtype."""
+    def on_rest(
+        self, op: OpOverload, owner: GraphValue, start: Any, arguments: dict[str, Any], meta: Any
+    ) -> GraphValue:
+        """The call on the elements of a contiguous tensor from position ``start``; calls take any
+        dtype.
+        """
         aten, call, count = torch.ops.aten, self.builder.call, owner.numel()
-        flat, part = (contiguous((size,), owner.dtype, owner.device) for size in (count, count - start))
+        flat, part = (
+            contiguous((size,), owner.dtype, owner.device) for size in (count, count - start)
+        )
         vector = call(aten.view.default, (owner, [count]), {}, flat)
         rest = call(aten.slice.Tensor, (vector, 0, start, count), {}, part)
         if "src" not in arguments:
             return call(op, (rest,), arguments, meta)
-        written = call(aten.slice_scatter.default, (vector, call(op, (rest,), arguments, part), 0, start, count), {}, flat)
+        written = call(
+            aten.slice_scatter.default,
+            (vector, call(op, (rest,), arguments, part), 0, start, count),
+            {},
+            flat,
+        )
         return call(aten.view.default, (written, list(owner.shape)), {}, meta)
 
-    def expand(self, node: fx.Node, op: OpOverload, rule: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> Any:
+    def expand(
+        self,
+        node: fx.Node,
+        op: OpOverload,
+        rule: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        meta: Any,
+    ) -> Any:
         first = len(self.builder.values)
         try:
             result = rule(*args, **kwargs)
@@ -193,9 +243,14 @@ class _Pass:
             return result
         if isinstance(result, (tuple, list)):
             if not isinstance(meta, tuple) or len(meta) != len(result):
-                raise DecompositionError(f"C2.3: {node.target} gives {len(result)} results, its meta is {meta}{locate(node)}")
+                raise DecompositionError(
+                    f"C2.3: {node.target} gives {len(result)} results, its meta is "
+                    f"{meta}{locate(node)}"
+                )
             loose = self.table.auxiliary(op)
-            parts = [_fitted(part, meta[i]) if i in loose else part for i, part in enumerate(result)]
+            parts = [
+                _fitted(part, meta[i]) if i in loose else part for i, part in enumerate(result)
+            ]
             self.check(node, parts, meta, first)
             return tuple(parts)
         self.check(node, result, meta, first)
@@ -204,7 +259,10 @@ class _Pass:
     def check(self, node: fx.Node, value: Any, expected: Any, first: int) -> None:
         if isinstance(value, (tuple, list)) and isinstance(expected, tuple):
             if len(value) != len(expected):
-                raise DecompositionError(f"C2.3: {node.target} gives {len(value)} results of {len(expected)}{locate(node)}")
+                raise DecompositionError(
+                    f"C2.3: {node.target} gives {len(value)} results of "
+                    f"{len(expected)}{locate(node)}"
+                )
             for part, wanted in zip(value, expected):
                 self.check(node, part, wanted, first)
             return
@@ -212,21 +270,32 @@ class _Pass:
             return
         if value.dtype is not expected.dtype or not _same(value.shape, expected.shape):
             raise DecompositionError(
-                f"C3.4: the decomposition of {node.target} gives {value.dtype} {tuple(value.shape)}, "
+                f"C3.4: the decomposition of {node.target} gives {value.dtype} "
+                f"{tuple(value.shape)}, "
                 f"the node has {expected.dtype} {tuple(expected.shape)}{locate(node)}"
             )
         self.adopt(value, expected, first)
 
     def adopt(self, value: GraphValue, expected: TensorMeta, first: int) -> None:
-        """A value made for this node takes over the node's sizes (as the capture wrote them) and strides."""
+        """A value made for this node takes over the node's sizes (as the capture wrote them) and
+        strides.
+        """
         if value.serial >= first:
             value.meta = expected
 
-    def extern(self, node: fx.Node, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> Any:
+    def extern(
+        self,
+        node: fx.Node,
+        op: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        meta: Any,
+    ) -> Any:
         args = tuple(self.laid_out(value, given) for value, given in zip(args, node.args))
         kwargs = {name: self.laid_out(value, node.kwargs[name]) for name, value in kwargs.items()}
         value = self.builder.call(op, args, kwargs, meta)
-        if isinstance(meta, SYMBOLIC) or torch.Tag.dynamic_output_shape in op.tags or is_effect(op):  # the first two bind sizes
+        # the first two bind sizes
+        if isinstance(meta, SYMBOLIC) or torch.Tag.dynamic_output_shape in op.tags or is_effect(op):
             self.builder.pinned.append(value)
         return meta if isinstance(meta, SYMBOLIC) else value
 
@@ -237,7 +306,11 @@ class _Pass:
         if not isinstance(value, GraphValue) or not isinstance(given, fx.Node):
             return value
         wanted = metas_of(given.meta.get("val"))
-        if not isinstance(wanted, TensorMeta) or not isinstance(value.meta, TensorMeta) or same_layout(value.meta, wanted):
+        if (
+            not isinstance(wanted, TensorMeta)
+            or not isinstance(value.meta, TensorMeta)
+            or same_layout(value.meta, wanted)
+        ):
             return value
         return self.builder.strided(value, wanted)
 
@@ -252,25 +325,41 @@ class _Pass:
             if isinstance(item, fx.Node) and item in self.inputs:
                 results.append(self.inputs[item])
                 continue
-            if isinstance(item, fx.Node) and isinstance(value, GraphValue) and isinstance(value.meta, TensorMeta):
+            if (
+                isinstance(item, fx.Node)
+                and isinstance(value, GraphValue)
+                and isinstance(value.meta, TensorMeta)
+            ):
                 value = self.owned(value, item, owners)
             results.append(value)
         meta = tuple(metas_of(x.meta.get("val")) if isinstance(x, fx.Node) else x for x in given)
         previous = node.meta.get("val")
-        if isinstance(previous, tuple) and len(previous) == len(meta) and any(isinstance(m, TensorMeta) for m in previous):
+        if (
+            isinstance(previous, tuple)
+            and len(previous) == len(meta)
+            and any(isinstance(m, TensorMeta) for m in previous)
+        ):
             meta = previous
         return results, meta
 
-    def owned(self, value: GraphValue, item: fx.Node, owners: dict[GraphValue, fx.Node]) -> GraphValue:
-        """A copy where simplification made an output share memory that it does not share in the given graph."""
+    def owned(
+        self, value: GraphValue, item: fx.Node, owners: dict[GraphValue, fx.Node]
+    ) -> GraphValue:
+        """A copy where simplification made an output share memory that it does not share in the
+        given graph.
+        """
         base, given_base = base_value(value), base_node(item)
         is_input = isinstance(base.target, fx.Node)
         owner = base.target if is_input else owners.setdefault(base, given_base)
-        return value if owner is given_base else self.builder.copy(value, metas_of(item.meta["val"]))
+        return (
+            value if owner is given_base else self.builder.copy(value, metas_of(item.meta["val"]))
+        )
 
 
 def _with_tensor(op: OpOverload, args: tuple[Any, ...], meta: Any) -> tuple[Any, ...]:
-    """Arguments of an operator on tensors that was given numbers only: the first becomes a tensor of its dtype."""
+    """Arguments of an operator on tensors that was given numbers only: the first becomes a tensor
+    of its dtype.
+    """
     takes_tensor = bool(args) and isinstance(op._schema.arguments[0].type, torch.TensorType)
     if (
         not takes_tensor
@@ -307,7 +396,9 @@ def metas_of(value: Any) -> Any:
 
 
 def same_layout(a: TensorMeta, b: TensorMeta) -> bool:
-    """Whether the strides agree for all dims that have more than one element, as far as the example tells."""
+    """Whether the strides agree for all dims that have more than one element, as far as the example
+    tells.
+    """
     if a is b or a.strides is b.strides:
         return True
     return len(a.strides) == len(b.strides) and all(
@@ -318,7 +409,12 @@ def same_layout(a: TensorMeta, b: TensorMeta) -> bool:
 
 def is_size_query(op: OpOverload) -> bool:
     """Operators that only read sizes or strides of a tensor."""
-    return op.name().partition(".")[0] in ("aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset")
+    return op.name().partition(".")[0] in (
+        "aten::sym_size",
+        "aten::sym_stride",
+        "aten::sym_numel",
+        "aten::sym_storage_offset",
+    )
 
 
 def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
@@ -326,10 +422,13 @@ def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 
 
 def _is_exotic(tree: Any, stored: bool = False) -> bool:
-    """Whether a complex number or a complex, quantized or 8-bit float tensor takes part; no prim computes on those, only
-    conversions take the 8-bit floats that are ``stored``."""
+    """Whether a complex number or a complex, quantized or 8-bit float tensor takes part; no prim
+    computes on those, only conversions take the 8-bit floats that are ``stored``.
+    """
     if isinstance(tree, (tuple, list, dict)):
-        return any(_is_exotic(item, stored) for item in (tree.values() if isinstance(tree, dict) else tree))
+        return any(
+            _is_exotic(item, stored) for item in (tree.values() if isinstance(tree, dict) else tree)
+        )
     if not isinstance(tree, (GraphValue, TensorMeta)):
         return isinstance(tree, complex)
     dtype = _dtype_of(tree)

@@ -1,8 +1,9 @@
 """The ``Prim`` object and its three readings.
 
-Calling a prim dispatches on its operands: real tensors run the reference, ``TensorMeta``s run the meta rule, and values of a
-graph under construction append a node to it. A call without tensor operands (``full``, ``iota``, ``random_seed``) follows the
-interpreter installed by ``reading_with``, else it runs the reference.
+Calling a prim dispatches on its operands: real tensors run the reference, ``TensorMeta``s run the
+meta rule, and values of a graph under construction append a node to it. A call without tensor
+operands (``full``, ``iota``, ``random_seed``) follows the interpreter installed by
+``reading_with``, else it runs the reference.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Interpreter(Protocol):
         ...
 
     def uniform(self, shape: tuple[Any, ...], device: torch.device, prim: Prim) -> Any:
-        """Random float32 in [0, 1), as ``prim`` gives them; lets a graph draw one seed for many calls."""
+        """Random float32 in [0, 1), as ``prim`` gives them; lets a graph draw one seed for many
+        calls.
+        """
         ...
 
 
@@ -46,11 +49,15 @@ class Traced:
         raise NotImplementedError
 
     def widened(self) -> Any | None:
-        """For a float16 or bfloat16 value: the float32 value that it was rounded from, where that may be used instead."""
+        """For a float16 or bfloat16 value: the float32 value that it was rounded from, where that
+        may be used instead.
+        """
         return None
 
     def rounded(self, dtype: torch.dtype) -> Any:
-        """This float32 value rounded to ``dtype`` because the result dtype is so, not because the program converts."""
+        """This float32 value rounded to ``dtype`` because the result dtype is so, not because the
+        program converts.
+        """
         raise NotImplementedError
 
 
@@ -78,7 +85,9 @@ def current_interpreter() -> Interpreter | None:
 
 
 class MetaReading:
-    """The interpreter that runs meta rules: ``with reading_with(MetaReading()): prims.full(...)`` is a ``TensorMeta``."""
+    """The interpreter that runs meta rules: ``with reading_with(MetaReading()): prims.full(...)``
+    is a ``TensorMeta``.
+    """
 
     def apply(self, prim: Prim, operands: tuple[Any, ...], params: dict[str, Any]) -> TensorMeta:
         """Runs the meta rule."""
@@ -96,10 +105,11 @@ AnyPrim = TypeVar("AnyPrim", bound="Prim")
 class Prim:
     """One primitive operation.
 
-    Attributes: ``name``; ``group`` (see ``opset.GROUPS``); ``schema`` as text, ``operands`` and ``parameters`` as names
-    (``variadic`` when the last operand name stands for any number); ``meaning``, one line with the formula; ``dtype_rule``;
-    ``numerics``, accumulation dtype and allowed error; ``derivative``, a formula; ``tags``; ``meta_rule`` and ``reference``,
-    functions of the operands (metas or numbers, tensors) and keyword parameters.
+    Attributes: ``name``; ``group`` (see ``opset.GROUPS``); ``schema`` as text, ``operands`` and
+    ``parameters`` as names (``variadic`` when the last operand name stands for any number);
+    ``meaning``, one line with the formula; ``dtype_rule``; ``numerics``, accumulation dtype and
+    allowed error; ``derivative``, a formula; ``tags``; ``meta_rule`` and ``reference``, functions
+    of the operands (metas or numbers, tensors) and keyword parameters.
     """
 
     schema: str
@@ -122,12 +132,15 @@ class Prim:
         self.__module__ = "primops.prims"
 
     def __call__(self, *operands: Any, **params: Any) -> Any:
-        """Runs the reading that the operands ask for. Raises PrimError when they do not fit the schema."""
+        """Runs the reading that the operands ask for. Raises PrimError when they do not fit the
+        schema.
+        """
         real = meta = False
         for operand in operands:
             if isinstance(operand, Traced):
                 return operand.interpreter.apply(self, operands, params)
-            if isinstance(operand, fx.Proxy):  # symbolic tracing, which unpickling a GraphModule does
+            # symbolic tracing, which unpickling a GraphModule does
+            if isinstance(operand, fx.Proxy):
                 return operand.tracer.create_proxy("call_function", self, operands, params)
             real = real or isinstance(operand, torch.Tensor)
             meta = meta or isinstance(operand, TensorMeta)
@@ -137,15 +150,26 @@ class Prim:
             return self.infer(operands, params)
         if not real and _ambient.interpreter is not None:
             return _ambient.interpreter.apply(self, operands, params)
-        self.infer(tuple(TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in operands), params)
+        self.infer(
+            tuple(
+                TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in operands
+            ),
+            params,
+        )
         result = self.reference(*operands, **params)
-        return result.contiguous() if isinstance(result, torch.Tensor) and not isinstance(self, ExternPrim) else result
+        return (
+            result.contiguous()
+            if isinstance(result, torch.Tensor) and not isinstance(self, ExternPrim)
+            else result
+        )
 
     def infer(self, operands: tuple[Any, ...], params: dict[str, Any]) -> TensorMeta:
         """The result's metadata. Raises PrimError when the call does not fit the schema."""
         if params.keys() != self._parameter_set:
             raise PrimError(f"{self.schema}: got parameters {sorted(params)}")
-        if len(operands) < len(self.operands) or (len(operands) > len(self.operands) and not self.variadic):
+        if len(operands) < len(self.operands) or (
+            len(operands) > len(self.operands) and not self.variadic
+        ):
             raise PrimError(f"{self.schema}: got {len(operands)} operands")
         try:
             return self.meta_rule(*operands, **params)
@@ -160,21 +184,33 @@ class Prim:
 
 
 class ExternPrim(Prim):
-    """A prim that a graph spells by overloads of ATen operators (``operators``, full names): a library call.
+    """A prim that a graph spells by overloads of ATen operators (``operators``, full names): a
+    library call.
 
-    Called directly (by decompositions) it is its first operator's first overload. Its meta rule runs that operator on meta
-    tensors, whose sizes may be symbolic.
+    Called directly (by decompositions) it is its first operator's first overload. Its meta rule
+    runs that operator on meta tensors, whose sizes may be symbolic.
     """
 
     def __init__(
-        self, name: str, operators: Sequence[str], *, group: str, meaning: str, numerics: str, layout: Layout | None = None
+        self,
+        name: str,
+        operators: Sequence[str],
+        *,
+        group: str,
+        meaning: str,
+        numerics: str,
+        layout: Layout | None = None,
     ) -> None:
-        """``operators`` without a namespace are ATen's. ``layout`` corrects the meta kernel's strides."""
+        """``operators`` without a namespace are ATen's. ``layout`` corrects the meta kernel's
+        strides.
+        """
         self.operators = tuple(op if "::" in op else f"aten::{op}" for op in operators)
         self._layout = layout
         super().__init__(
-            f"{name}(*operands)", group=group, meaning=meaning, dtype_rule="the overload's", meta_rule=self._on_meta,
-            reference=lambda *operands, **params: self.overload(*operands, **params), numerics=numerics,
+            f"{name}(*operands)", group=group, meaning=meaning, dtype_rule="the overload's",
+            meta_rule=self._on_meta,
+            reference=lambda *operands, **params: self.overload(*operands, **params),
+            numerics=numerics,
             derivative="as ATen's autograd", tags=frozenset({"extern"}),
         )  # fmt: skip
 

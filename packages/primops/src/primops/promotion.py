@@ -9,7 +9,16 @@ import torch
 HALF_DTYPES = frozenset({torch.float16, torch.bfloat16})
 COMPUTE_FLOATS = frozenset({torch.float32, torch.float64})
 INTEGER_DTYPES = frozenset(
-    {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64}
+    {
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
+    }
 )
 
 PRIM_DTYPES = HALF_DTYPES | COMPUTE_FLOATS | INTEGER_DTYPES | {torch.bool}
@@ -63,7 +72,9 @@ def _join(dtypes: Iterable[torch.dtype]) -> torch.dtype | None:
 
 
 def result_dtype(*operands: object) -> torch.dtype:
-    """``torch.result_type`` for tensors, metas, graph values and numbers. Tensors need ``dtype`` and ``ndim``."""
+    """``torch.result_type`` for tensors, metas, graph values and numbers. Tensors need ``dtype``
+    and ``ndim``.
+    """
     dims: list[torch.dtype] = []
     scalars: list[torch.dtype] = []
     numbers: list[torch.dtype] = []

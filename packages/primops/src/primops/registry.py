@@ -15,7 +15,9 @@ Op = str | OpOverload | OpOverloadPacket
 
 
 def op_name(op: Op) -> str:
-    """``aten::add.Tensor`` for ``"add.Tensor"`` or the overload; the default overload has no suffix."""
+    """``aten::add.Tensor`` for ``"add.Tensor"`` or the overload; the default overload has no
+    suffix.
+    """
     if isinstance(op, OpOverload):
         return op.name()
     if isinstance(op, OpOverloadPacket):
@@ -26,22 +28,29 @@ def op_name(op: Op) -> str:
 class DecompositionTable:
     """Operators (by name, so that tables need no torch version) to rules.
 
-    A rule takes the operator's arguments, with tensors as real tensors, ``TensorMeta``s or graph values and sizes as ``int`` or
-    ``SymInt``, and returns what the operator returns, computed by prims. It may return ``NotImplemented`` for arguments that it
-    does not cover; the operator then stays an extern call.
+    A rule takes the operator's arguments, with tensors as real tensors, ``TensorMeta``s or graph
+    values and sizes as ``int`` or ``SymInt``, and returns what the operator returns, computed by
+    prims. It may return ``NotImplemented`` for arguments that it does not cover; the operator then
+    stays an extern call.
     """
 
-    def __init__(self, rules: dict[str, Rule] | None = None, auxiliary: dict[str, tuple[int, ...]] | None = None) -> None:
+    def __init__(
+        self,
+        rules: dict[str, Rule] | None = None,
+        auxiliary: dict[str, tuple[int, ...]] | None = None,
+    ) -> None:
         """A table with the given rules, and auxiliary results, by full name."""
         self._rules = dict(rules or {})
         self._auxiliary = dict(auxiliary or {})
         self._frozen = False
 
     def register(self, *ops: Op, auxiliary: tuple[int, ...] = ()) -> Callable[[AnyRule], AnyRule]:
-        """Decorator that adds a rule. Raises DuplicateRuleError, and FrozenTableError once the table was used.
+        """Decorator that adds a rule. Raises DuplicateRuleError, and FrozenTableError once the
+        table was used.
 
-        ``auxiliary``: positions of results that only the operator's derivative uses, and whose dtype (or emptiness) differs
-        between the kernels of devices. The pass gives them the form that the graph expects.
+        ``auxiliary``: positions of results that only the operator's derivative uses, and whose
+        dtype (or emptiness) differs between the kernels of devices. The pass gives them the form
+        that the graph expects.
         """
 
         def add(rule: AnyRule) -> AnyRule:
@@ -55,7 +64,9 @@ class DecompositionTable:
         """Adds one rule; see ``register``."""
         name = op_name(op)
         if self._frozen:
-            raise FrozenTableError(f"{name}: this table has been used; build a new one with `table | more`")
+            raise FrozenTableError(
+                f"{name}: this table has been used; build a new one with `table | more`"
+            )
         if name in self._rules:
             raise DuplicateRuleError(f"{name} has a rule already; `table | more` overrides one")
         self._rules[name] = rule
@@ -72,7 +83,9 @@ class DecompositionTable:
         return self._rules.get(op_name(op))
 
     def merged(self, *others: DecompositionTable) -> DecompositionTable:
-        """A new table with the rules of all. Raises DuplicateRuleError when two have the same operator."""
+        """A new table with the rules of all. Raises DuplicateRuleError when two have the same
+        operator.
+        """
         result = DecompositionTable(self._rules, self._auxiliary)
         for other in others:
             for name, rule in other._rules.items():
@@ -81,13 +94,23 @@ class DecompositionTable:
 
     def __or__(self, other: DecompositionTable) -> DecompositionTable:
         """A new table; rules of the right one win."""
-        kept = {name: positions for name, positions in self._auxiliary.items() if name not in other._rules}
+        kept = {
+            name: positions
+            for name, positions in self._auxiliary.items()
+            if name not in other._rules
+        }
         return DecompositionTable({**self._rules, **other._rules}, {**kept, **other._auxiliary})
 
     def without(self, ops: Iterable[Op]) -> DecompositionTable:
-        """A new table that leaves these operators alone; a packet or bare name stands for all its overloads."""
+        """A new table that leaves these operators alone; a packet or bare name stands for all its
+        overloads.
+        """
         dropped = {op_name(op) for op in ops}
-        rules = {n: r for n, r in self._rules.items() if n not in dropped and n.partition(".")[0] not in dropped}
+        rules = {
+            n: r
+            for n, r in self._rules.items()
+            if n not in dropped and n.partition(".")[0] not in dropped
+        }
         return DecompositionTable(rules, self._auxiliary)
 
     def __contains__(self, op: Op) -> bool:

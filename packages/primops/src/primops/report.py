@@ -16,7 +16,8 @@ from primops.prim import Prim
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Counts per prim and per extern operator; ``extern_prims``: the extern prims that those operators spell.
+    """Counts per prim and per extern operator; ``extern_prims``: the extern prims that those
+    operators spell.
 
     ``undeclared`` lists extern operators that spell none.
     """
@@ -28,7 +29,10 @@ class Report:
     lines: dict[str, str]
 
     def __str__(self) -> str:
-        rows = [f"{sum(self.prims.values())} calls of {len(self.prims)} prims, {sum(self.externs.values())} extern calls"]
+        rows = [
+            f"{sum(self.prims.values())} calls of {len(self.prims)} prims, "
+            f"{sum(self.externs.values())} extern calls"
+        ]
         for name, number in self.externs.items():
             note = "  (no decomposition)" if name in self.undeclared else ""
             where = f"  {self.lines[name]}" if name in self.lines else ""
@@ -45,7 +49,8 @@ def _nodes(gm: fx.GraphModule) -> Iterator[fx.Node]:
 
 
 def decomposition_report(gm: fx.GraphModule) -> Report:
-    """Counts the prims and extern calls of a prim graph (those of branches and loops too), most frequent first.
+    """Counts the prims and extern calls of a prim graph (those of branches and loops too), most
+    frequent first.
 
     ``lines`` has the first user line per extern.
     """
@@ -67,5 +72,7 @@ def decomposition_report(gm: fx.GraphModule) -> Report:
             line = user_line(node.meta.get("stack_trace"))
             if line is not None:
                 lines.setdefault(name, line)
-    prim_counts, extern_counts, kinds = (dict(counts.most_common()) for counts in (prims, externs, extern_prims))
+    prim_counts, extern_counts, kinds = (
+        dict(counts.most_common()) for counts in (prims, externs, extern_prims)
+    )
     return Report(prim_counts, extern_counts, kinds, tuple(sorted(undeclared)), lines)

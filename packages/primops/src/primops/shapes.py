@@ -1,6 +1,7 @@
 """Rules on sizes: equality without guards, wrapping of dims, broadcasting.
 
-A comparison of two ``SymInt``s adds a guard to the shape environment. Nothing here does, unless its docstring says so.
+A comparison of two ``SymInt``s adds a guard to the shape environment. Nothing here does, unless its
+docstring says so.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def concrete(size: Size) -> int:
 
 
 def is_negative(number: Size) -> bool:
-    """Whether a position or amount is below 0 for certain: where that matters, fakes have put a guard on its sign."""
+    """Whether a position or amount is below 0 for certain: where that matters, fakes have put a
+    guard on its sign.
+    """
     return number < 0 if isinstance(number, int) else known(number < 0)
 
 
@@ -114,15 +117,22 @@ def larger(a: Size, b: Size) -> Size:
 
 
 def wrap_dim(dim: int, rank: int) -> int:
-    """A dim counted from the end made non-negative; rank 0 counts as 1. Raises IndexError like torch."""
+    """A dim counted from the end made non-negative; rank 0 counts as 1. Raises IndexError like
+    torch.
+    """
     rank = max(rank, 1)
     if not -rank <= dim < rank:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got "
+            f"{dim})"
+        )
     return dim % rank
 
 
 def wrap_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """Sorted non-negative dims. None and the empty list mean all dims (ATen's rule for reductions)."""
+    """Sorted non-negative dims. None and the empty list mean all dims (ATen's rule for
+    reductions).
+    """
     if dims is None:
         return tuple(range(rank))
     listed = [dims] if isinstance(dims, int) else list(dims)
@@ -153,7 +163,9 @@ def broadcast_shapes(*shapes: Sequence[Size]) -> tuple[Size, ...]:
 
 def infer_shape(shape: Sequence[Size], numel: Size) -> tuple[Size, ...]:
     """The target shape of a view, with its -1 replaced."""
-    unknown = [position for position, size in enumerate(shape) if isinstance(size, int) and size == -1]
+    unknown = [
+        position for position, size in enumerate(shape) if isinstance(size, int) and size == -1
+    ]
     if not unknown:
         return tuple(shape)
     if len(unknown) > 1:

@@ -13,13 +13,16 @@ from primops.prim import Prim
 from primops.shapes import same_size
 
 DTYPE_NAMES = {
-    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.bool: "bool",
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16",
+    torch.bool: "bool",
     torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8",
 }  # fmt: skip
 
 
 def format_graph(gm: fx.GraphModule) -> str:
-    """One line per node: ``name: dtype[sizes] = prim(operands, parameters)``; strides only where not contiguous."""
+    """One line per node: ``name: dtype[sizes] = prim(operands, parameters)``; strides only where
+    not contiguous.
+    """
     return "\n".join(map(_format_node, gm.graph.nodes)) + "\n"
 
 
@@ -48,7 +51,10 @@ def _format_node(node: fx.Node) -> str:
     if node.target is operator.getitem:
         return f"{left} = {node.args[0]}[{node.args[1]}]"
     name = node.target.name if isinstance(node.target, Prim) else f"extern {node.target}"
-    arguments = [*map(_format_value, node.args), *(f"{key}={_format_value(value)}" for key, value in node.kwargs.items())]
+    arguments = [
+        *map(_format_value, node.args),
+        *(f"{key}={_format_value(value)}" for key, value in node.kwargs.items()),
+    ]
     return f"{left} = {name}({', '.join(arguments)})"
 
 

@@ -33,11 +33,17 @@ class Call:
 
     def full(self, value: Any) -> GraphValue:
         """The result, known to be one number everywhere."""
-        return prims.full(shape=self.meta.shape, value=value, dtype=self.meta.dtype, device=self.meta.device)
+        return prims.full(
+            shape=self.meta.shape, value=value, dtype=self.meta.dtype, device=self.meta.device
+        )
 
 
 def simplify(
-    builder: GraphBuilder, prim: Prim, operands: tuple[Any, ...], params: dict[str, Any], meta: TensorMeta
+    builder: GraphBuilder,
+    prim: Prim,
+    operands: tuple[Any, ...],
+    params: dict[str, Any],
+    meta: TensorMeta,
 ) -> GraphValue | None:
     """A value equal to the call, or None to record the call as it is."""
     rules = _RULES.get(prim)
@@ -72,12 +78,15 @@ def _is_plain(value: Any, number: int) -> bool:
 
 
 BINARY = (
-    prims.add, prims.sub, prims.mul, prims.div, prims.pow, prims.atan2, prims.maximum, prims.minimum, prims.fmod,
-    prims.remainder, prims.floor_div, prims.bitwise_and, prims.bitwise_or, prims.bitwise_xor, prims.shift_left,
+    prims.add, prims.sub, prims.mul, prims.div, prims.pow, prims.atan2, prims.maximum,
+    prims.minimum, prims.fmod,
+    prims.remainder, prims.floor_div, prims.bitwise_and, prims.bitwise_or, prims.bitwise_xor,
+    prims.shift_left,
     prims.shift_right, prims.eq, prims.ne, prims.lt, prims.le, prims.gt, prims.ge,
 )  # fmt: skip
 UNARY = (
-    prims.neg, prims.abs, prims.sign, prims.floor, prims.ceil, prims.trunc, prims.round, prims.exp, prims.log, prims.sqrt,
+    prims.neg, prims.abs, prims.sign, prims.floor, prims.ceil, prims.trunc, prims.round, prims.exp,
+    prims.log, prims.sqrt,
     prims.rsqrt, prims.bitwise_not,
 )  # fmt: skip
 DIVIDING = (prims.fmod, prims.remainder, prims.floor_div)
@@ -110,7 +119,9 @@ def _fold(call: Call, *numbers: Any) -> GraphValue | None:
         return None
     if call.prim in DIVIDING and numbers[1] == 0:
         return None
-    return call.full(call.prim.reference(*(torch.tensor(number, dtype=dtype) for number in numbers)).item())
+    return call.full(
+        call.prim.reference(*(torch.tensor(number, dtype=dtype) for number in numbers)).item()
+    )
 
 
 @_on(prims.add, prims.sub)
@@ -221,7 +232,11 @@ def _permute(call: Call) -> GraphValue | None:
 def _slice(call: Call) -> GraphValue | None:
     (a,) = call.operands
     params = call.params
-    whole = _is_plain(params["start"], 0) and params["step"] == 1 and same_size(params["stop"], a.shape[params["dim"]])
+    whole = (
+        _is_plain(params["start"], 0)
+        and params["step"] == 1
+        and same_size(params["stop"], a.shape[params["dim"]])
+    )
     return a if whole else None
 
 
@@ -235,7 +250,11 @@ def _flip(call: Call) -> GraphValue | None:
 
 @_on(prims.pad)
 def _pad(call: Call) -> GraphValue | None:
-    return call.operands[0] if all(_is_plain(n, 0) for n in (*call.params["low"], *call.params["high"])) else None
+    return (
+        call.operands[0]
+        if all(_is_plain(n, 0) for n in (*call.params["low"], *call.params["high"]))
+        else None
+    )
 
 
 @_on(prims.cat)

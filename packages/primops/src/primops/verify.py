@@ -19,7 +19,9 @@ from primops.promotion import HALF_DTYPES, is_number
 from primops.shapes import may_be_equal
 
 ANY_DTYPE_TAGS = frozenset({"movement", "creation", "random", "control"})
-ANY_DTYPE = frozenset({prims.where, prims.convert, prims.bitcast, prims.index, prims.gather, prims.scatter})
+ANY_DTYPE = frozenset(
+    {prims.where, prims.convert, prims.bitcast, prims.index, prims.gather, prims.scatter}
+)
 
 
 def check_prims(gm: fx.GraphModule) -> None:
@@ -58,15 +60,25 @@ def _check_call(node: fx.Node) -> None:
             raise ContractError("C3.1", f"{target} mutates its arguments", node)
     elif target is not operator.getitem:
         clause = "C3.5" if isinstance(node.meta.get("val"), SYMBOLIC) else "C3.1"
-        raise ContractError(clause, f"target {target} is neither a prim nor an operator overload", node)
+        raise ContractError(
+            clause, f"target {target} is neither a prim nor an operator overload", node
+        )
 
 
 def _check_operands(node: fx.Node, prim: Prim) -> None:
     for operand in node.args:
         if not isinstance(operand, fx.Node) and not is_number(operand):
-            raise ContractError("C3.2", f"operand {operand!r} of {prim.name} is neither a node nor a number", node)
-        if isinstance(operand, fx.Node) and not isinstance(val := operand.meta.get("val"), TensorMeta) and not is_number(val):
-            raise ContractError("C3.2", f"operand {operand} of {prim.name} is neither a tensor nor a size", node)
+            raise ContractError(
+                "C3.2", f"operand {operand!r} of {prim.name} is neither a node nor a number", node
+            )
+        if (
+            isinstance(operand, fx.Node)
+            and not isinstance(val := operand.meta.get("val"), TensorMeta)
+            and not is_number(val)
+        ):
+            raise ContractError(
+                "C3.2", f"operand {operand} of {prim.name} is neither a tensor nor a size", node
+            )
     for name, value in node.kwargs.items():
         if any(_nodes_in(value)):
             raise ContractError("C3.5", f"parameter {name} of {prim.name} holds a node", node)
@@ -75,7 +87,11 @@ def _check_operands(node: fx.Node, prim: Prim) -> None:
 
 
 def _check_half(node: fx.Node, prim: Prim) -> None:
-    if prim in ANY_DTYPE or prim.tags & ANY_DTYPE_TAGS or (prim is prims.index_put and not node.kwargs.get("accumulate")):
+    if (
+        prim in ANY_DTYPE
+        or prim.tags & ANY_DTYPE_TAGS
+        or (prim is prims.index_put and not node.kwargs.get("accumulate"))
+    ):
         return
     for operand in node.args:
         if isinstance(operand, fx.Node) and operand.meta["val"].dtype in HALF_DTYPES:
@@ -90,7 +106,9 @@ def _check_inferred(node: fx.Node, prim: Prim) -> None:
         raise ContractError("C3.2", str(error), node) from error
     meta = node.meta.get("val")
     for stated, wanted in (
-        zip(meta, inferred) if isinstance(inferred, tuple) and isinstance(meta, tuple) else [(meta, inferred)]
+        zip(meta, inferred)
+        if isinstance(inferred, tuple) and isinstance(meta, tuple)
+        else [(meta, inferred)]
     ):
         _check_agrees(node, stated, wanted)
 
@@ -98,20 +116,30 @@ def _check_inferred(node: fx.Node, prim: Prim) -> None:
 def _check_agrees(node: fx.Node, meta: Any, inferred: Any) -> None:
     if not isinstance(meta, TensorMeta):
         raise ContractError("C3.4", f"meta is {meta!r}", node)
-    same = len(meta.shape) == len(inferred.shape) and all(map(may_be_equal, meta.shape, inferred.shape))
+    same = len(meta.shape) == len(inferred.shape) and all(
+        map(may_be_equal, meta.shape, inferred.shape)
+    )
     if not same or meta.dtype is not inferred.dtype or meta.device != inferred.device:
         raise ContractError("C3.4", f"meta is {meta}, the meta rule gives {inferred}", node)
 
 
 def _check_seed(node: fx.Node, prim: Prim) -> None:
-    if prim in (prims.uniform, prims.uniform16) and getattr(node.args[0], "op", None) == "call_function":
+    if (
+        prim in (prims.uniform, prims.uniform16)
+        and getattr(node.args[0], "op", None) == "call_function"
+    ):
         seed = node.args[0]
         assert isinstance(seed, fx.Node)
         if seed.target is not prims.random_seed:
             raise ContractError("C3.7", f"the seed is {seed.target}", node)
 
 
-PRIM_CHECKS: tuple[Callable[[fx.Node, Prim], None], ...] = (_check_operands, _check_half, _check_inferred, _check_seed)
+PRIM_CHECKS: tuple[Callable[[fx.Node, Prim], None], ...] = (
+    _check_operands,
+    _check_half,
+    _check_inferred,
+    _check_seed,
+)
 
 
 def _check_meta(node: fx.Node) -> None:
@@ -124,7 +152,11 @@ def _check_meta(node: fx.Node) -> None:
 def _is_meta(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(_is_meta, value))
-    return value is None or isinstance(value, (TensorMeta, torch.device, torch.dtype)) or is_number(value)
+    return (
+        value is None
+        or isinstance(value, (TensorMeta, torch.device, torch.dtype))
+        or is_number(value)
+    )
 
 
 def _check_output(node: fx.Node) -> None:
@@ -135,8 +167,12 @@ def _check_output(node: fx.Node) -> None:
         raise ContractError("C3.6", f"the output has meta {meta!r}", node)
     for value, expected in zip(outputs, meta):
         actual = value.meta["val"] if isinstance(value, fx.Node) else None
-        if isinstance(expected, TensorMeta) and (not isinstance(actual, TensorMeta) or actual.dtype is not expected.dtype):
-            raise ContractError("C3.6", f"output {value} is {actual}, the caller must receive {expected}", node)
+        if isinstance(expected, TensorMeta) and (
+            not isinstance(actual, TensorMeta) or actual.dtype is not expected.dtype
+        ):
+            raise ContractError(
+                "C3.6", f"output {value} is {actual}, the caller must receive {expected}", node
+            )
 
 
 def _nodes_in(tree: Any) -> Iterator[fx.Node]:

@@ -9,7 +9,29 @@ from typing import Any
 import torch
 
 INF, NAN = float("inf"), float("nan")
-GRID = [0.0, -0.0, 0.3, -0.3, 0.5, -0.5, 0.999, 1.0, -1.0, 1.5, -1.5, 2.5, 3.0, -3.0, 7.3, -7.3, 30.0, -30.0, INF, -INF, NAN]
+GRID = [
+    0.0,
+    -0.0,
+    0.3,
+    -0.3,
+    0.5,
+    -0.5,
+    0.999,
+    1.0,
+    -1.0,
+    1.5,
+    -1.5,
+    2.5,
+    3.0,
+    -3.0,
+    7.3,
+    -7.3,
+    30.0,
+    -30.0,
+    INF,
+    -INF,
+    NAN,
+]
 
 
 class Make:
@@ -58,4 +80,8 @@ def calls(name: str, dtype: torch.dtype) -> Iterator[tuple[tuple[Any, ...], dict
     """Arguments of all cases of one operator."""
     for arguments in CASES[name]:
         made = arguments(Make(dtype))
-        yield made if len(made) == 2 and isinstance(made[0], tuple) and isinstance(made[1], dict) else (made, {})
+        yield (
+            made
+            if len(made) == 2 and isinstance(made[0], tuple) and isinstance(made[1], dict)
+            else (made, {})
+        )

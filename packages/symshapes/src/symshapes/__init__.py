@@ -5,8 +5,25 @@ from . import private_parts, torch_versions  # noqa: F401 (first: they refuse, o
 # isort: split
 from .convert import fake_wrapper, symbolic_strides, with_history
 from .env import ShapeEnv
-from .errors import DataDependentError, FakeTensorError, FrozenEnvError, GuardOnDataDependent, SymbolicError
-from .expr import MATH_FUNCTIONS, Ceil, CeilDiv, Floor, FloorDiv, Mod, Round, ToFloat, TrueDiv, Trunc
+from .errors import (
+    DataDependentError,
+    FakeTensorError,
+    FrozenEnvError,
+    GuardOnDataDependent,
+    SymbolicError,
+)
+from .expr import (
+    MATH_FUNCTIONS,
+    Ceil,
+    CeilDiv,
+    Floor,
+    FloorDiv,
+    Mod,
+    Round,
+    ToFloat,
+    TrueDiv,
+    Trunc,
+)
 from .fake import FakeTensor, FakeTensorMode, is_fake, mode_of
 from .graph_module import LazyGraphModule, PlainGraph
 from .guards import SizeGuard, current_user_line, python_text

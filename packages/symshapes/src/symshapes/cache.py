@@ -1,4 +1,6 @@
-"""Results of ops by metadata: a hit costs one dictionary lookup and one allocation of a meta tensor."""
+"""Results of ops by metadata: a hit costs one dictionary lookup and one allocation of a meta
+tensor.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ class ResultCache:
         if _is_plain(out):
             if not _aliases(out, args):
                 self._entries[key] = (None, _describe(out))
-        elif type(out) in (tuple, list) and all(o is None or (_is_plain(o) and not _aliases(o, args)) for o in out):
+        elif type(out) in (tuple, list) and all(
+            o is None or (_is_plain(o) and not _aliases(o, args)) for o in out
+        ):
             self._entries[key] = (type(out), [None if o is None else _describe(o) for o in out])
 
 
@@ -106,7 +110,11 @@ def _append(parts: list[Any], a: Any) -> None:
 def _append_tensor(parts: list[Any], a: Any) -> None:
     if getattr(a, "fake_mode", None) is None or a.constant is not None or a.numbers:
         raise _NoKey
-    parts += (a.dtype, a.fake_device, a.is_conj(), a.is_neg()) if a.dtype.is_complex else (a.dtype, a.fake_device)
+    parts += (
+        (a.dtype, a.fake_device, a.is_conj(), a.is_neg())
+        if a.dtype.is_complex
+        else (a.dtype, a.fake_device)
+    )
     for s in a.shape:
         parts.append(s if type(s) is int else s.node._expr)
     parts.append("|")
@@ -117,7 +125,19 @@ def _append_tensor(parts: list[Any], a: Any) -> None:
 
 
 _ATOMS = frozenset(
-    (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator)
+    (
+        int,
+        float,
+        bool,
+        str,
+        complex,
+        type(None),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+        torch.Generator,
+    )
 )
 _SYMBOLIC = frozenset((torch.SymInt, torch.SymFloat, torch.SymBool))
 
@@ -141,4 +161,8 @@ def _rebuild(mode: FakeTensorMode, item: tuple[Any, ...]) -> FakeTensor:
     return mode.wrap(meta, device)
 
 
-_NEVER = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default}
+_NEVER = {
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.lift_fresh.default,
+    torch.ops.aten.lift.default,
+}

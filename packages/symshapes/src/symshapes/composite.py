@@ -1,8 +1,8 @@
 """Composite ops that read sizes as plain integers in C++, written over symbolic sizes.
 
-C++ would specialise every size of the input. torch's Python dispatcher has kernels for these ops, but those take the op
-apart into arithmetic, which eager does not do. Our kernels compute the output size in symbols and call the op that
-eager calls; they step aside unless one of our modes is active.
+C++ would specialise every size of the input. torch's Python dispatcher has kernels for these ops,
+but those take the op apart into arithmetic, which eager does not do. Our kernels compute the output
+size in symbols and call the op that eager calls; they step aside unless one of our modes is active.
 """
 
 from __future__ import annotations
@@ -18,10 +18,18 @@ aten = torch.ops.aten
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
 
-_NEAREST = [f"{p}upsample_nearest{e}{d}d" for d in (1, 2, 3) for p, e in (("", ""), ("_", "_exact"))]
-_ALIGNED = ["upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"]
+_NEAREST = [
+    f"{p}upsample_nearest{e}{d}d" for d in (1, 2, 3) for p, e in (("", ""), ("_", "_exact"))
+]
+_ALIGNED = [
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "upsample_trilinear3d",
+]
 _ANTIALIASED = ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
-# Eager has kernels and derivatives; torch's Python forms differ from them, the margin losses even in their values.
+# Eager has kernels and derivatives; torch's Python forms differ from them, the margin losses even
+# in their values.
 _TAKEN_APART = ("softshrink", "hardshrink", "multi_margin_loss", "multilabel_margin_loss_forward")
 
 _installed: set[type] = set()
@@ -38,7 +46,9 @@ def install(mode_type: type) -> None:
         _override(packet.vec, partial(_resizing, packet.default, name not in _NEAREST), mode_type)
         _override(packet.default, partial(_plain, packet.default), mode_type)
     for name in _TAKEN_APART:
-        _override(getattr(aten, name).default, partial(_plain, getattr(aten, name).default), mode_type)
+        _override(
+            getattr(aten, name).default, partial(_plain, getattr(aten, name).default), mode_type
+        )
     aten.one_hot.default.py_kernels.setdefault(_KEYS[1], _compared)  # torch 2.11 has none
     _override(aten.one_hot.default, _one_hot, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
@@ -50,7 +60,9 @@ def install(mode_type: type) -> None:
 
 
 def _answer_device_hints() -> None:
-    """Lets torch's meta kernels know the logical device of our fakes; they assume CUDA for tensors that they don't know."""
+    """Lets torch's meta kernels know the logical device of our fakes; they assume CUDA for tensors
+    that they don't know.
+    """
     kernels: Any = sys.modules.get("torch._meta_registrations")
     previous = getattr(kernels, "device_hint", None)
     if previous is None:
@@ -72,7 +84,9 @@ def _override(op: Any, wrapper: Callable[..., Any], mode_type: type) -> None:
     op._dispatch_cache.clear()
 
 
-def _choose(kernel: Callable[..., Any], previous: Callable[..., Any], mode_type: type) -> Callable[..., Any]:
+def _choose(
+    kernel: Callable[..., Any], previous: Callable[..., Any], mode_type: type
+) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         chosen = kernel if isinstance(torch._C._get_dispatch_mode(_FAKE), mode_type) else previous
         return chosen(*args, **kwargs)
@@ -89,12 +103,22 @@ def _plain(op: Any, previous: Any) -> Callable[..., Any]:
 
 
 def _compared(classes: Any, num_classes: Any = -1) -> Any:
-    count = classes.max().item() + 1 if isinstance(num_classes, int) and num_classes == -1 else num_classes
-    return classes.unsqueeze(-1).eq(torch.arange(count, dtype=classes.dtype, device=classes.device)).to(torch.int64)
+    count = (
+        classes.max().item() + 1
+        if isinstance(num_classes, int) and num_classes == -1
+        else num_classes
+    )
+    return (
+        classes.unsqueeze(-1)
+        .eq(torch.arange(count, dtype=classes.dtype, device=classes.device))
+        .to(torch.int64)
+    )
 
 
 def _one_hot(previous: Callable[..., Any]) -> Callable[..., Any]:
-    """Eager fills a contiguous result, torch's kernel compares; on the CPU eager refuses what is no class."""
+    """Eager fills a contiguous result, torch's kernel compares; on the CPU eager refuses what is no
+    class.
+    """
 
     def run(classes: Any, num_classes: Any = -1) -> Any:
         if classes.dtype is not torch.int64:
@@ -110,8 +134,9 @@ def _one_hot(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain_dropout(previous: Callable[..., Any]) -> Callable[..., Any]:
-    """A dropout that drops nothing returns its input, of which torch's kernel makes a copy; one that drops everything draws
-    nothing."""
+    """A dropout that drops nothing returns its input, of which torch's kernel makes a copy; one
+    that drops everything draws nothing.
+    """
 
     def run(x: Any, p: float, train: bool) -> Any:
         if not train or p == 0:
@@ -122,11 +147,23 @@ def _plain_dropout(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _layer_by_layer(op: Any, previous: Callable[..., Any]) -> Callable[..., Any]:
-    """A recurrent network with dropout between its layers, which torch's kernels for several layers leave out.
+    """A recurrent network with dropout between its layers, which torch's kernels for several layers
+    leave out.
 
-    ``op``: over sequences (``.input``, which can be ``batch_first``), or packed ones (``.data``, with sizes of batches).
+    ``op``: over sequences (``.input``, which can be ``batch_first``), or packed ones (``.data``,
+    with sizes of batches).
     """
-    given = ["input", "hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional", "batch_first"]
+    given = [
+        "input",
+        "hx",
+        "params",
+        "has_biases",
+        "num_layers",
+        "dropout",
+        "train",
+        "bidirectional",
+        "batch_first",
+    ]
     if op._overloadname == "data":
         given = ["input", "batch_sizes", *given[1:-1]]
 
@@ -140,11 +177,19 @@ def _layer_by_layer(op: Any, previous: Callable[..., Any]) -> Callable[..., Any]
         count, ends = len(call["params"]) // layers, []
         for i in range(layers):
             rows = i * directions, directions
-            begin = states.narrow(0, *rows) if isinstance(states, torch.Tensor) else [s.narrow(0, *rows) for s in states]
+            begin = (
+                states.narrow(0, *rows)
+                if isinstance(states, torch.Tensor)
+                else [s.narrow(0, *rows) for s in states]
+            )
             own = {"hx": begin, "params": call["params"][i * count :][:count], "num_layers": 1}
             if "batch_first" in call:
                 own["batch_first"] = False
-            x, *end = previous(*(call | own | {"input": x if i == 0 else torch.dropout(x, call["dropout"], True)}).values())
+            x, *end = previous(
+                *(
+                    call | own | {"input": x if i == 0 else torch.dropout(x, call["dropout"], True)}
+                ).values()
+            )
             ends.append(end)
         return (x.transpose(0, 1) if batch_first else x, *map(torch.cat, zip(*ends)))
 

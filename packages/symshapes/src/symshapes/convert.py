@@ -28,14 +28,17 @@ def fake_from_real(
         mode: the mode that will run its ops.
         t: a strided tensor.
         source: text that says where ``t`` comes from; symbol sources are ``<source>.size(d)``.
-        dynamic_dims: dimensions (negative allowed) that get a symbol of their own; ``"auto"`` means all. A size of 0 or 1
-            is never a symbol: programs treat those sizes specially.
+        dynamic_dims: dimensions (negative allowed) that get a symbol of their own; ``"auto"`` means
+            all. A size of 0 or 1 is never a symbol: programs treat those sizes specially.
         symbols: given symbols per dimension; these win over ``dynamic_dims``.
 
-    Raises FakeTensorError for sparse, quantized, nested and other layouts, IndexError for a dimension out of range.
+    Raises FakeTensorError for sparse, quantized, nested and other layouts, IndexError for a
+    dimension out of range.
     """
     if t.layout is not torch.strided or t.is_quantized or t.is_nested:
-        raise FakeTensorError(f"{source or 'a tensor'} has layout {t.layout}: only dense strided tensors can be fake")
+        raise FakeTensorError(
+            f"{source or 'a tensor'} has layout {t.layout}: only dense strided tensors can be fake"
+        )
     sizes: list[Any] = list(t.shape)
     for d, symbol in _symbols(mode, t, source, dynamic_dims, symbols).items():
         sizes[d] = symbol
@@ -47,7 +50,8 @@ def fake_from_real(
     if is_result:
         with torch.enable_grad():
             if t._is_view() and t._base is not None and t._base.is_leaf and t._base.requires_grad:
-                fake = torch.ops.aten.alias(fake.requires_grad_())  # eager refuses to write to it; strides stay
+                # eager refuses to write to it; strides stay
+                fake = torch.ops.aten.alias(fake.requires_grad_())
             else:
                 fake = _Result.apply(mode.empty(()).requires_grad_(), fake)
     fake.source = source
@@ -55,11 +59,14 @@ def fake_from_real(
 
 
 def fake_wrapper(mode: FakeTensorMode, t: torch.Tensor, source: str = "") -> torch.Tensor:
-    """The fake of a tensor of a wrapper subclass: the class around fakes, with requires_grad and leaf-ness of ``t``.
+    """The fake of a tensor of a wrapper subclass: the class around fakes, with requires_grad and
+    leaf-ness of ``t``.
 
     ``source`` names ``t`` in guards, as in ``FakeTensorMode.from_real``.
     """
-    return with_history(mode, map_inner(lambda inner: fake_from_real(mode, inner, source=source), t), t)
+    return with_history(
+        mode, map_inner(lambda inner: fake_from_real(mode, inner, source=source), t), t
+    )
 
 
 def with_history(mode: FakeTensorMode, fake: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
@@ -71,14 +78,17 @@ def with_history(mode: FakeTensorMode, fake: torch.Tensor, t: torch.Tensor) -> t
 
 
 def _is_leaf(t: torch.Tensor) -> bool:
-    """As ``t.is_leaf`` of a tensor that requires gradients; that gives a view the history that its base has got since, and
-    whether a view has it decides what eager refuses to do with the view."""
+    """As ``t.is_leaf`` of a tensor that requires gradients; that gives a view the history that its
+    base has got since, and whether a view has it decides what eager refuses to do with the view.
+    """
     base = t._base if t._is_view() else None
     return t.is_leaf if base is None or not base.requires_grad else False
 
 
 class _Result(torch.autograd.Function):
-    """Gives a fake a history: what it returns is neither a leaf nor a view, so that it may be written to."""
+    """Gives a fake a history: what it returns is neither a leaf nor a view, so that it may be
+    written to.
+    """
 
     @staticmethod
     def forward(ctx: Any, origin: torch.Tensor, fake: FakeTensor) -> torch.Tensor:
@@ -91,10 +101,16 @@ class _Result(torch.autograd.Function):
 
 
 def _symbols(
-    mode: FakeTensorMode, t: torch.Tensor, source: str, dynamic_dims: Iterable[int] | str, given: dict[int, torch.SymInt] | None
+    mode: FakeTensorMode,
+    t: torch.Tensor,
+    source: str,
+    dynamic_dims: Iterable[int] | str,
+    given: dict[int, torch.SymInt] | None,
 ) -> dict[int, torch.SymInt]:
     rank = t.dim()
-    wanted = range(rank) if dynamic_dims == "auto" else [_normal(int(d), rank) for d in dynamic_dims]
+    wanted = (
+        range(rank) if dynamic_dims == "auto" else [_normal(int(d), rank) for d in dynamic_dims]
+    )
     found = {_normal(d, rank): s for d, s in (given or {}).items()}
     for d in wanted:
         if d not in found and t.shape[d] >= 2:
@@ -108,11 +124,13 @@ def _normal(d: int, rank: int) -> int:
     return d % rank
 
 
-def symbolic_strides(shape: Sequence[int], strides: Sequence[int], sizes: Sequence[Any]) -> list[Any]:
+def symbolic_strides(
+    shape: Sequence[int], strides: Sequence[int], sizes: Sequence[Any]
+) -> list[Any]:
     """Strides over symbolic ``sizes`` that keep the relations of the real ones.
 
-    From the innermost dimension outwards, a stride that equals an earlier dimension's stride times its size is that
-    product in symbols; any other stride keeps its number.
+    From the innermost dimension outwards, a stride that equals an earlier dimension's stride times
+    its size is that product in symbols; any other stride keeps its number.
     """
     out: list[Any] = list(strides)
     products: dict[int, Any] = {1: 1}

@@ -27,9 +27,10 @@ _CACHE_LIMIT = 200_000
 class ShapeEnv:
     """Owns size symbols, their hints and ranges, and the list of guards on them.
 
-    Every dynamic dimension has its own symbol. A Python decision on a symbolic value is first tried statically; when it
-    is open, the hint decides and the outcome becomes a ``SizeGuard`` carrying the user's line. An equality guard becomes
-    a replacement, so equal sizes share one symbol from then on.
+    Every dynamic dimension has its own symbol. A Python decision on a symbolic value is first tried
+    statically; when it is open, the hint decides and the outcome becomes a ``SizeGuard`` carrying
+    the user's line. An equality guard becomes a replacement, so equal sizes share one symbol from
+    then on.
 
     Attributes:
         guards: everything assumed about backed symbols beyond their declared bounds, in order.
@@ -37,7 +38,8 @@ class ShapeEnv:
         hints: symbol -> value in the example call.
         sources: symbol -> texts that say where the value comes from, such as ``L['x'].size(0)``.
         provenance: called when a guard is recorded; returns the user's current line.
-        allow_unbacked: whether ``item()`` and the like make unbacked symbols instead of raising DataDependentError.
+        allow_unbacked: whether ``item()`` and the like make unbacked symbols instead of raising
+            DataDependentError.
     """
 
     # torch reads these on any shape environment
@@ -46,7 +48,9 @@ class ShapeEnv:
     prefer_deferred_runtime_asserts_over_guards = False
     _translation_validation_enabled = False
 
-    def __init__(self, *, allow_unbacked: bool = False, provenance: Callable[[], str] = current_user_line) -> None:
+    def __init__(
+        self, *, allow_unbacked: bool = False, provenance: Callable[[], str] = current_user_line
+    ) -> None:
         self.allow_unbacked = allow_unbacked
         self.provenance = provenance
         self.guards: list[SizeGuard] = []
@@ -57,7 +61,8 @@ class ShapeEnv:
         self.ranges: dict[sympy.Symbol, Interval] = {}
         self.declared: dict[sympy.Symbol, Interval] = {}
         self.unbacked: set[sympy.Symbol] = set()
-        self.made_unbacked: list[sympy.Symbol] = []  # in turn; one that was made again stands here again
+        # in turn; one that was made again stands here again
+        self.made_unbacked: list[sympy.Symbol] = []
         self._to_repeat: Iterator[sympy.Symbol] = iter(())
         self.facts: list[Any] = []  # expressions known to be >= 0
         self._true: set[Any] = set()
@@ -72,13 +77,19 @@ class ShapeEnv:
         self.pending_fresh_unbacked_symbols: list[Any] = []
         self.settings = ("symshapes",)
 
-    # -- creation ------------------------------------------------------------------------------------------------
+    # -- creation ----------------------------------------------------------------------------------
 
-    def create_symbol(self, hint: int, source: str = "", lower: int | None = 2, upper: int | None = None) -> torch.SymInt:
-        """A fresh backed size with ``lower <= size <= upper``. Raises ValueError when the hint is outside."""
+    def create_symbol(
+        self, hint: int, source: str = "", lower: int | None = 2, upper: int | None = None
+    ) -> torch.SymInt:
+        """A fresh backed size with ``lower <= size <= upper``. Raises ValueError when the hint is
+        outside.
+        """
         interval = Interval(-INF if lower is None else lower, INF if upper is None else upper)
         if hint not in interval:
-            raise ValueError(f"the example size {hint} of {source or 'a symbol'} is outside [{lower}, {upper}]")
+            raise ValueError(
+                f"the example size {hint} of {source or 'a symbol'} is outside [{lower}, {upper}]"
+            )
         symbol = self._symbol("s", lower)
         self.hints[symbol] = hint
         self.sources[symbol] = [source] if source else []
@@ -93,7 +104,9 @@ class ShapeEnv:
         self.ranges[symbol] = self.declared[symbol] = TOP
         return torch.SymFloat(SymNode(symbol, self, float, hint))
 
-    def create_unbacked(self, lower: int | None = None, upper: int | None = None, *, source: str = "") -> torch.SymInt:
+    def create_unbacked(
+        self, lower: int | None = None, upper: int | None = None, *, source: str = ""
+    ) -> torch.SymInt:
         """A fresh integer that only the running program knows, optionally with bounds."""
         node = self._fresh(lower, upper, source)
         return torch.SymInt(node)
@@ -102,7 +115,9 @@ class ShapeEnv:
         return self.create_unbacked()
 
     def create_unbacked_symfloat(self) -> torch.SymFloat:
-        symbol = self._unbacked(lambda: sympy.Symbol(self._fresh_name("uf"), real=True), TOP, is_integer=False)
+        symbol = self._unbacked(
+            lambda: sympy.Symbol(self._fresh_name("uf"), real=True), TOP, is_integer=False
+        )
         return torch.SymFloat(SymNode(symbol, self, float, None))
 
     def create_unbacked_symbool(self) -> torch.SymBool:
@@ -110,8 +125,9 @@ class ShapeEnv:
         return torch.SymBool(node.eq(self.constant_node(1)))  # type: ignore[attr-defined]
 
     def _fresh_name(self, prefix: str) -> str:
-        """The prefix and a number: the letters tell the kinds of symbols apart, the number those of one kind. Symbols are kept
-        by name further on, so that no two may have one."""
+        """The prefix and a number: the letters tell the kinds of symbols apart, the number those of
+        one kind. Symbols are kept by name further on, so that no two may have one.
+        """
         return f"{prefix}{next(self._numbers[prefix])}"
 
     def _symbol(self, prefix: str, lower: int | None) -> sympy.Symbol:
@@ -131,10 +147,18 @@ class ShapeEnv:
         self.sources[symbol] = [source] if source else []
         return SymNode(symbol, self, int, None)
 
-    def _unbacked(self, fresh: Callable[[], sympy.Symbol], interval: Interval, *, is_integer: bool) -> sympy.Symbol:
-        """A symbol of the running program: the next one to repeat where that is of this kind, else a fresh one."""
+    def _unbacked(
+        self, fresh: Callable[[], sympy.Symbol], interval: Interval, *, is_integer: bool
+    ) -> sympy.Symbol:
+        """A symbol of the running program: the next one to repeat where that is of this kind, else
+        a fresh one.
+        """
         symbol = next(self._to_repeat, None)
-        if symbol is None or self.declared[symbol] != interval or bool(symbol.is_integer) != is_integer:
+        if (
+            symbol is None
+            or self.declared[symbol] != interval
+            or bool(symbol.is_integer) != is_integer
+        ):
             symbol = fresh()
             self.unbacked.add(symbol)
             self.ranges[symbol] = self.declared[symbol] = interval
@@ -182,7 +206,7 @@ class ShapeEnv:
             return node.constant
         return _SYM_TYPES[pytype](node)
 
-    # -- what is known -------------------------------------------------------------------------------------------
+    # -- what is known -----------------------------------------------------------------------------
 
     def simplify(self, expr: Any) -> Any:
         """``expr`` with all known equalities applied."""
@@ -201,7 +225,8 @@ class ShapeEnv:
         return interval.lo, interval.hi
 
     def statically_known(self, expr: Any, *, oblivious: bool = False) -> bool | None:
-        """True or False when that holds for all admissible sizes, None when it is open. Never records a guard.
+        """True or False when that holds for all admissible sizes, None when it is open. Never
+        records a guard.
 
         ``oblivious`` lets unbacked sizes be taken as at least two.
         """
@@ -224,13 +249,17 @@ class ShapeEnv:
         return substitute(sympy.sympify(expr), values)
 
     def hint_of(self, expr: Any) -> int | float | bool:
-        """The value of ``expr`` in the example call. Raises GuardOnDataDependent for unbacked symbols."""
+        """The value of ``expr`` in the example call. Raises GuardOnDataDependent for unbacked
+        symbols.
+        """
         if expr.free_symbols & self.unbacked:
             raise self._data_dependent(expr)
         return substitute(expr, self.hints)
 
     def input_guards(self) -> list[SizeGuard]:
-        """The declared bounds of all backed symbols: with ``guards``, the full condition for reusing the program."""
+        """The declared bounds of all backed symbols: with ``guards``, the full condition for
+        reusing the program.
+        """
         found = []
         for symbol in self.hints:
             interval, where = self.declared[symbol], ", ".join(self.sources.get(symbol, ()))
@@ -241,16 +270,20 @@ class ShapeEnv:
         return found
 
     def failing_guards(self, values: Mapping[sympy.Symbol, int]) -> list[SizeGuard]:
-        """The guards (declared bounds included) that new sizes violate; empty when the program may be reused."""
+        """The guards (declared bounds included) that new sizes violate; empty when the program may
+        be reused.
+        """
         return [g for g in (*self.input_guards(), *self.guards) if not g.holds(values)]
 
-    # -- decisions -----------------------------------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------------
 
-    def decide(self, node: SymNode, *, oblivious: bool = False, fallback: bool | None = None) -> int | float | bool:
+    def decide(
+        self, node: SymNode, *, oblivious: bool = False, fallback: bool | None = None
+    ) -> int | float | bool:
         """The Python value of a node: static if possible, else by hint with a guard.
 
-        Raises GuardOnDataDependent when the expression has unbacked symbols and neither ``fallback`` nor ``oblivious``
-        gives an answer.
+        Raises GuardOnDataDependent when the expression has unbacked symbols and neither
+        ``fallback`` nor ``oblivious`` gives an answer.
         """
         expr = node.expr
         value = python_value(expr)
@@ -266,7 +299,9 @@ class ShapeEnv:
         self.add_guard(sympy.Eq(expr, constant(node._hint)))
         return node._hint
 
-    def _decide_bool(self, expr: Any, node: SymNode, oblivious: bool, fallback: bool | None) -> bool:
+    def _decide_bool(
+        self, expr: Any, node: SymNode, oblivious: bool, fallback: bool | None
+    ) -> bool:
         answer = self.statically_known(expr, oblivious=oblivious)
         if answer is not None:
             return answer
@@ -280,7 +315,9 @@ class ShapeEnv:
         return bool(node._hint)
 
     def known(self, expr: Any) -> bool:
-        """Decides a layout question: statically, else by hint with a guard; False for unbacked symbols."""
+        """Decides a layout question: statically, else by hint with a guard; False for unbacked
+        symbols.
+        """
         answer = self.statically_known(expr, oblivious=True)
         if answer is not None:
             return answer
@@ -307,7 +344,10 @@ class ShapeEnv:
         if expr is S.true or expr in self._true or self._suppressed:
             return
         if self._frozen:
-            raise FrozenEnvError(f"the shape environment is frozen, but {expr} would have to be assumed; {self.provenance()}")
+            raise FrozenEnvError(
+                f"the shape environment is frozen, but {expr} would have to be assumed; "
+                f"{self.provenance()}"
+            )
         self._record(self.guards, expr)
 
     def _record(self, target: list[SizeGuard], expr: Any) -> None:
@@ -316,7 +356,9 @@ class ShapeEnv:
         self._static.clear()
 
     def _learn(self, expr: Any, replace: bool) -> None:
-        """``replace``: whether equal sizes become one: what checks a deferred assert has to tell them apart."""
+        """``replace``: whether equal sizes become one: what checks a deferred assert has to tell
+        them apart.
+        """
         self._true.add(expr)
         if isinstance(expr, sympy.And):
             for part in expr.args:
@@ -363,7 +405,9 @@ class ShapeEnv:
             if value.is_Symbol:  # the merged symbol inherits both ranges
                 a, b = self.symbol_interval(symbol), self.symbol_interval(value)
                 self.ranges[value] = Interval(max(a.lo, b.lo), min(a.hi, b.hi))
-            self.replacements = {s: e.xreplace({symbol: value}) for s, e in self.replacements.items()}
+            self.replacements = {
+                s: e.xreplace({symbol: value}) for s, e in self.replacements.items()
+            }
             self.replacements[symbol] = value
             self.facts = [self.simplify(f) for f in self.facts]
             self._true |= {self.simplify(e) for e in self._true}
@@ -372,7 +416,9 @@ class ShapeEnv:
 
     def _data_dependent(self, expr: Any) -> GuardOnDataDependent:
         line = self.provenance()
-        return GuardOnDataDependent(f"cannot decide {expr}: it depends on tensor data", op=str(expr), user_line=line)
+        return GuardOnDataDependent(
+            f"cannot decide {expr}: it depends on tensor data", op=str(expr), user_line=line
+        )
 
     @contextmanager
     def suppress_guards(self) -> Iterator[None]:
@@ -385,7 +431,9 @@ class ShapeEnv:
 
     @contextmanager
     def repeating(self, symbols: Sequence[sympy.Symbol]) -> Iterator[None]:
-        """Within, the numbers that only the running program knows are these, in turn: for a program that is traced again."""
+        """Within, the numbers that only the running program knows are these, in turn: for a program
+        that is traced again.
+        """
         outer, self._to_repeat = self._to_repeat, iter(symbols)
         try:
             yield
@@ -411,9 +459,11 @@ class ShapeEnv:
         """Kept for callers of the interface; fresh unbacked symbols are never collected here."""
         yield
 
-    # -- questions that torch asks by these names ----------------------------------------------------------------
+    # -- questions that torch asks by these names --------------------------------------------------
 
-    def evaluate_sym_node(self, node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
+    def evaluate_sym_node(
+        self, node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
+    ) -> Any:
         return self.decide(node, oblivious=size_oblivious, fallback=fallback_value)
 
     def evaluate_expr(self, expr: Any, hint: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -436,20 +486,26 @@ class ShapeEnv:
     def guarding_hint_or_throw(self, expr: Any) -> Any:
         return self.hint_of(expr)
 
-    def create_symintnode(self, symbol: Any, *, hint: int | None = None, source: Any = None) -> torch.SymInt:
+    def create_symintnode(
+        self, symbol: Any, *, hint: int | None = None, source: Any = None
+    ) -> torch.SymInt:
         return torch.SymInt(SymNode(symbol, self, int, hint))
 
     def _create_fx_call_function(self, *args: Any) -> tuple[None, bool]:
         return None, False
 
-    def _constrain_range_for_size(self, symbol: sympy.Symbol, min: Any = None, max: Any = None) -> None:
+    def _constrain_range_for_size(
+        self, symbol: sympy.Symbol, min: Any = None, max: Any = None
+    ) -> None:
         self._constrain_range(symbol, 0 if min is None else min, max)
 
     def _constrain_range(self, symbol: Any, min: Any, max: Any) -> None:
         if not symbol.is_Symbol:
             return
         old = self.symbol_interval(symbol)
-        low = old.lo if min is None or abs(min) >= sys.maxsize - 1 else builtin_max(old.lo, int(min))
+        low = (
+            old.lo if min is None or abs(min) >= sys.maxsize - 1 else builtin_max(old.lo, int(min))
+        )
         high = old.hi if max is None or max >= sys.maxsize - 1 else builtin_min(old.hi, int(max))
         self.ranges[symbol] = Interval(low, high)
         self._static.clear()
@@ -459,18 +515,29 @@ class ShapeEnv:
 
 
 builtin_max, builtin_min = max, min
-_SYM_TYPES: dict[type, Callable[[SymNode], Any]] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
+_SYM_TYPES: dict[type, Callable[[SymNode], Any]] = {
+    int: torch.SymInt,
+    float: torch.SymFloat,
+    bool: torch.SymBool,
+}
 
 
 def _orientations(lhs: Any, rhs: Any) -> Iterator[tuple[Any, Any]]:
-    """Ways to read ``lhs == rhs`` as ``symbol = value``, constants first, then the newer symbol by the older."""
+    """Ways to read ``lhs == rhs`` as ``symbol = value``, constants first, then the newer symbol by
+    the older.
+    """
     if lhs.is_Symbol and rhs.is_Symbol and _age(lhs) < _age(rhs):
         lhs, rhs = rhs, lhs
     yield lhs, rhs
     yield rhs, lhs
     offset, rest = (lhs - rhs).as_coeff_Add()
     factor, symbol = rest.as_coeff_Mul()
-    if symbol.is_Symbol and factor.is_Integer and offset.is_Integer and int(offset) % int(factor) == 0:
+    if (
+        symbol.is_Symbol
+        and factor.is_Integer
+        and offset.is_Integer
+        and int(offset) % int(factor) == 0
+    ):
         yield symbol, Integer(-int(offset) // int(factor))
 
 

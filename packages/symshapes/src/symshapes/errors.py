@@ -26,7 +26,9 @@ class GuardOnDataDependent(DataDependentError):
 
 
 class FakeTensorError(SymbolicError):
-    """An op cannot run on fake tensors: mixed modes, mixed devices, a real tensor among fakes, an unsupported layout."""
+    """An op cannot run on fake tensors: mixed modes, mixed devices, a real tensor among fakes, an
+    unsupported layout.
+    """
 
 
 class FrozenEnvError(SymbolicError):

@@ -1,7 +1,8 @@
-"""Integer and float functions that sizes need beside SymPy's own arithmetic, with cheap, bounded simplification.
+"""Integer and float functions that sizes need beside SymPy's own arithmetic, with cheap, bounded
+simplification.
 
-Every rewrite made on construction preserves the value for all integer arguments for which Python's operation is
-defined; nothing here ever searches.
+Every rewrite made on construction preserves the value for all integer arguments for which Python's
+operation is defined; nothing here ever searches.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def _divide(a: Any, g: Any) -> Any:
 
 
 def _monomial_gcd(*exprs: Any) -> Any:
-    """Greatest common monomial (integer coefficient times powers of atoms) of all terms of ``exprs``."""
+    """Greatest common monomial (integer coefficient times powers of atoms) of all terms of
+    ``exprs``.
+    """
     coefficient = 0
     powers: dict[Any, int] | None = None
     for expr in exprs:
@@ -97,7 +100,8 @@ class FloorDiv(sympy.Function):
         if a == b:
             return S.One
         if isinstance(a, FloorDiv) and b.is_positive:
-            return FloorDiv(a.args[0], a.args[1] * b)  # floor(floor(x) / b) == floor(x / b) for b > 0
+            # floor(floor(x) / b) == floor(x / b) for b > 0
+            return FloorDiv(a.args[0], a.args[1] * b)
         return cls._split(a, b)
 
     @classmethod
@@ -162,7 +166,11 @@ class Mod(sympy.Function):
 
 def _reduce_coefficient(term: Any, divisor: int) -> Any:
     coefficient, rest = term.as_coeff_Mul()
-    return Integer(int(coefficient) % divisor) * rest if coefficient.is_Integer and rest.is_integer else term
+    return (
+        Integer(int(coefficient) % divisor) * rest
+        if coefficient.is_Integer and rest.is_integer
+        else term
+    )
 
 
 def CeilDiv(a: Any, b: Any) -> Any:
@@ -208,8 +216,12 @@ def _integral(a: Any) -> Any:
     return a if a.is_integer else None
 
 
-def _rounding(name: str, function: Callable[[float], int], of_quotient: Callable[[Any, Any], Any]) -> type[sympy.Function]:
-    """``function``, which rounds to an integer; ``of_quotient``: of a quotient of integers, None where that stays open."""
+def _rounding(
+    name: str, function: Callable[[float], int], of_quotient: Callable[[Any, Any], Any]
+) -> type[sympy.Function]:
+    """``function``, which rounds to an integer; ``of_quotient``: of a quotient of integers, None
+    where that stays open.
+    """
 
     def evaluate(cls: type, a: Any) -> Any:
         if _is_constant(a):
@@ -218,12 +230,18 @@ def _rounding(name: str, function: Callable[[float], int], of_quotient: Callable
         found = of_quotient(*a.args) if is_quotient else None
         return _integral(a) if found is None else found
 
-    body = {"nargs": (1,), "is_integer": True, "eval": classmethod(evaluate), "__doc__": f"``{function.__name__}(a)``."}
+    body = {
+        "nargs": (1,),
+        "is_integer": True,
+        "eval": classmethod(evaluate),
+        "__doc__": f"``{function.__name__}(a)``.",
+    }
     return type(name, (sympy.Function,), body)
 
 
 def _truncated(a: Any, b: Any) -> Any:
-    return FloorDiv(a, b) if a.is_nonnegative and b.is_positive else None  # exact below 2**53, far above any size
+    # exact below 2**53, far above any size
+    return FloorDiv(a, b) if a.is_nonnegative and b.is_positive else None
 
 
 Trunc = _rounding("Trunc", math.trunc, _truncated)
@@ -238,13 +256,32 @@ def _math_function(name: str) -> type[sympy.Function]:
     def evaluate_constant(cls: type, a: Any) -> Any:
         return sympy.Float(function(number(a))) if _is_constant(a) else None
 
-    body = {"nargs": (1,), "is_real": True, "eval": classmethod(evaluate_constant), "__doc__": f"``math.{name}(a)``."}
+    body = {
+        "nargs": (1,),
+        "is_real": True,
+        "eval": classmethod(evaluate_constant),
+        "__doc__": f"``math.{name}(a)``.",
+    }
     return type(f"Float{name.capitalize()}", (sympy.Function,), body)
 
 
 MATH_FUNCTIONS: dict[str, type[sympy.Function]] = {
     name: _math_function(name)
-    for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2", "exp", "log")
+    for name in (
+        "sqrt",
+        "cos",
+        "cosh",
+        "sin",
+        "sinh",
+        "tan",
+        "tanh",
+        "asin",
+        "acos",
+        "atan",
+        "log2",
+        "exp",
+        "log",
+    )
 }
 
 

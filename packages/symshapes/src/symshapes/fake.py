@@ -1,4 +1,6 @@
-"""FakeTensor: sizes, strides, dtype and device without data; FakeTensorMode: runs ATen ops on them."""
+"""FakeTensor: sizes, strides, dtype and device without data; FakeTensorMode: runs ATen ops on
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _INFRA_KEY = torch._C._TorchDispatchModeKey.FAKE
 
 
 def _without_warnings(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Meta functions written in Python warn of an ``out`` that is resized, which only the program's own call may do."""
+    """Meta functions written in Python warn of an ``out`` that is resized, which only the program's
+    own call may do.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return func(*args, **kwargs)
@@ -43,10 +47,12 @@ def _own_device(x: FakeTensor) -> torch.device:
     return META if x.fake_mode.in_kernel else x.fake_device
 
 
-# C++ asks these of the tensor through dispatch, even while dispatch is disabled; None means "use the meta tensor's own"
+# C++ asks these of the tensor through dispatch, even while dispatch is disabled; None means "use
+# the meta tensor's own"
 QUERIES: dict[Any, Callable[[FakeTensor], Any]] = {
     torch.ops.prim.device.default: _own_device,
-    aten.size.default: lambda x: tuple(int(s) for s in x.size()),  # plain ints were asked for: specialises
+    # plain ints were asked for: specialises
+    aten.size.default: lambda x: tuple(int(s) for s in x.size()),
     aten.stride.default: lambda x: tuple(int(s) for s in x.stride()),
     aten.storage_offset.default: lambda x: int(x.storage_offset()),
     aten.sym_size.default: lambda x: None,
@@ -57,7 +63,9 @@ QUERIES: dict[Any, Callable[[FakeTensor], Any]] = {
 
 
 def concrete_device(device: torch.device) -> torch.device:
-    """The device of a tensor that is made on ``device``: CPUs have no number, and of others the current one is taken."""
+    """The device of a tensor that is made on ``device``: CPUs have no number, and of others the
+    current one is taken.
+    """
     if device.type in ("cpu", "meta"):
         return CPU if device.type == "cpu" else META
     if device.index is not None:
@@ -72,8 +80,10 @@ class FakeTensor(torch.Tensor):
     Attributes:
         fake_mode: the FakeTensorMode that runs its ops.
         fake_device: the device it stands for; ``.device`` says the same.
-        constant: a small real tensor with the value it had when that was set, or None; see ``known_value``.
-        numbers: what was read off its data, with its stamp at that time: its item, how many of its elements are not zero.
+        constant: a small real tensor with the value it had when that was set, or None; see
+            ``known_value``.
+        numbers: what was read off its data, with its stamp at that time: its item, how many of its
+            elements are not zero.
         source: where the real tensor came from, for graph inputs.
     """
 
@@ -84,11 +94,19 @@ class FakeTensor(torch.Tensor):
     source: str
 
     @staticmethod
-    def __new__(cls, meta: torch.Tensor, device: torch.device, mode: FakeTensorMode, requires_grad: bool = False) -> FakeTensor:
+    def __new__(
+        cls,
+        meta: torch.Tensor,
+        device: torch.device,
+        mode: FakeTensorMode,
+        requires_grad: bool = False,
+    ) -> FakeTensor:
         if device.type == "cuda" and not torch.backends.cuda.is_built():
             torch._C._ensureCUDADeviceGuardSet()
         device = concrete_device(device)
-        self: Any = _make_subclass(cls, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device)
+        self: Any = _make_subclass(
+            cls, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device
+        )
         self.fake_device = device
         self.fake_mode = mode
         self._constant = (None, ())
@@ -133,7 +151,9 @@ class FakeTensor(torch.Tensor):
 
     @property
     def known_number(self) -> Any:
-        """The only element, plain or symbolic, when it is known: of a constant, or of what was made from a symbolic size."""
+        """The only element, plain or symbolic, when it is known: of a constant, or of what was made
+        from a symbolic size.
+        """
         if self.known_value is not None:
             return self.known_value.item() if self.known_value.numel() == 1 else None
         at, number = self.numbers.get("item", (None, None))
@@ -144,7 +164,10 @@ class FakeTensor(torch.Tensor):
         self.constant = value
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return f"FakeTensor(shape={tuple(self.shape)}, dtype={str(self.dtype)[6:]}, device={self.fake_device})"
+        return (
+            f"FakeTensor(shape={tuple(self.shape)}, dtype={str(self.dtype)[6:]}, "
+            f"device={self.fake_device})"
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
         memo[id(self)] = copy = self.fake_mode.empty_like(self)
@@ -166,7 +189,9 @@ def is_fake(value: object) -> bool:
     """Whether a value is a fake tensor, or one of a wrapper subclass around fakes."""
     if isinstance(value, FakeTensor):
         return True
-    return is_wrapper(value) and all(isinstance(inner, FakeTensor) for inner in inner_tensors(value))
+    return is_wrapper(value) and all(
+        isinstance(inner, FakeTensor) for inner in inner_tensors(value)
+    )
 
 
 def mode_of(value: Any) -> FakeTensorMode:
@@ -177,7 +202,9 @@ def mode_of(value: Any) -> FakeTensorMode:
 def _take_modes() -> list[Any]:
     """Takes the dispatch modes that are no infrastructure off the stack; the last one first."""
     found = range(torch._C._len_torch_dispatch_stack())
-    ours = [k for k in found if getattr(torch._C._get_dispatch_stack_at(k), "_mode_key", None) is None]
+    ours = [
+        k for k in found if getattr(torch._C._get_dispatch_stack_at(k), "_mode_key", None) is None
+    ]
     return [torch._C._pop_torch_dispatch_stack(None) for _ in ours]
 
 
@@ -195,9 +222,11 @@ class FakeTensorMode(TorchDispatchMode):
         self.shape_env = ShapeEnv() if shape_env is None else shape_env
         self.in_kernel = False
         self.writes: dict[int, int] = {}  # to each memory, by its address
-        self.stamped: dict[int, torch.UntypedStorage] = {}  # by their addresses, which no other gets while they are here
+        # by their addresses, which no other gets while they are here
+        self.stamped: dict[int, torch.UntypedStorage] = {}
         self.cache = ResultCache() if cache else None
-        self._mode_key = _INFRA_KEY  # this slot keeps torch from initialising CUDA for logical CUDA tensors
+        # this slot keeps torch from initialising CUDA for logical CUDA tensors
+        self._mode_key = _INFRA_KEY
         self._entered: list[Any] = []
 
     @classmethod
@@ -209,7 +238,8 @@ class FakeTensorMode(TorchDispatchMode):
             self._entered.append(None)
             return self
         dispatcher = torch._C._EnablePythonDispatcher()  # reaches the kernels of ``composite``
-        hidden = _take_modes()  # what fakes go through is not the program's: its modes must not see it
+        # what fakes go through is not the program's: its modes must not see it
+        hidden = _take_modes()
         super().__enter__()
         self._entered.append((dispatcher, hidden))
         return self
@@ -218,7 +248,8 @@ class FakeTensorMode(TorchDispatchMode):
         entered = self._entered.pop()
         if entered is not None:
             super().__exit__(exc_type, exc_value, traceback)
-            entered[0].__exit__(None, None, None)  # a signal's handler may keep this frame, and what it refers to
+            # a signal's handler may keep this frame, and what it refers to
+            entered[0].__exit__(None, None, None)
             for mode in reversed(entered[1]):
                 torch._C._push_on_torch_dispatch_stack(mode)
 
@@ -233,7 +264,7 @@ class FakeTensorMode(TorchDispatchMode):
             return wrap_inner(*args)
         return self.run_op(func, args, kwargs or {})
 
-    # -- making fakes --------------------------------------------------------------------------------------------
+    # -- making fakes ------------------------------------------------------------------------------
 
     def from_real(
         self,
@@ -246,7 +277,9 @@ class FakeTensorMode(TorchDispatchMode):
         """A fake with the metadata of ``t``: see ``convert.fake_from_real``."""
         return fake_from_real(self, t, source=source, dynamic_dims=dynamic_dims, symbols=symbols)
 
-    def wrap(self, meta: torch.Tensor, device: torch.device, requires_grad: bool = False) -> FakeTensor:
+    def wrap(
+        self, meta: torch.Tensor, device: torch.device, requires_grad: bool = False
+    ) -> FakeTensor:
         """A fake over a given meta tensor (shares its storage identity, so views stay views)."""
         return FakeTensor(meta, device, self, requires_grad)
 
@@ -270,15 +303,17 @@ class FakeTensorMode(TorchDispatchMode):
 
     def empty_like(self, t: FakeTensor) -> FakeTensor:
         """A new fake with the sizes, strides, dtype and device of ``t``."""
-        return self.empty(t.shape, t.stride(), dtype=t.dtype, device=t.fake_device, requires_grad=t.requires_grad)
+        return self.empty(
+            t.shape, t.stride(), dtype=t.dtype, device=t.fake_device, requires_grad=t.requires_grad
+        )
 
-    # -- running ops ---------------------------------------------------------------------------------------------
+    # -- running ops -------------------------------------------------------------------------------
 
     def run_op(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The result of one ATen op on fakes.
 
-        Raises FakeTensorError for mixed devices or real operands, DataDependentError where data would be needed, and
-        whatever eager raises for bad shapes.
+        Raises FakeTensorError for mixed devices or real operands, DataDependentError where data
+        would be needed, and whatever eager raises for bad shapes.
         """
         check()
         cache = self.cache
@@ -295,7 +330,10 @@ class FakeTensorMode(TorchDispatchMode):
         check_operands(func, args, kwargs)
         if key is not None and cache is not None and self.shape_env.is_recording:
             cache.store(key, out, args)
-        if any(type(arg) is FakeTensor and (arg._constant[0] is not None or arg.numbers) for arg in args):
+        if any(
+            type(arg) is FakeTensor and (arg._constant[0] is not None or arg.numbers)
+            for arg in args
+        ):
             remember_result(func, args, kwargs, out)
         return out
 
@@ -311,25 +349,45 @@ class FakeTensorMode(TorchDispatchMode):
         return self.run_meta(func, args, kwargs)
 
     def run_meta(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Runs torch's meta kernel of an op and wraps the result with the operands' logical device."""
+        """Runs torch's meta kernel of an op and wraps the result with the operands' logical
+        device.
+        """
         device = self.common_device(func, args, kwargs)
         if is_factory(func):
             asked = kwargs.get("device")
-            device = torch.device(asked) if asked is not None else device or torch.get_default_device()
+            device = (
+                torch.device(asked) if asked is not None else device or torch.get_default_device()
+            )
             kwargs = {**kwargs, "device": META}
             kwargs.pop("pin_memory", None)
-        with torch._C._DisableTorchDispatch(), torch._C._EnablePythonDispatcher(), torch._C._PreserveDispatchKeyGuard(), quiet:
+        with (
+            torch._C._DisableTorchDispatch(),
+            torch._C._EnablePythonDispatcher(),
+            torch._C._PreserveDispatchKeyGuard(),
+            quiet,
+        ):
             previous, self.in_kernel = self.in_kernel, True
             torch._C._set_meta_in_tls_dispatch_include(True)
             try:
-                out = func(*args, **kwargs) if "out" not in kwargs else _without_warnings(func, args, kwargs)
+                out = (
+                    func(*args, **kwargs)
+                    if "out" not in kwargs
+                    else _without_warnings(func, args, kwargs)
+                )
             finally:
                 self.in_kernel = previous
         return self._wrap_result(out, device or CPU)
 
-    def run_native(self, func: Any, args: tuple, kwargs: dict[str, Any], device: torch.device) -> Any:
-        """Runs an op's C++ meta kernel, which must know symbolic sizes; cheaper than ``run_meta``."""
-        no_dispatch, no_python = torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher()
+    def run_native(
+        self, func: Any, args: tuple, kwargs: dict[str, Any], device: torch.device
+    ) -> Any:
+        """Runs an op's C++ meta kernel, which must know symbolic sizes; cheaper than
+        ``run_meta``.
+        """
+        no_dispatch, no_python = (
+            torch._C._DisableTorchDispatch(),
+            torch._C._DisablePythonDispatcher(),
+        )
         with no_dispatch, no_python, torch._C._PreserveDispatchKeyGuard():
             previous, self.in_kernel = self.in_kernel, True
             torch._C._set_meta_in_tls_dispatch_include(True)
@@ -348,7 +406,8 @@ class FakeTensorMode(TorchDispatchMode):
         return out
 
     def common_device(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.device | None:
-        """The one device of all tensor operands; 0-dim CPU tensors go with any. None without tensors.
+        """The one device of all tensor operands; 0-dim CPU tensors go with any. None without
+        tensors.
 
         Raises FakeTensorError for mixed devices and for real operands.
         """
@@ -357,7 +416,10 @@ class FakeTensorMode(TorchDispatchMode):
             if not isinstance(leaf, torch.Tensor):
                 continue
             if not isinstance(leaf, FakeTensor):
-                raise FakeTensorError(f"{func} got a real tensor of shape {tuple(leaf.shape)}; convert it with from_real first")
+                raise FakeTensorError(
+                    f"{func} got a real tensor of shape {tuple(leaf.shape)}; convert it with "
+                    f"from_real first"
+                )
             if leaf.fake_mode is not self:
                 raise FakeTensorError(f"{func} got fakes of two modes")
             found = leaf.fake_device
@@ -366,8 +428,16 @@ class FakeTensorMode(TorchDispatchMode):
             elif device is None:
                 device = found
             elif device != found and func not in _MIXED_DEVICES:
-                raise FakeTensorError(f"{func}: expected all tensors on one device, got {device} and {found}")
+                raise FakeTensorError(
+                    f"{func}: expected all tensors on one device, got {device} and {found}"
+                )
         return device or scalar_device
 
 
-_MIXED_DEVICES = {aten.copy_.default, aten._to_copy.default, aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+_MIXED_DEVICES = {
+    aten.copy_.default,
+    aten._to_copy.default,
+    aten.index.Tensor,
+    aten.index_put.default,
+    aten.index_put_.default,
+}

@@ -1,4 +1,6 @@
-"""Graphs that are made quickly: a ``GraphModule`` generates its Python code when somebody asks for it."""
+"""Graphs that are made quickly: a ``GraphModule`` generates its Python code when somebody asks for
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,18 @@ from torch.fx import Graph, GraphModule, Node, graph_module
 
 
 class PlainGraph(Graph):
-    """A graph whose makers see to it that sizes are nodes: torch's own looks through the arguments of each call for others."""
+    """A graph whose makers see to it that sizes are nodes: torch's own looks through the arguments
+    of each call for others.
+    """
 
     def create_node(
-        self, op: str, target: Any, args: Any = None, kwargs: Any = None, name: str | None = None, type_expr: Any = None
+        self,
+        op: str,
+        target: Any,
+        args: Any = None,
+        kwargs: Any = None,
+        name: str | None = None,
+        type_expr: Any = None,
     ) -> Node:
         """Appends a node at the place of insertion."""
         node = super().create_node(op, target, name=name, type_expr=type_expr)
@@ -23,7 +33,9 @@ class PlainGraph(Graph):
 
 
 class _Forward:
-    """``forward`` while there is no code: who asks for it, of a module or its class, gets what then replaces it there."""
+    """``forward`` while there is no code: who asks for it, of a module or its class, gets what then
+    replaces it there.
+    """
 
     def __get__(self, module: Any, owner: Any) -> Any:
         (owner.lazy_module() if module is None else module).recompile()

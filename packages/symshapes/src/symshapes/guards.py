@@ -39,7 +39,9 @@ class SizeGuard:
 
 
 class _PythonPrinter(StrPrinter):
-    """Prints guards as Python text that evaluates on ints; ``math`` must be in scope for float functions."""
+    """Prints guards as Python text that evaluates on ints; ``math`` must be in scope for float
+    functions.
+    """
 
     def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
         super().__init__()
@@ -79,7 +81,14 @@ def _print_as_call(name: str) -> Callable[[_PythonPrinter, Any], str]:
     return lambda self, expr: self._call(name, expr)
 
 
-_BUILTINS = {"Max": "max", "Min": "min", "Abs": "abs", "ToFloat": "float", "Trunc": "int", "Round": "round"}
+_BUILTINS = {
+    "Max": "max",
+    "Min": "min",
+    "Abs": "abs",
+    "ToFloat": "float",
+    "Trunc": "int",
+    "Round": "round",
+}
 for _class, _name in {**_BUILTINS, "Floor": "math.floor", "Ceil": "math.ceil"}.items():
     setattr(_PythonPrinter, f"_print_{_class}", _print_as_call(_name))
 
@@ -90,15 +99,23 @@ def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> s
 
 
 def current_user_line(skip: Callable[[str], bool] | None = None) -> str:
-    """``File "...", line N, in name: source`` of the innermost frame outside this package and torch, or ''.
+    """``File "...", line N, in name: source`` of the innermost frame outside this package and
+    torch, or ''.
 
     ``skip`` says of a file name whether its frames are left out, too.
     """
     frame = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
-        if not path.startswith(_HERE) and "/torch/" not in path and not path.startswith("<") and not (skip and skip(path)):
+        if (
+            not path.startswith(_HERE)
+            and "/torch/" not in path
+            and not path.startswith("<")
+            and not (skip and skip(path))
+        ):
             text = linecache.getline(path, frame.f_lineno).strip()
-            return f'File "{path}", line {frame.f_lineno}, in {frame.f_code.co_name}' + (f": {text}" if text else "")
+            return f'File "{path}", line {frame.f_lineno}, in {frame.f_code.co_name}' + (
+                f": {text}" if text else ""
+            )
         frame = frame.f_back
     return ""

@@ -1,9 +1,11 @@
-"""Signals while something is compiled: their handlers run where what they raise leaves nothing half done.
+"""Signals while something is compiled: their handlers run where what they raise leaves nothing half
+done.
 
-A handler that Python runs between any two instructions may raise there: in the middle of entering a mode, or below code that
-takes every exception for a failure of what it tried. Inside ``deferred`` the main thread notes signals; their handlers run at
-the next ``check()``, or at the end. What a handler raises travels as ``Interrupted``, which is no ``Exception``, and leaves
-``deferred`` as itself. They find torch as it was before ``deferred``: operators of theirs are no part of a trace.
+A handler that Python runs between any two instructions may raise there: in the middle of entering a
+mode, or below code that takes every exception for a failure of what it tried. Inside ``deferred``
+the main thread notes signals; their handlers run at the next ``check()``, or at the end. What a
+handler raises travels as ``Interrupted``, which is no ``Exception``, and leaves ``deferred`` as
+itself. They find torch as it was before ``deferred``: operators of theirs are no part of a trace.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ _NUMBERS = tuple(int(number) for number in signal.valid_signals())
 
 
 class _Signals:
-    """The handlers of the program, and the signals that came meanwhile. Of the main thread: only it runs handlers."""
+    """The handlers of the program, and the signals that came meanwhile. Of the main thread: only it
+    runs handlers.
+    """
 
     def __init__(self) -> None:
         self.depth = 0
@@ -73,12 +77,18 @@ class _Signals:
     def replace(self) -> None:
         for number in _NUMBERS:
             handler: Any = signal.getsignal(number)
-            if callable(handler) and handler != self.note and not isinstance(handler, signal.Handlers):
+            if (
+                callable(handler)
+                and handler != self.note
+                and not isinstance(handler, signal.Handlers)
+            ):
                 self.handlers[number] = handler
                 signal.signal(number, self.note)
 
     def restore(self) -> None:
-        """Put the handlers back; one that runs meanwhile, and raises, does not keep the others from it."""
+        """Put the handlers back; one that runs meanwhile, and raises, does not keep the others from
+        it.
+        """
         try:
             while self.handlers:
                 number, handler = next(iter(self.handlers.items()))
@@ -107,7 +117,9 @@ _signals = _Signals()
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Signals wait inside, in the main thread, until a ``check()`` or the end of the outermost block."""
+    """Signals wait inside, in the main thread, until a ``check()`` or the end of the outermost
+    block.
+    """
     if threading.current_thread() is not threading.main_thread() or _signals.depth:
         yield
         return
@@ -162,7 +174,8 @@ def is_of_handler(error: BaseException) -> bool:
     codes = [code for handler in handlers for code in _codes(handler)]
     step: TracebackType | None = error.__traceback__
     while step is not None:
-        if any(step.tb_frame.f_code is code for code in codes):  # code that was generated has no hash
+        # code that was generated has no hash
+        if any(step.tb_frame.f_code is code for code in codes):
             return True
         step = step.tb_next
     return False

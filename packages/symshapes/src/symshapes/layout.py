@@ -1,7 +1,8 @@
-"""Questions about strides: contiguity, channels-last order, density; with symbolic sizes these may record guards.
+"""Questions about strides: contiguity, channels-last order, density; with symbolic sizes these may
+record guards.
 
-Sizes and strides are SymPy expressions here. A question that is open for some sizes is decided by the example call,
-which records a guard; for unbacked sizes the answer is then False.
+Sizes and strides are SymPy expressions here. A question that is open for some sizes is decided by
+the example call, which records a guard; for unbacked sizes the answer is then False.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def contiguous_order(rank: int) -> tuple[int, ...]:
 
 
 def channels_last_order(spatial: int) -> tuple[int, ...]:
-    """Dimensions from innermost to outermost of the channels-last layout with ``spatial`` spatial dimensions."""
+    """Dimensions from innermost to outermost of the channels-last layout with ``spatial`` spatial
+    dimensions.
+    """
     return (1, *range(spatial + 1, 1, -1), 0)
 
 
@@ -39,7 +42,9 @@ def dense_strides(sizes: Sequence[Any], order: Sequence[int]) -> list[Any]:
 
 
 def is_contiguous(env: ShapeEnv, sizes: Exprs, strides: Exprs, order: Sequence[int]) -> bool:
-    """Whether the tensor is dense in ``order`` (innermost first); strides of size-1 dimensions don't count."""
+    """Whether the tensor is dense in ``order`` (innermost first); strides of size-1 dimensions
+    don't count.
+    """
     if len(sizes) != len(order):
         return False
     expected: Any = S.One
@@ -72,7 +77,9 @@ def is_channels_last_strides(env: ShapeEnv, sizes: Exprs, strides: Exprs) -> boo
 
 
 def is_dense(env: ShapeEnv, sizes: Exprs, strides: Exprs) -> bool:
-    """Whether the elements fill a block of memory without gaps or overlaps, in any order of dimensions."""
+    """Whether the elements fill a block of memory without gaps or overlaps, in any order of
+    dimensions.
+    """
     remaining = [(stride, size) for size, stride in zip(sizes, strides) if size != 1]
     expected: Any = S.One
     while remaining:

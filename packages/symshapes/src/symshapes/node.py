@@ -1,7 +1,7 @@
 """SymNode: the object behind a ``torch.SymInt``, ``SymFloat`` or ``SymBool``.
 
-torch's C++ and Python wrappers look methods up by name on any Python object, so this class implements that duck
-interface over SymPy; it shares nothing with another implementation.
+torch's C++ and Python wrappers look methods up by name on any Python object, so this class
+implements that duck interface over SymPy; it shares nothing with another implementation.
 """
 
 from __future__ import annotations
@@ -13,8 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from .expr import MATH_FUNCTIONS, Ceil, Floor, FloorDiv, Mod, Round, ToFloat, TrueDiv, Trunc, python_value
-from .layout import channels_last_order, contiguous_order, is_channels_last_strides, is_contiguous, is_dense
+from .expr import (
+    MATH_FUNCTIONS,
+    Ceil,
+    Floor,
+    FloorDiv,
+    Mod,
+    Round,
+    ToFloat,
+    TrueDiv,
+    Trunc,
+    python_value,
+)
+from .layout import (
+    channels_last_order,
+    contiguous_order,
+    is_channels_last_strides,
+    is_contiguous,
+    is_dense,
+)
 
 if TYPE_CHECKING:
     from .env import ShapeEnv
@@ -31,10 +48,15 @@ def _always(pytype: type) -> Callable[[SymNode, SymNode], type]:
 _DIVISIONS = frozenset([operator.floordiv, operator.mod, operator.truediv])
 
 
-def _binary(name: str, python: Callable, symbolic: Callable, result: Callable = _both_float) -> None:
-    """Defines a binary method: Python's meaning on hints, SymPy's on expressions, and the type of the result.
+def _binary(
+    name: str, python: Callable, symbolic: Callable, result: Callable = _both_float
+) -> None:
+    """Defines a binary method: Python's meaning on hints, SymPy's on expressions, and the type of
+    the result.
 
-    A divisor gets a guard that it is not 0, or that it is, where Python raises; so does the base of a negative power."""
+    A divisor gets a guard that it is not 0, or that it is, where Python raises; so does the base of
+    a negative power.
+    """
 
     def apply(self: SymNode, other: SymNode) -> SymNode:
         hint, divisor = None, None
@@ -48,7 +70,9 @@ def _binary(name: str, python: Callable, symbolic: Callable, result: Callable = 
         if self._hint is not None and other._hint is not None:
             hint = python(self._hint, other._hint)
         pytype = result(self, other)
-        return self.shape_env.make((name, self._expr, other._expr), lambda: symbolic(self.expr, other.expr), pytype, hint)
+        return self.shape_env.make(
+            (name, self._expr, other._expr), lambda: symbolic(self.expr, other.expr), pytype, hint
+        )
 
     apply.__name__ = name
     setattr(SymNode, name, apply)
@@ -70,14 +94,17 @@ def _bitwise(function: Callable[[Any, Any], Any], name: str) -> Callable[[Any, A
         @classmethod
         def eval(cls, *args: Any) -> Any:
             a, b = args
-            return sympy.Integer(function(int(a), int(b))) if a.is_Integer and b.is_Integer else None
+            return (
+                sympy.Integer(function(int(a), int(b))) if a.is_Integer and b.is_Integer else None
+            )
 
     Bitwise.__name__ = name
     return Bitwise
 
 
 BitAnd, BitOr, BitXor = (
-    _bitwise(f, n) for f, n in ((operator.and_, "BitAnd"), (operator.or_, "BitOr"), (operator.xor, "BitXor"))
+    _bitwise(f, n)
+    for f, n in ((operator.and_, "BitAnd"), (operator.or_, "BitOr"), (operator.xor, "BitXor"))
 )
 
 
@@ -97,14 +124,21 @@ def _type_question(pytype: type) -> Callable[[SymNode], bool]:
 
 
 class SymNode:
-    """An expression with its Python type and its value in the example call (``hint``; None when unbacked)."""
+    """An expression with its Python type and its value in the example call (``hint``; None when
+    unbacked).
+    """
 
     __slots__ = ("__weakref__", "_expr", "_hint", "constant", "fx_node", "pytype", "shape_env")
 
     _optimized_summation = False
 
     def __init__(
-        self, expr: Any, shape_env: ShapeEnv, pytype: type, hint: int | float | bool | None, constant: Any = None
+        self,
+        expr: Any,
+        shape_env: ShapeEnv,
+        pytype: type,
+        hint: int | float | bool | None,
+        constant: Any = None,
     ) -> None:
         self._expr = expr
         self.shape_env = shape_env
@@ -113,7 +147,7 @@ class SymNode:
         self.constant = constant
         self.fx_node = None
 
-    # -- what it is ----------------------------------------------------------------------------------------------
+    # -- what it is --------------------------------------------------------------------------------
 
     @property
     def expr(self) -> Any:
@@ -156,7 +190,9 @@ class SymNode:
         return SymNode(self._expr, env, self.pytype, self._hint, self.constant)
 
     def _value_eq(self, other: SymNode) -> bool:
-        return self._expr == other._expr and self.pytype is other.pytype and self._hint == other._hint
+        return (
+            self._expr == other._expr and self.pytype is other.pytype and self._hint == other._hint
+        )
 
     def _value_hash(self) -> int:
         return hash((self._expr, self.pytype, self._hint))
@@ -190,10 +226,12 @@ class SymNode:
     wrap_float = wrap_int
 
     def wrap_bool(self, b: bool) -> SymNode:
-        """Among numbers a bool is one, as in Python: torch 2.11 hands it over as it is, later versions as an int."""
+        """Among numbers a bool is one, as in Python: torch 2.11 hands it over as it is, later
+        versions as an int.
+        """
         return self.shape_env.constant_node(b if self.pytype is bool else int(b))
 
-    # -- decisions -----------------------------------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------------
 
     def guard_int(self, file: Any = "", line: int = 0) -> int:
         return int(self.shape_env.decide(self))
@@ -228,7 +266,7 @@ class SymNode:
     def bool_(self) -> bool:
         return self.guard_bool()
 
-    # -- arithmetic ----------------------------------------------------------------------------------------------
+    # -- arithmetic --------------------------------------------------------------------------------
 
     def _unary(self, name: Any, python: Callable, symbolic: Callable, pytype: type) -> SymNode:
         hint = None if self._hint is None else python(self._hint)
@@ -241,9 +279,14 @@ class SymNode:
         return self
 
     def abs(self) -> SymNode:
-        if self.pytype is int and self._hint is not None:  # a guard on the sign: graphs and kernels have no form of it
+        # a guard on the sign: graphs and kernels have no form of it
+        if self.pytype is int and self._hint is not None:
             return self if self.ge(self.wrap_int(0)).guard_bool() else self.neg()  # type: ignore[attr-defined]
-        return self.sym_max(self.neg()) if self.pytype is int else self._unary("abs", abs, sympy.Abs, float)
+        return (
+            self.sym_max(self.neg())
+            if self.pytype is int
+            else self._unary("abs", abs, sympy.Abs, float)
+        )
 
     def sym_not(self) -> SymNode:
         return self._unary("not", operator.not_, sympy.Not, bool)
@@ -275,7 +318,11 @@ class SymNode:
         return self.shape_env.constant_node(value)
 
     def is_integer(self) -> SymNode:
-        return self.shape_env.constant_node(True) if self.pytype is int else self.floor().sym_float().eq(self)  # type: ignore[attr-defined]
+        return (
+            self.shape_env.constant_node(True)
+            if self.pytype is int
+            else self.floor().sym_float().eq(self)
+        )  # type: ignore[attr-defined]
 
     def sym_max(self, other: SymNode) -> SymNode:
         return self._larger(other) or self._max(other)  # type: ignore[attr-defined]
@@ -296,7 +343,12 @@ class SymNode:
     def sym_ite(self, then: SymNode, other: SymNode) -> SymNode:
         hint = None if self._hint is None else (then._hint if self._hint else other._hint)
         key = ("ite", self._expr, then._expr, other._expr)
-        return self.shape_env.make(key, lambda: sympy.Piecewise((then.expr, self.expr), (other.expr, True)), then.pytype, hint)
+        return self.shape_env.make(
+            key,
+            lambda: sympy.Piecewise((then.expr, self.expr), (other.expr, True)),
+            then.pytype,
+            hint,
+        )
 
     def sym_sum(self, args: Sequence[SymNode]) -> SymNode:
         total: Any = args[0]
@@ -304,25 +356,35 @@ class SymNode:
             total = total.add(node)
         return total
 
-    # -- layout questions asked by C++ ---------------------------------------------------------------------------
+    # -- layout questions asked by C++ -------------------------------------------------------------
 
     def _answer(self, value: bool) -> SymNode:
         return self.shape_env.constant_node(value)
 
     def is_contiguous(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(is_contiguous(self.shape_env, *_exprs(sizes, strides), contiguous_order(len(sizes))))
+        return self._answer(
+            is_contiguous(self.shape_env, *_exprs(sizes, strides), contiguous_order(len(sizes)))
+        )
 
     def is_channels_last_contiguous_2d(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(is_contiguous(self.shape_env, *_exprs(sizes, strides), channels_last_order(2)))
+        return self._answer(
+            is_contiguous(self.shape_env, *_exprs(sizes, strides), channels_last_order(2))
+        )
 
     def is_channels_last_contiguous_3d(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(is_contiguous(self.shape_env, *_exprs(sizes, strides), channels_last_order(3)))
+        return self._answer(
+            is_contiguous(self.shape_env, *_exprs(sizes, strides), channels_last_order(3))
+        )
 
     def is_channels_last_strides_2d(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(len(sizes) == 4 and is_channels_last_strides(self.shape_env, *_exprs(sizes, strides)))
+        return self._answer(
+            len(sizes) == 4 and is_channels_last_strides(self.shape_env, *_exprs(sizes, strides))
+        )
 
     def is_channels_last_strides_3d(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(len(sizes) == 5 and is_channels_last_strides(self.shape_env, *_exprs(sizes, strides)))
+        return self._answer(
+            len(sizes) == 5 and is_channels_last_strides(self.shape_env, *_exprs(sizes, strides))
+        )
 
     def is_non_overlapping_and_dense(self, sizes: Nodes, strides: Nodes) -> SymNode:
         return self._answer(is_dense(self.shape_env, *_exprs(sizes, strides)))

@@ -1,7 +1,9 @@
-"""What this package and those built on it use of torch's private parts, and stand-ins for what a future torch drops.
+"""What this package and those built on it use of torch's private parts, and stand-ins for what a
+future torch drops.
 
-A stand-in takes the place of a missing part so that the packages can be imported. Calling it, or making an object of it or of a
-class derived from it, raises :class:`MissingPart`; the layer that needed it then leaves the graph to eager mode and says so.
+A stand-in takes the place of a missing part so that the packages can be imported. Calling it, or
+making an object of it or of a class derived from it, raises :class:`MissingPart`; the layer that
+needed it then leaves the graph to eager mode and says so.
 """
 
 from __future__ import annotations
@@ -16,30 +18,35 @@ import torch
 
 PARTS = {
     "torch": """
-        _assert_async _check _conj _disable_functionalization _enable_functionalization _foreach_addcdiv_ _foreach_addcmul_
-        _foreach_copy_ _from_functional_tensor _functionalize_commit_update _functionalize_replace
-        _functionalize_was_storage_changed _has_compatible_shallow_copy_type _is_all_true _is_functional_tensor
+        _assert_async _check _conj _disable_functionalization _enable_functionalization
+        _foreach_addcdiv_ _foreach_addcmul_ _foreach_copy_ _from_functional_tensor
+        _functionalize_commit_update _functionalize_replace _functionalize_was_storage_changed
+        _has_compatible_shallow_copy_type _is_all_true _is_functional_tensor
         _mirror_autograd_meta_to _neg_view _safe_softmax _sync _to_functional_tensor
     """,
     "torch.Tensor": "_make_subclass _make_wrapper_subclass _use_count",
     "torch._C": """
-        DisableTorchFunction DisableTorchFunctionSubclass DispatchKey DispatchKeySet TensorBase _AutoDispatchBelowAutograd
-        _DisableAutocast _DisablePythonDispatcher _DisableTorchDispatch _EnablePythonDispatcher _EnableTorchFunction
-        _ExcludeDispatchKeyGuard _FunctionBase _PreserveDispatchKeyGuard _SDPBackend _TorchDispatchModeKey
-        _are_functorch_transforms_active _autograd _construct_storage_from_data_pointer _cuda_isCurrentStreamCapturing
-        _current_autograd_node _disabled_torch_dispatch_impl _disabled_torch_function_impl _dispatch_keys
-        _dispatch_tls_is_dispatch_key_excluded _ensureCUDADeviceGuardSet _from_dlpack _get_cublas_allow_tf32
-        _get_deterministic_algorithms _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory
-        _get_dispatch_mode _get_dispatch_stack_at _get_function_stack_at _get_tracing_state _increment_version _is_alias_of
-        _is_any_autocast_enabled _is_torch_function_enabled _is_tracing _jit_resolve_packet _len_torch_dispatch_stack
-        _len_torch_function_stack _log_api_usage_once _nn _pop_torch_dispatch_stack _push_on_torch_dispatch_stack
-        _set_grad_enabled _set_meta_in_tls_dispatch_include _storage_Use_Count _to_dlpack
+        DisableTorchFunction DisableTorchFunctionSubclass DispatchKey DispatchKeySet TensorBase
+        _AutoDispatchBelowAutograd _DisableAutocast _DisablePythonDispatcher _DisableTorchDispatch
+        _EnablePythonDispatcher _EnableTorchFunction _ExcludeDispatchKeyGuard _FunctionBase
+        _PreserveDispatchKeyGuard _SDPBackend _TorchDispatchModeKey _are_functorch_transforms_active
+        _autograd _construct_storage_from_data_pointer _cuda_isCurrentStreamCapturing
+        _current_autograd_node _disabled_torch_dispatch_impl _disabled_torch_function_impl
+        _dispatch_keys _dispatch_tls_is_dispatch_key_excluded _ensureCUDADeviceGuardSet _from_dlpack
+        _get_cublas_allow_tf32 _get_deterministic_algorithms _get_deterministic_algorithms_warn_only
+        _get_deterministic_fill_uninitialized_memory _get_dispatch_mode _get_dispatch_stack_at
+        _get_function_stack_at _get_tracing_state _increment_version _is_alias_of
+        _is_any_autocast_enabled _is_torch_function_enabled _is_tracing _jit_resolve_packet
+        _len_torch_dispatch_stack _len_torch_function_stack _log_api_usage_once _nn
+        _pop_torch_dispatch_stack _push_on_torch_dispatch_stack _set_grad_enabled
+        _set_meta_in_tls_dispatch_include _storage_Use_Count _to_dlpack
     """,
     "torch._C.DispatchKey": "Autograd CompositeImplicitAutograd Functionalize Meta Python",
     "torch._C.DispatchKeySet": "from_raw_repr",
     "torch._C._TorchDispatchModeKey": "FAKE",
     "torch._C._autograd": """
-        _get_current_graph_task_keep_graph _get_sequence_nr _top_saved_tensors_default_hooks _unsafe_set_version_counter
+        _get_current_graph_task_keep_graph _get_sequence_nr _top_saved_tensors_default_hooks
+        _unsafe_set_version_counter
     """,
     "torch._C._nn": "mkldnn_reorder_conv2d_weight",
     "torch._compile": "_disable_dynamo",
@@ -61,18 +68,20 @@ PARTS = {
     "torch.overrides": "_get_current_function_mode_stack _pop_mode _push_mode",
     "torch.utils._device": "DeviceContext",
     "torch.utils._python_dispatch": """
-        TorchDispatchMode _disable_current_modes _get_current_dispatch_mode_stack _len_torch_dispatch_stack
+        TorchDispatchMode _disable_current_modes _get_current_dispatch_mode_stack
+        _len_torch_dispatch_stack
     """,
     "torch.utils._pytree": """
-        GetAttrKey SequenceKey TreeSpec _broadcast_to_and_flatten tree_flatten tree_flatten_with_path tree_leaves tree_map
-        tree_map_only tree_unflatten
+        GetAttrKey SequenceKey TreeSpec _broadcast_to_and_flatten tree_flatten
+        tree_flatten_with_path tree_leaves tree_map tree_map_only tree_unflatten
     """,
     "torch.utils.checkpoint": "_CachedTorchDispatchMode _CachingTorchDispatchMode",
 }
 """By the module or class that has them."""
 CUDA_PARTS = {
     "torch._C": """
-        _construct_CUDA_Tensor_From_Storage_And_Metadata _cuda_clearCublasWorkspaces _cuda_getCurrentRawStream _cuda_getDevice
+        _construct_CUDA_Tensor_From_Storage_And_Metadata _cuda_clearCublasWorkspaces
+        _cuda_getCurrentRawStream _cuda_getDevice
         
     """
 }
@@ -92,7 +101,9 @@ class _StandIn(type):
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(f"torch {torch.__version__} has no {cls.missing_part}, and so no {name} of it")
+            raise AttributeError(
+                f"torch {torch.__version__} has no {cls.missing_part}, and so no {name} of it"
+            )
         return stand_in(f"{cls.missing_part}.{name}")
 
     def __call__(cls, *args: Any, **kwargs: Any) -> NoReturn:
@@ -106,7 +117,8 @@ def stand_in(name: str) -> Any:
 
 def _places() -> Iterator[tuple[str, Any, str]]:
     for path, names in [*PARTS.items(), *(CUDA_PARTS.items() if torch.version.cuda else ())]:
-        with suppress(ImportError, AttributeError):  # gone as a whole: the list names what it was in
+        # gone as a whole: the list names what it was in
+        with suppress(ImportError, AttributeError):
             owner = pkgutil.resolve_name(path)
             yield from ((path, owner, name) for name in names.split())
 
@@ -121,7 +133,8 @@ def replace_missing() -> None:
                 setattr(owner, name, stand_in(f"{path}.{name}"))
     if missing:
         warnings.warn(
-            f"torch {torch.__version__} lacks {', '.join(missing)}. What needs them runs in eager mode.",
+            f"torch {torch.__version__} lacks {', '.join(missing)}. What needs them runs in eager "
+            f"mode.",
             MissingPartsWarning,
             stacklevel=2,
         )

@@ -1,4 +1,6 @@
-"""Settings of the whole process that hold while any thread needs them; they survive a fork in the middle."""
+"""Settings of the whole process that hold while any thread needs them; they survive a fork in the
+middle.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,12 @@ from typing import Any
 
 
 class WhileAny:
-    """A reentrant, thread-safe context: the first thread to enter changes a setting, the last one to leave changes it back.
+    """A reentrant, thread-safe context: the first thread to enter changes a setting, the last one
+    to leave changes it back.
 
-    ``begin`` returns what ``end`` is given. In a forked child only the thread that forked is left: where it was not inside, the
-    setting is changed back at once, and a lock that another thread held is free.
+    ``begin`` returns what ``end`` is given. In a forked child only the thread that forked is left:
+    where it was not inside, the setting is changed back at once, and a lock that another thread
+    held is free.
     """
 
     def __init__(self, begin: Callable[[], Any], end: Callable[[Any], None]) -> None:

@@ -1,8 +1,9 @@
 """Keeps torch's meta functions from loading the incumbent compiler.
 
-Many of torch's Python meta functions are wrapped so that their first call imports that compiler, just to be marked as
-"not to be traced". Each wrapper asks for the marked function by ``getattr`` on the function that it wraps. While one of our
-kernels runs, the wrappers' module has a ``getattr`` of its own, by which an unmarked function stands for itself.
+Many of torch's Python meta functions are wrapped so that their first call imports that compiler,
+just to be marked as "not to be traced". Each wrapper asks for the marked function by ``getattr`` on
+the function that it wraps. While one of our kernels runs, the wrappers' module has a ``getattr`` of
+its own, by which an unmarked function stands for itself.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """All numbers ``lo <= x <= hi``; ends may be infinite. Integer ends stay Python ints, so they are exact."""
+    """All numbers ``lo <= x <= hi``; ends may be infinite. Integer ends stay Python ints, so they
+    are exact.
+    """
 
     lo: Number = -INF
     hi: Number = INF
@@ -86,7 +88,9 @@ def _power(base: Interval, exponent: Any) -> Interval:
 
 
 def bound(expr: Any, symbol_bound: Callable[[sympy.Symbol], Interval]) -> Interval:
-    """Bounds of a numeric expression, where ``symbol_bound`` gives those of a symbol. Unknown functions are unbounded."""
+    """Bounds of a numeric expression, where ``symbol_bound`` gives those of a symbol. Unknown
+    functions are unbounded.
+    """
     if expr.is_Symbol:
         return symbol_bound(expr)
     if expr.is_Integer or expr.is_Float or expr.is_Rational:

@@ -1,9 +1,11 @@
-"""Operands that eager mode's kernels refuse and meta kernels accept, by the dtypes, or for want of elements.
+"""Operands that eager mode's kernels refuse and meta kernels accept, by the dtypes, or for want of
+elements.
 
-What a graph holds is taken to succeed: its dead operators go, and code may compute what a kernel refuses. So the kernel itself
-is asked, once per process for operands of the same kinds, by a call with small real operands. The answer "no"
-has to be about dtypes or emptiness: the same call must succeed with other dtypes, or with elements. All else is up to the
-meta kernel, which knows the sizes.
+What a graph holds is taken to succeed: its dead operators go, and code may compute what a kernel
+refuses. So the kernel itself is asked, once per process for operands of the same kinds, by a call
+with small real operands. The answer "no" has to be about dtypes or emptiness: the same call must
+succeed with other dtypes, or with elements. All else is up to the meta kernel, which knows the
+sizes.
 """
 
 from __future__ import annotations
@@ -17,25 +19,41 @@ import torch
 _KEY = torch._C.DispatchKey
 _KeySet = torch._C.DispatchKeySet
 _ABOVE = _KeySet(_KEY.AutocastCPU)  # what a program may have switched on
-for _key in (_KEY.FuncTorchDynamicLayerFrontMode, _KEY.FuncTorchDynamicLayerBackMode, _KEY.Functionalize):
+for _key in (
+    _KEY.FuncTorchDynamicLayerFrontMode,
+    _KEY.FuncTorchDynamicLayerBackMode,
+    _KEY.Functionalize,
+):
     _ABOVE = _ABOVE | _KeySet(_key)
 _SYMBOLIC: dict[type, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
+_INTEGERS = (
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+)
 _NAMES = """
-index index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill index_reduce index_select gather
-scatter scatter_add scatter_reduce take masked_fill masked_scatter where embedding nll_loss_forward mse_loss
-smooth_l1_loss huber_loss binary_cross_entropy mm bmm addmm baddbmm addbmm mv addmv dot vdot addr max min amax amin
-argmax argmin aminmax mode median nanmedian kthvalue topk sort var std var_mean std_mean mean sum prod any all cumsum
-cumprod cummax cummin logcumsumexp logsumexp norm linalg_vector_norm _softmax _log_softmax softplus gelu silu
-floor_divide complex polar hardswish log_sigmoid_forward _cdist_forward linalg_cross
+index index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill index_reduce
+index_select gather scatter scatter_add scatter_reduce take masked_fill masked_scatter where
+embedding nll_loss_forward mse_loss smooth_l1_loss huber_loss binary_cross_entropy mm bmm addmm
+baddbmm addbmm mv addmv dot vdot addr max min amax amin argmax argmin aminmax mode median nanmedian
+kthvalue topk sort var std var_mean std_mean mean sum prod any all cumsum cumprod cummax cummin
+logcumsumexp logsumexp norm linalg_vector_norm _softmax _log_softmax softplus gelu silu floor_divide
+complex polar hardswish log_sigmoid_forward _cdist_forward linalg_cross
 """
 _ASKED = frozenset(_NAMES.split())
 """Operators of programs that are not pointwise, or not marked as such."""
 REPEATED = (
-    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() "
+    "unsupported operation: more than one element of the written-to tensor refers to a single "
+    "memory location. Please clone() "
     "the tensor before performing the operation."
 )
-_TRIES = 2  # of calls of one kind whose answer was neither yes nor no, as other constants may get one
+# of calls of one kind whose answer was neither yes nor no, as other constants may get one
+_TRIES = 2
 
 Change = Callable[[torch.dtype], torch.dtype]
 _OTHER_DTYPES: tuple[Change, ...] = (
@@ -53,9 +71,11 @@ _tries: dict[Any, int] = {}
 
 
 def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Raises RuntimeError for a call of an ATen op on CPU fakes that eager mode's kernel refuses as said above.
+    """Raises RuntimeError for a call of an ATen op on CPU fakes that eager mode's kernel refuses as
+    said above.
 
-    Writes to lists are asked for on every device: that a result does not fit a dtype depends on none.
+    Writes to lists are asked for on every device: that a result does not fit a dtype depends on
+    none.
     """
     asks = _asks.get(func)
     if asks is None:
@@ -68,7 +88,11 @@ def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         raise RuntimeError(REPEATED)
     if not all(_append_kinds(parts, value, is_anywhere) for value in (args, tuple(kwargs.items()))):
         return
-    if "symbolic" in parts and _needs_elements(tuple(parts), func, args, kwargs) and _is_empty((args, kwargs)):
+    if (
+        "symbolic" in parts
+        and _needs_elements(tuple(parts), func, args, kwargs)
+        and _is_empty((args, kwargs))
+    ):
         with torch._C._DisableTorchDispatch():
             args, kwargs = _numbered(args), _numbered(kwargs)
         parts = [func, "numbered"]
@@ -90,7 +114,9 @@ def _writes_lists(func: Any) -> bool:
 
 
 def _repeats_elements(t: torch.Tensor) -> bool:
-    return any(type(step) is int and not step and bool(size > 1) for size, step in zip(t.shape, t.stride()))
+    return any(
+        type(step) is int and not step and bool(size > 1) for size, step in zip(t.shape, t.stride())
+    )
 
 
 def _on_cpu(args: tuple) -> bool:
@@ -99,16 +125,20 @@ def _on_cpu(args: tuple) -> bool:
 
 
 def _can_ask(func: Any) -> bool:
-    """Whether a call has no effect but on its operands, and whether its kernel checks the sizes it is given.
+    """Whether a call has no effect but on its operands, and whether its kernel checks the sizes it
+    is given.
 
-    Kernels that autograd alone calls trust theirs: asked with other sizes they would read memory that isn't theirs.
+    Kernels that autograd alone calls trust theirs: asked with other sizes they would read memory
+    that isn't theirs.
     """
     schema = getattr(func, "_schema", None)
     if schema is None or func.namespace != "aten" or "backward" in schema.name:
         return False
     if not schema.is_mutable and any(result.alias_info is not None for result in schema.returns):
         return False
-    is_pointwise = torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags
+    is_pointwise = (
+        torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags
+    )
     name = schema.name.removeprefix("aten::").removesuffix("_")
     return is_pointwise or name in _ASKED or name.startswith("_foreach_")
 
@@ -116,9 +146,17 @@ def _can_ask(func: Any) -> bool:
 def _append_kinds(parts: list[Any], value: Any, is_anywhere: bool) -> bool:
     """Appends what the answer may depend on; False for operands that can't be asked for."""
     if isinstance(value, torch.Tensor):
-        if (value.device.type != "cpu" and not is_anywhere) or value.layout is not torch.strided or value.is_quantized:
+        if (
+            (value.device.type != "cpu" and not is_anywhere)
+            or value.layout is not torch.strided
+            or value.is_quantized
+        ):
             return False
-        parts += (value.dtype, *(_extent(size) if type(size) is int else "symbolic" for size in value.shape), "|")
+        parts += (
+            value.dtype,
+            *(_extent(size) if type(size) is int else "symbolic" for size in value.shape),
+            "|",
+        )
         return True
     if isinstance(value, (list, tuple)):
         parts.append(len(value))
@@ -133,24 +171,39 @@ def _append_kinds(parts: list[Any], value: Any, is_anywhere: bool) -> bool:
 
 
 def _extent(size: Any) -> int:
-    """Of a dimension of small operands: 0 and 1 stay, for they broadcast; others are what a cross product takes."""
+    """Of a dimension of small operands: 0 and 1 stay, for they broadcast; others are what a cross
+    product takes.
+    """
     return size if type(size) is int and size < 2 else 3
 
 
 def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bool]:
-    """What eager mode raises, or None; and whether that is the answer for all calls of this kind."""
+    """What eager mode raises, or None; and whether that is the answer for all calls of this
+    kind.
+    """
 
-    def attempt(fill: int, change: Change | None = None, least: int = 0, unknown: int = 3) -> str | None:
-        return _error_of(func, *(_small(given, fill, change, least, unknown) for given in (args, kwargs)))
+    def attempt(
+        fill: int, change: Change | None = None, least: int = 0, unknown: int = 3
+    ) -> str | None:
+        return _error_of(
+            func, *(_small(given, fill, change, least, unknown) for given in (args, kwargs))
+        )
 
-    with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher(), torch._C.DisableTorchFunction():
+    with (
+        torch._C._DisableTorchDispatch(),
+        torch._C._DisablePythonDispatcher(),
+        torch._C.DisableTorchFunction(),
+    ):
         # an index of 0 is in range, a divisor of 0 is not allowed
         error = attempt(0) and attempt(1)
         if error is None:
             return None, True
-        accepts_others = any(attempt(fill, change) is None for change in _OTHER_DTYPES for fill in (0, 1))
+        accepts_others = any(
+            attempt(fill, change) is None for change in _OTHER_DTYPES for fill in (0, 1)
+        )
         wants_elements = (attempt(0, least=3) and attempt(1, least=3)) is None
-        if accepts_others or (wants_elements and attempt(0, unknown=0)):  # a symbolic size beside one of 0 may be 0 as well
+        # a symbolic size beside one of 0 may be 0 as well
+        if accepts_others or (wants_elements and attempt(0, unknown=0)):
             return error, True
     return None, False
 
@@ -158,10 +211,17 @@ def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bo
 def _needs_elements(key: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     """Whether eager mode's kernel takes such operands, but not if their symbolic sizes are 0."""
     if key not in _needs:
-        with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher(), torch._C.DisableTorchFunction():
+        with (
+            torch._C._DisableTorchDispatch(),
+            torch._C._DisablePythonDispatcher(),
+            torch._C.DisableTorchFunction(),
+        ):
 
             def fails(unknown: int) -> bool:
-                small = ([_small(given, fill, None, 0, unknown) for given in (args, kwargs)] for fill in (0, 1))
+                small = (
+                    [_small(given, fill, None, 0, unknown) for given in (args, kwargs)]
+                    for fill in (0, 1)
+                )
                 return all(_error_of(func, *operands) is not None for operands in small)
 
             _needs[key] = fails(0) and not fails(3)
@@ -171,7 +231,9 @@ def _needs_elements(key: Any, func: Any, args: tuple, kwargs: dict[str, Any]) ->
 def _is_empty(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return any(map(_is_zero, value.shape))
-    return isinstance(value, (list, tuple, dict)) and any(map(_is_empty, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, (list, tuple, dict)) and any(
+        map(_is_empty, value.values() if isinstance(value, dict) else value)
+    )
 
 
 def _is_zero(size: Any) -> bool:
@@ -187,18 +249,30 @@ def _depends_on_data(size: torch.SymInt) -> bool:
 def _numbered(value: Any) -> Any:
     """Small tensors with size 0 where a symbolic one is 0."""
     if isinstance(value, torch.Tensor):
-        return torch.empty([0 if _is_zero(size) else _extent(size) for size in value.shape], dtype=value.dtype, device="cpu")
+        return torch.empty(
+            [0 if _is_zero(size) else _extent(size) for size in value.shape],
+            dtype=value.dtype,
+            device="cpu",
+        )
     if isinstance(value, (list, tuple)):
         return type(value)(map(_numbered, value))
-    return {name: _numbered(item) for name, item in value.items()} if isinstance(value, dict) else value
+    return (
+        {name: _numbered(item) for name, item in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def _small(value: Any, fill: int, change: Change | None, least: int, unknown: int) -> Any:
-    """A small real operand, of the same dtype or another, its sizes at least ``least``, symbolic ones ``unknown``."""
+    """A small real operand, of the same dtype or another, its sizes at least ``least``, symbolic
+    ones ``unknown``.
+    """
     if isinstance(value, torch.Tensor):
         dtype = value.dtype if change is None else change(value.dtype)
         number = fill if dtype in _INTEGERS else 1
-        sizes = [max(least, _extent(size) if type(size) is int else unknown) for size in value.shape]
+        sizes = [
+            max(least, _extent(size) if type(size) is int else unknown) for size in value.shape
+        ]
         return torch.full(sizes, number, dtype=dtype, device="cpu")
     if isinstance(value, (list, tuple)):
         return type(value)(_small(item, fill, change, least, unknown) for item in value)

@@ -1,4 +1,6 @@
-"""Fake kernels that programs register for operators of their own (``torch.library.register_fake``)."""
+"""Fake kernels that programs register for operators of their own
+(``torch.library.register_fake``).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,14 @@ class Context:
         self._func = func
 
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
-        """A size that only the running program knows. Raises ValueError for bounds that no size has."""
+        """A size that only the running program knows. Raises ValueError for bounds that no size
+        has.
+        """
         if type(min) is not int or not isinstance(max, int | None) or min < 0:
-            raise ValueError(f"new_dynamic_size(min={min}, max={max}): expected integers, of which min is not below zero")
+            raise ValueError(
+                f"new_dynamic_size(min={min}, max={max}): expected integers, of which min is not "
+                f"below zero"
+            )
         require_unbacked(self._mode, self._func)
         return self._mode.shape_env.create_unbacked(lower=min, upper=max)
 
@@ -34,8 +41,12 @@ def fake_kernel(func: Any) -> Callable[..., Any] | None:
     return simple_registry.singleton.find(func.name()).fake_impl.kernel
 
 
-def run_registered(mode: Any, kernel: Callable[..., Any], func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Runs the kernel on the fakes themselves, which say the logical device, with sizes that depend on data."""
+def run_registered(
+    mode: Any, kernel: Callable[..., Any], func: Any, args: tuple, kwargs: dict[str, Any]
+) -> Any:
+    """Runs the kernel on the fakes themselves, which say the logical device, with sizes that depend
+    on data.
+    """
     context = Context(mode, func)
     with mode, fake_impl.set_ctx_getter(lambda: context):
         return kernel(*args, **kwargs)

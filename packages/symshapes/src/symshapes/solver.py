@@ -1,8 +1,9 @@
-"""Decides size predicates for all admissible sizes: intervals, coefficient signs, and recorded facts. No search.
+"""Decides size predicates for all admissible sizes: intervals, coefficient signs, and recorded
+facts. No search.
 
-Over integers every relation is a question about the sign of a difference ``d``. A lower bound of ``d`` comes from
-shifting each symbol to its lower bound and reading the signs of the coefficients, from interval arithmetic, and from
-facts ``f >= 0`` for which ``d - f`` is bounded below.
+Over integers every relation is a question about the sign of a difference ``d``. A lower bound of
+``d`` comes from shifting each symbol to its lower bound and reading the signs of the coefficients,
+from interval arithmetic, and from facts ``f >= 0`` for which ``d - f`` is bounded below.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def _relation(env: ShapeEnv, expr: Any, oblivious: bool) -> bool | None:
 
 
 def _primitive(expr: Any) -> Any:
-    """``expr`` divided by the common positive integer factor of its terms; the sign is what matters here."""
+    """``expr`` divided by the common positive integer factor of its terms; the sign is what matters
+    here.
+    """
     terms = sympy.Add.make_args(expr)
     factor = 0
     for term in terms:
@@ -80,7 +83,11 @@ def difference_bounds(env: ShapeEnv, difference: Any, oblivious: bool) -> tuple[
 
     def interval(symbol: sympy.Symbol) -> Interval:
         known = env.symbol_interval(symbol)
-        return Interval(max(known.lo, 2), max(known.hi, 2)) if oblivious and symbol in env.unbacked else known
+        return (
+            Interval(max(known.lo, 2), max(known.hi, 2))
+            if oblivious and symbol in env.unbacked
+            else known
+        )
 
     plain = bound(difference, interval)
     low = max(plain.lo, _coefficient_bound(difference, interval))
@@ -92,7 +99,9 @@ def difference_bounds(env: ShapeEnv, difference: Any, oblivious: bool) -> tuple[
 
 
 def _coefficient_bound(expr: Any, interval: Any) -> float:
-    """A lower bound: with every atom written as its least value plus something nonnegative, no term may be negative."""
+    """A lower bound: with every atom written as its least value plus something nonnegative, no term
+    may be negative.
+    """
     shifted = _shift(expr, interval)
     if shifted is None:
         return -INF
@@ -106,7 +115,9 @@ def _coefficient_bound(expr: Any, interval: Any) -> float:
 
 
 def _shift(expr: Any, interval: Any) -> Any:
-    """``expr`` expanded over fresh nonnegative symbols, or None when it is too large or not a polynomial."""
+    """``expr`` expanded over fresh nonnegative symbols, or None when it is too large or not a
+    polynomial.
+    """
     expr = sympy.sympify(expr)
     atoms = _atoms(expr)
     if atoms is None or len(atoms) > _MAX_TERMS:
@@ -157,7 +168,9 @@ def _fact_bound(env: ShapeEnv, expr: Any, interval: Any) -> float:
 
 
 def _rounding_facts(expr: Any, interval: Any) -> list[Any]:
-    """``a - b*(a//b) >= 0``, ``b*(a//b) + b - 1 - a >= 0``, and what Max and Min say about their arguments."""
+    """``a - b*(a//b) >= 0``, ``b*(a//b) + b - 1 - a >= 0``, and what Max and Min say about their
+    arguments.
+    """
     facts: list[Any] = []
     found: list[Any] = sorted(expr.atoms(FloorDiv, Mod, sympy.Max, sympy.Min), key=str)
     chosen: list[Any] = found[: _MAX_FACTS // 4]
@@ -180,7 +193,9 @@ def _rounding_facts(expr: Any, interval: Any) -> list[Any]:
 
 
 def nonnegative_fact(expr: Any) -> Any:
-    """``f`` such that the relation says ``f >= 0``; integer strictness is folded in. None for floats."""
+    """``f`` such that the relation says ``f >= 0``; integer strictness is folded in. None for
+    floats.
+    """
     sides: Any = expr.args if isinstance(expr, (sympy.Gt, sympy.Ge)) else expr.args[::-1]
     difference = sides[0] - sides[1]
     if not difference.is_integer:

@@ -15,7 +15,9 @@ class UntestedTorchWarning(UserWarning):
 
 
 def check_version(version: str) -> None:
-    """Raises ImportError for a torch that is too old, and warns of one that is newer than what is tested."""
+    """Raises ImportError for a torch that is too old, and warns of one that is newer than what is
+    tested.
+    """
     found = tuple(int(part) for part in version.split(".")[:2])
     tested = f"torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
     if found < OLDEST:
@@ -23,7 +25,8 @@ def check_version(version: str) -> None:
         raise ImportError(f"symshapes needs {tested}; this is {version}. Run: {command}")
     if found > NEWEST:
         warnings.warn(
-            f"symshapes and what is built on it are tested with {tested}; this is {version}. What it has changed may break "
+            f"symshapes and what is built on it are tested with {tested}; this is {version}. What "
+            f"it has changed may break "
             "graphs or make compilation fail.",
             UntestedTorchWarning,
             stacklevel=2,
@@ -42,4 +45,6 @@ def _error_of(call: Callable[[], object]) -> type[Exception]:
 
 
 BOOL_SUBTRACTION_ERROR = _error_of(lambda: torch.zeros(1, dtype=torch.bool, device="cpu") - True)
-"""What eager mode raises for a difference of bools: RuntimeError, or NotImplementedError in torch 2.15."""
+"""What eager mode raises for a difference of bools: RuntimeError, or NotImplementedError in torch
+2.15.
+"""

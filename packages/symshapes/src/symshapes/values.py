@@ -41,7 +41,9 @@ def sym_int(expr: Any, env: ShapeEnv) -> int | torch.SymInt:
 
 
 def free_symbols(x: Any) -> set[sympy.Symbol]:
-    """The symbols in a number, symbolic value, expression, tensor (sizes, strides, offset) or a sequence of these."""
+    """The symbols in a number, symbolic value, expression, tensor (sizes, strides, offset) or a
+    sequence of these.
+    """
     if isinstance(x, torch.Tensor):
         return free_symbols([*x.shape, *x.stride(), x.storage_offset()])
     if isinstance(x, (list, tuple)):

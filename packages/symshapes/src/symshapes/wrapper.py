@@ -1,6 +1,8 @@
-"""Wrapper subclasses: tensors that hold other tensors, and say in ``__torch_dispatch__`` what operators do to these.
+"""Wrapper subclasses: tensors that hold other tensors, and say in ``__torch_dispatch__`` what
+operators do to these.
 
-Such a class has ``__tensor_flatten__`` and ``__tensor_unflatten__``. The fake of one is the class around fakes.
+Such a class has ``__tensor_flatten__`` and ``__tensor_unflatten__``. The fake of one is the class
+around fakes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # pyright: ignore
 
 
 def is_wrapper_class(cls: Any) -> bool:
-    """Whether tensors of a class can be taken apart into the tensors that they hold, and put together again."""
+    """Whether tensors of a class can be taken apart into the tensors that they hold, and put
+    together again.
+    """
     if cls is torch.Tensor or cls.__torch_dispatch__ is _NO_DISPATCH:
         return False
     return hasattr(cls, "__tensor_flatten__") and hasattr(cls, "__tensor_unflatten__")
@@ -35,22 +39,46 @@ def inner_tensors(value: Any) -> Iterator[torch.Tensor]:
         yield from inner_tensors(getattr(value, name))
 
 
-def map_inner(function: Callable[[Any], torch.Tensor], value: Any, outer: Callable[[Any], Any] = lambda size: size) -> Any:
-    """A tensor with the plain tensors in it replaced; ``outer`` gives the sizes and strides of the classes around."""
+def map_inner(
+    function: Callable[[Any], torch.Tensor],
+    value: Any,
+    outer: Callable[[Any], Any] = lambda size: size,
+) -> Any:
+    """A tensor with the plain tensors in it replaced; ``outer`` gives the sizes and strides of the
+    classes around.
+    """
     if not is_wrapper(value):
         return function(value)
     names, context = value.__tensor_flatten__()
     inner = {name: map_inner(function, getattr(value, name), outer) for name in names}
-    return rebuild(type(value), inner, context, tuple(map(outer, value.shape)), tuple(map(outer, value.stride())))
+    return rebuild(
+        type(value),
+        inner,
+        context,
+        tuple(map(outer, value.shape)),
+        tuple(map(outer, value.stride())),
+    )
 
 
-def rebuild(cls: Any, inner: dict[str, torch.Tensor], context: Any, size: Sequence[Any], stride: Sequence[Any]) -> Any:
-    """A tensor of the wrapper subclass ``cls`` by its ``__tensor_unflatten__``; ``inner``: the tensors in it by attribute."""
-    return cls.__tensor_unflatten__(inner, context, torch.Size(size) if all(type(s) is int for s in size) else size, stride)
+def rebuild(
+    cls: Any,
+    inner: dict[str, torch.Tensor],
+    context: Any,
+    size: Sequence[Any],
+    stride: Sequence[Any],
+) -> Any:
+    """A tensor of the wrapper subclass ``cls`` by its ``__tensor_unflatten__``; ``inner``: the
+    tensors in it by attribute.
+    """
+    return cls.__tensor_unflatten__(
+        inner, context, torch.Size(size) if all(type(s) is int for s in size) else size, stride
+    )
 
 
 def same_kind(a: Any, b: Any) -> bool:
-    """Whether two tensors are of one class, with equal contexts, down to the plain tensors in them."""
+    """Whether two tensors are of one class, with equal contexts, down to the plain tensors in
+    them.
+    """
     if type(a) is not type(b):
         return not is_wrapper(a) and not is_wrapper(b)
     if not is_wrapper(a):
@@ -68,7 +96,9 @@ _INNER = torch.ops.symshapes.inner.default
 
 
 def inner_tensor(value: Any, name: str) -> torch.Tensor:
-    """The tensor that one of a wrapper subclass holds under a name; traced as an operator without a gradient."""
+    """The tensor that one of a wrapper subclass holds under a name; traced as an operator without a
+    gradient.
+    """
     if not torch._is_functional_tensor(value):
         return getattr(value, name)
     with torch.no_grad():
@@ -111,7 +141,10 @@ class Maker:
         """A new tensor around others."""
         rest = iter(numbers)
         size = [next(rest) for _ in range(self.dims)]
-        layout = {name: [next(rest) for _ in size] if name == "strides" else next(rest) for name in self.layout}
+        layout = {
+            name: [next(rest) for _ in size] if name == "strides" else next(rest)
+            for name in self.layout
+        }
         made = torch.Tensor._make_wrapper_subclass(self.cls, size, **layout, **dict(self.options))  # type: ignore[attr-defined]
         for name, value in (*zip(self.names, inner), *self.constants):
             setattr(made, name, value)
@@ -119,7 +152,8 @@ class Maker:
 
 
 def wrap_inner(inner: Sequence[torch.Tensor], numbers: Sequence[Any], maker: int) -> Any:
-    """What the operator ``WRAP`` makes of plain tensors and the ``numbers`` of the wrappers around them.
+    """What the operator ``WRAP`` makes of plain tensors and the ``numbers`` of the wrappers around
+    them.
 
     ``maker`` is the number of a ``Maker``, which knows the layout.
     """
@@ -127,7 +161,9 @@ def wrap_inner(inner: Sequence[torch.Tensor], numbers: Sequence[Any], maker: int
 
 
 def call_wrapper(func: Any, types: Sequence[Any], args: Any, kwargs: Any) -> Any:
-    """``func(*args, **kwargs)`` as the first of the wrapper classes in ``types`` says, which torch has put in order."""
+    """``func(*args, **kwargs)`` as the first of the wrapper classes in ``types`` says, which torch
+    has put in order.
+    """
     if func is _INNER:
         return getattr(args[0], args[1])
     if func is WRAP:
@@ -137,4 +173,6 @@ def call_wrapper(func: Any, types: Sequence[Any], args: Any, kwargs: Any) -> Any
         result = cls.__torch_dispatch__(func, seen, args, kwargs)
         if result is not NotImplemented:
             return result
-    raise TypeError(f"{func}: {', '.join(cls.__qualname__ for cls in seen)} returned NotImplemented")
+    raise TypeError(
+        f"{func}: {', '.join(cls.__qualname__ for cls in seen)} returned NotImplemented"
+    )

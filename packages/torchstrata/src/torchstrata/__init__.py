@@ -1,6 +1,7 @@
 """The PyTorch 2 compiler system as one call: ``torchstrata.compile(model)``.
 
-What programs say about capture (``disable``, ``graph_break``, ``mark_dynamic``, ``explain``, ...) is ``bytecode_dynamo``'s.
+What programs say about capture (``disable``, ``graph_break``, ``mark_dynamic``, ``explain``, ...)
+is ``bytecode_dynamo``'s.
 """
 
 from bytecode_dynamo import (
@@ -31,8 +32,10 @@ __version__ = "0.2.0"
 __all__ = [
     "STAGES", "CompileError", "Config", "FallbackWarning", "Stage", "StoreWarning", "UsageError",
     "allow_in_graph", "assume_constant_result",
-    "compile", "compile_fx", "config", "counters", "disable", "disallow_in_graph", "error_on_graph_break", "explain",
-    "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "mark_unbacked", "reset", "set_stance",
+    "compile", "compile_fx", "config", "counters", "disable", "disallow_in_graph",
+    "error_on_graph_break", "explain",
+    "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "mark_unbacked",
+    "reset", "set_stance",
     "substitute_in_graph",
 ]  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""``python -m torchstrata``: ``doctor`` says what this machine can compile, ``explain DIR`` lists a dump."""
+"""``python -m torchstrata``: ``doctor`` says what this machine can compile, ``explain DIR`` lists a
+dump.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,23 @@ import loopir
 import torch
 
 _PREVIEW_LINES = 12
-_VARIABLES = ("STRATA_CACHE_DIR", "STRATA_CPU_ISA", "STRATA_CXX", "STRATA_DUMP", "STRATA_LOG", "STRATA_VERIFY")
+_VARIABLES = (
+    "STRATA_CACHE_DIR",
+    "STRATA_CPU_ISA",
+    "STRATA_CXX",
+    "STRATA_DUMP",
+    "STRATA_LOG",
+    "STRATA_VERIFY",
+)
 
 
 def explain(directory: Path) -> str:
     """The stages of a dump made with STRATA_DUMP, each with its size and first lines."""
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     if not files:
-        raise SystemExit(f"{directory}: no dump here; run a program with STRATA_DUMP={directory} first")
+        raise SystemExit(
+            f"{directory}: no dump here; run a program with STRATA_DUMP={directory} first"
+        )
     sections = []
     for path in files:
         lines = path.read_text().splitlines()
@@ -31,7 +42,9 @@ def explain(directory: Path) -> str:
 
 
 def doctor() -> dict[str, str]:
-    """What a compilation here would use. ``problem`` and ``unknown`` are there only if there is something to mend."""
+    """What a compilation here would use. ``problem`` and ``unknown`` are there only if there is
+    something to mend.
+    """
     store = loopir.ArtifactStore()
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     report = {
@@ -39,16 +52,22 @@ def doctor() -> dict[str, str]:
         "torch": str(torch.__version__),
         **inductor_cpp.doctor(),
         "gpus": ", ".join(gpus) or "none",
-        "triton": "installed" if importlib.util.find_spec("triton") else "missing; needed for GPUs only",
+        "triton": "installed"
+        if importlib.util.find_spec("triton")
+        else "missing; needed for GPUs only",
         "cache": str(store.root),
     }
     try:
         store.check()
     except loopir.StoreError as error:
         report["problem"] = "; ".join(filter(None, (report.get("problem"), str(error))))
-    unknown = sorted(name for name in os.environ if name.startswith("STRATA_") and name not in _VARIABLES)
+    unknown = sorted(
+        name for name in os.environ if name.startswith("STRATA_") and name not in _VARIABLES
+    )
     if unknown:
-        report["unknown"] = f"{', '.join(unknown)}: nothing reads this; known are {', '.join(_VARIABLES)}"
+        report["unknown"] = (
+            f"{', '.join(unknown)}: nothing reads this; known are {', '.join(_VARIABLES)}"
+        )
     return report
 
 
@@ -56,8 +75,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Exits with 1 where ``doctor`` finds a problem."""
     parser = argparse.ArgumentParser(prog="python -m torchstrata", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("doctor", help="compiler, instruction set, threads, GPUs, variables of the environment")
-    commands.add_parser("explain", help="list the stages of a dump").add_argument("directory", type=Path)
+    commands.add_parser(
+        "doctor", help="compiler, instruction set, threads, GPUs, variables of the environment"
+    )
+    commands.add_parser("explain", help="list the stages of a dump").add_argument(
+        "directory", type=Path
+    )
     chosen = parser.parse_args(arguments)
     if chosen.command == "explain":
         print(explain(chosen.directory))

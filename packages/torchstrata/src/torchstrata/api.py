@@ -24,7 +24,9 @@ MODES: dict[str, dict[str, object]] = {
     "max-autotune": {"tune": True},
     "max-autotune-no-cudagraphs": {"cuda_graphs": False, "tune": True},
 }
-"""Options that a mode sets. On the CPU all modes compile alike; the names are accepted so that programs need no change."""
+"""Options that a mode sets. On the CPU all modes compile alike; the names are accepted so that
+programs need no change.
+"""
 
 
 _OPTIONS = {"triton.cudagraphs": "cuda_graphs", "max_autotune": "tune", "freezing": "freeze"}
@@ -44,29 +46,43 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """Compiles a function or module, or what instances of a class do when they are called; without ``model``: a decorator.
+    """Compiles a function or module, or what instances of a class do when they are called; without
+    ``model``: a decorator.
 
-    ``fullgraph`` makes a graph break an error that shows the user's line. ``dynamic``: None specialises sizes first and makes
-    those that change symbolic, True makes them symbolic at once, False never. ``backend`` is a graph backend (contract B), the
-    name of one (``list_backends``), or None for the whole stack, which ``"inductor"`` is here, too. ``mode`` is one of MODES;
+    ``fullgraph`` makes a graph break an error that shows the user's line. ``dynamic``: None
+    specialises sizes first and makes those that change symbolic, True makes them symbolic at once,
+    False never. ``backend`` is a graph backend (contract B), the name of one (``list_backends``),
+    or None for the whole stack, which ``"inductor"`` is here, too. ``mode`` is one of MODES;
     ``options`` overrides fields of ``torchstrata.config``. ``disable`` returns ``model`` as it is.
     A compiled module runs the original and shares its state; what is returned has ``__wrapped__``.
 
-    Raises UsageError for arguments that can't be, CompileError when a layer fails and either ``fullgraph`` or
-    ``config.fallback == "error"`` holds; otherwise such a graph runs eagerly with a FallbackWarning.
+    Raises UsageError for arguments that can't be, CompileError when a layer fails and either
+    ``fullgraph`` or ``config.fallback == "error"`` holds; otherwise such a graph runs eagerly with
+    a FallbackWarning.
     """
     if model is None:
-        given = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
+        given = dict(
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            backend=backend,
+            mode=mode,
+            options=options,
+            disable=disable,
+        )
         return functools.partial(compile, **given)
     if not callable(model):
-        raise UsageError(f"compile() takes a function, a torch.nn.Module or a class, not {type(model).__name__}")
+        raise UsageError(
+            f"compile() takes a function, a torch.nn.Module or a class, not {type(model).__name__}"
+        )
     if dynamic not in (None, True, False):
         raise UsageError(f"dynamic must be True, False or None, not {dynamic!r}")
     settings = _settings(mode, options)
     graph_backend = _graph_backend(backend, settings, fullgraph, options)
     if disable:
         return model
-    optimize = capture(graph_backend, fullgraph=fullgraph, dynamic=dynamic, on_error=settings.fallback)
+    optimize = capture(
+        graph_backend, fullgraph=fullgraph, dynamic=dynamic, on_error=settings.fallback
+    )
     try:
         compiled = optimize(model)
     except bytecode_dynamo.UserError as error:
@@ -85,10 +101,14 @@ def compile_fx(
 ) -> Callable[..., Sequence[Any]]:
     """The stack as a graph backend (contract B), without capture: for other front ends.
 
-    ``mode`` and ``options`` as ``compile`` takes them. Raises UsageError for others, CompileError when a layer fails.
+    ``mode`` and ``options`` as ``compile`` takes them. Raises UsageError for others, CompileError
+    when a layer fails.
     """
     if not isinstance(graph, torch.fx.GraphModule):
-        raise UsageError(f"compile_fx() takes a torch.fx.GraphModule, not {type(graph).__name__}; compile() takes functions")
+        raise UsageError(
+            f"compile_fx() takes a torch.fx.GraphModule, not {type(graph).__name__}; compile() "
+            f"takes functions"
+        )
     with deferred():
         return compile_captured(_settings(mode, options), graph, example_inputs)
 
@@ -109,12 +129,16 @@ def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Config:
     if mode is not None and (not isinstance(mode, str) or mode not in MODES):
         raise UsageError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
     if options is not None and not isinstance(options, Mapping):
-        raise UsageError(f"options must be a mapping of names to values, not {type(options).__name__}")
+        raise UsageError(
+            f"options must be a mapping of names to values, not {type(options).__name__}"
+        )
     named = {_OPTIONS.get(name, name): value for name, value in (options or {}).items()}
     return config.with_options({**MODES[mode or "default"], **named})
 
 
-def _graph_backend(backend: str | Backend | None, settings: Config, fullgraph: bool, options: object) -> Backend:
+def _graph_backend(
+    backend: str | Backend | None, settings: Config, fullgraph: bool, options: object
+) -> Backend:
     if backend is None or backend in _WHOLE_STACK:
         return _stack(settings, fullgraph)
     if options:
@@ -132,7 +156,8 @@ def _graph_backend(backend: str | Backend | None, settings: Config, fullgraph: b
         if backend in known:
             raise UsageError(str(error)) from error
         raise UsageError(
-            f"no backend is called {backend!r}; known: {', '.join(known)}. Or pass a callable (gm, example_inputs) -> callable"
+            f"no backend is called {backend!r}; known: {', '.join(known)}. Or pass a callable (gm, "
+            f"example_inputs) -> callable"
         ) from None
 
 
@@ -144,7 +169,10 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
             with deferred():
                 return compile_captured(settings, graph, example_inputs)
         except CompileError as error:
-            takes_floats = any(isinstance(n.meta.get("val"), torch.SymFloat) for n in graph.graph.find_nodes(op="placeholder"))
+            takes_floats = any(
+                isinstance(n.meta.get("val"), torch.SymFloat)
+                for n in graph.graph.find_nodes(op="placeholder")
+            )
             if fullgraph or settings.fallback == "error" or takes_floats:
                 raise  # captured again where the trouble may be with floats: a graph per value
             return _eagerly(graph, f"a graph runs eagerly: {error.summary}")
@@ -164,7 +192,9 @@ _told: set[str] = set()
 
 
 def _eagerly(graph: torch.fx.GraphModule, warning: str) -> Callable[..., Any]:
-    """The graph itself, counted as a fallback once it has run: where eager mode raises, too, nothing is lost."""
+    """The graph itself, counted as a fallback once it has run: where eager mode raises, too,
+    nothing is lost.
+    """
     has_run = False
 
     def run(*inputs: Any) -> Any:

@@ -17,44 +17,70 @@ Numerics = Literal["fast", "eager"]
 
 @dataclass(slots=True)
 class Config:
-    """Settings read when a graph is compiled. ``compile(options={...})`` overrides them for one callable."""
+    """Settings read when a graph is compiled. ``compile(options={...})`` overrides them for one
+    callable.
+    """
 
     fallback: Fallback = "eager"
-    """What a failure inside the compiler becomes: the eager result with one warning, or a CompileError."""
+    """What a failure inside the compiler becomes: the eager result with one warning, or a
+    CompileError.
+    """
     fallback_random: bool = False
-    """Draw random numbers with eager's own operators, in eager's sequence, instead of our counter-based generator."""
+    """Draw random numbers with eager's own operators, in eager's sequence, instead of our
+    counter-based generator.
+    """
     partition: Partition = "min_cut"
-    """What is kept between forward and backward: the cheapest cut, or everything that backward reads."""
+    """What is kept between forward and backward: the cheapest cut, or everything that backward
+    reads.
+    """
     activation_memory_budget: float = 1.0
-    """The share of ``min_cut``'s saved bytes that backward may keep, 0 to 1; below 1, whole layers are computed again."""
+    """The share of ``min_cut``'s saved bytes that backward may keep, 0 to 1; below 1, whole layers
+    are computed again.
+    """
     numerics: Numerics = "fast"
-    """Keep float32 between bfloat16 operations in a kernel, and scale a loss's gradients last; or round as eager does."""
+    """Keep float32 between bfloat16 operations in a kernel, and scale a loss's gradients last; or
+    round as eager does.
+    """
     freeze: bool = False
-    """Under ``torch.no_grad()``: parameters and buffers are constants, folded and packed; later changes of them go unseen."""
+    """Under ``torch.no_grad()``: parameters and buffers are constants, folded and packed; later
+    changes of them go unseen.
+    """
     patterns: bool = True
-    """Replace operators by faster calls (one attention, packed convolutions, padded products), or call the program's."""
+    """Replace operators by faster calls (one attention, packed convolutions, padded products), or
+    call the program's.
+    """
     cuda_graphs: bool = True
-    """Record programs for one CUDA device as CUDA graphs and replay them where that is safe; costs memory for their results."""
+    """Record programs for one CUDA device as CUDA graphs and replay them where that is safe; costs
+    memory for their results.
+    """
     cuda_graph_copies: int = 32 << 20
-    """Bytes of moving inputs, and of results that callers keep, that a replay may copy; beyond it a program runs launch by
-    launch."""
+    """Bytes of moving inputs, and of results that callers keep, that a replay may copy; beyond it a
+    program runs launch by launch.
+    """
     tune: bool = False
-    """Choose configurations of CUDA kernels, and templates or the library for matrix products, by measuring them."""
+    """Choose configurations of CUDA kernels, and templates or the library for matrix products, by
+    measuring them.
+    """
     tuning_lock: str | None = None
-    """A file with the choices of ``tune``: what is in it is taken without measuring, what is measured is added."""
+    """A file with the choices of ``tune``: what is in it is taken without measuring, what is
+    measured is added.
+    """
     verify: bool = os.environ.get("STRATA_VERIFY") == "1"
     """Run every stage's contract checker on its output (STRATA_VERIFY=1)."""
     dump: str | None = os.environ.get("STRATA_DUMP")
     """Directory for a readable text of every stage (STRATA_DUMP=dir)."""
     cache_dir: str | None = os.environ.get("STRATA_CACHE_DIR")
-    """Where compiled kernels are kept; None is the user's cache directory (STRATA_CACHE_DIR=dir)."""
+    """Where compiled kernels are kept; None is the user's cache directory (STRATA_CACHE_DIR=dir).
+    """
 
     def __setattr__(self, name: str, value: object) -> None:
         _check_field(name, value)
         object.__setattr__(self, name, value)
 
     def with_options(self, options: Mapping[str, Any] | None) -> Config:
-        """Returns a copy with ``options`` applied; UsageError names a field or value that can't be."""
+        """Returns a copy with ``options`` applied; UsageError names a field or value that can't
+        be.
+        """
         for name, value in (options or {}).items():
             _check_field(name, value)
         return replace(self, **dict(options or {}))

@@ -28,10 +28,11 @@ _NAMES = (
 
 
 class Counters(Mapping[str, int]):
-    """A flat read-only mapping over the counts of all layers; ``fallbacks`` adds those of all layers.
+    """A flat read-only mapping over the counts of all layers; ``fallbacks`` adds those of all
+    layers.
 
-    ``failed_graphs`` are compiled graphs that raised where eager mode does not, and run operator by operator since;
-    ``failed_graphs: <exception>`` has those of each cause.
+    ``failed_graphs`` are compiled graphs that raised where eager mode does not, and run operator by
+    operator since; ``failed_graphs: <exception>`` has those of each cause.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,12 @@ class Counters(Mapping[str, int]):
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*_NAMES, *(name for name in bytecode_dynamo.counters if name.startswith("failed_graphs: "))))
+        return iter(
+            (
+                *_NAMES,
+                *(name for name in bytecode_dynamo.counters if name.startswith("failed_graphs: ")),
+            )
+        )
 
     def __len__(self) -> int:
         return len(list(iter(self)))

@@ -6,11 +6,15 @@ from loopir import StoreWarning as StoreWarning
 
 
 class UsageError(ValueError):
-    """An argument of ``compile`` or a config field that can't be: says what was given, what is valid."""
+    """An argument of ``compile`` or a config field that can't be: says what was given, what is
+    valid.
+    """
 
 
 class CompileError(RuntimeError):
-    """A layer failed on a graph. ``layer`` is its package name, ``where`` the user's lines; the cause is chained."""
+    """A layer failed on a graph. ``layer`` is its package name, ``where`` the user's lines; the
+    cause is chained.
+    """
 
     def __init__(self, layer: str, where: str, cause: BaseException) -> None:
         self.layer = layer
@@ -19,7 +23,8 @@ class CompileError(RuntimeError):
         self.summary = f"{layer} failed: {type(cause).__name__}: {cause}{location}"
         super().__init__(
             f"{self.summary}\n"
-            "  try: options={'fallback': 'eager'} to run this graph eagerly, or STRATA_DUMP=<dir> to see the stage before it"
+            "  try: options={'fallback': 'eager'} to run this graph eagerly, or STRATA_DUMP=<dir> "
+            "to see the stage before it"
         )
 
 

@@ -1,4 +1,6 @@
-"""``STRATA_LOG=info`` shows on stderr why graphs end and what is compiled again, for programs that set up no logging."""
+"""``STRATA_LOG=info`` shows on stderr why graphs end and what is compiled again, for programs that
+set up no logging.
+"""
 
 from __future__ import annotations
 

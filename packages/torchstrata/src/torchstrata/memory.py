@@ -1,9 +1,11 @@
-"""Captured graphs that were compiled before, in this process or another: they need no autograd, partition or lowering again.
+"""Captured graphs that were compiled before, in this process or another: they need no autograd,
+partition or lowering again.
 
-An entry of the artifact store holds the text of a graph's calls (``aotgrad.kept``) and the keys of its programs
-(``loopir.recall``). Its key is a text of all that led there: the captured graph with its metadata, what is known of its
-inputs, settings, the state of torch, and the files of the packages that take part. What has no such text is not kept: sizes
-that are not fixed, constants, functions and operators that are not torch's own, and whatever runs under modes.
+An entry of the artifact store holds the text of a graph's calls (``aotgrad.kept``) and the keys of
+its programs (``loopir.recall``). Its key is a text of all that led there: the captured graph with
+its metadata, what is known of its inputs, settings, the state of torch, and the files of the
+packages that take part. What has no such text is not kept: sizes that are not fixed, constants,
+functions and operators that are not torch's own, and whatever runs under modes.
 """
 
 from __future__ import annotations
@@ -45,24 +47,31 @@ class Remembered:
 class Memory:
     """The entry of one captured graph (``aotgrad.kept.Entry``).
 
-    ``compiled_now`` grows by what is compiled, with None for what cannot be kept; ``build`` makes a program of what is kept.
+    ``compiled_now`` grows by what is compiled, with None for what cannot be kept; ``build`` makes a
+    program of what is kept.
     """
 
     store: loopir.ArtifactStore
     settings: Sequence[object]
     codegens: Mapping[str, loopir.CodeGenerator]
-    build: Callable[[loopir.Program, Sequence[loopir.KernelSource], Mapping[str, Any]], Callable[..., Any]]
+    build: Callable[
+        [loopir.Program, Sequence[loopir.KernelSource], Mapping[str, Any]], Callable[..., Any]
+    ]
     compiled_now: dict[str, Remembered | None] = field(default_factory=dict)
     key: str = ""
     data: bytes | None = None
     _found: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any], grad_enabled: bool) -> Memory | None:
+    def __call__(
+        self, graph: torch.fx.GraphModule, inputs: Sequence[Any], grad_enabled: bool
+    ) -> Memory | None:
         """The entry, None where nothing of the graph can be kept."""
         try:
             generators = identities(self.codegens, devices_of(graph) | {"cpu"})
             state = (grad_enabled, _torch_state(), process_state())
-            around = describe((self.settings, state, versions("torchstrata", "aotgrad"), generators))
+            around = describe(
+                (self.settings, state, versions("torchstrata", "aotgrad"), generators)
+            )
             text = _graph_text(graph)
             self.key = self.store.key("torchstrata.memory", around, describe(tuple(inputs)), text)
         except Undescribed:
@@ -107,11 +116,18 @@ def _torch_state() -> tuple[object, ...]:
     """State of torch that a trace reads, beside that which programs depend on."""
     if _C._len_torch_function_stack() or _len_torch_dispatch_stack():
         raise Undescribed("modes")
-    exchanged = (name for name in torch.library._impls if name.startswith("aten/") and not name.endswith(_TORCHS_OWN))
+    exchanged = (
+        name
+        for name in torch.library._impls
+        if name.startswith("aten/") and not name.endswith(_TORCHS_OWN)
+    )
     if any(key in name for name in exchanged for key in _ABOVE_KERNELS):
         raise Undescribed("operators of torch that somebody has exchanged")
     return (
-        [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")],
+        [
+            (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+            for device in ("cpu", "cuda")
+        ],
         torch.is_autocast_cache_enabled(),
         torch.is_inference_mode_enabled(),
         (
@@ -128,7 +144,10 @@ def _torch_state() -> tuple[object, ...]:
 def _graph_text(graph: torch.fx.GraphModule) -> str:
     lines = [describe(graph.meta)]
     for node in graph.graph.nodes:
-        call = f"{node.name} {_target_text(node)} {_argument_text(node.args)} {_argument_text(node.kwargs)}"
+        call = (
+            f"{node.name} {_target_text(node)} {_argument_text(node.args)} "
+            f"{_argument_text(node.kwargs)}"
+        )
         lines.append(f"{call} {describe(node.meta)}")
     return "\n".join(lines)
 
@@ -142,7 +161,8 @@ def _target_text(node: torch.fx.Node) -> str:
     if isinstance(target, OpOverload | OpOverloadPacket) and str(target).startswith("aten."):
         return str(target)
     owner = getattr(target, "__module__", None) or "torch"
-    names = (getattr(target, "__qualname__", ""), getattr(target, "__name__", ""))  # builtins and dispatchers go by the latter
+    # builtins and dispatchers go by the latter
+    names = (getattr(target, "__qualname__", ""), getattr(target, "__name__", ""))
     found = [name for name in names if _named(owner, name) == target]
     if owner.partition(".")[0] not in _OWNERS or not found:
         raise Undescribed(target)

@@ -1,7 +1,10 @@
-"""Graphs with calls that the host makes, in pieces: what lies between these calls is compiled, and autograd links the pieces.
+"""Graphs with calls that the host makes, in pieces: what lies between these calls is compiled, and
+autograd links the pieces.
 
-The host chooses what ``torch.cond`` or ``while_loop`` runs (functions that are compiled, too), draws from generators of the
-program, makes leaves, registers hooks, and changes modes and settings (C1.9)."""
+The host chooses what ``torch.cond`` or ``while_loop`` runs (functions that are compiled, too),
+draws from generators of the program, makes leaves, registers hooks, and changes modes and settings
+(C1.9).
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,17 @@ def _is_host_call(node: Node) -> bool:
     if node.op == "placeholder":
         return isinstance(node.meta.get("val"), torch.Generator)
     inside = getattr(node.target, "graphs", ())
-    return bool(node.meta.get("host") or getattr(node.target, "branches", False) or any(map(has_host_calls, inside)))
+    return bool(
+        node.meta.get("host")
+        or getattr(node.target, "branches", False)
+        or any(map(has_host_calls, inside))
+    )
 
 
 def _looked_at(graph: GraphModule) -> Iterator[Node]:
-    """Values whose gradients the host asks for: what is computed from them belongs to later pieces."""
+    """Values whose gradients the host asks for: what is computed from them belongs to later
+    pieces.
+    """
     for node in graph.graph.nodes:
         if node.target is torch.autograd.grad:
             yield from node.all_input_nodes  # outputs among them do no harm
@@ -52,24 +61,38 @@ def _looked_at(graph: GraphModule) -> Iterator[Node]:
 
 def _hooked(graph: GraphModule) -> Iterator[Node]:
     for node in graph.graph.nodes:
-        if node.meta.get("host") and getattr(node.target, "__name__", node.target) in ("register_hook", "retain_grad"):
+        if node.meta.get("host") and getattr(node.target, "__name__", node.target) in (
+            "register_hook",
+            "retain_grad",
+        ):
             yield node.args[0]
 
 
 def _is_leaf(node: Node) -> bool:
     val = node.meta.get("val")
-    return node.op in ("call_function", "call_method") and isinstance(val, torch.Tensor) and val.requires_grad and val.is_leaf
+    return (
+        node.op in ("call_function", "call_method")
+        and isinstance(val, torch.Tensor)
+        and val.requires_grad
+        and val.is_leaf
+    )
 
 
 def _storage(node: Node) -> int:
     """Identity of the storage that a node's value shows; 0 for other values."""
     val = node.meta.get("val")
-    return val.untyped_storage()._cdata if isinstance(val, torch.Tensor) and val.layout is torch.strided else 0
+    return (
+        val.untyped_storage()._cdata
+        if isinstance(val, torch.Tensor) and val.layout is torch.strided
+        else 0
+    )
 
 
 @dataclass(slots=True)
 class _Step:
-    """A call: of a compiled piece, or of what the host runs. ``dead``: values that no later step reads."""
+    """A call: of a compiled piece, or of what the host runs. ``dead``: values that no later step
+    reads.
+    """
 
     function: Callable[..., Any]
     inputs: list[Any]
@@ -78,7 +101,9 @@ class _Step:
     dead: list[Node]
 
 
-def compile_pieces(graph: GraphModule, examples: Sequence[Any], compile_graph: Compile) -> Callable[..., Sequence[Any]]:
+def compile_pieces(
+    graph: GraphModule, examples: Sequence[Any], compile_graph: Compile
+) -> Callable[..., Sequence[Any]]:
     """A callable like the graph. Raises CompileError for a graph that can't be cut."""
     cut = _Cut(graph, examples, compile_graph)
     with torch.set_grad_enabled(torch.is_grad_enabled()):
@@ -89,7 +114,9 @@ def compile_pieces(graph: GraphModule, examples: Sequence[Any], compile_graph: C
                 mode.__exit__(None, None, None)
             for setting, before in reversed(cut.settings):
                 setting.restore(before)
-    constants = {node: getattr(graph, str(node.target)) for node in graph.graph.find_nodes(op="get_attr")}
+    constants = {
+        node: getattr(graph, str(node.target)) for node in graph.graph.find_nodes(op="get_attr")
+    }
     inputs, result = cut.inputs, graph.graph.output_node().args[0]
 
     def run(*values: Any) -> tuple[Any, ...]:
@@ -128,11 +155,15 @@ class _Cut:
         self.roots: dict[Node, Node] = {}
         """For what a write returns, the first node of that tensor."""
         self.written: dict[Node, Any] = {}
-        """What a tensor, by its first node, is since the last write: that may have given it another layout."""
+        """What a tensor, by its first node, is since the last write: that may have given it another
+        layout.
+        """
         sharing: dict[int, list[Node]] = {}
         for node in graph.graph.nodes:
             given = node.args[0] if node.args and node.op != "output" else None
-            if isinstance(given, Node) and (node.target is operator.setitem or node.meta.get("val") is given.meta.get("val")):
+            if isinstance(given, Node) and (
+                node.target is operator.setitem or node.meta.get("val") is given.meta.get("val")
+            ):
                 for written in (given, *sharing.get(_storage(given), ())):
                     self.first_writes.setdefault(written, self.order[node])
                 self.writes.add(node)
@@ -141,7 +172,9 @@ class _Cut:
         self.symbols = [node for node in self.inputs if isinstance(node.meta["val"], torch.SymInt)]
 
     def steps(self) -> list[_Step]:
-        """The pieces and the calls between them, in order. What follows a change of mode is compiled in that mode."""
+        """The pieces and the calls between them, in order. What follows a change of mode is
+        compiled in that mode.
+        """
         found: list[_Step] = []
         piece: list[Node] = []
         hosted: set[Node] = set()
@@ -155,14 +188,20 @@ class _Cut:
                 piece = []
             if host:
                 hosted.add(node)
-                found.append(_Step(self._hosted(node), [list(node.args), dict(node.kwargs)], [node], True, []))
+                found.append(
+                    _Step(
+                        self._hosted(node), [list(node.args), dict(node.kwargs)], [node], True, []
+                    )
+                )
                 self._change_mode(node)
                 self._write([node])
             elif node.op not in ("placeholder", "get_attr", "output") and not _is_number(node):
                 piece.append(node)
         last: dict[Node, _Step] = {}
         for step in found:
-            last |= dict.fromkeys([*step.outputs, *(n for arg in step.inputs for n in self._read(arg))], step)
+            last |= dict.fromkeys(
+                [*step.outputs, *(n for arg in step.inputs for n in self._read(arg))], step
+            )
         for node in self._read(self.graph.graph.output_node()):
             last.pop(node, None)
         for node, step in last.items():
@@ -171,25 +210,38 @@ class _Cut:
         return found
 
     def _has_history_besides(self, piece: list[Node], node: Node) -> bool:
-        """Whether a piece with ``node`` would have other results with a history. They have one node of autograd in common,
-        which calls a hook, with no gradient, also where backward comes from the others alone."""
+        """Whether a piece with ``node`` would have other results with a history. They have one node
+        of autograd in common, which calls a hook, with no gradient, also where backward comes from
+        the others alone.
+        """
         inside = {*piece, node}
         return any(
             getattr(other.meta.get("val"), "requires_grad", False)
-            and (other in self.writes or any(self._reaches_out(user, inside) for user in other.users))
+            and (
+                other in self.writes or any(self._reaches_out(user, inside) for user in other.users)
+            )
             for other in piece
         )
 
     def _is_hosted(self, node: Node, hosted: set[Node], later: bool) -> bool:
-        """Whether the host makes a call: also one that takes something apart, or differentiates what earlier pieces made."""
+        """Whether the host makes a call: also one that takes something apart, or differentiates
+        what earlier pieces made.
+        """
         if node.op not in ("call_function", "call_method"):
             return False
-        if _is_host_call(node) or _is_leaf(node) or node.target is _SET_GRAD or node.target in (*_ENTER, *_LEAVE):
+        if (
+            _is_host_call(node)
+            or _is_leaf(node)
+            or node.target is _SET_GRAD
+            or node.target in (*_ENTER, *_LEAVE)
+        ):
             return True
         if later and node.target is torch.autograd.grad:
             return True
         read = [arg for arg in node.all_input_nodes if arg in hosted or arg.op == "placeholder"]
-        return any(not isinstance(arg.meta["val"], (torch.Tensor, int, float, *_NUMBERS)) for arg in read)
+        return any(
+            not isinstance(arg.meta["val"], (torch.Tensor, int, float, *_NUMBERS)) for arg in read
+        )
 
     def _change_mode(self, node: Node) -> None:
         if "setting" in node.meta:
@@ -210,7 +262,9 @@ class _Cut:
             return lambda args, kwargs: getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return lambda args, kwargs: node.target(*args, **kwargs)  # type: ignore[operator]
 
-    def _function(self, module: GraphModule, examples: Sequence[Any] | None = None) -> Callable[..., Any]:
+    def _function(
+        self, module: GraphModule, examples: Sequence[Any] | None = None
+    ) -> Callable[..., Any]:
         """A compiled graph, which gets the sizes that are no inputs from its tensors."""
         placeholders = module.graph.find_nodes(op="placeholder")
         given = [node.meta["val"] for node in placeholders]
@@ -220,21 +274,39 @@ class _Cut:
             size.node.expr: (k, d, size)
             for k, val in reversed(tensors)
             for d, size in enumerate(val.shape)
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.expr not in known
+            if isinstance(size, torch.SymInt)
+            and size.node.expr.is_Symbol
+            and size.node.expr not in known
         }
         for _, val in tensors:
-            sizes = [size.node.expr for size in (*val.shape, *val.stride()) if isinstance(size, torch.SymInt)]
+            sizes = [
+                size.node.expr
+                for size in (*val.shape, *val.stride())
+                if isinstance(size, torch.SymInt)
+            ]
             if any(expr.free_symbols - known - {*read} for expr in sizes):
                 raise self._refusal("a size that depends on data", placeholders[0])
         with module.graph.inserting_before(placeholders[0] if placeholders else None):
             for symbol, (_, _, size) in read.items():
-                module.graph.placeholder(str(symbol)).meta = {"val": size, "source": str(symbol), "static": False}
-        compiled = self.compile_graph(module, [*(size for _, _, size in read.values()), *(examples or given)])
+                module.graph.placeholder(str(symbol)).meta = {
+                    "val": size,
+                    "source": str(symbol),
+                    "static": False,
+                }
+        compiled = self.compile_graph(
+            module, [*(size for _, _, size in read.values()), *(examples or given)]
+        )
         places = [(k, d) for k, d, _ in read.values()]
-        return (lambda *values: compiled(*(values[k].shape[d] for k, d in places), *values)) if places else compiled
+        return (
+            (lambda *values: compiled(*(values[k].shape[d] for k, d in places), *values))
+            if places
+            else compiled
+        )
 
     def _read(self, value: Any) -> list[Node]:
-        """The tensors and inputs that a value is computed from, seen through arithmetic on sizes."""
+        """The tensors and inputs that a value is computed from, seen through arithmetic on
+        sizes.
+        """
         if not isinstance(value, Node):
             found: list[Node] = []
             map_arg(value, lambda node: found.append(node))
@@ -245,16 +317,31 @@ class _Cut:
 
     def _compiled(self, nodes: list[Node]) -> list[_Step]:
         inside = set(nodes)
-        wanted = [node for node in nodes if any(self._reaches_out(user, inside) for user in node.users)]
+        wanted = [
+            node for node in nodes if any(self._reaches_out(user, inside) for user in node.users)
+        ]
         if not nodes:
             return []
-        read = dict.fromkeys(n for node in nodes for arg in node.all_input_nodes for n in self._read(arg) if n not in inside)
-        inputs = list(dict.fromkeys([*self.symbols, *(node for node in read if node.op != "get_attr")]))
+        read = dict.fromkeys(
+            n
+            for node in nodes
+            for arg in node.all_input_nodes
+            for n in self._read(arg)
+            if n not in inside
+        )
+        inputs = list(
+            dict.fromkeys([*self.symbols, *(node for node in read if node.op != "get_attr")])
+        )
         piece, copies = Graph(), {}
         for node in inputs:
             self._check(node)
             copies[node] = piece.placeholder(node.name)
-            copies[node].meta = {"source": node.name, "static": False, **node.meta, "val": self._val(node)}
+            copies[node].meta = {
+                "source": node.name,
+                "static": False,
+                **node.meta,
+                "val": self._val(node),
+            }
 
         def copy(node: Node) -> Node:
             if node not in copies:
@@ -265,25 +352,48 @@ class _Cut:
             copy(node)
         for node in wanted:
             self._check(node)
-        piece.output(tuple(copies[node] for node in wanted)).meta["val"] = tuple(node.meta["val"] for node in wanted)
-        written = {node for node, place in self.first_writes.items() if place < self.order[nodes[0]]}
+        piece.output(tuple(copies[node] for node in wanted)).meta["val"] = tuple(
+            node.meta["val"] for node in wanted
+        )
+        written = {
+            node for node, place in self.first_writes.items() if place < self.order[nodes[0]]
+        }
         written |= {node for node in inputs if self.roots.get(node, node) in self.written}
-        examples = [self._val(node) if node in written else self.examples.get(node, node.meta["val"]) for node in inputs]
-        return [_Step(self._function(GraphModule(self.graph, piece), examples), list(inputs), wanted, False, [])]
+        examples = [
+            self._val(node) if node in written else self.examples.get(node, node.meta["val"])
+            for node in inputs
+        ]
+        return [
+            _Step(
+                self._function(GraphModule(self.graph, piece), examples),
+                list(inputs),
+                wanted,
+                False,
+                [],
+            )
+        ]
 
     def _val(self, node: Node) -> Any:
         return self.written.get(self.roots.get(node, node), node.meta["val"])
 
     def _write(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-            given = node.kwargs.get("out", node.args[0] if name.endswith("_") and node.args else None)
+            name = (
+                node.target
+                if isinstance(node.target, str)
+                else getattr(node.target, "__name__", "")
+            )
+            given = node.kwargs.get(
+                "out", node.args[0] if name.endswith("_") and node.args else None
+            )
             if isinstance(given, Node) and isinstance(node.meta.get("val"), torch.Tensor):
                 self.roots[node] = self.roots.get(given, given)
                 self.written[self.roots[node]] = node.meta["val"]
 
     def _reaches_out(self, user: Node, inside: set[Node]) -> bool:
-        return user not in inside and (not _is_number(user) or any(self._reaches_out(u, inside) for u in user.users))
+        return user not in inside and (
+            not _is_number(user) or any(self._reaches_out(u, inside) for u in user.users)
+        )
 
     def _check(self, node: Node) -> None:
         val = node.meta["val"]
@@ -293,7 +403,10 @@ class _Cut:
             and node not in self.first_writes
         ):
             raise self._refusal("an input that begins to require grad", node)
-        if not isinstance(val, (torch.Tensor, torch.SymInt, torch.SymFloat)) and node.op != "placeholder":
+        if (
+            not isinstance(val, (torch.Tensor, torch.SymInt, torch.SymFloat))
+            and node.op != "placeholder"
+        ):
             raise self._refusal(f"a {type(val).__name__} that is read on both sides", node)
 
     def _refusal(self, what: str, node: Node) -> CompileError:
@@ -302,4 +415,6 @@ class _Cut:
 
 
 def _is_number(node: Node) -> bool:
-    return (node.op == "call_function" or node.target == "size") and isinstance(node.meta.get("val"), _NUMBERS)
+    return (node.op == "call_function" or node.target == "size") and isinstance(
+        node.meta.get("val"), _NUMBERS
+    )

@@ -1,7 +1,7 @@
 """The pipeline below capture, read top to bottom.
 
-A captured graph is differentiated into functional graphs (``aotgrad``); each of these, forward and backward, runs through
-STAGES.
+A captured graph is differentiated into functional graphs (``aotgrad``); each of these, forward and
+backward, runs through STAGES.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from torchstrata.memory import Memory
 from torchstrata.pieces import compile_pieces, has_host_calls, makes_leaves
 
 MACHINE_ERRORS = (loopir.SettingError, loopir.StoreError)
-"""A wrong setting, no place even for temporary files: they are raised, never turned into a fallback."""
+"""A wrong setting, no place even for temporary files: they are raised, never turned into a
+fallback.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,9 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step: ``run`` makes the next form, ``check`` raises when it breaks its contract, ``show`` prints it."""
+    """One step: ``run`` makes the next form, ``check`` raises when it breaks its contract, ``show``
+    prints it.
+    """
 
     name: str
     layer: str
@@ -65,7 +69,9 @@ def rewrite(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def decompose(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    return primops.decompose(graph, numerics=ctx.config.numerics, fallback_random=ctx.config.fallback_random)
+    return primops.decompose(
+        graph, numerics=ctx.config.numerics, fallback_random=ctx.config.fallback_random
+    )
 
 
 def fuse(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Program:
@@ -100,20 +106,32 @@ def check_launches(made: Generated) -> None:
 
 
 def unchecked(_: object) -> None:
-    """Source text has no contract beyond compiling; rewritten graphs are checked once they are decomposed."""
+    """Source text has no contract beyond compiling; rewritten graphs are checked once they are
+    decomposed.
+    """
 
 
 STAGES: tuple[Stage, ...] = (
     Stage("25-patterns.py", "loopir", rewrite, unchecked, primops.format_graph),
     Stage("30-prims.py", "primops", decompose, primops.check_prims, primops.format_graph),
     Stage("40-loops.txt", "loopir", fuse, loopir.check_program, show_loops),
-    Stage("50-kernels.txt", "code generator", generate, check_launches, lambda made: "\n\n".join(s.text for s in made.sources)),
+    Stage(
+        "50-kernels.txt",
+        "code generator",
+        generate,
+        check_launches,
+        lambda made: "\n\n".join(s.text for s in made.sources),
+    ),
     Stage("60-host.py", "code generator", build, unchecked, lambda host: host.source),
 )
 
 
-def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule) -> Callable[..., Sequence[object]]:
-    """Runs a functional graph (C2) through STAGES. Raises CompileError naming the layer that failed."""
+def compile_functional(
+    ctx: Context, direction: str, graph: torch.fx.GraphModule
+) -> Callable[..., Sequence[object]]:
+    """Runs a functional graph (C2) through STAGES. Raises CompileError naming the layer that
+    failed.
+    """
     if ctx.config.verify:
         aotgrad.check_functional(graph)
     with counters.watching(ctx.store):
@@ -144,7 +162,10 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
 
 
 def revive(
-    ctx: Context, program: loopir.Program, sources: Sequence[loopir.KernelSource], meta: Mapping[str, Any]
+    ctx: Context,
+    program: loopir.Program,
+    sources: Sequence[loopir.KernelSource],
+    meta: Mapping[str, Any],
 ) -> Callable[..., Sequence[object]]:
     """The callable of a program that was kept."""
     with counters.watching(ctx.store):
@@ -152,18 +173,26 @@ def revive(
     return finish(ctx, host, meta)
 
 
-def finish(ctx: Context, form: loopir.HostProgram, meta: Mapping[str, Any]) -> Callable[..., Sequence[object]]:
+def finish(
+    ctx: Context, form: loopir.HostProgram, meta: Mapping[str, Any]
+) -> Callable[..., Sequence[object]]:
     """The callable of a built program; ``meta`` is that of its functional graph."""
     counters.compiler.update(generated_kernels=form.kernel_count, extern_calls=form.extern_count)
     if not ctx.config.cuda_graphs:
         return form
     offered = {} if form.program.numbers else meta
     form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, offered)
-    return form if form.program.numbers or not isinstance(form.function, inductor_triton.Replay) else form.function
+    return (
+        form
+        if form.program.numbers or not isinstance(form.function, inductor_triton.Replay)
+        else form.function
+    )
 
 
 def recall_of(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Recall | None:
-    """Where what the stages before ``build`` make of a graph is kept; None when somebody wants to see or check those stages."""
+    """Where what the stages before ``build`` make of a graph is kept; None when somebody wants to
+    see or check those stages.
+    """
     if ctx.config.verify or ctx.dump.directory is not None:
         return None
     settings = (ctx.config.numerics, ctx.config.fallback_random, ctx.options)
@@ -173,14 +202,17 @@ def recall_of(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Recall | None
 def compile_captured(
     config: Config, graph: torch.fx.GraphModule, example_inputs: Sequence[object]
 ) -> Callable[..., Sequence[object]]:
-    """Compiles a captured graph (C1, or any FX graph of torch calls), in pieces between the calls that the host makes (C1.9).
+    """Compiles a captured graph (C1, or any FX graph of torch calls), in pieces between the calls
+    that the host makes (C1.9).
 
     Raises CompileError.
     """
     pieces = partial(compile_pieces, graph, example_inputs, partial(compile_captured, config))
     if has_host_calls(graph):
         return pieces()
-    ctx = Context(config, open_store(config.cache_dir), code_generators(config), Dump.for_graph(config.dump))
+    ctx = Context(
+        config, open_store(config.cache_dir), code_generators(config), Dump.for_graph(config.dump)
+    )
     if ctx.dump.directory is not None:
         ctx.dump.write("10-captured.py", graph.print_readable(print_output=False))
     where = user_lines(graph)
@@ -188,18 +220,24 @@ def compile_captured(
     if freezes:
         loopir.freeze(graph, example_inputs)
     if not (config.verify or freezes or ctx.dump.directory is not None):
-        settings = [getattr(config, field.name) for field in fields(config) if field.name != "cache_dir"]
+        settings = [
+            getattr(config, field.name) for field in fields(config) if field.name != "cache_dir"
+        ]
         memory = Memory(ctx.store, settings, ctx.codegens, partial(revive, ctx))
         ctx = replace(ctx, memory=memory)
     backend = aotgrad.aot_backend(
         lambda functional, _: compile_functional(ctx, "forward", functional),
         lambda functional, _: compile_functional(ctx, "backward", functional),
-        inference_compiler=lambda functional, _: compile_functional(replace(ctx, inference=True), "inference", functional),
+        inference_compiler=lambda functional, _: compile_functional(
+            replace(ctx, inference=True), "inference", functional
+        ),
         passes=((loopir.lay_out_images,) if config.patterns else ())
         + (() if config.fallback_random else (aotgrad.redraw_masks,)),
         partition=config.partition,
         activation_memory_budget=config.activation_memory_budget,
-        on_artifact=None if ctx.dump.directory is None else lambda name, text: ctx.dump.write(f"20-{name}.py", text),
+        on_artifact=None
+        if ctx.dump.directory is None
+        else lambda name, text: ctx.dump.write(f"20-{name}.py", text),
         fallback_random=config.fallback_random,
         unit_gradients=config.numerics == "fast",
         around_backward=bytecode_dynamo.disable,
@@ -216,11 +254,15 @@ def compile_captured(
         raise CompileError("aotgrad", where, error) from error
 
 
-def aot_eager(graph: torch.fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Sequence[object]]:
+def aot_eager(
+    graph: torch.fx.GraphModule, example_inputs: Sequence[object]
+) -> Callable[..., Sequence[object]]:
     """The stages up to functional graphs, which run as they are."""
     if not has_host_calls(graph):
         try:
-            backend = aotgrad.aot_backend(lambda functional, _: functional, around_backward=bytecode_dynamo.disable)
+            backend = aotgrad.aot_backend(
+                lambda functional, _: functional, around_backward=bytecode_dynamo.disable
+            )
             return backend(graph, example_inputs)
         except aotgrad.Unsupported as error:
             if not _needs_pieces(error, graph):
@@ -229,7 +271,11 @@ def aot_eager(graph: torch.fx.GraphModule, example_inputs: Sequence[object]) -> 
 
 
 def _needs_pieces(error: BaseException | None, graph: torch.fx.GraphModule) -> bool:
-    return isinstance(error, aotgrad.Unsupported) and error.id in ("AG023", "AG025") and makes_leaves(graph)
+    return (
+        isinstance(error, aotgrad.Unsupported)
+        and error.id in ("AG023", "AG025")
+        and makes_leaves(graph)
+    )
 
 
 def code_generators(config: Config) -> dict[str, loopir.CodeGenerator]:

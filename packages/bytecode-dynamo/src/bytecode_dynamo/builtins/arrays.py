@@ -1,4 +1,6 @@
-"""NumPy's numbers are constants, and functions of them are called while capturing; those of arrays are calls in the graph."""
+"""NumPy's numbers are constants, and functions of them are called while capturing; those of arrays
+are calls in the graph.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,36 @@ if TYPE_CHECKING:
     from bytecode_dynamo.source import Source
     from bytecode_dynamo.variables.base import VariableTracker
 
-PURE = ("prod", "sum", "mean", "max", "min", "amax", "amin", "clip", "round", "around", "isclose", "allclose", "interp")
+PURE = (
+    "prod",
+    "sum",
+    "mean",
+    "max",
+    "min",
+    "amax",
+    "amin",
+    "clip",
+    "round",
+    "around",
+    "isclose",
+    "allclose",
+    "interp",
+)
 
 
 def _in_graph(home: str, name: str) -> Any:
     """The function of torch's NumPy in place of one of NumPy."""
-    found = functools.reduce(lambda part, step: getattr(part, step, None), home.split(".")[1:], torch_numpy)
+    found = functools.reduce(
+        lambda part, step: getattr(part, step, None), home.split(".")[1:], torch_numpy
+    )
     return getattr(found, name, None) if found is not None else None
 
 
 def _has_array(ctx: Context, value: VariableTracker) -> bool:
     if isinstance(value, (SequenceVariable, SliceVariable)):
-        return isinstance(value, SequenceVariable) and any(_has_array(ctx, ctx.real(item)) for item in value.unpack(ctx))
+        return isinstance(value, SequenceVariable) and any(
+            _has_array(ctx, ctx.real(item)) for item in value.unpack(ctx)
+        )
     return isinstance(value, ArrayVariable)
 
 
@@ -51,7 +71,11 @@ def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
         function = _in_graph(home, name)
         if function is None:
             raise GraphBreak("BD005", f"call of {home}.{name}")
-        if name in ("asarray", "array") and isinstance(args[0], TensorVariable) and len(values) == 1:
+        if (
+            name in ("asarray", "array")
+            and isinstance(args[0], TensorVariable)
+            and len(values) == 1
+        ):
             array = args[0].call_method(ctx, "numpy", [], {})
             return array if name == "asarray" else array.call_method(ctx, "copy", [], {})
         return call_array(ctx, function, args, kwargs, original)
@@ -59,13 +83,22 @@ def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
     return rule
 
 
-def to_numpy(ctx: Context, tensor: TensorVariable, force: VariableTracker | None = None) -> VariableTracker:
+def to_numpy(
+    ctx: Context, tensor: TensorVariable, force: VariableTracker | None = None
+) -> VariableTracker:
     """``tensor.numpy()``: the same memory, writes to which no version of a tensor counts."""
     fake = tensor.fake
-    if (fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg()) or force is not None:
-        raise GraphBreak("BD005", f"{tensor.describe()}.numpy(), which needs a plain tensor on the CPU without gradient")
+    if (
+        fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg()
+    ) or force is not None:
+        raise GraphBreak(
+            "BD005",
+            f"{tensor.describe()}.numpy(), which needs a plain tensor on the CPU without gradient",
+        )
     if fake.is_inference() and not torch.is_inference_mode_enabled():
-        raise GraphBreak("BD005", f"{tensor.describe()}.numpy(): NumPy may write to it, a graph may not")
+        raise GraphBreak(
+            "BD005", f"{tensor.describe()}.numpy(): NumPy may write to it, a graph may not"
+        )
     return as_array(tensor.get_attr(ctx, "data"))
 
 
@@ -75,7 +108,8 @@ def from_numpy(ctx: Context, array: VariableTracker) -> VariableTracker:
         raise GraphBreak("BD005", f"torch.from_numpy of {array.describe()}")
     made = array.tensor.get_attr(ctx, "data")
     if isinstance(made, TensorVariable):
-        if 0 in made.fake.shape and any(made.fake.stride()):  # NumPy's arrays without elements have no steps
+        # NumPy's arrays without elements have no steps
+        if 0 in made.fake.shape and any(made.fake.stride()):
             shape, steps = ctx.create(tuple(made.fake.shape)), ctx.create((0,) * made.fake.dim())
             return made.call_method(ctx, "as_strided", [shape, steps], {})
         ctx.from_arrays[id(made.fake)] = made
@@ -83,14 +117,18 @@ def from_numpy(ctx: Context, array: VariableTracker) -> VariableTracker:
 
 
 def _converting(function: Any, otherwise: Any) -> Any:
-    def rule(ctx: Context, data: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    def rule(
+        ctx: Context, data: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
+    ) -> VariableTracker:
         if not isinstance(data, ArrayVariable):
             if not args and "dtype" not in kwargs and _has_scalar(ctx, data):
                 data, kwargs = _typed(ctx, function, data, kwargs)
             return otherwise(ctx, data, *args, **kwargs)
         tensor = from_numpy(ctx, data)
         if args or set(kwargs) - {"dtype", "device"}:
-            raise GraphBreak("BD005", f"torch.{function.__name__} of {data.describe()} with these arguments")
+            raise GraphBreak(
+                "BD005", f"torch.{function.__name__} of {data.describe()} with these arguments"
+            )
         tensor = tensor.call_method(ctx, "to", [], kwargs) if kwargs else tensor
         return tensor.call_method(ctx, "clone", [], {}) if function is torch.tensor else tensor
 
@@ -103,14 +141,20 @@ def _has_scalar(ctx: Context, data: VariableTracker) -> bool:
     return isinstance(data, ConstantVariable) and isinstance(data.value, numpy.generic)
 
 
-def _typed(ctx: Context, function: Any, data: VariableTracker, options: dict[str, VariableTracker]) -> Any:
-    """Plain numbers in place of NumPy's, and the dtype that eager finds in them: a graph's text has no float64 but float."""
+def _typed(
+    ctx: Context, function: Any, data: VariableTracker, options: dict[str, VariableTracker]
+) -> Any:
+    """Plain numbers in place of NumPy's, and the dtype that eager finds in them: a graph's text has
+    no float64 but float.
+    """
     examples, numbers = _split(ctx, data)
     try:
         with warnings.catch_warnings(action="ignore"):
             dtype = function(examples).dtype
     except Exception as error:
-        raise GraphBreak("BD005", f"torch.{function.__name__} of NumPy's numbers: {error}") from None
+        raise GraphBreak(
+            "BD005", f"torch.{function.__name__} of NumPy's numbers: {error}"
+        ) from None
     return numbers, {**options, "dtype": ConstantVariable(dtype)}
 
 
@@ -158,17 +202,29 @@ def wrap_ufunc(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 def _register() -> None:
     tracker_for(numpy.generic)(wrap_scalar)
-    CONSTRUCTORS[numpy.dtype] = lambda ctx, *args: ConstantVariable(numpy.dtype(*(arg.as_constant(ctx) for arg in args)))
+    CONSTRUCTORS[numpy.dtype] = lambda ctx, *args: ConstantVariable(
+        numpy.dtype(*(arg.as_constant(ctx) for arg in args))
+    )
     tracker_for(numpy.ufunc, type(numpy.prod))(wrap_ufunc)
     for name in dir(numpy):
         value = getattr(numpy, name)
         if isinstance(value, type) and issubclass(value, numpy.generic):
             CONSTRUCTORS[value] = _folded(value)
-    for home, module in (("numpy", numpy), ("numpy.linalg", numpy.linalg), ("numpy.fft", numpy.fft)):
+    for home, module in (
+        ("numpy", numpy),
+        ("numpy.linalg", numpy.linalg),
+        ("numpy.fft", numpy.fft),
+    ):
         for name, value in vars(module).items():
             pure = isinstance(value, numpy.ufunc) or (home == "numpy" and name in PURE)
-            if (pure or callable(_in_graph(home, name))) and not isinstance(value, type) and FUNCTIONS.find(value) is None:
-                evaluates_call(value)(_array_rule(home, name, value, _folded(value) if pure else None))
+            if (
+                (pure or callable(_in_graph(home, name)))
+                and not isinstance(value, type)
+                and FUNCTIONS.find(value) is None
+            ):
+                evaluates_call(value)(
+                    _array_rule(home, name, value, _folded(value) if pure else None)
+                )
     TENSOR_METHODS["numpy"] = to_numpy
     evaluates_call(torch.from_numpy)(from_numpy)
     evaluates_call(torch.as_tensor)(_converting(torch.as_tensor, _recorded(torch.as_tensor)))

@@ -35,21 +35,32 @@ if TYPE_CHECKING:
 
 
 @evaluates_call(torch.autograd.grad)
-def autograd_grad(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def autograd_grad(
+    ctx: Context, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
     _require_whole_history(ctx, "torch.autograd.grad")
     return torch_functions.call(ctx, "call_function", torch.autograd.grad, list(args), kwargs)
 
 
 def _require_whole_history(ctx: Context, what: str) -> None:
-    """A compiler sees only what happens inside: paths that lead through what made an input would be lost."""
+    """A compiler sees only what happens inside: paths that lead through what made an input would be
+    lost.
+    """
     if isinstance(ctx.graph, NestedGraph):
         raise GraphBreak("BD018", f"{what} inside a function under a torch transform")
     for node in ctx.graph.inputs:
         val = node.meta["val"]
         if isinstance(val, torch.Tensor) and val.requires_grad and not val.is_leaf:
-            raise GraphBreak("BD018", f"{what} in a graph with input {node.meta['source']}, which is not a leaf")
-    if any(isinstance(node.target, OpaqueCall) and node.target.branches for node in ctx.graph.graph.nodes):
-        raise GraphBreak("BD018", f"{what} after torch.cond or while_loop, which decide what has a gradient")
+            raise GraphBreak(
+                "BD018", f"{what} in a graph with input {node.meta['source']}, which is not a leaf"
+            )
+    if any(
+        isinstance(node.target, OpaqueCall) and node.target.branches
+        for node in ctx.graph.graph.nodes
+    ):
+        raise GraphBreak(
+            "BD018", f"{what} after torch.cond or while_loop, which decide what has a gradient"
+        )
 
 
 @evaluates_call(torch.autograd.backward)
@@ -58,7 +69,9 @@ def autograd_backward(
     retain_graph: VariableTracker | None = None, create_graph: VariableTracker | None = None,
     grad_variables: VariableTracker | None = None, inputs: VariableTracker | None = None,
 ) -> None:  # fmt: skip
-    """Gradients of all leaves by ``torch.autograd.grad``, which are then added to what the leaves hold."""
+    """Gradients of all leaves by ``torch.autograd.grad``, which are then added to what the leaves
+    hold.
+    """
     _require_whole_history(ctx, "backward()")
     if grad_variables is not None:
         raise GraphBreak("BD018", "backward() with grad_variables")
@@ -68,11 +81,15 @@ def autograd_backward(
         raise GraphBreak("BD018", "backward() that calls hooks of a leaf, or finds none")
     options: Kwargs = {"allow_unused": ConstantVariable(True)}
     if grad_tensors is not None:
-        options["grad_outputs"] = grad_tensors if grad_tensors.is_none else ctx.create_tuple(_listed(ctx, grad_tensors))
+        options["grad_outputs"] = (
+            grad_tensors if grad_tensors.is_none else ctx.create_tuple(_listed(ctx, grad_tensors))
+        )
     options |= {} if retain_graph is None else {"retain_graph": retain_graph}
     options |= {} if create_graph is None else {"create_graph": create_graph}
     sources = ctx.create_tuple(_listed(ctx, tensors))
-    found = ctx.torch_call("call_function", torch.autograd.grad, [sources, ctx.create_tuple(leaves)], options)
+    found = ctx.torch_call(
+        "call_function", torch.autograd.grad, [sources, ctx.create_tuple(leaves)], options
+    )
     before = ctx.modes.grad_enabled(ctx)
     ctx.modes.set_grad(ctx, create_graph is not None and create_graph.truth(ctx))
     for leaf, gradient in zip(leaves, found.unpack(ctx)):
@@ -93,11 +110,14 @@ def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) 
     if not held.is_none:
         leaf.set_attr(ctx, "grad", ctx.torch_call("call_function", torch.add, [held, gradient], {}))
         return
-    # Not shared with anything, and with the layout of the leaf; autograd keeps a gradient's own where that says the same.
+    # Not shared with anything, and with the layout of the leaf; autograd keeps a gradient's own
+    # where that says the same.
     if _is_laid_out_like(gradient, leaf):
         made = gradient.call_method(ctx, "clone", [], {})
     else:
-        made = ctx.torch_call("call_function", torch.empty_like, [leaf], {}).call_method(ctx, "copy_", [gradient], {})
+        made = ctx.torch_call("call_function", torch.empty_like, [leaf], {}).call_method(
+            ctx, "copy_", [gradient], {}
+        )
     leaf.set_attr(ctx, "grad", made)
 
 
@@ -107,9 +127,12 @@ def _is_laid_out_like(gradient: VariableTracker, leaf: VariableTracker) -> bool:
         return False
     sizes, steps = leaf.fake.shape, leaf.fake.stride()
     agree = all(
-        statically_known_true(x == y) or (type(n) is int and n == 1) for n, x, y in zip(sizes, steps, gradient.fake.stride())
+        statically_known_true(x == y) or (type(n) is int and n == 1)
+        for n, x, y in zip(sizes, steps, gradient.fake.stride())
     )
-    return agree and statically_known_true(leaf.fake.numel() == 1 + sum((n - 1) * s for n, s in zip(sizes, steps)))
+    return agree and statically_known_true(
+        leaf.fake.numel() == 1 + sum((n - 1) * s for n, s in zip(sizes, steps))
+    )
 
 
 def _has_hooks(ctx: Context, leaf: VariableTracker) -> bool:
@@ -130,7 +153,8 @@ def _listed(ctx: Context, value: VariableTracker) -> list[VariableTracker]:
 
 
 def backward(
-    ctx: Context, tensor: TensorVariable, gradient: VariableTracker | None = None, retain_graph: VariableTracker | None = None,
+    ctx: Context, tensor: TensorVariable, gradient: VariableTracker | None = None,
+    retain_graph: VariableTracker | None = None,
     create_graph: VariableTracker | None = None, inputs: VariableTracker | None = None,
 ) -> VariableTracker:  # fmt: skip
     """``tensor.backward(...)``."""
@@ -141,10 +165,17 @@ def backward(
 TENSOR_METHODS["backward"] = backward
 
 
-# -- checkpoints --------------------------------------------------------------------------------------------------------------
+# -- checkpoints -----------------------------------------------------------------------------------
 
 _regions = itertools.count()
-_CHECKPOINT_OPTIONS = ("preserve_rng_state", "determinism_check", "debug", "early_stop", "context_fn", "use_reentrant")
+_CHECKPOINT_OPTIONS = (
+    "preserve_rng_state",
+    "determinism_check",
+    "debug",
+    "early_stop",
+    "context_fn",
+    "use_reentrant",
+)
 
 
 _SAVING: Any = torch.utils.checkpoint._CachingTorchDispatchMode
@@ -153,15 +184,25 @@ _RECOMPUTING: Any = torch.utils.checkpoint._CachedTorchDispatchMode
 
 @evaluates_call(torch.utils.checkpoint.create_selective_checkpoint_contexts)
 def selective(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-    """Which values are kept is a wish: results do not depend on it, and the partitioner of gradients decides."""
-    return ctx.create_tuple([OpaqueVariable(cls, "a selective checkpoint") for cls in (_SAVING, _RECOMPUTING)])
+    """Which values are kept is a wish: results do not depend on it, and the partitioner of
+    gradients decides.
+    """
+    return ctx.create_tuple(
+        [OpaqueVariable(cls, "a selective checkpoint") for cls in (_SAVING, _RECOMPUTING)]
+    )
 
 
 @evaluates_call(torch.utils.checkpoint.checkpoint)
-def checkpoint(ctx: Context, function: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def checkpoint(
+    ctx: Context, function: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
     """The function's calls, each marked with the number of the outermost region (contract P1)."""
     options = {name: kwargs.pop(name) for name in _CHECKPOINT_OPTIONS if name in kwargs}
-    around, again = options["context_fn"].call(ctx, [], {}).unpack(ctx) if "context_fn" in options else (None, None)
+    around, again = (
+        options["context_fn"].call(ctx, [], {}).unpack(ctx)
+        if "context_fn" in options
+        else (None, None)
+    )
     if again is not None and again.python_type() not in (contextlib.nullcontext, _RECOMPUTING):
         raise GraphBreak("BD018", "torch.utils.checkpoint.checkpoint with a context_fn of its own")
     if around is not None and around.python_type() not in (contextlib.nullcontext, _SAVING):
@@ -169,7 +210,9 @@ def checkpoint(ctx: Context, function: VariableTracker, *args: VariableTracker, 
     reentrant = "use_reentrant" not in options or options["use_reentrant"].truth(ctx)
     tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
     # The reentrant form differentiates only what depends on an argument that requires a gradient.
-    enabled = ctx.modes.grad_enabled(ctx) and not (reentrant and not any(arg.fake.requires_grad for arg in tensors))
+    enabled = ctx.modes.grad_enabled(ctx) and not (
+        reentrant and not any(arg.fake.requires_grad for arg in tensors)
+    )
     before, tags = ctx.modes.grad_enabled(ctx), ctx.graph.tags
     ctx.graph.tags = {**tags, "recompute": tags.get("recompute", next(_regions))}
     ctx.modes.set_grad(ctx, enabled)
@@ -180,13 +223,14 @@ def checkpoint(ctx: Context, function: VariableTracker, *args: VariableTracker, 
         ctx.modes.set_grad(ctx, before)
 
 
-# -- hooks --------------------------------------------------------------------------------------------------------------------
+# -- hooks -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HookHandleVariable(KeyedVariable):
-    """The handle of a hook on a tensor. In the graph there is a node for it; for an input, the hook is registered after the
-    graph, when the handle is built."""
+    """The handle of a hook on a tensor. In the graph there is a node for it; for an input, the hook
+    is registered after the graph, when the handle is built.
+    """
 
     node: Any
     tensor: TensorVariable
@@ -217,7 +261,9 @@ class HookHandleVariable(KeyedVariable):
             gen.keep(self.key)
             return
         if self.node is not None:
-            raise GraphBreak("BD015", "the handle of a hook on a tensor of the graph is needed after it")
+            raise GraphBreak(
+                "BD015", "the handle of a hook on a tensor of the graph is needed after it"
+            )
         gen(self.tensor)
         gen.emitter.load_method(self.method)
         gen(self.hook)
@@ -240,7 +286,9 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
         ctx.deferred.add(ctx, handle)
         return handle
     if not tensor.fake.requires_grad:
-        raise GraphBreak("BD011", f"register_hook on {tensor.describe()}, which does not require a gradient")
+        raise GraphBreak(
+            "BD011", f"register_hook on {tensor.describe()}, which does not require a gradient"
+        )
     if ctx.host_effects and isinstance(hook, FunctionVariable) and hook.value is None:
         with contextlib.suppress(GraphBreak):
             return _register_as_it_is(ctx, key, tensor, hook)
@@ -268,13 +316,16 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
     return HookHandleVariable(key, node, tensor, "register_hook", hook)
 
 
-def _register_as_it_is(ctx: Context, key: Identity, tensor: TensorVariable, hook: VariableTracker) -> VariableTracker:
+def _register_as_it_is(
+    ctx: Context, key: Identity, tensor: TensorVariable, hook: VariableTracker
+) -> VariableTracker:
     """Register the function itself: it runs in eager mode, whatever it does."""
     function = real_function(ctx, hook, "a hook on a tensor")
     ctx.require_once("a hook on a tensor")
 
     def run(value: torch.Tensor) -> Any:
-        # results of one graph have one node: it runs, without a gradient for this one, when others go backward
+        # results of one graph have one node: it runs, without a gradient for this one, when others
+        # go backward
         return value.register_hook(lambda grad: None if grad is None else function(grad))
 
     target = OpaqueCall(run, "register_hook")
@@ -282,12 +333,18 @@ def _register_as_it_is(ctx: Context, key: Identity, tensor: TensorVariable, hook
     return HookHandleVariable(key, node, tensor, "register_hook", hook)
 
 
-def register_on_leaf(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -> VariableTracker:
+def register_on_leaf(
+    ctx: Context, tensor: TensorVariable, hook: VariableTracker
+) -> VariableTracker:
     """``tensor.register_post_accumulate_grad_hook(hook)``."""
     if ctx.example_of(tensor) is None or not tensor.fake.is_leaf:
-        raise GraphBreak("BD018", f"register_post_accumulate_grad_hook on {tensor.describe()}, which is no input")
+        raise GraphBreak(
+            "BD018", f"register_post_accumulate_grad_hook on {tensor.describe()}, which is no input"
+        )
     name = "register_post_accumulate_grad_hook"
-    handle = HookHandleVariable(Identity(torch.utils.hooks.RemovableHandle), None, tensor, name, hook)
+    handle = HookHandleVariable(
+        Identity(torch.utils.hooks.RemovableHandle), None, tensor, name, hook
+    )
     ctx.deferred.add(ctx, handle)
     return handle
 
@@ -295,9 +352,13 @@ def register_on_leaf(ctx: Context, tensor: TensorVariable, hook: VariableTracker
 def retain_grad(ctx: Context, tensor: TensorVariable) -> VariableTracker:
     """``tensor.retain_grad()``."""
     if not ctx.host_effects:
-        raise GraphBreak("BD018", f"{tensor.describe()}.retain_grad(): compilers do not keep gradients between calls")
+        raise GraphBreak(
+            "BD018",
+            f"{tensor.describe()}.retain_grad(): compilers do not keep gradients between calls",
+        )
     result = ctx.torch_call("call_method", "retain_grad", [tensor], {})
-    next(iter(reversed(ctx.graph.graph.nodes))).meta["host"] = True  # what came before belongs to another program
+    # what came before belongs to another program
+    next(iter(reversed(ctx.graph.graph.nodes))).meta["host"] = True
     return result
 
 

@@ -1,6 +1,8 @@
-"""``torch.autograd.Function``: forward and backward are captured as graphs; the call becomes one of a function made of both.
+"""``torch.autograd.Function``: forward and backward are captured as graphs; the call becomes one of
+a function made of both.
 
-What forward leaves on ``ctx`` is evaluated with it: tensors that backward needs become saved values, all else is constant.
+What forward leaves on ``ctx`` is evaluated with it: tensors that backward needs become saved
+values, all else is constant.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ class FunctionContextVariable(UserObjectVariable):
             return ctx.create_tuple(self.noted(ctx, "saved"))
         written = ctx.effects.read((self.key, name))
         if written is MISSING and not hasattr(FunctionCtx, name):
-            return ctx.raise_error(AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}")
+            return ctx.raise_error(
+                AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}"
+            )
         if written is MISSING:
             raise GraphBreak("BD018", f"{name} of an autograd.Function's ctx")
         return written
@@ -83,13 +87,19 @@ class FunctionContextVariable(UserObjectVariable):
 
 
 @evaluates_call(FUNCTION_APPLY)
-def apply(ctx: Context, cls: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def apply(
+    ctx: Context, cls: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
     if not isinstance(cls, ClassVariable) or kwargs:
         raise GraphBreak("BD018", f"{cls.describe()}.apply")
     return _Capture(ctx, cls, args).run()
 
 
-evaluates_code(_ONCE)(lambda ctx, function, args, kwargs: ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs))
+evaluates_code(_ONCE)(
+    lambda ctx, function, args, kwargs: ctx.get_attr(function, "__wrapped__").call(
+        ctx, args, kwargs
+    )
+)
 
 
 class _Capture:
@@ -103,11 +113,22 @@ class _Capture:
         needs = tuple(isinstance(arg, TensorVariable) and arg.fake.requires_grad for arg in args)
         # Whether a backward is differentiated is only known when it runs.
         in_backward = 0 < ctx.graph.order < HIGHEST_ORDER
-        needs = tuple(isinstance(arg, TensorVariable) and is_differentiable(arg.fake) for arg in args) if in_backward else needs
+        needs = (
+            tuple(isinstance(arg, TensorVariable) and is_differentiable(arg.fake) for arg in args)
+            if in_backward
+            else needs
+        )
         self.differentiable = any(needs) and (in_backward or ctx.modes.grad_enabled(ctx))
-        own = {name: getattr(cls.value, name) is not getattr(Function, name) for name in ("setup_context", "vmap")}
-        self.transformed = isinstance(ctx.graph, NestedGraph) and own["setup_context"] and not own["vmap"]
-        self.function = FunctionContextVariable(Identity(FunctionCtx), needs if self.differentiable else (False,) * len(args))
+        own = {
+            name: getattr(cls.value, name) is not getattr(Function, name)
+            for name in ("setup_context", "vmap")
+        }
+        self.transformed = (
+            isinstance(ctx.graph, NestedGraph) and own["setup_context"] and not own["vmap"]
+        )
+        self.function = FunctionContextVariable(
+            Identity(FunctionCtx), needs if self.differentiable else (False,) * len(args)
+        )
 
     def run(self) -> VariableTracker:
         ctx = self.ctx
@@ -116,10 +137,15 @@ class _Capture:
         try:
             with nested_graph(ctx) as graph:
                 inner = [
-                    parameter(ctx, graph, self._alias(arg)) if isinstance(arg, TensorVariable) else arg for arg in self.args
+                    parameter(ctx, graph, self._alias(arg))
+                    if isinstance(arg, TensorVariable)
+                    else arg
+                    for arg in self.args
                 ]
                 result = self._forward(inner)
-                outputs = result.unpack(ctx) if issubclass(result.python_type(), tuple) else [result]
+                outputs = (
+                    result.unpack(ctx) if issubclass(result.python_type(), tuple) else [result]
+                )
                 backward, saved = self._backwards(outputs) if self.differentiable else ({}, [])
                 kept = [node for node in saved if graph.sees(node) and node.graph is graph.graph]
                 outer = [node for node in saved if node not in kept]
@@ -127,26 +153,49 @@ class _Capture:
                 forward, lifted = graph.close([*(out.node for out in tensors), *kept])
         finally:
             ctx.modes.assume_grad(ctx, before)
-        plan = Plan(self.cls.value.__name__, forward, backward, len(tensors), not issubclass(result.python_type(), tuple))
+        plan = Plan(
+            self.cls.value.__name__,
+            forward,
+            backward,
+            len(tensors),
+            not issubclass(result.python_type(), tuple),
+        )
         plan.arguments = [isinstance(arg, TensorVariable) for arg in self.args]
         plan.outer_saved = len(outer)
-        plan.saved_order = [kept.index(node) if node in kept else len(kept) + outer.index(node) for node in saved]
+        plan.saved_order = [
+            kept.index(node) if node in kept else len(kept) + outer.index(node) for node in saved
+        ]
         plan.checked = {saved.index(t.node) for t in self._noted("saved") if t.node in saved}
         inner_tensors = [tracker.fake for tracker in inner if isinstance(tracker, TensorVariable)]
-        plan.dirty = [k for t in self._noted("dirty") for k, fake in enumerate(inner_tensors) if fake is t.fake]
-        plan.constant = [k for t in self._noted("constant") for k, out in enumerate(tensors) if out.fake is t.fake]
+        plan.dirty = [
+            k
+            for t in self._noted("dirty")
+            for k, fake in enumerate(inner_tensors)
+            if fake is t.fake
+        ]
+        plan.constant = [
+            k
+            for t in self._noted("constant")
+            for k, out in enumerate(tensors)
+            if out.fake is t.fake
+        ]
         plan.materialize = ctx.effects.read((self.function.key, ".materialize"), True)
         plan.once = getattr(self.cls.value.backward, "__code__", None) is _ONCE
         plan.transformed = self.transformed and not plan.dirty
         plan.vmaps = self.cls.value.generate_vmap_rule
-        target = OpaqueCall(plan.build(), plan.name, (forward, *(module for module, _ in backward.values())))
+        target = OpaqueCall(
+            plan.build(), plan.name, (forward, *(module for module, _ in backward.values()))
+        )
         found = torch_functions.call_nodes(ctx, target, self.tensors, [*lifted, *outer])
         return self._result(result, outputs, found)
 
     def _noted(self, name: str) -> list[TensorVariable]:
         noted = self.function.noted(self.ctx, name)
         if not all(isinstance(t, TensorVariable) or (t.is_none and name == "saved") for t in noted):
-            raise GraphBreak("BD018", f"{self.cls.describe()} saves or marks what is no tensor: eager mode refuses that")
+            raise GraphBreak(
+                "BD018",
+                f"{self.cls.describe()} saves or marks what is no tensor: eager mode refuses that",
+            )
         return [t for t in noted if isinstance(t, TensorVariable)]
 
     def _alias(self, arg: TensorVariable) -> Any:
@@ -158,47 +207,80 @@ class _Capture:
         if cls.setup_context is Function.setup_context:
             return ctx.get_attr(self.cls, "forward").call(ctx, [self.function, *inner], {})
         result = ctx.get_attr(self.cls, "forward").call(ctx, inner, {})
-        ctx.get_attr(self.cls, "setup_context").call(ctx, [self.function, ctx.create_tuple(inner), result], {})
+        ctx.get_attr(self.cls, "setup_context").call(
+            ctx, [self.function, ctx.create_tuple(inner), result], {}
+        )
         return result
 
     def _backwards(self, outputs: list[VariableTracker]) -> tuple[Backwards, list[Node]]:
-        """The graphs of backward by which gradients are defined, and the values that any of them needs."""
+        """The graphs of backward by which gradients are defined, and the values that any of them
+        needs.
+        """
         tensors = [isinstance(out, TensorVariable) for out in outputs]
         patterns: list[tuple[bool, ...]] = [tuple(tensors)]
         if not self.ctx.effects.read((self.function.key, ".materialize"), True):
             if sum(tensors) > MOST_OPTIONAL:
-                raise GraphBreak("BD018", f"{self.cls.describe()}: set_materialize_grads(False) with {sum(tensors)} outputs")
-            patterns = [p for p in itertools.product(*((True, False) if t else (False,) for t in tensors)) if any(p)]
+                raise GraphBreak(
+                    "BD018",
+                    f"{self.cls.describe()}: set_materialize_grads(False) with {sum(tensors)} "
+                    f"outputs",
+                )
+            patterns = [
+                p
+                for p in itertools.product(*((True, False) if t else (False,) for t in tensors))
+                if any(p)
+            ]
         found: Backwards = {}
         saved: dict[Node, int] = {}
         for pattern in patterns:
             module, needed = self._backward(outputs, pattern)
-            found[tuple(itertools.compress(pattern, tensors))] = module, [saved.setdefault(node, len(saved)) for node in needed]
+            found[tuple(itertools.compress(pattern, tensors))] = (
+                module,
+                [saved.setdefault(node, len(saved)) for node in needed],
+            )
         return found, list(saved)
 
-    def _backward(self, outputs: list[VariableTracker], defined: tuple[bool, ...]) -> tuple[GraphModule, list[Node]]:
+    def _backward(
+        self, outputs: list[VariableTracker], defined: tuple[bool, ...]
+    ) -> tuple[GraphModule, list[Node]]:
         ctx = self.ctx
         with without_effects(ctx, f"{self.cls.describe()}.backward"), nested_graph(ctx) as graph:
             graph.order += 1
             grads: list[VariableTracker] = []
             for out, given in zip(outputs, defined):
                 with ctx.mode:
-                    fake = torch.empty_like(out.fake) if given and isinstance(out, TensorVariable) else None
+                    fake = (
+                        torch.empty_like(out.fake)
+                        if given and isinstance(out, TensorVariable)
+                        else None
+                    )
                 grads.append(ctx.none if fake is None else parameter(ctx, graph, fake))
             result = ctx.get_attr(self.cls, "backward").call(ctx, [self.function, *grads], {})
-            given = result.unpack(ctx) if issubclass(result.python_type(), (tuple, list)) else [result]
-            if len(given) < len(self.args) or not all(item.is_none for item in given[len(self.args) :]):
+            given = (
+                result.unpack(ctx) if issubclass(result.python_type(), (tuple, list)) else [result]
+            )
+            if len(given) < len(self.args) or not all(
+                item.is_none for item in given[len(self.args) :]
+            ):
                 raise GraphBreak(
-                    "BD018", f"{self.cls.describe()}.backward returned {len(given)} gradients for {len(self.args)} inputs"
+                    "BD018",
+                    f"{self.cls.describe()}.backward returned {len(given)} gradients for "
+                    f"{len(self.args)} inputs",
                 )
-            wanted = [item for arg, item in zip(self.args, given) if isinstance(arg, TensorVariable)]
+            wanted = [
+                item for arg, item in zip(self.args, given) if isinstance(arg, TensorVariable)
+            ]
             return graph.close([item.as_proxy(ctx) for item in wanted])
 
-    def _result(self, result: VariableTracker, outputs: list[VariableTracker], found: VariableTracker) -> VariableTracker:
+    def _result(
+        self, result: VariableTracker, outputs: list[VariableTracker], found: VariableTracker
+    ) -> VariableTracker:
         if not issubclass(result.python_type(), tuple):
             return found if isinstance(outputs[0], TensorVariable) else result
         tensors = iter(found.unpack(self.ctx))
-        return self.ctx.create_tuple([next(tensors) if isinstance(out, TensorVariable) else out for out in outputs])
+        return self.ctx.create_tuple(
+            [next(tensors) if isinstance(out, TensorVariable) else out for out in outputs]
+        )
 
 
 def is_differentiable(fake: torch.Tensor) -> bool:
@@ -209,10 +291,13 @@ def is_differentiable(fake: torch.Tensor) -> bool:
 class Plan:
     """What the function made of two graphs has to know.
 
-    Its inputs are the tensor arguments, what forward takes from outside, and what backward alone takes from outside.
+    Its inputs are the tensor arguments, what forward takes from outside, and what backward alone
+    takes from outside.
     """
 
-    def __init__(self, name: str, forward: GraphModule, backward: Backwards, outputs: int, single: bool) -> None:
+    def __init__(
+        self, name: str, forward: GraphModule, backward: Backwards, outputs: int, single: bool
+    ) -> None:
         self.name = name
         self.forward = forward
         self.backward = backward
@@ -226,7 +311,8 @@ class Plan:
         self.constant: list[int] = []
         self.materialize = True
         self.once = False
-        self.transformed = False  # torch's transforms ask for a function that sets its context up apart from forward
+        # torch's transforms ask for a function that sets its context up apart from forward
+        self.transformed = False
         self.vmaps = False
 
     def build(self) -> Any:
@@ -242,7 +328,10 @@ class Plan:
         if not self.transformed:
             return type(self.name, (Function,), methods).apply
         self.checked = set(range(len(self.saved_order)))
-        methods |= {"setup_context": staticmethod(functools.partial(set_up, self)), "generate_vmap_rule": self.vmaps}
+        methods |= {
+            "setup_context": staticmethod(functools.partial(set_up, self)),
+            "generate_vmap_rule": self.vmaps,
+        }
         function = type(self.name, (Function,), methods)
 
         def apply(*inputs: torch.Tensor) -> Any:
@@ -264,7 +353,12 @@ class Plan:
     def kept(self, inputs: Sequence[Any], outputs: Sequence[Any], made: Iterable[Any]) -> list[Any]:
         """What backward needs, with the values of ``made``."""
         nodes: Any = self.forward.graph.output_node().args[0]
-        known = dict(zip([*self.forward.graph.find_nodes(op="placeholder"), *nodes[: self.outputs]], [*inputs, *outputs]))
+        known = dict(
+            zip(
+                [*self.forward.graph.find_nodes(op="placeholder"), *nodes[: self.outputs]],
+                [*inputs, *outputs],
+            )
+        )
         extra = iter(made)
         return [known[node] if node in known else next(extra) for node in nodes[self.outputs :]]
 
@@ -275,7 +369,9 @@ def run_alone(plan: Plan, *inputs: torch.Tensor) -> Any:
     return (*outputs, *itertools.compress(kept, plan.made()))
 
 
-def set_up(plan: Plan, ctx: Any, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, ...]) -> None:
+def set_up(
+    plan: Plan, ctx: Any, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, ...]
+) -> None:
     """The context of ``run_alone``."""
     outputs, made = plan.split(output)
     own = len(inputs) - plan.outer_saved
@@ -291,12 +387,18 @@ def run_forward(plan: Plan, ctx: Any, *inputs: torch.Tensor) -> Any:
     return outputs[0] if plan.single and outputs else outputs
 
 
-def save(plan: Plan, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any], kept: Sequence[Any]) -> None:
+def save(
+    plan: Plan, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any], kept: Sequence[Any]
+) -> None:
     """Leaves on the context what backward needs."""
     saved = [kept[place] for place in plan.saved_order]
     is_tensor = [isinstance(value, torch.Tensor) for value in saved]
-    ctx.save_for_backward(*(value if k in plan.checked and is_tensor[k] else None for k, value in enumerate(saved)))
-    ctx.others = [None if k in plan.checked and is_tensor[k] else value for k, value in enumerate(saved)]
+    ctx.save_for_backward(
+        *(value if k in plan.checked and is_tensor[k] else None for k, value in enumerate(saved))
+    )
+    ctx.others = [
+        None if k in plan.checked and is_tensor[k] else value for k, value in enumerate(saved)
+    ]
     ctx.inputs = len(inputs)
     ctx.set_materialize_grads(plan.materialize)
     ctx.mark_dirty(*(inputs[place] for place in plan.dirty))
@@ -305,11 +407,16 @@ def save(plan: Plan, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any], ke
 
 def run_backward(plan: Plan, ctx: Any, *grads: Any) -> Any:
     """Backward of a captured function."""
-    saved = [other if tensor is None else tensor for tensor, other in zip(ctx.saved_tensors, ctx.others)]
+    saved = [
+        other if tensor is None else tensor for tensor, other in zip(ctx.saved_tensors, ctx.others)
+    ]
     own, _ = plan.split(grads)
     defined = [grad for grad in own if grad is not None]
     if not plan.backward:
-        raise RuntimeError(f"{plan.name}: derivatives of an order above {HIGHEST_ORDER} are not captured; call it uncompiled")
+        raise RuntimeError(
+            f"{plan.name}: derivatives of an order above {HIGHEST_ORDER} are not captured; call it "
+            f"uncompiled"
+        )
     module, needed = plan.backward[tuple(grad is not None for grad in own)]
     found = module(*defined, *(saved[place] for place in needed))
     return (*found, *(None,) * (ctx.inputs - len(found)))

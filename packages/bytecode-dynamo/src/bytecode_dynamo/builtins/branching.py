@@ -1,4 +1,6 @@
-"""``torch.cond`` and ``while_loop`` on tensors: their functions are graphs of their own, called as the data says."""
+"""``torch.cond`` and ``while_loop`` on tensors: their functions are graphs of their own, called as
+the data says.
+"""
 
 from __future__ import annotations
 
@@ -32,36 +34,58 @@ def cond(
     given = [] if operands is None else operands.unpack(ctx)
     if not isinstance(pred, TensorVariable):
         return (true_fn if pred.truth(ctx) else false_fn).call(ctx, given, {})
-    branches = [_captured(ctx, function, given, "a branch of torch.cond") for function in (true_fn, false_fn)]
+    branches = [
+        _captured(ctx, function, given, "a branch of torch.cond")
+        for function in (true_fn, false_fn)
+    ]
     _require_alike(ctx, branches[0].outputs, branches[1].outputs, "the branches of torch.cond")
     count, split = len(given), len(branches[0].lifted)
-    read = [*pytree.tree_leaves([arg.as_fake(ctx) for arg in given]), *(n.meta["val"] for b in branches for n in b.lifted)]
-    tracked = ctx.modes.grad_enabled(ctx) and any(getattr(value, "requires_grad", False) for value in read)
+    read = [
+        *pytree.tree_leaves([arg.as_fake(ctx) for arg in given]),
+        *(n.meta["val"] for b in branches for n in b.lifted),
+    ]
+    tracked = ctx.modes.grad_enabled(ctx) and any(
+        getattr(value, "requires_grad", False) for value in read
+    )
 
     def run(chosen: Any, *values: Any) -> Any:
         args, lifted = values[:count], values[count:]
         branch, own = (branches[0], lifted[:split]) if chosen else (branches[1], lifted[split:])
         result = branch.bind(own)(*args)
-        return pytree.tree_map(_in_history, result) if tracked and torch.is_grad_enabled() else result
+        return (
+            pytree.tree_map(_in_history, result) if tracked and torch.is_grad_enabled() else result
+        )
 
     return _record(ctx, "cond", run, [pred, *given], branches, branches[0].outputs, tracked)
 
 
 def _in_history(leaf: Any) -> Any:
-    """A result as that of an operator on tensors that require gradients, whether the branch reads them or not."""
-    if not isinstance(leaf, torch.Tensor) or leaf.requires_grad or not (leaf.is_floating_point() or leaf.is_complex()):
+    """A result as that of an operator on tensors that require gradients, whether the branch reads
+    them or not.
+    """
+    if (
+        not isinstance(leaf, torch.Tensor)
+        or leaf.requires_grad
+        or not (leaf.is_floating_point() or leaf.is_complex())
+    ):
         return leaf
     return leaf.detach().requires_grad_().view_as(leaf)
 
 
 @evaluates_call(control_flow.while_loop)
 def while_loop(
-    ctx: Context, cond_fn: VariableTracker, body_fn: VariableTracker, carried_inputs: VariableTracker
+    ctx: Context,
+    cond_fn: VariableTracker,
+    body_fn: VariableTracker,
+    carried_inputs: VariableTracker,
 ) -> VariableTracker:
     carried = carried_inputs.unpack(ctx)
     if not all(isinstance(value, TensorVariable) for value in carried):
         return ctx.polyfill(control_flow.while_loop, [cond_fn, body_fn, carried_inputs], {})
-    graphs = [_captured(ctx, function, carried, "a function of while_loop") for function in (cond_fn, body_fn)]
+    graphs = [
+        _captured(ctx, function, carried, "a function of while_loop")
+        for function in (cond_fn, body_fn)
+    ]
     state = tuple(value.as_proxy(ctx) for value in carried)
     _require_alike(ctx, state, graphs[1].outputs, "what while_loop carries", ("requires_grad",))
     count, split = len(carried), len(graphs[0].lifted)
@@ -76,7 +100,9 @@ def while_loop(
     return _record(ctx, "while_loop", run, carried, graphs, graphs[1].outputs)
 
 
-def _captured(ctx: Context, function: VariableTracker, args: list[VariableTracker], what: str) -> Subgraph:
+def _captured(
+    ctx: Context, function: VariableTracker, args: list[VariableTracker], what: str
+) -> Subgraph:
     """One of the functions; it must not change anything."""
     fakes = pytree.tree_map(lambda value: _like(ctx, value), [arg.as_fake(ctx) for arg in args])
     with without_effects(ctx, what):
@@ -96,10 +122,16 @@ def _like(ctx: Context, value: Any) -> Any:
     return made
 
 
-def _require_alike(ctx: Context, left: Any, right: Any, what: str, further: tuple[str, ...] = ()) -> None:
+def _require_alike(
+    ctx: Context, left: Any, right: Any, what: str, further: tuple[str, ...] = ()
+) -> None:
     def fact(leaf: Any) -> Any:
         value = leaf.meta["val"] if isinstance(leaf, torch.fx.Node) else leaf
-        return [getattr(value, name) for name in ("dtype", "ndim", *further)] if isinstance(value, torch.Tensor) else value
+        return (
+            [getattr(value, name) for name in ("dtype", "ndim", *further)]
+            if isinstance(value, torch.Tensor)
+            else value
+        )
 
     (a, spec), (b, other) = pytree.tree_flatten(left), pytree.tree_flatten(right)
     if spec != other or [fact(leaf) for leaf in a] != [fact(leaf) for leaf in b]:
@@ -112,16 +144,21 @@ def _require_alike(ctx: Context, left: Any, right: Any, what: str, further: tupl
 
 
 def _record(
-    ctx: Context, name: str, run: Callable[..., Any], args: list[VariableTracker], graphs: list[Subgraph], outputs: Any,
+    ctx: Context, name: str, run: Callable[..., Any], args: list[VariableTracker],
+    graphs: list[Subgraph], outputs: Any,
     tracked: bool = False,
 ) -> VariableTracker:  # fmt: skip
-    """A call whose results are like ``outputs``: which function makes them is known when it runs."""
+    """A call whose results are like ``outputs``: which function makes them is known when it
+    runs.
+    """
     target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
     target.branches = True
     lifted = [node for graph in graphs for node in graph.lifted]
     with ctx.mode:
         result = pytree.tree_map(lambda leaf: _result_like(leaf, tracked), outputs)
-    node = ctx.graph.add_call("call_function", target, (*(arg.as_proxy(ctx) for arg in args), *lifted), {}, result)
+    node = ctx.graph.add_call(
+        "call_function", target, (*(arg.as_proxy(ctx) for arg in args), *lifted), {}, result
+    )
     return torch_functions.wrap_result(ctx, node, result)
 
 

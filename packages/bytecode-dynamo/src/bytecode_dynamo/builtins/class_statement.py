@@ -1,8 +1,10 @@
-"""Classes that the program makes: a class made while capturing stands for the one that each call makes anew.
+"""Classes that the program makes: a class made while capturing stands for the one that each call
+makes anew.
 
-Its functions are stand-ins of the same code; a name that holds something else that is not known while capturing has a
-placeholder. Both lead back to their trackers, so that attributes are found by Python's own rules, and what libraries
-do to a class (``dataclass``, ``Enum``) is done to the stand-in.
+Its functions are stand-ins of the same code; a name that holds something else that is not known
+while capturing has a placeholder. Both lead back to their trackers, so that attributes are found by
+Python's own rules, and what libraries do to a class (``dataclass``, ``Enum``) is done to the
+stand-in.
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from bytecode_dynamo import rebuilding
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.recipe import Recipe
 from bytecode_dynamo.variables.base import VariableTracker
-from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable, KnownObjectVariable, NamespaceVariable
+from bytecode_dynamo.variables.callable import (
+    CallableVariable,
+    ClassVariable,
+    KnownObjectVariable,
+    NamespaceVariable,
+)
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.function import CellVariable, FunctionVariable, PartialVariable
 from bytecode_dynamo.variables.mapping import DictVariable
@@ -35,7 +42,15 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 Value = VariableTracker
-QUIET_MODULES = ("builtins", "abc", "enum", "typing", "collections", "functools", "_collections_abc")
+QUIET_MODULES = (
+    "builtins",
+    "abc",
+    "enum",
+    "typing",
+    "collections",
+    "functools",
+    "_collections_abc",
+)
 
 
 class Placeholder:
@@ -53,7 +68,9 @@ def build_class(ctx: Context, body: Value, name: Value, *bases: Value, **options
     return make_class(ctx, name.as_constant(ctx), list(bases), frame.namespace, options)
 
 
-def make_class(ctx: Context, name: str, bases: list[Value], namespace: DictVariable, options: dict[str, Value]) -> Value:
+def make_class(
+    ctx: Context, name: str, bases: list[Value], namespace: DictVariable, options: dict[str, Value]
+) -> Value:
     """``metaclass(name, bases, namespace, **options)``."""
     held = {key.as_constant(ctx): ctx.real(value) for key, value in ctx.pairs_of(namespace)}
     cell = held.pop("__classcell__", None)
@@ -65,11 +82,18 @@ def make_class(ctx: Context, name: str, bases: list[Value], namespace: DictVaria
         made = rebuilding.make_class(name, given, known, stand_ins)
     except (TypeError, ValueError) as error:
         return ctx.raise_error(type(error), *error.args)
-    if isinstance(made, enum.EnumMeta) and any(isinstance(value, Placeholder) for value in stand_ins.values()):
+    if isinstance(made, enum.EnumMeta) and any(
+        isinstance(value, Placeholder) for value in stand_ins.values()
+    ):
         raise GraphBreak("BD019", f"an enumeration of values that are not known: {name}")
     pairs = [(ConstantVariable(key), value) for key, value in options.items()]
     entries = [(ConstantVariable(key), value) for key, value in held.items()]
-    args = [ConstantVariable(name), ctx.create_tuple(bases), ctx.create_dict(pairs), ctx.create_dict(entries)]
+    args = [
+        ConstantVariable(name),
+        ctx.create_tuple(bases),
+        ctx.create_dict(pairs),
+        ctx.create_dict(entries),
+    ]
     recipe = ctx.made[id(made)] = Recipe(made, ((rebuilding.make_class, tuple(args), {}),))
     ctx.identities[id(made)] = recipe.key
     cls = ClassVariable(made)
@@ -111,7 +135,9 @@ def stand_in(ctx: Context, value: Value, is_setting: bool = False) -> Any:
             made.__annotations__ = stand_in(ctx, value.get_attr(ctx, "__annotations__"), True)
         if value.annotate is not None:
             object.__setattr__(made, "__annotate__", stand_in(ctx, value.annotate))
-        for name, held in ctx.effects.attributes(value.key).items() if value.key is not None else ():
+        for name, held in (
+            ctx.effects.attributes(value.key).items() if value.key is not None else ()
+        ):
             setattr(made, name, stand_in(ctx, held, True))
         ctx.effects.remember(made, value)
         return made
@@ -137,13 +163,18 @@ def _is_lasting(ctx: Context, value: Value) -> bool:
     return isinstance(value, known) or value.python_type() is frozenset
 
 
-# -- what a class statement holds, and what is done to classes ---------------------------------------------------------------
+# -- what a class statement holds, and what is done to classes -------------------------------------
 
 
-def call_known(ctx: Context, function: Any, args: tuple[Value, ...], named: dict[str, Value]) -> Value:
+def call_known(
+    ctx: Context, function: Any, args: tuple[Value, ...], named: dict[str, Value]
+) -> Value:
     """The result of a call on stand-ins, with what makes it anew."""
     try:
-        made = function(*(stand_in(ctx, arg) for arg in args), **{key: stand_in(ctx, arg) for key, arg in named.items()})
+        made = function(
+            *(stand_in(ctx, arg) for arg in args),
+            **{key: stand_in(ctx, arg) for key, arg in named.items()},
+        )
     except (TypeError, ValueError) as error:
         return ctx.raise_error(type(error), *error.args)
     ctx.made[id(made)] = Recipe(made, ((function, args, named),))
@@ -154,7 +185,14 @@ def _known(function: Any) -> Any:
     return lambda ctx, *args, **named: call_known(ctx, function, args, named)
 
 
-for _cls in (property, staticmethod, classmethod, functools.cached_property, functools.partialmethod, enum.auto):
+for _cls in (
+    property,
+    staticmethod,
+    classmethod,
+    functools.cached_property,
+    functools.partialmethod,
+    enum.auto,
+):
     constructs(_cls)(_known(_cls))
 evaluates_call(dataclasses.field)(_known(dataclasses.field))
 
@@ -177,13 +215,17 @@ def _decorator(function: Any) -> Any:
 
     def rule(ctx: Context, cls: Value | None = None, **options: Value) -> Value:
         if cls is None:
-            keywords = ctx.create_dict([(ConstantVariable(name), value) for name, value in options.items()])
+            keywords = ctx.create_dict(
+                [(ConstantVariable(name), value) for name, value in options.items()]
+            )
             return PartialVariable(CallableVariable(function), (), keywords)
         recipe = ctx.made.get(id(cls.as_constant(ctx)))
         if recipe is None:
             raise GraphBreak("BD019", f"{function.__name__} of {cls.describe()}, which exists")
         try:
-            made = function(recipe.made, **{key: value.as_constant(ctx) for key, value in options.items()})
+            made = function(
+                recipe.made, **{key: value.as_constant(ctx) for key, value in options.items()}
+            )
         except (TypeError, ValueError) as error:
             return ctx.raise_error(type(error), *error.args)
         changed = ctx.made[id(made)] = Recipe(made, (*recipe.steps, (function, (), options)))
@@ -193,7 +235,13 @@ def _decorator(function: Any) -> Any:
     return rule
 
 
-for _function in (dataclasses.dataclass, functools.total_ordering, enum.unique, typing.runtime_checkable, typing.final):
+for _function in (
+    dataclasses.dataclass,
+    functools.total_ordering,
+    enum.unique,
+    typing.runtime_checkable,
+    typing.final,
+):
     evaluates_call(_function)(_decorator(_function))
 
 

@@ -1,4 +1,6 @@
-"""``isinstance`` and ``issubclass``: classes, tuples, abstract classes, protocols, and metaclasses that answer themselves."""
+"""``isinstance`` and ``issubclass``: classes, tuples, abstract classes, protocols, and metaclasses
+that answer themselves.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,20 @@ Value = VariableTracker
 def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
     wanted = cls.as_constant(ctx)
     if isinstance(wanted, tuple):
-        return ConstantVariable(any(ctx.call_known(isinstance, [value, ctx.create(one)], {}).truth(ctx) for one in wanted))
+        return ConstantVariable(
+            any(
+                ctx.call_known(isinstance, [value, ctx.create(one)], {}).truth(ctx)
+                for one in wanted
+            )
+        )
     if isinstance(value, TensorVariable) and type(wanted) is type(torch.FloatTensor):
         name = value.call_method(ctx, "type", [], {}).as_constant(ctx)
         return ConstantVariable(name == f"{wanted.__module__}.{wanted.__name__}")
-    if isinstance(value, TensorVariable) and value.torch_class is torch.Tensor is not value.cls and wanted in _FLAGS:
+    if (
+        isinstance(value, TensorVariable)
+        and value.torch_class is torch.Tensor is not value.cls
+        and wanted in _FLAGS
+    ):
         return ConstantVariable(_is_flagged(ctx, value, _FLAGS[wanted]))
     told = _told(ctx, cls, "__instancecheck__", value)
     if told is not None:
@@ -50,11 +61,20 @@ _KNOWN_CHECKS = ("abc", "_py_abc", "typing", "torch", "enum")
 
 
 def _told(ctx: Context, cls: Value, name: str, value: Value) -> Value | None:
-    """What a metaclass of the program says of a value; None where the check is one of Python's or torch's."""
+    """What a metaclass of the program says of a value; None where the check is one of Python's or
+    torch's.
+    """
     check = find_special(ctx, type(cls.as_constant(ctx)), name)[1]
-    if isinstance(check, types.FunctionType) and check.__module__ == "torch.storage" and value.python_type() is TypedStorage:
+    if (
+        isinstance(check, types.FunctionType)
+        and check.__module__ == "torch.storage"
+        and value.python_type() is TypedStorage
+    ):
         raise GraphBreak("BD007", f"whether {value.describe()} is an instance of {cls.describe()}")
-    if not isinstance(check, types.FunctionType) or check.__module__.partition(".")[0] in _KNOWN_CHECKS:
+    if (
+        not isinstance(check, types.FunctionType)
+        or check.__module__.partition(".")[0] in _KNOWN_CHECKS
+    ):
         return None
     return ConstantVariable(ctx.get_attr(cls, name).call(ctx, [value], {}).truth(ctx))
 
@@ -78,12 +98,16 @@ _FLAGS = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
 
 
 def _is_flagged(ctx: Context, value: TensorVariable, flag: str) -> bool:
-    """Whether torch has marked a tensor of a subclass as a parameter or buffer: these keep their class."""
+    """Whether torch has marked a tensor of a subclass as a parameter or buffer: these keep their
+    class.
+    """
     example = ctx.example_of(value)
     if example is None or value.source is None:
         return False
     marked = bool(getattr(example, flag, False))
-    ctx.guards.require(value.source, GuardKind.CUSTOM, lambda now: bool(getattr(now, flag, False)) is marked)
+    ctx.guards.require(
+        value.source, GuardKind.CUSTOM, lambda now: bool(getattr(now, flag, False)) is marked
+    )
     return marked
 
 
@@ -91,12 +115,20 @@ def _follows(ctx: Context, value: UserObjectVariable, protocol: Any) -> bool:
     """Whether an object has what a protocol asks for, in its class or itself."""
     nominal = protocol in value.python_type().__mro__
     names = () if nominal else _names_of(protocol)
-    return all(ctx.call_known(hasattr, [value, ConstantVariable(name)], {}).truth(ctx) for name in names)
+    return all(
+        ctx.call_known(hasattr, [value, ConstantVariable(name)], {}).truth(ctx) for name in names
+    )
 
 
 def _names_of(protocol: Any) -> set[str]:
-    bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False) and base.__module__ != "typing"]
-    names = {name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", ()))}
+    bases = [
+        base
+        for base in protocol.__mro__
+        if getattr(base, "_is_protocol", False) and base.__module__ != "typing"
+    ]
+    names = {
+        name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", ()))
+    }
     return {name for name in names - _OF_PROTOCOLS if not name.startswith("_abc_")}
 
 
@@ -106,7 +138,8 @@ class _Empty(typing.Protocol):
 
 
 _OF_PROTOCOLS = {
-    *vars(_Empty), "__slots__", "__annotations__", "__match_args__", "__static_attributes__", "__firstlineno__",
+    *vars(_Empty), "__slots__", "__annotations__", "__match_args__", "__static_attributes__",
+    "__firstlineno__",
     "__type_params__", "__orig_bases__", "__args__",
 }  # fmt: skip
 
@@ -115,13 +148,22 @@ _OF_PROTOCOLS = {
 def issubclass_(ctx: Context, value: Value, cls: Value) -> Value:
     actual, wanted = value.as_constant(ctx), cls.as_constant(ctx)
     if isinstance(wanted, tuple):
-        return ConstantVariable(any(ctx.call_known(issubclass, [value, ctx.create(one)], {}).truth(ctx) for one in wanted))
+        return ConstantVariable(
+            any(
+                ctx.call_known(issubclass, [value, ctx.create(one)], {}).truth(ctx)
+                for one in wanted
+            )
+        )
     told = _told(ctx, cls, "__subclasscheck__", value)
     if told is not None:
         return told
     if not hasattr(actual, "__bases__"):
         ctx.raise_error(TypeError, "issubclass() arg 1 must be a class")
-    return ConstantVariable(instance_of(ctx, actual, cls, "issubclass() arg 2 must be a class, a tuple of classes, or a union"))
+    return ConstantVariable(
+        instance_of(
+            ctx, actual, cls, "issubclass() arg 2 must be a class, a tuple of classes, or a union"
+        )
+    )
 
 
 NO_TYPE = "isinstance() arg 2 must be a type, a tuple of types, or a union"
@@ -139,7 +181,11 @@ def instance_of(ctx: Context, actual: type, cls: Value, no_type: str = NO_TYPE) 
         index, check = find_in_class(type(one), "__instancecheck__")
         if index < 0:
             ctx.raise_error(TypeError, no_type)
-        elif issubclass(actual, one) if check is not type.__instancecheck__ else one in actual.__mro__:
+        elif (
+            issubclass(actual, one)
+            if check is not type.__instancecheck__
+            else one in actual.__mro__
+        ):
             return True
         elif isinstance(one, abc.ABCMeta) and (actual, one) not in ctx.unrelated:
             ctx.unrelated.add((actual, one))
@@ -148,7 +194,9 @@ def instance_of(ctx: Context, actual: type, cls: Value, no_type: str = NO_TYPE) 
 
 
 class _Unrelated:
-    """Whether an abstract class was not told of a class; asked again when some class was registered."""
+    """Whether an abstract class was not told of a class; asked again when some class was
+    registered.
+    """
 
     def __init__(self, cls: type) -> None:
         self.cls, self.token = cls, abc.get_cache_token()

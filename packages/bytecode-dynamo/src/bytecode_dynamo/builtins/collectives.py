@@ -1,4 +1,6 @@
-"""What a process knows of torch.distributed is constant in a graph and guarded; collectives are operators in it."""
+"""What a process knows of torch.distributed is constant in a graph and guarded; collectives are
+operators in it.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,14 @@ class GroupVariable(KnownObjectVariable):
         return ctx.create(self.value[key.as_constant(ctx)])
 
 
-_SAID = frozenset("size rank name get_group get_rank get_local_rank get_coordinate get_all_groups".split())  # noqa: SIM905
+_SAID = frozenset(
+    "size rank name get_group get_rank get_local_rank get_coordinate get_all_groups".split()
+)
 
 
-@tracker_for("torch.distributed.distributed_c10d.ProcessGroup", "torch.distributed.device_mesh.DeviceMesh")
+@tracker_for(
+    "torch.distributed.distributed_c10d.ProcessGroup", "torch.distributed.device_mesh.DeviceMesh"
+)
 def wrap_group(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.IDENTITY, value)
     return GroupVariable(value, source=source)
@@ -62,7 +68,10 @@ def _wrap_reduction(ctx: Context, value: Any, source: Source) -> VariableTracker
 
 def _call(ctx: Context, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     values = [ctx.constant_of(arg, "an argument of torch.distributed") for arg in args]
-    named = {name: ctx.constant_of(value, "an argument of torch.distributed") for name, value in kwargs.items()}
+    named = {
+        name: ctx.constant_of(value, "an argument of torch.distributed")
+        for name, value in kwargs.items()
+    }
     try:
         return function(*values, **named)
     except Exception as error:
@@ -90,9 +99,12 @@ def _known(function: Callable[..., Any]) -> Any:
 
 
 _KNOWN = (
-    "is_initialized", "get_rank", "get_world_size", "get_backend", "is_torchelastic_launched", "is_nccl_available",
-    "is_gloo_available", "is_mpi_available", "is_ucc_available", "is_xccl_available", "is_backend_available",
-    "get_process_group_ranks", "get_group_rank", "get_global_rank", "get_node_local_rank", "_get_default_group",
+    "is_initialized", "get_rank", "get_world_size", "get_backend", "is_torchelastic_launched",
+    "is_nccl_available",
+    "is_gloo_available", "is_mpi_available", "is_ucc_available", "is_xccl_available",
+    "is_backend_available",
+    "get_process_group_ranks", "get_group_rank", "get_global_rank", "get_node_local_rank",
+    "_get_default_group",
     "_get_group_size_by_name", "_get_group_size", "_resolve_process_group",
 )  # fmt: skip
 
@@ -105,9 +117,17 @@ _IN_PLACE = {
     collective.all_reduce: ("all_reduce",),
     collective.broadcast: ("broadcast",),
     collective.all_gather: ("all_gather",),
-    collective.all_gather_into_tensor: ("all_gather_into_tensor", "all_gather_single", "_all_gather_base"),
+    collective.all_gather_into_tensor: (
+        "all_gather_into_tensor",
+        "all_gather_single",
+        "_all_gather_base",
+    ),
     collective.reduce_scatter: ("reduce_scatter",),
-    collective.reduce_scatter_tensor: ("reduce_scatter_tensor", "reduce_scatter_single", "_reduce_scatter_base"),
+    collective.reduce_scatter_tensor: (
+        "reduce_scatter_tensor",
+        "reduce_scatter_single",
+        "_reduce_scatter_base",
+    ),
     collective.all_to_all_single: ("all_to_all_single",),
 }
 
@@ -117,9 +137,9 @@ if torch.distributed.is_available():
         if hasattr(_world, _name):
             evaluates_call(getattr(_world, _name))(_known(getattr(_world, _name)))
     for _polyfill, _names in _IN_PLACE.items():
-        evaluates_call(*{id(f): f for f in (getattr(_world, n) for n in _names if hasattr(_world, n))}.values())(
-            _in_place(_polyfill)
-        )
+        evaluates_call(
+            *{id(f): f for f in (getattr(_world, n) for n in _names if hasattr(_world, n))}.values()
+        )(_in_place(_polyfill))
 
 
 def _world_group() -> Any:
@@ -139,7 +159,11 @@ def _size_of(group: Any) -> int:
 
 
 def _root_of(group: Any, src: int | None, group_src: int | None) -> int:
-    return group_src if group_src is not None else _world.get_group_rank(group or _world._get_default_group(), src)
+    return (
+        group_src
+        if group_src is not None
+        else _world.get_group_rank(group or _world._get_default_group(), src)
+    )
 
 
 for _asked, _answering in (
@@ -168,8 +192,11 @@ def refuse_async(ctx: Context, async_op: VariableTracker) -> None:
         raise GraphBreak("BD018", "a collective with async_op=True")
 
 
-def evaluate(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs) -> VariableTracker | None:
-    """A call inside functional collectives that says what they are for; None for any other function.
+def evaluate(
+    ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs
+) -> VariableTracker | None:
+    """A call inside functional collectives that says what they are for; None for any other
+    function.
 
     They are looked into: under a compiler they wait for their results.
     """

@@ -33,11 +33,20 @@ from bytecode_dynamo.variables.constant import (
 )
 from bytecode_dynamo.variables.context import make_context
 from bytecode_dynamo.variables.derived import DerivedVariable, native_base, new_derived
-from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable, PartialVariable
+from bytecode_dynamo.variables.function import (
+    BoundMethodVariable,
+    FunctionVariable,
+    PartialVariable,
+)
 from bytecode_dynamo.variables.iterator import ChainIterator
 from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
-from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, TupleVariable, is_plain_tuple
+from bytecode_dynamo.variables.sequence import (
+    RangeVariable,
+    SequenceVariable,
+    TupleVariable,
+    is_plain_tuple,
+)
 from bytecode_dynamo.variables.sets import members_of
 from bytecode_dynamo.variables.special_results import accepted
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
@@ -62,7 +71,9 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
     rule = CONSTRUCTORS.get(cls)
     if rule is not None:
         return apply_rule(cls, rule, ctx, args, kwargs)
-    if isinstance(find_special(ctx, type(cls), "__call__")[1], types.FunctionType) and not issubclass(cls, enum.Enum):
+    if isinstance(
+        find_special(ctx, type(cls), "__call__")[1], types.FunctionType
+    ) and not issubclass(cls, enum.Enum):
         return (
             ctx.get_attr(ClassVariable(cls), "__class__")
             .get_attr(ctx, "__call__")
@@ -88,7 +99,12 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
 def construct_member(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     """The member of an enumeration that has a value."""
     value = args[0].as_constant(ctx) if len(args) == 1 else None
-    if len(args) == 1 and not kwargs and is_constant_value(value) and value not in cls._value2member_map_:
+    if (
+        len(args) == 1
+        and not kwargs
+        and is_constant_value(value)
+        and value not in cls._value2member_map_
+    ):
         made = _missing_member(ctx, cls, args[0])
         if made is not None:
             return made
@@ -102,7 +118,10 @@ def construct_member(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> Vari
 def _missing_member(ctx: Context, cls: Any, value: VariableTracker) -> VariableTracker | None:
     """What an enumeration's own ``_missing_`` gives for a value that no member has."""
     found = ctx.require_class_attribute(cls, "_missing_")
-    if not isinstance(getattr(found, "__func__", None), types.FunctionType) or found.__func__.__module__ == "enum":
+    if (
+        not isinstance(getattr(found, "__func__", None), types.FunctionType)
+        or found.__func__.__module__ == "enum"
+    ):
         return None
     made = ctx.get_attr(ClassVariable(cls), "_missing_").call(ctx, [value], {})
     if isinstance(made, ConstantVariable) and isinstance(made.value, cls):
@@ -126,7 +145,9 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
     maker = cls.__new__
     base = native_base(cls)
     if isinstance(maker, types.FunctionType):
-        made = ctx.get_attr(ClassVariable(cls), "__new__").call(ctx, [ClassVariable(cls), *args], kwargs)
+        made = ctx.get_attr(ClassVariable(cls), "__new__").call(
+            ctx, [ClassVariable(cls), *args], kwargs
+        )
         if not issubclass(made.python_type(), cls):
             return made
     elif base in (int, float, str) and not isinstance(cls.__init__, types.FunctionType):
@@ -136,7 +157,9 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
     else:
         raise GraphBreak("BD019", f"construction of {cls.__module__}.{cls.__qualname__}")
     immutable = isinstance(made, DerivedVariable) and isinstance(made.contents, ConstantVariable)
-    if isinstance(cls.__init__, types.FunctionType) or (isinstance(made, DerivedVariable) and not immutable):
+    if isinstance(cls.__init__, types.FunctionType) or (
+        isinstance(made, DerivedVariable) and not immutable
+    ):
         accepted("__init__", ctx.get_attr(made, "__init__").call(ctx, args, kwargs))
         if isinstance(made, WrapperDraft):
             return finish_wrapper(ctx, made)
@@ -164,7 +187,8 @@ def construct_exception(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> 
     if isinstance(cls.__init__, types.FunctionType):
         accepted("__init__", ctx.get_attr(error, "__init__").call(ctx, args, kwargs))
     elif kwargs and not (
-        issubclass(native_base(cls), (AttributeError, NameError, ImportError)) and set(kwargs) <= _KNOWN_BY_NAME
+        issubclass(native_base(cls), (AttributeError, NameError, ImportError))
+        and set(kwargs) <= _KNOWN_BY_NAME
     ):
         raise GraphBreak("BD019", f"{cls.__qualname__} with keyword arguments")
     else:
@@ -180,7 +204,9 @@ def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) ->
     """A ``namedtuple``, by its fields; by the ``__new__`` of a class below where it has one."""
     index, maker = find_special(ctx, cls, "__new__")
     if cls.__mro__[index].__bases__ != (tuple,):
-        return ctx.get_attr(ClassVariable(cls), "__new__").call(ctx, [ClassVariable(cls), *args], kwargs)
+        return ctx.get_attr(ClassVariable(cls), "__new__").call(
+            ctx, [ClassVariable(cls), *args], kwargs
+        )
     try:
         cls.__new__(cls, *args, **kwargs)  # its fields hold anything
     except TypeError as error:
@@ -193,7 +219,9 @@ def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) ->
 
 
 @evaluates_call(collections.namedtuple)
-def make_named_tuple_class(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def make_named_tuple_class(
+    ctx: Context, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
     values = [arg.as_constant(ctx) for arg in args]
     options = {name: value.as_constant(ctx) for name, value in kwargs.items()}
     assert ctx.frame is not None
@@ -205,14 +233,18 @@ def make_named_tuple_class(ctx: Context, *args: VariableTracker, **kwargs: Varia
         return ctx.raise_error(type(error), *error.args)
 
 
-# -- built-in types ---------------------------------------------------------------------------------------------------------
+# -- built-in types --------------------------------------------------------------------------------
 
 
-constructs(list)(lambda ctx, items=None, /: ctx.create_list(items.unpack(ctx) if items is not None else []))
+constructs(list)(
+    lambda ctx, items=None, /: ctx.create_list(items.unpack(ctx) if items is not None else [])
+)
 
 
 @constructs(collections.deque)
-def make_deque(ctx: Context, iterable: VariableTracker | None = None, maxlen: VariableTracker | None = None) -> VariableTracker:
+def make_deque(
+    ctx: Context, iterable: VariableTracker | None = None, maxlen: VariableTracker | None = None
+) -> VariableTracker:
     longest = None if maxlen is None else ctx.constant_of(maxlen, "the length of a deque")
     if isinstance(longest, int) and longest < 0:
         ctx.raise_error(ValueError, "maxlen must be non-negative")
@@ -220,8 +252,14 @@ def make_deque(ctx: Context, iterable: VariableTracker | None = None, maxlen: Va
     return ctx.create_list(list(items), collections.deque, longest)
 
 
-constructs(tuple)(lambda ctx, items=None, /: ctx.create_tuple(items.unpack(ctx) if items is not None else []))
-constructs(torch.Size)(lambda ctx, items=None, /: ctx.create_tuple(items.unpack(ctx) if items is not None else [], torch.Size))
+constructs(tuple)(
+    lambda ctx, items=None, /: ctx.create_tuple(items.unpack(ctx) if items is not None else [])
+)
+constructs(torch.Size)(
+    lambda ctx, items=None, /: ctx.create_tuple(
+        items.unpack(ctx) if items is not None else [], torch.Size
+    )
+)
 
 
 def _make_dict(cls: type) -> Constructor:
@@ -239,7 +277,9 @@ constructs(collections.OrderedDict)(_make_dict(collections.OrderedDict))
 
 
 @constructs(collections.defaultdict)
-def make_defaultdict(ctx: Context, /, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+def make_defaultdict(
+    ctx: Context, /, *args: VariableTracker, **named: VariableTracker
+) -> VariableTracker:
     factory = args[0] if args and not args[0].is_none else None
     if factory is not None and find_special(ctx, factory.python_type(), "__call__")[0] < 0:
         ctx.raise_error(TypeError, "first argument must be callable or None")
@@ -269,7 +309,11 @@ def make_range(ctx: Context, *bounds: VariableTracker) -> VariableTracker:
 def make_slice(ctx: Context, *parts: VariableTracker) -> VariableTracker:
     if not 1 <= len(parts) <= 3:
         return ctx.fold(slice, parts, {})
-    start, stop, step = (ctx.none, parts[0], ctx.none) if len(parts) == 1 else (*parts, *([ctx.none] * (3 - len(parts))))
+    start, stop, step = (
+        (ctx.none, parts[0], ctx.none)
+        if len(parts) == 1
+        else (*parts, *([ctx.none] * (3 - len(parts))))
+    )
     return SliceVariable((start, stop, step))
 
 
@@ -297,18 +341,26 @@ def _make_number(cls: type) -> Constructor:
     return rule
 
 
-_CONVERSIONS = {int: ("__int__", "__index__"), float: ("__float__", "__index__"), bytes: ("__bytes__",)}
+_CONVERSIONS = {
+    int: ("__int__", "__index__"),
+    float: ("__float__", "__index__"),
+    bytes: ("__bytes__",),
+}
 
 
 def converted(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> VariableTracker | None:
-    """What the first special method that an object has for a conversion gives; None for other values."""
+    """What the first special method that an object has for a conversion gives; None for other
+    values.
+    """
     if len(args) != 1 or not isinstance(args[0], UserObjectVariable):
         return None
     for name in _CONVERSIONS.get(cls, ("__complex__", "__float__", "__index__")):
         method = args[0].special(ctx, name)
         if method is not None:
             made = method.call(ctx, [], {})
-            return made if made.python_type() is cls or cls is int else ctx.call_known(cls, [made], {})
+            return (
+                made if made.python_type() is cls or cls is int else ctx.call_known(cls, [made], {})
+            )
     return None
 
 
@@ -336,7 +388,9 @@ def make_tensor(ctx: Context, *args: VariableTracker, **named: VariableTracker) 
     return torch_functions.call(ctx, "call_function", torch.Tensor, _sizes_apart(ctx, args), named)
 
 
-def _new(ctx: Context, x: VariableTracker, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+def _new(
+    ctx: Context, x: VariableTracker, *args: VariableTracker, **named: VariableTracker
+) -> VariableTracker:
     return ctx.torch_call("call_method", "new", [x, *_sizes_apart(ctx, args)], named)
 
 
@@ -344,29 +398,47 @@ TENSOR_METHODS["new"] = _new
 
 
 def _sizes_apart(ctx: Context, args: Sequence[VariableTracker]) -> list[VariableTracker]:
-    """A ``torch.Size`` says how large a tensor is, and the tuple that graphs have in its place what is in it."""
-    return args[0].unpack(ctx) if len(args) == 1 and args[0].python_type() is torch.Size else list(args)
+    """A ``torch.Size`` says how large a tensor is, and the tuple that graphs have in its place what
+    is in it.
+    """
+    return (
+        args[0].unpack(ctx)
+        if len(args) == 1 and args[0].python_type() is torch.Size
+        else list(args)
+    )
 
 
 def _make_typed_tensor(cls: Any) -> Constructor:
     """``torch.FloatTensor(data)`` or ``torch.FloatTensor(*sizes)``."""
 
     def rule(ctx: Context, *args: VariableTracker) -> VariableTracker:
-        is_data = len(args) == 1 and isinstance(args[0], SequenceVariable) and args[0].python_type() is not torch.Size
+        is_data = (
+            len(args) == 1
+            and isinstance(args[0], SequenceVariable)
+            and args[0].python_type() is not torch.Size
+        )
         dtype = {"dtype": ConstantVariable(cls.dtype)}
-        return ctx.call_known(torch.tensor if is_data else torch.empty, args or [ConstantVariable(0)], dtype)
+        return ctx.call_known(
+            torch.tensor if is_data else torch.empty, args or [ConstantVariable(0)], dtype
+        )
 
     return rule
 
 
 for _cls in (
-    *(torch.FloatTensor, torch.DoubleTensor, torch.HalfTensor, torch.BFloat16Tensor, torch.ByteTensor),
+    *(
+        torch.FloatTensor,
+        torch.DoubleTensor,
+        torch.HalfTensor,
+        torch.BFloat16Tensor,
+        torch.ByteTensor,
+    ),
     *(torch.CharTensor, torch.ShortTensor, torch.IntTensor, torch.LongTensor, torch.BoolTensor),
 ):
     constructs(_cls)(_make_typed_tensor(_cls))
 
 
-# -- functions and iterators --------------------------------------------------------------------------------------------------
+# -- functions and iterators -----------------------------------------------------------------------
 
 
 @constructs(functools.partial)
@@ -376,7 +448,9 @@ def make_partial(
     if isinstance(function, PartialVariable):
         args, named = (*function.args, *args), {**function.named(ctx), **named}
         function = function.function
-    return PartialVariable(function, args, ctx.create_dict([(ConstantVariable(name), x) for name, x in named.items()]))
+    return PartialVariable(
+        function, args, ctx.create_dict([(ConstantVariable(name), x) for name, x in named.items()])
+    )
 
 
 constructs(types.MethodType)(lambda ctx, function, owner: BoundMethodVariable(function, owner))
@@ -386,10 +460,19 @@ def _eager_iterator(function: Any) -> Constructor:
     """Finite combinations of known elements."""
 
     def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        options = {name: value if name == "fillvalue" else value.as_constant(ctx) for name, value in named.items()}
-        options |= {"fillvalue": ctx.none} if function is itertools.zip_longest and "fillvalue" not in options else {}
+        options = {
+            name: value if name == "fillvalue" else value.as_constant(ctx)
+            for name, value in named.items()
+        }
+        options |= (
+            {"fillvalue": ctx.none}
+            if function is itertools.zip_longest and "fillvalue" not in options
+            else {}
+        )
         values = [
-            arg.unpack(ctx) if not isinstance(arg, ConstantVariable) or isinstance(arg.value, str) else arg.value
+            arg.unpack(ctx)
+            if not isinstance(arg, ConstantVariable) or isinstance(arg.value, str)
+            else arg.value
             for arg in args
         ]
         return ctx.iterator([ctx.create_tuple(items) for items in function(*values, **options)])
@@ -434,10 +517,16 @@ def make_namespace(ctx: Context, /, **named: VariableTracker) -> VariableTracker
 _MAKING = ("fromisoformat", "fromisocalendar", "fromordinal", "combine", "strptime", "from_float")
 
 
-def _from_keys(ctx: Context, cls: type, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+def _from_keys(
+    ctx: Context, cls: type, function: Any, args: Args, kwargs: Kwargs
+) -> VariableTracker:
     """``dict.fromkeys``; that of OrderedDict takes names."""
     named = {**dict(zip(("iterable", "value"), args)), **kwargs}
-    fits = "iterable" in named and len(named) == len(args) + len(kwargs) and set(named) <= {"iterable", "value"}
+    fits = (
+        "iterable" in named
+        and len(named) == len(args) + len(kwargs)
+        and set(named) <= {"iterable", "value"}
+    )
     if not fits or (kwargs and not function.__qualname__.startswith("OrderedDict.")):
         raise GraphBreak("BD007", f"{function.__qualname__} with these arguments")
     made = construct(ctx, cls, [], {})
@@ -446,7 +535,9 @@ def _from_keys(ctx: Context, cls: type, function: Any, args: Args, kwargs: Kwarg
     return made
 
 
-def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs: Any) -> VariableTracker:
+def call_class_method(
+    ctx: Context, cls: type, function: Any, args: Any, kwargs: Any
+) -> VariableTracker:
     """``dict.fromkeys`` and other class methods written in C."""
     rule = FUNCTIONS.find(find_in_class(cls, function.__name__)[1])
     if rule is not None:
@@ -462,7 +553,11 @@ def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs:
         if cls is tuple and is_plain_tuple(wanted):
             return ctx.create_tuple(args[1].unpack(ctx), wanted)
         if cls is object or native_base(wanted) is cls:
-            return construct(ctx, wanted, args[1:], kwargs) if wanted is cls else new_object(ctx, wanted, args[1:])
+            return (
+                construct(ctx, wanted, args[1:], kwargs)
+                if wanted is cls
+                else new_object(ctx, wanted, args[1:])
+            )
     if cls.__module__ in ("builtins", "torch") or (cls in BY_TEXT and function.__name__ in _MAKING):
         return ctx.fold(function, args, kwargs)
     raise GraphBreak("BD002", f"call of {cls.__qualname__}.{function.__name__}")

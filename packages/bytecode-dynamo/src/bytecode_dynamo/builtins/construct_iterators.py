@@ -1,4 +1,6 @@
-"""Constructing iterators: zip, map, filter, enumerate, reversed, and those of itertools that are evaluated lazily."""
+"""Constructing iterators: zip, map, filter, enumerate, reversed, and those of itertools that are
+evaluated lazily.
+"""
 
 from __future__ import annotations
 
@@ -33,23 +35,33 @@ if TYPE_CHECKING:
 
 
 @constructs(zip)
-def make_zip(ctx: Context, *parts: VariableTracker, strict: VariableTracker | None = None) -> VariableTracker:
+def make_zip(
+    ctx: Context, *parts: VariableTracker, strict: VariableTracker | None = None
+) -> VariableTracker:
     iterators = tuple(part.iterate(ctx) for part in parts)
-    return ZipIterator(Identity(zip), parts=iterators, strict=strict is not None and strict.truth(ctx))
+    return ZipIterator(
+        Identity(zip), parts=iterators, strict=strict is not None and strict.truth(ctx)
+    )
 
 
 @constructs(map)
 def make_map(ctx: Context, function: VariableTracker, *parts: VariableTracker) -> VariableTracker:
-    return ZipIterator(Identity(map), parts=tuple(part.iterate(ctx) for part in parts), function=function)
+    return ZipIterator(
+        Identity(map), parts=tuple(part.iterate(ctx) for part in parts), function=function
+    )
 
 
 @constructs(filter)
 def make_filter(ctx: Context, function: VariableTracker, items: VariableTracker) -> VariableTracker:
-    return FilterIterator(Identity(filter), base=items.iterate(ctx), function=None if function.is_none else function)
+    return FilterIterator(
+        Identity(filter), base=items.iterate(ctx), function=None if function.is_none else function
+    )
 
 
 @constructs(enumerate)
-def make_enumerate(ctx: Context, items: VariableTracker, start: VariableTracker | None = None) -> VariableTracker:
+def make_enumerate(
+    ctx: Context, items: VariableTracker, start: VariableTracker | None = None
+) -> VariableTracker:
     first = 0 if start is None else ctx.constant_of(start, "the start of enumerate")
     return EnumerateIterator(Identity(enumerate), base=items.iterate(ctx), start=first)
 
@@ -63,10 +75,16 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
         if items.special(ctx, "__len__") is None or items.special(ctx, "__getitem__") is None:
             ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not reversible")
         size = items.length(ctx).as_constant(ctx)
-        return ctx.iterator([items.get_item(ctx, ConstantVariable(index)) for index in reversed(range(size))])
+        return ctx.iterator(
+            [items.get_item(ctx, ConstantVariable(index)) for index in reversed(range(size))]
+        )
     if isinstance(items, TensorVariable):  # a class with __reversed__
-        return items.call_method(ctx, "flip", [ConstantVariable(0)], {}) if items.fake.dim() else items
-    if not hasattr(items.python_type(), "__reversed__") and not hasattr(items.python_type(), "__getitem__"):
+        return (
+            items.call_method(ctx, "flip", [ConstantVariable(0)], {}) if items.fake.dim() else items
+        )
+    if not hasattr(items.python_type(), "__reversed__") and not hasattr(
+        items.python_type(), "__getitem__"
+    ):
         ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not reversible")
     if isinstance(items, (DictVariable, DictViewVariable)):
         return ctx.keys_iterator(items, backward=True)
@@ -78,8 +96,14 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
 
 
 @constructs(itertools.count)
-def make_count(ctx: Context, start: VariableTracker | None = None, step: VariableTracker | None = None) -> VariableTracker:
-    return CountIterator(Identity(itertools.count), start=start or ConstantVariable(0), step=step or ConstantVariable(1))
+def make_count(
+    ctx: Context, start: VariableTracker | None = None, step: VariableTracker | None = None
+) -> VariableTracker:
+    return CountIterator(
+        Identity(itertools.count),
+        start=start or ConstantVariable(0),
+        step=step or ConstantVariable(1),
+    )
 
 
 @constructs(itertools.chain)
@@ -89,7 +113,9 @@ def make_chain(ctx: Context, *parts: VariableTracker) -> VariableTracker:
 
 @constructs(itertools.cycle)
 def make_cycle(ctx: Context, items: VariableTracker) -> VariableTracker:
-    return CycleIterator(Identity(itertools.cycle), base=items.iterate(ctx), saved=ctx.create_list([]))
+    return CycleIterator(
+        Identity(itertools.cycle), base=items.iterate(ctx), saved=ctx.create_list([])
+    )
 
 
 @constructs(itertools.islice)
@@ -104,6 +130,8 @@ def make_islice(ctx: Context, items: VariableTracker, *bounds: VariableTracker) 
 
 
 @constructs(itertools.repeat)
-def make_repeat(ctx: Context, item: VariableTracker, times: VariableTracker | None = None) -> VariableTracker:
+def make_repeat(
+    ctx: Context, item: VariableTracker, times: VariableTracker | None = None
+) -> VariableTracker:
     limit = None if times is None else max(0, ctx.index(times))
     return RepeatIterator(Identity(itertools.repeat), item=item, times=limit)

@@ -1,4 +1,6 @@
-"""Making tensors of wrapper subclasses: the constructor is evaluated, then the graph makes what it describes."""
+"""Making tensors of wrapper subclasses: the constructor is evaluated, then the graph makes what it
+describes.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class WrapperDraft(UserObjectVariable):
 
 
 @evaluates_call(_Tensor._make_wrapper_subclass)
-def make_wrapper(ctx: Context, cls: VariableTracker, size: VariableTracker, **given: VariableTracker) -> VariableTracker:
+def make_wrapper(
+    ctx: Context, cls: VariableTracker, size: VariableTracker, **given: VariableTracker
+) -> VariableTracker:
     wanted = cls.as_constant(ctx)
     reason = refusal_of_class(wanted)
     if reason is not None:
@@ -49,14 +53,22 @@ def make_wrapper(ctx: Context, cls: VariableTracker, size: VariableTracker, **gi
     sizes = size.unpack(ctx)
     layout = tuple(name for name in _NUMBERS if name in given and not _is_none(given[name]))
     numbers = [given[name] for name in layout]
-    rest = [item for value, name in zip(numbers, layout) for item in (value.unpack(ctx) if name == "strides" else [value])]
+    rest = [
+        item
+        for value, name in zip(numbers, layout)
+        for item in (value.unpack(ctx) if name == "strides" else [value])
+    ]
     try:
-        options = tuple((name, value.as_constant(ctx)) for name, value in given.items() if name not in _NUMBERS)
+        options = tuple(
+            (name, value.as_constant(ctx)) for name, value in given.items() if name not in _NUMBERS
+        )
     except NotConstant as error:
         raise GraphBreak("BD019", f"construction of a {wanted.__qualname__} with {error}") from None
     if dict(options).get("requires_grad"):
         raise GraphBreak("BD019", f"construction of a {wanted.__qualname__} that requires grad")
-    return WrapperDraft(Identity(wanted), numbers=(*sizes, *rest), dims=len(sizes), layout=layout, options=options)
+    return WrapperDraft(
+        Identity(wanted), numbers=(*sizes, *rest), dims=len(sizes), layout=layout, options=options
+    )
 
 
 def _is_none(value: VariableTracker) -> bool:
@@ -71,15 +83,30 @@ def finish_wrapper(ctx: Context, draft: WrapperDraft) -> VariableTracker:
         value = ctx.real(held) if held is not DELETED else held
         if isinstance(value, TensorVariable):
             if value.fake.requires_grad:
-                raise GraphBreak("BD019", f"construction of a {draft.key.cls.__qualname__} around a tensor that requires grad")
+                raise GraphBreak(
+                    "BD019",
+                    f"construction of a {draft.key.cls.__qualname__} around a tensor that requires "
+                    f"grad",
+                )
             tensors[name] = value
         elif value is not DELETED:
-            constants.append((name, ctx.constant_of(value, f"attribute {name!r} of a new {draft.key.cls.__qualname__}")))
-    maker = Maker(draft.key.cls, tuple(tensors), tuple(constants), draft.options, draft.dims, draft.layout)
+            constants.append(
+                (
+                    name,
+                    ctx.constant_of(
+                        value, f"attribute {name!r} of a new {draft.key.cls.__qualname__}"
+                    ),
+                )
+            )
+    maker = Maker(
+        draft.key.cls, tuple(tensors), tuple(constants), draft.options, draft.dims, draft.layout
+    )
     return _made(ctx, maker, list(tensors.values()), draft.numbers)
 
 
-def _made(ctx: Context, maker: Maker, inner: list[VariableTracker], numbers: Sequence[VariableTracker]) -> VariableTracker:
+def _made(
+    ctx: Context, maker: Maker, inner: list[VariableTracker], numbers: Sequence[VariableTracker]
+) -> VariableTracker:
     name = f"make_{maker.cls.__name__}"
     args = [ctx.create_list(inner), ctx.create_list(list(numbers))]
     old = ctx.modes.set_overrides_off(ctx, True)
@@ -88,5 +115,9 @@ def _made(ctx: Context, maker: Maker, inner: list[VariableTracker], numbers: Seq
     finally:
         ctx.modes.set_overrides_off(ctx, old)
     if set(made.fake.__tensor_flatten__()[0]) != set(maker.names):
-        raise GraphBreak("BD019", f"a {maker.cls.__qualname__}: __tensor_flatten__ names other tensors than its constructor")
+        raise GraphBreak(
+            "BD019",
+            f"a {maker.cls.__qualname__}: __tensor_flatten__ names other tensors than its "
+            f"constructor",
+        )
     return made

@@ -1,4 +1,6 @@
-"""``copy.copy`` and ``copy.deepcopy`` of constants, containers and objects without copying rules of their own."""
+"""``copy.copy`` and ``copy.deepcopy`` of constants, containers and objects without copying rules of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.variables.attribute import find_in_class, instance_names, load_instance_attribute
+from bytecode_dynamo.variables.attribute import (
+    find_in_class,
+    instance_names,
+    load_instance_attribute,
+)
 from bytecode_dynamo.variables.base import LazyVariable, VariableTracker
 from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
@@ -21,7 +27,11 @@ from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
 from bytecode_dynamo.variables.sets import SetVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
-from bytecode_dynamo.variables.userobject import ExceptionVariable, InstanceDictVariable, UserObjectVariable
+from bytecode_dynamo.variables.userobject import (
+    ExceptionVariable,
+    InstanceDictVariable,
+    UserObjectVariable,
+)
 
 from .registry import evaluates_call
 
@@ -40,11 +50,17 @@ PLAIN = {
 @evaluates_call(copy.copy)
 def shallow(ctx: Context, value: VariableTracker) -> VariableTracker:
     own = _own_rule(ctx, value, "__copy__")
-    return own.call(ctx, [], {}) if own is not None else _copied(ctx, value, lambda part: part, lambda made: None)
+    return (
+        own.call(ctx, [], {})
+        if own is not None
+        else _copied(ctx, value, lambda part: part, lambda made: None)
+    )
 
 
 @evaluates_call(copy.deepcopy)
-def deep(ctx: Context, value: VariableTracker, memo: VariableTracker | None = None) -> VariableTracker:
+def deep(
+    ctx: Context, value: VariableTracker, memo: VariableTracker | None = None
+) -> VariableTracker:
     if memo is None or memo.is_none:
         memo = ctx.create_dict([])
     done: dict[object, VariableTracker] = ctx.copied.setdefault(memo.identity(), {})
@@ -53,7 +69,8 @@ def deep(ctx: Context, value: VariableTracker, memo: VariableTracker | None = No
         if isinstance(value, LazyVariable) and is_constant_value(value.value):
             return value
         value = ctx.real(value)
-        if isinstance(value, ATOMIC):  # equal constants of different types are no copies of each other
+        # equal constants of different types are no copies of each other
+        if isinstance(value, ATOMIC):
             return value
         key = value.identity()
         if key not in done:
@@ -80,24 +97,34 @@ def _own_rule(ctx: Context, value: VariableTracker, name: str) -> VariableTracke
     return value.special(ctx, name) if isinstance(value, UserObjectVariable) else None
 
 
-def _copied(ctx: Context, value: VariableTracker, part: Part, announce: Callable[[VariableTracker], None]) -> VariableTracker:
+def _copied(
+    ctx: Context, value: VariableTracker, part: Part, announce: Callable[[VariableTracker], None]
+) -> VariableTracker:
     """A copy whose parts are what ``part`` says; ``announce`` gets it before its parts are made."""
     if isinstance(value, ATOMIC):
         return value
     if isinstance(value, TupleVariable):
         items = [part(item) for item in value.items]
-        return value if all(a is b for a, b in zip(items, value.items)) else TupleVariable(tuple(items), value.cls)
+        return (
+            value
+            if all(a is b for a, b in zip(items, value.items))
+            else TupleVariable(tuple(items), value.cls)
+        )
     if isinstance(value, ListVariable):
         made = ctx.create_list([], value.key.cls)
         announce(made)
         made.replace(ctx, tuple(part(item) for item in value.elements(ctx)))
         return made
     if isinstance(value, SetVariable):
-        return ctx.new_set({key: part(item) for key, item in value.members(ctx).items()}, value.key.cls)
+        return ctx.new_set(
+            {key: part(item) for key, item in value.members(ctx).items()}, value.key.cls
+        )
     if isinstance(value, DictVariable):
         fresh = ctx.new_dict({}, value.key.cls, value.factory)
         announce(fresh)
-        fresh.replace(ctx, {key: (part(name), part(held)) for key, (name, held) in value.entries(ctx).items()})
+        fresh.replace(
+            ctx, {key: (part(name), part(held)) for key, (name, held) in value.entries(ctx).items()}
+        )
         return fresh
     if isinstance(value, InstanceDictVariable):
         pairs = [(ConstantVariable(name), value.get(ctx, name)) for name in value.names(ctx)]
@@ -107,13 +134,28 @@ def _copied(ctx: Context, value: VariableTracker, part: Part, announce: Callable
     raise GraphBreak("BD002", f"a copy of {value.describe()}")
 
 
-def _copied_object(ctx: Context, value: UserObjectVariable, part: Part, announce: Callable[[Any], None]) -> VariableTracker:
+def _copied_object(
+    ctx: Context, value: UserObjectVariable, part: Part, announce: Callable[[Any], None]
+) -> VariableTracker:
     cls = value.key.cls
-    own = [name for name, rule in PLAIN.items() if rule is not None and _finds(cls, name) is not rule]
-    own += [name for name in ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__slots__") if _finds(cls, name)]
+    own = [
+        name for name, rule in PLAIN.items() if rule is not None and _finds(cls, name) is not rule
+    ]
+    own += [
+        name
+        for name in ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__slots__")
+        if _finds(cls, name)
+    ]
     plain = isinstance(cls.__init__, types.FunctionType) or cls.__init__ is object.__init__
-    if own or not plain or cls in copyreg.dispatch_table or isinstance(value, (DerivedVariable, ExceptionVariable)):
-        raise GraphBreak("BD002", f"a copy of {value.describe()}, which has copying rules of its own")
+    if (
+        own
+        or not plain
+        or cls in copyreg.dispatch_table
+        or isinstance(value, (DerivedVariable, ExceptionVariable))
+    ):
+        raise GraphBreak(
+            "BD002", f"a copy of {value.describe()}, which has copying rules of its own"
+        )
     made: Any = ctx.new_object(cls)
     announce(made)
     for name in instance_names(ctx, value.key):

@@ -1,4 +1,6 @@
-"""torch's random generators: what sets, reads or names their state is a call in the graph, in its place among the draws."""
+"""torch's random generators: what sets, reads or names their state is a call in the graph, in its
+place among the draws.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 MAKE = OpaqueCall(torch.Generator, "Generator")
-METHODS = {name: OpaqueCall(getattr(torch.Generator, name), name) for name in ("manual_seed", "get_state", "set_state")}
+METHODS = {
+    name: OpaqueCall(getattr(torch.Generator, name), name)
+    for name in ("manual_seed", "get_state", "set_state")
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +59,9 @@ class GeneratorObjectVariable(KeyedVariable):
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name not in METHODS:
             raise GraphBreak("BD018", f"{name} of a torch.Generator")
-        result = _record(ctx, METHODS[name], [self, *args, *kwargs.values()], _state_size(self.device))
+        result = _record(
+            ctx, METHODS[name], [self, *args, *kwargs.values()], _state_size(self.device)
+        )
         return result if name == "get_state" else self
 
     def reconstruct(self, gen: Codegen) -> None:
@@ -72,7 +79,9 @@ def _require_support(ctx: Context, what: str) -> None:
         raise GraphBreak("BD018", f"{what}: the backend takes graphs of tensors and sizes only")
 
 
-def _record(ctx: Context, target: Any, args: list[VariableTracker], state_size: int = 0) -> VariableTracker:
+def _record(
+    ctx: Context, target: Any, args: list[VariableTracker], state_size: int = 0
+) -> VariableTracker:
     """A call that must run in its place; of those that return something, the result is a state."""
     _require_support(ctx, f"call of {target.__name__}")
     val = None
@@ -91,7 +100,9 @@ def wrap_generator(ctx: Context, value: torch.Generator, source: Source) -> Vari
     ctx.guards.require(AttrSource(source, "device"), GuardKind.EQUALS, value.device)
     ctx.runs_once = True
     node = ctx.graph.add_input(source, value, value)
-    made = GeneratorObjectVariable(Identity(torch.Generator, value, source), node, value.device, source=source)
+    made = GeneratorObjectVariable(
+        Identity(torch.Generator, value, source), node, value.device, source=source
+    )
     return ctx.effects.remember(value, made)
 
 
@@ -110,7 +121,9 @@ def manual_seed(ctx: Context, seed: VariableTracker) -> VariableTracker:
     return GeneratorObjectVariable(Identity(torch.Generator), node, torch.device("cpu"))
 
 
-evaluates_call(torch.get_rng_state)(lambda ctx: _record(ctx, torch.get_rng_state, [], _state_size(torch.device("cpu"))))
+evaluates_call(torch.get_rng_state)(
+    lambda ctx: _record(ctx, torch.get_rng_state, [], _state_size(torch.device("cpu")))
+)
 
 
 def _effect(function: Any) -> Any:

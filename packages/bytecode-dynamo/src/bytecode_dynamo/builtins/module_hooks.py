@@ -1,4 +1,6 @@
-"""Hooks of modules on gradients: the graph sets them up as eager mode does, and they run in eager mode."""
+"""Hooks of modules on gradients: the graph sets them up as eager mode does, and they run in eager
+mode.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,12 @@ if TYPE_CHECKING:
 
 _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 SET_UP = {
-    "setup_input_hook": OpaqueCall(lambda hook, args: hook.setup_input_hook(tuple(args)), "setup_input_hook"),
-    "setup_output_hook": OpaqueCall(lambda hook, result: hook.setup_output_hook(result), "setup_output_hook"),
+    "setup_input_hook": OpaqueCall(
+        lambda hook, args: hook.setup_input_hook(tuple(args)), "setup_input_hook"
+    ),
+    "setup_output_hook": OpaqueCall(
+        lambda hook, result: hook.setup_output_hook(result), "setup_output_hook"
+    ),
 }
 
 
@@ -50,7 +56,9 @@ class BackwardHookVariable(VariableTracker):
         (value,) = args
         fakes = value.as_fake(ctx)
         with ctx.mode:
-            made = pytree.tree_map(lambda leaf: _returned(leaf) if isinstance(leaf, torch.Tensor) else leaf, fakes)
+            made = pytree.tree_map(
+                lambda leaf: _returned(leaf) if isinstance(leaf, torch.Tensor) else leaf, fakes
+            )
         node = ctx.graph.add_host_call(SET_UP[name], (self.node, value.as_proxy(ctx)), val=made)
         return wrap_result(ctx, node, made)
 
@@ -67,11 +75,18 @@ def _returned(fake: torch.Tensor) -> torch.Tensor:
 def make_backward_hook(
     ctx: Context, module: VariableTracker, hooks: VariableTracker, pre_hooks: VariableTracker
 ) -> VariableTracker:
-    if not ctx.host_effects or not isinstance(module, NNModuleVariable) or module.key.value is MISSING:
+    if (
+        not ctx.host_effects
+        or not isinstance(module, NNModuleVariable)
+        or module.key.value is MISSING
+    ):
         raise GraphBreak("BD018", f"hooks on gradients of {module.describe()}")
     if module.key.source is not None:
         ctx.guards.require(module.key.source, GuardKind.IDENTITY, module.key.value)
-    found = [[real_function(ctx, hook, "a hook on gradients") for hook in held.unpack(ctx)] for held in (hooks, pre_hooks)]
+    found = [
+        [real_function(ctx, hook, "a hook on gradients") for hook in held.unpack(ctx)]
+        for held in (hooks, pre_hooks)
+    ]
     ctx.require_once("a hook on gradients")
     reference = weakref.ref(module.key.value)
     target = OpaqueCall(lambda: BackwardHook(reference(), *found), "backward_hook")

@@ -52,7 +52,9 @@ def object_init(ctx: Context, *args: Value, **kwargs: Value) -> None:
 @evaluates_call(object.__new__)
 def object_new(ctx: Context, cls: Value, *args: Value, **kwargs: Value) -> Value:
     if not isinstance(cls, ClassVariable):
-        return ctx.raise_error(TypeError, f"object.__new__(X): X is not a type object ({cls.python_type().__name__})")
+        return ctx.raise_error(
+            TypeError, f"object.__new__(X): X is not a type object ({cls.python_type().__name__})"
+        )
     return ctx.new_object(cls.value)
 
 
@@ -76,7 +78,9 @@ def key_error_str(ctx: Context, error: Value) -> Value | None:
 
 
 @evaluates_call(
-    BaseException.__str__, *{error.__str__ for error in (AttributeError, NameError, ImportError)} - {BaseException.__str__}
+    BaseException.__str__,
+    *{error.__str__ for error in (AttributeError, NameError, ImportError)}
+    - {BaseException.__str__},
 )
 def exception_str(ctx: Context, error: Value) -> Value:
     args = ctx.get_attr(error, "args").unpack(ctx)
@@ -90,7 +94,9 @@ _OWN_TEXTS = (UnicodeEncodeError, UnicodeDecodeError, UnicodeTranslateError, OSE
 
 @evaluates_call(*{error.__str__ for error in _OWN_TEXTS})
 def exception_own_str(ctx: Context, error: Value) -> Value:
-    return ctx.fold(lambda *args: str(error.python_type()(*args)), ctx.get_attr(error, "args").unpack(ctx), {})
+    return ctx.fold(
+        lambda *args: str(error.python_type()(*args)), ctx.get_attr(error, "args").unpack(ctx), {}
+    )
 
 
 evaluates_call(BaseExceptionGroup.__str__)(written_as(polyfills.describe_group))
@@ -98,7 +104,10 @@ evaluates_call(BaseExceptionGroup.__str__)(written_as(polyfills.describe_group))
 
 @evaluates_call(BaseException.__repr__)
 def exception_repr(ctx: Context, error: Value) -> Value:
-    args = [ctx.call_known(repr, [arg], {}).as_constant(ctx) for arg in ctx.get_attr(error, "args").unpack(ctx)]
+    args = [
+        ctx.call_known(repr, [arg], {}).as_constant(ctx)
+        for arg in ctx.get_attr(error, "args").unpack(ctx)
+    ]
     return ConstantVariable(f"{error.python_type().__name__}({', '.join(args)})")
 
 

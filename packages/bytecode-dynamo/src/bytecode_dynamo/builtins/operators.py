@@ -15,7 +15,13 @@ from bytecode_dynamo.variables.array import ArrayVariable, call_array, is_folded
 from bytecode_dynamo.variables.attribute import find_special, type_name
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, KnownObjectVariable, NumberOfVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SliceVariable, SymbolicVariable, computed_number
+from bytecode_dynamo.variables.constant import (
+    ConstantVariable,
+    FloatVariable,
+    SliceVariable,
+    SymbolicVariable,
+    computed_number,
+)
 from bytecode_dynamo.variables.derived import DerivedVariable, native, native_base
 from bytecode_dynamo.variables.function import BoundMethodVariable
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
@@ -24,7 +30,11 @@ from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, Sequ
 from bytecode_dynamo.variables.sets import SetVariable, members_of
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.text import TextVariable, text_of
-from bytecode_dynamo.variables.userobject import InstanceDictVariable, OpaqueVariable, UserObjectVariable
+from bytecode_dynamo.variables.userobject import (
+    InstanceDictVariable,
+    OpaqueVariable,
+    UserObjectVariable,
+)
 
 from .registry import evaluates_call
 from .size_arithmetic import is_number, of_numbers, of_sizes
@@ -85,14 +95,19 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
     return ctx.fold(function, [value], {})
 
 
-def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+def binary(
+    ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
+) -> VariableTracker:
     """``left symbol right``; a symbol such as ``+=`` works in place where the left operand can."""
     base = symbol.removesuffix("=")
     if base == "+" and {type(left), type(right)} - {ConstantVariable} == {TextVariable}:
         return text_of(ctx, operator.add, [left, right])
     in_place = base != symbol
     function, in_place_function, name = BINARY[base]
-    left, right = (_plain_value(ctx, value, f"__{name}__", f"__r{name}__", f"__i{name}__") for value in (left, right))
+    left, right = (
+        _plain_value(ctx, value, f"__{name}__", f"__r{name}__", f"__i{name}__")
+        for value in (left, right)
+    )
     if is_folded(left, right):
         return ctx.fold(function, [left, right], {})
     if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
@@ -113,7 +128,11 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         if isinstance(right, UserObjectVariable) and _is_written(ctx, right, f"__r{name}__"):
             return _special(ctx, name, left, right, in_place)
         return _container(ctx, base, in_place, left, right)
-    if isinstance(right, SequenceVariable) and base == "*" and not isinstance(left, UserObjectVariable):
+    if (
+        isinstance(right, SequenceVariable)
+        and base == "*"
+        and not isinstance(left, UserObjectVariable)
+    ):
         return _container(ctx, base, False, right, left)
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
@@ -121,14 +140,19 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
 
 
 def _plain_value(ctx: Context, value: VariableTracker, *names: str) -> VariableTracker:
-    """The number or text in an object of a class that extends it and leaves these methods alone; what a proxy shows."""
+    """The number or text in an object of a class that extends it and leaves these methods alone;
+    what a proxy shows.
+    """
     if isinstance(value, ProxyVariable):
         return value.base
     if isinstance(value, TextVariable):
         return value.read(ctx)
     if not isinstance(value, DerivedVariable) or not isinstance(value.contents, ConstantVariable):
         return value
-    own = any(isinstance(find_special(ctx, value.python_type(), name)[1], types.FunctionType) for name in names)
+    own = any(
+        isinstance(find_special(ctx, value.python_type(), name)[1], types.FunctionType)
+        for name in names
+    )
     return value if own else value.contents
 
 
@@ -149,8 +173,15 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any)
     if symbol == "|" and isinstance(left, DictVariable) and isinstance(right, DictVariable):
         return ctx.new_dict({**left.entries(ctx), **right.entries(ctx)}, left.key.cls, left.factory)
     kind = left.python_type().__name__
-    if symbol == "+" and kind in ("list", "tuple", "deque") and not isinstance(right, UserObjectVariable):
-        return ctx.raise_error(TypeError, f'can only concatenate {kind} (not "{type_name(right.python_type())}") to {kind}')
+    if (
+        symbol == "+"
+        and kind in ("list", "tuple", "deque")
+        and not isinstance(right, UserObjectVariable)
+    ):
+        return ctx.raise_error(
+            TypeError,
+            f'can only concatenate {kind} (not "{type_name(right.python_type())}") to {kind}',
+        )
     return _special(ctx, BINARY[symbol][2], left, right, in_place)
 
 
@@ -163,7 +194,10 @@ def _repeats(value: VariableTracker) -> bool:
 def _repeated(ctx: Context, items: Any, times: VariableTracker, in_place: bool) -> VariableTracker:
     """A sequence so many times."""
     if find_special(ctx, times.python_type(), "__index__")[0] < 0:
-        ctx.raise_error(TypeError, f"can't multiply sequence by non-int of type {times.python_type().__name__!r}")
+        ctx.raise_error(
+            TypeError,
+            f"can't multiply sequence by non-int of type {times.python_type().__name__!r}",
+        )
     count = ctx.index(times)
     if isinstance(items, ConstantVariable):
         return ConstantVariable(items.value * count)
@@ -185,7 +219,12 @@ def _combined(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any) 
     return left.call_method(ctx, f"__{BINARY[symbol][2]}__", [right], {})
 
 
-_SET_UPDATES = {"|": "update", "&": "intersection_update", "-": "difference_update", "^": "symmetric_difference_update"}
+_SET_UPDATES = {
+    "|": "update",
+    "&": "intersection_update",
+    "-": "difference_update",
+    "^": "symmetric_difference_update",
+}
 
 
 def _join(ctx: Context, left: Any, right: Any) -> VariableTracker:
@@ -195,7 +234,11 @@ def _join(ctx: Context, left: Any, right: Any) -> VariableTracker:
 
 def _can_join(left: Any, right: Any) -> bool:
     """Whether both are lists, tuples or deques."""
-    if not isinstance(left, SequenceVariable) or isinstance(left, RangeVariable) or not isinstance(right, SequenceVariable):
+    if (
+        not isinstance(left, SequenceVariable)
+        or isinstance(left, RangeVariable)
+        or not isinstance(right, SequenceVariable)
+    ):
         return False
     return _family(left) is _family(right)
 
@@ -204,20 +247,28 @@ def _is_written(ctx: Context, value: VariableTracker, name: str) -> bool:
     return isinstance(find_special(ctx, value.python_type(), name)[1], types.FunctionType)
 
 
-def _defines(ctx: Context, value: VariableTracker, name: str, other: VariableTracker | None = None) -> bool:
+def _defines(
+    ctx: Context, value: VariableTracker, name: str, other: VariableTracker | None = None
+) -> bool:
     of_number = isinstance(value, DerivedVariable) and isinstance(value.contents, ConstantVariable)
-    if not isinstance(value, UserObjectVariable) or (of_number and isinstance(other, TensorVariable)):
+    if not isinstance(value, UserObjectVariable) or (
+        of_number and isinstance(other, TensorVariable)
+    ):
         return False  # numbers know nothing of tensors
     return find_special(ctx, value.python_type(), name)[0] >= 0
 
 
-def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTracker, in_place: bool) -> VariableTracker:
+def _special(
+    ctx: Context, name: str, left: VariableTracker, right: VariableTracker, in_place: bool
+) -> VariableTracker:
     attempts = [(left, f"__{name}__", right)]
     if left.python_type() is not right.python_type():
         attempts.append((right, f"__r{name}__", left))
     if in_place:
         attempts.insert(0, (left, f"__i{name}__", right))
-    if right.python_type() is not left.python_type() and issubclass(right.python_type(), left.python_type()):
+    if right.python_type() is not left.python_type() and issubclass(
+        right.python_type(), left.python_type()
+    ):
         attempts = [attempts[-1], *attempts[:-1]]
     for owner, method, other in attempts:
         if _defines(ctx, owner, method, other):
@@ -225,25 +276,34 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
             if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
                 return result
     if name == "mul" and (_repeats(left) or _repeats(right)):
-        return _repeated(ctx, left, right, in_place) if _repeats(left) else _repeated(ctx, right, left, False)
+        return (
+            _repeated(ctx, left, right, in_place)
+            if _repeats(left)
+            else _repeated(ctx, right, left, False)
+        )
     symbol = next(symbol for symbol, entry in BINARY.items() if entry[2] == name)
     text = f"{symbol}{'=' * in_place}" if name != "pow" or in_place else "** or pow()"
     names = " and ".join(repr(type_name(side.python_type())) for side in (left, right))
     return ctx.raise_error(TypeError, f"unsupported operand type(s) for {text}: {names}")
 
 
-# -- comparison -----------------------------------------------------------------------------------------------------------
+# -- comparison ------------------------------------------------------------------------------------
 
 
-def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+def compare(
+    ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
+) -> VariableTracker:
     """``left symbol right``."""
     function, method, reflected = COMPARE[symbol]
     left, right = (_plain_value(ctx, value, method, reflected) for value in (left, right))
     left, right = (
-        value.call_method(ctx, "copy", [], {}) if isinstance(value, InstanceDictVariable) else value for value in (left, right)
+        value.call_method(ctx, "copy", [], {}) if isinstance(value, InstanceDictVariable) else value
+        for value in (left, right)
     )
     if isinstance(left, NumberOfVariable) is not isinstance(right, NumberOfVariable):
-        raise GraphBreak("BD007", f"{left.describe()} {symbol} {right.describe()}: one of them is not known")
+        raise GraphBreak(
+            "BD007", f"{left.describe()} {symbol} {right.describe()}: one of them is not known"
+        )
     if is_folded(left, right):
         return ctx.fold(function, [left, right], {})
     if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
@@ -255,7 +315,9 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
     asked = _compared_by_objects(ctx, symbol, left, right)
     if asked is not None:
         return asked
-    if all(isinstance(side, (SetVariable, DictViewVariable)) for side in (left, right)) and symbol not in ("==", "!="):
+    if all(
+        isinstance(side, (SetVariable, DictViewVariable)) for side in (left, right)
+    ) and symbol not in ("==", "!="):
         small, large = (left, right) if symbol in ("<", "<=") else (right, left)
         items, size = small.unpack(ctx), len(large.unpack(ctx))
         fits = len(items) < size or (len(items) == size and symbol in ("<=", ">="))
@@ -265,19 +327,32 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
     if _family(left) is _family(right) and _family(left) in (list, tuple, collections.deque):
         a, b = left.unpack(ctx), right.unpack(ctx)
         pair = next((pair for pair in zip(a, b) if not ctx.alike(*pair)), None)
-        return compare(ctx, symbol, *pair) if pair is not None else ConstantVariable(function(len(a), len(b)))
+        return (
+            compare(ctx, symbol, *pair)
+            if pair is not None
+            else ConstantVariable(function(len(a), len(b)))
+        )
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         names = (left.python_type().__name__, right.python_type().__name__)
-        ctx.raise_error(TypeError, f"{symbol!r} not supported between instances of {names[0]!r} and {names[1]!r}")
+        ctx.raise_error(
+            TypeError,
+            f"{symbol!r} not supported between instances of {names[0]!r} and {names[1]!r}",
+        )
     return ctx.fold(function, [left, right], {})
 
 
-def _compared_by_objects(ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker | None:
-    """What the comparison methods of the operands say; ``!=`` is the opposite of ``__eq__`` where there is no ``__ne__``."""
+def _compared_by_objects(
+    ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
+) -> VariableTracker | None:
+    """What the comparison methods of the operands say; ``!=`` is the opposite of ``__eq__`` where
+    there is no ``__ne__``.
+    """
     _, method, reflected = COMPARE[symbol]
     for owner, name, other in ((left, method, right), (right, reflected, left)):
         made = owner.of_metaclass(ctx, name, [other]) if isinstance(owner, ClassVariable) else None
-        if made is not None and not (isinstance(made, ConstantVariable) and made.value is NotImplemented):
+        if made is not None and not (
+            isinstance(made, ConstantVariable) and made.value is NotImplemented
+        ):
             return made
         if not isinstance(owner, UserObjectVariable):
             continue
@@ -304,16 +379,25 @@ def same_value(ctx: Context, left: VariableTracker, right: VariableTracker) -> b
         a, b = left.entries(ctx), right.entries(ctx)
         if left.key.cls is right.key.cls is collections.OrderedDict and list(a) != list(b):
             return False
-        return a.keys() == b.keys() and all(ctx.alike(ctx.real(a[key][1]), ctx.real(b[key][1])) for key in a)
+        return a.keys() == b.keys() and all(
+            ctx.alike(ctx.real(a[key][1]), ctx.real(b[key][1])) for key in a
+        )
     if isinstance(left, SliceVariable) and isinstance(right, SliceVariable):
         return all(ctx.alike(x, y) for x, y in zip(left.parts, right.parts))
     if isinstance(left, BoundMethodVariable) and isinstance(right, BoundMethodVariable):
         return is_same(ctx, left.owner, right.owner) and ctx.alike(left.function, right.function)
-    if isinstance(left, (SetVariable, DictViewVariable)) and isinstance(right, (SetVariable, DictViewVariable)):
+    if isinstance(left, (SetVariable, DictViewVariable)) and isinstance(
+        right, (SetVariable, DictViewVariable)
+    ):
         return set(members_of(ctx, left)) == set(members_of(ctx, right))
-    if isinstance(left, (ConstantVariable, KnownObjectVariable)) and isinstance(right, (ConstantVariable, KnownObjectVariable)):
+    if isinstance(left, (ConstantVariable, KnownObjectVariable)) and isinstance(
+        right, (ConstantVariable, KnownObjectVariable)
+    ):
         return bool(left.as_constant(ctx) == right.as_constant(ctx))
-    if any(isinstance(side, OpaqueVariable) and side.cls.__eq__ is not object.__eq__ for side in (left, right)):
+    if any(
+        isinstance(side, OpaqueVariable) and side.cls.__eq__ is not object.__eq__
+        for side in (left, right)
+    ):
         raise GraphBreak("BD007", f"{left.describe()} == {right.describe()}")
     return is_same(ctx, left, right)
 
@@ -330,13 +414,20 @@ def is_same(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool
     if isinstance(left, NumberOfVariable) and isinstance(right, NumberOfVariable):
         return left.hash_key(ctx) == right.hash_key(ctx)
     a, b = left.identity(), right.identity()
-    same = a is b or (type(a) is type(b) and isinstance(a, (int, str)) and not isinstance(a, bool) and a == b)
-    if not same and left.source is not None and right.source is not None and left.python_type() is right.python_type():
+    same = a is b or (
+        type(a) is type(b) and isinstance(a, (int, str)) and not isinstance(a, bool) and a == b
+    )
+    if (
+        not same
+        and left.source is not None
+        and right.source is not None
+        and left.python_type() is right.python_type()
+    ):
         ctx.require_not_aliased(left, right)
     return same
 
 
-# -- functions of the operator module -------------------------------------------------------------------------------------
+# -- functions of the operator module --------------------------------------------------------------
 
 
 def _register() -> None:
@@ -365,11 +456,15 @@ def _unary_rule(symbol: str) -> Any:
 _register()
 
 
-evaluates_call(operator.call)(lambda ctx, function, /, *args, **kwargs: function.call(ctx, list(args), kwargs))
+evaluates_call(operator.call)(
+    lambda ctx, function, /, *args, **kwargs: function.call(ctx, list(args), kwargs)
+)
 evaluates_call(operator.concat)(_binary_rule("+"))
 evaluates_call(operator.iconcat)(_binary_rule("+="))
 evaluates_call(operator.is_)(lambda ctx, left, right: ConstantVariable(is_same(ctx, left, right)))
-evaluates_call(operator.is_not)(lambda ctx, left, right: ConstantVariable(not is_same(ctx, left, right)))
+evaluates_call(operator.is_not)(
+    lambda ctx, left, right: ConstantVariable(not is_same(ctx, left, right))
+)
 
 
 @evaluates_call(operator.index)
@@ -377,22 +472,33 @@ def index(ctx: Context, value: VariableTracker) -> VariableTracker:
     if isinstance(value, UserObjectVariable):
         return value.ask(ctx, "__index__", [])
     if not hasattr(value.python_type(), "__index__"):
-        ctx.raise_error(TypeError, f"{value.python_type().__name__!r} object cannot be interpreted as an integer")
-    return value if isinstance(value, SymbolicVariable) else value.call_method(ctx, "__index__", [], {})
+        ctx.raise_error(
+            TypeError,
+            f"{value.python_type().__name__!r} object cannot be interpreted as an integer",
+        )
+    return (
+        value
+        if isinstance(value, SymbolicVariable)
+        else value.call_method(ctx, "__index__", [], {})
+    )
 
 
-# -- special methods of built-in types ------------------------------------------------------------------------------------
+# -- special methods of built-in types -------------------------------------------------------------
 
 
 def _matching(rule: Any, name: str) -> Any:
-    """A binary special method: NotImplemented for an operand that the built-in type does not know; a tensor decides."""
+    """A binary special method: NotImplemented for an operand that the built-in type does not know;
+    a tensor decides.
+    """
 
     def special(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
         if isinstance(left, ConstantVariable):
             return ctx.fold(getattr(left.python_type(), name), [left, right], {})
         if isinstance(left, TensorVariable):
             return left.call_method(ctx, name, [right], {})
-        if _family(left) is not _family(right) and not (isinstance(left, SequenceVariable) and name.endswith("mul__")):
+        if _family(left) is not _family(right) and not (
+            isinstance(left, SequenceVariable) and name.endswith("mul__")
+        ):
             return ConstantVariable(NotImplemented)
         return rule(ctx, left, native(right))
 
@@ -401,7 +507,10 @@ def _matching(rule: Any, name: str) -> Any:
 
 def _family(value: VariableTracker) -> type | None:
     base = native_base(value.python_type())
-    return next((kind for kind in (dict, list, tuple, set) if issubclass(base, kind)), set if base is frozenset else base)
+    return next(
+        (kind for kind in (dict, list, tuple, set) if issubclass(base, kind)),
+        set if base is frozenset else base,
+    )
 
 
 DUNDERS: dict[str, Callable[..., VariableTracker | None]] = {
@@ -419,11 +528,19 @@ DUNDERS: dict[str, Callable[..., VariableTracker | None]] = {
     "__str__": lambda ctx, value: ctx.call_known(str, [value], {}),
     "__format__": lambda ctx, value, spec: ctx.call_known(format, [value, spec], {}),
     "__init__": lambda ctx, value, *args, **named: initialize(ctx, value, args, named),
-    **{method: _matching(_compare_rule(symbol), method) for symbol, (_, method, _) in COMPARE.items()},
-    **{f"__{name}__": _matching(_binary_rule(symbol), f"__{name}__") for symbol, (_, _, name) in BINARY.items()},
+    **{
+        method: _matching(_compare_rule(symbol), method)
+        for symbol, (_, method, _) in COMPARE.items()
+    },
+    **{
+        f"__{name}__": _matching(_binary_rule(symbol), f"__{name}__")
+        for symbol, (_, _, name) in BINARY.items()
+    },
     **{f"__i{name}__": _binary_rule(symbol + "=") for symbol, (_, _, name) in BINARY.items()},
     **{
-        f"__r{name}__": _matching(lambda ctx, left, right, symbol=symbol: binary(ctx, symbol, right, left), f"__r{name}__")
+        f"__r{name}__": _matching(
+            lambda ctx, left, right, symbol=symbol: binary(ctx, symbol, right, left), f"__r{name}__"
+        )
         for symbol, (_, _, name) in BINARY.items()
     },
     **{method: _unary_rule(symbol) for symbol, (_, method) in UNARY.items()},
@@ -433,7 +550,9 @@ for _name in ("getitem", "setitem", "delitem", "contains"):
 evaluates_call(operator.truth)(DUNDERS["__bool__"])
 
 
-def initialize(ctx: Context, value: VariableTracker, args: Sequence[VariableTracker], named: dict[str, Any]) -> None:
+def initialize(
+    ctx: Context, value: VariableTracker, args: Sequence[VariableTracker], named: dict[str, Any]
+) -> None:
     """``list.__init__(self, items)`` and its relatives."""
     if isinstance(value, DictVariable):
         if value.key.cls is collections.defaultdict and args:

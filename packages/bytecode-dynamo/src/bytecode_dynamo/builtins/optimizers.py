@@ -1,4 +1,6 @@
-"""What ``torch.optim`` needs to be captured: the wrapper around ``step``, scalars that are tensors, groups of tensors."""
+"""What ``torch.optim`` needs to be captured: the wrapper around ``step``, scalars that are tensors,
+groups of tensors.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _C: Any = torch._C
 @evaluates_code(_use_grad_for_differentiable(lambda self: None))
 def step(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     before = ctx.modes.grad_enabled(ctx)
-    differentiable = ctx.get_attr(args[0], "defaults").get_item(ctx, ConstantVariable("differentiable"))
+    differentiable = ctx.get_attr(args[0], "defaults").get_item(
+        ctx, ConstantVariable("differentiable")
+    )
     ctx.modes.set_grad(ctx, differentiable.truth(ctx))
     try:
         return ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs)
@@ -37,13 +41,16 @@ def step(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTra
 
 
 def _capturable(function: Any) -> Any:
-    """These branch on the number of steps; their form for CUDA graphs computes the same with tensors, here in double precision
-    as eager mode does with Python's numbers."""
+    """These branch on the number of steps; their form for CUDA graphs computes the same with
+    tensors, here in double precision as eager mode does with Python's numbers.
+    """
 
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         call = ctx.create(function.__wrapped__).call
         *columns, steps = (arg.unpack(ctx) for arg in args)
-        devices = {t.fake.device for column in columns for t in column if isinstance(t, TensorVariable)}
+        devices = {
+            t.fake.device for column in columns for t in column if isinstance(t, TensorVariable)
+        }
         if len(devices) != 1 or kwargs["capturable"].truth(ctx):
             return call(ctx, list(args), kwargs)
         device, exactly, copy = map(ConstantVariable, (devices.pop(), torch.float64, True))
@@ -62,8 +69,12 @@ for _function in (radam, asgd):
 
 
 @evaluates_call(adafactor)
-def adafactor_step(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-    """Reads the norms of the parameters, and goes on with Python's numbers: they become unbacked symbols."""
+def adafactor_step(
+    ctx: Context, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
+    """Reads the norms of the parameters, and goes on with Python's numbers: they become unbacked
+    symbols.
+    """
     settings = ctx.config
     ctx.config = replace(settings, capture_scalar_outputs=True)
     ctx.env.allow_unbacked = True  # for good: the graph holds such numbers now
@@ -76,7 +87,9 @@ def adafactor_step(ctx: Context, *args: VariableTracker, **kwargs: VariableTrack
 def _fused(name: str, combine: str) -> Any:
     """``x.addcdiv_(a, b, value=v)`` where ``v`` is a tensor, which torch would have to read."""
 
-    def rule(ctx: Context, x: TensorVariable, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    def rule(
+        ctx: Context, x: TensorVariable, *args: VariableTracker, **kwargs: VariableTracker
+    ) -> VariableTracker:
         value = kwargs.get("value")
         if not isinstance(value, TensorVariable):
             return ctx.torch_call("call_method", name, [x, *args], kwargs)
@@ -91,9 +104,13 @@ TENSOR_METHODS["addcmul_"] = _fused("addcmul_", "mul")
 
 
 def _fused_each(function: Any, combine: str) -> Any:
-    def rule(ctx: Context, xs: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    def rule(
+        ctx: Context, xs: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
+    ) -> VariableTracker:
         scalars = args[2] if len(args) > 2 else kwargs.get("value", kwargs.get("scalars"))
-        several = scalars is not None and issubclass(scalars.python_type(), (list, tuple, torch.Tensor))
+        several = scalars is not None and issubclass(
+            scalars.python_type(), (list, tuple, torch.Tensor)
+        )
         each = scalars.unpack(ctx) if scalars is not None and several else []
         if not any(isinstance(scalar, TensorVariable) for scalar in each):
             return ctx.torch_call("call_function", function, [xs, *args], kwargs)
@@ -122,7 +139,9 @@ def get_value(ctx: Context, value: VariableTracker) -> VariableTracker:
 
 
 @evaluates_call(_C._group_tensors_by_device_and_dtype)
-def group_tensors(ctx: Context, lists: VariableTracker, with_indices: VariableTracker | None = None) -> VariableTracker:
+def group_tensors(
+    ctx: Context, lists: VariableTracker, with_indices: VariableTracker | None = None
+) -> VariableTracker:
     columns = [column.unpack(ctx) for column in lists.unpack(ctx)]
     tensors = [item for item in columns[0] if isinstance(item, TensorVariable)]
     kinds = dict.fromkeys((tensor.fake.device, tensor.fake.dtype) for tensor in tensors)
@@ -131,8 +150,12 @@ def group_tensors(ctx: Context, lists: VariableTracker, with_indices: VariableTr
     counted = with_indices is not None and with_indices.truth(ctx)
 
     def group(kind: tuple[torch.device, torch.dtype]) -> VariableTracker:
-        places = [i for i, tensor in enumerate(tensors) if (tensor.fake.device, tensor.fake.dtype) == kind]
-        lists = [ctx.create_list([column[i] for i in places] if column else []) for column in columns]
+        places = [
+            i for i, tensor in enumerate(tensors) if (tensor.fake.device, tensor.fake.dtype) == kind
+        ]
+        lists = [
+            ctx.create_list([column[i] for i in places] if column else []) for column in columns
+        ]
         return ctx.create_tuple([ctx.create_list(lists), ctx.create(places if counted else [])])
 
     return ctx.create_dict([(ctx.create(kind), group(kind)) for kind in kinds])

@@ -1,6 +1,8 @@
-"""What torch's own compiler leaves in a process where it is used, too: wrappers around functions and modules, decorators.
+"""What torch's own compiler leaves in a process where it is used, too: wrappers around functions
+and modules, decorators.
 
-They are known by where their code stands and by the attributes that they carry; that compiler is never imported.
+They are known by where their code stands and by the attributes that they carry; that compiler is
+never imported.
 """
 
 from __future__ import annotations
@@ -31,12 +33,25 @@ SIZES = TORCH_ROOT + "fx/experimental/symbolic_shapes.py"
 
 def _has_unknown(ctx: Context, x: VariableTracker) -> bool:
     """Whether a number, or a size of a tensor, depends on data."""
-    numbers = x.fake.shape if isinstance(x, TensorVariable) else [x.value] if isinstance(x, SymbolicVariable) else []
-    return any(not isinstance(number, int) and number.node.expr.free_symbols & ctx.env.unbacked for number in numbers)
+    numbers = (
+        x.fake.shape
+        if isinstance(x, TensorVariable)
+        else [x.value]
+        if isinstance(x, SymbolicVariable)
+        else []
+    )
+    return any(
+        not isinstance(number, int) and number.node.expr.free_symbols & ctx.env.unbacked
+        for number in numbers
+    )
 
 
 def _known(ctx: Context, x: VariableTracker) -> bool | None:
-    return ctx.env.statically_known(x.value.node.expr) if isinstance(x, SymbolicVariable) else x.truth(ctx)
+    return (
+        ctx.env.statically_known(x.value.node.expr)
+        if isinstance(x, SymbolicVariable)
+        else x.truth(ctx)
+    )
 
 
 def _or(default: bool) -> Callable[..., bool]:
@@ -67,11 +82,13 @@ _DECISIONS: dict[str, Callable[..., bool]] = {
 """What programs ask that compiler of sizes which only data gives."""
 
 
-def evaluate(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs) -> VariableTracker | None:
+def evaluate(
+    ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs
+) -> VariableTracker | None:
     """A call of something that the other compiler made or marked; None for any other function.
 
-    What it compiled is evaluated as it was before. What it was told to leave alone breaks the graph, but for what it wrapped
-    in torch itself.
+    What it compiled is evaluated as it was before. What it was told to leave alone breaks the
+    graph, but for what it wrapped in torch itself.
     """
     value, filename = function.value, function.code.co_filename
     if value is not None and CONSTANT in value.__dict__:
@@ -89,7 +106,10 @@ def evaluate(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwarg
         home = getattr(value.__dict__[ORIGINAL], "__module__", None) or ""
         if value.__dict__.get(DISABLED) and not home.startswith("torch.optim."):
             why = value.__dict__.get(f"{DISABLED}_msg")
-            raise GraphBreak("BD010", f"call of {value.__qualname__}, which is disabled{f' ({why})' if why else ''}")
+            raise GraphBreak(
+                "BD010",
+                f"call of {value.__qualname__}, which is disabled{f' ({why})' if why else ''}",
+            )
         return ctx.get_attr(function, ORIGINAL).call(ctx, args, kwargs)
     if name == "OptimizedModule.__call__":
         return ctx.get_attr(args[0], "_orig_mod").call(ctx, args[1:], kwargs)
@@ -102,4 +122,7 @@ def evaluate(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwarg
 
 def is_passed_through(function: FunctionVariable) -> bool:
     """Whether a function of the other compiler can be looked into."""
-    return function.code.co_filename.startswith(OTHER_COMPILER) and function.code.co_qualname in _PASSED_THROUGH
+    return (
+        function.code.co_filename.startswith(OTHER_COMPILER)
+        and function.code.co_qualname in _PASSED_THROUGH
+    )

@@ -1,7 +1,8 @@
-"""``__torch_function__``: of objects, of tensor subclasses, and of modes entered inside; evaluated as torch calls it.
+"""``__torch_function__``: of objects, of tensor subclasses, and of modes entered inside; evaluated
+as torch calls it.
 
-Graphs compute on plain tensors: an input of a subclass is passed as an alias without it, and a result gets its class
-where it leaves the graph.
+Graphs compute on plain tensors: an input of a subclass is passed as an alias without it, and a
+result gets its class where it leaves the graph.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def overriding(ctx: Context, values: Any) -> Iterator[VariableTracker]:
         if isinstance(value, TensorVariable):
             if value.overrides:
                 same = _is_off if ctx.modes.overrides_off_at_entry else _is_on
-                ctx.guards.require(ConstSource(torch._C._is_torch_function_enabled), GuardKind.CUSTOM, same)
+                ctx.guards.require(
+                    ConstSource(torch._C._is_torch_function_enabled), GuardKind.CUSTOM, same
+                )
             if value.overrides and not ctx.modes.overrides_off(ctx):
                 yield value
         elif isinstance(value, UserObjectVariable):
@@ -62,19 +65,28 @@ def _is_off(enabled: Callable[[], bool]) -> bool:
     return not enabled()
 
 
-def dispatch(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> VariableTracker | None:
+def dispatch(
+    ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs
+) -> VariableTracker | None:
     """What modes and classes make of a torch call; None when nobody has a say in it."""
     found = list(overriding(ctx, args[:1] if op == "set_attr" else (*args, *kwargs.values())))
     modes = ctx.modes.function_modes(ctx)
     if not found and not modes:
         return None
     classes = _in_order([value.python_type() for value in found])
-    if not modes and len(classes) == 1 and issubclass(classes[0], torch.Tensor) and _is_default(classes[0]):
+    if (
+        not modes
+        and len(classes) == 1
+        and issubclass(classes[0], torch.Tensor)
+        and _is_default(classes[0])
+    ):
         if op == "get_attr":
             getter = CallableVariable(getattr(getattr(torch.Tensor, target), "__get__", None))
             return _converted(ctx, classes[0], lambda: args[0].get_attr(ctx, target), getter)
         if op == "set_attr":
-            return _converted(ctx, classes[0], lambda: args[0].set_attr(ctx, target, args[1]) or ctx.none)
+            return _converted(
+                ctx, classes[0], lambda: args[0].set_attr(ctx, target, args[1]) or ctx.none
+            )
         return _converted(ctx, classes[0], lambda: ctx.torch_call(op, target, args, kwargs))
     function, given, named = _recorded(ctx, op, target, args, kwargs)
     rest = [ctx.create_tuple([ClassVariable(cls) for cls in classes]), given, named]
@@ -82,11 +94,16 @@ def dispatch(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         with ctx.modes.outer_function_modes(ctx):
             return modes[-1].call_method(ctx, "__torch_function__", [function, *rest], {})
     for cls in classes:
-        result = ctx.get_attr(ClassVariable(cls), "__torch_function__").call(ctx, [function, *rest], {})
+        result = ctx.get_attr(ClassVariable(cls), "__torch_function__").call(
+            ctx, [function, *rest], {}
+        )
         if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
             return result
     names = ", ".join(cls.__qualname__ for cls in classes)
-    return ctx.raise_error(TypeError, f"Multiple dispatch failed for {function.describe()}: {names} gave NotImplemented")
+    return ctx.raise_error(
+        TypeError,
+        f"Multiple dispatch failed for {function.describe()}: {names} gave NotImplemented",
+    )
 
 
 def _in_order(classes: list[type]) -> list[type]:
@@ -102,7 +119,7 @@ def _is_default(cls: Any) -> bool:
     return cls.__torch_function__.__func__ is _DEFAULT.__func__
 
 
-# -- which function a call names, and with what arguments --------------------------------------------------------------------
+# -- which function a call names, and with what arguments ------------------------------------------
 
 
 class _Found(BaseException):
@@ -153,18 +170,29 @@ class _StandIns:
             return self.known[id(value)][1]
         if type(value) in (tuple, list, torch.Size):
             items = [self.tracker(item) for item in value]
-            return self.ctx.create_list(items) if type(value) is list else self.ctx.create_tuple(items, type(value))
+            return (
+                self.ctx.create_list(items)
+                if type(value) is list
+                else self.ctx.create_tuple(items, type(value))
+            )
         if isinstance(value, slice):
-            return SliceVariable((self.tracker(value.start), self.tracker(value.stop), self.tracker(value.step)))
+            return SliceVariable(
+                (self.tracker(value.start), self.tracker(value.stop), self.tracker(value.step))
+            )
         return self.ctx.create(value)
 
 
 def _recorded(
     ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs
 ) -> tuple[VariableTracker, VariableTracker, VariableTracker]:
-    """The function, arguments and keywords that ``__torch_function__`` gets: a call with stand-ins tells."""
+    """The function, arguments and keywords that ``__torch_function__`` gets: a call with stand-ins
+    tells.
+    """
     stand_ins = _StandIns(ctx)
-    given, named = [stand_ins.of(arg) for arg in args], {name: stand_ins.of(value) for name, value in kwargs.items()}
+    given, named = (
+        [stand_ins.of(arg) for arg in args],
+        {name: stand_ins.of(value) for name, value in kwargs.items()},
+    )
     if op == "set_attr":
         call: Any = functools.partial(setattr, given.pop(0), target)
     elif op != "call_function":
@@ -177,10 +205,18 @@ def _recorded(
             call(*given, **named)
     except _Found as found:
         function, given, named = found.args
-        pairs: list[Any] = [(ConstantVariable(name), stand_ins.tracker(value)) for name, value in named.items()]
-        return _callee(ctx, function), ctx.create_tuple(list(map(stand_ins.tracker, given))), ctx.create_dict(pairs)
+        pairs: list[Any] = [
+            (ConstantVariable(name), stand_ins.tracker(value)) for name, value in named.items()
+        ]
+        return (
+            _callee(ctx, function),
+            ctx.create_tuple(list(map(stand_ins.tracker, given))),
+            ctx.create_dict(pairs),
+        )
     except Exception as error:
-        raise GraphBreak("BD018", f"{target} under __torch_function__: {type(error).__name__}: {error}") from None
+        raise GraphBreak(
+            "BD018", f"{target} under __torch_function__: {type(error).__name__}: {error}"
+        ) from None
     raise GraphBreak("BD018", f"{target} does not ask __torch_function__")
 
 
@@ -190,12 +226,13 @@ def _callee(ctx: Context, function: Any) -> VariableTracker:
     return ctx.wrap(function, ConstSource(function))
 
 
-# -- the default ------------------------------------------------------------------------------------------------------------
+# -- the default -----------------------------------------------------------------------------------
 
 
 @evaluates_call(_DEFAULT.__func__)
 def default_torch_function(
-    ctx: Context, cls: VariableTracker, func: VariableTracker, types: VariableTracker, args: VariableTracker | None = None,
+    ctx: Context, cls: VariableTracker, func: VariableTracker, types: VariableTracker,
+    args: VariableTracker | None = None,
     kwargs: VariableTracker | None = None,
 ) -> VariableTracker:  # fmt: skip
     wanted: Any = cls.as_constant(ctx)
@@ -203,16 +240,27 @@ def default_torch_function(
         return ConstantVariable(NotImplemented)
     given = [] if args is None else args.unpack(ctx)
     none = kwargs is None or isinstance(kwargs, ConstantVariable)
-    named = {} if none else {key.as_constant(ctx): ctx.real(held) for key, held in ctx.pairs_of(cast("Any", kwargs))}
+    named = (
+        {}
+        if none
+        else {
+            key.as_constant(ctx): ctx.real(held) for key, held in ctx.pairs_of(cast("Any", kwargs))
+        }
+    )
     return _converted(ctx, wanted, lambda: func.call(ctx, given, named), func)
 
 
-def _converted(ctx: Context, cls: type, call: Any, func: VariableTracker | None = None) -> VariableTracker:
+def _converted(
+    ctx: Context, cls: type, call: Any, func: VariableTracker | None = None
+) -> VariableTracker:
     """The result of a call without overrides by subclasses; new tensors in it are of the class."""
     before = set(ctx.tensors)
     with _without_overrides(ctx):
         result = call()
-    if isinstance(func, CallableVariable) and func.value in torch.overrides.get_default_nowrap_functions():
+    if (
+        isinstance(func, CallableVariable)
+        and func.value in torch.overrides.get_default_nowrap_functions()
+    ):
         return result
     return _of_class(ctx, result, cls, before)
 
@@ -226,13 +274,17 @@ def _without_overrides(ctx: Context) -> Iterator[None]:
         ctx.modes.set_overrides_off(ctx, old)
 
 
-def _of_class(ctx: Context, result: VariableTracker, cls: type, before: set[int]) -> VariableTracker:
+def _of_class(
+    ctx: Context, result: VariableTracker, cls: type, before: set[int]
+) -> VariableTracker:
     if cls is torch.Tensor:
         return result
     if isinstance(result, TensorVariable) and not issubclass(result.cls, cls):
         return with_class(ctx, alias(ctx, result) if id(result.fake) in before else result, cls)
     if isinstance(result, TupleVariable):
-        return TupleVariable(tuple(_of_class(ctx, ctx.real(item), cls, before) for item in result.items), result.cls)
+        return TupleVariable(
+            tuple(_of_class(ctx, ctx.real(item), cls, before) for item in result.items), result.cls
+        )
     if isinstance(result, ListVariable):
         return ctx.create_list([_of_class(ctx, item, cls, before) for item in result.unpack(ctx)])
     return result
@@ -241,7 +293,10 @@ def _of_class(ctx: Context, result: VariableTracker, cls: type, before: set[int]
 def alias(ctx: Context, value: TensorVariable) -> TensorVariable:
     """Another tensor object over the same data."""
     with _without_overrides(ctx):
-        return cast("TensorVariable", ctx.torch_call("call_function", torch.ops.aten.alias.default, [value], {}))
+        return cast(
+            "TensorVariable",
+            ctx.torch_call("call_function", torch.ops.aten.alias.default, [value], {}),
+        )
 
 
 def with_class(ctx: Context, value: TensorVariable, cls: type) -> TensorVariable:
@@ -266,15 +321,24 @@ TENSOR_METHODS["as_subclass"] = as_subclass
 
 @evaluates_call(_Tensor._make_subclass)
 def make_subclass(
-    ctx: Context, cls: VariableTracker, data: VariableTracker, require_grad: VariableTracker | None = None
+    ctx: Context,
+    cls: VariableTracker,
+    data: VariableTracker,
+    require_grad: VariableTracker | None = None,
 ) -> VariableTracker:
     with _without_overrides(ctx):
         made = data.call_method(ctx, "detach", [], {})
         if require_grad is not None and require_grad.truth(ctx):
             made = made.call_method(ctx, "requires_grad_", [], {})
     assert isinstance(made, TensorVariable)
-    return as_subclass(ctx, made, cls) if not made.fake.requires_grad else with_class(ctx, made, cls.as_constant(ctx))
+    return (
+        as_subclass(ctx, made, cls)
+        if not made.fake.requires_grad
+        else with_class(ctx, made, cls.as_constant(ctx))
+    )
 
 
-evaluates_call(torch.overrides._push_mode)(lambda ctx, mode: ctx.modes.push_function_mode(ctx, mode))
+evaluates_call(torch.overrides._push_mode)(
+    lambda ctx, mode: ctx.modes.push_function_mode(ctx, mode)
+)
 evaluates_call(torch.overrides._pop_mode)(lambda ctx: ctx.modes.pop_function_mode(ctx))

@@ -28,7 +28,12 @@ from bytecode_dynamo.variables.array import ArrayVariable
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, NumberOfVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SymbolicVariable, computed_number
+from bytecode_dynamo.variables.constant import (
+    ConstantVariable,
+    FloatVariable,
+    SymbolicVariable,
+    computed_number,
+)
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
@@ -51,14 +56,18 @@ Value = VariableTracker
 
 
 evaluates_call(len)(lambda ctx, value: value.length(ctx))
-evaluates_call(callable)(lambda ctx, value: ConstantVariable(find_special(ctx, value.python_type(), "__call__")[0] >= 0))
+evaluates_call(callable)(
+    lambda ctx, value: ConstantVariable(find_special(ctx, value.python_type(), "__call__")[0] >= 0)
+)
 
 
 @evaluates_call(getattr)
 def getattr_(ctx: Context, owner: Value, name: Value, *default: Value) -> Value:
     attribute = name.as_constant(ctx)
     if not isinstance(attribute, str):
-        ctx.raise_error(TypeError, f"attribute name must be string, not {type(attribute).__name__!r}")
+        ctx.raise_error(
+            TypeError, f"attribute name must be string, not {type(attribute).__name__!r}"
+        )
     if not default:
         return ctx.get_attr(owner, attribute)
     try:
@@ -84,49 +93,71 @@ def hasattr_(ctx: Context, owner: Value, name: Value) -> Value:
     return ConstantVariable(True)
 
 
-evaluates_call(setattr)(lambda ctx, owner, name, value: owner.set_attr(ctx, name.as_constant(ctx), value))
+evaluates_call(setattr)(
+    lambda ctx, owner, name, value: owner.set_attr(ctx, name.as_constant(ctx), value)
+)
 evaluates_call(delattr)(lambda ctx, owner, name: owner.del_attr(ctx, name.as_constant(ctx)))
 
 
 @evaluates_code(functools.singledispatch(len))
-def single_dispatch(ctx: Context, function: FunctionVariable, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def single_dispatch(
+    ctx: Context, function: FunctionVariable, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
     """The implementation for the type of the first argument; what is registered is guarded."""
     if function.value is None or function.source is None or not args:
         raise GraphBreak("BD002", f"call of {function.describe()}, which dispatches on a type")
     found: Value = function
     for variable in ("dispatch", "registry"):
         assert isinstance(found, FunctionVariable)
-        found = ctx.real(found.closure[found.code.co_freevars.index(variable)]).get_attr(ctx, "cell_contents")
+        found = ctx.real(found.closure[found.code.co_freevars.index(variable)]).get_attr(
+            ctx, "cell_contents"
+        )
     chosen = function.value.dispatch(args[0].python_type())
     return ctx.wrap(chosen, ConstSource(chosen)).call(ctx, args, kwargs)
 
 
 @evaluates_code(functools.singledispatch(len).dispatch)
-def dispatched(ctx: Context, function: FunctionVariable, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def dispatched(
+    ctx: Context, function: FunctionVariable, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
     """The implementation for a class, as ``functools.singledispatchmethod`` asks for it."""
     if function.value is None:
         raise GraphBreak("BD002", f"call of {function.describe()}, which dispatches on a type")
-    ctx.real(function.closure[function.code.co_freevars.index("registry")]).get_attr(ctx, "cell_contents")
+    ctx.real(function.closure[function.code.co_freevars.index("registry")]).get_attr(
+        ctx, "cell_contents"
+    )
     chosen = function.value(*(arg.as_constant(ctx) for arg in args))
     return ctx.wrap(chosen, ConstSource(chosen))
 
 
-evaluates_call(inspect.isclass)(lambda ctx, value: ConstantVariable(issubclass(value.python_type(), type)))
-evaluates_call(inspect.isfunction)(lambda ctx, value: ConstantVariable(value.python_type() is types.FunctionType))
-evaluates_call(inspect.ismethod)(lambda ctx, value: ConstantVariable(value.python_type() is types.MethodType))
+evaluates_call(inspect.isclass)(
+    lambda ctx, value: ConstantVariable(issubclass(value.python_type(), type))
+)
+evaluates_call(inspect.isfunction)(
+    lambda ctx, value: ConstantVariable(value.python_type() is types.FunctionType)
+)
+evaluates_call(inspect.ismethod)(
+    lambda ctx, value: ConstantVariable(value.python_type() is types.MethodType)
+)
 
 
 @evaluates_call(inspect.isgeneratorfunction)
 def isgeneratorfunction(ctx: Context, value: Value) -> Value:
-    return ConstantVariable(isinstance(value, FunctionVariable) and bool(value.code.co_flags & inspect.CO_GENERATOR))
+    return ConstantVariable(
+        isinstance(value, FunctionVariable) and bool(value.code.co_flags & inspect.CO_GENERATOR)
+    )
 
 
-# -- iteration ------------------------------------------------------------------------------------------------------------
+# -- iteration -------------------------------------------------------------------------------------
 
 
 @evaluates_call(iter)
 def iter_(ctx: Context, value: Value, *sentinel: Value) -> Value:
-    return ctx.polyfill(polyfills.call_until, [value, *sentinel], {}) if sentinel else value.iterate(ctx)
+    return (
+        ctx.polyfill(polyfills.call_until, [value, *sentinel], {})
+        if sentinel
+        else value.iterate(ctx)
+    )
 
 
 @evaluates_call(next)
@@ -170,11 +201,17 @@ def _search(ctx: Context, items: Value, wanted: bool) -> bool:
 
 
 def _extreme(function: Any, symbol: str) -> Any:
-    def rule(ctx: Context, *args: Value, key: Value | None = None, default: Value | None = None) -> Value:
+    def rule(
+        ctx: Context, *args: Value, key: Value | None = None, default: Value | None = None
+    ) -> Value:
         items = args[0].unpack(ctx) if len(args) == 1 else list(args)
         if not items:
             return default or ctx.fold(function, [ctx.create_tuple([])] if args else [], {})
-        if key is None and any(isinstance(item, SymbolicVariable) for item in items) and _have_one_type(items):
+        if (
+            key is None
+            and any(isinstance(item, SymbolicVariable) for item in items)
+            and _have_one_type(items)
+        ):
             return functools.reduce(lambda a, b: ctx.symbolic_extreme(symbol, a, b), items)
         best, measure = items[0], _measured(ctx, items[0], key)
         for item in items[1:]:
@@ -187,10 +224,15 @@ def _extreme(function: Any, symbol: str) -> Any:
 
 
 def _have_one_type(items: Sequence[Value]) -> bool:
-    """Whether the largest of numbers is an expression: of ints and floats together, which one it is decides its type, and of
-    zeros its sign."""
+    """Whether the largest of numbers is an expression: of ints and floats together, which one it is
+    decides its type, and of zeros its sign.
+    """
     kinds = {item.python_type() for item in items}
-    floats = [item.value for item in items if isinstance(item, ConstantVariable) and type(item.value) is float]
+    floats = [
+        item.value
+        for item in items
+        if isinstance(item, ConstantVariable) and type(item.value) is float
+    ]
     return kinds in ({int}, {float}) and not any(value != value or not value for value in floats)
 
 
@@ -204,7 +246,9 @@ evaluates_call(max)(_extreme(max, ">"))
 evaluates_call(min)(_extreme(min, "<"))
 
 
-evaluates_call(sorted)(lambda ctx, items, **options: ctx.create_list(sort_items(ctx, items.unpack(ctx), options)))
+evaluates_call(sorted)(
+    lambda ctx, items, **options: ctx.create_list(sort_items(ctx, items.unpack(ctx), options))
+)
 
 
 @evaluates_call(functools.reduce)
@@ -218,7 +262,7 @@ def reduce_(ctx: Context, function: Value, items: Value, *initial: Value) -> Val
 evaluates_call(functools.cmp_to_key)(written_as(polyfills.cmp_to_key))
 
 
-# -- numbers and strings --------------------------------------------------------------------------------------------------
+# -- numbers and strings ---------------------------------------------------------------------------
 
 
 @evaluates_call(abs)
@@ -242,7 +286,9 @@ def round_(ctx: Context, value: Value, *digits: Value) -> Value:
         return value.call_method(ctx, "round", [], {"decimals": digits[0]} if digits else {})
     if isinstance(value, UserObjectVariable):
         if value.special(ctx, "__round__") is None:
-            ctx.raise_error(TypeError, f"type {value.python_type().__name__} doesn't define __round__ method")
+            ctx.raise_error(
+                TypeError, f"type {value.python_type().__name__} doesn't define __round__ method"
+            )
         return value.ask(ctx, "__round__", list(digits))
     if isinstance(value, FloatVariable):
         return computed_number(ctx, round, [value, *digits])
@@ -252,17 +298,26 @@ def round_(ctx: Context, value: Value, *digits: Value) -> Value:
 @evaluates_call(divmod)
 def divmod_(ctx: Context, left: Value, right: Value) -> Value:
     for owner, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
-        if isinstance(owner, UserObjectVariable) and find_special(ctx, owner.python_type(), name)[0] >= 0:
+        if (
+            isinstance(owner, UserObjectVariable)
+            and find_special(ctx, owner.python_type(), name)[0] >= 0
+        ):
             made = owner.call_method(ctx, name, [other], {})
             if isinstance(made, ConstantVariable) and made.value is NotImplemented:
-                raise GraphBreak("BD007", f"divmod() of {owner.describe()}, which does not implement it")
+                raise GraphBreak(
+                    "BD007", f"divmod() of {owner.describe()}, which does not implement it"
+                )
             return made
     if type(left) is type(right) is ConstantVariable:
         return ctx.fold(divmod, [left, right], {})
     if not all(is_number(side) or isinstance(side, ArrayVariable) for side in (left, right)):
         names = left.python_type().__name__, right.python_type().__name__
-        ctx.raise_error(TypeError, f"unsupported operand type(s) for divmod(): {names[0]!r} and {names[1]!r}")
-    return ctx.create_tuple([operators.binary(ctx, "//", left, right), operators.binary(ctx, "%", left, right)])
+        ctx.raise_error(
+            TypeError, f"unsupported operand type(s) for divmod(): {names[0]!r} and {names[1]!r}"
+        )
+    return ctx.create_tuple(
+        [operators.binary(ctx, "//", left, right), operators.binary(ctx, "%", left, right)]
+    )
 
 
 @evaluates_call(pow)
@@ -275,7 +330,9 @@ def pow_(ctx: Context, base: Value, exponent: Value, *modulus: Value) -> Value:
 
 
 def text_rule(function: Any) -> Any:
-    """``repr``, ``str``, ``format`` of constants, containers of constants, and user objects with their own method."""
+    """``repr``, ``str``, ``format`` of constants, containers of constants, and user objects with
+    their own method.
+    """
 
     def rule(ctx: Context, value: Value, *args: Value) -> Value:
         name = {repr: "__repr__", str: "__str__", format: "__format__"}.get(function, "__repr__")
@@ -286,8 +343,12 @@ def text_rule(function: Any) -> Any:
             empty = not args or (isinstance(args[0], ConstantVariable) and args[0].value == "")
             found = find_special(ctx, cls, "__format__")[1]
             if name == "__format__" and found is plain[name] and not empty:
-                ctx.raise_error(TypeError, f"unsupported format string passed to {cls.__name__}.__format__")
-            if name == "__format__" and (found is plain[name] or (empty and isinstance(found, types.MethodDescriptorType))):
+                ctx.raise_error(
+                    TypeError, f"unsupported format string passed to {cls.__name__}.__format__"
+                )
+            if name == "__format__" and (
+                found is plain[name] or (empty and isinstance(found, types.MethodDescriptorType))
+            ):
                 name, args = "__str__", ()
             if name == "__str__" and find_special(ctx, cls, name)[1] is plain[name]:
                 name = "__repr__"
@@ -295,7 +356,11 @@ def text_rule(function: Any) -> Any:
                 return value.ask(ctx, name, list(args))
         if isinstance(value, ClassVariable):
             own = value.of_metaclass(ctx, name, list(args))
-            own = value.of_metaclass(ctx, "__str__", []) if own is None and name == "__format__" else own
+            own = (
+                value.of_metaclass(ctx, "__str__", [])
+                if own is None and name == "__format__"
+                else own
+            )
             own = value.of_metaclass(ctx, "__repr__", []) if own is None else own
             if own is not None:
                 return own
@@ -329,11 +394,16 @@ CONTAINER_TEXTS: dict[type, Any] = {
 
 for _function in (repr, format, ascii):
     evaluates_call(_function)(text_rule(_function))
-TENSOR_METHODS |= {f"__{_function.__name__}__": text_rule(_function) for _function in (repr, str, format)}
+TENSOR_METHODS |= {
+    f"__{_function.__name__}__": text_rule(_function) for _function in (repr, str, format)
+}
 
 
 def hash_(ctx: Context, value: Value) -> Value:
-    if isinstance(value, UserObjectVariable) and find_special(ctx, value.python_type(), "__hash__")[1] is not object.__hash__:
+    if (
+        isinstance(value, UserObjectVariable)
+        and find_special(ctx, value.python_type(), "__hash__")[1] is not object.__hash__
+    ):
         made = value.ask(ctx, "__hash__", [])
         return ctx.fold(hash, [made], {}) if isinstance(made, ConstantVariable) else made
     if isinstance(value, (UserObjectVariable, TensorVariable)):
@@ -352,7 +422,7 @@ def input_output(ctx: Context, *args: Value, **kwargs: Value) -> None:
     raise GraphBreak("BD003", "print, input, open or breakpoint")
 
 
-# -- itertools ------------------------------------------------------------------------------------------------------------
+# -- itertools -------------------------------------------------------------------------------------
 
 
 evaluates_call(itertools.tee)(written_as(polyfills.tee))
@@ -368,7 +438,9 @@ def _state(ctx: Context, value: Value) -> Value:
 
 @evaluates_call(types.SimpleNamespace.__eq__)
 def namespace_eq(ctx: Context, left: Value, right: Value) -> Value:
-    if not isinstance(right, UserObjectVariable) or not issubclass(right.python_type(), types.SimpleNamespace):
+    if not isinstance(right, UserObjectVariable) or not issubclass(
+        right.python_type(), types.SimpleNamespace
+    ):
         return ConstantVariable(NotImplemented)
     return operators.compare(ctx, "==", _state(ctx, left), _state(ctx, right))
 
@@ -381,18 +453,31 @@ def reduce_object(ctx: Context, value: Value, protocol: Value) -> Value:
     if isinstance(value, SetVariable):
         items = ctx.create_tuple([ctx.create_list(value.unpack(ctx))])
         return ctx.create_tuple([ctx.constant_class(value.key.cls), items, ctx.none])
-    if not isinstance(value, UserObjectVariable) or find_in_class(value.python_type(), "__slots__")[0] >= 0:
+    if (
+        not isinstance(value, UserObjectVariable)
+        or find_in_class(value.python_type(), "__slots__")[0] >= 0
+    ):
         raise GraphBreak("BD007", f"the copy of {value.describe()}")
     cls, held = value.python_type(), native(value)
-    if cls.__reduce__ is not object.__reduce__ or hasattr(cls, "__getnewargs__") or hasattr(cls, "__getnewargs_ex__"):
+    if (
+        cls.__reduce__ is not object.__reduce__
+        or hasattr(cls, "__getnewargs__")
+        or hasattr(cls, "__getnewargs_ex__")
+    ):
         return value.call_method(ctx, "__reduce__", [], {})
     state = _state(ctx, value)
     if "__getstate__" in {name for base in cls.__mro__[:-1] for name in base.__dict__}:
         state = value.call_method(ctx, "__getstate__", [], {})
     items = held.iterate(ctx) if isinstance(held, ListVariable) else ctx.none
-    entries = held.call_method(ctx, "items", [], {}).iterate(ctx) if isinstance(held, DictVariable) else ctx.none
+    entries = (
+        held.call_method(ctx, "items", [], {}).iterate(ctx)
+        if isinstance(held, DictVariable)
+        else ctx.none
+    )
     new = ctx.wrap(copyreg.__newobj__, ConstSource(copyreg.__newobj__))  # pyright: ignore[reportAttributeAccessIssue]
-    return ctx.create_tuple([new, ctx.create_tuple([ctx.constant_class(cls)]), state, items, entries])
+    return ctx.create_tuple(
+        [new, ctx.create_tuple([ctx.constant_class(cls)]), state, items, entries]
+    )
 
 
 def _on_list(function: Any) -> Any:
@@ -407,7 +492,9 @@ def _on_list(function: Any) -> Any:
         moved = [Comparable(ctx, item) for item in held.unpack(ctx)]
         wrapped = Comparable(ctx, args[0]) if args else None
         try:
-            result = function(moved, *([wrapped] if args else []), *(arg.as_constant(ctx) for arg in args[1:]))
+            result = function(
+                moved, *([wrapped] if args else []), *(arg.as_constant(ctx) for arg in args[1:])
+            )
         except IndexError as error:
             return ctx.raise_error(IndexError, *error.args)
         held.replace(ctx, [item.value for item in moved])
@@ -416,7 +503,11 @@ def _on_list(function: Any) -> Any:
     return rule
 
 
-_highest_first = [getattr(heapq, name) for name in ("_heapify_max", "_heappop_max", "_heapreplace_max") if hasattr(heapq, name)]
+_highest_first = [
+    getattr(heapq, name)
+    for name in ("_heapify_max", "_heappop_max", "_heapreplace_max")
+    if hasattr(heapq, name)
+]
 for _function in (
     *_highest_first,
     *(heapq.heapify, heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop),

@@ -1,7 +1,9 @@
-"""Python's ``random``: generators whose state is known are run while capturing; draws of others are made before the graph.
+"""Python's ``random``: generators whose state is known are run while capturing; draws of others are
+made before the graph.
 
-A state is known of a generator that the frame makes or seeds. What it draws is constant, and the last state is set after
-the graph. Of other generators a number that is drawn is an input of the graph, unknown while capturing.
+A state is known of a generator that the frame makes or seeds. What it draws is constant, and the
+last state is set after the graph. Of other generators a number that is drawn is an input of the
+graph, unknown while capturing.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
 
-FLOATS = ("random", "uniform", "triangular", "gauss", "normalvariate", "lognormvariate", "expovariate", "vonmisesvariate",
+FLOATS = ("random", "uniform", "triangular", "gauss", "normalvariate", "lognormvariate",
+    "expovariate", "vonmisesvariate",
           "gammavariate", "betavariate", "paretovariate", "weibullvariate")  # fmt: skip
 INTS = ("randint", "randrange", "getrandbits")
 PICKS = ("choice", "choices", "sample", "shuffle")
@@ -81,7 +84,9 @@ def _set_state(ctx: Context, owner: UserObjectVariable, state: Any) -> None:
 def _rule(name: str) -> Any:
     """The rule of a method."""
 
-    def rule(ctx: Context, owner: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    def rule(
+        ctx: Context, owner: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
+    ) -> VariableTracker:
         if not isinstance(owner, UserObjectVariable) or owner.key.cls is not random.Random:
             raise GraphBreak("BD018", f"random.{name} of {owner.describe()}")
         state = ctx.effects.read((_STATE, owner.key))
@@ -97,14 +102,18 @@ def _rule(name: str) -> Any:
             named = {key: value.as_constant(ctx) for key, value in kwargs.items()}
             if name == "seed" and (given or [*named.values(), None])[0] is None:
                 raise GraphBreak("BD018", "random.seed() without a seed")
-            result = ctx.fold(getattr(generator, name), [ctx.create(value) for value in given], kwargs)
+            result = ctx.fold(
+                getattr(generator, name), [ctx.create(value) for value in given], kwargs
+            )
         _set_state(ctx, owner, generator.getstate())
         return result
 
     return rule
 
 
-def _pick(ctx: Context, generator: random.Random, name: str, args: Any, kwargs: Any) -> VariableTracker:
+def _pick(
+    ctx: Context, generator: random.Random, name: str, args: Any, kwargs: Any
+) -> VariableTracker:
     """``choice(items)`` and its relatives: of positions, then of the items."""
     items = args[0].unpack(ctx)
     named = {key: value.as_constant(ctx) for key, value in kwargs.items()}
@@ -124,7 +133,7 @@ def _pick(ctx: Context, generator: random.Random, name: str, args: Any, kwargs: 
     return ctx.none
 
 
-# -- draws before the graph ------------------------------------------------------------------------------------------------
+# -- draws before the graph ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -149,17 +158,23 @@ class DrawSource(Source):
         emitter.load_fast(self.variable)
 
 
-def _draw_later(ctx: Context, owner: UserObjectVariable, name: str, args: Any, kwargs: Any) -> VariableTracker:
+def _draw_later(
+    ctx: Context, owner: UserObjectVariable, name: str, args: Any, kwargs: Any
+) -> VariableTracker:
     what = f"random.{name} of a generator whose state is not known while capturing"
     if name not in (*FLOATS, *INTS) or not ctx.dynamic.floats:
         raise GraphBreak("BD018", what)
     given = [ctx.constant_of(arg, "a bound of a random number") for arg in args]
-    named = {key: ctx.constant_of(value, "a bound of a random number") for key, value in kwargs.items()}
+    named = {
+        key: ctx.constant_of(value, "a bound of a random number") for key, value in kwargs.items()
+    }
     try:
         example = getattr(random.Random(0), name)(*given, **named)
     except (ValueError, TypeError) as error:
         return ctx.raise_error(type(error), *error.args)
-    if type(example) is int and (name == "getrandbits" or not all(abs(bound) < 2**62 for bound in given)):
+    if type(example) is int and (
+        name == "getrandbits" or not all(abs(bound) < 2**62 for bound in given)
+    ):
         raise GraphBreak("BD018", what)
     source = owner.source or owner.key.source
     ctx.require_once(what)
@@ -167,7 +182,11 @@ def _draw_later(ctx: Context, owner: UserObjectVariable, name: str, args: Any, k
     ctx.effects.write(_DRAWS, (*draws, (source, name, given, named)))
     place = DrawSource(len(draws))
     bounds = (0, *given, *named.values())[len(given) + len(named) > 1 :][:2]
-    number = ctx.env.create_unbacked(*bounds) if type(example) is int else ctx.env.create_unbacked_symfloat()
+    number = (
+        ctx.env.create_unbacked(*bounds)
+        if type(example) is int
+        else ctx.env.create_unbacked_symfloat()
+    )
     ctx.bind_symbol(number, place, example)
     return SymbolicVariable(number, source=place)
 

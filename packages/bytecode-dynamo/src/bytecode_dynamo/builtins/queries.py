@@ -20,11 +20,15 @@ _C: Any = torch._C
 
 # Answered while capturing; the answer does not change, or the guard on torch's state covers it.
 _QUERIES: tuple[Callable[..., Any], ...] = (
-    torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.is_grad_enabled, torch.is_inference_mode_enabled,
+    torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
     torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.get_autocast_dtype,
-    torch.get_autocast_gpu_dtype, torch.is_autocast_cache_enabled, torch.are_deterministic_algorithms_enabled,
-    torch.promote_types, torch.result_type, torch.can_cast, torch.cuda.is_available, torch.cuda.device_count,
-    torch.backends.mps.is_available, torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
+    torch.get_autocast_gpu_dtype, torch.is_autocast_cache_enabled,
+    torch.are_deterministic_algorithms_enabled,
+    torch.promote_types, torch.result_type, torch.can_cast, torch.cuda.is_available,
+    torch.cuda.device_count,
+    torch.backends.mps.is_available, torch.backends.cudnn.is_available,
+    torch.backends.mkldnn.is_available,
 )  # fmt: skip
 
 # Constant while a frame is captured.

@@ -47,7 +47,11 @@ class ReferenceVariable(VariableTracker):
         source = self.referent.source
         direct = source.base if isinstance(source, ReferentSource) else source
         if ctx.resumes and isinstance(direct, LocalSource):
-            raise GraphBreak("BD007", f"call of a weak reference to {self.referent.describe()}, which may have gone away here")
+            raise GraphBreak(
+                "BD007",
+                f"call of a weak reference to {self.referent.describe()}, which may have gone away "
+                f"here",
+            )
         return self.referent
 
     def reconstruct(self, gen: Codegen) -> None:
@@ -61,13 +65,17 @@ def wrap_reference(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.TYPE_IS, weakref.ref)
     referent = ctx.wrap(value(), ReferentSource(source))
     notifies = value.__callback__ is not None
-    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: (now.__callback__ is not None) is notifies)
+    ctx.guards.require(
+        source, GuardKind.CUSTOM, lambda now: (now.__callback__ is not None) is notifies
+    )
     callbacks = (ctx.none,) if notifies else ()
     return ctx.effects.remember(value, ReferenceVariable(referent, callbacks, source=source))
 
 
 @evaluates_call(contextvars.ContextVar.get)
-def context_variable(ctx: Context, variable: VariableTracker, *default: VariableTracker) -> VariableTracker:
+def context_variable(
+    ctx: Context, variable: VariableTracker, *default: VariableTracker
+) -> VariableTracker:
     """The value of a context variable: it is asked again by a guard."""
     key = _existing(variable)
     written = ctx.effects.read((_VALUE, key))
@@ -127,10 +135,14 @@ class ResetVariable(VariableTracker):
 
 
 @evaluates_call(contextvars.ContextVar.set)
-def set_context_variable(ctx: Context, variable: VariableTracker, value: VariableTracker) -> VariableTracker:
+def set_context_variable(
+    ctx: Context, variable: VariableTracker, value: VariableTracker
+) -> VariableTracker:
     """Set after the graph, where no function of the program runs in between."""
     key = _existing(variable)
-    token = TokenVariable(Identity(contextvars.Token), variable, value, ctx.effects.read((_VALUE, key)))
+    token = TokenVariable(
+        Identity(contextvars.Token), variable, value, ctx.effects.read((_VALUE, key))
+    )
     ctx.effects.write((_VALUE, key), value)
     ctx.deferred.add(ctx, token)
     return token
@@ -149,9 +161,13 @@ def _is_unset(variable: contextvars.ContextVar[Any]) -> bool:
 
 
 @constructs(weakref.ref)
-def make_reference(ctx: Context, target: VariableTracker, *callback: VariableTracker) -> VariableTracker:
+def make_reference(
+    ctx: Context, target: VariableTracker, *callback: VariableTracker
+) -> VariableTracker:
     if target.source is None:
         raise GraphBreak(
-            "BD019", f"a weak reference to {target.describe()}, which is made here: when it goes away is not known"
+            "BD019",
+            f"a weak reference to {target.describe()}, which is made here: when it goes away is "
+            f"not known",
         )
     return ReferenceVariable(target, callback)

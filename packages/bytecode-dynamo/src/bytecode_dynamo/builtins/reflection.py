@@ -63,7 +63,9 @@ class GlobalsVariable(VariableTracker):
     def get_attr(self, ctx: Context, name: str) -> Value:
         return ctx.bound_rule(self, name)
 
-    def call_method(self, ctx: Context, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call_method(
+        self, ctx: Context, name: str, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
         if name == "get":
             return self._get(ctx, args[0]) or (args[1] if len(args) > 1 else ctx.none)
         if name in ("__getitem__", "__setitem__", "__contains__"):
@@ -84,7 +86,11 @@ def locals_(ctx: Context) -> Value:
     for name in (*frame.code.varnames, *frame.code.cellvars, *frame.code.freevars):
         held = frame.slots.get(name)
         held = held.contents(ctx) if isinstance(held, CellVariable) else held
-        if held is not None and not isinstance(held, NullVariable) and (name == ".0" or name.isidentifier()):
+        if (
+            held is not None
+            and not isinstance(held, NullVariable)
+            and (name == ".0" or name.isidentifier())
+        ):
             found[name] = ctx.real(held)
     return ctx.create_dict([(ConstantVariable(name), held) for name, held in found.items()])
 
@@ -103,9 +109,15 @@ def signature(ctx: Context, function: Value) -> Value:
         raise GraphBreak("BD002", f"signature of {function.describe()}")
     for default in (*inner.defaults, *(value for _, value in inner.keyword_defaults)):
         ctx.real(default)
-    return ctx.create(inspect.signature(types.MethodType(inner.value, ctx) if bound else inner.value))
+    return ctx.create(
+        inspect.signature(types.MethodType(inner.value, ctx) if bound else inner.value)
+    )
 
 
 @evaluates_call(vars)
 def vars_(ctx: Context, value: Value) -> Value:
-    return instance_dict(ctx, value) if isinstance(value, UserObjectVariable) else ctx.get_attr(value, "__dict__")
+    return (
+        instance_dict(ctx, value)
+        if isinstance(value, UserObjectVariable)
+        else ctx.get_attr(value, "__dict__")
+    )

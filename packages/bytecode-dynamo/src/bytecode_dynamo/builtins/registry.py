@@ -15,7 +15,9 @@ Rule = Callable[..., "VariableTracker | None"]
 
 
 class FunctionTable:
-    """Rules ``(ctx, *args, **kwargs) -> tracker`` (None for None) by callable; a duplicate raises."""
+    """Rules ``(ctx, *args, **kwargs) -> tracker`` (None for None) by callable; a duplicate
+    raises.
+    """
 
     def __init__(self) -> None:
         self._rules: dict[int, tuple[Any, Rule]] = {}
@@ -43,7 +45,9 @@ class FunctionTable:
 
     def override(self, function: Any, rule: Rule) -> None:
         """Let a rule that a user chose come before any other."""
-        self._overrides[method_key(function) if isinstance(function, types.MethodType) else id(function)] = (function, rule)
+        self._overrides[
+            method_key(function) if isinstance(function, types.MethodType) else id(function)
+        ] = (function, rule)
 
     def is_overridden(self, function: Any) -> bool:
         """Whether a user chose a rule."""
@@ -59,7 +63,9 @@ def method_key(method: types.MethodType) -> int:
 
 CodeRule = Callable[..., "VariableTracker"]
 CODE_RULES: dict[types.CodeType, CodeRule] = {}
-"""Rules ``(ctx, function, args, kwargs)`` for functions by their code: wrappers that a decorator makes."""
+"""Rules ``(ctx, function, args, kwargs)`` for functions by their code: wrappers that a decorator
+makes.
+"""
 
 
 def evaluates_code(*functions: Any) -> Callable[[CodeRule], CodeRule]:
@@ -67,20 +73,28 @@ def evaluates_code(*functions: Any) -> Callable[[CodeRule], CodeRule]:
 
     def add(rule: CodeRule) -> CodeRule:
         for function in functions:
-            CODE_RULES[function if isinstance(function, types.CodeType) else function.__code__] = rule
+            CODE_RULES[function if isinstance(function, types.CodeType) else function.__code__] = (
+                rule
+            )
         return rule
 
     return add
 
 
-def apply_rule(function: Any, rule: Rule, ctx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> VariableTracker:
-    """Evaluate a call by its rule; arguments that the rule does not take break the graph, and eager mode judges them."""
+def apply_rule(
+    function: Any, rule: Rule, ctx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> VariableTracker:
+    """Evaluate a call by its rule; arguments that the rule does not take break the graph, and eager
+    mode judges them.
+    """
     try:
         return rule(ctx, *args, **kwargs) or ctx.none
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise
-        raise GraphBreak("BD007", f"{getattr(function, '__name__', function)} with these arguments: {error}") from None
+        raise GraphBreak(
+            "BD007", f"{getattr(function, '__name__', function)} with these arguments: {error}"
+        ) from None
 
 
 def written_as(function: Callable[..., Any]) -> Callable[..., VariableTracker]:

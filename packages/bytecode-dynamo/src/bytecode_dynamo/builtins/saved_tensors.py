@@ -1,4 +1,6 @@
-"""Hooks on what autograd saves: entering and leaving them are calls in the graph, and the hooks run as in eager mode."""
+"""Hooks on what autograd saves: entering and leaving them are calls in the graph, and the hooks run
+as in eager mode.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _CONTAINERS = (list, dict, set, collections.deque)
 
 
 def real_function(ctx: Context, function: VariableTracker, what: str) -> Any:
-    """The function itself, one like it that holds constants only, or a method of an object that exists."""
+    """The function itself, one like it that holds constants only, or a method of an object that
+    exists.
+    """
     if isinstance(function, BoundMethodVariable):
         owner = _existing(ctx, ctx.real(function.owner))
         if owner is not None:
@@ -44,17 +48,25 @@ def real_function(ctx: Context, function: VariableTracker, what: str) -> Any:
         function.code,
         function.globals,
         function.name,
-        tuple(ctx.constant_of(value, f"a default of {what}") for value in function.defaults) or None,
+        tuple(ctx.constant_of(value, f"a default of {what}") for value in function.defaults)
+        or None,
         tuple(map(types.CellType, values)) or None,
     )
-    made.__kwdefaults__ = {name: ctx.constant_of(value, f"a default of {what}") for name, value in function.keyword_defaults}
+    made.__kwdefaults__ = {
+        name: ctx.constant_of(value, f"a default of {what}")
+        for name, value in function.keyword_defaults
+    }
     return made
 
 
 def _held(ctx: Context, cell: VariableTracker, what: str) -> Any:
     """What a cell holds: a constant, or an object that exists."""
     held = ctx.effects.read(cell.key) if isinstance(cell, CellVariable) else None
-    if isinstance(held, LazyVariable) and isinstance(held.value, _CONTAINERS) and held.source is not None:
+    if (
+        isinstance(held, LazyVariable)
+        and isinstance(held.value, _CONTAINERS)
+        and held.source is not None
+    ):
         ctx.guards.require(held.source, GuardKind.IDENTITY, held.value)  # whatever is in it
         return held.value
     value = cell.contents(ctx) if isinstance(cell, CellVariable) else None
@@ -76,17 +88,27 @@ def _existing(ctx: Context, value: VariableTracker) -> Any:
 
 def _record(ctx: Context, target: OpaqueCall) -> None:
     if not ctx.host_effects:
-        raise GraphBreak("BD018", f"{target.__name__}: compilers choose themselves what is saved for backward")
+        raise GraphBreak(
+            "BD018", f"{target.__name__}: compilers choose themselves what is saved for backward"
+        )
     ctx.require_once(target.__name__)
     ctx.graph.add_host_call(target)
 
 
 @evaluates_call(_autograd._push_saved_tensors_default_hooks)
 def push_hooks(ctx: Context, pack: VariableTracker, unpack: VariableTracker) -> None:
-    functions = [real_function(ctx, function, "a hook on saved tensors") for function in (pack, unpack)]
+    functions = [
+        real_function(ctx, function, "a hook on saved tensors") for function in (pack, unpack)
+    ]
     if ctx.effects.read(_DISABLED, None) is not None:
         ctx.raise_error(RuntimeError, ctx.effects.read(_DISABLED))
-    _record(ctx, OpaqueCall(lambda: _autograd._push_saved_tensors_default_hooks(*functions), "push_saved_tensors_hooks"))
+    _record(
+        ctx,
+        OpaqueCall(
+            lambda: _autograd._push_saved_tensors_default_hooks(*functions),
+            "push_saved_tensors_hooks",
+        ),
+    )
 
 
 evaluates_call(_autograd._pop_saved_tensors_default_hooks)(lambda ctx: _record(ctx, POP))
@@ -103,7 +125,12 @@ def disabled_message(ctx: Context) -> VariableTracker:
 def disable_hooks(ctx: Context, message: VariableTracker) -> None:
     text = message.as_constant(ctx)
     ctx.effects.write(_DISABLED, text)
-    _record(ctx, OpaqueCall(lambda: _autograd._saved_tensors_hooks_disable(text), "disable_saved_tensors_hooks"))
+    _record(
+        ctx,
+        OpaqueCall(
+            lambda: _autograd._saved_tensors_hooks_disable(text), "disable_saved_tensors_hooks"
+        ),
+    )
 
 
 @evaluates_call(_autograd._saved_tensors_hooks_enable)

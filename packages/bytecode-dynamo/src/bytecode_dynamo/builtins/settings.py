@@ -1,4 +1,6 @@
-"""Settings of torch: what is read of them is guarded; what sets one is a call in the graph, and holds while capturing, too."""
+"""Settings of torch: what is read of them is guarded; what sets one is a call in the graph, and
+holds while capturing, too.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _C: Any = torch._C
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: ``read()`` gives it, ``write(value)`` makes it so. ``in_state``: the guard on torch's state covers it."""
+    """One setting: ``read()`` gives it, ``write(value)`` makes it so. ``in_state``: the guard on
+    torch's state covers it.
+    """
 
     read: Callable[[], Any]
     write: Callable[..., None]
@@ -40,12 +44,13 @@ class Setting:
 
 # Those with a ``_get_`` and a ``_set_`` in torch._C, where torch has them.
 _PLAIN = """
-    cudnn_enabled cudnn_benchmark cudnn_deterministic cudnn_allow_tf32 cudnn_depthwise_kernel mkldnn_enabled
-    mkldnn_deterministic onednn_allow_tf32 nnpack_enabled cublas_allow_tf32 cublas_allow_fp16_accumulation
-    cublas_allow_fp16_reduced_precision_reduction cublas_allow_bf16_reduced_precision_reduction warnAlways
-    float32_matmul_precision deterministic_fill_uninitialized_memory math_sdp_allow_fp16_bf16_reduction
+    cudnn_enabled cudnn_benchmark cudnn_deterministic cudnn_allow_tf32 cudnn_depthwise_kernel
+    mkldnn_enabled mkldnn_deterministic onednn_allow_tf32 nnpack_enabled cublas_allow_tf32
+    cublas_allow_fp16_accumulation cublas_allow_fp16_reduced_precision_reduction
+    cublas_allow_bf16_reduced_precision_reduction warnAlways float32_matmul_precision
+    deterministic_fill_uninitialized_memory math_sdp_allow_fp16_bf16_reduction
     cpu_allow_fp16_reduced_precision_reduction
-""".split()  # noqa: SIM905
+""".split()
 _ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
 
 
@@ -56,7 +61,11 @@ def _pairs() -> list[tuple[Any, Any, bool]]:
         ("_is_multithreading_enabled", "_set_multithreading_enabled"),
         ("_cuda_get_cudnn_benchmark_limit", "_cuda_set_cudnn_benchmark_limit"),
     ]
-    found = [(getattr(_C, get), getattr(_C, put), False) for get, put in named if hasattr(_C, get) and hasattr(_C, put)]
+    found = [
+        (getattr(_C, get), getattr(_C, put), False)
+        for get, put in named
+        if hasattr(_C, get) and hasattr(_C, put)
+    ]
     return [
         *found,
         (torch.get_num_threads, torch.set_num_threads, False),
@@ -139,4 +148,6 @@ if hasattr(_C, "_get_fp32_precision_getter"):
     evaluates_call(_C._get_fp32_precision_getter)(_read_precision)
     evaluates_call(_C._set_fp32_precision_setter)(_write_precision)
 if hasattr(_C, "_accelerator_getAccelerator"):
-    evaluates_call(_C._accelerator_getAccelerator)(_reading(Setting(_C._accelerator_getAccelerator, lambda _: None, True)))
+    evaluates_call(_C._accelerator_getAccelerator)(
+        _reading(Setting(_C._accelerator_getAccelerator, lambda _: None, True))
+    )

@@ -1,4 +1,6 @@
-"""Arithmetic of sizes, and of numbers that change between calls: expressions of symbols where Python has an answer for all."""
+"""Arithmetic of sizes, and of numbers that change between calls: expressions of symbols where
+Python has an answer for all.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from bytecode_dynamo.dynamic import fits
 from bytecode_dynamo.errors import GraphBreak, InvariantError
 from bytecode_dynamo.graph import size_operation
 from bytecode_dynamo.variables.base import VariableTracker
-from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SymbolicVariable, computed_number
+from bytecode_dynamo.variables.constant import (
+    ConstantVariable,
+    FloatVariable,
+    SymbolicVariable,
+    computed_number,
+)
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -28,7 +35,9 @@ def is_number(value: VariableTracker) -> bool:
     return isinstance(value, ConstantVariable) and isinstance(value.value, (int, float))
 
 
-def of_numbers(ctx: Context, function: Any, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+def of_numbers(
+    ctx: Context, function: Any, left: VariableTracker, right: VariableTracker
+) -> VariableTracker:
     """What a binary function of Python makes of two numbers."""
     if isinstance(left, FloatVariable) or isinstance(right, FloatVariable):
         return computed_number(ctx, function, [left, right])
@@ -36,13 +45,17 @@ def of_numbers(ctx: Context, function: Any, left: VariableTracker, right: Variab
 
 
 def of_sizes(ctx: Context, function: Any, operands: list[VariableTracker]) -> VariableTracker:
-    """An expression of sizes, or, where there is none or Python raises, what becomes of their values."""
+    """An expression of sizes, or, where there is none or Python raises, what becomes of their
+    values.
+    """
     try:
         with ctx.mode:
             made = function(*(operand.as_fake(ctx) for operand in operands))
             made = known_form(made) if fits(ctx, made) else None
     except (DataDependentError, GuardOnDataDependent):
-        raise GraphBreak("BD001", f"the value of {operands[0].describe()} decides what happens next") from None
+        raise GraphBreak(
+            "BD001", f"the value of {operands[0].describe()} decides what happens next"
+        ) from None
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, RuntimeError):
         made = None
     return ctx.fold(function, operands, {}) if made is None else ctx.create(made)
@@ -52,8 +65,12 @@ ROUNDING = (math.floor, math.ceil, math.trunc)
 TOTAL = (math.sin, math.cos, math.tan, math.atan, math.sinh, math.cosh, math.tanh)
 
 
-def function_of_size(ctx: Context, function: Any, args: Sequence[VariableTracker]) -> VariableTracker | None:
-    """A function of math of an expression of sizes or a float that changes, where it is one, too."""
+def function_of_size(
+    ctx: Context, function: Any, args: Sequence[VariableTracker]
+) -> VariableTracker | None:
+    """A function of math of an expression of sizes or a float that changes, where it is one,
+    too.
+    """
     if len(args) != 1 or not isinstance(args[0], SymbolicVariable):
         return None
     if isinstance(args[0], FloatVariable):

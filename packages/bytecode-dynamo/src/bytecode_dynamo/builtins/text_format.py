@@ -51,7 +51,13 @@ def formatted(ctx: Context, template: ConstantVariable, given: VariableTracker) 
 
 
 @evaluates_call(str.format)
-def format_(ctx: Context, template: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def format_(
+    ctx: Context, template: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
     if not all(isinstance(value, PLAIN) for value in (template, *args, *kwargs.values())):
         return ctx.polyfill(polyfills.format_text, [template, *args], kwargs)
-    return ctx.fold(str.format, [template, *args], kwargs) if kwargs else text_of(ctx, str.format, [template, *args])
+    return (
+        ctx.fold(str.format, [template, *args], kwargs)
+        if kwargs
+        else text_of(ctx, str.format, [template, *args])
+    )

@@ -1,4 +1,6 @@
-"""torch.func: the transformed function is captured as a graph of its own, which the transform then calls in the graph."""
+"""torch.func: the transformed function is captured as a graph of its own, which the transform then
+calls in the graph.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 FUNCTION_TRANSFORMS: tuple[Any, ...] = (
-    torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian,
+    torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.jacfwd,
+    torch.func.hessian,
 )  # fmt: skip
 
 
@@ -50,7 +53,9 @@ class TransformVariable(VariableTracker):
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         fakes = [arg.as_fake(ctx) for arg in args]
         graph = capture_subgraph(ctx, self.function, args, self.inner_fakes(ctx, fakes), kwargs)
-        return call_transform(ctx, self.transform.__name__, lambda f: self.transform(f, **self.options), args, graph)
+        return call_transform(
+            ctx, self.transform.__name__, lambda f: self.transform(f, **self.options), args, graph
+        )
 
     def inner_fakes(self, ctx: Context, fakes: list[Any]) -> list[Any]:
         """What the function gets in place of the arguments."""
@@ -65,7 +70,9 @@ def inner_fakes(ctx: Context, fakes: Any) -> Any:
     return pytree.tree_map(functools.partial(inner_fake, ctx), fakes)
 
 
-def call_transform(ctx: Context, name: str, transform: Callable[[Any], Any], args: Args, graph: Subgraph) -> VariableTracker:
+def call_transform(
+    ctx: Context, name: str, transform: Callable[[Any], Any], args: Args, graph: Subgraph
+) -> VariableTracker:
     """Record ``transform(function)(*args)``."""
     count = len(args)
 
@@ -82,7 +89,9 @@ class VmapVariable(TransformVariable):
     def inner_fakes(self, ctx: Context, fakes: list[Any]) -> list[Any]:
         dims = pytree.tree_map(lambda dim: dim, self.options.get("in_dims", 0))
         leaves, spec = pytree.tree_flatten(tuple(fakes))
-        flat_dims = pytree._broadcast_to_and_flatten(tuple(dims) if isinstance(dims, list) else dims, spec)
+        flat_dims = pytree._broadcast_to_and_flatten(
+            tuple(dims) if isinstance(dims, list) else dims, spec
+        )
         if flat_dims is None:
             raise GraphBreak("BD018", "in_dims of vmap do not fit its arguments")
         with ctx.mode:
@@ -113,8 +122,13 @@ def _example(batch: torch.Tensor, dim: int) -> torch.Tensor:
 def _making(variable: type[TransformVariable], transform: Any, *names: str) -> Any:
     """The rule of a transform whose options have these names by position."""
 
-    def rule(ctx: Context, func: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-        options = {name: value.as_constant(ctx) for name, value in {**dict(zip(names, args)), **kwargs}.items()}
+    def rule(
+        ctx: Context, func: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
+    ) -> VariableTracker:
+        options = {
+            name: value.as_constant(ctx)
+            for name, value in {**dict(zip(names, args)), **kwargs}.items()
+        }
         return variable(transform, func, options)
 
     return rule
@@ -124,17 +138,32 @@ _OWN = ("eager_transforms", "reapply_views")  # what made functions hold beside 
 
 
 def _of_made(rule: Any) -> Any:
-    """The rule for calls of what the transform has made in eager mode: a function that holds its own and the options."""
+    """The rule for calls of what the transform has made in eager mode: a function that holds its
+    own and the options.
+    """
 
-    def call(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs) -> VariableTracker:
-        held = {name: ctx.real(cell) for name, cell in zip(function.code.co_freevars, function.closure) if name not in _OWN}
-        return rule(ctx, **{name: cell.get_attr(ctx, "cell_contents") for name, cell in held.items()}).call(ctx, args, kwargs)
+    def call(
+        ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs
+    ) -> VariableTracker:
+        held = {
+            name: ctx.real(cell)
+            for name, cell in zip(function.code.co_freevars, function.closure)
+            if name not in _OWN
+        }
+        return rule(
+            ctx, **{name: cell.get_attr(ctx, "cell_contents") for name, cell in held.items()}
+        ).call(ctx, args, kwargs)
 
     return call
 
 
 for _function in FUNCTION_TRANSFORMS:
-    _rule = _making(TransformVariable, _function, "argnums", *["has_aux"] * (_function is not torch.func.hessian))
+    _rule = _making(
+        TransformVariable,
+        _function,
+        "argnums",
+        *["has_aux"] * (_function is not torch.func.hessian),
+    )
     evaluates_call(_function)(_rule)
     if _function is not torch.func.hessian:  # made of the others
         evaluates_code(_function(lambda x: x))(_of_made(_rule))
@@ -150,7 +179,9 @@ evaluates_call(torch.func.linearize)(written_as(control_flow.linearize))
 
 
 @evaluates_call(torch.func.functionalize)
-def functionalize(ctx: Context, func: VariableTracker, *, remove: VariableTracker | None = None) -> VariableTracker:
+def functionalize(
+    ctx: Context, func: VariableTracker, *, remove: VariableTracker | None = None
+) -> VariableTracker:
     """The function itself: what a graph is made of is made functional anyway."""
     if remove is not None and remove.as_constant(ctx) not in ("mutations", "mutations_and_views"):
         raise GraphBreak("BD018", "functionalize that removes something else")
@@ -162,11 +193,17 @@ evaluates_code(torch.func.functionalize(lambda x: x))(_of_made(functionalize))
 
 @evaluates_call(torch.func.jvp)
 def jvp(
-    ctx: Context, func: VariableTracker, primals: VariableTracker, tangents: VariableTracker, **options: VariableTracker
+    ctx: Context,
+    func: VariableTracker,
+    primals: VariableTracker,
+    tangents: VariableTracker,
+    **options: VariableTracker,
 ) -> VariableTracker:
     given = {name: value.as_constant(ctx) for name, value in options.items()}
     args = primals.unpack(ctx)
-    graph = capture_subgraph(ctx, func, args, inner_fakes(ctx, [arg.as_fake(ctx) for arg in args]), {})
+    graph = capture_subgraph(
+        ctx, func, args, inner_fakes(ctx, [arg.as_fake(ctx) for arg in args]), {}
+    )
 
     def run(inner_primals: Any, inner_tangents: Any, *lifted: Any) -> Any:
         return torch.func.jvp(graph.bind(lifted), inner_primals, inner_tangents, **given)
@@ -176,12 +213,21 @@ def jvp(
 
 @evaluates_call(torch.func.vjp)
 def vjp(
-    ctx: Context, func: VariableTracker, *primals: VariableTracker, has_aux: VariableTracker | None = None
+    ctx: Context,
+    func: VariableTracker,
+    *primals: VariableTracker,
+    has_aux: VariableTracker | None = None,
 ) -> VariableTracker:
     args, aux = list(primals), has_aux is not None and has_aux.truth(ctx)
-    graph = capture_subgraph(ctx, func, args, inner_fakes(ctx, [arg.as_fake(ctx) for arg in args]), {})
+    graph = capture_subgraph(
+        ctx, func, args, inner_fakes(ctx, [arg.as_fake(ctx) for arg in args]), {}
+    )
     result = call_transform(
-        ctx, "vjp", lambda f: lambda *values: _without_pullback(torch.func.vjp(f, *values, has_aux=aux)), args, graph
+        ctx,
+        "vjp",
+        lambda f: lambda *values: _without_pullback(torch.func.vjp(f, *values, has_aux=aux)),
+        args,
+        graph,
     )
     pullback = PullbackVariable(graph, args, aux)
     if not aux:
@@ -211,32 +257,55 @@ class PullbackVariable(VariableTracker):
         count = len(self.primals)
 
         def run(cotangents: Any, *values: Any) -> Any:
-            return torch.func.vjp(self.graph.bind(values[count:]), *values[:count], has_aux=self.aux)[1](cotangents)
+            return torch.func.vjp(
+                self.graph.bind(values[count:]), *values[:count], has_aux=self.aux
+            )[1](cotangents)
 
         return call_subgraph(ctx, "vjp_pullback", run, [args[0], *self.primals], self.graph)
 
 
 @evaluates_call(torch.func.functional_call)
 def functional_call(
-    ctx: Context, module: VariableTracker, dicts: VariableTracker, args: VariableTracker | None = None,
+    ctx: Context, module: VariableTracker, dicts: VariableTracker,
+    args: VariableTracker | None = None,
     kwargs: VariableTracker | None = None, **options: VariableTracker,
 ) -> VariableTracker:  # fmt: skip
     mappings = [dicts] if isinstance(dicts, DictVariable) else dicts.unpack(ctx)
-    values = {key.as_constant(ctx): ctx.real(held) for mapping in mappings for key, held in ctx.pairs_of(mapping)}
+    values = {
+        key.as_constant(ctx): ctx.real(held)
+        for mapping in mappings
+        for key, held in ctx.pairs_of(mapping)
+    }
     if "strict" in options and options["strict"].truth(ctx) and set(values) != _names(module):
-        raise GraphBreak("BD018", "functional_call with strict=True and other names than the module's")
+        raise GraphBreak(
+            "BD018", "functional_call with strict=True and other names than the module's"
+        )
     if "tie_weights" not in options or options["tie_weights"].truth(ctx):
-        values = {tied: value for name, value in values.items() for tied in (name, *_tied(module, name, values))}
-    given = [] if args is None else args.unpack(ctx) if issubclass(args.python_type(), tuple) else [args]
+        values = {
+            tied: value
+            for name, value in values.items()
+            for tied in (name, *_tied(module, name, values))
+        }
+    given = (
+        []
+        if args is None
+        else args.unpack(ctx)
+        if issubclass(args.python_type(), tuple)
+        else [args]
+    )
     named = [] if kwargs is None or isinstance(kwargs, ConstantVariable) else ctx.pairs_of(kwargs)
     before = [(*_registry(ctx, module, name), value) for name, value in values.items()]
     old = [(registry.key, ctx.effects.read(registry.key)) for registry, _, _ in before]
     try:
         for registry, label, value in before:
             registry.set_item(ctx, label, value)
-        result = module.call(ctx, given, {key.as_constant(ctx): ctx.real(held) for key, held in named})
+        result = module.call(
+            ctx, given, {key.as_constant(ctx): ctx.real(held) for key, held in named}
+        )
         if any(registry.get(ctx, label) is not value for registry, label, value in before):
-            raise GraphBreak("BD020", "a module assigns to a parameter or buffer that functional_call replaces")
+            raise GraphBreak(
+                "BD020", "a module assigns to a parameter or buffer that functional_call replaces"
+            )
     finally:
         for key, contents in reversed(old):
             ctx.effects.write(key, contents)
@@ -247,7 +316,13 @@ def _names(module: VariableTracker) -> set[str]:
     """The names of all parameters and buffers."""
     key = module.identity()
     real: Any = key.value if isinstance(key, Identity) and key.exists else torch.nn.Module()
-    return {name for name, _ in (*real.named_parameters(remove_duplicate=False), *real.named_buffers(remove_duplicate=False))}
+    return {
+        name
+        for name, _ in (
+            *real.named_parameters(remove_duplicate=False),
+            *real.named_buffers(remove_duplicate=False),
+        )
+    }
 
 
 def _tied(module: VariableTracker, name: str, values: dict[str, Any]) -> list[str]:
@@ -256,12 +331,21 @@ def _tied(module: VariableTracker, name: str, values: dict[str, Any]) -> list[st
     if not isinstance(key, Identity) or not key.exists:
         return []
     real = key.value
-    tensors = [*real.named_parameters(remove_duplicate=False), *real.named_buffers(remove_duplicate=False)]
+    tensors = [
+        *real.named_parameters(remove_duplicate=False),
+        *real.named_buffers(remove_duplicate=False),
+    ]
     wanted = next((value for other, value in tensors if other == name), None)
-    return [other for other, value in tensors if value is wanted and value is not None and other not in values]
+    return [
+        other
+        for other, value in tensors
+        if value is wanted and value is not None and other not in values
+    ]
 
 
-def _registry(ctx: Context, module: VariableTracker, name: str) -> tuple[DictVariable, VariableTracker]:
+def _registry(
+    ctx: Context, module: VariableTracker, name: str
+) -> tuple[DictVariable, VariableTracker]:
     """The dict that holds a parameter or buffer, and its key there."""
     *path, last = name.split(".")
     for part in path:

@@ -1,4 +1,6 @@
-"""Launches of the program's own Triton kernels: each is an operator in the graph, with its grid as sizes."""
+"""Launches of the program's own Triton kernels: each is an operator in the graph, with its grid as
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ class GridVariable(VariableTracker):
         gen.call_const(operator.getitem, self.kernel, self.grid)
 
 
-def _launch(ctx: Context, kernel: Any, grid: VariableTracker, args: Args, kwargs: Kwargs) -> VariableTracker:
+def _launch(
+    ctx: Context, kernel: Any, grid: VariableTracker, args: Args, kwargs: Kwargs
+) -> VariableTracker:
     *outer, base = layers(kernel)
     parameters = inspect.signature(base.fn).parameters
     if len(args) > len(parameters):
@@ -103,14 +107,24 @@ def _launch(ctx: Context, kernel: Any, grid: VariableTracker, args: Args, kwargs
     given = dict(zip(positional, args)) | kwargs
     types, constants = {}, {}
     for name, value in given.items():
-        kind = _type_of(ctx, value) if name in parameters and not _is_constexpr(parameters[name]) else None
+        kind = (
+            _type_of(ctx, value)
+            if name in parameters and not _is_constexpr(parameters[name])
+            else None
+        )
         if kind is None:
-            constants[name] = ctx.constant_of(value, f"argument {name!r} of a launch of {base.fn.__qualname__}")
+            constants[name] = ctx.constant_of(
+                value, f"argument {name!r} of a launch of {base.fn.__qualname__}"
+            )
         else:
             types[name] = kind
     tuners = [layer for layer in outer if hasattr(layer, "configs")]
     configs = [config.all_kwargs() for config in tuners[0].configs] if tuners else [{}]
-    extents = [extent for config in configs for extent in _extents(ctx, outer, parameters, grid, given, config)]
+    extents = [
+        extent
+        for config in configs
+        for extent in _extents(ctx, outer, parameters, grid, given, config)
+    ]
     launch = Launch(kernel, types, constants, positional, tuple(configs)).operator()
     values = [given[name] for name in types]
     return ctx.torch_call("call_function", launch, [*values, ctx.create_list(extents)], {})
@@ -140,7 +154,11 @@ def _extents(
     """The three extents of the grid where the autotuner chooses a configuration."""
     if grid.python_type() not in (tuple, list, int, torch.Size):
         defaults = {p.name: p.default for p in parameters.values() if p.default is not p.empty}
-        meta = {name: ctx.create(value) for name, value in {**defaults, **config}.items() if name in parameters} | dict(given)
+        meta = {
+            name: ctx.create(value)
+            for name, value in {**defaults, **config}.items()
+            if name in parameters
+        } | dict(given)
         pairs = {name: value for name, value in meta.items() if name in parameters}
         for layer in outer:
             for name, heuristic in _heuristics(ctx, layer):
@@ -152,7 +170,11 @@ def _extents(
 
 def _heuristics(ctx: Context, layer: Any) -> list[tuple[str, VariableTracker]]:
     values = getattr(layer, "values", None)
-    return [(name, ctx.wrap(rule, ConstSource(rule))) for name, rule in values.items()] if isinstance(values, dict) else []
+    return (
+        [(name, ctx.wrap(rule, ConstSource(rule))) for name, rule in values.items()]
+        if isinstance(values, dict)
+        else []
+    )
 
 
 def _dict(ctx: Context, values: Mapping[str, VariableTracker]) -> VariableTracker:

@@ -1,4 +1,6 @@
-"""Decimals, dates and times: immutable values of classes written in C, constants whose guard compares their text."""
+"""Decimals, dates and times: immutable values of classes written in C, constants whose guard
+compares their text.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 @tracker_for(decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
 def wrap_by_text(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    if type(value) not in BY_TEXT or not isinstance(getattr(value, "tzinfo", None), (datetime.timezone, type(None))):
+    if type(value) not in BY_TEXT or not isinstance(
+        getattr(value, "tzinfo", None), (datetime.timezone, type(None))
+    ):
         return wrap_user_object(ctx, value, source)
     cls, text = type(value), repr(value)
     ctx.guards.require(source, GuardKind.CUSTOM, lambda now: type(now) is cls and repr(now) == text)
@@ -38,7 +42,15 @@ def require_arithmetic(ctx: Context, cls: type) -> None:
 
 def _arithmetic() -> tuple[Any, ...]:
     now = decimal.getcontext()
-    return now.prec, now.rounding, now.Emin, now.Emax, now.capitals, now.clamp, tuple(now.traps.items())
+    return (
+        now.prec,
+        now.rounding,
+        now.Emin,
+        now.Emax,
+        now.capitals,
+        now.clamp,
+        tuple(now.traps.items()),
+    )
 
 
 def _making(cls: type) -> Any:

@@ -41,7 +41,9 @@ def scripted_if_tracing(ctx: Context, function: Any, args: Args, kwargs: Kwargs)
 
 @evaluates_code(*ALL_TRUE_FUNCTIONS)
 def truth_of_all(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    """The tensor itself, not its ``bool``: callers only raise if it is false, and a graph can assert that."""
+    """The tensor itself, not its ``bool``: callers only raise if it is false, and a graph can
+    assert that.
+    """
     return ctx.torch_call("call_function", torch._is_all_true, [args[0]], {})
 
 
@@ -52,7 +54,9 @@ def annotated(ctx: Context, notes: VariableTracker) -> VariableTracker:
 
 
 _GRAPH_MODULE_CALL: Any = next(
-    value for value in torch.fx.GraphModule.recompile.__code__.co_consts if getattr(value, "co_name", "") == "call_wrapped"
+    value
+    for value in torch.fx.GraphModule.recompile.__code__.co_consts
+    if getattr(value, "co_name", "") == "call_wrapped"
 )
 
 
@@ -92,15 +96,20 @@ def get_lazy_property(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -
 
 
 def original_of(function: types.FunctionType) -> types.FunctionType | None:
-    """What to evaluate in place of a function that would start another compiler, or that one has wrapped."""
-    if function.__qualname__.endswith("patched_init") and function.__code__.co_filename.endswith("mutation_guard.py"):
+    """What to evaluate in place of a function that would start another compiler, or that one has
+    wrapped.
+    """
+    if function.__qualname__.endswith("patched_init") and function.__code__.co_filename.endswith(
+        "mutation_guard.py"
+    ):
         held = [cell.cell_contents for cell in function.__closure__ or ()]
         return next((found for found in held if isinstance(found, types.FunctionType)), None)
     return polyfill_of(function.__code__)
 
 
 def _make_parameter(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
-    if torch._is_functional_tensor(data):  # of a tracer, which does not see what the constructor does
+    # of a tracer, which does not see what the constructor does
+    if torch._is_functional_tensor(data):
         return data.detach().requires_grad_(requires_grad)
     return torch.nn.Parameter(data, requires_grad)
 

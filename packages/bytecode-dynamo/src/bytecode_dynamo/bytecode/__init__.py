@@ -1,9 +1,11 @@
 """Neutral bytecode: decode native CPython code, transform it, encode it back.
 
-``decode(code_object)`` gives a ``Code``: a list of ``Instruction`` whose ``op`` is from the closed enumeration ``Op``, the same
-on every supported interpreter; ``encode`` gives a code object back. ``Analysis`` says what is on the stack and which variables
-are bound and live before each instruction. ``split_at``, ``replace_before`` and ``replacement`` make code that
-replaces the original, with resume functions that carry on in the middle of it. ``Emitter`` writes new instructions.
+``decode(code_object)`` gives a ``Code``: a list of ``Instruction`` whose ``op`` is from the closed
+enumeration ``Op``, the same on every supported interpreter; ``encode`` gives a code object back.
+``Analysis`` says what is on the stack and which variables are bound and live before each
+instruction. ``split_at``, ``replace_before`` and ``replacement`` make code that replaces the
+original, with resume functions that carry on in the middle of it. ``Emitter`` writes new
+instructions.
 
 Only the modules under ``versions`` know what differs between interpreter versions.
 """
@@ -63,16 +65,25 @@ from .stack_effect import effect, stack_size
 from .versions import RUNNING
 
 NULL_BELOW_CALLABLE = RUNNING.null_below_callable
-"""Whether a call has its NULL below the callable on the stack (else above it); method pairs likewise."""
+"""Whether a call has its NULL below the callable on the stack (else above it); method pairs
+likewise.
+"""
 EXIT_IS_PAIR = RUNNING.exit_is_pair
-"""Whether a ``with`` block keeps its exit method on the stack as a callable with its object or NULL (else as one entry)."""
+"""Whether a ``with`` block keeps its exit method on the stack as a callable with its object or NULL
+(else as one entry).
+"""
 
 __all__ = [
-    "CONDITIONAL_JUMPS", "EXITS", "EXIT_IS_PAIR", "GENERATOR_FLAGS", "JUMPS", "NO_FALL_THROUGH", "NO_POSITION",
+    "CONDITIONAL_JUMPS", "EXITS", "EXIT_IS_PAIR", "GENERATOR_FLAGS", "JUMPS", "NO_FALL_THROUGH",
+    "NO_POSITION",
     "NULL_BELOW_CALLABLE",
-    "UNBOUND", "Analysis", "Call", "Code", "Compare", "Continuation", "Emitter", "Entry", "Format", "Global", "Handler",
-    "Handover", "Instruction", "Label", "Op", "Origin", "Position", "Resume", "ResumeMark", "Split", "State", "SuperAttr",
-    "Unbound", "UnsupportedCode", "body_start", "can_split", "decode", "effect", "encode", "format_code",
-    "frame_entry", "has_raw_cells", "label_positions", "origin_of", "prologue_size", "prune", "reads_frame", "replace_before",
+    "UNBOUND", "Analysis", "Call", "Code", "Compare", "Continuation", "Emitter", "Entry", "Format",
+    "Global", "Handler",
+    "Handover", "Instruction", "Label", "Op", "Origin", "Position", "Resume", "ResumeMark", "Split",
+    "State", "SuperAttr",
+    "Unbound", "UnsupportedCode", "body_start", "can_split", "decode", "effect", "encode",
+    "format_code",
+    "frame_entry", "has_raw_cells", "label_positions", "origin_of", "prologue_size", "prune",
+    "reads_frame", "replace_before",
     "replacement", "resume_mark", "split_at", "split_points", "stack_size", "with_label",
 ]  # fmt: skip

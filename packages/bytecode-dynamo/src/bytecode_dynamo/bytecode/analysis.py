@@ -101,7 +101,9 @@ class Analysis:
             return
         if len(old.stack) != len(new.stack):
             raise ValueError(f"stack depth differs at {k}")
-        stack = tuple(a if a is b else Entry.MAYBE_NULL for a, b in zip(old.stack, new.stack, strict=True))
+        stack = tuple(
+            a if a is b else Entry.MAYBE_NULL for a, b in zip(old.stack, new.stack, strict=True)
+        )
         joined = State(stack, old.bound & new.bound, old.maybe_bound | new.maybe_bound)
         if joined != old:
             self.states[k] = joined

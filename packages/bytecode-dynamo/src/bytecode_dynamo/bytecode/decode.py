@@ -114,7 +114,8 @@ class UnsupportedCode(ValueError):
     """A code object that has no neutral form."""
 
 
-# Neutral forms by the identity of living code objects (which compare by contents, and not all of it).
+# Neutral forms by the identity of living code objects (which compare by contents, and not all of
+# it).
 _KNOWN: dict[int, tuple[weakref.ref[CodeType], Code]] = {}
 
 
@@ -125,7 +126,9 @@ def remember(native: CodeType, code: Code) -> None:
 
 
 def decode(native: CodeType) -> Code:
-    """The neutral form of a code object: always the same object while it lives. UnsupportedCode if it has none."""
+    """The neutral form of a code object: always the same object while it lives. UnsupportedCode if
+    it has none.
+    """
     known = _KNOWN.get(id(native))
     if known is not None and known[0]() is native:
         return known[1]
@@ -138,7 +141,8 @@ def decode_anew(code: CodeType) -> Code:
     """The neutral form of a code object, made afresh."""
     if not set(code.co_cellvars).isdisjoint(code.co_freevars):
         raise UnsupportedCode("one name stands for two variables")
-    # an inlined comprehension (PEP 709) may have a variable of the name of a free one: it never outlives the comprehension
+    # an inlined comprehension (PEP 709) may have a variable of the name of a free one: it never
+    # outlives the comprehension
     varnames = tuple(f"{name}@" if name in code.co_freevars else name for name in code.co_varnames)
     pool = Pool(code.co_consts, code.co_names, varnames, code.co_cellvars, code.co_freevars)
     natives = read_natives(code)

@@ -1,7 +1,8 @@
 """Writes neutral instructions: one method per thing that generated code does.
 
-An ``Emitter`` collects a list; every instruction gets the emitter's current source position and exception handler. The order of
-NULL and callable differs between interpreter versions, so calls go through ``load_callee``:
+An ``Emitter`` collects a list; every instruction gets the emitter's current source position and
+exception handler. The order of NULL and callable differs between interpreter versions, so calls go
+through ``load_callee``:
 
     emit.load_callee(lambda: emit.load_const(function))
     emit.load_fast("x")
@@ -15,12 +16,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from .instruction import NO_POSITION, Call, Global, Handler, Instruction, Label, Op, Position, with_label
+from .instruction import (
+    NO_POSITION,
+    Call,
+    Global,
+    Handler,
+    Instruction,
+    Label,
+    Op,
+    Position,
+    with_label,
+)
 from .versions import RUNNING
 
 MOST_ARGUMENTS = 255
-"""CPython's compiler writes no calls that need EXTENDED_ARG. Behind one that it has specialised, 3.11 goes on in the middle of
-an instruction."""
+"""CPython's compiler writes no calls that need EXTENDED_ARG. Behind one that it has specialised,
+3.11 goes on in the middle of an instruction.
+"""
 
 
 class Emitter:
@@ -133,10 +145,11 @@ class Emitter:
         self.emit(Op.PUSH_NULL)
 
     def load_lasti(self, depth: int) -> None:
-        """Push an entry of the kind that a handler with ``lasti`` finds below the exception, ``depth`` entries being there.
+        """Push an entry of the kind that a handler with ``lasti`` finds below the exception,
+        ``depth`` entries being there.
 
-        Only its kind matters: RERAISE takes from it the line of a frame that is about to end. Where it is no object, only an
-        exception pushes one.
+        Only its kind matters: RERAISE takes from it the line of a frame that is about to end. Where
+        it is no object, only an exception pushes one.
         """
         if RUNNING.lasti_is_object:
             self.load_const(0)
@@ -197,7 +210,9 @@ class Emitter:
             return
         self.emit(Op.CALL, Call(count, tuple(keywords)))
 
-    def call_const(self, function: object, loads: Sequence[Callable[[], None]], keywords: Sequence[str] = ()) -> None:
+    def call_const(
+        self, function: object, loads: Sequence[Callable[[], None]], keywords: Sequence[str] = ()
+    ) -> None:
         """Call a constant with arguments that each ``load`` pushes."""
         self.load_callee_const(function)
         for load in loads:

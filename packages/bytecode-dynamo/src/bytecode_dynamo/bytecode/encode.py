@@ -81,7 +81,8 @@ def fuse(natives: list[Native]) -> list[Native]:
         rule = fuses.get(native.name)
         fused = rule(natives, k) if rule is not None else None
         if fused is None or any(
-            item.label is not None or item.handler != native.handler for item in natives[k + 1 : k + fused[0]]
+            item.label is not None or item.handler != native.handler
+            for item in natives[k + 1 : k + fused[0]]
         ):
             out.append(native)
             k += 1

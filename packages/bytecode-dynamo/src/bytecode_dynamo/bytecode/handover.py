@@ -1,4 +1,5 @@
-"""Crossing from the first half of a cut function to the function that carries on: what is passed, and how it is taken up.
+"""Crossing from the first half of a cut function to the function that carries on: what is passed,
+and how it is taken up.
 
 See ``resume.py`` for the whole picture.
 """
@@ -14,7 +15,18 @@ from .analysis import Analysis, Entry, State, reachable
 from .decode import decode, remember
 from .emit import Emitter
 from .encode import encode
-from .instruction import CO_VARARGS, CO_VARKEYWORDS, Call, Code, Handler, Instruction, Label, Op, Position, with_label
+from .instruction import (
+    CO_VARARGS,
+    CO_VARKEYWORDS,
+    Call,
+    Code,
+    Handler,
+    Instruction,
+    Label,
+    Op,
+    Position,
+    with_label,
+)
 from .versions import RUNNING
 
 CLOSURE_FLAG = 8
@@ -34,7 +46,8 @@ class Unbound:
 
 
 UNBOUND = Unbound()
-"""Stands for an unbound variable or a NULL stack entry while they are passed to a resume function."""
+"""Stands for an unbound variable or a NULL stack entry while they are passed to a resume function.
+"""
 
 Continuation = Callable[..., object]
 
@@ -43,9 +56,10 @@ Continuation = Callable[..., object]
 class Resume:
     """A function that carries on at one instruction of the original.
 
-    ``target`` is the index of that instruction in the original, ``variables`` the slots passed first, ``stack`` the kinds of
-    the stack entries there; those that ``is_passed`` are passed after the variables, bottom first. ``native`` is the
-    code object (``decode(native) is code``): always the same one for one target of one original, while it lives.
+    ``target`` is the index of that instruction in the original, ``variables`` the slots passed
+    first, ``stack`` the kinds of the stack entries there; those that ``is_passed`` are passed after
+    the variables, bottom first. ``native`` is the code object (``decode(native) is code``): always
+    the same one for one target of one original, while it lives.
     """
 
     code: Code
@@ -73,7 +87,8 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class ResumeMark:
-    """The constant by which a resume function is known: what it carries on, where, and which instruction is which.
+    """The constant by which a resume function is known: what it carries on, where, and which
+    instruction is which.
 
     ``places`` maps indices into the resume function's instructions to indices into the origin's.
     """
@@ -89,7 +104,9 @@ def resume_mark(code: Code) -> ResumeMark | None:
 
 
 def origin_of(code: Code, analysis: Analysis | None = None) -> Origin:
-    """The origin that stands for a function which is not a resume function (made once for each ``Code``)."""
+    """The origin that stands for a function which is not a resume function (made once for each
+    ``Code``).
+    """
     origin = code.__dict__.get("origin")
     if origin is None:
         origin = code.__dict__["origin"] = Origin(code)
@@ -109,9 +126,10 @@ def reads_frame(code: Code) -> bool:
 def prune(instructions: list[Instruction], keep: int = 0) -> list[Instruction]:
     """Drop what cannot be reached, except the first ``keep`` instructions.
 
-    The interpreter sometimes looks for the handler of the code unit before the current instruction: when a signal is noticed
-    by a jump back to a loop's head, or (in the versions with ``looks_up_early``) when a called Python function raises. So
-    where the instruction before had another handler than the one now before, a NOP takes its place.
+    The interpreter sometimes looks for the handler of the code unit before the current instruction:
+    when a signal is noticed by a jump back to a loop's head, or (in the versions with
+    ``looks_up_early``) when a called Python function raises. So where the instruction before had
+    another handler than the one now before, a NOP takes its place.
     """
     seen = reachable(instructions)
     labels = {item.label for k, item in enumerate(instructions) if k in seen}
@@ -140,7 +158,13 @@ def is_passed(kind: Entry) -> bool:
 class Handover:
     """One crossing from a first half to its resume function."""
 
-    def __init__(self, origin: Origin, target: int, position: Position, continuation: Continuation | None = None) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        target: int,
+        position: Position,
+        continuation: Continuation | None = None,
+    ) -> None:
         analysis = origin.analysis
         state = analysis.states[target]
         if state is None:
@@ -158,7 +182,11 @@ class Handover:
             prefix += "."
         self.temporaries = [f"{prefix}s{k}" for k in range(len(state.stack))]
         self.variables = self._variables()
-        passed = [name for name, kind in zip(self.temporaries, state.stack, strict=True) if is_passed(kind)]
+        passed = [
+            name
+            for name, kind in zip(self.temporaries, state.stack, strict=True)
+            if is_passed(kind)
+        ]
         self.parameters = [*self.variables, *passed]
         self.resume = self._find_resume()
 
@@ -228,7 +256,9 @@ class Handover:
         load.append(make(Op.MAKE_FUNCTION, CLOSURE_FLAG if free else 0))
         return load
 
-    def _load_perhaps(self, name: str, depth: int, out: list[Instruction], late: list[Instruction]) -> None:
+    def _load_perhaps(
+        self, name: str, depth: int, out: list[Instruction], late: list[Instruction]
+    ) -> None:
         """Push a variable, or UNBOUND when reading it raises."""
         handler = Handler(Label(), depth, False)
         done = Label()
@@ -273,7 +303,9 @@ class Handover:
         places = {id(item): k for k, item in enumerate(body)}
         instructions = prune(start + body, keep=len(start))
         mark = ResumeMark(
-            self.origin, self.target, {j: places[id(item)] for j, item in enumerate(instructions) if id(item) in places}
+            self.origin,
+            self.target,
+            {j: places[id(item)] for j, item in enumerate(instructions) if id(item) in places},
         )
         others = [name for name in code.varnames if name not in self.parameters]
         hidden = [name for name in self.temporaries if name not in self.parameters]
@@ -296,7 +328,11 @@ class Handover:
         if not cells:
             return []
         over = Label()
-        return [make(Op.JUMP, over), *(make(Op.MAKE_CELL, name) for name in cells), with_label(make(Op.NOP), over)]
+        return [
+            make(Op.JUMP, over),
+            *(make(Op.MAKE_CELL, name) for name in cells),
+            with_label(make(Op.NOP), over),
+        ]
 
     def _restored_stack(self) -> list[Instruction]:
         """Push the entries again, letting go of the arguments."""
@@ -321,4 +357,9 @@ class Handover:
 
     def _jump_if_given(self, name: str, label: Label) -> list[Instruction]:
         make = self._item
-        return [make(Op.LOAD_FAST, name), make(Op.LOAD_CONST, UNBOUND), make(Op.IS_OP, 0), make(Op.POP_JUMP_IF_FALSE, label)]
+        return [
+            make(Op.LOAD_FAST, name),
+            make(Op.LOAD_CONST, UNBOUND),
+            make(Op.IS_OP, 0),
+            make(Op.POP_JUMP_IF_FALSE, label),
+        ]

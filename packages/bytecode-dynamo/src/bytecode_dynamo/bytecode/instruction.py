@@ -1,9 +1,10 @@
 """The neutral instruction set: one closed enumeration for every supported CPython version.
 
-What differs from a native instruction: superinstructions are taken apart, caches and EXTENDED_ARG are gone, keyword names
-are part of ``CALL``, jumps and handlers are ``Label`` objects, the exception handler is a field of each instruction, a loop's
-landing (END_FOR) is gone. The order of NULL and callable is the version's own (``NULL_BELOW_CALLABLE``), and so is how a
-``with`` block keeps its exit method (``EXIT_IS_PAIR``).
+What differs from a native instruction: superinstructions are taken apart, caches and EXTENDED_ARG
+are gone, keyword names are part of ``CALL``, jumps and handlers are ``Label`` objects, the
+exception handler is a field of each instruction, a loop's landing (END_FOR) is gone. The order of
+NULL and callable is the version's own (``NULL_BELOW_CALLABLE``), and so is how a ``with`` block
+keeps its exit method (``EXIT_IS_PAIR``).
 """
 
 from __future__ import annotations
@@ -149,7 +150,14 @@ class Op(Enum):
 
 
 CONDITIONAL_JUMPS = frozenset(
-    {Op.POP_JUMP_IF_FALSE, Op.POP_JUMP_IF_TRUE, Op.POP_JUMP_IF_NONE, Op.POP_JUMP_IF_NOT_NONE, Op.FOR_ITER, Op.SEND}
+    {
+        Op.POP_JUMP_IF_FALSE,
+        Op.POP_JUMP_IF_TRUE,
+        Op.POP_JUMP_IF_NONE,
+        Op.POP_JUMP_IF_NOT_NONE,
+        Op.FOR_ITER,
+        Op.SEND,
+    }
 )
 UNCONDITIONAL_JUMPS = frozenset({Op.JUMP, Op.JUMP_NO_INTERRUPT})
 JUMPS = CONDITIONAL_JUMPS | UNCONDITIONAL_JUMPS
@@ -218,8 +226,9 @@ class Format(NamedTuple):
 class Instruction:
     """One neutral instruction. Treated as immutable: lists share instructions.
 
-    ``arg`` is None, a name, a constant, an int, a ``Label`` (jumps) or one of the operand tuples below ``Op``; ``position`` is
-    (line, end line, column, end column); ``handler`` is where an exception raised here goes.
+    ``arg`` is None, a name, a constant, an int, a ``Label`` (jumps) or one of the operand tuples
+    below ``Op``; ``position`` is (line, end line, column, end column); ``handler`` is where an
+    exception raised here goes.
     """
 
     op: Op
@@ -241,7 +250,8 @@ def with_label(item: Instruction, label: Label) -> Instruction:
 class Code:
     """A code object in neutral form; never changed once made, and compared by identity.
 
-    ``consts`` and ``names`` are the original pools: encoding starts from them, so that unchanged code keeps its indices.
+    ``consts`` and ``names`` are the original pools: encoding starts from them, so that unchanged
+    code keeps its indices.
     """
 
     name: str
@@ -266,7 +276,9 @@ class Code:
         return self.argcount + self.kwonly_argcount + stars
 
     def position_at(self, k: int) -> Position:
-        """The position of instruction ``k`` (negative: from the end), or else of the nearest one before it that has a line."""
+        """The position of instruction ``k`` (negative: from the end), or else of the nearest one
+        before it that has a line.
+        """
         before = reversed(self.instructions[: k % len(self.instructions) + 1])
         found = next((item.position for item in before if item.position[0] is not None), None)
         return found or (self.first_line, self.first_line, None, None)

@@ -35,7 +35,9 @@ class Pool:
         for index, name in enumerate(self.slots):
             self._local_index.setdefault(name, index)
         first_cell = len(varnames)
-        self._cell_index = {name: index for index, name in enumerate(self.slots) if index >= first_cell}
+        self._cell_index = {
+            name: index for index, name in enumerate(self.slots) if index >= first_cell
+        }
         for name in cellvars:
             if name in varnames:
                 self._cell_index[name] = self._local_index[name]
@@ -79,7 +81,9 @@ CONST = Operand(lambda raw, pool: pool.consts[raw], lambda value, pool: pool.con
 NAME = Operand(lambda raw, pool: pool.names[raw], lambda value, pool: pool.name(value))
 LOCAL = Operand(lambda raw, pool: pool.slots[raw], lambda value, pool: pool.local(value))
 CELL = Operand(lambda raw, pool: pool.slots[raw], lambda value, pool: pool.cell(value))
-BINARY = Operand(lambda raw, pool: BINARY_OPERATORS[raw], lambda value, pool: BINARY_OPERATORS.index(value))
+BINARY = Operand(
+    lambda raw, pool: BINARY_OPERATORS[raw], lambda value, pool: BINARY_OPERATORS.index(value)
+)
 # Jump operands are resolved by the decoder and the encoder, which know the layout.
 FORWARD = Operand(RAW.unpack, RAW.pack)
 BACKWARD = Operand(RAW.unpack, RAW.pack)

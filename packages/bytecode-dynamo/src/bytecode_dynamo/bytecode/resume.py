@@ -1,18 +1,22 @@
 """Cut a function at one instruction: a first half, and functions that carry on.
 
-The first half runs up to and including the cut, then hands over: it passes the variables that are still needed and the stack
-to a resume function, which restores the stack and jumps to the next instruction. A resume function keeps the whole body,
-exception table included, so being inside ``with``, ``try`` or ``for`` needs nothing more: a block is only a range of
-instructions and some stack entries.
+The first half runs up to and including the cut, then hands over: it passes the variables that are
+still needed and the stack to a resume function, which restores the stack and jumps to the next
+instruction. A resume function keeps the whole body, exception table included, so being inside
+``with``, ``try`` or ``for`` needs nothing more: a block is only a range of instructions and some
+stack entries.
 
-Handing over is a call, or the return of a continuation object that the frame hook runs once the first half's frame is gone
-(``continuation=``): then a cut in a loop costs no recursion and leaves no extra frame in tracebacks.
+Handing over is a call, or the return of a continuation object that the frame hook runs once the
+first half's frame is gone (``continuation=``): then a cut in a loop costs no recursion and leaves
+no extra frame in tracebacks.
 
-A resume function that is cut again hands over to resume functions of the original, not of itself: so a cut in a loop leads back
-to the same code object after one round. For this a resume function carries a ``ResumeMark`` among its constants.
+A resume function that is cut again hands over to resume functions of the original, not of itself:
+so a cut in a loop leads back to the same code object after one round. For this a resume function
+carries a ``ResumeMark`` among its constants.
 
-What a resume function takes: first the variables (a cell variable as the raw cell), then the stack entries from the bottom,
-leaving out those that are always NULL. A value that may be unbound or NULL is replaced by ``UNBOUND`` on the way.
+What a resume function takes: first the variables (a cell variable as the raw cell), then the stack
+entries from the bottom, leaving out those that are always NULL. A value that may be unbound or NULL
+is replaced by ``UNBOUND`` on the way.
 """
 
 from __future__ import annotations
@@ -39,7 +43,9 @@ from .instruction import (
 
 @dataclass(frozen=True)
 class Split:
-    """The parts of a cut function; a cut at a branch has one resume function for each way (falling through first)."""
+    """The parts of a cut function; a cut at a branch has one resume function for each way (falling
+    through first).
+    """
 
     first_half: Code
     resumes: tuple[Resume, ...]
@@ -57,19 +63,25 @@ def split_points(code: Code, analysis: Analysis) -> list[int]:
     return [
         k
         for k, item in enumerate(code.instructions)
-        if k >= start and analysis.states[k] is not None and (item.op in JUMPS or item.op not in NO_FALL_THROUGH)
+        if k >= start
+        and analysis.states[k] is not None
+        and (item.op in JUMPS or item.op not in NO_FALL_THROUGH)
     ]
 
 
-def split_at(code: Code, k: int, analysis: Analysis | None = None, continuation: Continuation | None = None) -> Split:
+def split_at(
+    code: Code, k: int, analysis: Analysis | None = None, continuation: Continuation | None = None
+) -> Split:
     """Cut after instruction ``k``.
 
-    ``continuation(resume_function, *arguments)`` makes what the first half returns; None: the first half calls the resume
-    function itself.
+    ``continuation(resume_function, *arguments)`` makes what the first half returns; None: the first
+    half calls the resume function itself.
     """
     body, cut = _cut_body(code, k, analysis, continuation)
     instructions = prune(body, keep=prologue_size(code))
-    return Split(_with_locals(replace(code, instructions=instructions), cut.temporaries), tuple(cut.resumes))
+    return Split(
+        _with_locals(replace(code, instructions=instructions), cut.temporaries), tuple(cut.resumes)
+    )
 
 
 def replace_before(
@@ -82,8 +94,9 @@ def replace_before(
 ) -> Split:
     """Cut after instruction ``k`` and put ``prefix`` in the place of everything that leads to it.
 
-    The prefix must leave variables and stack as the original has them before ``k`` (stack entries of kind NULL included).
-    Instruction ``k`` runs in the first half, with its own exception handler; handlers reached from it run there too.
+    The prefix must leave variables and stack as the original has them before ``k`` (stack entries
+    of kind NULL included). Instruction ``k`` runs in the first half, with its own exception
+    handler; handlers reached from it run there too.
     """
     body, cut = _cut_body(code, k, analysis, continuation)
     entry = frame_entry(code)
@@ -98,13 +111,15 @@ def replace_before(
 def replacement(code: Code, body: Sequence[Instruction], extra_locals: Iterable[str] = ()) -> Code:
     """Code that runs ``body`` in place of the original.
 
-    It has the signature, variables, cells, free variables, name, file name and first line of the original; the beginning
-    (COPY_FREE_VARS, MAKE_CELL, RESUME) is put before the body. ``extra_locals`` are names of further variables; names that
-    exist already are left alone.
+    It has the signature, variables, cells, free variables, name, file name and first line of the
+    original; the beginning (COPY_FREE_VARS, MAKE_CELL, RESUME) is put before the body.
+    ``extra_locals`` are names of further variables; names that exist already are left alone.
     """
     entry = frame_entry(code)
     instructions = prune([*entry, *body], keep=len(entry))
-    return _with_locals(replace(code, instructions=instructions, consts=(None,), names=()), extra_locals)
+    return _with_locals(
+        replace(code, instructions=instructions, consts=(None,), names=()), extra_locals
+    )
 
 
 def prologue_size(code: Code) -> int:
@@ -113,10 +128,11 @@ def prologue_size(code: Code) -> int:
 
 
 def frame_entry(code: Code) -> list[Instruction]:
-    """The instructions that a frame of this function has to begin with: free variables, cells, RESUME.
+    """The instructions that a frame of this function has to begin with: free variables, cells,
+    RESUME.
 
-    In a resume function the cells are passed in, so its MAKE_CELL are jumped over; the instructions between them and RESUME
-    restore the stack and belong to the body (see ``body_start``).
+    In a resume function the cells are passed in, so its MAKE_CELL are jumped over; the instructions
+    between them and RESUME restore the stack and belong to the body (see ``body_start``).
     """
     start = body_start(code)
     entry = code.instructions[:start]
@@ -127,10 +143,11 @@ def frame_entry(code: Code) -> list[Instruction]:
 
 
 def body_start(code: Code) -> int:
-    """Index of the first instruction that an evaluator has to look at: what comes before only sets up the frame.
+    """Index of the first instruction that an evaluator has to look at: what comes before only sets
+    up the frame.
 
-    In an ordinary function this is the one after RESUME. In a resume function it is the first one that restores variables
-    and stack.
+    In an ordinary function this is the one after RESUME. In a resume function it is the first one
+    that restores variables and stack.
     """
     instructions = code.instructions
     k = 0
@@ -145,7 +162,9 @@ def body_start(code: Code) -> int:
 
 
 def has_raw_cells(code: Code) -> bool:
-    """Whether this is a resume function that is given cells: an argument that is a cell variable then holds the raw cell."""
+    """Whether this is a resume function that is given cells: an argument that is a cell variable
+    then holds the raw cell.
+    """
     instructions = code.instructions
     k = int(instructions[0].op is Op.COPY_FREE_VARS)
     return instructions[k].op is Op.JUMP and instructions[k + 1].op is Op.MAKE_CELL

@@ -15,33 +15,41 @@ FIXED: dict[Op, Effect] = {
     for effect, names in (
         (
             (0, 0),
-            "NOP MAKE_CELL COPY_FREE_VARS DELETE_FAST DELETE_DEREF DELETE_GLOBAL DELETE_NAME SETUP_ANNOTATIONS RESUME "
+            "NOP MAKE_CELL COPY_FREE_VARS DELETE_FAST DELETE_DEREF DELETE_GLOBAL DELETE_NAME "
+            "SETUP_ANNOTATIONS RESUME "
             "JUMP JUMP_NO_INTERRUPT",
         ),
         (
             (0, 1),
-            "PUSH_NULL LOAD_CONST LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_CLOSURE LOAD_DEREF LOAD_NAME "
+            "PUSH_NULL LOAD_CONST LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_CLOSURE "
+            "LOAD_DEREF LOAD_NAME "
             "LOAD_CLASSDEREF LOAD_LOCALS LOAD_BUILD_CLASS LOAD_ASSERTION_ERROR RETURN_GENERATOR",
         ),
         (
             (1, 0),
-            "POP_TOP STORE_FAST STORE_DEREF STORE_GLOBAL STORE_NAME DELETE_ATTR RETURN_VALUE POP_JUMP_IF_FALSE "
-            "POP_JUMP_IF_TRUE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_EXCEPT IMPORT_STAR PRINT_EXPR",
+            "POP_TOP STORE_FAST STORE_DEREF STORE_GLOBAL STORE_NAME DELETE_ATTR RETURN_VALUE "
+            "POP_JUMP_IF_FALSE "
+            "POP_JUMP_IF_TRUE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_EXCEPT IMPORT_STAR "
+            "PRINT_EXPR",
         ),
         (
             (1, 1),
-            "LOAD_ATTR UNARY_POSITIVE UNARY_NEGATIVE UNARY_NOT UNARY_INVERT TO_BOOL LIST_TO_TUPLE CONVERT_VALUE "
-            "GET_ITER YIELD_VALUE GET_YIELD_FROM_ITER GET_AWAITABLE GET_AITER ASYNC_GEN_WRAP CALL_INTRINSIC_1 "
+            "LOAD_ATTR UNARY_POSITIVE UNARY_NEGATIVE UNARY_NOT UNARY_INVERT TO_BOOL LIST_TO_TUPLE "
+            "CONVERT_VALUE "
+            "GET_ITER YIELD_VALUE GET_YIELD_FROM_ITER GET_AWAITABLE GET_AITER ASYNC_GEN_WRAP "
+            "CALL_INTRINSIC_1 "
             "LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS",
         ),
         (
             (1, 2),
-            "LOAD_METHOD GET_LEN MATCH_MAPPING MATCH_SEQUENCE PUSH_EXC_INFO IMPORT_FROM GET_ANEXT FOR_ITER",
+            "LOAD_METHOD GET_LEN MATCH_MAPPING MATCH_SEQUENCE PUSH_EXC_INFO IMPORT_FROM GET_ANEXT "
+            "FOR_ITER",
         ),
         ((2, 0), "STORE_ATTR DELETE_SUBSCR END_ASYNC_FOR"),
         (
             (2, 1),
-            "BINARY_SUBSCR BINARY_OP COMPARE_OP IS_OP CONTAINS_OP PREP_RERAISE_STAR CALL_INTRINSIC_2 IMPORT_NAME END_SEND "
+            "BINARY_SUBSCR BINARY_OP COMPARE_OP IS_OP CONTAINS_OP PREP_RERAISE_STAR "
+            "CALL_INTRINSIC_2 IMPORT_NAME END_SEND "
             "BUILD_TEMPLATE",
         ),
         ((2, 2), "CHECK_EXC_MATCH CHECK_EG_MATCH SEND"),
@@ -60,11 +68,22 @@ VARIABLE: dict[Op, Callable[[Instruction], Effect]] = {
     Op.SWAP: lambda item: (item.arg, item.arg),
     Op.LOAD_GLOBAL: lambda item: (0, 1 + item.arg.push_null),
     Op.LOAD_SUPER_ATTR: lambda item: (3, 1 + item.arg.method),
-    **dict.fromkeys((Op.BUILD_TUPLE, Op.BUILD_LIST, Op.BUILD_SET, Op.BUILD_STRING, Op.BUILD_SLICE), lambda item: (item.arg, 1)),
+    **dict.fromkeys(
+        (Op.BUILD_TUPLE, Op.BUILD_LIST, Op.BUILD_SET, Op.BUILD_STRING, Op.BUILD_SLICE),
+        lambda item: (item.arg, 1),
+    ),
     Op.BUILD_MAP: lambda item: (2 * item.arg, 1),
     Op.BUILD_CONST_KEY_MAP: lambda item: (item.arg + 1, 1),
     **dict.fromkeys(
-        (Op.LIST_APPEND, Op.SET_ADD, Op.LIST_EXTEND, Op.SET_UPDATE, Op.DICT_UPDATE, Op.DICT_MERGE, Op.RERAISE),
+        (
+            Op.LIST_APPEND,
+            Op.SET_ADD,
+            Op.LIST_EXTEND,
+            Op.SET_UPDATE,
+            Op.DICT_UPDATE,
+            Op.DICT_MERGE,
+            Op.RERAISE,
+        ),
         lambda item: (item.arg + 1, item.arg),
     ),
     Op.MAP_ADD: lambda item: (item.arg + 2, item.arg),
@@ -130,7 +149,9 @@ def stack_size(instructions: list[Instruction]) -> int:
                 raise ValueError(f"stack underflow at {k}: {item!r}")
             after = depth - popped + pushed
             largest = max(largest, depth, after)
-            if RUNNING.keywords_on_stack and (op is Op.CALL_FUNCTION_EX or (op is Op.CALL and item.arg.keywords)):
+            if RUNNING.keywords_on_stack and (
+                op is Op.CALL_FUNCTION_EX or (op is Op.CALL and item.arg.keywords)
+            ):
                 largest = max(largest, depth + 1)
             if op in EXITS or op in (Op.JUMP, Op.JUMP_NO_INTERRUPT):
                 break

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 FunctionType = type(lambda: None)
 
 
-def split_pair(first: VariableTracker, second: VariableTracker) -> tuple[VariableTracker, list[VariableTracker]]:
+def split_pair(
+    first: VariableTracker, second: VariableTracker
+) -> tuple[VariableTracker, list[VariableTracker]]:
     """The callable of a pair, and the receiver if the pair is a method and its object."""
     if isinstance(first, NullVariable):
         return second, []
@@ -70,7 +72,9 @@ def make_function(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     if flags & 2:
         held = frame.stack.pop()
         assert isinstance(held, DictVariable)
-        keyword_defaults = tuple((ctx.real(key).as_constant(ctx), value) for key, value in held.entries(ctx).values())
+        keyword_defaults = tuple(
+            (ctx.real(key).as_constant(ctx), value) for key, value in held.entries(ctx).values()
+        )
     defaults = tuple(frame.stack.pop().unpack(ctx)) if flags & 1 else ()
     assert all(isinstance(cell, CellVariable) for cell in closure)
     frame.push(
@@ -93,8 +97,12 @@ def return_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     raise FrameExit(frame.stack.pop())
 
 
-evaluates(Op.LOAD_ASSERTION_ERROR)(lambda ctx, frame, instruction: frame.push(ClassVariable(AssertionError)))
-evaluates(Op.LOAD_BUILD_CLASS)(lambda ctx, frame, instruction: frame.push(CallableVariable(builtins.__build_class__)))
+evaluates(Op.LOAD_ASSERTION_ERROR)(
+    lambda ctx, frame, instruction: frame.push(ClassVariable(AssertionError))
+)
+evaluates(Op.LOAD_BUILD_CLASS)(
+    lambda ctx, frame, instruction: frame.push(CallableVariable(builtins.__build_class__))
+)
 
 
 @evaluates(Op.CALL_INTRINSIC_1)

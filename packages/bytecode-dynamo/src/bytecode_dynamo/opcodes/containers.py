@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from bytecode_dynamo.frame import Frame
 
 
-evaluates(Op.BUILD_TUPLE)(lambda ctx, frame, instruction: frame.push(ctx.create_tuple(frame.pop_many(instruction.arg))))
-evaluates(Op.BUILD_LIST)(lambda ctx, frame, instruction: frame.push(ctx.create_list(frame.pop_many(instruction.arg))))
+evaluates(Op.BUILD_TUPLE)(
+    lambda ctx, frame, instruction: frame.push(ctx.create_tuple(frame.pop_many(instruction.arg)))
+)
+evaluates(Op.BUILD_LIST)(
+    lambda ctx, frame, instruction: frame.push(ctx.create_list(frame.pop_many(instruction.arg)))
+)
 
 
 @evaluates(Op.BUILD_SET)
@@ -61,7 +65,9 @@ def _has_any(ctx: Context, value: VariableTracker, *names: str) -> bool:
 
 def _extend_list(ctx: Context, container: ListVariable, items: VariableTracker) -> None:
     if not _has_any(ctx, items, "__iter__", "__getitem__"):
-        ctx.raise_error(TypeError, f"Value after * must be an iterable, not {items.python_type().__name__}")
+        ctx.raise_error(
+            TypeError, f"Value after * must be an iterable, not {items.python_type().__name__}"
+        )
     list_extend(ctx, container, items)
 
 
@@ -123,7 +129,9 @@ def unpack_sequence(ctx: Context, frame: Frame, instruction: Instruction) -> Non
 
 def _require_iterable(ctx: Context, value: VariableTracker) -> None:
     if not _has_any(ctx, value, "__iter__", "__getitem__"):
-        ctx.raise_error(TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object")
+        ctx.raise_error(
+            TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object"
+        )
 
 
 def unpack_exactly(ctx: Context, value: VariableTracker, count: int) -> list[VariableTracker]:
@@ -134,7 +142,9 @@ def unpack_exactly(ctx: Context, value: VariableTracker, count: int) -> list[Var
     while len(items) <= count and (item := iterator.next(ctx)) is not None:
         items.append(item)
     if len(items) < count:
-        ctx.raise_error(ValueError, f"not enough values to unpack (expected {count}, got {len(items)})")
+        ctx.raise_error(
+            ValueError, f"not enough values to unpack (expected {count}, got {len(items)})"
+        )
     if len(items) > count:
         ctx.raise_error(ValueError, too_many_values(count, value, ctx))
     return items
@@ -147,13 +157,16 @@ def unpack_ex(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     _require_iterable(ctx, value)
     items = value.unpack(ctx)
     if len(items) < before + after:
-        ctx.raise_error(ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+        ctx.raise_error(
+            ValueError,
+            f"not enough values to unpack (expected at least {before + after}, got {len(items)})",
+        )
     end = len(items) - after
     frame.stack += reversed([*items[:before], ctx.create_list(items[before:end]), *items[end:]])
 
 
 SEQUENCE_FLAG, MAPPING_FLAG = 1 << 5, 1 << 6
-# -- pattern matching -----------------------------------------------------------------------------------------------------
+# -- pattern matching ------------------------------------------------------------------------------
 
 
 evaluates(Op.GET_LEN)(lambda ctx, frame, instruction: frame.push(frame.stack[-1].length(ctx)))

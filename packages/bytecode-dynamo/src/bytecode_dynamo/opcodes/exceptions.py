@@ -29,7 +29,11 @@ def raise_varargs(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     cause = frame.stack.pop() if instruction.arg == 2 else None
     error = as_exception(ctx, frame.stack.pop(), "exceptions")
     if cause is not None:
-        error.set_attr(ctx, "__cause__", cause if cause.is_none else as_exception(ctx, cause, "exception causes"))
+        error.set_attr(
+            ctx,
+            "__cause__",
+            cause if cause.is_none else as_exception(ctx, cause, "exception causes"),
+        )
         error.set_attr(ctx, "__suppress_context__", ConstantVariable(True))
     raise ctx.observed(error)
 
@@ -77,7 +81,9 @@ def check_exc_match(ctx: Context, frame: Frame, instruction: Instruction) -> Non
     if not isinstance(error, ExceptionVariable):
         raise GraphBreak("BD006", "matching an exception that was raised outside of the graph")
     if not all(isinstance(one, type) and issubclass(one, BaseException) for one in _each(wanted)):
-        ctx.raise_error(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+        ctx.raise_error(
+            TypeError, "catching classes that do not inherit from BaseException is not allowed"
+        )
     ctx.require_order(error.python_type())
     frame.push(ConstantVariable(issubclass(error.python_type(), wanted)))
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @evaluates(Op.RETURN_GENERATOR)
 def return_generator(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    # The caller made the generator object; when the generator first runs, this leaves something for POP_TOP.
+    # The caller made the generator object; when the generator first runs, this leaves something for
+    # POP_TOP.
     frame.push(ctx.none)
 
 
@@ -27,7 +28,9 @@ def yield_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     raise FrameExit(frame.stack.pop(), yielded=True)
 
 
-evaluates(Op.GET_YIELD_FROM_ITER)(lambda ctx, frame, instruction: frame.push(frame.stack.pop().iterate(ctx)))
+evaluates(Op.GET_YIELD_FROM_ITER)(
+    lambda ctx, frame, instruction: frame.push(frame.stack.pop().iterate(ctx))
+)
 
 
 @evaluates(Op.SEND)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from bytecode_dynamo.variables.base import VariableTracker
 
 CONDITIONAL = (Op.POP_JUMP_IF_FALSE, Op.POP_JUMP_IF_TRUE)
-ASSUME = OpaqueCall(lambda value: torch._assert_async(value if torch._is_functional_tensor(value) else value.cpu()), "assume")
+ASSUME = OpaqueCall(
+    lambda value: torch._assert_async(value if torch._is_functional_tensor(value) else value.cpu()),
+    "assume",
+)
 """An assertion that is waited for: a device does not go on after one of its own has failed."""
 MOST_INSTRUCTIONS = 400
 """Of a message that an exception is raised with."""
@@ -38,13 +41,17 @@ def pop_jump_if(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 
 
 def truth_of(ctx: Context, frame: Frame, value: VariableTracker) -> bool:
-    """The truth of a value that becomes a bool; the next instruction may be the jump that it is for (3.13)."""
+    """The truth of a value that becomes a bool; the next instruction may be the jump that it is for
+    (3.13).
+    """
     jumps = frame.decoded.instructions[frame.index].op in CONDITIONAL
     return truth_for_jump(ctx, frame, value, frame.index) if jumps else value.truth(ctx)
 
 
 def truth_for_jump(ctx: Context, frame: Frame, condition: VariableTracker, jump: int) -> bool:
-    """What decides the jump at index ``jump``: the truth, or what is asserted where the other one raises."""
+    """What decides the jump at index ``jump``: the truth, or what is asserted where the other one
+    raises.
+    """
     try:
         return condition.truth(ctx)
     except GraphBreak as error:
@@ -57,16 +64,25 @@ def truth_for_jump(ctx: Context, frame: Frame, condition: VariableTracker, jump:
 def _expected(ctx: Context, frame: Frame, jump: int, condition: VariableTracker) -> bool | None:
     """The value of a tensor where the other one makes the program raise at once.
 
-    The graph asserts it. When that fails the call runs again in eager mode, which raises what the program does.
+    The graph asserts it. When that fails the call runs again in eager mode, which raises what the
+    program does.
     """
-    if not isinstance(condition, TensorVariable) or condition.fake.numel() != 1 or not ctx.may_assume():
+    if (
+        not isinstance(condition, TensorVariable)
+        or condition.fake.numel() != 1
+        or not ctx.may_assume()
+    ):
         return None
     instruction = frame.decoded.instructions[jump]
     raising = [_raises(frame, index) for index in (frame.decoded.places[instruction.arg], jump + 1)]
     if raising[0] == raising[1]:
         return None
     expected = (instruction.op is Op.POP_JUMP_IF_TRUE) is not raising[0]
-    asserted = condition if expected else ctx.torch_call("call_function", torch.logical_not, [condition], {})
+    asserted = (
+        condition
+        if expected
+        else ctx.torch_call("call_function", torch.logical_not, [condition], {})
+    )
     on_host = condition.fake.fake_device.type == "cpu"
     ctx.torch_call("call_function", torch._assert_async if on_host else ASSUME, [asserted], {})
     ctx.assumed = True

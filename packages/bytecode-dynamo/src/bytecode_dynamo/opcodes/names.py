@@ -11,7 +11,13 @@ from bytecode_dynamo.bytecode import NULL_BELOW_CALLABLE, Instruction, Op, Super
 from bytecode_dynamo.effects import DELETED, MISSING
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import AttrSource, BuiltinSource, ConstSource, ItemSource, NamespaceSource
+from bytecode_dynamo.source import (
+    AttrSource,
+    BuiltinSource,
+    ConstSource,
+    ItemSource,
+    NamespaceSource,
+)
 from bytecode_dynamo.variables.base import NULL, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
 from bytecode_dynamo.variables.mapping import DictVariable
@@ -59,7 +65,9 @@ def read_global(ctx: Context, frame: Frame, name: str) -> VariableTracker:
 
 @evaluates(Op.STORE_GLOBAL)
 def store_global(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    ctx.effects.write((ctx.globals_identity(frame.names.mapping), instruction.arg), frame.stack.pop())
+    ctx.effects.write(
+        (ctx.globals_identity(frame.names.mapping), instruction.arg), frame.stack.pop()
+    )
 
 
 @evaluates(Op.DELETE_GLOBAL)
@@ -84,7 +92,11 @@ def load_method(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 def load_super_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     arg: SuperAttr = instruction.arg
     called, cls, owner = frame.pop_many(3)
-    if not (isinstance(called, ClassVariable) and called.value is super and isinstance(cls, ClassVariable)):
+    if not (
+        isinstance(called, ClassVariable)
+        and called.value is super
+        and isinstance(cls, ClassVariable)
+    ):
         raise GraphBreak("BD007", "super is not the built-in one")
     found = SuperVariable(cls.value, owner).get_attr(ctx, arg.name)
     if arg.method:
@@ -99,10 +111,12 @@ def store_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     owner.set_attr(ctx, instruction.arg, value)
 
 
-evaluates(Op.DELETE_ATTR)(lambda ctx, frame, instruction: frame.stack.pop().del_attr(ctx, instruction.arg))
+evaluates(Op.DELETE_ATTR)(
+    lambda ctx, frame, instruction: frame.stack.pop().del_attr(ctx, instruction.arg)
+)
 
 
-# -- imports ------------------------------------------------------------------------------------------------------------
+# -- imports ---------------------------------------------------------------------------------------
 
 
 _IMPORT = builtins.__import__
@@ -115,12 +129,18 @@ def import_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     if builtins.__import__ is not _IMPORT:
         raise GraphBreak("BD002", "import while the program has replaced __import__")
     package = frame.names.mapping.get("__package__") or frame.names.mapping.get("__name__", "")
-    full = importlib.util.resolve_name("." * level + instruction.arg, package) if level else instruction.arg
+    full = (
+        importlib.util.resolve_name("." * level + instruction.arg, package)
+        if level
+        else instruction.arg
+    )
     if full not in sys.modules:
         raise GraphBreak("BD002", f"import of {full}, which is not loaded yet")
     if not names and not level:
         full = full.partition(".")[0]
-    frame.push(ctx.wrap(sys.modules[full], ItemSource(AttrSource(ConstSource(sys), "modules"), full)))
+    frame.push(
+        ctx.wrap(sys.modules[full], ItemSource(AttrSource(ConstSource(sys), "modules"), full))
+    )
 
 
 @evaluates(Op.IMPORT_FROM)
@@ -129,7 +149,7 @@ def import_from(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     frame.push(ctx.get_attr(module, instruction.arg))
 
 
-# -- class bodies --------------------------------------------------------------------------------------------------------
+# -- class bodies ----------------------------------------------------------------------------------
 
 
 @evaluates(Op.STORE_NAME)
@@ -137,7 +157,9 @@ def store_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     _namespace(frame).set_item(ctx, ctx.constant(instruction.arg), frame.stack.pop())
 
 
-evaluates(Op.DELETE_NAME)(lambda ctx, frame, instruction: _namespace(frame).del_item(ctx, ctx.constant(instruction.arg)))
+evaluates(Op.DELETE_NAME)(
+    lambda ctx, frame, instruction: _namespace(frame).del_item(ctx, ctx.constant(instruction.arg))
+)
 
 
 @evaluates(Op.LOAD_NAME)

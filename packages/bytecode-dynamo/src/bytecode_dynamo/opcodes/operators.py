@@ -19,16 +19,30 @@ if TYPE_CHECKING:
 _UNARY = {Op.UNARY_POSITIVE: "+", Op.UNARY_NEGATIVE: "-", Op.UNARY_INVERT: "~", Op.UNARY_NOT: "not"}
 
 
-evaluates(*_UNARY)(lambda ctx, frame, instruction: frame.push(operators.unary(ctx, _UNARY[instruction.op], frame.stack.pop())))
-evaluates(Op.TO_BOOL)(lambda ctx, frame, instruction: frame.push(ConstantVariable(truth_of(ctx, frame, frame.stack.pop()))))
-evaluates(Op.BINARY_OP)(lambda ctx, frame, instruction: frame.push(operators.binary(ctx, instruction.arg, *frame.pop_many(2))))
+evaluates(*_UNARY)(
+    lambda ctx, frame, instruction: frame.push(
+        operators.unary(ctx, _UNARY[instruction.op], frame.stack.pop())
+    )
+)
+evaluates(Op.TO_BOOL)(
+    lambda ctx, frame, instruction: frame.push(
+        ConstantVariable(truth_of(ctx, frame, frame.stack.pop()))
+    )
+)
+evaluates(Op.BINARY_OP)(
+    lambda ctx, frame, instruction: frame.push(
+        operators.binary(ctx, instruction.arg, *frame.pop_many(2))
+    )
+)
 
 
 @evaluates(Op.COMPARE_OP)
 def compare_op(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     left, right = frame.pop_many(2)
     result = operators.compare(ctx, instruction.arg.operator, left, right)
-    frame.push(ConstantVariable(truth_of(ctx, frame, result)) if instruction.arg.as_bool else result)
+    frame.push(
+        ConstantVariable(truth_of(ctx, frame, result)) if instruction.arg.as_bool else result
+    )
 
 
 @evaluates(Op.IS_OP)
@@ -73,7 +87,7 @@ def store_slice(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     container.set_item(ctx, SliceVariable((start, stop, ctx.none)), value)
 
 
-# -- strings ------------------------------------------------------------------------------------------------------------
+# -- strings ---------------------------------------------------------------------------------------
 
 _CONVERSIONS = {1: str, 2: repr, 3: ascii}
 

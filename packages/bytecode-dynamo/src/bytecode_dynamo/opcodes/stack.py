@@ -42,7 +42,9 @@ def load_fast(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     value = frame.slots.get(instruction.arg)
     if value is None or isinstance(value, NullVariable):
         ctx.raise_error(
-            UnboundLocalError, f"cannot access local variable '{instruction.arg}' where it is not associated with a value"
+            UnboundLocalError,
+            f"cannot access local variable '{instruction.arg}' where it is not associated with a "
+            f"value",
         )
         return
     if isinstance(value, LazyVariable):
@@ -69,11 +71,13 @@ def store_fast(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 def delete_fast(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     if frame.slots.pop(instruction.arg, None) is None:
         ctx.raise_error(
-            UnboundLocalError, f"cannot access local variable '{instruction.arg}' where it is not associated with a value"
+            UnboundLocalError,
+            f"cannot access local variable '{instruction.arg}' where it is not associated with a "
+            f"value",
         )
 
 
-# -- cells --------------------------------------------------------------------------------------------------------------
+# -- cells -----------------------------------------------------------------------------------------
 
 
 @evaluates(Op.MAKE_CELL)
@@ -95,7 +99,9 @@ def cell_of(ctx: Context, frame: Frame, name: str) -> CellVariable:
     """The cell of a variable."""
     cell = ctx.real(frame.slots[name])
     if not isinstance(cell, CellVariable):
-        raise InvariantError(f"variable {name!r} of {frame.code.name} holds {cell.describe()}, not a cell")
+        raise InvariantError(
+            f"variable {name!r} of {frame.code.name} holds {cell.describe()}, not a cell"
+        )
     frame.slots[name] = cell
     return cell
 

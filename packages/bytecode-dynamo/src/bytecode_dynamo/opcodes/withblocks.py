@@ -26,7 +26,10 @@ def special_method(ctx: Context, owner: VariableTracker, name: str) -> VariableT
         found = ctx.get_attr(owner, name)
     if found is None:
         which = " (missed __exit__ method)" if name == "__exit__" else ""
-        message = f"{type_name(owner.python_type())!r} object does not support the context manager protocol{which}"
+        message = (
+            f"{type_name(owner.python_type())!r} object does not support the context manager "
+            f"protocol{which}"
+        )
         ctx.raise_error(TypeError, message)
     return found
 
@@ -60,4 +63,6 @@ def with_except_start(ctx: Context, frame: Frame, instruction: Instruction) -> N
     if not isinstance(error, ExceptionVariable):
         raise GraphBreak("BD006", "leaving a with block by an exception from outside of the graph")
     exit_, receiver = split_pair(*frame.stack[-5:-3]) if EXIT_IS_PAIR else (frame.stack[-4], [])
-    frame.push(exit_.call(ctx, [*receiver, ClassVariable(error.python_type()), error, TRACEBACK], {}))
+    frame.push(
+        exit_.call(ctx, [*receiver, ClassVariable(error.python_type()), error, TRACEBACK], {})
+    )

@@ -1,4 +1,5 @@
-"""Testing kit: captured programs against eager mode, and Hypothesis strategies (``bytecode_dynamo.testing.strategies``).
+"""Testing kit: captured programs against eager mode, and Hypothesis strategies
+(``bytecode_dynamo.testing.strategies``).
 
 ``python -m bytecode_dynamo.testing.fuzz`` checks many random programs in several processes.
 """

@@ -28,16 +28,19 @@ def equal_values(a: torch.Tensor, b: torch.Tensor) -> bool:
 def difference(a: Any, b: Any, where: str = "result", *, equal: Equal = equal_values) -> str | None:
     """Where two values differ, in a line that begins with ``where``; None when they are alike.
 
-    Alike are objects of classes of one name with alike attributes, slots, keys and items in one order, shared in the same
-    places; functions and classes of one qualified name; exceptions with alike arguments, causes, contexts and notes; tensors
-    of one dtype, shape, strides, device and ``requires_grad`` whose values are ``equal``. Iterators are consumed.
+    Alike are objects of classes of one name with alike attributes, slots, keys and items in one
+    order, shared in the same places; functions and classes of one qualified name; exceptions with
+    alike arguments, causes, contexts and notes; tensors of one dtype, shape, strides, device and
+    ``requires_grad`` whose values are ``equal``. Iterators are consumed.
     """
     return _difference(a, b, where, {}, equal)
 
 
 def _difference(a: Any, b: Any, where: str, seen: dict[int, Any], equal: Equal) -> str | None:
     if isinstance(a, (type, types.FunctionType)):
-        return None if getattr(b, "__qualname__", None) == a.__qualname__ else f"{where}: {a} and {b}"
+        return (
+            None if getattr(b, "__qualname__", None) == a.__qualname__ else f"{where}: {a} and {b}"
+        )
     if id(a) in seen:
         return None if seen[id(a)][1] is b else f"{where}: the same object in one, not in the other"
     if type(a).__qualname__ != type(b).__qualname__:
@@ -46,7 +49,17 @@ def _difference(a: Any, b: Any, where: str, seen: dict[int, Any], equal: Equal) 
         return _difference_of_tensors(a, b, where, equal)
     if isinstance(a, str) and NAMESPACE in a:
         return None
-    if type(a) in (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device) or isinstance(a, enum.Enum):
+    if type(a) in (
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        type(None),
+        torch.dtype,
+        torch.device,
+    ) or isinstance(a, enum.Enum):
         return None if repr(a) == repr(b) else f"{where}: {a!r} and {b!r}"
     if not isinstance(a, tuple):
         seen[id(a)] = (a, b)
@@ -56,7 +69,9 @@ def _difference(a: Any, b: Any, where: str, seen: dict[int, Any], equal: Equal) 
     return None
 
 
-def _difference_of_tensors(a: torch.Tensor, b: torch.Tensor, where: str, equal: Equal) -> str | None:
+def _difference_of_tensors(
+    a: torch.Tensor, b: torch.Tensor, where: str, equal: Equal
+) -> str | None:
     for name in ("dtype", "shape", "requires_grad", "device"):
         if getattr(a, name) != getattr(b, name):
             return f"{where}.{name}: {getattr(a, name)} and {getattr(b, name)}"
@@ -79,11 +94,23 @@ def _parts(a: Any, b: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
         yield f"{where}.__cause__", a.__cause__, b.__cause__
         yield f"{where}.__context__", a.__context__, b.__context__
         yield f"{where}.__notes__", getattr(a, "__notes__", None), getattr(b, "__notes__", None)
-    elif isinstance(a, (collections.abc.Sequence, collections.abc.ValuesView, collections.abc.KeysView, collections.deque)):
+    elif isinstance(
+        a,
+        (
+            collections.abc.Sequence,
+            collections.abc.ValuesView,
+            collections.abc.KeysView,
+            collections.deque,
+        ),
+    ):
         yield f"len({where})", len(a), len(b)
         yield from ((f"{where}[{k}]", left, right) for k, (left, right) in enumerate(zip(a, b)))
     elif isinstance(a, collections.abc.Iterator) and not hasattr(a, "__dict__"):
-        yield f"list({where})", list(itertools.islice(a, MOST_ITEMS)), list(itertools.islice(b, MOST_ITEMS))
+        yield (
+            f"list({where})",
+            list(itertools.islice(a, MOST_ITEMS)),
+            list(itertools.islice(b, MOST_ITEMS)),
+        )
     elif isinstance(a, types.CellType):
         yield f"{where}.cell_contents", a.cell_contents, b.cell_contents
     if hasattr(a, "__dict__") and not isinstance(a, (type, types.ModuleType)):

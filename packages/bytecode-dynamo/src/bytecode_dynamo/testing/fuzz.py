@@ -1,6 +1,8 @@
-"""Many generated programs in several processes: each chunk is a Hypothesis run of its own, whose failure is shrunk and printed.
+"""Many generated programs in several processes: each chunk is a Hypothesis run of its own, whose
+failure is shrunk and printed.
 
-usage: python -m bytecode_dynamo.testing.fuzz [--programs 20000] [--jobs 2] [--shard 0/1] [--seed 0] [--out DIR]
+usage: python -m bytecode_dynamo.testing.fuzz [--programs 20000] [--jobs 2] [--shard 0/1] [--seed 0]
+[--out DIR]
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ HEALTH: Any = tuple(HealthCheck)
 
 
 def run_chunk(number: int) -> tuple[int, int, str]:
-    """Run one chunk; returns its number, how many programs ran, and the smallest failing program with its error."""
+    """Run one chunk; returns its number, how many programs ran, and the smallest failing program
+    with its error.
+    """
     count, failing = 0, ""
 
     @seed(number)
@@ -57,19 +61,28 @@ def run_chunk(number: int) -> tuple[int, int, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--programs", type=int, default=20_000)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--shard", default="0/1", help="K/N: only every Nth chunk, from the Kth on")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="folder for failing programs (default: standard output)")
+    parser.add_argument(
+        "--out", type=Path, help="folder for failing programs (default: standard output)"
+    )
     options = parser.parse_args()
     first, step = map(int, options.shard.split("/"))
-    chunks = [options.seed * 1_000_000 + k for k in range(-(-options.programs // CHUNK))][first::step]
+    chunks = [options.seed * 1_000_000 + k for k in range(-(-options.programs // CHUNK))][
+        first::step
+    ]
     started, total, failures = time.time(), 0, 0
     done = 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool, contextlib.suppress(SystemExit, KeyboardInterrupt):
+    with (
+        multiprocessing.get_context("spawn").Pool(options.jobs) as pool,
+        contextlib.suppress(SystemExit, KeyboardInterrupt),
+    ):
         for number, count, failure in pool.imap_unordered(run_chunk, chunks):
             total, done = total + count, done + 1
             if failure:
@@ -81,7 +94,8 @@ def main() -> int:
                     (options.out / f"{number}.txt").write_text(failure)
     seconds = time.time() - started
     print(
-        f"{total} programs in {done} of {len(chunks)} chunks, {failures} chunks failed, {seconds:.0f} s, "
+        f"{total} programs in {done} of {len(chunks)} chunks, {failures} chunks failed, "
+        f"{seconds:.0f} s, "
         f"{1000 * seconds * options.jobs / max(total, 1):.0f} ms a program and process"
     )
     return bool(failures)

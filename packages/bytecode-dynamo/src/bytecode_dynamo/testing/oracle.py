@@ -1,4 +1,6 @@
-"""An oracle for capture: a program captured against eager mode, down to its exceptions, effects and their order."""
+"""An oracle for capture: a program captured against eager mode, down to its exceptions, effects and
+their order.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from bytecode_dynamo.config import config
 from bytecode_dynamo.testing.differences import NAMESPACE, Equal, difference, equal_values
 
 Make = Callable[[], Sequence[Any]]
-HIDDEN = (types.ModuleType, property, classmethod, staticmethod, types.MemberDescriptorType, functools.cached_property)
+HIDDEN = (
+    types.ModuleType,
+    property,
+    classmethod,
+    staticmethod,
+    types.MemberDescriptorType,
+    functools.cached_property,
+)
 _numbers = itertools.count()
 
 with warnings.catch_warnings():  # torch says this once in a process, which would be in eager mode
@@ -38,19 +47,23 @@ def check_against_eager(
     seed: int = 0,
     equal: Equal = equal_values,
 ) -> None:
-    """Raises AssertionError unless ``compiled`` behaves like ``f``; while it runs, a defect of capture raises, too.
+    """Raises AssertionError unless ``compiled`` behaves like ``f``; while it runs, a defect of
+    capture raises, too.
 
     Args:
         f: the program.
         make: makes one fresh list of arguments.
-        compiled: ``optimize("eager")(f)`` by default; or the same program of a namespace of its own, as ``load`` makes it.
+        compiled: ``optimize("eager")(f)`` by default; or the same program of a namespace of its
+            own, as ``load`` makes it.
         calls: how often both are called, each time with fresh arguments.
         seed: of torch's random generator, set before the arguments of each call are made.
-        equal: whether two tensors of one dtype and shape are equal; exact by default, for a backend that rounds otherwise
-            a tolerance: ``lambda a, b: torch.allclose(a, b, equal_nan=True)``.
+        equal: whether two tensors of one dtype and shape are equal; exact by default, for a backend
+            that rounds otherwise a tolerance:
+                ``lambda a, b: torch.allclose(a, b, equal_nan=True)``.
 
-    Compared by ``difference``: results, exceptions with their causes and contexts, what is printed and warned, what became of
-    the arguments, and the global variables of modules that ``load`` made, with those of their classes.
+    Compared by ``difference``: results, exceptions with their causes and contexts, what is printed
+    and warned, what became of the arguments, and the global variables of modules that ``load``
+    made, with those of their classes.
     """
     run = optimize("eager")(f) if compiled is None else compiled
     for call in range(calls):
@@ -62,25 +75,36 @@ def check_against_eager(
 
 
 def check_source(
-    text: str, make: Make, *, name: str = "f", backend: Any = "eager", calls: int = 2, equal: Equal = equal_values
+    text: str,
+    make: Make,
+    *,
+    name: str = "f",
+    backend: Any = "eager",
+    calls: int = 2,
+    equal: Equal = equal_values,
 ) -> None:
-    """``check_against_eager`` of the function ``name`` of a program's text, run in two namespaces of its own.
+    """``check_against_eager`` of the function ``name`` of a program's text, run in two namespaces
+    of its own.
 
-    Args: ``make``, ``calls`` and ``equal`` as there; ``backend`` as ``optimize`` takes it. Captured code of all programs is
-    forgotten before (``reset``).
+    Args: ``make``, ``calls`` and ``equal`` as there; ``backend`` as ``optimize`` takes it. Captured
+    code of all programs is forgotten before (``reset``).
     """
     eager, captured = load(text), load(text)
     reset()
     try:
         compiled = optimize(backend)(getattr(captured, name))
         with config.patch(recompile_limit=200):
-            check_against_eager(getattr(eager, name), make, compiled=compiled, calls=calls, equal=equal)
+            check_against_eager(
+                getattr(eager, name), make, compiled=compiled, calls=calls, equal=equal
+            )
     finally:
         del sys.modules[eager.__name__], sys.modules[captured.__name__]
 
 
 def load(text: str, filename: str = "<program>") -> types.ModuleType:
-    """A module of its own from a program's text, whose lines tracebacks show under ``filename``; loaded anew each time."""
+    """A module of its own from a program's text, whose lines tracebacks show under ``filename``;
+    loaded anew each time.
+    """
     name = f"{NAMESPACE}{next(_numbers)}"
     module = sys.modules[name] = types.ModuleType(name)
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
@@ -89,7 +113,9 @@ def load(text: str, filename: str = "<program>") -> types.ModuleType:
 
 
 def _observe(function: Callable[..., Any], make: Make, seed: int) -> dict[str, Any]:
-    """What a call raises, returns, prints and warns, and what it does to its arguments and its namespace."""
+    """What a call raises, returns, prints and warns, and what it does to its arguments and its
+    namespace.
+    """
     torch.manual_seed(seed)
     arguments = list(make())
     out, result, error = io.StringIO(), None, None

@@ -1,10 +1,11 @@
-# ruff: noqa: E501
-"""Hypothesis strategies: random programs, from templates drawn from the constructs of the language, over a few variables of known kinds.
+"""Hypothesis strategies: random programs, from templates drawn from the constructs of the language,
+over a few variables of known kinds.
 
-Variables: ``x`` and ``y`` tensors of two rows and three columns, ``n`` and ``m`` ints, ``items`` a list, ``d`` a dict, ``s`` a
-str, ``members`` a set, ``queue`` a deque, ``box`` an object with attributes, ``net`` a module; ``log`` is an argument that
-records the order of effects. In templates ``<N>`` stands for a number, ``<T>`` for a tensor, ``<C>`` for a condition and
-``<B>`` for a block of statements; ``<K>`` is a counter of its own at each depth. ``prelude.py`` has what they call.
+Variables: ``x`` and ``y`` tensors of two rows and three columns, ``n`` and ``m`` ints, ``items`` a
+list, ``d`` a dict, ``s`` a str, ``members`` a set, ``queue`` a deque, ``box`` an object with
+attributes, ``net`` a module; ``log`` is an argument that records the order of effects. In templates
+``<N>`` stands for a number, ``<T>`` for a tensor, ``<C>`` for a condition and ``<B>`` for a block
+of statements; ``<K>`` is a counter of its own at each depth. ``prelude.py`` has what they call.
 """
 
 from __future__ import annotations
@@ -17,37 +18,61 @@ import torch
 from hypothesis import strategies as st
 
 PRELUDE = (Path(__file__).parent / "prelude.py").read_text()
-ALL = "x, y, n, m, items, d, s, members, queue, named, slotted, colour, space, counts, groups, order, special"
+ALL = (
+    "x, y, n, m, items, d, s, members, queue, named, slotted, colour, space, counts, groups, "
+    "order, special"
+)
 
 LEAVES = {
-    "N": ["n", "m", "1", "2", "0", "-3", "4", "len(items)", "len(d)", "x.shape[1]", "len(s)", "COUNT"],
-    "T": ["x", "y", "x[0]", "box.v", "box.twice", "box[1]", "net(x)", "x.mean(0)", "torch.arange(3.0)"],
+    "N": ["n", "m", "1", "2", "0", "-3", "4", "len(items)", "len(d)", "x.shape[1]", "len(s)",
+    "COUNT"],
+    "T": ["x", "y", "x[0]", "box.v", "box.twice", "box[1]", "net(x)", "x.mean(0)",
+    "torch.arange(3.0)"],
     "C": ["items", "not d", "members", "x.dim() == 2", "n", "hasattr(box, 'extra')", "n < m"],
-    "S": ["n += 1", "x = x * 2", "log.append(n)", "items.append(n)", "d['a'] = n", "box.extra = m", "x.add_(1)", "bump()", "n = counter()", "pass"],
+    "S": ["n += 1", "x = x * 2", "log.append(n)", "items.append(n)", "d['a'] = n", "box.extra = m",
+    "x.add_(1)", "bump()", "n = counter()", "pass"],
     "B": ["log.append(m)", "n += 2", "y = x + y", "box.add(n)"],
 }  # fmt: skip
 
 NUMBERS = [
-    "(<N> + <N>)", "(<N> - <N>)", "(<N> * <N>)", "(<N> // (<N> or 1))", "(<N> % (<N> or 1))", "(lambda q: q)(<N>)", "abs(<N>)", "int(<N>)",
-    "max(<N>, <N>, key=lambda q: -q)", "sum(q for q in range(<N> % 4))", "note(log, <N>)", "(<N> if <C> else <N>)", "doubled(<N>, plus=1)",
-    "Special.half(<N>)", "(special + <N>)", "kind_of(<N>)", "Pair(<N>).c", "divmod(<N>, 3)[1]", "[0, 1, 2, 3][<N> % 4]", "int('%03d' % abs(<N>))",
-    "len({<N>, 1, n})", "(lambda a, b=2, *c, k=m, **e: a - b + k + len(c))(*[<N>, 1], **{'k': 1})", "((<N> & 3 | 4 ^ 1) << 1)",
-    "sum(v.get('q', <N>) if isinstance(v, dict) else 1 for v in [{'q': 2}, {}, 3])", "round(<N> / 3)", "min([<N>, <N>])", "(-<N>)", "(<N> ** 2 % 7)",
-    "(<N> and <N>)", "(<N> or m)", "(lambda: n + <N>)()", "functools.partial(scaled, k=3)(<N>)", "functools.reduce(operator.add, [<N>, 1, <N>], 0)",
+    "(<N> + <N>)", "(<N> - <N>)", "(<N> * <N>)", "(<N> // (<N> or 1))", "(<N> % (<N> or 1))",
+    "(lambda q: q)(<N>)", "abs(<N>)", "int(<N>)",
+    "max(<N>, <N>, key=lambda q: -q)", "sum(q for q in range(<N> % 4))", "note(log, <N>)",
+    "(<N> if <C> else <N>)", "doubled(<N>, plus=1)",
+    "Special.half(<N>)", "(special + <N>)", "kind_of(<N>)", "Pair(<N>).c", "divmod(<N>, 3)[1]",
+    "[0, 1, 2, 3][<N> % 4]", "int('%03d' % abs(<N>))",
+    "len({<N>, 1, n})", "(lambda a, b=2, *c, k=m, **e: a - b + k + len(c))(*[<N>, 1], **{'k': 1})",
+    "((<N> & 3 | 4 ^ 1) << 1)",
+    "sum(v.get('q', <N>) if isinstance(v, dict) else 1 for v in [{'q': 2}, {}, 3])",
+    "round(<N> / 3)", "min([<N>, <N>])", "(-<N>)", "(<N> ** 2 % 7)",
+    "(<N> and <N>)", "(<N> or m)", "(lambda: n + <N>)()", "functools.partial(scaled, k=3)(<N>)",
+    "functools.reduce(operator.add, [<N>, 1, <N>], 0)",
 ]  # fmt: skip
 TENSORS = [
-    "(<T> + <T>)", "(<T> - <T>)", "(<T> * <T>)", "(<T> + (<N>) % 3)", "(<T> * (<N>) % 3)", "torch.sin(<T>)", "torch.relu(<T>)", "(lambda t: t.abs())(<T>)",
-    "functools.partial(torch.mul, other=2)(<T>)", "torch.stack([t for t in (<T>, <T>)]).sum(0)", "functools.reduce(torch.add, [<T>, <T>])",
-    "sum([<T> * w for w in (1, 2)])", "doubled(<T>, plus=n)", "operator.add(<T>, 1)", "(lambda t, *, k=2: t * k)(<T>, k=3)", "[*map(torch.sin, (<T>,))][0]",
-    "scaled(<T>, 3, 1, plus=2, z=1)", "net(<T>, times=2)", "special(<T>)", "torch.where(x > 0, x, y)", "x[:, 1:].sum(-1, keepdim=True)", "x.view(3, 2).t().reshape(2, 3)",
-    "torch.cat([x, y], 1)[:, :3]", "x.max(0).values", "x.split(1)[1]", "torch.zeros_like(<T>)", "(<T> if <C> else <T>)", "<T>.to(torch.float64).float()", "-<T>", "x.T.reshape(2, 3)",
-    "torch.nn.functional.linear(x, torch.eye(3))", "x @ x.t() @ x", "x.new_ones(3)", "torch.einsum('ij,ij->ij', x, x)", "torch.full((3,), <N>)", "x[<N> % 2]", "torch.tensor([1.0, 2, <N>])", "<T>.clone()", "<T>.detach()",
+    "(<T> + <T>)", "(<T> - <T>)", "(<T> * <T>)", "(<T> + (<N>) % 3)", "(<T> * (<N>) % 3)",
+    "torch.sin(<T>)", "torch.relu(<T>)", "(lambda t: t.abs())(<T>)",
+    "functools.partial(torch.mul, other=2)(<T>)", "torch.stack([t for t in (<T>, <T>)]).sum(0)",
+    "functools.reduce(torch.add, [<T>, <T>])",
+    "sum([<T> * w for w in (1, 2)])", "doubled(<T>, plus=n)", "operator.add(<T>, 1)",
+    "(lambda t, *, k=2: t * k)(<T>, k=3)", "[*map(torch.sin, (<T>,))][0]",
+    "scaled(<T>, 3, 1, plus=2, z=1)", "net(<T>, times=2)", "special(<T>)",
+    "torch.where(x > 0, x, y)", "x[:, 1:].sum(-1, keepdim=True)", "x.view(3, 2).t().reshape(2, 3)",
+    "torch.cat([x, y], 1)[:, :3]", "x.max(0).values", "x.split(1)[1]", "torch.zeros_like(<T>)",
+    "(<T> if <C> else <T>)", "<T>.to(torch.float64).float()", "-<T>", "x.T.reshape(2, 3)",
+    "torch.nn.functional.linear(x, torch.eye(3))", "x @ x.t() @ x", "x.new_ones(3)",
+    "torch.einsum('ij,ij->ij', x, x)", "torch.full((3,), <N>)", "x[<N> % 2]",
+    "torch.tensor([1.0, 2, <N>])", "<T>.clone()", "<T>.detach()",
 ]  # fmt: skip
 CONDITIONS = [
-    "<N> < <N>", "<N> == <N>", "<N> >= <N>", "<N> != <N>", "'a' in s", "n in items", "s in d", "isinstance(n, int)", "any(q > <N> for q in items if isinstance(q, int))",
-    "1 in members", "special == box", "3 in special", "callable(net)", "0 < n <= m < 9", "issubclass(type(special), Box)", "queue and queue[0] == 1", "colour is Colour.RED",
-    "net.training", "x is y", "n and m or s", "all(k > 0 for k in members)", "named.first != 2", "getattr(box, 'extra', 0)", "x.shape == y.shape", "not (<C>)", "(<C>) and (<C>)", "(<C>) or (<C>)",
-    "torch.is_tensor(items[-1] if items else 0)", "x.sum() > 0", "bool(y.max() > 1)", "int(x.sum()) % 2", "y.tolist() != x.tolist()",
+    "<N> < <N>", "<N> == <N>", "<N> >= <N>", "<N> != <N>", "'a' in s", "n in items", "s in d",
+    "isinstance(n, int)", "any(q > <N> for q in items if isinstance(q, int))",
+    "1 in members", "special == box", "3 in special", "callable(net)", "0 < n <= m < 9",
+    "issubclass(type(special), Box)", "queue and queue[0] == 1", "colour is Colour.RED",
+    "net.training", "x is y", "n and m or s", "all(k > 0 for k in members)", "named.first != 2",
+    "getattr(box, 'extra', 0)", "x.shape == y.shape", "not (<C>)", "(<C>) and (<C>)",
+    "(<C>) or (<C>)",
+    "torch.is_tensor(items[-1] if items else 0)", "x.sum() > 0", "bool(y.max() > 1)",
+    "int(x.sum()) % 2", "y.tolist() != x.tolist()",
 ]  # fmt: skip
 
 SIMPLE = """
@@ -93,34 +118,55 @@ COMPOUND = [
     "if <C>:\n    <B>\nelse:\n    <B>",
     "if <C>:\n    <B>\nelif <C>:\n    <B>",
     "for i in <R>:\n    <B>\n    if n > 20:\n        break\nelse:\n    log.append('else')",
-    "for i, j in enumerate(<R>):\n    log.append(i)\n    <B>\n    if i == 1:\n        continue\n    if i > 2:\n        break",
+    "for i, j in enumerate(<R>):\n    log.append(i)\n    <B>\n    if i == 1:\n        continue\n   "
+    " if i > 2:\n        break",
     "<K> = 0\nwhile <K> < <N> % 4:\n    <K> += 1\n    <B>\n    if <K> == 2:\n        continue",
-    "<K> = 3\nwhile <K>:\n    <K> -= 1\n    try:\n        <B>\n        if <K> == 1:\n            break\n    finally:\n        log.append(<K>)\nelse:\n    log.append('no break')",
-    "try:\n    <B>\nexcept <E> as error:\n    log.append((type(error).__name__, str(error)))\n    <B>\nfinally:\n    log.append('finally')",
-    "try:\n    <B>\nexcept (ValueError, LookupError) as error:\n    log.append((error.args, type(error.__cause__).__name__))\n    raise Failure(n, 'again') from error\nelse:\n    <B>",
-    "try:\n    try:\n        <B>\n    except TypeError:\n        log.append('type')\n        raise\nexcept Exception as error:\n    log.append(type(error.__context__).__name__)\n    <B>",
+    "<K> = 3\nwhile <K>:\n    <K> -= 1\n    try:\n        <B>\n        if <K> == 1:\n            "
+    "break\n    finally:\n        log.append(<K>)\nelse:\n    log.append('no break')",
+    "try:\n    <B>\nexcept <E> as error:\n    log.append((type(error).__name__, str(error)))\n    "
+    "<B>\nfinally:\n    log.append('finally')",
+    "try:\n    <B>\nexcept (ValueError, LookupError) as error:\n    log.append((error.args, "
+    "type(error.__cause__).__name__))\n    raise Failure(n, 'again') from error\nelse:\n    <B>",
+    "try:\n    try:\n        <B>\n    except TypeError:\n        log.append('type')\n        "
+    "raise\nexcept Exception as error:\n    log.append(type(error.__context__).__name__)\n    <B>",
     "try:\n    <B>\n    return x + 1\nfinally:\n    log.append('leaving')\n    <B>",
     "with <W>:\n    <B>",
     "with <W>, <W>:\n    <B>\n    raise <E>",
     "match <N>:\n    case 0 | 1:\n        <B>\n    case q if q > 2:\n        <B>",
-    "match <M>:\n    case [first, *others] | (first, others) if others:\n        <B>\n    case {'a': value, **rest}:\n        log.append((value, sorted(map(str, rest))))\n    case Pair(a=0 | 2) | Colour.BLUE:\n        log.append('class')\n    case str() as text:\n        log.append(text)\n    case _:\n        <B>",
+    "match <M>:\n    case [first, *others] | (first, others) if others:\n        <B>\n    case "
+    "{'a': value, **rest}:\n        log.append((value, sorted(map(str, rest))))\n    case Pair(a=0 "
+    "| 2) | Colour.BLUE:\n        log.append('class')\n    case str() as text:\n        "
+    "log.append(text)\n    case _:\n        <B>",
     "def local(x, n, y=y):\n    m = 1\n    <B>\n    return n\nn = local(x, <N>) or 0",
     "def inner(k=n, *rest, t=x, **more):\n    nonlocal c, "
     + ALL
-    + "\n    c += 1\n    n = k\n    <B>\n    return t * 2\nlog.append(inner()); log.append(inner(1, 2, z=3))",
-    "def made():\n    nonlocal " + ALL + "\n    yield n\n    <B>\n    yield n + 1\nfor value in made():\n    log.append(value)",
-    "def again(k):\n    if k <= 0:\n        return 0\n    return 1 + again(k - 1)\nlog.append(again(n % 4))\n<B>",
-    "class Local(Special):\n    extra = n\n\n    def add(self, k, *, by=1):\n        log.append(('local', k))\n        return super().add(k)\nspecial = Local(x, log); special.add(<N>)\n<B>",
-    "box.held = []\nfor value in [<N>, <N>]:\n    with tagged(log, 'w'):\n        <B>\n    box.held.append(value)",
+    + "\n    c += 1\n    n = k\n    <B>\n    return t * 2\nlog.append(inner()); "
+    "log.append(inner(1, 2, z=3))",
+    "def made():\n    nonlocal "
+    + ALL
+    + "\n    yield n\n    <B>\n    yield n + 1\nfor value in made():\n    log.append(value)",
+    "def again(k):\n    if k <= 0:\n        return 0\n    return 1 + again(k - "
+    "1)\nlog.append(again(n % 4))\n<B>",
+    "class Local(Special):\n    extra = n\n\n    def add(self, k, *, by=1):\n        "
+    "log.append(('local', k))\n        return super().add(k)\nspecial = Local(x, log); "
+    "special.add(<N>)\n<B>",
+    "box.held = []\nfor value in [<N>, <N>]:\n    with tagged(log, 'w'):\n        <B>\n    "
+    "box.held.append(value)",
 ]
 CHOICES = {
-    "R": ["range(3)", "items[:2]", "list(d.items())[:2]", "counting(2, log)", "zip(items, 'ab')", "sorted(members)", "list(queue)", "order", "special", "echoes()", "x", "reversed(items)", "d.copy()", "map(str, items[:3])", "filter(None, [n, m])", "iter([1, n])", "order.items()", "NET.layers", "itertools.islice(itertools.count(n), 2)", "torch.ones(2).unbind()"],
+    "R": ["range(3)", "items[:2]", "list(d.items())[:2]", "counting(2, log)", "zip(items, 'ab')",
+    "sorted(members)", "list(queue)", "order", "special", "echoes()", "x", "reversed(items)",
+    "d.copy()", "map(str, items[:3])", "filter(None, [n, m])", "iter([1, n])", "order.items()",
+    "NET.layers", "itertools.islice(itertools.count(n), 2)", "torch.ones(2).unbind()"],
     "E": ["KeyError", "(AttributeError, IndexError)", "Exception"],
-    "W": ["box", "tagged(log, 't') as tag", "torch.no_grad()", "contextlib.suppress(KeyError)", "torch.enable_grad()", "contextlib.ExitStack() as stack", "contextlib.nullcontext(n) as null", "special as sp", "torch.set_grad_enabled(n > 1)", "torch.autocast('cpu', torch.bfloat16)"],
+    "W": ["box", "tagged(log, 't') as tag", "torch.no_grad()", "contextlib.suppress(KeyError)",
+    "torch.enable_grad()", "contextlib.ExitStack() as stack", "contextlib.nullcontext(n) as null",
+    "special as sp", "torch.set_grad_enabled(n > 1)", "torch.autocast('cpu', torch.bfloat16)"],
     "M": ["items", "d", "named", "s", "Pair(n, m)", "colour", "(n, (m, s))"],
 }  # fmt: skip
 STATEMENTS, RAISES = (
-    [item for line in text.splitlines() for item in re.split(r" \| (?!=)(?![{]})", line)] for text in (SIMPLE, RAISING)
+    [item for line in text.splitlines() for item in re.split(r" \| (?!=)(?![{]})", line)]
+    for text in (SIMPLE, RAISING)
 )
 TEMPLATES = {"N": NUMBERS, "T": TENSORS, "C": CONDITIONS}
 SETUP = """\
@@ -175,10 +221,17 @@ def statement(draw: st.DrawFn, depth: int) -> str:
 
 @st.composite
 def programs(draw: st.DrawFn) -> str:
-    """The text of a module with a function ``f(x, log)``, which ``arguments`` gives its arguments."""
+    """The text of a module with a function ``f(x, log)``, which ``arguments`` gives its
+    arguments.
+    """
     lines = "\n".join(statement(draw, 2) for _ in range(draw(st.integers(1, 5))))
     body = f"{SETUP}\n{lines}\nreturn {ALL}, box, c"
-    return PRELUDE + "\n\ndef f(x, log):\n" + "\n".join("    " + line for line in body.splitlines()) + "\n"
+    return (
+        PRELUDE
+        + "\n\ndef f(x, log):\n"
+        + "\n".join("    " + line for line in body.splitlines())
+        + "\n"
+    )
 
 
 def arguments() -> list[Any]:

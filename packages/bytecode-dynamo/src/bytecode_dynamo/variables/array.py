@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 METHODS = frozenset(
     """
-    all any argmax argmin argsort astype clip copy cumprod cumsum diagonal dot flatten max mean min nonzero prod ravel
-    repeat reshape round sort squeeze std sum swapaxes take trace transpose var fill
-    """.split()  # noqa: SIM905
+    all any argmax argmin argsort astype clip copy cumprod cumsum diagonal dot flatten max mean min
+    nonzero prod ravel repeat reshape round sort squeeze std sum swapaxes take trace transpose var
+    fill
+    """.split()
 )
 
 
@@ -96,7 +97,13 @@ class ArrayVariable(KeyedVariable):
             return self.tensor.call_method(ctx, name, args, kwargs)
         if name not in METHODS:
             raise GraphBreak("BD005", f"{name} of {self.describe()}")
-        return call_array(ctx, getattr(torch_numpy.ndarray, name), [self, *args], kwargs, getattr(numpy.ndarray, name))
+        return call_array(
+            ctx,
+            getattr(torch_numpy.ndarray, name),
+            [self, *args],
+            kwargs,
+            getattr(numpy.ndarray, name),
+        )
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.call_const(_to_numpy, self.tensor, self.scalar)
@@ -123,11 +130,15 @@ def as_array(tensor: VariableTracker, scalar: bool = False) -> VariableTracker:
 
 
 def is_folded(left: VariableTracker, right: VariableTracker) -> bool:
-    """Whether an operator is called while capturing: both numbers are known, or one is NumPy's, whose result is, too."""
+    """Whether an operator is called while capturing: both numbers are known, or one is NumPy's,
+    whose result is, too.
+    """
     known = [side.value for side in (left, right) if type(side) is ConstantVariable]
     if len(known) != 1:
         return len(known) == 2
-    return isinstance(known[0], SCALAR) and (isinstance(left, SymbolicVariable) or isinstance(right, SymbolicVariable))
+    return isinstance(known[0], SCALAR) and (
+        isinstance(left, SymbolicVariable) or isinstance(right, SymbolicVariable)
+    )
 
 
 def to_torch_numpy(value: Any) -> Any:
@@ -150,11 +161,16 @@ def _in_torch(function: Callable[..., Any], name: str) -> OpaqueCall:
 
 
 def call_array(
-    ctx: Context, function: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker], reference: Any = None
+    ctx: Context,
+    function: Any,
+    args: Sequence[VariableTracker],
+    kwargs: Mapping[str, VariableTracker],
+    reference: Any = None,
 ) -> VariableTracker:
     """Record a call of a function of arrays; ``reference`` is NumPy's own, where they differ.
 
-    NumPy itself, called on other arrays of these types and shapes, says what types and shapes the results have.
+    NumPy itself, called on other arrays of these types and shapes, says what types and shapes the
+    results have.
     """
     reference = reference or function
     name = getattr(reference, "__name__", "attribute")
@@ -188,12 +204,16 @@ def _example(ctx: Context, value: VariableTracker, examples: _Examples) -> Any:
         fake = value.tensor.fake
         shape = tuple(ctx.decide(size.__index__, "the size of an array") for size in fake.shape)
         made = _laid_out(
-            shape, tuple(ctx.decide(step.__index__, "a stride of an array") for step in fake.stride()), _dtype(fake)
+            shape,
+            tuple(ctx.decide(step.__index__, "a stride of an array") for step in fake.stride()),
+            _dtype(fake),
         )
         examples.append((made, fake))
         return made[()] if value.scalar else made
     if value.python_type() in (list, tuple):
-        return value.python_type()(_example(ctx, ctx.real(item), examples) for item in value.unpack(ctx))
+        return value.python_type()(
+            _example(ctx, ctx.real(item), examples) for item in value.unpack(ctx)
+        )
     if isinstance(value, SliceVariable):
         return slice(*(part.as_constant(ctx) for part in value.parts))
     return ctx.constant_of(value, "an argument of a NumPy function")
@@ -201,12 +221,18 @@ def _example(ctx: Context, value: VariableTracker, examples: _Examples) -> Any:
 
 def _laid_out(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
     """An array of a tensor's layout."""
-    extent = 1 + sum((size - 1) * step for size, step in zip(shape, strides)) if 0 not in shape else 0
+    extent = (
+        1 + sum((size - 1) * step for size, step in zip(shape, strides)) if 0 not in shape else 0
+    )
     flat = numpy.asarray(numpy.random.default_rng(0).random(extent)).astype(dtype)
-    return numpy.lib.stride_tricks.as_strided(flat, shape, [step * flat.itemsize for step in strides])
+    return numpy.lib.stride_tricks.as_strided(
+        flat, shape, [step * flat.itemsize for step in strides]
+    )
 
 
-_IN_PLACE_OPERATORS = frozenset("iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split())  # noqa: SIM905
+_IN_PLACE_OPERATORS = frozenset(
+    "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split()
+)
 
 
 def _unwrapped(ctx: Context, value: VariableTracker) -> VariableTracker:
@@ -220,7 +246,9 @@ def _unwrapped(ctx: Context, value: VariableTracker) -> VariableTracker:
         return value if plain else ConstantVariable(numpy.dtype(known).name)  # as FX can write it
     if issubclass(kind, numpy.generic) and isinstance(value, ConstantVariable):
         dtype = torch.from_numpy(numpy.zeros(0, value.value.dtype)).dtype
-        return ctx.call_known(torch.tensor, [ConstantVariable(value.value.item())], {"dtype": ConstantVariable(dtype)})
+        return ctx.call_known(
+            torch.tensor, [ConstantVariable(value.value.item())], {"dtype": ConstantVariable(dtype)}
+        )
     if kind in (list, tuple):
         items = [_unwrapped(ctx, ctx.real(item)) for item in value.unpack(ctx)]
         return ctx.create_list(items) if kind is list else ctx.create_tuple(items)
@@ -229,27 +257,42 @@ def _unwrapped(ctx: Context, value: VariableTracker) -> VariableTracker:
     return value
 
 
-def _wrapped(ctx: Context, result: VariableTracker, expected: Any, name: str, examples: _Examples) -> VariableTracker:
+def _wrapped(
+    ctx: Context, result: VariableTracker, expected: Any, name: str, examples: _Examples
+) -> VariableTracker:
     """The results as NumPy gives them."""
     if isinstance(result, TensorVariable) and isinstance(expected, (numpy.ndarray, numpy.generic)):
         if _dtype(result.fake) == expected.dtype and tuple(result.fake.shape) == expected.shape:
             strides = tuple(step // max(expected.itemsize, 1) for step in expected.strides)
-            moved = [a for size, a, b in zip(expected.shape, result.fake.stride(), strides) if size > 1 and a != b]
-            if 0 not in expected.shape and min(strides, default=0) >= 0 and tuple(result.fake.stride()) != strides:
+            moved = [
+                a
+                for size, a, b in zip(expected.shape, result.fake.stride(), strides)
+                if size > 1 and a != b
+            ]
+            if (
+                0 not in expected.shape
+                and min(strides, default=0) >= 0
+                and tuple(result.fake.stride()) != strides
+            ):
                 layout = [result, ctx.create(expected.shape), ctx.create(strides)]
-                result = ctx.torch_call("call_function", _copied if moved else torch.as_strided, layout, {})
+                result = ctx.torch_call(
+                    "call_function", _copied if moved else torch.as_strided, layout, {}
+                )
             if isinstance(expected, numpy.ndarray):
                 result = _in_memory(ctx, cast("TensorVariable", result), expected, name, examples)
             return as_array(result, isinstance(expected, numpy.generic))
     elif type(expected) in (list, tuple) and result.python_type() in (list, tuple):
         items = [
-            _wrapped(ctx, ctx.real(item), part, name, examples) for item, part in zip(result.unpack(ctx), expected, strict=True)
+            _wrapped(ctx, ctx.real(item), part, name, examples)
+            for item, part in zip(result.unpack(ctx), expected, strict=True)
         ]
         return ctx.create_list(items) if type(expected) is list else ctx.create_tuple(items)
     raise GraphBreak("BD005", f"numpy's {name}: torch has no function with these results")
 
 
-def _in_memory(ctx: Context, result: TensorVariable, expected: Any, name: str, examples: _Examples) -> TensorVariable:
+def _in_memory(
+    ctx: Context, result: TensorVariable, expected: Any, name: str, examples: _Examples
+) -> TensorVariable:
     """The result in memory of its own where NumPy makes a copy, as ``astype`` always does."""
     storage = result.fake.untyped_storage()._cdata
     for array, fake in examples:
@@ -282,13 +325,19 @@ def _facts(value: Any) -> Any:
 def wrap_array(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """An existing array: the graph gets a tensor over its memory."""
     try:
-        tensor = torch.from_numpy(value) if type(value) is numpy.ndarray and value.flags.writeable else None
+        tensor = (
+            torch.from_numpy(value)
+            if type(value) is numpy.ndarray and value.flags.writeable
+            else None
+        )
     except (TypeError, ValueError):
         tensor = None
     if tensor is None:
         return ctx.wrap_object(value, source)
     facts = _facts(value)
-    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: type(now) is numpy.ndarray and _facts(now) == facts)
+    ctx.guards.require(
+        source, GuardKind.CUSTOM, lambda now: type(now) is numpy.ndarray and _facts(now) == facts
+    )
     fake: Any = ctx.mode.from_real(tensor, source=source.name, symbols={})
     node = ctx.graph.add_input(ArraySource(source), tensor, fake)
     held = TensorVariable(node, cast("FakeTensor", fake), torch.Tensor, source=ArraySource(source))

@@ -1,4 +1,6 @@
-"""Attribute access by Python's own rules: classes in resolution order, descriptors, instance dict, ``__getattr__``."""
+"""Attribute access by Python's own rules: classes in resolution order, descriptors, instance dict,
+``__getattr__``.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def find_in_class(cls: type, name: str) -> tuple[int, Any]:
-    """Index in the resolution order and raw value of a class attribute; (-1, MISSING) when there is none."""
+    """Index in the resolution order and raw value of a class attribute; (-1, MISSING) when there is
+    none.
+    """
     for index, base in enumerate(cls.__mro__):
         if name in base.__dict__:
             return index, base.__dict__[name]
@@ -34,13 +38,17 @@ IMMUTABLE, HEAP_TYPE = 1 << 8, 1 << 9  # Py_TPFLAGS_IMMUTABLETYPE, Py_TPFLAGS_HE
 
 
 def type_name(cls: type) -> str:
-    """The name of a class in messages of the interpreter: classes written in C have their module's before it."""
+    """The name of a class in messages of the interpreter: classes written in C have their module's
+    before it.
+    """
     plain = not cls.__flags__ & IMMUTABLE or cls.__module__ == "builtins"
     return cls.__name__ if plain else f"{cls.__module__}.{cls.__name__}"
 
 
 def find_special(ctx: Context, cls: type, name: str) -> tuple[int, Any]:
-    """``find_in_class`` of what the interpreter asks the class for, guarded where the class can change."""
+    """``find_in_class`` of what the interpreter asks the class for, guarded where the class can
+    change.
+    """
     if not cls.__flags__ & IMMUTABLE:
         ctx.require_class_attribute(cls, name)
     return find_in_class(cls, name)
@@ -57,15 +65,23 @@ def is_data_descriptor(found: object) -> bool:
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
 
 
-def load_class_attribute(ctx: Context, owner: VariableTracker, cls: type, name: str) -> VariableTracker:
-    """``owner.name`` for a type without instance dict; AttributeError is raised in the program when there is none."""
+def load_class_attribute(
+    ctx: Context, owner: VariableTracker, cls: type, name: str
+) -> VariableTracker:
+    """``owner.name`` for a type without instance dict; AttributeError is raised in the program when
+    there is none.
+    """
     index, found = find_in_class(cls, name)
     if index < 0:
-        return ctx.raise_error(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
+        return ctx.raise_error(
+            AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}"
+        )
     return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
 
 
-def bind(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+def bind(
+    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
+) -> VariableTracker:
     """What a raw class attribute gives when it is read through an instance."""
     kind = next((base for base in type(found).__mro__ if "__get__" in base.__dict__), None)
     if kind is None:
@@ -79,25 +95,39 @@ def bind(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: So
     raise GraphBreak("BD014", f"attribute {name!r} of a {cls.__name__} is a {type(found).__name__}")
 
 
-def _bind_function(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+def _bind_function(
+    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
+) -> VariableTracker:
     return BoundMethodVariable(ctx.wrap(found, source), owner)
 
 
-def _bind_static(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+def _bind_static(
+    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
+) -> VariableTracker:
     return ctx.wrap(found.__func__, AttrSource(source, "__func__"))
 
 
-def _bind_class(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
-    return BoundMethodVariable(ctx.wrap(found.__func__, AttrSource(source, "__func__")), ctx.constant_class(cls))
+def _bind_class(
+    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
+) -> VariableTracker:
+    return BoundMethodVariable(
+        ctx.wrap(found.__func__, AttrSource(source, "__func__")), ctx.constant_class(cls)
+    )
 
 
-def _bind_property(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+def _bind_property(
+    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
+) -> VariableTracker:
     if found.fget is None:
-        return ctx.raise_error(AttributeError, f"property {name!r} of {cls.__name__!r} object has no getter")
+        return ctx.raise_error(
+            AttributeError, f"property {name!r} of {cls.__name__!r} object has no getter"
+        )
     return ctx.wrap(found.fget, AttrSource(source, "fget")).call(ctx, [owner], {})
 
 
-def _bind_cached(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+def _bind_cached(
+    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
+) -> VariableTracker:
     value = ctx.wrap(found.func, AttrSource(source, "func")).call(ctx, [owner], {})
     key = owner.identity()
     if not isinstance(key, Identity):
@@ -106,20 +136,29 @@ def _bind_cached(ctx: Context, owner: VariableTracker, cls: type, found: Any, so
     return value
 
 
-def _bind_slot(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+def _bind_slot(
+    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
+) -> VariableTracker:
     key = owner.identity()
     if isinstance(key, Identity):
         written = ctx.effects.read((key, name))
         if written is not MISSING and written is not DELETED:
             return written
-        if written is MISSING and key.exists and key.source is not None and hasattr(key.value, name):
+        if (
+            written is MISSING
+            and key.exists
+            and key.source is not None
+            and hasattr(key.value, name)
+        ):
             return ctx.wrap(getattr(key.value, name), AttrSource(key.source, name))
         if written is MISSING and key.exists and key.source is not None:
             ctx.guards.require(key.source, GuardKind.CUSTOM, _Empty(found))
     return ctx.raise_error(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
 
 
-def _bind_field(ctx: Context, owner: Any, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+def _bind_field(
+    ctx: Context, owner: Any, cls: type, found: Any, source: Source, name: str
+) -> VariableTracker:
     return owner.contents.unpack(ctx)[found.__reduce__()[1][0]]
 
 
@@ -137,11 +176,15 @@ class _Empty:
         return False
 
 
-def _bind_builtin(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+def _bind_builtin(
+    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
+) -> VariableTracker:
     return BoundMethodVariable(ctx.wrap_callable(found, source), owner)
 
 
-def _bind_builtin_class(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> Any:
+def _bind_builtin_class(
+    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
+) -> Any:
     return BoundMethodVariable(ctx.wrap_callable(found, source), ctx.constant_class(cls))
 
 
@@ -163,8 +206,12 @@ _BINDERS: dict[type, _Binder] = {
 }
 
 
-def load_attribute(ctx: Context, owner: VariableTracker, key: Identity, name: str, *, hook: bool = True) -> VariableTracker:
-    """``owner.name`` for an object with an instance dict; ``hook``: with its class's ``__getattr__``."""
+def load_attribute(
+    ctx: Context, owner: VariableTracker, key: Identity, name: str, *, hook: bool = True
+) -> VariableTracker:
+    """``owner.name`` for an object with an instance dict; ``hook``: with its class's
+    ``__getattr__``.
+    """
     cls = key.cls
     written = ctx.written_in_class(cls, name)
     if written is not None:
@@ -185,12 +232,16 @@ def load_attribute(ctx: Context, owner: VariableTracker, key: Identity, name: st
 
 
 def bind_written(owner: VariableTracker, held: VariableTracker) -> VariableTracker:
-    """What a class attribute that the program assigned gives when it is read through an instance."""
+    """What a class attribute that the program assigned gives when it is read through an
+    instance.
+    """
     kind = held.python_type()
     if kind in (types.FunctionType, functools._lru_cache_wrapper):
         return BoundMethodVariable(held, owner)
     if hasattr(kind, "__get__"):
-        raise GraphBreak("BD020", f"a {kind.__name__} assigned to a class, read through an instance")
+        raise GraphBreak(
+            "BD020", f"a {kind.__name__} assigned to a class, read through an instance"
+        )
     return held
 
 

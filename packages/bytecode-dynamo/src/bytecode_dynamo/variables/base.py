@@ -1,7 +1,8 @@
 """VariableTracker: what is known about one Python value while a frame is evaluated.
 
-A tracker is immutable and cheap. ``source`` says how to load the value again, or is None for a value that was made
-while evaluating. Each capability is a method that returns a tracker or raises :class:`GraphBreak`.
+A tracker is immutable and cheap. ``source`` says how to load the value again, or is None for a
+value that was made while evaluating. Each capability is a method that returns a tracker or raises
+:class:`GraphBreak`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class VariableTracker:
 
     source: Source | None = field(default=None, kw_only=True)
 
-    # -- what it is -----------------------------------------------------------------------------------------------
+    # -- what it is --------------------------------------------------------------------------------
 
     def python_type(self) -> type:
         """The type that ``type(value)`` gives."""
@@ -65,7 +66,9 @@ class VariableTracker:
         try:
             return self.as_constant(ctx)
         except NotConstant:
-            raise GraphBreak("BD002", f"{self.describe()} can't be an argument of a torch call") from None
+            raise GraphBreak(
+                "BD002", f"{self.describe()} can't be an argument of a torch call"
+            ) from None
 
     def identity(self) -> object:
         """An object that stands for the value in ``is`` and ``id``."""
@@ -89,7 +92,7 @@ class VariableTracker:
         if not any(name in base.__dict__ for base in cls.__mro__):
             ctx.raise_error(TypeError, f"{cls.__name__!r} {otherwise}")
 
-    # -- what it does ---------------------------------------------------------------------------------------------
+    # -- what it does ------------------------------------------------------------------------------
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         """``value(*args, **kwargs)``."""
@@ -157,10 +160,12 @@ class VariableTracker:
             items.append(item)
         return items
 
-    # -- how to build it ------------------------------------------------------------------------------------------
+    # -- how to build it ---------------------------------------------------------------------------
 
     def reconstruct(self, gen: Codegen) -> None:
-        """Emit instructions that push the value; called when it has no source, or a new object must be made."""
+        """Emit instructions that push the value; called when it has no source, or a new object must
+        be made.
+        """
         raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
 
 
@@ -179,7 +184,9 @@ class KeyedVariable(VariableTracker):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LazyVariable(VariableTracker):
-    """An element of an existing container, or a local, that nobody has looked at yet: no guard is needed so far."""
+    """An element of an existing container, or a local, that nobody has looked at yet: no guard is
+    needed so far.
+    """
 
     value: Any = None
 
@@ -206,7 +213,9 @@ NULL = NullVariable()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LastiVariable(VariableTracker):
-    """What some handlers find below the exception: the place of the raise. ``depth`` entries of the stack are below it."""
+    """What some handlers find below the exception: the place of the raise. ``depth`` entries of the
+    stack are below it.
+    """
 
     depth: int = 0
 
@@ -218,7 +227,9 @@ MethodImplementation = Callable[..., "VariableTracker | None"]
 
 
 class MethodTable(RuleTable[str, MethodImplementation]):
-    """Methods of one built-in type as functions ``(ctx, self, *args) -> tracker or None for None``."""
+    """Methods of one built-in type as functions
+    ``(ctx, self, *args) -> tracker or None for None``.
+    """
 
     def __init__(self, parent: MethodTable | None = None) -> None:
         super().__init__()
@@ -244,7 +255,11 @@ class ContainerVariable(VariableTracker):
         return self.methods().find(name) is not None
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        return ctx.bound_rule(self, name) if self.has_method(name) else ctx.class_attribute(self, self.python_type(), name)
+        return (
+            ctx.bound_rule(self, name)
+            if self.has_method(name)
+            else ctx.class_attribute(self, self.python_type(), name)
+        )
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         rule = self.methods().find(name)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecode_dynamo.cache_lookup import NOT_CACHED, CacheLookup, count_early, is_counted, is_key, recall
+from bytecode_dynamo.cache_lookup import (
+    NOT_CACHED,
+    CacheLookup,
+    count_early,
+    is_counted,
+    is_key,
+    recall,
+)
 from bytecode_dynamo.computed_source import ComputedSource
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException, Retry
@@ -29,11 +36,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedFunctionVariable(VariableTracker):
-    """A cached function. A call gives the object that the cache holds, found again by a guard that asks the cache.
+    """A cached function. A call gives the object that the cache holds, found again by a guard that
+    asks the cache.
 
-    What the cache does not hold is computed by the real function, while capturing, where that can't be told from a call in its
-    place: the frame has done nothing so far, or the function depends on its arguments only and does nothing else. Elsewhere the
-    graph breaks at the call.
+    What the cache does not hold is computed by the real function, while capturing, where that can't
+    be told from a call in its place: the frame has done nothing so far, or the function depends on
+    its arguments only and does nothing else. Elsewhere the graph breaks at the call.
     """
 
     function: VariableTracker
@@ -50,14 +58,19 @@ class CachedFunctionVariable(VariableTracker):
         lookup, given = CacheLookup(tuple(kwargs)), [*args, *kwargs.values()]
         if any(_is_symbolic(ctx, arg) for arg in given) and self._is_function_of(ctx, args, kwargs):
             ctx.deferred.add(ctx, _Recall(self, lookup.names, tuple(given)))
-            return self.function.call(ctx, args, kwargs)  # for any number, so that no cache can be asked
+            # for any number, so that no cache can be asked
+            return self.function.call(ctx, args, kwargs)
         parts = [self._argument(ctx, ctx.real(arg)) for arg in given]
         values = tuple(value for value, _ in parts)
         source = ComputedSource(lookup, (self.source, *(place for _, place in parts)))
         result = lookup(self.value, *values)
         if result is NOT_CACHED:
             independent = self._is_independent(ctx, args, kwargs)
-            if independent is None or is_counted(self.value, lookup.names, values) or not (independent or self._is_first(ctx)):
+            if (
+                independent is None
+                or is_counted(self.value, lookup.names, values)
+                or not (independent or self._is_first(ctx))
+            ):
                 ctx.guards.require(source, GuardKind.IDENTITY, NOT_CACHED)
                 raise GraphBreak(
                     "BD002",
@@ -68,7 +81,9 @@ class CachedFunctionVariable(VariableTracker):
             if not independent:
                 raise Retry  # it may have changed what was read already
         if lookup(self.value, *values) is not result:
-            raise GraphBreak("BD002", f"call of {self.function.describe()}, whose cache can't be read")
+            raise GraphBreak(
+                "BD002", f"call of {self.function.describe()}, whose cache can't be read"
+            )
         ctx.deferred.add(ctx, _Recall(self, lookup.names, tuple(given)))
         return ctx.wrap(result, source)
 
@@ -92,22 +107,36 @@ class CachedFunctionVariable(VariableTracker):
         return value, ConstSource(value)
 
     def _is_first(self, ctx: Context) -> bool:
-        """Whether the frame has done nothing so far, so that the function may do whatever it does."""
-        done = ctx.graph.calls or ctx.modes.active(ctx) or ctx.modes.function_modes(ctx) or any(ctx.effects.changed())
+        """Whether the frame has done nothing so far, so that the function may do whatever it
+        does.
+        """
+        done = (
+            ctx.graph.calls
+            or ctx.modes.active(ctx)
+            or ctx.modes.function_modes(ctx)
+            or any(ctx.effects.changed())
+        )
         return not done and all(isinstance(call, _Recall) for call in ctx.deferred.calls(ctx))
 
     def _is_function_of(self, ctx: Context, args: Args, kwargs: Kwargs) -> bool:
-        """Whether the result is one number or text for the same arguments: what the function reads outside may change, and then
-        the cache holds what it was computed from before."""
+        """Whether the result is one number or text for the same arguments: what the function reads
+        outside may change, and then the cache holds what it was computed from before.
+        """
         key = {place for arg in (*args, *kwargs.values()) for place in _places(ctx, arg)}
         with ctx.guards.asked() as asked:
             independent = self._is_independent(ctx, args, kwargs, _PLAIN)
         return bool(independent) and not any(_may_change(guard, key) for guard in asked)
 
-    def _is_independent(self, ctx: Context, args: Args, kwargs: Kwargs, results: Sequence[type] = ()) -> bool | None:
-        """Evaluate the function to see whether it neither does nor needs anything outside, and gives one of ``results``; None
-        when nothing is cached."""
-        if self.value.cache_parameters()["maxsize"] == 0 or torch._C._are_functorch_transforms_active():
+    def _is_independent(
+        self, ctx: Context, args: Args, kwargs: Kwargs, results: Sequence[type] = ()
+    ) -> bool | None:
+        """Evaluate the function to see whether it neither does nor needs anything outside, and
+        gives one of ``results``; None when nothing is cached.
+        """
+        if (
+            self.value.cache_parameters()["maxsize"] == 0
+            or torch._C._are_functorch_transforms_active()
+        ):
             return None
         if ctx.modes.active(ctx) or ctx.modes.function_modes(ctx) or any(ctx.effects.changed()):
             return False
@@ -116,7 +145,10 @@ class CachedFunctionVariable(VariableTracker):
             result = self.function.call(ctx, args, kwargs)
             if results and result.python_type() not in results:
                 return False
-            outside = any(not isinstance(key, Identity) or key.exists for key in ctx.effects.written_since(effects))
+            outside = any(
+                not isinstance(key, Identity) or key.exists
+                for key in ctx.effects.written_since(effects)
+            )
             acts = any(event != "refuse" for event in ctx.mode.events[events:])
             return not outside and not acts and ctx.graph.is_apart(graph)
         except GraphBreak:  # nobody knows what it does
@@ -137,7 +169,9 @@ class CachedFunctionVariable(VariableTracker):
             with torch._C._EnableTorchFunction():
                 result = cached(*values[:count], **dict(zip(names, values[count:])))
         except Exception as error:
-            raise GraphBreak("BD002", f"{self.function.describe()} raised {type(error).__name__}") from error
+            raise GraphBreak(
+                "BD002", f"{self.function.describe()} raised {type(error).__name__}"
+            ) from error
         finally:
             torch.compiler._is_compiling_flag = compiling
         count_early(cached, names, values)
@@ -152,7 +186,13 @@ class CachedFunctionVariable(VariableTracker):
 
 
 _PLAIN = (int, float, bool, str, type(None))
-_OF_CONTENTS = (GuardKind.EQUALS, GuardKind.TYPE_IS, GuardKind.LENGTH, GuardKind.DICT_KEYS, GuardKind.TENSOR)
+_OF_CONTENTS = (
+    GuardKind.EQUALS,
+    GuardKind.TYPE_IS,
+    GuardKind.LENGTH,
+    GuardKind.DICT_KEYS,
+    GuardKind.TENSOR,
+)
 
 
 def _may_change(guard: GuardRecord, key: set[Source]) -> bool:
@@ -189,7 +229,9 @@ class _Recall(VariableTracker):
     args: tuple[VariableTracker, ...]
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.call(ConstantVariable(recall), [ConstantVariable(self.names), self.function, *self.args])
+        gen.call(
+            ConstantVariable(recall), [ConstantVariable(self.names), self.function, *self.args]
+        )
 
 
 @tracker_for(functools._lru_cache_wrapper)

@@ -1,4 +1,6 @@
-"""Classes, built-in functions, torch functions, ``super()``, and methods that trackers implement themselves."""
+"""Classes, built-in functions, torch functions, ``super()``, and methods that trackers implement
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class CallableVariable(KnownObjectVariable):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
-            return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+            return ctx.raise_error(
+                AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            )
         if isinstance(self.value, types.GetSetDescriptorType) and name == "__get__":
             return CallableVariable(found)
         return ctx.wrap(found, AttrSource(ConstSource(self.value), name))
@@ -86,7 +90,12 @@ _OF_CLASSES = ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "
 
 
 # what torch takes classes of numbers for
-_DTYPES = ((int, torch.int64), (float, torch.float64), (bool, torch.bool), (complex, torch.complex128))
+_DTYPES = (
+    (int, torch.int64),
+    (float, torch.float64),
+    (bool, torch.bool),
+    (complex, torch.complex128),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +118,9 @@ class ClassVariable(KnownObjectVariable):
             if name in ("__mro__", "__bases__"):
                 ctx.require_order(cls)
             elif not cls.__flags__ & IMMUTABLE:
-                ctx.guards.require(ConstSource(cls), GuardKind.CUSTOM, lambda now: getattr(now, name) == found)
+                ctx.guards.require(
+                    ConstSource(cls), GuardKind.CUSTOM, lambda now: getattr(now, name) == found
+                )
             return ctx.create(found)
         if name == "__dict__":
             return self._namespace(ctx, cls)
@@ -121,12 +132,16 @@ class ClassVariable(KnownObjectVariable):
     def _namespace(self, ctx: Context, cls: type) -> VariableTracker:
         """``cls.__dict__``: its names are guarded, values when they are read."""
         names = tuple(cls.__dict__)
-        ctx.guards.require(ConstSource(cls), GuardKind.CUSTOM, lambda now: tuple(now.__dict__) == names)
+        ctx.guards.require(
+            ConstSource(cls), GuardKind.CUSTOM, lambda now: tuple(now.__dict__) == names
+        )
         pairs = [(ctx.constant(name), self._held(ctx, cls, name)) for name in names]
         return ProxyVariable(ctx.create_dict(pairs))
 
     def _held(self, ctx: Context, cls: type, name: str) -> VariableTracker:
-        return ctx.written_in_class(cls, name) or LazyVariable(cls.__dict__[name], source=class_source(ctx, cls, 0, name))
+        return ctx.written_in_class(cls, name) or LazyVariable(
+            cls.__dict__[name], source=class_source(ctx, cls, 0, name)
+        )
 
     def _from_metaclass(self, ctx: Context, name: str) -> VariableTracker:
         meta = type(self.value)
@@ -138,15 +153,24 @@ class ClassVariable(KnownObjectVariable):
         ctx.require_class_attribute(self.value, name)
         index, found = find_special(ctx, meta, "__getattr__")
         if isinstance(found, types.FunctionType):
-            return ctx.wrap(found, class_source(ctx, meta, index, "__getattr__")).call(ctx, [self, ctx.constant(name)], {})
-        return ctx.raise_error(AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}")
+            return ctx.wrap(found, class_source(ctx, meta, index, "__getattr__")).call(
+                ctx, [self, ctx.constant(name)], {}
+            )
+        return ctx.raise_error(
+            AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}"
+        )
 
     def _bind(self, ctx: Context, found: Any, source: Source, name: str) -> VariableTracker:
         if isinstance(found, staticmethod):
             return ctx.wrap(found.__func__, AttrSource(source, "__func__"))
         if isinstance(found, classmethod):
-            return BoundMethodVariable(ctx.wrap(found.__func__, AttrSource(source, "__func__")), self)
-        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType)):
+            return BoundMethodVariable(
+                ctx.wrap(found.__func__, AttrSource(source, "__func__")), self
+            )
+        if isinstance(
+            found,
+            (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType),
+        ):
             return ctx.wrap_callable(getattr(self.value, name), source)
         if isinstance(found, types.ClassMethodDescriptorType):
             return ctx.wrap_callable(getattr(self.value, name), source)
@@ -162,15 +186,23 @@ class ClassVariable(KnownObjectVariable):
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         setter = find_special(ctx, type(self.value), "__setattr__")[1]
-        own = isinstance(setter, types.FunctionType) or find_special(ctx, type(self.value), name)[0] >= 0
+        own = (
+            isinstance(setter, types.FunctionType)
+            or find_special(ctx, type(self.value), name)[0] >= 0
+        )
         if own or name.startswith("__") or self.value.__flags__ & IMMUTABLE:
             raise GraphBreak("BD020", f"assignment to {name!r} of class {self.value.__name__}")
         ctx.written_in_classes.add((self.value, name))
         ctx.effects.write((ctx.class_identity(self.value), name), value)
 
     def del_attr(self, ctx: Context, name: str) -> None:
-        if ctx.written_in_class(self.value, name, own=True) is None and name not in self.value.__dict__:
-            ctx.raise_error(AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}")
+        if (
+            ctx.written_in_class(self.value, name, own=True) is None
+            and name not in self.value.__dict__
+        ):
+            ctx.raise_error(
+                AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}"
+            )
         self.set_attr(ctx, name, DELETED)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -178,7 +210,9 @@ class ClassVariable(KnownObjectVariable):
             return ctx.create_list(self.get_attr(ctx, "__mro__").unpack(ctx))
         if name == "__subclasses__" and not args:
             found = self.value.__subclasses__()
-            ctx.guards.require(ConstSource(self.value), GuardKind.CUSTOM, lambda cls: cls.__subclasses__() == found)
+            ctx.guards.require(
+                ConstSource(self.value), GuardKind.CUSTOM, lambda cls: cls.__subclasses__() == found
+            )
             return ctx.create_list([ctx.constant_class(cls) for cls in found])
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
@@ -203,10 +237,16 @@ class ClassVariable(KnownObjectVariable):
                 ctx.enum_members(self.value)
             return ctx.fold(lambda cls, item: cls[item], [self, key], {})
         found = ctx.require_class_attribute(self.value, "__class_getitem__")
-        if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType) and not _of_typing(found.__func__):
+        if (
+            isinstance(found, classmethod)
+            and isinstance(found.__func__, types.FunctionType)
+            and not _of_typing(found.__func__)
+        ):
             return self.get_attr(ctx, "__class_getitem__").call(ctx, [key], {})
         if found is not ABSENT:
-            return ctx.wrap(self.value[key.as_constant(ctx)], ConstSource(self.value[key.as_constant(ctx)]))
+            return ctx.wrap(
+                self.value[key.as_constant(ctx)], ConstSource(self.value[key.as_constant(ctx)])
+            )
         return ctx.raise_error(TypeError, f"type {self.value.__name__!r} is not subscriptable")
 
     def iterate(self, ctx: Context) -> VariableTracker:
@@ -237,7 +277,8 @@ def wrap_class(ctx: Context, value: type, source: Source) -> VariableTracker:
 
 
 CALLABLE_TYPES = (
-    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.MethodWrapperType,
     types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
 )  # fmt: skip
 
@@ -246,11 +287,17 @@ CALLABLE_TYPES = (
 def wrap_builtin(ctx: Context, value: Any, source: Source) -> VariableTracker:
     owner = getattr(value, "__self__", None)
     bound = isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType))
-    if bound and not isinstance(owner, (types.ModuleType, type, type(None))) and not _is_pybind(owner):
+    if (
+        bound
+        and not isinstance(owner, (types.ModuleType, type, type(None)))
+        and not _is_pybind(owner)
+    ):
         base = ctx.wrap(owner, AttrSource(source, "__self__"))
         native = ctx.native_base(type(owner))
         if native not in (object, type(owner)):
-            return BoundMethodVariable(CallableVariable(getattr(native, value.__name__)), base, source=source)
+            return BoundMethodVariable(
+                CallableVariable(getattr(native, value.__name__)), base, source=source
+            )
         return BoundRuleVariable(base, value.__name__, source=source)
     ctx.guards.require(source, GuardKind.IDENTITY, value)
     return CallableVariable(value, source=source)
@@ -282,7 +329,8 @@ PURE = (re.Pattern, re.Match)
 
 
 @tracker_for(
-    torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias, type(int | str),
+    torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias,
+    type(int | str),
     _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar,
     inspect.Signature, inspect.Parameter, torch._C._SDPBackend,
     property, staticmethod, classmethod, re.Pattern, re.Match,
@@ -294,7 +342,9 @@ def wrap_known_object(ctx: Context, value: Any, source: Source) -> VariableTrack
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamespaceVariable(KnownObjectVariable):
-    """An object whose attributes are constants or callables: ``torch.ops.aten``, ``torch.finfo(...)``."""
+    """An object whose attributes are constants or callables: ``torch.ops.aten``,
+    ``torch.finfo(...)``.
+    """
 
     def as_proxy(self, ctx: Context) -> Any:
         raise GraphBreak("BD002", f"{self.describe()} can't be an argument of a torch call")
@@ -302,7 +352,9 @@ class NamespaceVariable(KnownObjectVariable):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
-            return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+            return ctx.raise_error(
+                AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            )
         if isinstance(self.value, PURE) and callable(found):
             return ctx.bound_rule(self, name)
         return ctx.create(found)
@@ -317,7 +369,11 @@ class NamespaceVariable(KnownObjectVariable):
         return made
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        if isinstance(self.value, re.Pattern) and name == "sub" and isinstance(args[0], FunctionVariable):
+        if (
+            isinstance(self.value, re.Pattern)
+            and name == "sub"
+            and isinstance(args[0], FunctionVariable)
+        ):
             return ctx.polyfill(polyfills.substitute, [self, *args], kwargs)
         if isinstance(self.value, PURE) and hasattr(self.value, name):
             return ctx.fold(getattr(self.value, name), args, kwargs)
@@ -325,7 +381,9 @@ class NamespaceVariable(KnownObjectVariable):
             return ctx.call_known(getattr(property, name), [self, *args], kwargs)
         if isinstance(self.value, property) and name in ("__get__", "__set__"):
             return ctx.call_known(getattr(self.value, name), args, kwargs)
-        if isinstance(getattr(self.value, name, None), (types.BuiltinMethodType, types.MethodWrapperType)):
+        if isinstance(
+            getattr(self.value, name, None), (types.BuiltinMethodType, types.MethodWrapperType)
+        ):
             raise GraphBreak("BD002", f"call of {self.describe()}.{name}")
         return KnownObjectVariable.call_method(self, ctx, name, args, kwargs)
 
@@ -391,13 +449,19 @@ class NumberOfVariable(VariableTracker):
         return (self.function, *map(_identity_key, self.args))
 
     def hash_among(self, ctx: Context, keys: Collection[Hashable]) -> Hashable:
-        """The key among others; where some are plain numbers, one may be the number of this object, which a guard pins."""
+        """The key among others; where some are plain numbers, one may be the number of this object,
+        which a guard pins.
+        """
         hashed = self.hash_key(ctx)
         if hashed in keys or not self.args or all(type(key) is not int for key in keys):
             return hashed
         (stands_for,) = self.args
         held = stands_for.identity()
-        known = held.value if isinstance(held, Identity) else ctx.examples.get(id(getattr(stands_for, "fake", None)), MISSING)
+        known = (
+            held.value
+            if isinstance(held, Identity)
+            else ctx.examples.get(id(getattr(stands_for, "fake", None)), MISSING)
+        )
         if known is MISSING or stands_for.source is None:
             return hashed
         ctx.guards.require(stands_for.source, GuardKind.IDENTITY, known)
@@ -435,7 +499,9 @@ class SuperVariable(VariableTracker):
                 return self._bind(ctx, actual, index, name, is_class)
         return ctx.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
 
-    def _bind(self, ctx: Context, actual: type, index: int, name: str, is_class: bool) -> VariableTracker:
+    def _bind(
+        self, ctx: Context, actual: type, index: int, name: str, is_class: bool
+    ) -> VariableTracker:
         base = actual.__mro__[index]
         found = base.__dict__[name]
         source = ClassDictSource(ConstSource(actual), index, name)

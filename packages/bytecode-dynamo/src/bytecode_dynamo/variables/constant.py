@@ -32,15 +32,18 @@ if TYPE_CHECKING:
 NUMBERS = (int, float, bool, complex)
 BY_VALUE = (*NUMBERS, str, bytes)
 BY_IDENTITY = (
-    type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format, torch.qscheme,
+    type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout,
+    torch.memory_format, torch.qscheme,
 )  # fmt: skip
 BY_TEXT = (
-    decimal.Decimal, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
+    decimal.Decimal, datetime.date, datetime.datetime, datetime.time, datetime.timedelta,
+    datetime.timezone,
 )  # fmt: skip
 CONSTANT_TYPES = frozenset({*BY_VALUE, *BY_TEXT, *BY_IDENTITY, torch.device, types.CodeType})
 
 
-SCALAR: Any = getattr(sys.modules.get("numpy"), "generic", enum.Enum)  # torch has imported it where it is there
+# torch has imported it where it is there
+SCALAR: Any = getattr(sys.modules.get("numpy"), "generic", enum.Enum)
 
 
 def is_constant_value(value: object) -> bool:
@@ -71,8 +74,13 @@ class ConstantVariable(VariableTracker):
         value = self.value
         if isinstance(value, SCALAR) and not isinstance(value, enum.Enum):
             value = value.item()
-            if type(value) is bool or (isinstance(value, complex) and not isinstance(self.value, complex)):
-                raise GraphBreak("BD005", f"{self.describe()}, which torch reads as a float where it is an operand")
+            if type(value) is bool or (
+                isinstance(value, complex) and not isinstance(self.value, complex)
+            ):
+                raise GraphBreak(
+                    "BD005",
+                    f"{self.describe()}, which torch reads as a float where it is an operand",
+                )
         kinds: Any = (int, float, complex, str)
         for kind in kinds:  # the text of a graph does not know their subclasses
             if isinstance(value, kind) and type(value) not in (kind, bool):
@@ -99,7 +107,9 @@ class ConstantVariable(VariableTracker):
             return _enum_attribute(ctx, self.value, name)
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
-            return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+            return ctx.raise_error(
+                AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            )
         if isinstance(found, (types.BuiltinMethodType, types.MethodWrapperType)):
             return ConstantMethodVariable(self, name)
         return ctx.create(found)
@@ -109,13 +119,17 @@ class ConstantVariable(VariableTracker):
         if isinstance(self.value, enum.Enum) and isinstance(method, types.FunctionType):
             return self.get_attr(ctx, name).call(ctx, args, kwargs)
         if not hasattr(self.value, name):
-            return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+            return ctx.raise_error(
+                AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            )
         if name in _OF_A_PLACE and getattr(self.value, "tzinfo", None) is None:
             raise GraphBreak("BD003", f"{name}() of a time without a time zone")
         if name == "format" and type(self.value) is str:
             return ctx.call_known(str.format, [self, *args], kwargs)
         if name == "join" and type(self.value) in (str, bytes) and len(args) == 1:
-            if not hasattr(args[0].python_type(), "__iter__") and not hasattr(args[0].python_type(), "__getitem__"):
+            if not hasattr(args[0].python_type(), "__iter__") and not hasattr(
+                args[0].python_type(), "__getitem__"
+            ):
                 return ctx.raise_error(TypeError, "can only join an iterable")
             args = [ctx.create_list(args[0].unpack(ctx))]
         return ctx.fold(getattr(self.value, name), args, kwargs)
@@ -124,7 +138,9 @@ class ConstantVariable(VariableTracker):
         if isinstance(self.value, enum.Enum) and callable(self.value):
             return ctx.class_attribute(self, type(self.value), "__call__").call(ctx, args, kwargs)
         if not callable(self.value):
-            return ctx.raise_error(TypeError, f"{type(self.value).__name__!r} object is not callable")
+            return ctx.raise_error(
+                TypeError, f"{type(self.value).__name__!r} object is not callable"
+            )
         return VariableTracker.call(self, ctx, args, kwargs)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
@@ -140,7 +156,9 @@ class ConstantVariable(VariableTracker):
         if isinstance(self.value, enum.Flag):
             return self.get_attr(ctx, "__iter__").call(ctx, [], {})
         if not isinstance(self.value, (str, bytes, tuple)):
-            return ctx.raise_error(TypeError, f"{type(self.value).__name__!r} object is not iterable")
+            return ctx.raise_error(
+                TypeError, f"{type(self.value).__name__!r} object is not iterable"
+            )
         return ctx.iterator([ctx.create(part) for part in self.value])
 
     def reconstruct(self, gen: Codegen) -> None:
@@ -188,7 +206,9 @@ class ConstantMethodVariable(VariableTracker):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SymbolicVariable(VariableTracker):
-    """A SymInt, SymFloat or SymBool. Where Python needs the number itself, it is specialised by a guard."""
+    """A SymInt, SymFloat or SymBool. Where Python needs the number itself, it is specialised by a
+    guard.
+    """
 
     value: Any
 
@@ -225,7 +245,9 @@ class SymbolicVariable(VariableTracker):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloatVariable(SymbolicVariable):
-    """A float that changes from call to call, or what Python arithmetic makes of one: ``origin`` says how to get it."""
+    """A float that changes from call to call, or what Python arithmetic makes of one: ``origin``
+    says how to get it.
+    """
 
     origin: Source | None = None
 
@@ -236,9 +258,16 @@ class FloatVariable(SymbolicVariable):
         return value
 
 
-def computed_number(ctx: Context, function: Any, operands: list[VariableTracker]) -> VariableTracker:
-    """What a function of Python makes of a float that changes and other numbers: the same function, before the graph."""
-    if any(isinstance(operand, ConstantVariable) and isinstance(operand.value, SCALAR) for operand in operands):
+def computed_number(
+    ctx: Context, function: Any, operands: list[VariableTracker]
+) -> VariableTracker:
+    """What a function of Python makes of a float that changes and other numbers: the same function,
+    before the graph.
+    """
+    if any(
+        isinstance(operand, ConstantVariable) and isinstance(operand.value, SCALAR)
+        for operand in operands
+    ):
         return ctx.fold(function, operands, {})  # NumPy's number or bool
     origins = [_origin(ctx, operand) for operand in operands]
     origin = computed(function, [one for one in origins if one is not None])
@@ -253,14 +282,21 @@ def computed_number(ctx: Context, function: Any, operands: list[VariableTracker]
         if function not in _CLOSED:
             ctx.guards.require(origin, GuardKind.FINITE, True)
     else:
-        number = number_symbol(ctx, value, origin.name) if type(value) is int and value not in (0, 1) else None
+        number = (
+            number_symbol(ctx, value, origin.name)
+            if type(value) is int and value not in (0, 1)
+            else None
+        )
         if number is None:
             return ctx.fold(function, operands, {})
     ctx.bind_symbol(number, origin, value)
-    return FloatVariable(number, origin=origin) if type(value) is float else SymbolicVariable(number)
+    return (
+        FloatVariable(number, origin=origin) if type(value) is float else SymbolicVariable(number)
+    )
 
 
-_CLOSED = (operator.add, operator.sub, operator.mul, operator.neg, operator.pos, abs)  # of floats these give floats
+# of floats these give floats
+_CLOSED = (operator.add, operator.sub, operator.mul, operator.neg, operator.pos, abs)
 
 
 def _origin(ctx: Context, value: VariableTracker) -> Source | None:
@@ -270,10 +306,16 @@ def _origin(ctx: Context, value: VariableTracker) -> Source | None:
     if not isinstance(value, SymbolicVariable):
         return ConstSource(value.as_constant(ctx))
     expr = value.value.node.expr
-    sources = {symbol: ctx.symbol_sources.get(symbol) for symbol in sorted(expr.free_symbols, key=str)}
+    sources = {
+        symbol: ctx.symbol_sources.get(symbol) for symbol in sorted(expr.free_symbols, key=str)
+    }
     if None in sources.values():
         return None
-    return sources[expr] if expr.is_Symbol else computed(python_function(expr, list(sources)), [*sources.values()])  # pyright: ignore
+    return (
+        sources[expr]
+        if expr.is_Symbol
+        else computed(python_function(expr, list(sources)), [*sources.values()])
+    )  # pyright: ignore
 
 
 def _example(ctx: Context, value: VariableTracker) -> Any:
@@ -285,7 +327,11 @@ def _example(ctx: Context, value: VariableTracker) -> Any:
 @tracker_for(*BY_VALUE)
 def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if type(value).__flags__ & HEAP_TYPE:
-        return wrap_by_identity(ctx, value, source) if isinstance(value, enum.Enum) else _wrap_extended(ctx, value, source)
+        return (
+            wrap_by_identity(ctx, value, source)
+            if isinstance(value, enum.Enum)
+            else _wrap_extended(ctx, value, source)
+        )
     symbolic = ctx.dynamic.number(ctx, value, source)
     if symbolic is not None:
         ctx.guards.note(source, GuardKind.EQUALS, value)
@@ -297,7 +343,9 @@ def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 
 def _wrap_extended(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    """A number or text of a class of the program's: an object with contents, whose own methods are not asked."""
+    """A number or text of a class of the program's: an object with contents, whose own methods are
+    not asked.
+    """
     base = next(base for base in type(value).__mro__ if base in _PLAIN)
     plain = _PLAIN[base]
     contents = plain(value)
@@ -308,7 +356,8 @@ def _wrap_extended(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _PLAIN: dict[type, Callable[[Any], Any]] = {
-    int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__, complex: complex.__complex__,
+    int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__,
+    complex: complex.__complex__,
 }  # fmt: skip
 
 
@@ -367,4 +416,6 @@ class SliceVariable(VariableTracker):
 def wrap_slice(ctx: Context, value: slice, source: Source) -> VariableTracker:
     from_attribute = ctx.attribute_of(value, source)
     ctx.guards.require(source, GuardKind.TYPE_IS, slice)
-    return SliceVariable((from_attribute("start"), from_attribute("stop"), from_attribute("step")), source=source)
+    return SliceVariable(
+        (from_attribute("start"), from_attribute("stop"), from_attribute("step")), source=source
+    )

@@ -1,4 +1,6 @@
-"""Context managers that change torch's modes: grad mode and autocast. Their objects are rebuilt by entering them again."""
+"""Context managers that change torch's modes: grad mode and autocast. Their objects are rebuilt by
+entering them again.
+"""
 
 from __future__ import annotations
 
@@ -83,16 +85,22 @@ class ModeContextVariable(KeyedVariable):
         return decorate(ctx, self, args[0])
 
 
-def decorate(ctx: Context, manager: ModeContextVariable, function: VariableTracker) -> VariableTracker:
+def decorate(
+    ctx: Context, manager: ModeContextVariable, function: VariableTracker
+) -> VariableTracker:
     """A function under a manager; a generator is in it while it runs, and not while it waits."""
     if getattr(getattr(function, "code", None), "co_flags", 0) & inspect.CO_GENERATOR:
-        return ctx.polyfill(polyfills.generator_in_context, [manager.get_attr(ctx, "clone"), function], {})
+        return ctx.polyfill(
+            polyfills.generator_in_context, [manager.get_attr(ctx, "clone"), function], {}
+        )
     return DecoratedVariable(manager, function)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoratedVariable(VariableTracker):
-    """A function under ``@torch.no_grad()`` or ``@torch.autocast(...)``: each call enters a fresh manager."""
+    """A function under ``@torch.no_grad()`` or ``@torch.autocast(...)``: each call enters a fresh
+    manager.
+    """
 
     manager: ModeContextVariable
     function: VariableTracker
@@ -164,12 +172,16 @@ def wrap_grad_mode(ctx: Context, value: Any, source: Source) -> VariableTracker:
         ctx.guards.require(AttrSource(source, "mode"), GuardKind.EQUALS, value.mode)
         enabled = value.mode
     kind = SetGradVariable if type(value) is torch.set_grad_enabled else GradModeVariable
-    return ctx.effects.remember(value, kind(Identity(type(value), value, source), enabled, source=source))
+    return ctx.effects.remember(
+        value, kind(Identity(type(value), value, source), enabled, source=source)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class TorchMode:
-    """How a mode is entered (``enter(*settings)``) and left (``leave(what enter gave)``), and what makes its manager."""
+    """How a mode is entered (``enter(*settings)``) and left (``leave(what enter gave)``), and what
+    makes its manager.
+    """
 
     enter: Callable[..., Any]
     leave: Callable[[Any], None]
@@ -195,10 +207,16 @@ def _leave(manager: Any) -> None:
 
 LEAVE = OpaqueCall(_leave, "leave")
 _grad_mode: Any = torch.autograd.grad_mode
-AUTOCAST = TorchMode(torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast, torch.autocast)
-INFERENCE = TorchMode(_grad_mode._enter_inference_mode, _grad_mode._exit_inference_mode, torch.inference_mode)
+AUTOCAST = TorchMode(
+    torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast, torch.autocast
+)
+INFERENCE = TorchMode(
+    _grad_mode._enter_inference_mode, _grad_mode._exit_inference_mode, torch.inference_mode
+)
 ATTENTION = TorchMode(_enter(_attention), LEAVE, _attention)
-ANOMALY = TorchMode(_enter(torch.autograd.set_detect_anomaly), LEAVE, torch.autograd.set_detect_anomaly)
+ANOMALY = TorchMode(
+    _enter(torch.autograd.set_detect_anomaly), LEAVE, torch.autograd.set_detect_anomaly
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,7 +243,9 @@ def wrap_inference_mode(ctx: Context, value: Any, source: Source) -> VariableTra
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     ctx.guards.require(AttrSource(source, "mode"), GuardKind.EQUALS, value.mode)
     key = Identity(type(value), value, source)
-    return ctx.effects.remember(value, TorchModeVariable(key, INFERENCE, (value.mode,), source=source))
+    return ctx.effects.remember(
+        value, TorchModeVariable(key, INFERENCE, (value.mode,), source=source)
+    )
 
 
 @tracker_for(torch.autocast)
@@ -267,12 +287,18 @@ def wrap_strict(ctx: Context, value: error_on_graph_break, source: Source) -> Va
     return ctx.effects.remember(value, StrictVariable(key, value.error, source=source))
 
 
-evaluates_call(error_on_graph_break.__enter__)(lambda ctx, manager: manager.call_method(ctx, "__enter__", [], {}))
-evaluates_call(error_on_graph_break.__exit__)(lambda ctx, manager, *exception: manager.call_method(ctx, "__exit__", [], {}))
+evaluates_call(error_on_graph_break.__enter__)(
+    lambda ctx, manager: manager.call_method(ctx, "__enter__", [], {})
+)
+evaluates_call(error_on_graph_break.__exit__)(
+    lambda ctx, manager, *exception: manager.call_method(ctx, "__exit__", [], {})
+)
 
 
 @evaluates_call(sdpa_kernel)
-def choose_attention(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+def choose_attention(
+    ctx: Context, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
     values = [arg.as_constant(ctx) for arg in (*args, *kwargs.values())]
     backends = values[0] if isinstance(values[0], list) else [values[0]]
     settings = (tuple(backend.value for backend in backends), *values[1:])
@@ -281,7 +307,9 @@ def choose_attention(ctx: Context, *args: VariableTracker, **kwargs: VariableTra
 
 @evaluates_code(STRICT_WRAPPER)
 def call_strictly(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    manager = StrictVariable(Identity(error_on_graph_break), function.value.__dict__["_error_on_graph_break"])
+    manager = StrictVariable(
+        Identity(error_on_graph_break), function.value.__dict__["_error_on_graph_break"]
+    )
     return DecoratedVariable(manager, ctx.get_attr(function, "__wrapped__")).call(ctx, args, kwargs)
 
 
@@ -307,15 +335,22 @@ class LabelVariable(ModeContextVariable):
 @tracker_for(torch.autograd.profiler.record_function)
 def wrap_label(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(value, LabelVariable(Identity(type(value), value, source), source=source))
+    return ctx.effects.remember(
+        value, LabelVariable(Identity(type(value), value, source), source=source)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OverridesOffVariable(ModeContextVariable):
-    """``torch._C.DisableTorchFunctionSubclass()``, or ``DisableTorchFunction()``, which hides calls from modes as well."""
+    """``torch._C.DisableTorchFunctionSubclass()``, or ``DisableTorchFunction()``, which hides calls
+    from modes as well.
+    """
 
     def enter(self, ctx: Context) -> None:
-        ctx.effects.write((self.key, "before"), (ctx.modes.set_overrides_off(ctx, True), ctx.modes.function_modes(ctx)))
+        ctx.effects.write(
+            (self.key, "before"),
+            (ctx.modes.set_overrides_off(ctx, True), ctx.modes.function_modes(ctx)),
+        )
         if self.key.cls is torch._C.DisableTorchFunction:
             ctx.modes.set_function_modes(ctx, ())
 
@@ -337,9 +372,15 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
         ctx.modes.set_grad(ctx, mode.enabled)
         return SetGradVariable(mode.key, mode.enabled)
     if cls is error_on_graph_break:
-        return StrictVariable(Identity(cls), ctx.constant_of(args[0], "the argument of error_on_graph_break"))
+        return StrictVariable(
+            Identity(cls), ctx.constant_of(args[0], "the argument of error_on_graph_break")
+        )
     if cls is torch.inference_mode:
-        decorated = [arg for arg in args if issubclass(arg.python_type(), (types.FunctionType, types.MethodType))]
+        decorated = [
+            arg
+            for arg in args
+            if issubclass(arg.python_type(), (types.FunctionType, types.MethodType))
+        ]
         given = [arg.truth(ctx) for arg in (*args[:1], *kwargs.values())] if not decorated else []
         mode = TorchModeVariable(Identity(cls), INFERENCE, (given[0] if given else True,))
         return decorate(ctx, mode, decorated[0]) if decorated else mode
@@ -357,13 +398,16 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
 
 
 class SetGradVariable(GradModeVariable):
-    """``set_grad_enabled(mode)`` made while evaluating: entering it again keeps the mode from before it was made."""
+    """``set_grad_enabled(mode)`` made while evaluating: entering it again keeps the mode from
+    before it was made.
+    """
 
     def enter(self, ctx: Context) -> None:
         ctx.modes.set_grad(ctx, self.enabled)
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        ctx.modes.set_grad(ctx, self.previous(ctx))  # it decorates: making it was not meant to change the mode
+        # it decorates: making it was not meant to change the mode
+        ctx.modes.set_grad(ctx, self.previous(ctx))
         return GradModeVariable.call(self, ctx, args, kwargs)
 
 

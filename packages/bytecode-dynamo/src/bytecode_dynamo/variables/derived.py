@@ -1,4 +1,6 @@
-"""Objects of Python classes that extend a built-in container, number or text: an object with contents."""
+"""Objects of Python classes that extend a built-in container, number or text: an object with
+contents.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def native(value: VariableTracker) -> VariableTracker:
     return value.contents if isinstance(value, DerivedVariable) else value
 
 
-def wrap_derived(ctx: Context, value: Any, source: Source, contents: VariableTracker) -> VariableTracker:
+def wrap_derived(
+    ctx: Context, value: Any, source: Source, contents: VariableTracker
+) -> VariableTracker:
     """An existing object whose contents were wrapped."""
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     key = Identity(type(value), value, source)
@@ -74,7 +78,9 @@ def wrap_derived(ctx: Context, value: Any, source: Source, contents: VariableTra
     return ctx.effects.remember(value, made)
 
 
-def new_derived(ctx: Context, cls: type, base: type, args: list[VariableTracker]) -> VariableTracker:
+def new_derived(
+    ctx: Context, cls: type, base: type, args: list[VariableTracker]
+) -> VariableTracker:
     """``base.__new__(cls, *args)``."""
     maker = _MAKERS.get(base)
     if maker is None:
@@ -98,6 +104,9 @@ _MAKERS: dict[type, Callable[[Context, list[VariableTracker]], VariableTracker]]
     list: lambda ctx, args: ctx.create_list([]),
     collections.deque: lambda ctx, args: ctx.create_list([], collections.deque),
     set: lambda ctx, args: ctx.new_set({}, set),
-    **{base: lambda ctx, args, base=base: ctx.fold(partial(base.__new__, base), args, {}) for base in (int, float, str)},
+    **{
+        base: lambda ctx, args, base=base: ctx.fold(partial(base.__new__, base), args, {})
+        for base in (int, float, str)
+    },
     tuple: lambda ctx, args: ctx.construct(tuple, args, {}),
 }

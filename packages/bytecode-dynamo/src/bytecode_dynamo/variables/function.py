@@ -1,4 +1,6 @@
-"""Functions: existing Python functions, functions made while evaluating, bound methods, closures' cells."""
+"""Functions: existing Python functions, functions made while evaluating, bound methods, closures'
+cells.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import AttrSource, CellSource, ConstSource, DefaultsSource, ItemSource, Source
+from bytecode_dynamo.source import (
+    AttrSource,
+    CellSource,
+    ConstSource,
+    DefaultsSource,
+    ItemSource,
+    Source,
+)
 
 from .base import Args, KeyedVariable, Kwargs, LazyVariable, VariableTracker
 from .constant import ConstantVariable
@@ -87,7 +96,9 @@ def is_empty_cell(cell: types.CellType) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionVariable(VariableTracker):
-    """A Python function. ``value`` is the existing function, or None for one made while evaluating."""
+    """A Python function. ``value`` is the existing function, or None for one made while
+    evaluating.
+    """
 
     code: types.CodeType
     globals: dict[str, Any]
@@ -132,7 +143,11 @@ class FunctionVariable(VariableTracker):
         if name in ("__name__", "__qualname__"):
             if self.value is not None and self.source is not None:
                 return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
-            return ConstantVariable(self.name if name == "__name__" else getattr(self.value, name, self.code.co_qualname))
+            return ConstantVariable(
+                self.name
+                if name == "__name__"
+                else getattr(self.value, name, self.code.co_qualname)
+            )
         if name == "__code__":
             return ConstantVariable(self.code)
         if name == "__get__":
@@ -145,7 +160,9 @@ class FunctionVariable(VariableTracker):
         if name == "__dict__":
             return self._existing_dict(ctx, self.source)
         if name in self.value.__dict__:
-            return ctx.wrap(self.value.__dict__[name], ItemSource(AttrSource(self.source, "__dict__"), name))
+            return ctx.wrap(
+                self.value.__dict__[name], ItemSource(AttrSource(self.source, "__dict__"), name)
+            )
         if name in KEPT_APART and hasattr(self.value, name):
             return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
         if not hasattr(self.value, name):
@@ -155,7 +172,9 @@ class FunctionVariable(VariableTracker):
 
     def _existing_dict(self, ctx: Context, source: Source) -> VariableTracker:
         if self.key is not None and ctx.effects.attributes(self.key):
-            raise GraphBreak("BD014", f"__dict__ of {self.describe()}, whose attributes are assigned to")
+            raise GraphBreak(
+                "BD014", f"__dict__ of {self.describe()}, whose attributes are assigned to"
+            )
         return ctx.wrap(self.value.__dict__, AttrSource(source, "__dict__"))
 
     def _attribute_of_new(self, ctx: Context, name: str) -> VariableTracker:
@@ -163,11 +182,15 @@ class FunctionVariable(VariableTracker):
             return ctx.create(self.globals.get("__name__"))
         if name == "__doc__":
             return ctx.create(
-                self.code.co_consts[0] if self.code.co_consts and isinstance(self.code.co_consts[0], str) else None
+                self.code.co_consts[0]
+                if self.code.co_consts and isinstance(self.code.co_consts[0], str)
+                else None
             )
         if name == "__dict__":
             held = ctx.effects.attributes(self.key).items() if self.key is not None else ()
-            return ctx.create_dict([(ConstantVariable(key), value) for key, value in held if key not in KEPT_APART])
+            return ctx.create_dict(
+                [(ConstantVariable(key), value) for key, value in held if key not in KEPT_APART]
+            )
         if name == "__type_params__":
             return ctx.create_tuple([])
         if name == "__defaults__":
@@ -194,7 +217,9 @@ class FunctionVariable(VariableTracker):
             return self.call(ctx, args, kwargs)
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
-    def current_defaults(self, ctx: Context) -> tuple[tuple[VariableTracker, ...], dict[str, VariableTracker]]:
+    def current_defaults(
+        self, ctx: Context
+    ) -> tuple[tuple[VariableTracker, ...], dict[str, VariableTracker]]:
         """Defaults of positional and keyword-only parameters, as the program may have set them."""
         positional, named = self.defaults, dict(self.keyword_defaults)
         if self.value is None and self.key is not None:
@@ -202,11 +227,17 @@ class FunctionVariable(VariableTracker):
             positional = positional if written is MISSING else tuple(written.unpack(ctx))
             written = ctx.effects.read((self.key, "__kwdefaults__"))
             if written is not MISSING:
-                named = {key.as_constant(ctx): ctx.real(held) for key, held in ctx.pairs_of(written)}
+                named = {
+                    key.as_constant(ctx): ctx.real(held) for key, held in ctx.pairs_of(written)
+                }
         return positional, named
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        if self.key is None or name == "__code__" or (self.value is not None and name in ("__defaults__", "__kwdefaults__")):
+        if (
+            self.key is None
+            or name == "__code__"
+            or (self.value is not None and name in ("__defaults__", "__kwdefaults__"))
+        ):
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
         if name in ("__name__", "__qualname__") and not issubclass(value.python_type(), str):
             ctx.raise_error(TypeError, f"{name} must be set to a string object")
@@ -224,7 +255,8 @@ def wrap_function(ctx: Context, value: types.FunctionType, source: Source) -> Va
     else:
         reading = source
     defaults = tuple(
-        LazyVariable(default, source=DefaultsSource(reading, index)) for index, default in enumerate(value.__defaults__ or ())
+        LazyVariable(default, source=DefaultsSource(reading, index))
+        for index, default in enumerate(value.__defaults__ or ())
     )
     keywords = tuple(
         (name, LazyVariable(default, source=DefaultsSource(reading, name)))
@@ -304,7 +336,9 @@ class PartialVariable(VariableTracker):
         return True
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        return self.function.call(ctx, [*(ctx.real(arg) for arg in self.args), *args], {**self.named(ctx), **kwargs})
+        return self.function.call(
+            ctx, [*(ctx.real(arg) for arg in self.args), *args], {**self.named(ctx), **kwargs}
+        )
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name == "func":
@@ -340,4 +374,6 @@ def wrap_partial(ctx: Context, value: functools.partial[Any], source: Source) ->
     function = ctx.wrap(value.func, AttrSource(source, "func"))
     args = ctx.wrap(value.args, AttrSource(source, "args")).unpack(ctx)
     keywords = ctx.wrap(value.keywords, AttrSource(source, "keywords"))
-    return ctx.effects.remember(value, PartialVariable(function, tuple(args), keywords, source=source))
+    return ctx.effects.remember(
+        value, PartialVariable(function, tuple(args), keywords, source=source)
+    )

@@ -37,7 +37,9 @@ class GeneratorVariable(IteratorVariable):
     function: VariableTracker | None = None
     args: tuple[tuple[VariableTracker, ...], tuple[tuple[str, VariableTracker], ...]] = ((), ())
     abandoned: list[VariableTracker] | None = None
-    """Where the tracker goes when nothing refers to it any more: the program has let go of its generator."""
+    """Where the tracker goes when nothing refers to it any more: the program has let go of its
+    generator.
+    """
 
     def __del__(self) -> None:
         if self.abandoned is not None:
@@ -69,7 +71,9 @@ class GeneratorVariable(IteratorVariable):
             ctx.raise_error(TypeError, "can't send non-None value to a just-started generator")
         return self._run(ctx, frame, None)
 
-    def _run(self, ctx: Context, frame: Frame, raised: ObservedException | None) -> VariableTracker | None:
+    def _run(
+        self, ctx: Context, frame: Frame, raised: ObservedException | None
+    ) -> VariableTracker | None:
         try:
             exit_ = ctx.resume_frame(frame, raised)
         except ObservedException as error:
@@ -98,7 +102,9 @@ class GeneratorVariable(IteratorVariable):
         state = ctx.effects.read(self.key)
         if state is MISSING or state is _FINISHED:
             ctx.effects.write(self.key, _FINISHED)
-            guarded = any(item.op is Op.CALL_INTRINSIC_1 for item in self.frame.decoded.instructions)
+            guarded = any(
+                item.op is Op.CALL_INTRINSIC_1 for item in self.frame.decoded.instructions
+            )
             if state is MISSING and not guarded and issubclass(error.python_type(), StopIteration):
                 raise stopped_inside(ctx, error)
             raise ObservedException(error)
@@ -114,7 +120,9 @@ class GeneratorVariable(IteratorVariable):
                 return self._run(ctx, frame, raised)
             if item is not None:
                 return item
-            place = max(k for k in range(frame.index) if frame.decoded.instructions[k].op is Op.SEND)
+            place = max(
+                k for k in range(frame.index) if frame.decoded.instructions[k].op is Op.SEND
+            )
             ctx.finish_send(frame, inner.result(ctx))
             frame.jump(frame.decoded.instructions[place].arg)
             return self._run(ctx, frame, None)
@@ -147,7 +155,9 @@ class GeneratorVariable(IteratorVariable):
             self.close(ctx)
             return ctx.none
         if name in ("send", "throw"):
-            item = self.send(ctx, args[0]) if name == "send" else self.throw(ctx, _thrown(ctx, args))
+            item = (
+                self.send(ctx, args[0]) if name == "send" else self.throw(ctx, _thrown(ctx, args))
+            )
             return item if item is not None else ctx.stop_iteration(self)
         return IteratorVariable.call_method(self, ctx, name, args, kwargs)
 
@@ -156,7 +166,11 @@ class GeneratorVariable(IteratorVariable):
             return self.function.get_attr(ctx, name)
         if name.startswith("gi_"):
             raise GraphBreak("BD014", f"{name} of a generator")
-        return ctx.bound_rule(self, name) if name in METHODS else IteratorVariable.get_attr(self, ctx, name)
+        return (
+            ctx.bound_rule(self, name)
+            if name in METHODS
+            else IteratorVariable.get_attr(self, ctx, name)
+        )
 
     def reconstruct(self, gen: Codegen) -> None:
         ctx = gen.ctx
@@ -169,22 +183,37 @@ class GeneratorVariable(IteratorVariable):
         if not all(isinstance(ctx.real(value), LASTING) for value in held):
             raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
         code = self.frame.decoded.instructions
-        receives = (item.op is Op.YIELD_VALUE and code[k + 2].op is not Op.POP_TOP for k, item in enumerate(code))
+        receives = (
+            item.op is Op.YIELD_VALUE and code[k + 2].op is not Op.POP_TOP
+            for k, item in enumerate(code)
+        )
         if any(receives):
-            raise GraphBreak("BD015", f"{self.describe()}, which handles what it is sent, is needed after the graph")
+            raise GraphBreak(
+                "BD015",
+                f"{self.describe()}, which handles what it is sent, is needed after the graph",
+            )
         items = gen.remaining(self)
-        gen.call(ConstantVariable(replay), [TupleVariable(tuple(items)), ctx.effects.read((self.key, "result"), ctx.none)])
+        gen.call(
+            ConstantVariable(replay),
+            [TupleVariable(tuple(items)), ctx.effects.read((self.key, "result"), ctx.none)],
+        )
 
 
 def close_abandoned(ctx: Context) -> None:
-    """Close the started generators that the program let go of; what that raises is ignored, as the interpreter does."""
+    """Close the started generators that the program let go of; what that raises is ignored, as the
+    interpreter does.
+    """
     while ctx.abandoned:
         generator = ctx.abandoned.pop(0)
         state = ctx.effects.read(generator.key)
         if isinstance(state, Suspended):
             with contextlib.suppress(ObservedException):
                 generator.close(ctx)
-            ctx.abandoned += [held for held in state.stack if isinstance(held, GeneratorVariable) and not _is_named(ctx, held)]
+            ctx.abandoned += [
+                held
+                for held in state.stack
+                if isinstance(held, GeneratorVariable) and not _is_named(ctx, held)
+            ]
 
 
 def _is_named(ctx: Context, value: VariableTracker) -> bool:
@@ -198,7 +227,9 @@ def _is_named(ctx: Context, value: VariableTracker) -> bool:
 
 
 def require_none_started(ctx: Context) -> None:
-    """Break where a generator that handles exceptions stands amid its work: no code can make another that stands there."""
+    """Break where a generator that handles exceptions stands amid its work: no code can make
+    another that stands there.
+    """
     for slot in ctx.effects.slots():
         state = ctx.effects.read(slot)
         if isinstance(state, Suspended) and state.handles:

@@ -1,4 +1,6 @@
-"""Symbolic positions in the key of a tensor: indexing asks for their value, ``select`` takes them as they are."""
+"""Symbolic positions in the key of a tensor: indexing asks for their value, ``select`` takes them
+as they are.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from .tensor import TensorVariable
 
 
-def at_positions(ctx: Context, x: TensorVariable, key: VariableTracker) -> tuple[VariableTracker, VariableTracker | None]:
+def at_positions(
+    ctx: Context, x: TensorVariable, key: VariableTracker
+) -> tuple[VariableTracker, VariableTracker | None]:
     """``x`` at the symbolic positions in a key, and what is left of the key, if anything is."""
     if x.overrides or ctx.modes.function_modes(ctx):
         return x, key
@@ -32,19 +36,27 @@ def at_positions(ctx: Context, x: TensorVariable, key: VariableTracker) -> tuple
     for place in reversed(range(len(parts))):
         if _is_position(parts[place]):
             dim = sum(rank for rank in ranks[:place] if rank is not None)
-            base = ctx.torch_call("call_function", torch.select, [base, ConstantVariable(dim), parts[place]], {})
+            base = ctx.torch_call(
+                "call_function", torch.select, [base, ConstantVariable(dim), parts[place]], {}
+            )
     rest = [part for part in parts if not _is_position(part)]
     return base, ctx.create_tuple(rest) if rest else None
 
 
 def _with_bounds_read(ctx: Context, key: VariableTracker) -> VariableTracker:
-    """The key with numbers for the bounds of slices that are tensors, which indexing reads, too; as far as they are known."""
+    """The key with numbers for the bounds of slices that are tensors, which indexing reads, too; as
+    far as they are known.
+    """
     if isinstance(key, TupleVariable):
-        items = [_with_bounds_read(ctx, item) if isinstance(item, SliceVariable) else item for item in key.items]
+        items = [
+            _with_bounds_read(ctx, item) if isinstance(item, SliceVariable) else item
+            for item in key.items
+        ]
         return key if all(a is b for a, b in zip(items, key.items)) else ctx.create_tuple(items)
     if isinstance(key, SliceVariable) and any(_is_known_bound(ctx, part) for part in key.parts):
         start, stop, step = (
-            part.call_method(ctx, "item", [], {}) if _is_known_bound(ctx, part) else part for part in key.parts
+            part.call_method(ctx, "item", [], {}) if _is_known_bound(ctx, part) else part
+            for part in key.parts
         )
         return SliceVariable((start, stop, step))
     return key
@@ -66,7 +78,11 @@ def _is_position(part: VariableTracker) -> bool:
 
 def _rank(ctx: Context, part: VariableTracker) -> int | None:
     """How many dimensions a part of a key is for; None: not known here."""
-    fake = part.as_fake(ctx) if not isinstance(part, (ConstantVariable, SliceVariable, SymbolicVariable)) else None
+    fake = (
+        part.as_fake(ctx)
+        if not isinstance(part, (ConstantVariable, SliceVariable, SymbolicVariable))
+        else None
+    )
     if isinstance(fake, torch.Tensor):
         return fake.dim() if fake.dtype in (torch.bool, torch.uint8) else 1
     if isinstance(part, ConstantVariable) and (part.value is None or type(part.value) is bool):

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 
 def state_of_inputs(ctx: Context, x: TensorVariable, name: str) -> VariableTracker:
-    """What a method says that fakes do not know of, guarded; what is computed from inputs may say the same as they."""
+    """What a method says that fakes do not know of, guarded; what is computed from inputs may say
+    the same as they.
+    """
     for tensor in list(ctx.tensors.values()):
         value = ctx.example_of(tensor)
         if value is not None and tensor.source is not None:
-            ctx.guards.require(AttrSource(tensor.source, name), GuardKind.CUSTOM, _Answers(getattr(value, name)()))
+            ctx.guards.require(
+                AttrSource(tensor.source, name), GuardKind.CUSTOM, _Answers(getattr(value, name)())
+            )
     example = ctx.example_of(x)
     if example is None and any(getattr(value, name)() for value in ctx.examples.values()):
         raise GraphBreak("BD014", f"{x.describe()}.{name}(): it depends on an input")

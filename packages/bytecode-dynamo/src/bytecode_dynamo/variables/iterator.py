@@ -1,4 +1,6 @@
-"""Iterators: positions are contents in the effects, so that going back to a snapshot rewinds them."""
+"""Iterators: positions are contents in the effects, so that going back to a snapshot rewinds
+them.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,8 @@ class LiveIterator(IteratorVariable):
     def rebuild(self, gen: Codegen, advanced: Callable[[Any, int], Any]) -> None:
         """Push what a function makes of the container and the position."""
         key = self.base.key
-        if self.has_moved(gen.ctx) or (key.exists and self.moves is not MISSING):  # existing objects are changed afterwards
+        # existing objects are changed afterwards
+        if self.has_moved(gen.ctx) or (key.exists and self.moves is not MISSING):
             raise GraphBreak("BD015", f"an iterator over a {key.cls.__name__} that was changed")
         if key.shell is not None and not key.exists:
             gen.complete(key.shell)
@@ -114,7 +117,9 @@ class KeysIterator(LiveIterator):
         if not ordered and len(items) != self.count:
             return ctx.raise_error(RuntimeError, f"{self.base.noun} changed size during iteration")
         if moved:  # the places of keys in the table decide what comes next
-            raise GraphBreak("BD015", f"a {self.base.key.cls.__name__} whose keys changed in a loop over it")
+            raise GraphBreak(
+                "BD015", f"a {self.base.key.cls.__name__} whose keys changed in a loop over it"
+            )
         self.advance(ctx, at + 1)
         if at == self.count:
             return None  # and what is added from now on is not noticed
@@ -169,7 +174,9 @@ def list_iterator_at(items: Any, position: int) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReversedIterator(LiveIterator):
-    """Backward over a list, which may change meanwhile, a deque, which must not, or something fixed, at the next index."""
+    """Backward over a list, which may change meanwhile, a deque, which must not, or something
+    fixed, at the next index.
+    """
 
     def next(self, ctx: Context) -> VariableTracker | None:
         at, items = self.position(ctx), self.base.unpack(ctx)
@@ -236,8 +243,14 @@ _FOLLOWING = object()
 
 
 def require_run(ctx: Context, what: str, function: VariableTracker | None) -> None:
-    """Break under ``fullgraph`` where something outlives the frame that would call a Python function later, without a graph."""
-    if ctx.whole and function is not None and function.python_type() in (types.FunctionType, types.MethodType):
+    """Break under ``fullgraph`` where something outlives the frame that would call a Python
+    function later, without a graph.
+    """
+    if (
+        ctx.whole
+        and function is not None
+        and function.python_type() in (types.FunctionType, types.MethodType)
+    ):
         raise GraphBreak("BD013", f"{what} leaves the frame before it has run")
 
 
@@ -259,12 +272,20 @@ class ZipIterator(IteratorVariable):
             values.append(value)
         if not values:
             return None
-        return ctx.create_tuple(values) if self.function is None else self.function.call(ctx, values, {})
+        return (
+            ctx.create_tuple(values)
+            if self.function is None
+            else self.function.call(ctx, values, {})
+        )
 
     def _check_lengths(self, ctx: Context, place: int) -> None:
         if not self.strict:
             return
-        others = [0] if place else [k for k in range(1, len(self.parts)) if self.parts[k].next(ctx) is not None][:1]
+        others = (
+            [0]
+            if place
+            else [k for k in range(1, len(self.parts)) if self.parts[k].next(ctx) is not None][:1]
+        )
         for longer in others:
             number, word = (place + 1, "shorter") if place else (longer + 1, "longer")
             before = "argument 1" if number == 2 else f"arguments 1-{number - 1}"
@@ -274,7 +295,11 @@ class ZipIterator(IteratorVariable):
         function = [] if self.function is None else [self.function]
         require_run(gen.ctx, "a map object", self.function)
         options = [("strict", ConstantVariable(True))] if self.strict else []
-        gen.call(ConstantVariable(zip if self.function is None else map), [*function, *self.parts], options)
+        gen.call(
+            ConstantVariable(zip if self.function is None else map),
+            [*function, *self.parts],
+            options,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -336,7 +361,9 @@ class FilterIterator(IteratorVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainIterator(IteratorVariable):
-    """``itertools.chain`` over what another iterator gives; the current iterator, if any, is kept in the effects."""
+    """``itertools.chain`` over what another iterator gives; the current iterator, if any, is kept
+    in the effects.
+    """
 
     base: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
 
@@ -403,7 +430,11 @@ class IsliceIterator(IteratorVariable):
     def reconstruct(self, gen: Codegen) -> None:
         _, stop, step = self.bounds
         taken = self.position(gen.ctx)
-        bounds = (following(taken, *self.bounds) - taken, None if stop is None else max(stop - taken, 0), step)
+        bounds = (
+            following(taken, *self.bounds) - taken,
+            None if stop is None else max(stop - taken, 0),
+            step,
+        )
         gen.call(ConstantVariable(itertools.islice), [self.base, *map(ConstantVariable, bounds)])
 
 

@@ -15,7 +15,15 @@ from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, 
 from bytecode_dynamo.wording import hashed_as, no_pair
 
 from .attribute import find_special
-from .base import Args, ContainerVariable, KeyedVariable, Kwargs, LazyVariable, MethodTable, VariableTracker
+from .base import (
+    Args,
+    ContainerVariable,
+    KeyedVariable,
+    Kwargs,
+    LazyVariable,
+    MethodTable,
+    VariableTracker,
+)
 from .constant import ConstantVariable, is_constant_value
 from .proxy import ProxyVariable
 from .userobject import UserObjectVariable
@@ -49,18 +57,30 @@ class DictVariable(KeyedVariable, ContainerVariable):
 
     def as_constant(self, ctx: Context) -> Any:
         pairs = self.entries(ctx).values()
-        values = {ctx.real(key).as_constant(ctx): ctx.real(value).as_constant(ctx) for key, value in pairs}
+        values = {
+            ctx.real(key).as_constant(ctx): ctx.real(value).as_constant(ctx) for key, value in pairs
+        }
         if self.key.cls is collections.defaultdict:
-            return collections.defaultdict(None if self.factory is None else self.factory.as_constant(ctx), values)
-        return values if self.key.cls is not collections.OrderedDict else collections.OrderedDict(values)
+            return collections.defaultdict(
+                None if self.factory is None else self.factory.as_constant(ctx), values
+            )
+        return (
+            values
+            if self.key.cls is not collections.OrderedDict
+            else collections.OrderedDict(values)
+        )
 
     def as_proxy(self, ctx: Context) -> Any:
         pairs = self.entries(ctx).values()
-        return {ctx.real(key).as_constant(ctx): ctx.real(value).as_proxy(ctx) for key, value in pairs}
+        return {
+            ctx.real(key).as_constant(ctx): ctx.real(value).as_proxy(ctx) for key, value in pairs
+        }
 
     def as_fake(self, ctx: Context) -> Any:
         pairs = self.entries(ctx).values()
-        return {ctx.real(key).as_constant(ctx): ctx.real(value).as_fake(ctx) for key, value in pairs}
+        return {
+            ctx.real(key).as_constant(ctx): ctx.real(value).as_fake(ctx) for key, value in pairs
+        }
 
     def hash_key(self, ctx: Context) -> Hashable:
         return ctx.raise_error(TypeError, f"unhashable type: {self.key.cls.__name__!r}")
@@ -84,7 +104,10 @@ class DictVariable(KeyedVariable, ContainerVariable):
         found = self.get(ctx, key)
         if found is not None:
             return found
-        if self.key.shell is not None and find_special(ctx, self.key.shell.python_type(), "__missing__")[0] >= 0:
+        if (
+            self.key.shell is not None
+            and find_special(ctx, self.key.shell.python_type(), "__missing__")[0] >= 0
+        ):
             return self.key.shell.call_method(ctx, "__missing__", [key], {})
         if self.factory is not None:
             made = self.factory.call(ctx, [], {})
@@ -127,7 +150,12 @@ class DictVariable(KeyedVariable, ContainerVariable):
         written = ctx.effects.read((self.key, name))
         if written is not MISSING and written is not DELETED:
             return written
-        if self.key.cls is collections.OrderedDict and self.key.exists and name in vars(self.key.value) and self.key.source:
+        if (
+            self.key.cls is collections.OrderedDict
+            and self.key.exists
+            and name in vars(self.key.value)
+            and self.key.source
+        ):
             return ctx.wrap(vars(self.key.value)[name], AttrSource(self.key.source, name))
         if name == "default_factory" and self.key.cls is collections.defaultdict:
             return self.factory or ctx.none
@@ -187,11 +215,17 @@ class DictViewVariable(VariableTracker):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name == "mapping":
             return ProxyVariable(self.base)
-        return ctx.bound_rule(self, name) if hasattr(self.python_type(), name) else VariableTracker.get_attr(self, ctx, name)
+        return (
+            ctx.bound_rule(self, name)
+            if hasattr(self.python_type(), name)
+            else VariableTracker.get_attr(self, ctx, name)
+        )
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "isdisjoint":
-            return ConstantVariable(not any(self.contains(ctx, item) for item in args[0].unpack(ctx)))
+            return ConstantVariable(
+                not any(self.contains(ctx, item) for item in args[0].unpack(ctx))
+            )
         if name.startswith("__") and name != "__class__":
             return ctx.special_method(self, name, args)
         raise GraphBreak("BD007", f"{name} of {self.describe()}")
@@ -202,7 +236,7 @@ class DictViewVariable(VariableTracker):
         gen.emitter.call(0)
 
 
-# -- wrapping ---------------------------------------------------------------------------------------------------------
+# -- wrapping --------------------------------------------------------------------------------------
 
 
 @tracker_for(dict)
@@ -215,7 +249,10 @@ def wrap_dict(ctx: Context, value: dict[Any, Any], source: Source) -> VariableTr
     entries: Entries = {}
     for item, held in base.items(value):
         name = wrap_key(ctx, item)
-        entries[name.hash_key(ctx)] = (name, LazyVariable(held, source=ItemSource(source, item, lookup)))
+        entries[name.hash_key(ctx)] = (
+            name,
+            LazyVariable(held, source=ItemSource(source, item, lookup)),
+        )
     ctx.effects.set_initial(key, entries)
     factory = None
     if isinstance(value, collections.defaultdict) and value.default_factory is not None:
@@ -233,12 +270,14 @@ def wrap_key(ctx: Context, key: Any) -> VariableTracker:
 
 
 def count_staying(before: dict[Hashable, Any], now: dict[Hashable, Any]) -> int:
-    """How many keys of a dict or set, which are its first, were there all the time: what comes again is another."""
+    """How many keys of a dict or set, which are its first, were there all the time: what comes
+    again is another.
+    """
     pairs = ((before[name], now[name]) for name in now if name in before)
     return sum((a[0] is b[0]) if type(a) is tuple else a is b for a, b in pairs)
 
 
-# -- dict methods -----------------------------------------------------------------------------------------------------
+# -- dict methods ----------------------------------------------------------------------------------
 
 
 DICT_METHODS.register("get")(lambda ctx, self, key, default=None: self.get(ctx, key) or default)
@@ -253,7 +292,9 @@ for _kind in ("keys", "values", "items"):
 
 
 @DICT_METHODS.register("setdefault")
-def dict_setdefault(ctx: Context, self: DictVariable, key: VariableTracker, default: VariableTracker | None = None) -> Any:
+def dict_setdefault(
+    ctx: Context, self: DictVariable, key: VariableTracker, default: VariableTracker | None = None
+) -> Any:
     found = self.get(ctx, key)
     if found is None:
         found = default or ctx.none
@@ -262,7 +303,9 @@ def dict_setdefault(ctx: Context, self: DictVariable, key: VariableTracker, defa
 
 
 @DICT_METHODS.register("pop")
-def dict_pop(ctx: Context, self: DictVariable, key: VariableTracker, *default: VariableTracker) -> VariableTracker:
+def dict_pop(
+    ctx: Context, self: DictVariable, key: VariableTracker, *default: VariableTracker
+) -> VariableTracker:
     found = self.get(ctx, key)
     if found is None:
         return default[0] if default else ctx.raise_observed(KeyError, [key])
@@ -271,11 +314,15 @@ def dict_pop(ctx: Context, self: DictVariable, key: VariableTracker, *default: V
 
 
 @DICT_METHODS.register("popitem")
-def dict_popitem(ctx: Context, self: DictVariable, last: VariableTracker | None = None) -> VariableTracker:
+def dict_popitem(
+    ctx: Context, self: DictVariable, last: VariableTracker | None = None
+) -> VariableTracker:
     entries = dict(self.entries(ctx))
     if not entries:
         ordered = issubclass(self.key.cls, collections.OrderedDict)
-        return ctx.raise_error(KeyError, "dictionary is empty" if ordered else "popitem(): dictionary is empty")
+        return ctx.raise_error(
+            KeyError, "dictionary is empty" if ordered else "popitem(): dictionary is empty"
+        )
     at = list(entries)[-1 if last is None or last.truth(ctx) else 0]
     pair = entries.pop(at)
     self.replace(ctx, entries)
@@ -283,13 +330,20 @@ def dict_popitem(ctx: Context, self: DictVariable, last: VariableTracker | None 
 
 
 DICT_METHODS.register("clear")(lambda ctx, self: self.replace(ctx, {}))
-DICT_METHODS.register("copy", "__copy__")(lambda ctx, self: ctx.new_dict(self.entries(ctx), self.key.cls, self.factory))
+DICT_METHODS.register("copy", "__copy__")(
+    lambda ctx, self: ctx.new_dict(self.entries(ctx), self.key.cls, self.factory)
+)
 
 
 @DICT_METHODS.register("update", "__ior__")
-def dict_update(ctx: Context, self: DictVariable, /, *others: VariableTracker, **named: VariableTracker) -> None:
+def dict_update(
+    ctx: Context, self: DictVariable, /, *others: VariableTracker, **named: VariableTracker
+) -> None:
     entries = dict(self.entries(ctx))
-    for key, value in [*(pair for other in others for pair in pairs_of(ctx, other)), *constant_pairs(named)]:
+    for key, value in [
+        *(pair for other in others for pair in pairs_of(ctx, other)),
+        *constant_pairs(named),
+    ]:
         hashed = hashed_as(ctx, "dict key", key)
         old = entries.get(hashed)
         entries[hashed] = (key if old is None else old[0], value)
@@ -297,13 +351,17 @@ def dict_update(ctx: Context, self: DictVariable, /, *others: VariableTracker, *
 
 
 @DICT_METHODS.register("move_to_end")
-def dict_move_to_end(ctx: Context, self: DictVariable, key: VariableTracker, last: VariableTracker | None = None) -> None:
+def dict_move_to_end(
+    ctx: Context, self: DictVariable, key: VariableTracker, last: VariableTracker | None = None
+) -> None:
     entries = dict(self.entries(ctx))
     hashed = key.hash_key(ctx)
     if hashed not in entries:
         ctx.raise_observed(KeyError, [key])
     moved = {hashed: entries.pop(hashed)}
-    self.replace(ctx, {**entries, **moved} if last is None or last.truth(ctx) else {**moved, **entries})
+    self.replace(
+        ctx, {**entries, **moved} if last is None or last.truth(ctx) else {**moved, **entries}
+    )
 
 
 def constant_pairs(named: Kwargs) -> Iterable[tuple[VariableTracker, VariableTracker]]:
@@ -313,7 +371,10 @@ def constant_pairs(named: Kwargs) -> Iterable[tuple[VariableTracker, VariableTra
 
 def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:
     """Entries of a mapping, or of an iterable of pairs."""
-    if isinstance(value, UserObjectVariable) and getattr(value.python_type(), "__iter__", None) is dict.__iter__:  # pyright: ignore
+    if (
+        isinstance(value, UserObjectVariable)
+        and getattr(value.python_type(), "__iter__", None) is dict.__iter__
+    ):  # pyright: ignore
         value = value.contents  # pyright: ignore
     if isinstance(value, DictVariable):
         return [(ctx.real(key), held) for key, held in value.entries(ctx).values()]
@@ -325,12 +386,17 @@ def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker
 
 
 def _pair(ctx: Context, at: int, item: VariableTracker) -> tuple[VariableTracker, VariableTracker]:
-    if not hasattr(item.python_type(), "__iter__") and not hasattr(item.python_type(), "__getitem__"):
+    if not hasattr(item.python_type(), "__iter__") and not hasattr(
+        item.python_type(), "__getitem__"
+    ):
         ctx.raise_error(TypeError, no_pair(at))
     parts = item.unpack(ctx)
     if len(parts) != 2:
-        ctx.raise_error(ValueError, f"dictionary update sequence element #{at} has length {len(parts)}; 2 is required")
+        ctx.raise_error(
+            ValueError,
+            f"dictionary update sequence element #{at} has length {len(parts)}; 2 is required",
+        )
     return parts[0], parts[1]
 
 
-# -- set methods ------------------------------------------------------------------------------------------------------
+# -- set methods -----------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 GLOBAL_HOOKS = (
-    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
+    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks",
+    "_global_forward_pre_hooks",
 )  # fmt: skip
 TORCHS = dict(torch.nn.Module.__dict__)
 """What the class has of torch: programs may replace it."""
@@ -42,7 +43,9 @@ _MODULE_SOURCE = ConstSource(module_code)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NNModuleVariable(UserObjectVariable):
-    """A torch.nn.Module: attributes of its registries, calls through its hooks, assignments that register."""
+    """A torch.nn.Module: attributes of its registries, calls through its hooks, assignments that
+    register.
+    """
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         """Without hooks a call is ``forward``; with hooks torch's own code is evaluated."""
@@ -86,8 +89,12 @@ class NNModuleVariable(UserObjectVariable):
             return
         registries = [load_instance_attribute(ctx, self.key, registry) for registry in REGISTRIES]
         label = ConstantVariable(name)
-        registered = any(isinstance(held, DictVariable) and held.contains(ctx, label) for held in registries)
-        special = issubclass(value.python_type(), (torch.nn.Parameter, torch.nn.Buffer, torch.nn.Module))
+        registered = any(
+            isinstance(held, DictVariable) and held.contains(ctx, label) for held in registries
+        )
+        special = issubclass(
+            value.python_type(), (torch.nn.Parameter, torch.nn.Buffer, torch.nn.Module)
+        )
         if not registered and not special:
             self.store(ctx, name, value)
             return
@@ -107,8 +114,12 @@ _LAZY: Any = LazyModuleMixin
 
 
 @evaluates_call(_LAZY._infer_parameters)
-def infer_parameters(ctx: Context, this: Any, module: Any, args: VariableTracker, kwargs: VariableTracker) -> None:
-    """The hook that gives a lazy module its parameters runs for real; then the frame is evaluated again."""
+def infer_parameters(
+    ctx: Context, this: Any, module: Any, args: VariableTracker, kwargs: VariableTracker
+) -> None:
+    """The hook that gives a lazy module its parameters runs for real; then the frame is evaluated
+    again.
+    """
     if not isinstance(module, NNModuleVariable) or not module.key.exists:
         raise GraphBreak("BD018", f"the first call of lazy {module.describe()}")
     examples = pytree.tree_map(_example, (args.as_fake(ctx), kwargs.as_fake(ctx)))
@@ -129,7 +140,9 @@ def wrap_module(ctx: Context, value: torch.nn.Module, source: Source) -> Variabl
     if isinstance(value, LazyGraphModule):
         value.ensure_code()  # it is evaluated like any other module's
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(value, NNModuleVariable(Identity(type(value), value, source), source=source))
+    return ctx.effects.remember(
+        value, NNModuleVariable(Identity(type(value), value, source), source=source)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +157,9 @@ class PythonModuleVariable(KnownObjectVariable):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         written = ctx.effects.read((ctx.globals_identity(self.value.__dict__), name))
         if written is DELETED:
-            return ctx.raise_error(AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}")
+            return ctx.raise_error(
+                AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}"
+            )
         if written is not MISSING:
             return written
         source = AttrSource(ConstSource(self.value), name)
@@ -156,7 +171,9 @@ class PythonModuleVariable(KnownObjectVariable):
             for absent in (name, "__getattr__"):
                 if absent not in self.value.__dict__:
                     ctx.guards.require(ConstSource(self.value), GuardKind.NO_ATTR, absent)
-            return ctx.raise_error(AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}")
+            return ctx.raise_error(
+                AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}"
+            )
         return ctx.wrap(found, source)
 
     def _asks_class(self, ctx: Context, name: str) -> bool:

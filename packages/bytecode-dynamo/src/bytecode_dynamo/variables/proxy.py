@@ -45,7 +45,9 @@ class ProxyVariable(VariableTracker):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if not hasattr(types.MappingProxyType, name):
-            return ctx.raise_error(AttributeError, f"'mappingproxy' object has no attribute {name!r}")
+            return ctx.raise_error(
+                AttributeError, f"'mappingproxy' object has no attribute {name!r}"
+            )
         return self.base.get_attr(ctx, name)
 
     def reconstruct(self, gen: Codegen) -> None:

@@ -1,4 +1,6 @@
-"""Loggers and warnings: messages known while capturing are reported after the graph, once per call and in order."""
+"""Loggers and warnings: messages known while capturing are reported after the graph, once per call
+and in order.
+"""
 
 from __future__ import annotations
 
@@ -69,10 +71,14 @@ QUESTIONS = ("isEnabledFor", "getEffectiveLevel", "hasHandlers")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggerVariable(UserObjectVariable):
-    """A ``logging.Logger``: its reporting methods (``warning``, also ``warning_once``) give None."""
+    """A ``logging.Logger``: its reporting methods (``warning``, also ``warning_once``) give
+    None.
+    """
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if (name in QUESTIONS or name.removesuffix("_once") in REPORTING) and hasattr(self.key.cls, name):
+        if (name in QUESTIONS or name.removesuffix("_once") in REPORTING) and hasattr(
+            self.key.cls, name
+        ):
             ctx.require_class_attribute(self.key.cls, name)
             return BoundRuleVariable(self, name)
         return UserObjectVariable.get_attr(self, ctx, name)
@@ -92,14 +98,18 @@ class LoggerVariable(UserObjectVariable):
         method = getattr(self.key.cls, name)
         answer = method(self.key.value, *args)
         assert self.source is not None
-        ctx.guards.require(self.source, GuardKind.CUSTOM, lambda logger: method(logger, *args) == answer)
+        ctx.guards.require(
+            self.source, GuardKind.CUSTOM, lambda logger: method(logger, *args) == answer
+        )
         return ConstantVariable(answer)
 
 
 @tracker_for(logging.Logger)
 def wrap_logger(ctx: Context, value: logging.Logger, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.IDENTITY, value)
-    return ctx.effects.remember(value, LoggerVariable(Identity(type(value), value, source), source=source))
+    return ctx.effects.remember(
+        value, LoggerVariable(Identity(type(value), value, source), source=source)
+    )
 
 
 @evaluates_call(warnings.warn)
@@ -109,9 +119,17 @@ def warn(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> Non
     given |= zip(("message", "category", "stacklevel"), (value.as_constant(ctx) for value in args))
     frame = calling_frame(ctx, given.get("stacklevel", 1))
     if frame is None or given.get("source") is not None or given.get("skip_file_prefixes"):
-        raise GraphBreak("BD003", "warnings.warn() on behalf of a caller outside of the captured function")
+        raise GraphBreak(
+            "BD003", "warnings.warn() on behalf of a caller outside of the captured function"
+        )
     place = frame.place()
-    known = (given["message"], given.get("category"), place.filename, place.line, frame.names.mapping)
+    known = (
+        given["message"],
+        given.get("category"),
+        place.filename,
+        place.line,
+        frame.names.mapping,
+    )
     report_later(ctx, CallableVariable(report), [KnownObjectVariable(value) for value in known], {})
 
 
@@ -123,10 +141,14 @@ def calling_frame(ctx: Context, level: int) -> Frame | None:
     return frame
 
 
-def report(message: Any, category: Any, filename: str, line: int, variables: dict[str, Any]) -> None:
+def report(
+    message: Any, category: Any, filename: str, line: int, variables: dict[str, Any]
+) -> None:
     """What ``warnings.warn`` does, for a place in a module."""
     registry = variables.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, category or UserWarning, filename, line, variables.get("__name__"), registry)
+    warnings.warn_explicit(
+        message, category or UserWarning, filename, line, variables.get("__name__"), registry
+    )
 
 
 _FILTERED = object()
@@ -134,7 +156,9 @@ _FILTERED = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CaughtWarningsVariable(KeyedVariable):
-    """``warnings.catch_warnings(...)``: entered and left after the graph, in its place among the messages."""
+    """``warnings.catch_warnings(...)``: entered and left after the graph, in its place among the
+    messages.
+    """
 
     options: Kwargs
 
@@ -166,10 +190,16 @@ def catch_warnings(ctx: Context, **options: VariableTracker) -> VariableTracker:
 
 
 def _filters(function: Any) -> Any:
-    def rule(ctx: Context, action: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> None:
+    def rule(
+        ctx: Context, action: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
+    ) -> None:
         require_known(ctx, [action, *args], kwargs, f"warnings.{function.__name__}()")
         if not ctx.effects.read(_FILTERED, 0) or action.as_constant(ctx) == "error":
-            raise GraphBreak("BD003", f"warnings.{function.__name__}() outside of warnings.catch_warnings(), or with 'error'")
+            raise GraphBreak(
+                "BD003",
+                f"warnings.{function.__name__}() outside of warnings.catch_warnings(), or with "
+                f"'error'",
+            )
         report_later(ctx, CallableVariable(function), [action, *args], kwargs)
 
     return rule

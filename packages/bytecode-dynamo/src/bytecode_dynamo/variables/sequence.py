@@ -16,7 +16,15 @@ from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ItemSource, Source, hidden_lookup
 from bytecode_dynamo.wording import not_found
 
-from .base import Args, ContainerVariable, Kwargs, LazyVariable, MethodTable, VariableTracker, no_keywords
+from .base import (
+    Args,
+    ContainerVariable,
+    Kwargs,
+    LazyVariable,
+    MethodTable,
+    VariableTracker,
+    no_keywords,
+)
 from .constant import ConstantVariable
 from .wrap import tracker_for
 
@@ -42,7 +50,9 @@ class SequenceVariable(ContainerVariable):
         raise NotImplementedError
 
     def native(self, items: Items) -> Any:
-        """The items in a built-in sequence, which says what is wrong with an index as the program's would."""
+        """The items in a built-in sequence, which says what is wrong with an index as the program's
+        would.
+        """
         return items
 
     def methods(self) -> MethodTable:
@@ -78,7 +88,9 @@ class SequenceVariable(ContainerVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TupleVariable(SequenceVariable):
-    """An immutable sequence: tuple, torch.Size, a named tuple, or a struct sequence of torch.return_types."""
+    """An immutable sequence: tuple, torch.Size, a named tuple, or a struct sequence of
+    torch.return_types.
+    """
 
     items: Items
     cls: type = tuple
@@ -189,7 +201,9 @@ class ListVariable(SequenceVariable):
         return ctx.effects.read(self.key)
 
     def native(self, items: Iterable[Any]) -> Any:
-        return self.key.cls(items) if self.key.cls is list else collections.deque(items, self.maxlen)
+        return (
+            self.key.cls(items) if self.key.cls is list else collections.deque(items, self.maxlen)
+        )
 
     def as_constant(self, ctx: Context) -> Any:
         return self.native([item.as_constant(ctx) for item in self.unpack(ctx)])
@@ -233,7 +247,9 @@ class ListVariable(SequenceVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeVariable(SequenceVariable):
-    """``range`` with known bounds; symbolic bounds are specialised, for a loop over them is unrolled."""
+    """``range`` with known bounds; symbolic bounds are specialised, for a loop over them is
+    unrolled.
+    """
 
     value: range
 
@@ -276,12 +292,15 @@ class RangeVariable(SequenceVariable):
         gen.load_const(self.value)
 
 
-# -- wrapping ---------------------------------------------------------------------------------------------------------
+# -- wrapping --------------------------------------------------------------------------------------
 
 
 def lazy_items(value: Iterable[Any], source: Source, lookup: Any = None) -> Items:
     """Items that are looked at when they are used."""
-    return tuple(LazyVariable(item, source=ItemSource(source, index, lookup)) for index, item in enumerate(value))
+    return tuple(
+        LazyVariable(item, source=ItemSource(source, index, lookup))
+        for index, item in enumerate(value)
+    )
 
 
 def require_length(ctx: Context, value: Any, source: Source, base: Any) -> None:
@@ -294,8 +313,14 @@ def require_length(ctx: Context, value: Any, source: Source, base: Any) -> None:
 
 
 def is_plain_tuple(cls: type) -> bool:
-    """Whether a tuple of this class has no attributes of its own: a named tuple's methods are looked up on its class."""
-    return cls in (tuple, torch.Size) or cls.__module__ == "torch.return_types" or cls.__dictoffset__ == 0
+    """Whether a tuple of this class has no attributes of its own: a named tuple's methods are
+    looked up on its class.
+    """
+    return (
+        cls in (tuple, torch.Size)
+        or cls.__module__ == "torch.return_types"
+        or cls.__dictoffset__ == 0
+    )
 
 
 tracker_for(list)(lambda ctx, value, source: _wrap_sequence(ctx, list, value, source))
@@ -336,7 +361,7 @@ def wrap_range(ctx: Context, value: range, source: Source) -> VariableTracker:
     return RangeVariable(value, source=source)
 
 
-# -- methods ----------------------------------------------------------------------------------------------------------
+# -- methods ---------------------------------------------------------------------------------------
 
 
 @SEQUENCE_METHODS.register("count")
@@ -345,8 +370,11 @@ def sequence_count(ctx: Context, self: SequenceVariable, item: VariableTracker) 
 
 
 @SEQUENCE_METHODS.register("index")
-def sequence_index(ctx: Context, self: SequenceVariable, item: VariableTracker, *bounds: VariableTracker) -> VariableTracker:
-    low, high, _ = slice(*(bound.as_constant(ctx) for bound in bounds), *(() if len(bounds) > 1 else (None,))).indices(
+def sequence_index(
+    ctx: Context, self: SequenceVariable, item: VariableTracker, *bounds: VariableTracker
+) -> VariableTracker:
+    low, high, _ = slice(*(bound.as_constant(ctx) for bound in bounds),
+        *(() if len(bounds) > 1 else (None,))).indices(
         len(self.elements(ctx))
     ) if bounds else (0, len(self.elements(ctx)), 1)  # fmt: skip
     for index, element in enumerate(self.unpack(ctx)[low:high]):
@@ -355,9 +383,11 @@ def sequence_index(ctx: Context, self: SequenceVariable, item: VariableTracker, 
     return ctx.raise_error(ValueError, not_found(self.python_type(), "index", item.describe()))
 
 
-# Methods that only move items are run on the trackers: "i" is an item, "s" an iterable, "n" a number.
+# Methods that only move items are run on the trackers: "i" is an item, "s" an iterable, "n" a
+# number.
 _MOVING = {
-    "append": "i", "appendleft": "i", "extend": "s", "extendleft": "s", "insert": "ni", "pop": "n", "popleft": "",
+    "append": "i", "appendleft": "i", "extend": "s", "extendleft": "s", "insert": "ni", "pop": "n",
+    "popleft": "",
     "rotate": "n", "clear": "", "reverse": "",
 }  # fmt: skip
 
@@ -400,8 +430,12 @@ def list_remove(ctx: Context, self: ListVariable, item: VariableTracker) -> None
     ctx.raise_error(ValueError, not_found(self.key.cls, "remove", item.describe()))
 
 
-LIST_METHODS.register("copy", "__copy__")(lambda ctx, self: ctx.create_list(self.elements(ctx), self.key.cls, self.maxlen))
-LIST_METHODS.register("sort")(lambda ctx, self, **options: self.replace(ctx, sort_items(ctx, self.unpack(ctx), options)))
+LIST_METHODS.register("copy", "__copy__")(
+    lambda ctx, self: ctx.create_list(self.elements(ctx), self.key.cls, self.maxlen)
+)
+LIST_METHODS.register("sort")(
+    lambda ctx, self, **options: self.replace(ctx, sort_items(ctx, self.unpack(ctx), options))
+)
 
 
 DEQUE_METHODS = MethodTable(LIST_METHODS)
@@ -422,9 +456,13 @@ class Comparable:
         return self.ctx.less(self.value, other.value)
 
 
-def sort_items(ctx: Context, items: list[VariableTracker], options: Kwargs) -> list[VariableTracker]:
+def sort_items(
+    ctx: Context, items: list[VariableTracker], options: Kwargs
+) -> list[VariableTracker]:
     """Sort by keys, compared as the program compares them."""
-    no_keywords({name: value for name, value in options.items() if name not in ("key", "reverse")}, "sort")
+    no_keywords(
+        {name: value for name, value in options.items() if name not in ("key", "reverse")}, "sort"
+    )
     key = options.get("key")
     reverse = "reverse" in options and options["reverse"].truth(ctx)
     by: Callable[[VariableTracker], VariableTracker] = lambda item: item  # noqa: E731

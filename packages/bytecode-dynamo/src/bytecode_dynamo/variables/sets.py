@@ -66,7 +66,8 @@ class SetVariable(KeyedVariable, ContainerVariable):
         items = [ctx.real(item) for item in self.members(ctx).values()]
         if len(items) > 1 and not self.key.exists:
             # The order of a set is an accident of hashes: ask a real one where that is possible.
-            known = (ConstantVariable, SymbolicVariable, TextVariable)  # numbers that change are specialised
+            # numbers that change are specialised
+            known = (ConstantVariable, SymbolicVariable, TextVariable)
             by_value = {item.as_constant(ctx): item for item in items if isinstance(item, known)}
             if len(by_value) == len(items):
                 return [by_value[value] for value in set(by_value)]
@@ -88,13 +89,17 @@ class SetVariable(KeyedVariable, ContainerVariable):
 @tracker_for(set, frozenset)
 def wrap_set(ctx: Context, value: set[Any], source: Source) -> VariableTracker:
     base = set if isinstance(value, set) else frozenset
-    if not all(is_constant_value(item) or isinstance(item, LASTING) for item in base.__iter__(value)):
+    if not all(
+        is_constant_value(item) or isinstance(item, LASTING) for item in base.__iter__(value)
+    ):
         return _wrap_objects(ctx, value, source, base)
     if type(value) is base and all(map(is_constant_value, value)):
         ctx.guards.require(source, GuardKind.EQUALS, base(value))
     else:
         held = frozenset(base.__iter__(value))
-        ctx.guards.require(source, GuardKind.CUSTOM, lambda now: held == frozenset(base.__iter__(now)))
+        ctx.guards.require(
+            source, GuardKind.CUSTOM, lambda now: held == frozenset(base.__iter__(now))
+        )
     key = Identity(base, value, source)
     members = [wrap_key(ctx, item) for item in value]
     ctx.effects.set_initial(key, {item.hash_key(ctx): item for item in members})
@@ -111,11 +116,15 @@ class MembersSource(AppliedSource):
 def _wrap_objects(ctx: Context, value: Any, source: Source, base: type) -> VariableTracker:
     """A set of objects that are equal to themselves only."""
     items = tuple(value)
-    if type(value) is not base or not all(is_constant_value(item) or _is_itself(item) for item in items):
+    if type(value) is not base or not all(
+        is_constant_value(item) or _is_itself(item) for item in items
+    ):
         return wrap_opaque(ctx, value, source, "a set of objects")
     ctx.guards.require(source, GuardKind.TYPE_IS, base)
     ctx.guards.require(source, GuardKind.LENGTH, len(items))
-    members = [ctx.wrap(item, ItemSource(MembersSource(source), at)) for at, item in enumerate(items)]
+    members = [
+        ctx.wrap(item, ItemSource(MembersSource(source), at)) for at, item in enumerate(items)
+    ]
     key = Identity(base, value, source)
     ctx.effects.set_initial(key, {item.hash_key(ctx): item for item in members})
     return ctx.effects.remember(value, SetVariable(key, source=source))
@@ -171,7 +180,11 @@ def set_update(ctx: Context, self: SetVariable, *others: VariableTracker) -> Non
 SET_METHODS.register("copy")(lambda ctx, self: ctx.new_set(self.members(ctx), self.key.cls))
 
 
-def _combine(keep: Callable[[Hashable, dict[Hashable, VariableTracker], dict[Hashable, VariableTracker]], bool]) -> Any:
+def _combine(
+    keep: Callable[
+        [Hashable, dict[Hashable, VariableTracker], dict[Hashable, VariableTracker]], bool
+    ],
+) -> Any:
     def rule(ctx: Context, self: SetVariable, *others: VariableTracker) -> VariableTracker:
         members = self.members(ctx)
         for other in others:
@@ -184,9 +197,15 @@ def _combine(keep: Callable[[Hashable, dict[Hashable, VariableTracker], dict[Has
 
 
 SET_METHODS.register("union", "__or__")(_combine(lambda key, left, right: True))
-SET_METHODS.register("intersection", "__and__")(_combine(lambda key, left, right: key in left and key in right))
-SET_METHODS.register("difference", "__sub__")(_combine(lambda key, left, right: key in left and key not in right))
-SET_METHODS.register("symmetric_difference", "__xor__")(_combine(lambda key, left, right: (key in left) != (key in right)))
+SET_METHODS.register("intersection", "__and__")(
+    _combine(lambda key, left, right: key in left and key in right)
+)
+SET_METHODS.register("difference", "__sub__")(
+    _combine(lambda key, left, right: key in left and key not in right)
+)
+SET_METHODS.register("symmetric_difference", "__xor__")(
+    _combine(lambda key, left, right: (key in left) != (key in right))
+)
 
 
 def _updating(name: str) -> Any:

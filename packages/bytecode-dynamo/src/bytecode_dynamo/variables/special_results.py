@@ -23,7 +23,10 @@ def _exactly(cls: type) -> Accepts:
 
 
 ACCEPTED: dict[str, Accepts] = {
-    **dict.fromkeys(("__len__", "__length_hint__"), lambda kind, value: kind is int and 0 <= (value or 0) <= sys.maxsize),
+    **dict.fromkeys(
+        ("__len__", "__length_hint__"),
+        lambda kind, value: kind is int and 0 <= (value or 0) <= sys.maxsize,
+    ),
     **dict.fromkeys(("__int__", "__index__"), _exactly(int)),
     **dict.fromkeys(("__str__", "__repr__", "__format__", "__fspath__"), _exactly(str)),
     "__bool__": _exactly(bool),
@@ -38,7 +41,9 @@ ACCEPTED: dict[str, Accepts] = {
 
 
 def accepted(name: str, result: VariableTracker) -> VariableTracker:
-    """The result of a special method that the interpreter called; breaks where eager mode refuses or changes it."""
+    """The result of a special method that the interpreter called; breaks where eager mode refuses
+    or changes it.
+    """
     accepts = ACCEPTED.get(name)
     value = result.value if isinstance(result, ConstantVariable) else None
     if accepts is not None and not accepts(result.python_type(), value):

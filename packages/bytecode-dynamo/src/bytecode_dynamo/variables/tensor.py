@@ -40,15 +40,21 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-TORCHS = {cls: {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()} for cls in TENSOR_TYPES}
+TORCHS = {
+    cls: {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+    for cls in TENSOR_TYPES
+}
 """What the classes have of torch: programs may replace it."""
 
-ASKS_FOR_LAZY_BITS = frozenset(["is_conj", "is_neg", "resolve_conj", "resolve_neg"])  # fakes don't have them
+# fakes don't have them
+ASKS_FOR_LAZY_BITS = frozenset(["is_conj", "is_neg", "resolve_conj", "resolve_neg"])
 # Methods that hand values or storage to Python or to somebody else, with the id of the break.
 LEAVING = {
-    "numpy": "BD005", "__array__": "BD005", "__dlpack__": "BD005", "data_ptr": "BD004", "storage": "BD004",
+    "numpy": "BD005", "__array__": "BD005", "__dlpack__": "BD005", "data_ptr": "BD004",
+    "storage": "BD004",
     "untyped_storage": "BD004",
-    "register_post_accumulate_grad_hook": "BD018", "share_memory_": "BD018", "pin_memory": "BD018", "set_": "BD018",
+    "register_post_accumulate_grad_hook": "BD018", "share_memory_": "BD018", "pin_memory": "BD018",
+    "set_": "BD018",
     "__reduce_ex__": "BD018", "__deepcopy__": "BD018", "apply_": "BD004", "map_": "BD004",
 }  # fmt: skip
 
@@ -60,10 +66,10 @@ TENSOR_METHODS: dict[str, Callable[..., VariableTracker]] = {}
 TENSOR_ATTRIBUTES: RuleTable[str, Callable[[Context, Any], VariableTracker]] = RuleTable()
 PLAIN_ATTRIBUTES = frozenset(
     """
-    shape dtype device layout ndim requires_grad is_cuda is_cpu is_mps is_meta is_sparse is_sparse_csr
-    is_quantized is_leaf is_nested itemsize nbytes names is_xpu is_mkldnn is_ipu is_xla is_vulkan is_complex
-    output_nr _version is_inference retains_grad
-    """.split()  # noqa: SIM905
+    shape dtype device layout ndim requires_grad is_cuda is_cpu is_mps is_meta is_sparse
+    is_sparse_csr is_quantized is_leaf is_nested itemsize nbytes names is_xpu is_mkldnn is_ipu
+    is_xla is_vulkan is_complex output_nr _version is_inference retains_grad
+    """.split()
 )
 
 
@@ -86,7 +92,10 @@ class TensorVariable(VariableTracker):
     @property
     def overrides(self) -> bool:
         """Whether its class has a ``__torch_function__``."""
-        return self.cls not in TENSOR_TYPES and self.cls.__torch_function__ is not torch._C._disabled_torch_function_impl  # pyright: ignore
+        return (
+            self.cls not in TENSOR_TYPES
+            and self.cls.__torch_function__ is not torch._C._disabled_torch_function_impl
+        )  # pyright: ignore
 
     def describe(self) -> str:
         return f"tensor {self.source.name if self.source is not None else self.node.name}"
@@ -110,7 +119,9 @@ class TensorVariable(VariableTracker):
     def length(self, ctx: Context) -> VariableTracker:
         found = ctx.require_class_attribute(self.cls, "__len__")
         if found is not TORCHS[self.torch_class]["__len__"]:
-            return accepted("__len__", self._replaced_attribute(ctx, "__len__", found).call(ctx, [], {}))
+            return accepted(
+                "__len__", self._replaced_attribute(ctx, "__len__", found).call(ctx, [], {})
+            )
         if not self.fake.dim():
             return ctx.raise_error(TypeError, "len() of a 0-d tensor")
         return ctx.create(self.fake.shape[0])
@@ -125,11 +136,17 @@ class TensorVariable(VariableTracker):
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         base, rest = at_positions(ctx, self, key)
-        return base if rest is None else ctx.torch_call("call_function", operator.getitem, [base, rest], {})
+        return (
+            base
+            if rest is None
+            else ctx.torch_call("call_function", operator.getitem, [base, rest], {})
+        )
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         base, rest = at_positions(ctx, self, key)
-        ctx.torch_call("call_function", operator.setitem, [base, rest or ConstantVariable(...), value], {})
+        ctx.torch_call(
+            "call_function", operator.setitem, [base, rest or ConstantVariable(...), value], {}
+        )
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if self.cls not in TENSOR_TYPES and (_is_own(self.cls, name) or self._holds(ctx, name)):
@@ -143,35 +160,49 @@ class TensorVariable(VariableTracker):
             if handled is not None:
                 return handled
         if name == "_version" and ctx.examples and not _is_made_here(ctx, self.fake):
-            raise GraphBreak("BD014", f"{self.describe()}._version: how often inputs were written is not known")
+            raise GraphBreak(
+                "BD014", f"{self.describe()}._version: how often inputs were written is not known"
+            )
         if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name, callable)):
             return ctx.create(_plain_attribute(ctx, self, name))
         rule = TENSOR_ATTRIBUTES.get(name)
         if rule is not None:
             return rule(ctx, self)
         methods = (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)
-        if isinstance(found, methods) or isinstance(getattr(self.cls, name, None), types.MethodDescriptorType):
+        if isinstance(found, methods) or isinstance(
+            getattr(self.cls, name, None), types.MethodDescriptorType
+        ):
             return ctx.bound_rule(self, name)
         if found is ABSENT:
             if ctx.require_class_attribute(self.cls, "__getattr__") is not ABSENT:
-                raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}: the class has got a __getattr__")
+                raise GraphBreak(
+                    "BD014",
+                    f"attribute {name!r} of {self.describe()}: the class has got a __getattr__",
+                )
             return self._custom_attribute(ctx, name)
         raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
 
     def _replaced_attribute(self, ctx: Context, name: str, found: Any) -> VariableTracker:
         """What the program put on the class in place of torch's attribute, or beside them."""
         if found is ABSENT or isinstance(found, types.GetSetDescriptorType):
-            raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}: the program changed it on the class")
+            raise GraphBreak(
+                "BD014",
+                f"attribute {name!r} of {self.describe()}: the program changed it on the class",
+            )
         index, _ = find_in_class(self.cls, name)
         return bind(ctx, self, self.cls, found, class_source(ctx, self.cls, index, name), name)
 
     def _own_attribute(self, ctx: Context, name: str) -> VariableTracker:
         """What a subclass defines; an attribute of the object comes before a method."""
         held = ctx.effects.read((self.key(ctx), name)) is not MISSING or self._holds(ctx, name)
-        return self._custom_attribute(ctx, name) if held else ctx.class_attribute(self, self.cls, name)
+        return (
+            self._custom_attribute(ctx, name) if held else ctx.class_attribute(self, self.cls, name)
+        )
 
     def _holds(self, ctx: Context, name: str) -> bool:
-        """Whether the object itself has an attribute that its class does not take precedence with."""
+        """Whether the object itself has an attribute that its class does not take precedence
+        with.
+        """
         value = self.fake if is_wrapper(self.fake) else ctx.example_of(self)
         if value is None or name not in value.__dict__:
             return False
@@ -189,18 +220,24 @@ class TensorVariable(VariableTracker):
         if value is None and written is MISSING and is_wrapper(self.fake):
             return wrapper_tensor.attribute(ctx, self, name)
         if value is None:
-            return ctx.raise_error(AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}")
+            return ctx.raise_error(
+                AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}"
+            )
         assert self.source is not None
         if name not in value.__dict__:
             ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
-            return ctx.raise_error(AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}")
+            return ctx.raise_error(
+                AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}"
+            )
         return ctx.wrap(value.__dict__[name], AttrSource(self.source, name))
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         tensor_setters.set_attribute(ctx, self, name, value)
 
     def del_attr(self, ctx: Context, name: str) -> None:
-        if hasattr(torch.Tensor, name) or tensor_setters.is_replaced(ctx, self, "__delattr__", name):
+        if hasattr(torch.Tensor, name) or tensor_setters.is_replaced(
+            ctx, self, "__delattr__", name
+        ):
             raise GraphBreak("BD020", f"deletion of attribute {name!r} of {self.describe()}")
         self._custom_attribute(ctx, name)
         ctx.effects.write((self.key(ctx), name), DELETED)
@@ -214,35 +251,57 @@ class TensorVariable(VariableTracker):
         rule = TENSOR_METHODS.get(name)
         if rule is not None:
             return rule(ctx, self, *args, **kwargs)
-        if name == "requires_grad_" and ctx.example_of(self) is not None and not _keeps_requires_grad(ctx, self, args):
+        if (
+            name == "requires_grad_"
+            and ctx.example_of(self) is not None
+            and not _keeps_requires_grad(ctx, self, args)
+        ):
             ctx.require_once(f"{self.describe()}.requires_grad_()")
             ctx.graph.change_metadata(self.fake)
-        if name in ASKS_FOR_LAZY_BITS and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
-            raise GraphBreak("BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily")
+        if name in ASKS_FOR_LAZY_BITS and any(
+            v.is_conj() or v.is_neg() for v in ctx.examples.values()
+        ):
+            raise GraphBreak(
+                "BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily"
+            )
         if name in ("storage_offset", "is_inference", "is_shared", "is_pinned") or (
             name == "_is_view" and ctx.example_of(self) is not None
         ):
             return state_of_inputs(ctx, self, name)
         if name in LEAVING:
             raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")
-        if name == "item" and not ctx.config.capture_scalar_outputs and self.fake.known_number is None:
-            raise GraphBreak("BD004", f"{self.describe()}.item()", "set config.capture_scalar_outputs, or keep it a tensor")
+        if (
+            name == "item"
+            and not ctx.config.capture_scalar_outputs
+            and self.fake.known_number is None
+        ):
+            raise GraphBreak(
+                "BD004",
+                f"{self.describe()}.item()",
+                "set config.capture_scalar_outputs, or keep it a tensor",
+            )
         if name == "type" and args and issubclass(args[0].python_type(), type):
             wanted = args[0].as_constant(ctx)
-            args = [ConstantVariable(f"{wanted.__module__}.{wanted.__name__}"), *args[1:]]  # as FX can write it
+            # as FX can write it
+            args = [ConstantVariable(f"{wanted.__module__}.{wanted.__name__}"), *args[1:]]
         if name in ("__getitem__", "__setitem__", "__len__", "__iter__"):
             return ctx.special_method(self, name, args)
         return ctx.torch_call("call_method", name, [self, *args], kwargs)
 
     def reconstruct(self, gen: Codegen) -> None:
-        origin = gen.ctx.from_arrays.get(id(self.fake)) or gen.ctx.from_arrays.get(id(self.fake._base))
+        origin = gen.ctx.from_arrays.get(id(self.fake)) or gen.ctx.from_arrays.get(
+            id(self.fake._base)
+        )
         if origin is not None and not self.fake.requires_grad:
             push = partial(self._push_of_array, gen, None if origin.fake is self.fake else origin)
             gen.build_tensor(gen.ctx.tensor_identity(self), push)
             return
         plain = self.cls in TENSOR_TYPES or is_wrapper(self.fake)
         if not plain and self.fake.requires_grad and self.fake.is_leaf:
-            raise GraphBreak("BD015", f"{self.describe()}, a {self.cls.__name__} without history that requires gradients")
+            raise GraphBreak(
+                "BD015",
+                f"{self.describe()}, a {self.cls.__name__} without history that requires gradients",
+            )
         key = gen.ctx.identities.get(id(self.fake)) if plain else gen.ctx.tensor_identity(self)
         if key is None or (plain and not gen.ctx.effects.attributes(key)):
             gen.load_graph_value(self.node)
@@ -259,8 +318,12 @@ class TensorVariable(VariableTracker):
         gen.emitter.call(2)
 
     def _push_of_array(self, gen: Codegen, origin: TensorVariable | None) -> None:
-        """What ``torch.from_numpy`` made, or a view of such an ``origin``, in a storage of its own."""
-        gen.emitter.load_callee_const(rebuilding.from_array if origin is None else rebuilding.view_from_array)
+        """What ``torch.from_numpy`` made, or a view of such an ``origin``, in a storage of its
+        own.
+        """
+        gen.emitter.load_callee_const(
+            rebuilding.from_array if origin is None else rebuilding.view_from_array
+        )
         if origin is not None:
             gen(origin)
             gen.load_graph_value(origin.node)
@@ -281,7 +344,11 @@ def _is_made_here(ctx: Context, fake: torch.Tensor) -> bool:
 def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:
     """``x.tolist()``: nested lists of numbers that only the running program knows."""
     if not ctx.config.capture_scalar_outputs:
-        raise GraphBreak("BD004", f"{x.describe()}.tolist()", "set config.capture_scalar_outputs, or keep it a tensor")
+        raise GraphBreak(
+            "BD004",
+            f"{x.describe()}.tolist()",
+            "set config.capture_scalar_outputs, or keep it a tensor",
+        )
     if not x.fake.dim():
         return x.call_method(ctx, "item", [], {})
     rows = x.call_method(ctx, "unbind", [ConstantVariable(0)], {}).unpack(ctx)
@@ -292,12 +359,19 @@ TENSOR_METHODS["tolist"] = to_list
 
 
 def _comparison_of_random(node: Node) -> bool | None:
-    """Whether a number from [0, 1) compares with a constant, where the interval decides it (a share of layers dropped of 0)."""
+    """Whether a number from [0, 1) compares with a constant, where the interval decides it (a share
+    of layers dropped of 0).
+    """
     compare: Any = node.target
     number, bound, *_ = (*node.args, None, None)
-    if compare not in _COMPARISONS or type(bound) not in (int, float) or not isinstance(number, Node):
+    if (
+        compare not in _COMPARISONS
+        or type(bound) not in (int, float)
+        or not isinstance(number, Node)
+    ):
         return None
-    if number.target is not torch.rand or "out" in number.kwargs or len(number.users) > 1:  # who else uses it may write to it
+    # who else uses it may write to it
+    if number.target is not torch.rand or "out" in number.kwargs or len(number.users) > 1:
         return None
     least, most = compare(0.0, bound), compare(math.nextafter(1.0, 0.0), bound)
     return least if least == most else None
@@ -337,12 +411,22 @@ TENSOR_ATTRIBUTES.register("mH")(lambda ctx, x: x.call_method(ctx, "adjoint", []
 def adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
     if x.fake.dim() not in (0, 2):
         raise GraphBreak("BD014", f"{x.describe()}.H needs a matrix")
-    return x.call_method(ctx, "adjoint", [], {}) if x.fake.dim() else x.call_method(ctx, "conj", [], {})
+    return (
+        x.call_method(ctx, "adjoint", [], {})
+        if x.fake.dim()
+        else x.call_method(ctx, "conj", [], {})
+    )
 
 
-TENSOR_ATTRIBUTES.register("real")(lambda ctx, x: ctx.torch_call("call_function", torch.real, [x], {}))
-TENSOR_ATTRIBUTES.register("imag")(lambda ctx, x: ctx.torch_call("call_function", torch.imag, [x], {}))
-TENSOR_ATTRIBUTES.register("data")(lambda ctx, x: ctx.torch_call("call_function", getattr, [x, ConstantVariable("data")], {}))
+TENSOR_ATTRIBUTES.register("real")(
+    lambda ctx, x: ctx.torch_call("call_function", torch.real, [x], {})
+)
+TENSOR_ATTRIBUTES.register("imag")(
+    lambda ctx, x: ctx.torch_call("call_function", torch.imag, [x], {})
+)
+TENSOR_ATTRIBUTES.register("data")(
+    lambda ctx, x: ctx.torch_call("call_function", getattr, [x, ConstantVariable("data")], {})
+)
 
 
 @TENSOR_ATTRIBUTES.register("grad")
@@ -364,7 +448,11 @@ def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
     function, value, leaf = x.fake.grad_fn, ctx.example_of(x), was_leaf(ctx, x)
     if function is None and value is not None and not leaf:
         function = value.grad_fn
-    return ctx.none if function is None else GradientFunctionVariable(type(function), f".grad_fn of {x.describe()}", x)
+    return (
+        ctx.none
+        if function is None
+        else GradientFunctionVariable(type(function), f".grad_fn of {x.describe()}", x)
+    )
 
 
 def was_leaf(ctx: Context, x: TensorVariable) -> bool:
@@ -380,7 +468,9 @@ def _plain_attribute(ctx: Context, x: TensorVariable, name: str) -> Any:
 
 
 def _state_of_input(ctx: Context, x: TensorVariable, name: str) -> Any:
-    """An attribute of an input that fake tensors do not know of, guarded; that of the fake where it is no input."""
+    """An attribute of an input that fake tensors do not know of, guarded; that of the fake where it
+    is no input.
+    """
     value = ctx.example_of(x)
     if value is None or x.source is None:
         return True if name == "is_leaf" else getattr(x.fake, name)
@@ -394,21 +484,31 @@ def is_static(value: torch.Tensor, source: Source) -> bool:
     if isinstance(value, (torch.nn.Parameter, torch.nn.Buffer)):
         return True
     base = source.parent
-    return isinstance(source, ItemSource) and isinstance(base, AttrSource) and base.attribute in ("_buffers", "_parameters")
+    return (
+        isinstance(source, ItemSource)
+        and isinstance(base, AttrSource)
+        and base.attribute in ("_buffers", "_parameters")
+    )
 
 
 def _is_own(cls: type, name: str) -> bool:
     """Whether a tensor subclass defines an attribute that torch's classes do not, or otherwise."""
     own = cls.__mro__[: cls.__mro__.index(torch.Tensor)]
-    return name != "__torch_function__" and any(name in base.__dict__ for base in own if base not in TENSOR_TYPES)
+    return name != "__torch_function__" and any(
+        name in base.__dict__ for base in own if base not in TENSOR_TYPES
+    )
 
 
 def wrap_subclass(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
-    """A tensor of a class that is written in Python and sees torch calls: graphs get it as a plain tensor."""
+    """A tensor of a class that is written in Python and sees torch calls: graphs get it as a plain
+    tensor.
+    """
     plain, facts, cls = as_plain(value), TensorFacts.of(value), type(value)
     fake = ctx.mode.from_real(plain, source=source.name, symbols={})
     ctx.guards.require(source, GuardKind.TYPE_IS, cls)
-    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: type(now) is cls and TensorFacts.of(now) == facts)
+    ctx.guards.require(
+        source, GuardKind.CUSTOM, lambda now: type(now) is cls and TensorFacts.of(now) == facts
+    )
     node = ctx.graph.add_input(PlainTensorSource(source), plain, fake)
     tracker = TensorVariable(node, fake, cls, source=source)
     ctx.remember_tensor(tracker, value)
@@ -425,10 +525,15 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
         if refusal is not None:
             return wrap_opaque(ctx, value, source, f"a {cls.__name__}: {refusal}")
         static = is_static(value, source)
-        return _wrap_input(ctx, value, source, wrapper_tensor.make_fake(ctx, value, source, static), static)
+        return _wrap_input(
+            ctx, value, source, wrapper_tensor.make_fake(ctx, value, source, static), static
+        )
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         return wrap_opaque(ctx, value, source, f"a tensor of layout {value.layout}")
-    if cls not in TENSOR_TYPES and cls.__torch_function__ is not torch._C._disabled_torch_function_impl:
+    if (
+        cls not in TENSOR_TYPES
+        and cls.__torch_function__ is not torch._C._disabled_torch_function_impl
+    ):
         return wrap_subclass(ctx, value, source)
     static = is_static(value, source)
     symbols: dict[int, torch.SymInt] = {}
@@ -445,7 +550,9 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
     return _wrap_input(ctx, value, source, fake, static)
 
 
-def _wrap_input(ctx: Context, value: torch.Tensor, source: Source, fake: Any, static: bool) -> VariableTracker:
+def _wrap_input(
+    ctx: Context, value: torch.Tensor, source: Source, fake: Any, static: bool
+) -> VariableTracker:
     node = ctx.graph.add_input(source, value, fake, static=static)
     tracker = TensorVariable(node, fake, type(value), source=source)
     ctx.remember_tensor(tracker, value)

@@ -28,7 +28,9 @@ SEEN = ("data", "requires_grad", "grad")
 
 
 def is_replaced(ctx: Context, x: TensorVariable, method: str, name: str) -> bool:
-    """Whether the class has its own ``__setattr__`` or ``__delattr__``, or its own descriptor of a name."""
+    """Whether the class has its own ``__setattr__`` or ``__delattr__``, or its own descriptor of a
+    name.
+    """
     torchs = tensor.TORCHS[x.torch_class]
     if ctx.require_class_attribute(x.cls, method) is not torchs[method]:
         return True
@@ -68,23 +70,33 @@ def _set_by_property(ctx: Context, x: TensorVariable, name: str, value: Variable
     setter: Any = ctx.require_class_attribute(x.cls, "__setattr__")
     plain = setter is tensor.TORCHS[x.torch_class]["__setattr__"]
     if not plain or not isinstance(found, property) or found.fset is None:
-        raise GraphBreak("BD020", f"assignment to {name!r} of {x.describe()}, whose class handles it")
+        raise GraphBreak(
+            "BD020", f"assignment to {name!r} of {x.describe()}, whose class handles it"
+        )
     source = AttrSource(class_source(ctx, x.cls, index, name), "fset")
     ctx.wrap(found.fset, source).call(ctx, [x, value], {})
 
 
 def _set_requires_grad(ctx: Context, x: TensorVariable, value: VariableTracker) -> None:
     if value.python_type() is not bool or not (x.fake.is_leaf and tensor.was_leaf(ctx, x)):
-        raise GraphBreak("BD020", f"assignment to 'requires_grad' of {x.describe()}, which may be refused")
+        raise GraphBreak(
+            "BD020", f"assignment to 'requires_grad' of {x.describe()}, which may be refused"
+        )
     x.call_method(ctx, "requires_grad_", [value], {})
 
 
 def _set_data(ctx: Context, x: TensorVariable, value: TensorVariable) -> None:
-    """``x.data = value``: the tensor keeps its history and gets other contents, also in the fake."""
+    """``x.data = value``: the tensor keeps its history and gets other contents, also in the
+    fake.
+    """
     if _is_data_of(value.node, x.node):
         return
     if not ctx.host_effects:
-        raise GraphBreak("BD020", f"assignment to 'data' of {x.describe()}: compilers do not see that memory is exchanged")
+        raise GraphBreak(
+            "BD020",
+            f"assignment to 'data' of {x.describe()}: compilers do not see that memory is "
+            f"exchanged",
+        )
     ctx.graph.require_no_alias(x.fake)
     if ctx.example_of(x) is not None:
         ctx.require_once(f"assignment to 'data' of {x.describe()}")
@@ -103,7 +115,11 @@ def _check_gradient(ctx: Context, x: TensorVariable, value: VariableTracker) -> 
     """Eager mode says what is wrong with a gradient that does not fit."""
     if isinstance(value, tensor.TensorVariable):
         fits = value.fake.shape == x.fake.shape and value.fake.dtype == x.fake.dtype
-        if fits and value.fake.device == x.fake.device and (ctx.example_of(x) is not None or x.fake.is_leaf):
+        if (
+            fits
+            and value.fake.device == x.fake.device
+            and (ctx.example_of(x) is not None or x.fake.is_leaf)
+        ):
             return
     elif value.is_none:
         return

@@ -1,4 +1,6 @@
-"""Texts of numbers that change from call to call. Most are messages that nobody reads, so that they need no guard."""
+"""Texts of numbers that change from call to call. Most are messages that nobody reads, so that they
+need no guard.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextVariable(VariableTracker):
-    """``function(*parts)``. Where the program reads the text, its numbers are specialised by guards."""
+    """``function(*parts)``. Where the program reads the text, its numbers are specialised by
+    guards.
+    """
 
     function: Callable[..., str]
     parts: tuple[VariableTracker, ...]
@@ -65,20 +69,32 @@ class TextVariable(VariableTracker):
         gen.call_const(self.function, *self.parts)
 
 
-def text_of(ctx: Context, function: Callable[..., str], parts: Sequence[VariableTracker]) -> VariableTracker:
-    """The text that a function makes: known, or of numbers that change where it is one whatever they are."""
+def text_of(
+    ctx: Context, function: Callable[..., str], parts: Sequence[VariableTracker]
+) -> VariableTracker:
+    """The text that a function makes: known, or of numbers that change where it is one whatever
+    they are.
+    """
     changing = [changes(part) for part in parts]
     known = all(late or isinstance(part, ConstantVariable) for late, part in zip(changing, parts))
-    if any(changing) and known and all(_succeeds(function, parts, number) for number in (7, 1 << 62)):
+    if (
+        any(changing)
+        and known
+        and all(_succeeds(function, parts, number) for number in (7, 1 << 62))
+    ):
         return TextVariable(function, tuple(parts))
     return ctx.fold(function, list(parts), {})
 
 
 def changes(part: VariableTracker) -> bool:
-    """Whether a part of a text is a number that changes, a text of such, or a tuple of nothing but these and constants."""
+    """Whether a part of a text is a number that changes, a text of such, or a tuple of nothing but
+    these and constants.
+    """
     if isinstance(part, TupleVariable) and part.cls in (tuple, torch.Size):
         late = [changes(item) for item in part.items]
-        return any(late) and all(one or isinstance(item, ConstantVariable) for one, item in zip(late, part.items))
+        return any(late) and all(
+            one or isinstance(item, ConstantVariable) for one, item in zip(late, part.items)
+        )
     return isinstance(part, (SymbolicVariable, TextVariable))
 
 

@@ -1,4 +1,6 @@
-"""Existing iterators, and views of mappings, by what lies under them: the container and the place in it."""
+"""Existing iterators, and views of mappings, by what lies under them: the container and the place
+in it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 
 
 class ReducedSource(AppliedSource):
-    """How an iterator would be built again: ``(iter, (container,), place)``, ``(zip, (iterators...))``."""
+    """How an iterator would be built again: ``(iter, (container,), place)``,
+    ``(zip, (iterators...))``.
+    """
 
     function = staticmethod(lambda iterator: iterator.__reduce__())
     text = "{}.__reduce__()"
@@ -50,8 +54,9 @@ class ReducedSource(AppliedSource):
 def numbers_of_count(count: itertools.count) -> tuple[Any, ...]:
     """The next number and the step.
 
-    ``__reduce__`` says so, too, but warns from CPython 3.12 on. By Modules/itertoolsmodule.c a count holds both as
-    objects, or only the step where that is 1 and the next number fits into a machine's word.
+    ``__reduce__`` says so, too, but warns from CPython 3.12 on. By Modules/itertoolsmodule.c a
+    count holds both as objects, or only the step where that is 1 and the next number fits into a
+    machine's word.
     """
     held = tuple(number for number in gc.get_referents(count) if number is not itertools.count)
     return held if len(held) == 2 else (_word_of_count(count), *held)
@@ -91,7 +96,9 @@ class ViewedSource(AppliedSource):
 
 
 def _drives_loop(source: Source) -> bool:
-    """Whether an iterator is on the stack after a break in its loop: one graph is to serve every turn."""
+    """Whether an iterator is on the stack after a break in its loop: one graph is to serve every
+    turn.
+    """
     return isinstance(source, LocalSource) and not source.variable.isidentifier()
 
 
@@ -144,7 +151,10 @@ def wrap_count(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """A count by its next number and its step."""
     ctx.guards.require(source, GuardKind.TYPE_IS, itertools.count)
     numbers = CountedSource(source)
-    start, step = (ctx.wrap(number, ItemSource(numbers, at)) for at, number in enumerate(numbers_of_count(value)))
+    start, step = (
+        ctx.wrap(number, ItemSource(numbers, at))
+        for at, number in enumerate(numbers_of_count(value))
+    )
     key = Identity(itertools.count, value, source)
     made = CountIterator(key, start=start, step=step, source=source)
     return ctx.effects.remember(value, made)
@@ -169,7 +179,9 @@ def wrap_placed(ctx: Context, value: Any, source: Source) -> VariableTracker:
     key = Identity(type(value), value, source)
     base = _stepped(parts[0]) if parts else ctx.iterator([])
     if isinstance(base, UserIterator) and isinstance(value, (itertools.cycle, itertools.islice)):
-        return wrap_opaque(ctx, value, source, "which lets go of an iterator of the program's when that ends")
+        return wrap_opaque(
+            ctx, value, source, "which lets go of an iterator of the program's when that ends"
+        )
     made: VariableTracker
     if isinstance(value, itertools.chain):
         made = ChainIterator(key, base=base, source=source)
@@ -179,13 +191,17 @@ def wrap_placed(ctx: Context, value: Any, source: Source) -> VariableTracker:
         ctx.effects.set_initial(key, cycle_position(value))
     elif isinstance(value, itertools.islice):
         following, stop, step, taken = place
-        made = IsliceIterator(key, base=base, bounds=(following, None if stop < 0 else stop, step), source=source)
+        made = IsliceIterator(
+            key, base=base, bounds=(following, None if stop < 0 else stop, step), source=source
+        )
         ctx.effects.set_initial(key, taken)
     elif isinstance(value, enumerate):
         made = EnumerateIterator(key, base=base, source=source)
         ctx.effects.set_initial(key, *place)
     else:
-        made = RepeatIterator(key, item=parts[0], times=None if place[0] < 0 else place[0], source=source)
+        made = RepeatIterator(
+            key, item=parts[0], times=None if place[0] < 0 else place[0], source=source
+        )
     return ctx.effects.remember(value, made)
 
 
@@ -199,11 +215,15 @@ def wrap_combined(ctx: Context, value: Any, source: Source) -> VariableTracker:
     held = [_stepped(ctx.wrap(part, ItemSource(given, at))) for at, part in enumerate(parts)]
     key = Identity(type(value), value, source)
     if type(value) is zip:
-        made: VariableTracker = ZipIterator(key, parts=tuple(held), strict=bool(strict), source=source)
+        made: VariableTracker = ZipIterator(
+            key, parts=tuple(held), strict=bool(strict), source=source
+        )
     elif type(value) is map:
         made = ZipIterator(key, parts=tuple(held[1:]), function=held[0], source=source)
     elif type(value) is filter:
-        made = FilterIterator(key, base=held[1], function=None if held[0].is_none else held[0], source=source)
+        made = FilterIterator(
+            key, base=held[1], function=None if held[0].is_none else held[0], source=source
+        )
     else:
         return wrap_opaque(ctx, value, source, "an iterator of a class of its own")
     return ctx.effects.remember(value, made)

@@ -95,7 +95,9 @@ _CLASS = vars(object)["__class__"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserObjectVariable(KeyedVariable):
-    """An object whose class is written in Python (or an opaque C object, of which only attributes can be read)."""
+    """An object whose class is written in Python (or an opaque C object, of which only attributes
+    can be read).
+    """
 
     def describe(self) -> str:
         where = f" {self.source.name}" if self.source is not None else ""
@@ -117,7 +119,9 @@ class UserObjectVariable(KeyedVariable):
             find_special(ctx, cls, name)
         if cls.__hash__ is None:
             return ctx.raise_error(TypeError, f"unhashable type: {cls.__name__!r}")
-        if (cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__) or issubclass(cls, torch.nn.Module):
+        if (cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__) or issubclass(
+            cls, torch.nn.Module
+        ):
             return self.key
         hashed = self.ask(ctx, "__hash__", [])
         if not isinstance(hashed, ConstantVariable):
@@ -136,7 +140,9 @@ class UserObjectVariable(KeyedVariable):
         index, found = find_special(ctx, self.key.cls, name)
         if index < 0 or found is None:
             return None
-        made = bind(ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name)
+        made = bind(
+            ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name
+        )
         return SpecialMethodVariable(made, name) if name in ACCEPTED else made
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -155,7 +161,9 @@ class UserObjectVariable(KeyedVariable):
 
     def plain_get_attr(self, ctx: Context, name: str, *, hook: bool = True) -> VariableTracker:
         """``object.__getattribute__``, and then the class's ``__getattr__`` if ``hook`` says so."""
-        if name == "__dict__" and (self.key.cls.__dictoffset__ or issubclass(self.key.cls, threading.local)):
+        if name == "__dict__" and (
+            self.key.cls.__dictoffset__ or issubclass(self.key.cls, threading.local)
+        ):
             return instance_dict(ctx, self)
         return load_attribute(ctx, self, self.key, name, hook=hook)
 
@@ -184,15 +192,26 @@ class UserObjectVariable(KeyedVariable):
     def store(self, ctx: Context, name: str, value: VariableTracker) -> None:
         """``object.__setattr__``: data descriptors first, then the instance dict."""
         assigned = ctx.written_in_class(self.key.cls, name)
-        if assigned is not None and self.key.cls.__dictoffset__ and not hasattr(assigned.python_type(), "__set__"):
+        if (
+            assigned is not None
+            and self.key.cls.__dictoffset__
+            and not hasattr(assigned.python_type(), "__set__")
+        ):
             ctx.effects.write((self.key, name), value)
             return
         index, found = find_special(ctx, self.key.cls, name)
-        if index >= 0 and is_data_descriptor(found) and not isinstance(found, types.MemberDescriptorType):
+        if (
+            index >= 0
+            and is_data_descriptor(found)
+            and not isinstance(found, types.MemberDescriptorType)
+        ):
             source = class_source(ctx, self.key.cls, index, name)
             if isinstance(found, property):
                 if found.fset is None:
-                    ctx.raise_error(AttributeError, f"property {name!r} of {self.key.cls.__qualname__!r} object has no setter")
+                    ctx.raise_error(
+                        AttributeError,
+                        f"property {name!r} of {self.key.cls.__qualname__!r} object has no setter",
+                    )
                 ctx.wrap(found.fset, AttrSource(source, "fset")).call(ctx, [self, value], {})
                 return
             setter = getattr(type(found), "__set__", None)
@@ -221,13 +240,23 @@ class UserObjectVariable(KeyedVariable):
             if not isinstance(found, property):
                 ctx.wrap(found, source).call_method(ctx, "__delete__", [self], {})
             elif found.fdel is None:
-                ctx.raise_error(AttributeError, f"property {name!r} of {self.key.cls.__qualname__!r} object has no deleter")
+                ctx.raise_error(
+                    AttributeError,
+                    f"property {name!r} of {self.key.cls.__qualname__!r} object has no deleter",
+                )
             else:
                 ctx.wrap(found.fdel, AttrSource(source, "fdel")).call(ctx, [self], {})
             return
         if isinstance(found, types.MemberDescriptorType):
             try:
-                bind(ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name)
+                bind(
+                    ctx,
+                    self,
+                    self.key.cls,
+                    found,
+                    class_source(ctx, self.key.cls, index, name),
+                    name,
+                )
             except ObservedException:
                 ctx.raise_error(AttributeError, name)
             ctx.effects.write((self.key, name), DELETED)
@@ -237,7 +266,9 @@ class UserObjectVariable(KeyedVariable):
         ctx.effects.write((self.key, name), DELETED)
 
     def _refuse(self, ctx: Context, name: str, index: int) -> None:
-        """Raise what assignment to, or deletion of, an attribute that the object can't hold raises."""
+        """Raise what assignment to, or deletion of, an attribute that the object can't hold
+        raises.
+        """
         why = f"has no attribute {name!r}"
         if not self.key.cls.__dictoffset__:
             why = f"attribute {name!r} is read-only" if index >= 0 else why + _NO_DICT
@@ -271,7 +302,9 @@ class UserObjectVariable(KeyedVariable):
         if method is not None:
             return method.call(ctx, [item], {}).truth(ctx)
         if self.special(ctx, "__iter__") is None and self.special(ctx, "__getitem__") is None:
-            ctx.raise_error(TypeError, f"argument of type {self.key.cls.__name__!r} is not iterable")
+            ctx.raise_error(
+                TypeError, f"argument of type {self.key.cls.__name__!r} is not iterable"
+            )
         return VariableTracker.contains(self, ctx, item)
 
     def iterate(self, ctx: Context) -> VariableTracker:
@@ -290,7 +323,9 @@ class UserObjectVariable(KeyedVariable):
 
 
 def instance_dict(ctx: Context, owner: UserObjectVariable) -> VariableTracker:
-    """``owner.__dict__``; when the program came to that dict as an object of its own before, that object."""
+    """``owner.__dict__``; when the program came to that dict as an object of its own before, that
+    object.
+    """
     key = owner.key
     held = getattr(key.value, "__dict__", None) if key.exists else None
     if held is not None and key.source is not None and ctx.effects.find(held) is not None:
@@ -317,7 +352,9 @@ class InstanceDictVariable(VariableTracker):
         """The keys now, guarded."""
         key = self.owner.key
         if key.exists and key.source is not None:
-            ctx.guards.require(AttrSource(key.source, "__dict__"), GuardKind.DICT_KEYS, tuple(key.value.__dict__))
+            ctx.guards.require(
+                AttrSource(key.source, "__dict__"), GuardKind.DICT_KEYS, tuple(key.value.__dict__)
+            )
         return instance_names(ctx, key)
 
     def get(self, ctx: Context, name: str) -> VariableTracker | None:
@@ -350,9 +387,13 @@ class InstanceDictVariable(VariableTracker):
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "get":
-            return self.get(ctx, self._name(ctx, args[0])) or (args[1] if len(args) > 1 else ctx.none)
+            return self.get(ctx, self._name(ctx, args[0])) or (
+                args[1] if len(args) > 1 else ctx.none
+            )
         if name in ("keys", "values", "items", "copy"):
-            pairs = [(ConstantVariable(key), self.get(ctx, key) or ctx.none) for key in self.names(ctx)]
+            pairs = [
+                (ConstantVariable(key), self.get(ctx, key) or ctx.none) for key in self.names(ctx)
+            ]
             return ctx.create_dict(pairs).call_method(ctx, name, args, kwargs)
         if name == "setdefault":
             found = self.get(ctx, self._name(ctx, args[0]))
@@ -397,7 +438,10 @@ class ExceptionVariable(UserObjectVariable):
         return held.unpack(ctx)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if name == "args" and find_special(ctx, self.key.cls, name)[1] is BaseException.__dict__[name]:
+        if (
+            name == "args"
+            and find_special(ctx, self.key.cls, name)[1] is BaseException.__dict__[name]
+        ):
             return ctx.create_tuple(self.arguments(ctx))
         if name in ("__cause__", "__context__", "__traceback__", "__suppress_context__"):
             held = ctx.effects.read((self.key, name))
@@ -405,7 +449,11 @@ class ExceptionVariable(UserObjectVariable):
                 return TRACEBACK
             if held is MISSING and self.key.exists:
                 raise GraphBreak("BD014", f"{name} of {self.describe()}")
-            return held if held is not MISSING else ConstantVariable(False if name == "__suppress_context__" else None)
+            return (
+                held
+                if held is not MISSING
+                else ConstantVariable(False if name == "__suppress_context__" else None)
+            )
         if name == "value" and self.key.cls is StopIteration:
             return next(iter(self.arguments(ctx)), ctx.none)
         if name == "with_traceback":
@@ -415,12 +463,17 @@ class ExceptionVariable(UserObjectVariable):
             return message if name == "message" else ctx.create_tuple(exceptions.unpack(ctx))
         found = find_in_class(self.key.cls, name)[1]
         written = ctx.effects.read((self.key, name)) is not MISSING
-        if isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)) and not written:
+        if (
+            isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType))
+            and not written
+        ):
             return self._attribute_in_c(ctx, name)
         return UserObjectVariable.get_attr(self, ctx, name)
 
     def _attribute_in_c(self, ctx: Context, name: str) -> VariableTracker:
-        """An attribute such as ``OSError.errno``, which code written in C makes of the arguments."""
+        """An attribute such as ``OSError.errno``, which code written in C makes of the
+        arguments.
+        """
         base = next(base for base in self.key.cls.__mro__ if not base.__flags__ & HEAP_TYPE)
         if self.key.exists:
             raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
@@ -429,7 +482,9 @@ class ExceptionVariable(UserObjectVariable):
         return ctx.fold(lambda *args: getattr(base(*args), name), self.arguments(ctx), {})
 
     def note_missing(self, ctx: Context, name: str, owner: VariableTracker | None = None) -> None:
-        """Give an AttributeError or NameError the name that was looked up, and where, unless it has them."""
+        """Give an AttributeError or NameError the name that was looked up, and where, unless it has
+        them.
+        """
         if self.key.exists or ctx.effects.read((self.key, "name")) is not MISSING:
             return
         ctx.effects.write((self.key, "name"), ConstantVariable(name))
@@ -456,12 +511,16 @@ class ExceptionVariable(UserObjectVariable):
 @tracker_for(object)
 def wrap_user_object(ctx: Context, value: object, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(value, UserObjectVariable(Identity(type(value), value, source), source=source))
+    return ctx.effects.remember(
+        value, UserObjectVariable(Identity(type(value), value, source), source=source)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpaqueVariable(VariableTracker):
-    """An existing value of which only the type is known: it can be passed on, and any use breaks the graph."""
+    """An existing value of which only the type is known: it can be passed on, and any use breaks
+    the graph.
+    """
 
     cls: type
     what: str
@@ -475,7 +534,9 @@ class OpaqueVariable(VariableTracker):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracebackVariable(OpaqueVariable):
-    """The traceback of an exception raised while evaluating: that there is one is all that is known."""
+    """The traceback of an exception raised while evaluating: that there is one is all that is
+    known.
+    """
 
     def truth(self, ctx: Context) -> bool:
         return True
@@ -487,10 +548,14 @@ TRACEBACK = TracebackVariable(types.TracebackType, "the traceback of an exceptio
 def wrap_opaque(ctx: Context, value: object, source: Source, what: str) -> VariableTracker:
     """A value that is not modelled."""
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(value, OpaqueVariable(type(value), f"{source.name}, {what}", source=source))
+    return ctx.effects.remember(
+        value, OpaqueVariable(type(value), f"{source.name}, {what}", source=source)
+    )
 
 
 @tracker_for(BaseException)
 def wrap_exception(ctx: Context, value: BaseException, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(value, ExceptionVariable(Identity(type(value), value, source), source=source))
+    return ctx.effects.remember(
+        value, ExceptionVariable(Identity(type(value), value, source), source=source)
+    )

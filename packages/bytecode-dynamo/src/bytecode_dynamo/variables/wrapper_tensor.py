@@ -1,6 +1,8 @@
-"""Tensors of wrapper subclasses: the graph has them as they are, and their fakes are the class around fakes.
+"""Tensors of wrapper subclasses: the graph has them as they are, and their fakes are the class
+around fakes.
 
-What ``__torch_dispatch__`` does to the tensors inside is no matter of the program that is captured: compilers take it apart.
+What ``__torch_dispatch__`` does to the tensors inside is no matter of the program that is captured:
+compilers take it apart.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 @dataclass(frozen=True, slots=True)
 class WrapperFacts:
-    """What a guard knows of a tensor of a wrapper subclass: its metadata, and that of the tensors in it."""
+    """What a guard knows of a tensor of a wrapper subclass: its metadata, and that of the tensors
+    in it.
+    """
 
     facts: TensorFacts
     names: tuple[str, ...] = ()
@@ -51,7 +55,10 @@ class WrapperFacts:
     def hold(self, value: Any) -> bool:
         """Whether a value is alike; sizes and strides that are None may be any."""
         facts = self.facts
-        if type(value) is not facts.type or TensorFacts.of(value, _open(facts.sizes), _open(facts.strides)) != facts:
+        if (
+            type(value) is not facts.type
+            or TensorFacts.of(value, _open(facts.sizes), _open(facts.strides)) != facts
+        ):
             return False
         if not self.names:
             return not is_wrapper(value)
@@ -75,10 +82,15 @@ def refusal(value: Any) -> str | None:
     try:
         held = list(inner_tensors(value))
     except Exception as error:  # of the class, while the constructor has not ended, for one
-        return f"it has __torch_dispatch__, and its __tensor_flatten__ raises {type(error).__name__}"
+        return (
+            f"it has __torch_dispatch__, and its __tensor_flatten__ raises {type(error).__name__}"
+        )
     for inner in held:
         if type(inner) not in _PLAIN or inner.requires_grad or inner.is_neg() or inner.is_conj():
-            return f"it has __torch_dispatch__, and a {type(inner).__name__} in it that is not a plain tensor"
+            return (
+                f"it has __torch_dispatch__, and a {type(inner).__name__} in it that is not a "
+                f"plain tensor"
+            )
     return None
 
 
@@ -89,7 +101,10 @@ def refusal_of_class(cls: Any) -> str | None:
     if (cls.__module__ or "").startswith(("torch.distributed", "torch.nested")):
         return "it has __torch_dispatch__ and is a class of torch's"
     override = cls.__torch_function__
-    if override is not _NO_OVERRIDE and getattr(override, "__func__", None) is not _DEFAULT.__func__:
+    if (
+        override is not _NO_OVERRIDE
+        and getattr(override, "__func__", None) is not _DEFAULT.__func__
+    ):
         return "it has __torch_dispatch__ and __torch_function__"
     return None
 
@@ -131,8 +146,13 @@ class _Sizes:
         names, context = value.__tensor_flatten__()
         made = [self.fake(getattr(value, name), AttrSource(source, name)) for name in names]
         fakes = {name: fake for name, (fake, _) in zip(names, made)}
-        sizes = [self._size(value, source, d) if self._is_shared(value, d) else size for d, size in enumerate(value.shape)]
-        fake = rebuild(type(value), fakes, context, sizes, symbolic_strides(value.shape, value.stride(), sizes))
+        sizes = [
+            self._size(value, source, d) if self._is_shared(value, d) else size
+            for d, size in enumerate(value.shape)
+        ]
+        fake = rebuild(
+            type(value), fakes, context, sizes, symbolic_strides(value.shape, value.stride(), sizes)
+        )
         for d, size in enumerate(fake.shape):
             if isinstance(size, torch.SymInt):
                 self.ctx.require_number(SizeSource(source, d), size)
@@ -159,7 +179,11 @@ class _Sizes:
         strides = [d for d, stride in enumerate(fake.stride()) if isinstance(stride, torch.SymInt)]
         for d in strides:
             self.ctx.require_stride(source, d, fake.stride()[d])  # pyright: ignore[reportArgumentType]
-        return TensorFacts.of(value, [d for d, size in enumerate(fake.shape) if isinstance(size, torch.SymInt)], strides)
+        return TensorFacts.of(
+            value,
+            [d for d, size in enumerate(fake.shape) if isinstance(size, torch.SymInt)],
+            strides,
+        )
 
 
 def attribute(ctx: Context, x: TensorVariable, name: str) -> VariableTracker:
@@ -168,7 +192,10 @@ def attribute(ctx: Context, x: TensorVariable, name: str) -> VariableTracker:
     held = fake.__dict__.get(name)
     if isinstance(held, torch.Tensor):
         if name not in fake.__tensor_flatten__()[0]:
-            raise GraphBreak("BD014", f"attribute {name!r} of {x.describe()}, which __tensor_flatten__ does not name")
+            raise GraphBreak(
+                "BD014",
+                f"attribute {name!r} of {x.describe()}, which __tensor_flatten__ does not name",
+            )
         known = ctx.tensors.get(id(held))
         if known is not None:
             return known

@@ -54,7 +54,9 @@ def test_backend_that_raises_is_named():
     def broken(gm, example_inputs):
         raise ValueError("boo")
 
-    with pytest.raises(bd.exc.BackendCompilerFailed, match="'broken' raised ValueError: boo") as caught:
+    with pytest.raises(
+        bd.exc.BackendCompilerFailed, match="'broken' raised ValueError: boo"
+    ) as caught:
         bd.optimize(broken)(lambda x: x + 1)(X)
     assert isinstance(caught.value.__cause__, ValueError)
 
@@ -179,7 +181,10 @@ def test_defect_falls_back_to_eager_with_a_warning(monkeypatch):
         raise ZeroDivisionError("defect")
 
     monkeypatch.setattr("bytecode_dynamo.capture.run_root", defective)
-    with bd.config.patch(fallback="eager"), pytest.warns(UserWarning, match="bytecode_dynamo: capture of"):
+    with (
+        bd.config.patch(fallback="eager"),
+        pytest.warns(UserWarning, match="bytecode_dynamo: capture of"),
+    ):
         assert torch.equal(bd.optimize("eager")(lambda x: x * 2)(X), X * 2)
     assert bd.counters["fallbacks"] == 1
     with pytest.raises(bd.exc.InvariantError, match="defect"):
@@ -247,7 +252,9 @@ def test_threads_capture_on_their_own():
 
 def test_recompile_reason_is_one_line():
     reasons = []
-    captured = bd.optimize("eager", dynamic=False, on_capture=lambda found: reasons.append(found.recompiled))(lambda x: x + 1)
+    captured = bd.optimize(
+        "eager", dynamic=False, on_capture=lambda found: reasons.append(found.recompiled)
+    )(lambda x: x + 1)
     captured(torch.ones(8))
     captured(torch.ones(5))
     assert reasons == [None, "L['x'].size(0) was 8, now 5"]

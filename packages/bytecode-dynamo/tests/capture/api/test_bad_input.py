@@ -17,7 +17,9 @@ def two(x):
     return x + 1, x * 2
 
 
-@pytest.mark.parametrize("returned", [lambda out: out[:1], lambda out: (*out, out[0])], ids=["too few", "too many"])
+@pytest.mark.parametrize(
+    "returned", [lambda out: out[:1], lambda out: (*out, out[0])], ids=["too few", "too many"]
+)
 def test_wrong_number_of_outputs_is_named(returned):
     def short(gm, example_inputs):
         return lambda *inputs: returned(gm.forward(*inputs))
@@ -62,7 +64,9 @@ def test_unknown_backend_lists_the_known_ones():
 
 
 def register(monkeypatch, point):
-    found = types.SimpleNamespace(entry_points=lambda group: [point] if group == "torch_dynamo_backends" else [])
+    found = types.SimpleNamespace(
+        entry_points=lambda group: [point] if group == "torch_dynamo_backends" else []
+    )
     monkeypatch.setattr("bytecode_dynamo.backends.importlib", types.SimpleNamespace(metadata=found))
 
 
@@ -77,11 +81,13 @@ def test_entry_point_that_cannot_be_loaded_is_named(monkeypatch):
 
 
 def test_entry_point_is_found(monkeypatch):
-    register(monkeypatch, types.SimpleNamespace(name="mine", value="mine:backend", load=lambda: bd.eager))
+    register(
+        monkeypatch, types.SimpleNamespace(name="mine", value="mine:backend", load=lambda: bd.eager)
+    )
     assert torch.equal(bd.optimize("mine")(lambda x: x + 1)(X), X + 1)
 
 
-# -- exceptions inside --------------------------------------------------------------------------------------------------------
+# -- exceptions inside -----------------------------------------------------------------------------
 
 
 class Refused(Exception):
@@ -107,7 +113,11 @@ def test_exception_has_type_message_attributes_frames_and_effects_of_eager():
         x, log = X.clone(), []
         with pytest.raises(Refused) as caught:
             call(x, log)
-        frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__) if frame.filename == __file__]
+        frames = [
+            frame.name
+            for frame in traceback.extract_tb(caught.value.__traceback__)
+            if frame.filename == __file__
+        ]
         return str(caught.value), caught.value.code, frames[1:], x.tolist(), log
 
     expected = run(f)
@@ -140,7 +150,7 @@ def test_chained_exceptions_keep_their_cause():
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-# -- threads and regions ------------------------------------------------------------------------------------------------------
+# -- threads and regions ---------------------------------------------------------------------------
 
 
 def in_threads(work, count=4):
@@ -224,7 +234,9 @@ def test_breaks_as_errors_belong_to_a_thread():
 def test_optimized_inside_optimized_is_one_graph():
     inner = bd.optimize("eager")(lambda x: x * 2)
     module = bd.optimize("eager")(torch.nn.Linear(3, 3))
-    captured = bd.optimize("eager", fullgraph=True)(lambda x: inner(x) + module(x) + module.weight.sum())
+    captured = bd.optimize("eager", fullgraph=True)(
+        lambda x: inner(x) + module(x) + module.weight.sum()
+    )
     assert torch.allclose(captured(X), X * 2 + module(X) + module.weight.sum())
     assert bd.counters["graphs"] == 2  # the whole, and the module alone in the line above
 
@@ -241,6 +253,9 @@ def test_exception_that_leaves_a_handler_keeps_its_frames():
         with pytest.raises(Refused) as caught:
             call(X)
         chain = (caught.value, caught.value.__cause__)
-        return [[(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)][-1] for error in chain]
+        return [
+            [(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)][-1]
+            for error in chain
+        ]
 
     assert run(bd.optimize("eager")(f)) == run(f)

@@ -31,7 +31,7 @@ def breaking(x):
     return y * 2
 
 
-# -- stances ----------------------------------------------------------------------------------------------------------------
+# -- stances ---------------------------------------------------------------------------------------
 
 
 def test_force_eager_ignores_what_is_compiled_and_compiles_nothing():
@@ -95,7 +95,7 @@ def test_stances_nest():
     assert len(runs) == 1
 
 
-# -- breaks as errors --------------------------------------------------------------------------------------------------------
+# -- breaks as errors ------------------------------------------------------------------------------
 
 
 def test_error_on_graph_break_around_a_call():
@@ -142,7 +142,7 @@ def test_fullgraph_wins_over_allowed_breaks():
         bd.optimize("eager", fullgraph=True)(breaking)(X)
 
 
-# -- functions with a meaning of their own ------------------------------------------------------------------------------------
+# -- functions with a meaning of their own ---------------------------------------------------------
 
 
 def test_allowed_function_is_one_call_of_the_graph():
@@ -273,13 +273,15 @@ def test_disabled_module_runs_eagerly():
     assert found.op_count == 1
 
 
-# -- marks --------------------------------------------------------------------------------------------------------------------
+# -- marks -----------------------------------------------------------------------------------------
 
 
 def test_specialised_mark_is_an_error_with_the_line():
     x = torch.ones(4, 4)
     bd.mark_dynamic(x, 0)
-    with pytest.raises(bd.exc.UserError, match=r"(?s)size\(0\).*works for 4 only.*torch.ones\(4, 1\)"):
+    with pytest.raises(
+        bd.exc.UserError, match=r"(?s)size\(0\).*works for 4 only.*torch.ones\(4, 1\)"
+    ):
         bd.optimize("eager")(lambda x: x + torch.ones(4, 1))(x)
 
 

@@ -33,7 +33,9 @@ def test_first_program_causes_the_break(id_):
     f, args = program(id_, 0)
     stops = []
     with bd.config.patch(max_instructions=20_000):
-        captured = bd.optimize("eager", on_capture=lambda found: stops.append(found.stop and found.stop.id))(f)
+        captured = bd.optimize(
+            "eager", on_capture=lambda found: stops.append(found.stop and found.stop.id)
+        )(f)
         try:
             captured(*args)
         except (ValueError, RuntimeError):

@@ -63,7 +63,11 @@ def test_marked_sizes_are_symbolic(alike):
 
 def test_other_sizes_and_numbers_are_refused():
     graph, _ = bd.export(lambda x, n: x * n)(X, 2)
-    for arguments, words in [((torch.ones(4), 2), r"size\(0\) was 3, now 4"), ((X, 3), "was 2, now 3"), (([X], 2), "nested")]:
+    for arguments, words in [
+        ((torch.ones(4), 2), r"size\(0\) was 3, now 4"),
+        ((X, 3), "was 2, now 3"),
+        (([X], 2), "nested"),
+    ]:
         with pytest.raises(bd.exc.UserError, match=words):
             graph(*arguments)
 

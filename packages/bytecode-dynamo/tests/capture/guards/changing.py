@@ -1,4 +1,6 @@
-"""What the tables of guards share: programs under a change of state, ways to change it, and sample classes."""
+"""What the tables of guards share: programs under a change of state, ways to change it, and sample
+classes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def outcome(f: Callable[..., Any], *arguments: Any) -> Any:
         return type(error).__name__, str(error)
 
 
-def check_state(program: Callable[[Any], Any], change: Any, alike: Callable[[Any, Any], bool]) -> None:
+def check_state(
+    program: Callable[[Any], Any], change: Any, alike: Callable[[Any, Any], bool]
+) -> None:
     """Compiled, run, state changed, run, state restored, run: each result is eager's."""
     bd.reset()
     captured = bd.optimize("eager")(program)
@@ -61,8 +65,13 @@ ABSENT = object()
 
 @contextlib.contextmanager
 def setting(owner: Any, **new: Any):
-    """Attributes set inside; the old ones restored after, or deleted where the object itself had none."""
-    old = {name: vars(owner).get(name, ABSENT) if hasattr(owner, "__dict__") else ABSENT for name in new}
+    """Attributes set inside; the old ones restored after, or deleted where the object itself had
+    none.
+    """
+    old = {
+        name: vars(owner).get(name, ABSENT) if hasattr(owner, "__dict__") else ABSENT
+        for name in new
+    }
     seen = {name: getattr(owner, name, ABSENT) for name in new}
     for name, value in new.items():
         setattr(owner, name, value)

@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """Metaclasses, bases, what classes say of themselves, numbers and texts of a program's classes, exceptions, names that are absent."""
 
 from __future__ import annotations
@@ -151,7 +150,9 @@ def nested_autocast(x):
 
 
 def bases(of: type, before: tuple[type, ...], after: tuple[type, ...]) -> Any:
-    return changed(lambda: setattr(of, "__bases__", after), lambda: setattr(of, "__bases__", before))
+    return changed(
+        lambda: setattr(of, "__bases__", after), lambda: setattr(of, "__bases__", before)
+    )
 
 
 def settings(get: Callable[[], Any], put: Callable[[Any], Any], new: Any) -> Any:
@@ -159,12 +160,16 @@ def settings(get: Callable[[], Any], put: Callable[[Any], Any], new: Any) -> Any
     return changed(lambda: put(new), lambda: put(old))
 
 
-def fresh(make: Callable[[], Any], program: Callable[[Any, Any], Any], **new: Any) -> Callable[[], Any]:
+def fresh(
+    make: Callable[[], Any], program: Callable[[Any, Any], Any], **new: Any
+) -> Callable[[], Any]:
     """Attributes of a class made anew are set; the program gets the class's metaclass instance or object."""
 
     def row_of() -> Any:
         obj = make()
-        return (lambda x: program(obj, x)), setting(obj if isinstance(obj, type) else type(obj), **new)
+        return (lambda x: program(obj, x)), setting(
+            obj if isinstance(obj, type) else type(obj), **new
+        )
 
     return row_of
 
@@ -180,12 +185,24 @@ def meta(program: Callable[[Any, Any], Any], **new: Any) -> Callable[[], Any]:
 
 
 rows(
-    isinstance_by_bases=lambda: (lambda x: x + isinstance(PLAIN, Second), bases(Derived, (First,), (Second,))),
-    issubclass_by_bases=lambda: (lambda x: x + issubclass(Derived, Second), bases(Derived, (First,), (Second,))),
-    order=lambda: (lambda x: x * len(Derived.__mro__) + len(Derived.mro()), bases(Derived, (First,), (Second, First))),
+    isinstance_by_bases=lambda: (
+        lambda x: x + isinstance(PLAIN, Second),
+        bases(Derived, (First,), (Second,)),
+    ),
+    issubclass_by_bases=lambda: (
+        lambda x: x + issubclass(Derived, Second),
+        bases(Derived, (First,), (Second,)),
+    ),
+    order=lambda: (
+        lambda x: x * len(Derived.__mro__) + len(Derived.mro()),
+        bases(Derived, (First,), (Second, First)),
+    ),
     handler_by_bases=lambda: (handled, bases(Failing, (ValueError,), (KeyError,))),
     exception_text=lambda: (handled, setting(Failing, __str__=lambda s: "abcde")),
-    exception_init=lambda: (handled, setting(Failing, __init__=lambda s, *a: ValueError.__init__(s, 1, 2, 3))),
+    exception_init=lambda: (
+        handled,
+        setting(Failing, __init__=lambda s, *a: ValueError.__init__(s, 1, 2, 3)),
+    ),
     exception_arguments=lambda: (handled, setting(Failing, args=property(lambda s: (1,) * 5))),
     enum_missing=lambda: (
         lambda x: x * attempt(lambda: Closest(5).value),
@@ -193,25 +210,43 @@ rows(
     ),
     abstract=lambda: (
         lambda x: x * attempt(lambda: Done().m()),
-        settings(lambda: Done.__abstractmethods__, lambda v: setattr(Done, "__abstractmethods__", v), frozenset({"m"})),
+        settings(
+            lambda: Done.__abstractmethods__,
+            lambda v: setattr(Done, "__abstractmethods__", v),
+            frozenset({"m"}),
+        ),
     ),
     match_arguments=lambda: (matched, setting(Place, __match_args__=("b", "a"))),
     protocol=lambda: (lambda x: x + isinstance(PLAIN, Quacks), setting(PLAIN, quack=lambda: 1)),
-    protocol_in_class=lambda: (lambda x: x + isinstance(PLAIN, (int, Quacks)), setting(First, quack=lambda s: 1)),
+    protocol_in_class=lambda: (
+        lambda x: x + isinstance(PLAIN, (int, Quacks)),
+        setting(First, quack=lambda s: 1),
+    ),
     callable_added=lambda: (lambda x: x + callable(PLAIN), setting(First, __call__=lambda s: 1)),
     class_of_module=lambda: (
         lambda x: x * MODULE.v,
         settings(lambda: types.ModuleType, lambda c: setattr(MODULE, "__class__", c), Chosen),
     ),
-    name_deleted=lambda: (unnamed, changed(lambda: delattr(HERE, "GONE"), lambda: setattr(HERE, "GONE", 3))),
+    name_deleted=lambda: (
+        unnamed,
+        changed(lambda: delattr(HERE, "GONE"), lambda: setattr(HERE, "GONE", 3)),
+    ),
     name_defined=lambda: (lambda x: attempt_name(x), setting(HERE, NEW_NAME=5)),
-    post_init=lambda: (lambda x: x * After(2).b, setting(After, __post_init__=lambda s: setattr(s, "b", 40))),
-    partial_method=lambda: (lambda x: Scaled().twice(x), setting(Scaled, twice=functools.partialmethod(Scaled.scale, k=5))),
+    post_init=lambda: (
+        lambda x: x * After(2).b,
+        setting(After, __post_init__=lambda s: setattr(s, "b", 40)),
+    ),
+    partial_method=lambda: (
+        lambda x: Scaled().twice(x),
+        setting(Scaled, twice=functools.partialmethod(Scaled.scale, k=5)),
+    ),
     import_function=lambda: (
         imports,
         setting(
             __import__("builtins"),
-            __import__=lambda name, *a, real=__import__: box(tau=3) if name == "math" else real(name, *a),
+            __import__=lambda name, *a, real=__import__: (
+                box(tau=3) if name == "math" else real(name, *a)
+            ),
         ),
     ),
     recursion_limit=lambda: (
@@ -220,7 +255,11 @@ rows(
     ),
     autocast_dtype=lambda: (
         lambda x: str(torch.get_autocast_dtype("cpu")),
-        settings(lambda: torch.get_autocast_dtype("cpu"), functools.partial(torch.set_autocast_dtype, "cpu"), torch.float16),
+        settings(
+            lambda: torch.get_autocast_dtype("cpu"),
+            functools.partial(torch.set_autocast_dtype, "cpu"),
+            torch.float16,
+        ),
     ),
     autocast_cache=lambda: (
         lambda x: torch.is_autocast_cache_enabled(),
@@ -236,34 +275,68 @@ rows(
     ),
     retains_grad=lambda: (
         lambda x: TENSORS[1].retains_grad,
-        changed(lambda: TENSORS.__setitem__(1, retaining()), lambda: TENSORS.__setitem__(1, torch.ones(3))),
+        changed(
+            lambda: TENSORS.__setitem__(1, retaining()),
+            lambda: TENSORS.__setitem__(1, torch.ones(3)),
+        ),
     ),
     property_added_to_written=fresh(
-        lambda: type("C", (), {})(), lambda o, x: (setattr(o, "p", 4), x * o.p)[1], p=property(lambda s: 7, lambda s, v: None)
+        lambda: type("C", (), {})(),
+        lambda o, x: (setattr(o, "p", 4), x * o.p)[1],
+        p=property(lambda s: 7, lambda s, v: None),
     ),
-    qualified_name=fresh(lambda: type("C", (), {}), lambda c, x: x * len(c.__qualname__), __qualname__="longer"),
-    class_name=fresh(lambda: type("C", (), {}), lambda c, x: x * len(c.__name__), __name__="longer"),
-    module_of_class=fresh(lambda: type("C", (), {}), lambda c, x: x * len(c.__module__), __module__="m"),
-    text_of_class=fresh(lambda: type("C", (), {}), lambda c, x: x * len(c.__doc__ or ""), __doc__="text"),
+    qualified_name=fresh(
+        lambda: type("C", (), {}), lambda c, x: x * len(c.__qualname__), __qualname__="longer"
+    ),
+    class_name=fresh(
+        lambda: type("C", (), {}), lambda c, x: x * len(c.__name__), __name__="longer"
+    ),
+    module_of_class=fresh(
+        lambda: type("C", (), {}), lambda c, x: x * len(c.__module__), __module__="m"
+    ),
+    text_of_class=fresh(
+        lambda: type("C", (), {}), lambda c, x: x * len(c.__doc__ or ""), __doc__="text"
+    ),
     class_subscript=fresh(
         lambda: type("C", (), {"__class_getitem__": classmethod(lambda c, k: 3)}),
         lambda c, x: x * c[1],
         __class_getitem__=classmethod(lambda c, k: 8),
     ),
-    field_of_tuple=fresh(lambda: collections.namedtuple("N", "a b")(1, 2), lambda o, x: x * o.a, a=property(lambda s: 9)),
-    fields_of_tuple=fresh(lambda: collections.namedtuple("N", "a b")(1, 2), lambda o, x: x * len(o._fields), _fields=("a",)),
+    field_of_tuple=fresh(
+        lambda: collections.namedtuple("N", "a b")(1, 2),
+        lambda o, x: x * o.a,
+        a=property(lambda s: 9),
+    ),
+    fields_of_tuple=fresh(
+        lambda: collections.namedtuple("N", "a b")(1, 2),
+        lambda o, x: x * len(o._fields),
+        _fields=("a",),
+    ),
     missing_added=fresh(
-        lambda: type("D", (dict,), {"__missing__": lambda s, k: 3})(), lambda o, x: x * o["q"], __missing__=lambda s, k: 8
+        lambda: type("D", (dict,), {"__missing__": lambda s, k: 3})(),
+        lambda o, x: x * o["q"],
+        __missing__=lambda s, k: 8,
     ),
     hash_of_key=fresh(
-        lambda: type("K", (), {})(), lambda o, x: x * {3: 1}.get(o, 5), __hash__=lambda s: 3, __eq__=lambda s, o: True
+        lambda: type("K", (), {})(),
+        lambda o, x: x * {3: 1}.get(o, 5),
+        __hash__=lambda s: 3,
+        __eq__=lambda s, o: True,
     ),
-    divmod_added=fresh(lambda: type("N", (int,), {})(7), lambda o, x: x * divmod(o, 2)[1], __divmod__=lambda s, n: (2, 9)),
+    divmod_added=fresh(
+        lambda: type("N", (int,), {})(7),
+        lambda o, x: x * divmod(o, 2)[1],
+        __divmod__=lambda s, n: (2, 9),
+    ),
     metaclass_bool=meta(lambda c, x: x + 1 if c else x, __bool__=lambda c: False),
     metaclass_len=meta(lambda c, x: x + 1 if c else x, __len__=lambda c: 0),
     metaclass_item=meta(lambda c, x: x * attempt(lambda: c[1]), __getitem__=lambda c, k: 4),
-    metaclass_iter=meta(lambda c, x: x * attempt(lambda: len([*c])), __iter__=lambda c: iter([1, 2])),
-    metaclass_contains=meta(lambda c, x: x * attempt(lambda: 1 + (3 in c)), __contains__=lambda c, v: True),
+    metaclass_iter=meta(
+        lambda c, x: x * attempt(lambda: len([*c])), __iter__=lambda c: iter([1, 2])
+    ),
+    metaclass_contains=meta(
+        lambda c, x: x * attempt(lambda: 1 + (3 in c)), __contains__=lambda c, v: True
+    ),
     metaclass_call=meta(lambda c, x: x + hasattr(c(), "zz"), __call__=lambda c: box(zz=1)),
     metaclass_eq=meta(lambda c, x: x + (c == 3), __eq__=lambda c, o: True, __hash__=lambda c: 1),
     metaclass_text=meta(lambda c, x: x * len(f"{c}" + str(c)), __str__=lambda c: "short"),
@@ -301,7 +374,10 @@ for name, program, new in (
     ("upper", lambda x: x * len(TEXT.upper()), lambda s: "xyzw"),
 ):
     STATES[f"text {name}"] = lambda p=program, n=name, v=new: (p, setting(Text, **{n: v}))
-STATES["number attribute"] = lambda: (lambda x: x * getattr(NUMBER, "tag", 1), setting(NUMBER, tag=6))
+STATES["number attribute"] = lambda: (
+    lambda x: x * getattr(NUMBER, "tag", 1),
+    setting(NUMBER, tag=6),
+)
 
 
 @row

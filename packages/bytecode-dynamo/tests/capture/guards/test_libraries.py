@@ -1,4 +1,6 @@
-"""Enumerations, dataclasses, views, caches, threads, imports, special methods: what programs read of the standard library."""
+"""Enumerations, dataclasses, views, caches, threads, imports, special methods: what programs read
+of the standard library.
+"""
 
 from __future__ import annotations
 
@@ -114,10 +116,24 @@ class Key:
 
 KEY = Key()
 DATA, READING, HOLDER, OPERAND = Data(), Reading(), Holder(), Operand()
-QUEUE, BYTES, NUMBERS, ARRAY = collections.deque([1, 2, 3]), bytearray(b"ab"), np.ones(3, "f4"), array.array("i", [1, 2])
-PLAIN, CHAIN, ORDERED = {"a": 1}, collections.ChainMap({"a": 1}, {"b": 2}), collections.OrderedDict(a=1, b=2)
+QUEUE, BYTES, NUMBERS, ARRAY = (
+    collections.deque([1, 2, 3]),
+    bytearray(b"ab"),
+    np.ones(3, "f4"),
+    array.array("i", [1, 2]),
+)
+PLAIN, CHAIN, ORDERED = (
+    {"a": 1},
+    collections.ChainMap({"a": 1}, {"b": 2}),
+    collections.OrderedDict(a=1, b=2),
+)
 VIEW, KEYS = types.MappingProxyType(PLAIN), PLAIN.keys()
-MEMBERS, LOCAL, VARIABLE, EVENT = {1, 2}, threading.local(), contextvars.ContextVar("VARIABLE", default=2), threading.Event()
+MEMBERS, LOCAL, VARIABLE, EVENT = (
+    {1, 2},
+    threading.local(),
+    contextvars.ContextVar("VARIABLE", default=2),
+    threading.Event(),
+)
 LOCAL.v = 2
 FAKE: Any = types.ModuleType("guarded_fake")
 FAKE.v = 2
@@ -182,21 +198,31 @@ def item(container: Any, program: Any, key: Any, new: Any):
     old = container[key]
     return lambda: (
         program,
-        changed(lambda: operator.setitem(container, key, new), lambda: operator.setitem(container, key, old)),
+        changed(
+            lambda: operator.setitem(container, key, new),
+            lambda: operator.setitem(container, key, old),
+        ),
     )
 
 
 rows(
     bases=lambda: (
         lambda x: x * BOUND.v,
-        changed(lambda: setattr(Bound, "__bases__", (Two,)), lambda: setattr(Bound, "__bases__", (One,))),
+        changed(
+            lambda: setattr(Bound, "__bases__", (Two,)), lambda: setattr(Bound, "__bases__", (One,))
+        ),
     ),
     class_of_instance=lambda: (
         lambda x: x * BOUND.v,
-        changed(lambda: setattr(BOUND, "__class__", Two), lambda: setattr(BOUND, "__class__", Bound)),
+        changed(
+            lambda: setattr(BOUND, "__class__", Two), lambda: setattr(BOUND, "__class__", Bound)
+        ),
     ),
     property_reads_global=on(HERE, lambda x: x * READING.scaled, SCALE=7),
-    cached_property_set=lambda: (lambda x: x * READING.kept, changed(lambda: vars(READING).update(kept=9), lambda: None)),
+    cached_property_set=lambda: (
+        lambda x: x * READING.kept,
+        changed(lambda: vars(READING).update(kept=9), lambda: None),
+    ),
     descriptor_reads_global=on(HERE, lambda x: x * HOLDER.got, SCALE=7),
     descriptor_shadowed=lambda: (lambda x: x * HOLDER.got, items(vars(HOLDER), got=50)),
     descriptor_gets_set=on(Getter, lambda x: x * HOLDER.got, __set__=lambda *a: None),
@@ -207,8 +233,15 @@ rows(
         lambda x: x * len(list(Colour)),
         changed(lambda: Colour._member_names_.append("RED"), Colour._member_names_.pop),
     ),
-    enum_by_value=lambda: (lambda x: x * Colour(1).value, items(Colour._value2member_map_, {1: Colour.BLUE})),
-    dataclass_field=on(DATA, lambda x: [x * getattr(DATA, f.name) for f in dataclasses.fields(DATA) if f.name == "a"], a=9),
+    enum_by_value=lambda: (
+        lambda x: x * Colour(1).value,
+        items(Colour._value2member_map_, {1: Colour.BLUE}),
+    ),
+    dataclass_field=on(
+        DATA,
+        lambda x: [x * getattr(DATA, f.name) for f in dataclasses.fields(DATA) if f.name == "a"],
+        a=9,
+    ),
     dataclass_fields=lambda: (
         lambda x: len(dataclasses.fields(DATA)) * x,
         items(Data.__dataclass_fields__, zz=Data.__dataclass_fields__["a"]),
@@ -216,13 +249,19 @@ rows(
     dataclass_asdict=item(DATA.b, lambda x: x * dataclasses.asdict(DATA)["b"][0], 0, 9),
     set_swapped=lambda: (
         lambda x: sum(MEMBERS) * x,
-        changed(lambda: (MEMBERS.discard(1), MEMBERS.add(6)), lambda: (MEMBERS.discard(6), MEMBERS.add(1))),
+        changed(
+            lambda: (MEMBERS.discard(1), MEMBERS.add(6)),
+            lambda: (MEMBERS.discard(6), MEMBERS.add(1)),
+        ),
     ),
     ordered_moved=lambda: (
         lambda x: [x * v for v in ORDERED.values()],
         changed(lambda: ORDERED.move_to_end("a"), lambda: ORDERED.move_to_end("b")),
     ),
-    deque_rotated=lambda: (lambda x: x * QUEUE[0], changed(lambda: QUEUE.rotate(1), lambda: QUEUE.rotate(-1))),
+    deque_rotated=lambda: (
+        lambda x: x * QUEUE[0],
+        changed(lambda: QUEUE.rotate(1), lambda: QUEUE.rotate(-1)),
+    ),
     bytearray_item=item(BYTES, lambda x: x * BYTES[0], 0, 5),
     array_item=item(ARRAY, lambda x: x * ARRAY[0], 0, 9),
     numpy_item=item(NUMBERS, lambda x: x * float(NUMBERS[0]), 0, 5),
@@ -232,9 +271,15 @@ rows(
     keys_view=lambda: (lambda x: x * len(KEYS), items(PLAIN, b=9)),
     chain_map=lambda: (lambda x: x * CHAIN["b"], items(CHAIN.maps[1], b=9)),
     thread_local=on(LOCAL, lambda x: x * LOCAL.v, v=9),
-    context_variable=lambda: (lambda x: x * VARIABLE.get(), changed(lambda: VARIABLE.set(9), lambda: VARIABLE.set(2))),
+    context_variable=lambda: (
+        lambda x: x * VARIABLE.get(),
+        changed(lambda: VARIABLE.set(9), lambda: VARIABLE.set(2)),
+    ),
     event=lambda: (lambda x: x + 1 if EVENT.is_set() else x, changed(EVENT.set, EVENT.clear)),
-    lru_cache=lambda: (lambda x: x * cached(3), changed(lambda: (setattr(HERE, "SCALE", 7), cached.cache_clear()), _restore)),
+    lru_cache=lambda: (
+        lambda x: x * cached(3),
+        changed(lambda: (setattr(HERE, "SCALE", 7), cached.cache_clear()), _restore),
+    ),
     function_attribute=on(function, lambda x: x * getattr(function, "attr", 2), attr=9),
     function_name=on(function, lambda x: x * len(function.__name__), __name__="longer name"),
     partial_keywords=lambda: (lambda x: PARTIAL(x), items(PARTIAL.keywords, a=9)),
@@ -242,13 +287,22 @@ rows(
         lambda x: PARTIAL(x),
         changed(lambda: PARTIAL.__setstate__((function, (), {"a": 8}, {})), lambda: None),
     ),
-    singledispatch=lambda: (lambda x: x * dispatched(3), changed(lambda: dispatched.register(int, lambda v: 9), lambda: None)),
+    singledispatch=lambda: (
+        lambda x: x * dispatched(3),
+        changed(lambda: dispatched.register(int, lambda v: 9), lambda: None),
+    ),
     working_directory=lambda: (
         lambda x: x * len(os.getcwd()),
         changed(lambda: os.chdir("/"), functools.partial(os.chdir, os.getcwd())),
     ),
-    arguments=lambda: (lambda x: x * len(sys.argv), changed(lambda: sys.argv.append("z"), sys.argv.pop)),
-    modules=lambda: (lambda x: x + 1 if "zork" in sys.modules else x, items(sys.modules, zork=FAKE)),
+    arguments=lambda: (
+        lambda x: x * len(sys.argv),
+        changed(lambda: sys.argv.append("z"), sys.argv.pop),
+    ),
+    modules=lambda: (
+        lambda x: x + 1 if "zork" in sys.modules else x,
+        items(sys.modules, zork=FAKE),
+    ),
     module_replaced=lambda: (imports, items(sys.modules, guarded_fake=types.SimpleNamespace(v=9))),
     module_getattr=on(FAKE, lambda x: x * getattr(FAKE, "w", 1), __getattr__=lambda name: 9),
     name_imported=on(math, imports_name, e=9),
@@ -287,7 +341,9 @@ def dying():
     kept = [Holder()]
     kept[0].v = 3  # type: ignore[attr-defined]
     found: Any = weakref.WeakValueDictionary(a=kept[0])
-    return (lambda x: x * (found["a"].v if "a" in found else 9)), changed(lambda: (kept.clear(), gc.collect()), lambda: None)
+    return (lambda x: x * (found["a"].v if "a" in found else 9)), changed(
+        lambda: (kept.clear(), gc.collect()), lambda: None
+    )
 
 
 @pytest.mark.parametrize("name", STATES)

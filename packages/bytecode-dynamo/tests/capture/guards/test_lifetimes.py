@@ -99,7 +99,10 @@ def test_a_million_calls_leak_nothing():
         print(end="")
         return y * 2
 
-    captured = [bd.optimize("eager")(lambda x, k: net(x) if k else x + 1), bd.optimize("eager")(lambda x, k: broken(x))]
+    captured = [
+        bd.optimize("eager")(lambda x, k: net(x) if k else x + 1),
+        bd.optimize("eager")(lambda x, k: broken(x)),
+    ]
     parts = (None, X, net, broken, torch.Tensor)
 
     def calls(n):
@@ -111,8 +114,13 @@ def test_a_million_calls_leak_nothing():
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     calls(50_000)
-    objects, memory, references = len(gc.get_objects()), resident(), [sys.getrefcount(part) for part in parts]
+    objects, memory, references = (
+        len(gc.get_objects()),
+        resident(),
+        [sys.getrefcount(part) for part in parts],
+    )
     calls(1_000_000)
     assert abs(len(gc.get_objects()) - objects) < 100
-    assert resident() - memory < 12 << 20  # an object of the smallest size left behind by each call takes 16 MB
+    # an object of the smallest size left behind by each call takes 16 MB
+    assert resident() - memory < 12 << 20
     assert all(abs(sys.getrefcount(part) - before) < 100 for part, before in zip(parts, references))

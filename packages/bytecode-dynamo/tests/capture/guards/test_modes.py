@@ -46,7 +46,10 @@ MODES: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
     "inference": (lambda x: (x * 2).is_inference(), torch.inference_mode),
     "autocast": (lambda x: W @ W.t(), lambda: torch.autocast("cpu", torch.bfloat16)),
     "autocast half": (lambda x: (W @ W.t()).dtype, lambda: torch.autocast("cpu", torch.float16)),
-    "autocast off": (lambda x: torch.is_autocast_enabled("cpu"), lambda: torch.autocast("cpu", torch.bfloat16)),
+    "autocast off": (
+        lambda x: torch.is_autocast_enabled("cpu"),
+        lambda: torch.autocast("cpu", torch.bfloat16),
+    ),
     "default dtype": (
         lambda x: torch.zeros(2) + 1.5,
         lambda: settings(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
@@ -58,19 +61,27 @@ MODES: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
     "default device": (lambda x: torch.zeros(2).device.type, lambda: torch.device("meta")),
     "default device set": (
         lambda x: torch.zeros(2).device.type,
-        lambda: changed(lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
+        lambda: changed(
+            lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)
+        ),
     ),
     "deterministic": (
         lambda x: x + 1 if torch.are_deterministic_algorithms_enabled() else x,
-        lambda: settings(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True),
+        lambda: settings(
+            torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True
+        ),
     ),
     "deterministic fill": (
         lambda x: torch.empty(3).isnan().all(),
-        lambda: settings(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True),
+        lambda: settings(
+            torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True
+        ),
     ),
     "matmul precision": (
         lambda x: x + len(torch.get_float32_matmul_precision()),
-        lambda: settings(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"),
+        lambda: settings(
+            torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
+        ),
     ),
     "backend flag": (
         lambda x: x + 1 if torch.backends.mkldnn.enabled else x,
@@ -81,9 +92,15 @@ MODES: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
         lambda: settings(torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark, True),
     ),
     "function mode": (lambda x: torch.sin(x), Tripled),
-    "function modes disabled": (lambda x: x.as_subclass(Doubling) + 1, torch._C.DisableTorchFunctionSubclass),
+    "function modes disabled": (
+        lambda x: x.as_subclass(Doubling) + 1,
+        torch._C.DisableTorchFunctionSubclass,
+    ),
     "dispatch mode": (lambda x: torch.sin(x), Logged),
-    "anomaly": (lambda x: x + 1 if torch.is_anomaly_enabled() else x, torch.autograd.detect_anomaly),
+    "anomaly": (
+        lambda x: x + 1 if torch.is_anomaly_enabled() else x,
+        torch.autograd.detect_anomaly,
+    ),
     "saved tensor hooks": (
         lambda x: (W * W).sum().grad_fn is None,
         lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t),
@@ -98,7 +115,9 @@ MODES: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
     ),
     "flush denormal": (
         lambda x: x * 1e-38 * 1e-3,
-        lambda: changed(lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)),
+        lambda: changed(
+            lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)
+        ),
     ),
 }
 for mode_name, (mode_program, mode) in MODES.items():
@@ -131,7 +150,12 @@ def test_precision_of_products_in_the_graph(monkeypatch):
         return compiled
 
     x = torch.randn(4, 4)
-    for product in (torch.mm, torch.nn.functional.linear, lambda a, b: a @ b, lambda a, b: a.matmul(b)):
+    for product in (
+        torch.mm,
+        torch.nn.functional.linear,
+        lambda a, b: a @ b,
+        lambda a, b: a.matmul(b),
+    ):
         assert calls(product, x, x) == ["ieee", "tf32"]
         assert calls(product, x.double(), x.double()) == ["ieee"]
     assert calls(torch.add, x, x) == ["ieee"]

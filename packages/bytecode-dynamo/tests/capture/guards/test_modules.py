@@ -78,19 +78,28 @@ MODULES: dict[str, Callable[[Net], Any]] = {
     "submodule replaced": lambda n: items(n._modules, lin=nn.Identity()),
     "submodule set": lambda n: setting(n, lin=nn.Linear(3, 3, bias=False)),
     "submodule of a list replaced": lambda n: items(n.parts._modules, {"1": nn.ReLU()}),
-    "submodule appended": lambda n: changed(lambda: n.parts.append(nn.ReLU()), lambda: n.parts.pop(-1)),
+    "submodule appended": lambda n: changed(
+        lambda: n.parts.append(nn.ReLU()), lambda: n.parts.pop(-1)
+    ),
     "submodule removed": deleted(lambda n: n.parts._modules, "1"),
     "parameter replaced": lambda n: items(n.lin._parameters, weight=param(3, 3)),
     "parameter shape": lambda n: items(n.lin._parameters, weight=param(1, 3), bias=param(1)),
     "parameter dtype": lambda n: items(n.lin._parameters, weight=param(3, 3, dtype=torch.float64)),
     "parameter set to None": lambda n: items(n.lin._parameters, bias=None),
-    "parameter frozen": lambda n: changed(lambda: n.requires_grad_(False), lambda: n.requires_grad_(True)),
-    "parameter in place": lambda n: changed(lambda: n.lin.weight.data.mul_(2), lambda: n.lin.weight.data.div_(2)),
+    "parameter frozen": lambda n: changed(
+        lambda: n.requires_grad_(False), lambda: n.requires_grad_(True)
+    ),
+    "parameter in place": lambda n: changed(
+        lambda: n.lin.weight.data.mul_(2), lambda: n.lin.weight.data.div_(2)
+    ),
     "parameter data": lambda n: changed(
-        lambda: setattr(n.lin.weight, "data", torch.ones(3, 3)), lambda: setattr(n.lin.weight, "data", torch.zeros(3, 3))
+        lambda: setattr(n.lin.weight, "data", torch.ones(3, 3)),
+        lambda: setattr(n.lin.weight, "data", torch.zeros(3, 3)),
     ),
     "parameters tied": lambda n: items(n.parts[0]._parameters, weight=n.lin.weight),
-    "parameter key added": lambda n: changed(lambda: n.table.update({"bb": param(3)}), lambda: n.table.pop("bb")),
+    "parameter key added": lambda n: changed(
+        lambda: n.table.update({"bb": param(3)}), lambda: n.table.pop("bb")
+    ),
     "parameter added": lambda n: changed(lambda: setattr(n.table, "a", param(3)), lambda: None),
     "buffer replaced": lambda n: items(n._buffers, buf=torch.ones(1)),
     "buffer dtype": lambda n: items(n._buffers, buf=torch.ones(3, dtype=torch.float64)),
@@ -98,10 +107,18 @@ MODULES: dict[str, Callable[[Net], Any]] = {
     "buffer in place": lambda n: changed(lambda: n.buf.add_(1), lambda: n.buf.sub_(1)),
     "forward hook": removing(lambda n: n.lin.register_forward_hook(lambda m, i, o: o * 3)),
     "forward hook of the root": removing(lambda n: n.register_forward_hook(lambda m, i, o: o * 3)),
-    "forward hook with kwargs": removing(lambda n: n.lin.register_forward_hook(lambda m, a, k, o: o * 5, with_kwargs=True)),
-    "forward pre-hook": removing(lambda n: n.lin.register_forward_pre_hook(lambda m, i: (i[0] * 2,))),
-    "global forward hook": removing(lambda n: nn.modules.module.register_module_forward_hook(lambda m, i, o: o * 3)),
-    "global forward pre-hook": removing(lambda n: nn.modules.module.register_module_forward_pre_hook(lambda m, i: (i[0] * 2,))),
+    "forward hook with kwargs": removing(
+        lambda n: n.lin.register_forward_hook(lambda m, a, k, o: o * 5, with_kwargs=True)
+    ),
+    "forward pre-hook": removing(
+        lambda n: n.lin.register_forward_pre_hook(lambda m, i: (i[0] * 2,))
+    ),
+    "global forward hook": removing(
+        lambda n: nn.modules.module.register_module_forward_hook(lambda m, i, o: o * 3)
+    ),
+    "global forward pre-hook": removing(
+        lambda n: nn.modules.module.register_module_forward_pre_hook(lambda m, i: (i[0] * 2,))
+    ),
     "forward on the instance": lambda n: setting(n.lin, forward=lambda x: x * 3),
     "forward on the class": lambda n: setting(nn.Linear, forward=lambda self, x: x * 3),
     "forward of the root": lambda n: setting(Net, forward=lambda self, x: x * 3),
@@ -115,7 +132,10 @@ MODULES: dict[str, Callable[[Net], Any]] = {
     "double": lambda n: changed(n.double, n.float),
     "functional": lambda n: setting(F, linear=lambda x, w, b=None: x * 2),
     "getattr of module": lambda n: setting(
-        nn.Module, __getattr__=lambda self, name, real=nn.Module.__getattr__: 3 if name == "zz" else real(self, name)
+        nn.Module,
+        __getattr__=lambda self, name, real=nn.Module.__getattr__: (
+            3 if name == "zz" else real(self, name)
+        ),
     ),
 }
 

@@ -21,7 +21,9 @@ def on_tensor(program: Callable[[Any], Any], **new: Any) -> Callable[[], Any]:
 STATES: States = {
     "shape": on_tensor(lambda x: x * x.shape[0], shape=property(lambda t: torch.Size([7]))),
     "T": on_tensor(lambda x: M.T + 1, T=property(lambda t: t * 100)),
-    "requires_grad": on_tensor(lambda x: x + 1 if x.requires_grad else x, requires_grad=property(lambda t: True)),
+    "requires_grad": on_tensor(
+        lambda x: x + 1 if x.requires_grad else x, requires_grad=property(lambda t: True)
+    ),
     "size": on_tensor(lambda x: x * x.size(0), size=lambda t, d=None: 9),
     "ndim": on_tensor(lambda x: x * x.ndim, ndim=property(lambda t: 9)),
     "__add__": on_tensor(lambda x: x + 1, __add__=lambda t, o: t * 50),
@@ -35,10 +37,14 @@ STATES: States = {
     "grad": on_tensor(lambda x: x + 1 if x.grad is None else x, grad=property(lambda t: 1)),
     "method of a builtin": on_tensor(lambda x: x.sin(), sin=torch.Tensor.cos),
     "new attribute": on_tensor(lambda x: x + getattr(x, "zork", 1), zork=50),
-    "new method": on_tensor(lambda x: x.zork() if hasattr(x, "zork") else x + 1, zork=lambda t: t * 50),
+    "new method": on_tensor(
+        lambda x: x.zork() if hasattr(x, "zork") else x + 1, zork=lambda t: t * 50
+    ),
     "new property": on_tensor(lambda x: x + getattr(x, "zork", 1), zork=property(lambda t: t * 2)),
     "__getattr__": on_tensor(lambda x: getattr(x, "zork", 1) + x, __getattr__=lambda t, n: 50),
-    "__torch_function__": on_tensor(lambda x: x.sin(), __torch_function__=classmethod(lambda c, f, t, a=(), k=None: 3)),
+    "__torch_function__": on_tensor(
+        lambda x: x.sin(), __torch_function__=classmethod(lambda c, f, t, a=(), k=None: 3)
+    ),
 }
 
 
@@ -60,5 +66,7 @@ assert call(x) == 0
 
 
 def test_subscripts():
-    """In a process of its own: a class that once had ``__getitem__`` stays a sequence for CPython, and torch.tensor differs."""
+    """In a process of its own: a class that once had ``__getitem__`` stays a sequence for CPython,
+    and torch.tensor differs.
+    """
     subprocess.run([sys.executable, "-W", "ignore", "-c", SUBSCRIPTS], check=True)

@@ -14,8 +14,14 @@ from torch.utils import _pytree as pytree
 
 def gradients(result: Any, arguments: Any, parameters: list[torch.Tensor]) -> list[Any]:
     """Backward from a weighted sum of all results; the gradients of arguments and parameters."""
-    outs = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
-    leaves = [t for t in pytree.tree_leaves(arguments) if isinstance(t, torch.Tensor) and t.is_leaf and t.requires_grad]
+    outs = [
+        t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad
+    ]
+    leaves = [
+        t
+        for t in pytree.tree_leaves(arguments)
+        if isinstance(t, torch.Tensor) and t.is_leaf and t.requires_grad
+    ]
     if outs:
         weights = [torch.linspace(1, 2, t.numel(), dtype=t.dtype).reshape(t.shape) for t in outs]
         torch.autograd.backward(outs, weights)
@@ -24,10 +30,16 @@ def gradients(result: Any, arguments: Any, parameters: list[torch.Tensor]) -> li
 
 @pytest.fixture
 def check_gradients(alike: Callable[[Any, Any], bool]) -> Callable[..., None]:
-    """``check_gradients(f, make_args, module=None, breaks=0)``: results, arguments and gradients of two calls equal eager's,
-    with one graph and no break (or with ``breaks``)."""
+    """``check_gradients(f, make_args, module=None, breaks=0)``: results, arguments and gradients of
+    two calls equal eager's, with one graph and no break (or with ``breaks``).
+    """
 
-    def run(f: Callable[..., Any], make: Callable[[], tuple[Any, ...]], module: Any = None, breaks: int = 0) -> None:
+    def run(
+        f: Callable[..., Any],
+        make: Callable[[], tuple[Any, ...]],
+        module: Any = None,
+        breaks: int = 0,
+    ) -> None:
         parameters = [] if module is None else list(module.parameters())
         state = None if module is None else copy.deepcopy(module.state_dict())
         found: list[list[Any]] = []
@@ -42,7 +54,10 @@ def check_gradients(alike: Callable[[Any, Any], bool]) -> Callable[..., None]:
                     parameter.grad = None
                 result = call(*arguments)
                 grads = gradients(result, arguments, parameters)
-                result = pytree.tree_map(lambda value: value.detach() if isinstance(value, torch.Tensor) else value, result)
+                result = pytree.tree_map(
+                    lambda value: value.detach() if isinstance(value, torch.Tensor) else value,
+                    result,
+                )
                 runs.append((result, arguments, grads))
             found.append(runs)
         assert alike(*found)

@@ -1,4 +1,6 @@
-"""Custom gradients in captured graphs: what forward leaves for backward, and what they may not do."""
+"""Custom gradients in captured graphs: what forward leaves for backward, and what they may not
+do.
+"""
 
 from __future__ import annotations
 
@@ -310,7 +312,9 @@ def exponential(x):
         lambda x: torch.func.grad(lambda a: exponential(a).sum())(x),
         lambda x: torch.func.vmap(torch.func.grad(lambda a: exponential(a).sum()))(x),
         lambda x: torch.func.grad(lambda a: torch.func.vmap(exponential)(a).sum())(x),
-        lambda x: torch.func.grad(lambda a: torch.func.grad(lambda b: exponential(b).sum())(a).sum())(x),
+        lambda x: torch.func.grad(
+            lambda a: torch.func.grad(lambda b: exponential(b).sum())(a).sum()
+        )(x),
         lambda x: torch.func.jacrev(exponential)(x[0]),
         lambda x: torch.func.vjp(exponential, x)[1](x),
     ],

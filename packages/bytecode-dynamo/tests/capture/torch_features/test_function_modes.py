@@ -113,7 +113,8 @@ def left_behind(x):
 
 
 AROUND = {
-    "one": lambda: [Scale(3.0)], "two": lambda: [Scale(3.0), Swap()], "counting": lambda: [Count()], "quiet": lambda: [Quiet()],
+    "one": lambda: [Scale(3.0)], "two": lambda: [Scale(3.0), Swap()], "counting": lambda: [Count()],
+    "quiet": lambda: [Quiet()],
     "device": lambda: [torch.device("cpu"), Scale(2.0)], "none": list,
 }  # fmt: skip
 WHOLE = (plain, hidden, nested, by_stack, left_behind, lambda x: LINEAR(x))
@@ -137,7 +138,10 @@ def test_modes(f, make, alike):
 
 
 def test_a_graph_per_mode_class_and_setting():
-    x, f = torch.randn(3), bd.optimize("eager", fullgraph=True, dynamic=False)(lambda x: torch.sin(x) + torch.ones(3))
+    x, f = (
+        torch.randn(3),
+        bd.optimize("eager", fullgraph=True, dynamic=False)(lambda x: torch.sin(x) + torch.ones(3)),
+    )
     for k, graphs in ((2.0, 1), (2.0, 1), (3.0, 2), (2.0, 2), (3.0, 2)):
         with Scale(k):
             found = f(x)

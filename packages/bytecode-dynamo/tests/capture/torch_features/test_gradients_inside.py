@@ -68,8 +68,14 @@ PROGRAMS = {
     "gradient penalty": (penalty, lambda: (leaf(3),)),
     "leaf made inside": (inner_leaf, lambda: (torch.randn(3),)),
     "unused": (unused, lambda: (leaf(3), leaf(3))),
-    "checkpoint": (lambda x, w: checkpoint(layer, x, w, use_reentrant=False).sum(), lambda: (leaf(3, 3), leaf(3, 3))),
-    "reentrant": (lambda x, w: checkpoint(layer, x, w, use_reentrant=True).sum(), lambda: (leaf(3, 3), leaf(3, 3))),
+    "checkpoint": (
+        lambda x, w: checkpoint(layer, x, w, use_reentrant=False).sum(),
+        lambda: (leaf(3, 3), leaf(3, 3)),
+    ),
+    "reentrant": (
+        lambda x, w: checkpoint(layer, x, w, use_reentrant=True).sum(),
+        lambda: (leaf(3, 3), leaf(3, 3)),
+    ),
     "hook": (hooked, lambda: (leaf(3),)),
     "hook over a closure": (hooked_with_closure, lambda: (leaf(3), torch.randn(3))),
     "hook removed": (hook_removed, lambda: (leaf(3),)),
@@ -85,20 +91,37 @@ def test_program_is_captured(name, check_gradients):
 
 def test_checkpointed_modules(check_gradients):
     module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3))
-    check_gradients(lambda x: checkpoint(module, x, use_reentrant=False) * 2, lambda: (leaf(2, 3),), module)
+    check_gradients(
+        lambda x: checkpoint(module, x, use_reentrant=False) * 2, lambda: (leaf(2, 3),), module
+    )
     bd.reset()
-    check_gradients(lambda x: checkpoint_sequential(module, 2, x, use_reentrant=False), lambda: (leaf(2, 3),), module)
+    check_gradients(
+        lambda x: checkpoint_sequential(module, 2, x, use_reentrant=False),
+        lambda: (leaf(2, 3),),
+        module,
+    )
 
 
 def test_reentrant_checkpoint_of_inputs_without_gradient(check_gradients):
     module = torch.nn.Linear(3, 3)
-    check_gradients(lambda x: checkpoint(module, x, use_reentrant=True) * 2, lambda: (torch.randn(2, 3),), module)
+    check_gradients(
+        lambda x: checkpoint(module, x, use_reentrant=True) * 2,
+        lambda: (torch.randn(2, 3),),
+        module,
+    )
 
 
 def test_calls_of_a_checkpoint_carry_its_number():
-    found = bd.explain(lambda x: checkpoint(torch.sin, x, use_reentrant=False) + checkpoint(torch.cos, x, use_reentrant=False))
+    found = bd.explain(
+        lambda x: (
+            checkpoint(torch.sin, x, use_reentrant=False)
+            + checkpoint(torch.cos, x, use_reentrant=False)
+        )
+    )
     (graph,) = found(leaf(3)).graphs
-    regions = [node.meta.get("recompute") for node in graph.graph.nodes if node.op == "call_function"]
+    regions = [
+        node.meta.get("recompute") for node in graph.graph.nodes if node.op == "call_function"
+    ]
     assert len(set(regions[:2])) == 2
     assert regions[2] is None
 

@@ -1,4 +1,6 @@
-"""Hooks of modules and tensors on gradients, hooks on saved tensors, ``.data``, selective checkpoints."""
+"""Hooks of modules and tensors on gradients, hooks on saved tensors, ``.data``, selective
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,15 @@ POLICIES = (
 
 @pytest.mark.parametrize(
     "f",
-    (saved_half, saved_nested, saved_on_cpu, saved_refused, logging_hook, kept_gradient, *map(selective, POLICIES)),
+    (
+        saved_half,
+        saved_nested,
+        saved_on_cpu,
+        saved_refused,
+        logging_hook,
+        kept_gradient,
+        *map(selective, POLICIES),
+    ),
     ids=lambda f: f.__name__,
 )
 def test_functions(f, check_gradients, alike):
@@ -103,7 +113,9 @@ def full_hook(module):
 
 
 def logging_hooks(module):
-    module[0].register_full_backward_hook(lambda m, inputs, outputs: LOG.append(outputs[0].sum().item()))
+    module[0].register_full_backward_hook(
+        lambda m, inputs, outputs: LOG.append(outputs[0].sum().item())
+    )
     module[2].register_full_backward_pre_hook(lambda m, outputs: (outputs[0] * 3,))
 
 
@@ -123,7 +135,7 @@ def test_hooks_of_modules_on_gradients(register, alike):
     assert bd.counters["graph_breaks"] == 0
 
 
-# -- .data --------------------------------------------------------------------------------------------------------------------
+# -- .data -----------------------------------------------------------------------------------------
 
 
 def replaced(m, x):
@@ -190,7 +202,11 @@ def test_data(f, alike):
 
 
 def test_sizes_are_those_from_before_the_graph(check):
-    check(lambda x: (x.transpose_(0, 1).shape, x.shape, x.unsqueeze_(0).size(1)), lambda: (torch.ones(3, 4),), dynamic=True)
+    check(
+        lambda x: (x.transpose_(0, 1).shape, x.shape, x.unsqueeze_(0).size(1)),
+        lambda: (torch.ones(3, 4),),
+        dynamic=True,
+    )
 
 
 def test_tensors_of_numbers_in_tensors(check):

@@ -1,4 +1,5 @@
-"""Parts of torch that are Python around tensors, in one graph: distributions, fx modules, collation, higher-order operators.
+"""Parts of torch that are Python around tensors, in one graph: distributions, fx modules,
+collation, higher-order operators.
 
 PYTEST_DONT_REWRITE: a rewritten assertion is another program.
 """
@@ -46,11 +47,18 @@ def normal(x):
 
 def categorical(x):
     d = D.Categorical(logits=x)
-    return d.log_prob(torch.zeros(4, dtype=torch.long)), d.probs, d.entropy(), D.Bernoulli(probs=x.sigmoid()).logits
+    return (
+        d.log_prob(torch.zeros(4, dtype=torch.long)),
+        d.probs,
+        d.entropy(),
+        D.Bernoulli(probs=x.sigmoid()).logits,
+    )
 
 
 def transformed(x):
-    return D.TransformedDistribution(D.Normal(torch.zeros(3), 1.0), [D.ExpTransform()]).log_prob(x.exp())
+    return D.TransformedDistribution(D.Normal(torch.zeros(3), 1.0), [D.ExpTransform()]).log_prob(
+        x.exp()
+    )
 
 
 def collated(x):
@@ -63,16 +71,24 @@ def ensemble(x):
 
 
 def cond(x):
-    return torch.ops.higher_order.cond(x.sum() > 0, lambda a: (a.sin(),), lambda a: (a.cos(),), (x,))
+    return torch.ops.higher_order.cond(
+        x.sum() > 0, lambda a: (a.sin(),), lambda a: (a.cos(),), (x,)
+    )
 
 
 def while_loop(x):
-    return torch.ops.higher_order.while_loop(lambda i, a: i.sum() < 5, lambda i, a: (i + 1, a + 1), (torch.zeros(()), x), ())
+    return torch.ops.higher_order.while_loop(
+        lambda i, a: i.sum() < 5, lambda i, a: (i + 1, a + 1), (torch.zeros(()), x), ()
+    )
 
 
 def sizes(x):
     torch._check_is_size(x.shape[0])
-    return x + 1, torch.overrides.is_tensor_method_or_property(torch.Tensor.add), torch.distributed.is_gloo_available()
+    return (
+        x + 1,
+        torch.overrides.is_tensor_method_or_property(torch.Tensor.add),
+        torch.distributed.is_gloo_available(),
+    )
 
 
 def class_namespace(x):
@@ -82,8 +98,10 @@ def class_namespace(x):
 @pytest.mark.parametrize(
     "f",
     (
-        normal, categorical, transformed, collated, ensemble, cond, while_loop, sizes, class_namespace,
-        lambda x: TRACED(x) + TRACED.a(x).sum(), lambda x: torch.sin(torch.add(Wrapper(x), Wrapper(x))).t,
+        normal, categorical, transformed, collated, ensemble, cond, while_loop, sizes,
+        class_namespace,
+        lambda x: TRACED(x) + TRACED.a(x).sum(), lambda x: torch.sin(torch.add(Wrapper(x),
+        Wrapper(x))).t,
     ),
 )  # fmt: skip
 def test_in_one_graph(check, f):
@@ -92,7 +110,10 @@ def test_in_one_graph(check, f):
 
 
 def test_lazy_modules_with_symbolic_sizes():
-    make = lambda: nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2))  # noqa: E731
+    def make():
+        layers = nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2)
+        return nn.Sequential(*layers)
+
     results = []
     for wrap in (lambda m: m, bd.optimize("eager", fullgraph=True, dynamic=True)):
         torch.manual_seed(0)
@@ -102,7 +123,7 @@ def test_lazy_modules_with_symbolic_sizes():
     assert bd.counters["graphs"] == 1
 
 
-# -- what is raised when data is bad ---------------------------------------------------------------------------------------
+# -- what is raised when data is bad ---------------------------------------------------------------
 
 
 def asserting(x, log):
@@ -173,10 +194,21 @@ def flexible_attention(x, bias):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     documents = torch.arange(16) // 5
-    near = create_block_mask(lambda b, h, q, k: documents[q] == documents[k], None, None, 16, 16, device="cpu")
-    causal = flex_attention(x, x * 2, x, score_mod=lambda s, b, h, q, k: torch.where(q >= k, s + bias[h, q - k], -torch.inf))
+    near = create_block_mask(
+        lambda b, h, q, k: documents[q] == documents[k], None, None, 16, 16, device="cpu"
+    )
+    causal = flex_attention(
+        x,
+        x * 2,
+        x,
+        score_mod=lambda s, b, h, q, k: torch.where(q >= k, s + bias[h, q - k], -torch.inf),
+    )
     grouped = flex_attention(x, x[:, :2], x[:, 2:], block_mask=near, scale=0.5, enable_gqa=True)
-    return causal, grouped, flex_attention(x.transpose(1, 2), x.transpose(1, 2), x.transpose(1, 2)).stride()
+    return (
+        causal,
+        grouped,
+        flex_attention(x.transpose(1, 2), x.transpose(1, 2), x.transpose(1, 2)).stride(),
+    )
 
 
 @pytest.mark.filterwarnings("ignore")

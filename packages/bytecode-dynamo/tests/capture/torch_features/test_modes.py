@@ -1,4 +1,6 @@
-"""Modes of torch around and inside captured code, control flow operators, queries, random generators."""
+"""Modes of torch around and inside captured code, control flow operators, queries, random
+generators.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,11 @@ def test_break_inside_a_mode(name, alike):
             y = x @ x
             bd.graph_break()
             z = y @ x
-            state = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_anomaly_enabled()
+            state = (
+                torch.is_grad_enabled(),
+                torch.is_autocast_enabled("cpu"),
+                torch.is_anomaly_enabled(),
+            )
         return y.clone(), z.clone(), state, x @ x, torch.is_anomaly_enabled()
 
     x = torch.randn(3, 3)
@@ -204,7 +210,9 @@ def test_saved_tensors_hooks_inside(alike):
         log = []
 
         def f(x):
-            with torch.autograd.graph.saved_tensors_hooks(lambda t: log.append("pack") or t * 2, lambda t: t):
+            with torch.autograd.graph.saved_tensors_hooks(
+                lambda t: log.append("pack") or t * 2, lambda t: t
+            ):
                 return x * x
 
         x = torch.ones(3, requires_grad=True)

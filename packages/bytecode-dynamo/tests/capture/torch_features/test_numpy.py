@@ -14,7 +14,12 @@ TABLE = np.linspace(0, 1, 4).astype(np.float32)
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray):
-        return type(b) is np.ndarray and a.dtype == b.dtype and a.shape == b.shape and np.allclose(a, b, equal_nan=True)
+        return (
+            type(b) is np.ndarray
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and np.allclose(a, b, equal_nan=True)
+        )
     if isinstance(a, (list, tuple)):
         return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):
@@ -27,11 +32,29 @@ def same(a: Any, b: Any) -> bool:
 def methods(a):
     shape = a.dtype, a.ndim, a.size, len(a), a.shape, a.T.shape
     numbers = a.sum(), a.max(), a.std(), a.argmax(), a.sum(axis=0), a.mean(axis=1, keepdims=True)
-    return shape, numbers, a.astype(np.float32), a.astype("int64"), a.reshape(4, 3), a.flatten(), a.transpose(1, 0)
+    return (
+        shape,
+        numbers,
+        a.astype(np.float32),
+        a.astype("int64"),
+        a.reshape(4, 3),
+        a.flatten(),
+        a.transpose(1, 0),
+    )
 
 
 def indexing(a):
-    return a[1], a[1, 2], a[:, ::2], a[..., 0], a[[0, 2]], a[0][1] * 2, [row.sum() for row in a], a[None].shape, a[-1]
+    return (
+        a[1],
+        a[1, 2],
+        a[:, ::2],
+        a[..., 0],
+        a[[0, 2]],
+        a[0][1] * 2,
+        [row.sum() for row in a],
+        a[None].shape,
+        a[-1],
+    )
 
 
 def writing(a):
@@ -44,30 +67,76 @@ def writing(a):
 
 
 def arithmetic(a):
-    numbers = a + np.float64(1), a + np.float32(1), a + np.int64(1), a / 3, a // 2, a % 2, a**2, -a, 1 - a, 2**a
+    numbers = (
+        a + np.float64(1),
+        a + np.float32(1),
+        a + np.int64(1),
+        a / 3,
+        a // 2,
+        a % 2,
+        a**2,
+        -a,
+        1 - a,
+        2**a,
+    )
     return numbers, a > 2, a == a, a @ a.T, (a > 2) & (a < 5), ~(a > 2)
 
 
 def functions(a):
     return (
-        *(np.dot(a, a.T), np.linalg.inv(a[:3, :3] + np.eye(3)), np.linalg.norm(a, axis=1), np.outer(a[0], a[1])),
-        *(np.vstack([a, a]), np.split(a, 3), np.broadcast_to(a[0], (2, 4)), np.tile(a, 2), np.meshgrid(a[0], a[1])),
-        *(np.sort(a), np.cumsum(a, axis=1), np.any(a > 3), np.var(a), np.logical_and(a > 1, a < 4), np.minimum(a, 2)),
-        *(np.where(a > 2, a, -a), np.clip(a, 1, 3), np.stack([a, a]), np.einsum("ij->i", a), np.exp(a[0]).sum()),
+        *(
+            np.dot(a, a.T),
+            np.linalg.inv(a[:3, :3] + np.eye(3)),
+            np.linalg.norm(a, axis=1),
+            np.outer(a[0], a[1]),
+        ),
+        *(
+            np.vstack([a, a]),
+            np.split(a, 3),
+            np.broadcast_to(a[0], (2, 4)),
+            np.tile(a, 2),
+            np.meshgrid(a[0], a[1]),
+        ),
+        *(
+            np.sort(a),
+            np.cumsum(a, axis=1),
+            np.any(a > 3),
+            np.var(a),
+            np.logical_and(a > 1, a < 4),
+            np.minimum(a, 2),
+        ),
+        *(
+            np.where(a > 2, a, -a),
+            np.clip(a, 1, 3),
+            np.stack([a, a]),
+            np.einsum("ij->i", a),
+            np.exp(a[0]).sum(),
+        ),
     )
 
 
 def makers(a):
-    made = np.zeros_like(a) + np.ones(4) + np.arange(4) + np.full((3, 4), 2.0) + np.linspace(0, 1, 4) + np.array([1, 2, 3, 4])
+    made = (
+        np.zeros_like(a)
+        + np.ones(4)
+        + np.arange(4)
+        + np.full((3, 4), 2.0)
+        + np.linspace(0, 1, 4)
+        + np.array([1, 2, 3, 4])
+    )
     return made, np.zeros((2, 2), dtype=np.float32), np.dtype("float32"), np.eye(2), {"k": a * 2}
 
 
-@pytest.mark.parametrize("f", (methods, indexing, writing, arithmetic, functions, makers), ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "f", (methods, indexing, writing, arithmetic, functions, makers), ids=lambda f: f.__name__
+)
 @pytest.mark.parametrize("dtype", (np.float64, np.float32))
 def test_arrays(f, dtype):
     captured = bd.optimize("eager", fullgraph=True)(f)
     for k in range(2):
-        eager_argument, argument = (np.arange(k, 12.0 + k, dtype=dtype).reshape(3, 4) for _ in range(2))
+        eager_argument, argument = (
+            np.arange(k, 12.0 + k, dtype=dtype).reshape(3, 4) for _ in range(2)
+        )
         assert same(f(eager_argument), captured(argument))
         assert same(eager_argument, argument)
     assert bd.counters["graphs"] == 1
@@ -79,7 +148,14 @@ def test_memory_is_shared():
         a += 1
         b = torch.from_numpy(a)
         b.mul_(2)
-        return x, a, b, torch.tensor(a), torch.as_tensor(a, dtype=torch.float64), isinstance(a, np.ndarray)
+        return (
+            x,
+            a,
+            b,
+            torch.tensor(a),
+            torch.as_tensor(a, dtype=torch.float64),
+            isinstance(a, np.ndarray),
+        )
 
     x, y = torch.ones(3), torch.ones(3)
     assert same(f(x), bd.optimize("eager", fullgraph=True)(f)(y)) and torch.equal(x, y)
@@ -89,7 +165,10 @@ def test_global_tables_and_gradients():
     def f(x):
         return x * torch.from_numpy(np.tanh(x.detach().numpy())) + torch.from_numpy(TABLE)
 
-    captured, x, y = bd.optimize("eager", fullgraph=True)(f), *(torch.ones(4, requires_grad=True) for _ in range(2))
+    captured, x, y = (
+        bd.optimize("eager", fullgraph=True)(f),
+        *(torch.ones(4, requires_grad=True) for _ in range(2)),
+    )
     f(x).sum().backward()
     captured(y).sum().backward()
     assert x.grad is not None and y.grad is not None and torch.equal(x.grad, y.grad)

@@ -8,7 +8,9 @@ import torch
 
 OPTIMIZERS = {
     "SGD": lambda ps: torch.optim.SGD(ps, 0.1),
-    "SGD momentum": lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "SGD momentum": lambda ps: torch.optim.SGD(
+        ps, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01
+    ),
     "SGD foreach": lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, foreach=True),
     "Adam": lambda ps: torch.optim.Adam(ps, 0.1, weight_decay=0.01),
     "Adam foreach": lambda ps: torch.optim.Adam(ps, 0.1, foreach=True),
@@ -25,7 +27,9 @@ OPTIMIZERS = {
     "ASGD": lambda ps: torch.optim.ASGD(ps, 0.1, t0=2),
     "ASGD foreach": lambda ps: torch.optim.ASGD(ps, 0.1, foreach=True),
     "Adagrad": lambda ps: torch.optim.Adagrad(ps, 0.1),
-    "groups": lambda ps: torch.optim.AdamW([{"params": [p], "lr": 0.1 * k} for k, p in enumerate(ps, 1)]),
+    "groups": lambda ps: torch.optim.AdamW(
+        [{"params": [p], "lr": 0.1 * k} for k, p in enumerate(ps, 1)]
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""Random numbers: torch's generators, Python's ``random``, and the states that both leave behind."""
+"""Random numbers: torch's generators, Python's ``random``, and the states that both leave
+behind.
+"""
 
 from __future__ import annotations
 
@@ -59,12 +61,25 @@ def python_seeded(x):
     state = random.getstate()
     first = random.random()
     random.setstate(state)
-    return x * random.random(), items, random.choice("abc"), random.sample(range(9), 3), random.choices([1, 2], k=3), first
+    return (
+        x * random.random(),
+        items,
+        random.choice("abc"),
+        random.sample(range(9), 3),
+        random.choices([1, 2], k=3),
+        first,
+    )
 
 
 def python_drawn(x):
     k = random.randint(-3, 10)
-    return x * random.random() + k, random.uniform(2, 3), random.gauss(0, 1) + 1, random.randrange(5), k * 2
+    return (
+        x * random.random() + k,
+        random.uniform(2, 3),
+        random.gauss(0, 1) + 1,
+        random.randrange(5),
+        k * 2,
+    )
 
 
 def python_size(x):
@@ -85,7 +100,8 @@ def python_then_seeded(x):
 
 @pytest.mark.parametrize(
     "f",
-    (seeded, seeded_result, state_set_back, made, default, forked, initialised, python_seeded, python_drawn, python_size,
+    (seeded, seeded_result, state_set_back, made, default, forked, initialised, python_seeded,
+    python_drawn, python_size,
      python_made, python_then_seeded),
     ids=lambda f: f.__name__,
 )  # fmt: skip
@@ -105,15 +121,26 @@ def test_one_graph(f, alike):
 def test_generator_as_argument(alike):
     def f(x, g, h=None):
         state = g.get_state()
-        a = torch.rand(4, generator=g), torch.randperm(5, generator=g), torch.randint(0, 9, (3,), generator=h)
+        a = (
+            torch.rand(4, generator=g),
+            torch.randperm(5, generator=g),
+            torch.randint(0, 9, (3,), generator=h),
+        )
         g.set_state(state)
-        return x + a[0], a, x.clone().uniform_(generator=g), torch.multinomial(x.abs(), 2, generator=g)
+        return (
+            x + a[0],
+            a,
+            x.clone().uniform_(generator=g),
+            torch.multinomial(x.abs(), 2, generator=g),
+        )
 
     runs = []
     for call in (f, bd.optimize("eager", fullgraph=True)(f)):
         torch.manual_seed(0)
         generators = [torch.Generator().manual_seed(k) for k in range(3)]
-        runs.append(([call(torch.ones(4), g) for g in generators], [g.get_state() for g in generators]))
+        runs.append(
+            ([call(torch.ones(4), g) for g in generators], [g.get_state() for g in generators])
+        )
     assert alike(*runs)
     assert bd.counters["graphs"] == 1
 
@@ -149,7 +176,9 @@ def test_what_is_no_list_is_shuffled_as_python_does(alike):
             runs.append((call(torch.ones(2), given), repr(given), random.getstate()))
         assert alike(*runs)
     with pytest.raises(bd.Unsupported, match="shuffle of tuple"):
-        bd.optimize("eager", fullgraph=True)(lambda x: (random.seed(3), f(x, (1, 2, 3))))(torch.ones(2))
+        bd.optimize("eager", fullgraph=True)(lambda x: (random.seed(3), f(x, (1, 2, 3))))(
+            torch.ones(2)
+        )
 
 
 def test_branch_on_a_random_number_breaks(alike):
@@ -188,7 +217,14 @@ def test_a_backend_without_other_inputs(alike):
 
 def read_settings(x):
     cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
-    return x + 1, cudnn.enabled, cudnn.benchmark, cuda.matmul.allow_tf32, torch.backends.mkldnn.enabled, torch.get_num_threads()
+    return (
+        x + 1,
+        cudnn.enabled,
+        cudnn.benchmark,
+        cuda.matmul.allow_tf32,
+        torch.backends.mkldnn.enabled,
+        torch.get_num_threads(),
+    )
 
 
 def default_dtype(x):
@@ -201,7 +237,10 @@ def default_dtype(x):
 
 def deterministic(x):
     torch.use_deterministic_algorithms(True, warn_only=True)
-    inside = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    inside = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     torch.use_deterministic_algorithms(False)
     return x + 1, inside
 
@@ -227,7 +266,9 @@ def broken_between(x):
 
 
 @pytest.mark.parametrize(
-    "f", (read_settings, default_dtype, deterministic, flags, left_set, broken_between), ids=lambda f: f.__name__
+    "f",
+    (read_settings, default_dtype, deterministic, flags, left_set, broken_between),
+    ids=lambda f: f.__name__,
 )
 def test_settings(f, alike):
     runs = []

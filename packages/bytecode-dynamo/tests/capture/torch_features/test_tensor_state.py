@@ -39,7 +39,15 @@ def keeps_attribute(x):
 
 def questions(x):
     y = x * 2
-    return y, x.is_leaf, y.is_leaf, y.grad_fn is None, x.grad_fn is None, y.requires_grad, x.grad is None
+    return (
+        y,
+        x.is_leaf,
+        y.is_leaf,
+        y.grad_fn is None,
+        x.grad_fn is None,
+        y.requires_grad,
+        x.grad is None,
+    )
 
 
 def inner_leaf(x):
@@ -121,14 +129,21 @@ def test_input_that_begins_to_require_a_gradient():
     assert run(f) == run(bd.optimize("eager", fullgraph=True)(f)) == (False, True, True)
 
 
-@pytest.mark.parametrize("make", [lambda: nn.LazyLinear(4), lambda: nn.Sequential(nn.LazyConv1d(4, 3), nn.ReLU())])
+@pytest.mark.parametrize(
+    "make", [lambda: nn.LazyLinear(4), lambda: nn.Sequential(nn.LazyConv1d(4, 3), nn.ReLU())]
+)
 def test_lazy_module_is_completed_by_its_first_capture(make, alike):
     def run(wrap):
         torch.manual_seed(0)
         module = make()
         call = wrap(module)
         x = torch.ones(2, 5, 6)
-        return call(x).detach(), call(x).detach(), type(module).__name__, sorted(module.state_dict())
+        return (
+            call(x).detach(),
+            call(x).detach(),
+            type(module).__name__,
+            sorted(module.state_dict()),
+        )
 
     assert alike(run(lambda m: m), run(bd.optimize("eager", fullgraph=True)))
     assert bd.counters["graphs"] == 1
@@ -149,7 +164,9 @@ class Holder(nn.Module):
     def __init__(self):
         super().__init__()
         self.items = nn.ParameterList([nn.Parameter(torch.randn(3)) for _ in range(3)])
-        self.named = nn.ParameterDict({"a": nn.Parameter(torch.randn(3)), "b": nn.Parameter(torch.randn(3))})
+        self.named = nn.ParameterDict(
+            {"a": nn.Parameter(torch.randn(3)), "b": nn.Parameter(torch.randn(3))}
+        )
 
     def forward(self, x):
         for p in self.items:

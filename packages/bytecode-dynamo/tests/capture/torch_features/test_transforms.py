@@ -5,7 +5,17 @@ from __future__ import annotations
 import bytecode_dynamo as bd
 import pytest
 import torch
-from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.func import (
+    functional_call,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    vjp,
+    vmap,
+)
 
 
 def leaf(*shape):
@@ -51,12 +61,21 @@ def control_flow(xs):
 
 PROGRAMS = {
     "vmap": (lambda x: vmap(lambda r: r.sin().sum())(x), lambda: (leaf(3, 4),)),
-    "vmap of a torch function": (lambda x, y: torch.vmap(torch.dot, in_dims=(0, 1))(x, y), lambda: (leaf(3, 4), leaf(4, 3))),
+    "vmap of a torch function": (
+        lambda x, y: torch.vmap(torch.dot, in_dims=(0, 1))(x, y),
+        lambda: (leaf(3, 4), leaf(4, 3)),
+    ),
     "vmap over a closure": (lambda x, y: vmap(lambda r: r * y)(x), lambda: (leaf(3, 4), leaf(4))),
     "vmap of control flow": (control_flow, lambda: (leaf(3, 4),)),
-    "vmap of nested inputs": (nested_inputs, lambda: ({"a": leaf(3, 2), "b": (leaf(3, 2), leaf(3))},)),
+    "vmap of nested inputs": (
+        nested_inputs,
+        lambda: ({"a": leaf(3, 2), "b": (leaf(3, 2), leaf(3))},),
+    ),
     "grad": (lambda x: grad(cube)(x) + 1, lambda: (leaf(3),)),
-    "grad over a closure": (lambda x, y: grad(lambda v: (v**3 * y).sum())(x), lambda: (leaf(3), leaf(3))),
+    "grad over a closure": (
+        lambda x, y: grad(lambda v: (v**3 * y).sum())(x),
+        lambda: (leaf(3), leaf(3)),
+    ),
     "grad with aux": (with_aux, lambda: (leaf(3),)),
     "grad of two arguments": (two_arguments, lambda: (leaf(3), leaf(3))),
     "grad_and_value": (lambda x: grad_and_value(cube)(x), lambda: (leaf(3),)),
@@ -97,7 +116,9 @@ def test_functional_call_replaces_tied_weights(check_gradients):
 
     module = Tied()
     check_gradients(
-        lambda x, w: functional_call(module, {"a.weight": w}, (x,), {"scale": 2}), lambda: (leaf(2, 3), leaf(3, 3)), module
+        lambda x, w: functional_call(module, {"a.weight": w}, (x,), {"scale": 2}),
+        lambda: (leaf(2, 3), leaf(3, 3)),
+        module,
     )
 
 

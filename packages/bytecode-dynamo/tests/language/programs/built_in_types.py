@@ -47,9 +47,22 @@ class Same:
 def order_of_comparisons(x, log):
     asked = []
     a, b = Same(1, "a", asked), Same(1, "b", asked)
-    log += [[a] == [b], (a, 1) == (b, 2), a in [b], [b].index(a), [b, a].count(a), {"k": a} == {"k": b}]
+    log += [
+        [a] == [b],
+        (a, 1) == (b, 2),
+        a in [b],
+        [b].index(a),
+        [b, a].count(a),
+        {"k": a} == {"k": b},
+    ]
     table = {a: 1}
-    log += [table[b], b in table, table.get(Same(2, "c")), {a, b} == {b}, len({a, b, Same(3, "d", asked)})]
+    log += [
+        table[b],
+        b in table,
+        table.get(Same(2, "c")),
+        {a, b} == {b},
+        len({a, b, Same(3, "d", asked)}),
+    ]
     items = [b]
     items.remove(a)
     log += [len(items), (1, a) != (1, b), [a] < [b, 1], collections.deque([b]).count(a)]
@@ -60,13 +73,36 @@ def order_of_comparisons(x, log):
 order_of_comparisons.any_graphs = True
 
 
-SAMES, TABLE, FROZEN, PAIRED = {Same(1, "s")}, {Same(1, "d"): 2}, frozenset([Same(1, "f")]), (Same(1, "p"), 2)
+SAMES, TABLE, FROZEN, PAIRED = (
+    {Same(1, "s")},
+    {Same(1, "d"): 2},
+    frozenset([Same(1, "f")]),
+    (Same(1, "p"), 2),
+)
 
 
 def existing_containers_of_objects(x, log):
-    log += [SAMES == {Same(1)}, SAMES != {Same(2)}, Same(1) in SAMES, SAMES <= {Same(1)}, SAMES == 3, FROZEN == {Same(1)}]
-    log += [TABLE == {Same(1): 2}, TABLE[Same(1)], TABLE.get(Same(2)), len({**TABLE, Same(1): 3}), Same(1) in FROZEN]
-    log += [PAIRED == (Same(1), 2), PAIRED.index(2), (Same(1), 2) in [PAIRED], hash(PAIRED) == hash((Same(1), 2))]
+    log += [
+        SAMES == {Same(1)},
+        SAMES != {Same(2)},
+        Same(1) in SAMES,
+        SAMES <= {Same(1)},
+        SAMES == 3,
+        FROZEN == {Same(1)},
+    ]
+    log += [
+        TABLE == {Same(1): 2},
+        TABLE[Same(1)],
+        TABLE.get(Same(2)),
+        len({**TABLE, Same(1): 3}),
+        Same(1) in FROZEN,
+    ]
+    log += [
+        PAIRED == (Same(1), 2),
+        PAIRED.index(2),
+        (Same(1), 2) in [PAIRED],
+        hash(PAIRED) == hash((Same(1), 2)),
+    ]
     return x + 1
 
 
@@ -146,7 +182,17 @@ ROWS, NAME, AMOUNT = Rows([1, 2]), Plain("name"), Int(4)
 
 def subclasses_of_built_ins(x, log):
     n = Int(3)
-    log += [n.unit, str(n), format(n, ""), f"{n}", f"{n:>3}", n + 1, type(n + 1), repr(n), Int(5).unit]
+    log += [
+        n.unit,
+        str(n),
+        format(n, ""),
+        f"{n}",
+        f"{n:>3}",
+        n + 1,
+        type(n + 1),
+        repr(n),
+        Int(5).unit,
+    ]
     log += [Plain(b"a", "ascii"), Hexadecimal("10", 16), Hexadecimal(), Fixed([1, 2]), Fixed()]
     _tried(log, Fixed, 1, 2)
     _tried(log, Hexadecimal, "g", 16)
@@ -173,9 +219,23 @@ def hashes_of_subclasses(x, log):
 
 
 def existing_objects_of_subclasses(x, log):
-    log += [json.dumps(ROWS), json.dumps({NAME: AMOUNT}), "-".join([NAME, "x"]), math.prod(ROWS), NAME.upper(), str(AMOUNT)]
+    log += [
+        json.dumps(ROWS),
+        json.dumps({NAME: AMOUNT}),
+        "-".join([NAME, "x"]),
+        math.prod(ROWS),
+        NAME.upper(),
+        str(AMOUNT),
+    ]
     ROWS.append(len(ROWS) + 1)
-    log += [json.dumps(ROWS), sum(ROWS), max(ROWS), getattr(types.SimpleNamespace(name=5), NAME), "%s" % NAME, list(ROWS)]
+    log += [
+        json.dumps(ROWS),
+        sum(ROWS),
+        max(ROWS),
+        getattr(types.SimpleNamespace(name=5), NAME),
+        "%s" % NAME,
+        list(ROWS),
+    ]
     return x + AMOUNT
 
 
@@ -204,7 +264,13 @@ def named_tuples_made(x, log):
     ):
         _tried(log, Pair, *args, **kwargs)
         _tried(log, Wider, *args, **kwargs)
-    log += [Pair._make([1, 2]), Wider(3).both(), Wider(1)._replace(b=9).both(), tuple.__new__(Pair, (1, 2)), type(Wider(1))]
+    log += [
+        Pair._make([1, 2]),
+        Wider(3).both(),
+        Wider(1)._replace(b=9).both(),
+        tuple.__new__(Pair, (1, 2)),
+        type(Wider(1)),
+    ]
     _tried(log, Pair._make, [1])
     return x + Wider(1, 1).both()
 
@@ -228,7 +294,16 @@ def errors_with_names(x, log):
     error = AttributeError("gone", name="n", obj=holder)
     other = AttributeError("gone", name="n")
     missing, imported = NameError("m", name="k"), ImportError("i", name="a", path="b")
-    log += [error.name, error.obj is holder, error.args, other.name, other.obj, missing.name, imported.name, imported.path]
+    log += [
+        error.name,
+        error.obj is holder,
+        error.args,
+        other.name,
+        other.obj,
+        missing.name,
+        imported.name,
+        imported.path,
+    ]
     _tried(log, ValueError, "v", name="n")
     return x + 1
 
@@ -243,7 +318,12 @@ def class_methods_of_values(x, log):
             datetime.date.fromordinal(9),
             datetime.datetime.fromisoformat("2020-02-03T04:05"),
         ),
-        *(decimal.Decimal.from_float(0.5), Fraction.from_float(0.25), bytes.fromhex("0a"), int.from_bytes(b"\x01\x02", "big")),
+        *(
+            decimal.Decimal.from_float(0.5),
+            Fraction.from_float(0.25),
+            bytes.fromhex("0a"),
+            int.from_bytes(b"\x01\x02", "big"),
+        ),
         *(
             float.fromhex("0x1p3"),
             dict.fromkeys("ab", 1),
@@ -258,7 +338,11 @@ class_methods_of_values.any_graphs = True
 
 
 def unequal_lengths(x, log):
-    log += [list(zip([1, 2, 3], "ab", strict=False)), list(zip([1], [2], strict=True)), list(map(operator.add, [1, 2], [3]))]
+    log += [
+        list(zip([1, 2, 3], "ab", strict=False)),
+        list(zip([1], [2], strict=True)),
+        list(map(operator.add, [1, 2], [3])),
+    ]
     for parts in (
         ([1, 2], [1]),
         ([1], [1, 2]),
@@ -316,7 +400,13 @@ class Divides:
 
 
 def operators_of_objects(x, log):
-    log += [divmod(7, Divides()), divmod(Bare(), Divides()), [1] + Divides(), Bare() + Divides(), Divides() @ x]
+    log += [
+        divmod(7, Divides()),
+        divmod(Bare(), Divides()),
+        [1] + Divides(),
+        Bare() + Divides(),
+        Divides() @ x,
+    ]
     for function, *args in (
         (divmod, Bare(), 2),
         (divmod, 2, Bare()),
@@ -354,7 +444,15 @@ operators_of_objects.any_graphs = True
 
 def _operators_after(left):
     def program(x, log):
-        for function in (operator.add, operator.sub, operator.mul, operator.matmul, operator.pow, operator.lt, operator.eq):
+        for function in (
+            operator.add,
+            operator.sub,
+            operator.mul,
+            operator.matmul,
+            operator.pow,
+            operator.lt,
+            operator.eq,
+        ):
             try:
                 log.append(function(left, x))
             except Exception as error:
@@ -366,7 +464,9 @@ def _operators_after(left):
 
 
 after_an_int, after_a_float, after_a_bool, after_none = map(_operators_after, (2, 2.5, True, None))
-after_an_object, after_an_operand, after_text, after_a_list = map(_operators_after, (Bare(), Divides(), "a", [1]))
+after_an_object, after_an_operand, after_text, after_a_list = map(
+    _operators_after, (Bare(), Divides(), "a", [1])
+)
 
 
 class Ordered(type):
@@ -391,7 +491,15 @@ class Comparing(metaclass=Ordered):
 
 
 def compared_classes(x, log):
-    log += [Comparing == 5, Comparing == 6, 5 == Comparing, Comparing == int, Comparing != 5, Comparing < str, int < Comparing]
+    log += [
+        Comparing == 5,
+        Comparing == 6,
+        5 == Comparing,
+        Comparing == int,
+        Comparing != 5,
+        Comparing < str,
+        int < Comparing,
+    ]
     log += [Comparing in [5], Comparing == Comparing, int == int, int != str, hash(Comparing)]
     _tried(log, operator.lt, Comparing, int)
     _tried(log, operator.le, Comparing, int)
@@ -416,7 +524,18 @@ class Formatted(Shown):
 
 def texts(x, log):
     a, b = Shown(1), Formatted(2)
-    log += [f"{a}", format(a), format(a, ""), format(b), format(b, ""), format(b, ">4"), f"{b:x}", f"{b!r}", f"{b!s}", str(b)]
+    log += [
+        f"{a}",
+        format(a),
+        format(a, ""),
+        format(b),
+        format(b, ""),
+        format(b, ">4"),
+        f"{b:x}",
+        f"{b!r}",
+        f"{b!s}",
+        str(b),
+    ]
     log += [
         repr([a, b]),
         str((a,)),
@@ -437,7 +556,11 @@ texts.any_graphs = True
 
 
 def texts_of_other_containers(x, log):
-    log += [repr(collections.deque([Shown(1)])), str(collections.OrderedDict(a=Shown(2))), repr(frozenset([Shown(3)]))]
+    log += [
+        repr(collections.deque([Shown(1)])),
+        str(collections.OrderedDict(a=Shown(2))),
+        repr(frozenset([Shown(3)])),
+    ]
     log += [
         repr(Rows([Shown(1)])),
         repr(collections.defaultdict(list, {1: Shown(1)})),
@@ -452,11 +575,21 @@ texts_of_other_containers.any_graphs = True
 
 def ordered_by_keys(x, log):
     items = [3, 1, 2]
-    log += [sorted(items, key=None), min(items, key=None), max(items, key=None, default=0), max([], key=None, default=0)]
+    log += [
+        sorted(items, key=None),
+        min(items, key=None),
+        max(items, key=None, default=0),
+        max([], key=None, default=0),
+    ]
     items.sort(key=None, reverse=True)
     rows = [Shown(1), Shown(3)]
     bisect.insort(rows, Shown(2))
-    log += [items, [row.n for row in rows], bisect.bisect(rows, 2, key=lambda row: row.n), bisect.bisect_left([1, 2, 2, 3], 2)]
+    log += [
+        items,
+        [row.n for row in rows],
+        bisect.bisect(rows, 2, key=lambda row: row.n),
+        bisect.bisect_left([1, 2, 2, 3], 2),
+    ]
     bisect.insort(items, 0, key=lambda n: -n)
     log += [
         items,
@@ -492,7 +625,12 @@ def functions_described(x, log):
         return x
 
     inner.tag = 5
-    log += [str(inspect.signature(_documented)), _documented.__dict__, _documented.tag, _documented.__kwdefaults__]
+    log += [
+        str(inspect.signature(_documented)),
+        _documented.__dict__,
+        _documented.tag,
+        _documented.__kwdefaults__,
+    ]
     log += [inner.__annotations__, inner.__defaults__, inner.__dict__, inner.tag, inner.__name__]
     _documented.tag += 1
     log += [_documented.__dict__["tag"], hasattr(_documented, "gone")]
@@ -521,7 +659,14 @@ def cells(x, log):
 
     cell = inner.__closure__[0]
     cell.cell_contents = 5
-    log += [k, inner(), cell.cell_contents, hasattr(cell, "contents"), hasattr(cell, "cell_contents"), type(cell).__name__]
+    log += [
+        k,
+        inner(),
+        cell.cell_contents,
+        hasattr(cell, "contents"),
+        hasattr(cell, "cell_contents"),
+        type(cell).__name__,
+    ]
     _tried(log, setattr, cell, "other", 1)
     empty = types.CellType()
     _tried(log, getattr, empty, "cell_contents")
@@ -548,7 +693,15 @@ deleted_by_object.any_graphs = True
 
 
 def methods_without_an_owner(x, log):
-    for method in (str.upper, list.append, dict.get, int.bit_length, torch.Tensor.sum, Shown.__repr__, object.__repr__):
+    for method in (
+        str.upper,
+        list.append,
+        dict.get,
+        int.bit_length,
+        torch.Tensor.sum,
+        Shown.__repr__,
+        object.__repr__,
+    ):
         try:
             log.append(method())
         except TypeError as error:
@@ -609,7 +762,13 @@ def unpacked_objects(x, log):
 def bound_methods_of_iterators(x, log):
     numbers = iter([1, 2, 3, 0, 5])
     step = numbers.__next__
-    log += [step(), list(iter(step, 0)), step(), next(numbers, "end"), numbers.__iter__() is numbers]
+    log += [
+        step(),
+        list(iter(step, 0)),
+        step(),
+        next(numbers, "end"),
+        numbers.__iter__() is numbers,
+    ]
     zipped = zip("ab", [1, 2])
     log += [zipped.__next__(), list(map(lambda f: f(), [zipped.__next__])), list(zipped.__iter__())]
     return x + 1
@@ -644,7 +803,12 @@ def substitutions(x, log):
         PATTERN.sub(r"<\g<0>>", "a"),
         PATTERN.sub(lambda m: m[0] * 2, "xab"),
     ]
-    log += [PATTERN.subn("", "ab"), re.sub("a", "b", "aa"), re.sub("a", lambda m: "c", "aa", count=1), PATTERN.split("1a2")]
+    log += [
+        PATTERN.subn("", "ab"),
+        re.sub("a", "b", "aa"),
+        re.sub("a", lambda m: "c", "aa", count=1),
+        PATTERN.split("1a2"),
+    ]
     return x + 1
 
 
@@ -668,7 +832,12 @@ class Held:
 
 def properties_as_objects(x, log):
     held = Held()
-    log += [Held.k.fget(held), Held.k.__get__(held), Held.only.fset, Held.k.__get__(None, Held) is Held.k]
+    log += [
+        Held.k.fget(held),
+        Held.k.__get__(held),
+        Held.only.fset,
+        Held.k.__get__(None, Held) is Held.k,
+    ]
     Held.k.__set__(held, 4)
     log.append(held.k)
     _tried(log, setattr, held, "only", 1)
@@ -715,7 +884,15 @@ class Noted(enum.Enum):
 
 def members_of_enumerations(x, log):
     for member in Shape:
-        log += [member.value, member._value_, member.name, member.area(), member.area(k=3), member(4), callable(member)]
+        log += [
+            member.value,
+            member._value_,
+            member.name,
+            member.area(),
+            member.area(k=3),
+            member(4),
+            callable(member),
+        ]
     log += [
         Noted.A.size,
         Noted.A.label,
@@ -796,7 +973,11 @@ def errors_thrown_into_generators(x, log):
     for error in (ValueError("v"), KeyError("k"), StopIteration(3), GeneratorExit()):
         for depth in (1, 2):
             for fresh in (False, True):
-                made = (_yields(log) if depth == 1 else _delegates(log)) if fresh else _started(log, depth)
+                made = (
+                    (_yields(log) if depth == 1 else _delegates(log))
+                    if fresh
+                    else _started(log, depth)
+                )
                 try:
                     log.append(made.throw(error))
                 except BaseException as raised:
@@ -823,7 +1004,11 @@ def copies_of_dicts(x, log):
         first | {},
         collections.OrderedDict(first),
     ]
-    made += [collections.defaultdict(int, first), dict.fromkeys(first, 1), {k: v for k, v in first.items()}]
+    made += [
+        collections.defaultdict(int, first),
+        dict.fromkeys(first, 1),
+        {k: v for k, v in first.items()},
+    ]
     for k, copied in enumerate(made):
         copied["new"] = k
         copied.pop("a")
@@ -849,7 +1034,9 @@ tensors_as_indices.any_graphs = True
 
 
 def kept_members_of_groups(x, log):
-    group = ExceptionGroup("g", [ValueError(1), TypeError(2), ExceptionGroup("inner", [ValueError(3), KeyError(4)])])
+    group = ExceptionGroup(
+        "g", [ValueError(1), TypeError(2), ExceptionGroup("inner", [ValueError(3), KeyError(4)])]
+    )
     group.add_note("noted")
     try:
         try:
@@ -861,7 +1048,9 @@ def kept_members_of_groups(x, log):
         except* TypeError as found:
             raise KeyError("new") from found
     except ExceptionGroup as left:
-        log.append((left.message, [repr(e) for e in left.exceptions], getattr(left, "__notes__", None)))
+        log.append(
+            (left.message, [repr(e) for e in left.exceptions], getattr(left, "__notes__", None))
+        )
     log.append(group.__notes__)
     try:
         try:
@@ -894,7 +1083,14 @@ def _cached_list(n):
 
 
 def cached_functions(x, log):
-    log += [_cached(3), _cached(3), _cached(3, m=2), _cached(x.shape[0]), _cached_list(1) is _cached_list(1), _cached_list(1)]
+    log += [
+        _cached(3),
+        _cached(3),
+        _cached(3, m=2),
+        _cached(x.shape[0]),
+        _cached_list(1) is _cached_list(1),
+        _cached_list(1),
+    ]
     return x + _cached(len(log))
 
 

@@ -273,7 +273,11 @@ def function_attributes(x):
 
 
 def function_in_containers(x):
-    table = {"relu": torch.relu, "neg": lambda t: -t, "double": functools.partial(torch.mul, other=2)}
+    table = {
+        "relu": torch.relu,
+        "neg": lambda t: -t,
+        "double": functools.partial(torch.mul, other=2),
+    }
     for name in ("relu", "neg", "double"):
         x = table[name](x)
     return x
@@ -328,7 +332,14 @@ def method_objects(x):
 
     box = Box.make(x)
     bound = box.get
-    return bound(2), Box.get(box, 3), Box.plain(x), bound.__self__ is box, bound.__func__ is Box.get, box.plain(x)
+    return (
+        bound(2),
+        Box.get(box, 3),
+        Box.plain(x),
+        bound.__self__ is box,
+        bound.__func__ is Box.get,
+        box.plain(x),
+    )
 
 
 method_objects.any_graphs = True
@@ -343,15 +354,33 @@ def builtin_methods_as_values(x, log):
 
 
 def operator_functions(x):
-    pick, name, call = operator.itemgetter(1, 0), operator.attrgetter("ndim"), operator.methodcaller("mul", 3)
-    return operator.add(x, 1), pick([5, 6]), name(x), call(x), operator.contains([1], 1), operator.index(4)
+    pick, name, call = (
+        operator.itemgetter(1, 0),
+        operator.attrgetter("ndim"),
+        operator.methodcaller("mul", 3),
+    )
+    return (
+        operator.add(x, 1),
+        pick([5, 6]),
+        name(x),
+        call(x),
+        operator.contains([1], 1),
+        operator.index(4),
+    )
 
 
 def annotations_and_names(x):
     def inner(a: int, b: "str" = "s") -> float:
         """doc"""
 
-    return x + 1, inner.__name__, inner.__doc__, inner.__defaults__, inner.__code__.co_argcount, inner.__qualname__
+    return (
+        x + 1,
+        inner.__name__,
+        inner.__doc__,
+        inner.__defaults__,
+        inner.__code__.co_argcount,
+        inner.__qualname__,
+    )
 
 
 def typing_cast(x):
@@ -490,16 +519,31 @@ def call_with_keyword_named_self(x):
 
 
 def getattr_with_default(x):
-    return getattr(x, "missing", 3) + x, getattr(_KEPT, "append", None) is not None, getattr(x, "ndim")
+    return (
+        getattr(x, "missing", 3) + x,
+        getattr(_KEPT, "append", None) is not None,
+        getattr(x, "ndim"),
+    )
 
 
 def sorted_by_key(x):
     words = ["pear", "fig", "apple"]
-    return x + 1, sorted(words, key=len), sorted(words, key=lambda w: w[-1], reverse=True), max(words, key=len)
+    return (
+        x + 1,
+        sorted(words, key=len),
+        sorted(words, key=lambda w: w[-1], reverse=True),
+        max(words, key=len),
+    )
 
 
 def min_max_default(x):
-    return x + max([], default=2), min((3, 1, 2)), max(1, 2.5), min("b", "a"), max([1, 5], key=lambda v: -v)
+    return (
+        x + max([], default=2),
+        min((3, 1, 2)),
+        max(1, 2.5),
+        min("b", "a"),
+        max([1, 5], key=lambda v: -v),
+    )
 
 
 def sum_with_start(x):
@@ -557,7 +601,8 @@ def single_dispatch_of_methods(x):
     return p.of(1), p.of("a"), x + 1
 
 
-single_dispatch_of_methods.any_graphs = True  # CPython 3.13 keeps the methods under weak references with callbacks
+# CPython 3.13 keeps the methods under weak references with callbacks
+single_dispatch_of_methods.any_graphs = True
 
 
 def no_divmod_of_tensors(x):

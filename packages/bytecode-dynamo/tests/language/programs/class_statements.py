@@ -108,7 +108,12 @@ def data_class(x):
     p = Point(x)
     p.c.append(1)
     q = dataclasses.replace(p, b=3)
-    return p.total() + q.total(), p.c, [field.name for field in dataclasses.fields(Point)], Point(1) == Point(1)
+    return (
+        p.total() + q.total(),
+        p.c,
+        [field.name for field in dataclasses.fields(Point)],
+        Point(1) == Point(1),
+    )
 
 
 def frozen_data_class(x):
@@ -121,7 +126,13 @@ def frozen_data_class(x):
     try:
         p.a = 3
     except dataclasses.FrozenInstanceError as error:
-        return x * p.b, str(error), Point(1) < Point(2), repr(p).partition(".")[2], hash(p) == hash(Point(1))
+        return (
+            x * p.b,
+            str(error),
+            Point(1) < Point(2),
+            repr(p).partition(".")[2],
+            hash(p) == hash(Point(1)),
+        )
 
 
 def enumerations(x):
@@ -136,7 +147,13 @@ def enumerations(x):
         A = enum.auto()
         B = enum.auto()
 
-    return x * Colour.BLUE.value, Colour.RED.mixed(), Colour(2).name, [c.name for c in Colour], int(Flags.A | Flags.B)
+    return (
+        x * Colour.BLUE.value,
+        Colour.RED.mixed(),
+        Colour(2).name,
+        [c.name for c in Colour],
+        int(Flags.A | Flags.B),
+    )
 
 
 def named_tuple(x):

@@ -130,7 +130,20 @@ def arithmetic(x):
     v = Vector(x, 1) + Vector(x, 2)
     w = 1 + v
     w *= 2
-    return w.values, (2 * v)[1], (-v)[1], v @ v, 5 - v, v // 1, v % 2, v << 1, v & 1, 1 | v, +v is v, ~v
+    return (
+        w.values,
+        (2 * v)[1],
+        (-v)[1],
+        v @ v,
+        5 - v,
+        v // 1,
+        v % 2,
+        v << 1,
+        v & 1,
+        1 | v,
+        +v is v,
+        ~v,
+    )
 
 
 arithmetic.any_graphs = True
@@ -138,7 +151,18 @@ arithmetic.any_graphs = True
 
 def comparison_and_truth(x):
     a, b = Vector(1, x), Vector(1)
-    return x + 1, a == b, a != b, b < a, a > b, bool(Vector()), not b, a == 3, max(a, b) is a, sorted([a, b])[0] is b
+    return (
+        x + 1,
+        a == b,
+        a != b,
+        b < a,
+        a > b,
+        bool(Vector()),
+        not b,
+        a == 3,
+        max(a, b) is a,
+        sorted([a, b])[0] is b,
+    )
 
 
 comparison_and_truth.any_graphs = True
@@ -148,7 +172,17 @@ def container_protocol(x):
     v = Vector(1, x, 3)
     v[0] = x * 2
     del v[2]
-    return v[0] + v[1], len(v), list(v), 3 in v, v[1:].values, [*v], list(reversed(v)), v(2), [1, 2, 3][v]
+    return (
+        v[0] + v[1],
+        len(v),
+        list(v),
+        3 in v,
+        v[1:].values,
+        [*v],
+        list(reversed(v)),
+        v(2),
+        [1, 2, 3][v],
+    )
 
 
 container_protocol.any_graphs = True
@@ -243,7 +277,13 @@ class D(B, C):
 
 
 def diamond(x):
-    return x + len(D().trail()), D().trail(), [c.__name__ for c in D.__mro__], D.mro()[0] is D, issubclass(D, A)
+    return (
+        x + len(D().trail()),
+        D().trail(),
+        [c.__name__ for c in D.__mro__],
+        D.mro()[0] is D,
+        issubclass(D, A),
+    )
 
 
 class WithProperties:
@@ -365,7 +405,13 @@ class Intercepting:
 
 def dynamic_attributes(x):
     d = Dynamic()
-    return x + d.dyn_abc, d.known, hasattr(d, "other"), getattr(d, "other", None), getattr(d, "dyn_x")
+    return (
+        x + d.dyn_abc,
+        d.known,
+        hasattr(d, "other"),
+        getattr(d, "other", None),
+        getattr(d, "dyn_x"),
+    )
 
 
 def recorded_attributes(x, log):
@@ -943,7 +989,10 @@ def attributes_that_can_not_be_set(x):
     texts, held = [], Slotted()
     held.a = 5
     for name in ("shared", "other"):
-        for change in (lambda name=name: setattr(held, name, 3), lambda name=name: delattr(held, name)):
+        for change in (
+            lambda name=name: setattr(held, name, 3),
+            lambda name=name: delattr(held, name),
+        ):
             try:
                 change()
             except AttributeError as error:
@@ -983,9 +1032,27 @@ def sequences_are_repeated(x):
     items = [1]
     items *= reflected
     for attempt in (
-        *(lambda: scaled * [1], lambda: [1] * scaled, lambda: "ab" * scaled, lambda: [2] * reflected, lambda: "s" * reflected),
-        *(lambda: reflected * (1, 2), lambda: reflected * reflected, lambda: [1] * 2.5, lambda: (1,) * True, lambda: [1] * [1]),
-        *(lambda: range(2) * 2, lambda: b"a" * reflected, lambda: [1] * x.shape[0], lambda: [1] * object, lambda: {} * 2),
+        *(
+            lambda: scaled * [1],
+            lambda: [1] * scaled,
+            lambda: "ab" * scaled,
+            lambda: [2] * reflected,
+            lambda: "s" * reflected,
+        ),
+        *(
+            lambda: reflected * (1, 2),
+            lambda: reflected * reflected,
+            lambda: [1] * 2.5,
+            lambda: (1,) * True,
+            lambda: [1] * [1],
+        ),
+        *(
+            lambda: range(2) * 2,
+            lambda: b"a" * reflected,
+            lambda: [1] * x.shape[0],
+            lambda: [1] * object,
+            lambda: {} * 2,
+        ),
     ):
         try:
             found.append(attempt())
@@ -1022,6 +1089,9 @@ class AskedOfSubclasses(metaclass=OfSubclasses):
 
 
 def metaclasses_answer_class_tests(x):
-    instances = [isinstance(value, Asked) for value in (3, 4, Asked(), BelowAsked())], isinstance(3, AskedOfSubclasses)
+    instances = (
+        [isinstance(value, Asked) for value in (3, 4, Asked(), BelowAsked())],
+        isinstance(3, AskedOfSubclasses),
+    )
     classes = issubclass(bool, Asked), issubclass(int, (str, Asked)), issubclass(BelowAsked, Asked)
     return x + 1, instances, classes, issubclass(int, (str, AskedOfSubclasses))

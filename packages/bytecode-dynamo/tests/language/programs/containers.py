@@ -44,7 +44,13 @@ def list_slice_assignment(x, log):
 
 def list_errors(x):
     out = []
-    for action in (lambda: [].pop(), lambda: [1][3], lambda: [1].remove(2), lambda: [1].index(5), lambda: [1]["a"]):
+    for action in (
+        lambda: [].pop(),
+        lambda: [1][3],
+        lambda: [1].remove(2),
+        lambda: [1].index(5),
+        lambda: [1]["a"],
+    ):
         try:
             action()
         except (IndexError, ValueError, TypeError) as error:
@@ -68,7 +74,18 @@ def self_reference(x):
 
 def tuple_methods(x):
     t = (1, x, "a")
-    return t[1] + 1, t + (2,), t * 2, len(t), t[::-1], (1, 2) < (1, 3), t.count("a"), t.index("a"), t[0:2][1], () == ()
+    return (
+        t[1] + 1,
+        t + (2,),
+        t * 2,
+        len(t),
+        t[::-1],
+        (1, 2) < (1, 3),
+        t.count("a"),
+        t.index("a"),
+        t[0:2][1],
+        () == (),
+    )
 
 
 def dict_methods(x, log):
@@ -81,21 +98,47 @@ def dict_methods(x, log):
     log.append(d.pop("zz", "none"))
     log.append(d.popitem())
     del d[None]
-    return d, list(d), list(d.values())[0], list(d.items())[-1], "a" in d, d.get("zz"), d.get("a", 1), len(d)
+    return (
+        d,
+        list(d),
+        list(d.values())[0],
+        list(d.items())[-1],
+        "a" in d,
+        d.get("zz"),
+        d.get("a", 1),
+        len(d),
+    )
 
 
 def dict_merge(x):
     a, b = {"p": x + 1, "q": 1}, {"q": 2, "r": 3}
     c = a | b
     a |= b
-    return a, c, {**a, **b}, a == c, a.keys() & b.keys(), a.keys() - b.keys(), dict(a, z=1), dict.fromkeys("ab", 0)
+    return (
+        a,
+        c,
+        {**a, **b},
+        a == c,
+        a.keys() & b.keys(),
+        a.keys() - b.keys(),
+        dict(a, z=1),
+        dict.fromkeys("ab", 0),
+    )
 
 
 def dict_views(x):
     d = {"a": x, "b": 2}
     keys, values, items = d.keys(), d.values(), d.items()
     d["c"] = 3
-    return x + len(keys), list(keys), len(values), ("b", 2) in items, "c" in keys, sorted(keys | {"z"}), list(reversed(keys))
+    return (
+        x + len(keys),
+        list(keys),
+        len(values),
+        ("b", 2) in items,
+        "c" in keys,
+        sorted(keys | {"z"}),
+        list(reversed(keys)),
+    )
 
 
 def dict_errors(x):
@@ -172,7 +215,15 @@ def set_methods(x):
     s.remove(1)
     s.update([5], {6})
     t = frozenset([2, 3, 9])
-    out = (sorted(s | t), sorted(s & t), sorted(s - t), sorted(s ^ t), s <= t, t.issubset({2, 3, 9, 10}), s.isdisjoint({77}))
+    out = (
+        sorted(s | t),
+        sorted(s & t),
+        sorted(s - t),
+        sorted(s ^ t),
+        s <= t,
+        t.issubset({2, 3, 9, 10}),
+        s.isdisjoint({77}),
+    )
     s &= {2, 3}
     s -= {2}
     s ^= {8}
@@ -235,7 +286,15 @@ def named_tuples(x):
 
 def typed_named_tuples(x):
     t = Typed(x)
-    return t.scaled(), t.double, Typed(v=1, k=2), repr(Typed(1)), len(t), t + (1,), Typed(1) < Typed(2)
+    return (
+        t.scaled(),
+        t.double,
+        Typed(v=1, k=2),
+        repr(Typed(1)),
+        len(t),
+        t + (1,),
+        Typed(1) < Typed(2),
+    )
 
 
 class Derived(Point):
@@ -323,14 +382,34 @@ def counters(x):
     c.update("lo")
     c["z"] += 3
     d = Counter(a=1, l=1)
-    return x + c["l"], c, c["missing"], c.most_common(2), sorted(c.elements()), c - d, c + d, c & d, c.total(), sum(c.values())
+    return (
+        x + c["l"],
+        c,
+        c["missing"],
+        c.most_common(2),
+        sorted(c.elements()),
+        c - d,
+        c + d,
+        c & d,
+        c.total(),
+        sum(c.values()),
+    )
 
 
 def chain_maps(x):
     base, top = {"a": 1, "b": x}, {"a": 5}
     c = ChainMap(top, base)
     c["n"] = 7
-    return c["b"] + c["a"], c.maps[0], sorted(c), "b" in c, c.new_child({"a": 9})["a"], len(c), c.get("zz", 0), dict(c)["a"]
+    return (
+        c["b"] + c["a"],
+        c.maps[0],
+        sorted(c),
+        "b" in c,
+        c.new_child({"a": 9})["a"],
+        len(c),
+        c.get("zz", 0),
+        dict(c)["a"],
+    )
 
 
 @dataclasses.dataclass
@@ -370,7 +449,14 @@ def dataclasses_made_inside(x):
     c.items.append(1)
     c.name += "!"
     other = Config(3, "c!", [x, 1])
-    return x * c.derived, c, c.width == other.width, Config(1) == Config(1), repr(Config(2)), Config(1) is not Config(1)
+    return (
+        x * c.derived,
+        c,
+        c.width == other.width,
+        Config(1) == Config(1),
+        repr(Config(2)),
+        Config(1) is not Config(1),
+    )
 
 
 def dataclass_functions(x):
@@ -388,7 +474,15 @@ def frozen_dataclasses(x):
         f.a = 2
     except dataclasses.FrozenInstanceError as error:
         message = str(error)
-    return x + f.a, f, Frozen(1) < Frozen(2), Frozen(1) == Frozen(1), message, {f: 1}[Frozen(1)], hash(f) == hash(Frozen(1))
+    return (
+        x + f.a,
+        f,
+        Frozen(1) < Frozen(2),
+        Frozen(1) == Frozen(1),
+        message,
+        {f: 1}[Frozen(1)],
+        hash(f) == hash(Frozen(1)),
+    )
 
 
 def slotted_dataclasses(x):
@@ -479,7 +573,13 @@ def simple_namespaces(x):
     n = types.SimpleNamespace(a=x, b=1)
     n.c = n.a + n.b
     del n.b
-    return n, hasattr(n, "b"), n.c, sorted(vars(n)), types.SimpleNamespace(a=1) == types.SimpleNamespace(a=1)
+    return (
+        n,
+        hasattr(n, "b"),
+        n.c,
+        sorted(vars(n)),
+        types.SimpleNamespace(a=1) == types.SimpleNamespace(a=1),
+    )
 
 
 class Registry(dict):
@@ -601,7 +701,13 @@ class Name(str):
 
 
 def number_and_text_subclasses(x):
-    return x + Age(3).next(), Name("a").shout(), isinstance(Age(1), int), Age(2) + 1, Name("a") + "b"
+    return (
+        x + Age(3).next(),
+        Name("a").shout(),
+        isinstance(Age(1), int),
+        Age(2) + 1,
+        Name("a") + "b",
+    )
 
 
 class UserMap(collections.UserDict):
@@ -619,12 +725,30 @@ def copies(x):
     a = {"l": [1, x], "t": (1,)}
     b, c = copy.copy(a), copy.deepcopy({"l": [1, 2]})
     b["l"].append(2)
-    return a, b, c, b["l"] is a["l"], copy.copy([1, 2]), copy.copy((1,)), copy.copy(Config(1)).width + x
+    return (
+        a,
+        b,
+        c,
+        b["l"] is a["l"],
+        copy.copy([1, 2]),
+        copy.copy((1,)),
+        copy.copy(Config(1)).width + x,
+    )
 
 
 def bytes_and_bytearray(x):
     b = b"abc"
-    return x + b[0], b.upper(), b + b"d", len(b), b.decode(), bytes([1, 2]), b.hex(), b.startswith(b"a"), list(b)
+    return (
+        x + b[0],
+        b.upper(),
+        b + b"d",
+        len(b),
+        b.decode(),
+        bytes([1, 2]),
+        b.hex(),
+        b.startswith(b"a"),
+        list(b),
+    )
 
 
 def contains_and_count_of_tensors(x):
@@ -655,7 +779,26 @@ def container_comparison(x):
 
 
 def truthiness(x):
-    return x + sum(bool(v) for v in ([], [0], {}, {1: 1}, (), "", "a", 0, 0.0, None, set(), {0}, range(0), range(1), Point(1)))
+    return x + sum(
+        bool(v)
+        for v in (
+            [],
+            [0],
+            {},
+            {1: 1},
+            (),
+            "",
+            "a",
+            0,
+            0.0,
+            None,
+            set(),
+            {0},
+            range(0),
+            range(1),
+            Point(1),
+        )
+    )
 
 
 def tree_of_containers(x):
@@ -716,7 +859,14 @@ def texts_of_containers(x):
     held = collections.deque([1, 2], maxlen=2)
     counts = collections.defaultdict(int, {"a": 1})
     d = {"a": [_Named()], "b": (_Named(),)}
-    return repr(held), repr(counts), f"{d}", repr(d.keys()), repr(types.MappingProxyType({1: 2})), x + 1
+    return (
+        repr(held),
+        repr(counts),
+        f"{d}",
+        repr(d.keys()),
+        repr(types.MappingProxyType({1: 2})),
+        x + 1,
+    )
 
 
 class _Named:
@@ -753,12 +903,23 @@ def fields_of_a_result(x):
 
 
 def operands_that_are_no_sets(x, log):
-    for function in (lambda: {1} | [1], lambda: {1} <= [1], lambda: {1}[0], lambda: dict([1]), lambda: dict([(1, 2, 3)])):
+    for function in (
+        lambda: {1} | [1],
+        lambda: {1} <= [1],
+        lambda: {1}[0],
+        lambda: dict([1]),
+        lambda: dict([(1, 2, 3)]),
+    ):
         try:
             function()
         except (TypeError, ValueError) as error:
             log.append((type(error).__name__, str(error)))
-    return {"a": 1}.keys() | ["b"], types.MappingProxyType({1: 2}) == {1: 2}, types.MappingProxyType({1: 2}) | {3: 4}, x + 1
+    return (
+        {"a": 1}.keys() | ["b"],
+        types.MappingProxyType({1: 2}) == {1: 2},
+        types.MappingProxyType({1: 2}) | {3: 4},
+        x + 1,
+    )
 
 
 def numbers_of_objects(x):
@@ -766,14 +927,24 @@ def numbers_of_objects(x):
     numbers = {id(held): at for at, held in enumerate((x, *objects))}
     x = x + 1
     bytecode_dynamo.graph_break()
-    return id(x) in numbers, id(objects[1]) in set(numbers), numbers[id(objects[0])], hash(x) == hash(x), x + 1
+    return (
+        id(x) in numbers,
+        id(objects[1]) in set(numbers),
+        numbers[id(objects[0])],
+        hash(x) == hash(x),
+        x + 1,
+    )
 
 
 numbers_of_objects.any_graphs = True  # the numbers are others in each call
 
 
 def attributes_of_a_class(x):
-    return sorted(name for name in vars(_Named) if name == "__repr__"), len(vars(_Named)["__module__"]) > 0, x + 1
+    return (
+        sorted(name for name in vars(_Named) if name == "__repr__"),
+        len(vars(_Named)["__module__"]) > 0,
+        x + 1,
+    )
 
 
 class WithADict(Point):

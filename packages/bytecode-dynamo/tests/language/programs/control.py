@@ -535,7 +535,9 @@ def match_classes(x):
             case {"p": P(a=1)}:
                 return "in dict"
 
-    return x + 1, [f(v) for v in (P(0, 1), P(1, P(2, 3)), P("s", 1), 3, 2.5, x, {"p": P(1, 2)}, "none")]
+    return x + 1, [
+        f(v) for v in (P(0, 1), P(1, P(2, 3)), P("s", 1), 3, 2.5, x, {"p": P(1, 2)}, "none")
+    ]
 
 
 class Consts:

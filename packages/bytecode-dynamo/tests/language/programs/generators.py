@@ -173,7 +173,13 @@ def generators_under_a_grad_mode(x):
 
     running = quiet()
     seen = [next(running), torch.is_grad_enabled(), next(running), running.send("sent")]
-    return x + 1, seen, list(set_quiet()), torch.is_grad_enabled(), [(y, torch.is_grad_enabled()) for y in quiet()]
+    return (
+        x + 1,
+        seen,
+        list(set_quiet()),
+        torch.is_grad_enabled(),
+        [(y, torch.is_grad_enabled()) for y in quiet()],
+    )
 
 
 def set_grad_enabled_as_decorator(x):

@@ -260,7 +260,10 @@ def ckpt(x):
 def tup(x):
     w = torch.ones(3, requires_grad=True)
     v = torch.ones(3, requires_grad=True)
-    torch.autograd.backward((w * x, v * x), (torch.ones_like(x), None) if False else (torch.ones_like(x), torch.ones_like(x)))
+    torch.autograd.backward(
+        (w * x, v * x),
+        (torch.ones_like(x), None) if False else (torch.ones_like(x), torch.ones_like(x)),
+    )
     return w.grad, v.grad
 
 

@@ -14,7 +14,11 @@ def list_comprehension(x):
 
 
 def dict_and_set_comprehension(x):
-    return {k: x * k for k in (1, 2)}, {v % 2 for v in range(5)}, {k: {j for j in range(k)} for k in range(3)}
+    return (
+        {k: x * k for k in (1, 2)},
+        {v % 2 for v in range(5)},
+        {k: {j for j in range(k)} for k in range(3)},
+    )
 
 
 def nested_comprehension_with_closure(x):
@@ -37,7 +41,11 @@ def comprehension_with_walrus(x):
 
 
 def generator_expression(x):
-    return sum(x * i for i in range(4)), tuple(i for i in range(3)), list(i * j for i in range(2) for j in range(2))
+    return (
+        sum(x * i for i in range(4)),
+        tuple(i for i in range(3)),
+        list(i * j for i in range(2) for j in range(2)),
+    )
 
 
 def generator_function(x):
@@ -266,7 +274,9 @@ generator_returned.any_graphs = True
 
 
 def zip_and_enumerate(x):
-    return [a + b * i for i, (a, b) in enumerate(zip(x, x * 2), start=1)], list(zip("ab", [1, 2], strict=True))
+    return [a + b * i for i, (a, b) in enumerate(zip(x, x * 2), start=1)], list(
+        zip("ab", [1, 2], strict=True)
+    )
 
 
 def zip_strict_raises(x):
@@ -277,11 +287,20 @@ def zip_strict_raises(x):
 
 
 def map_and_filter(x):
-    return list(map(lambda a, b: a + b, x, [1, 2])), list(filter(None, [0, 1, "", 2])), [*filter(lambda v: v > 1, (1, 2))]
+    return (
+        list(map(lambda a, b: a + b, x, [1, 2])),
+        list(filter(None, [0, 1, "", 2])),
+        [*filter(lambda v: v > 1, (1, 2))],
+    )
 
 
 def reversed_iteration(x):
-    return [x + i for i in reversed(range(3))], list(reversed([1, 2])), "".join(reversed("abc")), list(reversed({1: 2, 3: 4}))
+    return (
+        [x + i for i in reversed(range(3))],
+        list(reversed([1, 2])),
+        "".join(reversed("abc")),
+        list(reversed({1: 2, 3: 4})),
+    )
 
 
 def iterate_over_tensor(x):
@@ -459,7 +478,9 @@ def itertools_batched_like(x):
 
 
 def product_of_tensors(x):
-    return [a * b for a, b in itertools.product(x, repeat=2)], functools.reduce(torch.add, x.unbind())
+    return [a * b for a, b in itertools.product(x, repeat=2)], functools.reduce(
+        torch.add, x.unbind()
+    )
 
 
 def starmap_of_tensors(x):
@@ -467,7 +488,11 @@ def starmap_of_tensors(x):
 
 
 def deque_consumes_iterator(x):
-    return x + 1, collections.deque((i for i in range(4)), maxlen=2), list(collections.deque([1, 2, 3], 2))
+    return (
+        x + 1,
+        collections.deque((i for i in range(4)), maxlen=2),
+        list(collections.deque([1, 2, 3], 2)),
+    )
 
 
 def iterators_advance_together(x):
@@ -495,16 +520,36 @@ def existing_iterator_argument(x, log):
 
 def enumerate_over_dict(x):
     d = {"a": x, "b": x + 1}
-    return [i * d[k] for i, k in enumerate(d)], [k for k, v in d.items()], list(enumerate(d.items(), 5))[0][0]
+    return (
+        [i * d[k] for i, k in enumerate(d)],
+        [k for k, v in d.items()],
+        list(enumerate(d.items(), 5))[0][0],
+    )
 
 
 def sorted_items(x):
-    return x + 1, sorted({"b": 1, "a": 2}.items()), sorted([(1, "b"), (1, "a")]), sorted("hello", reverse=True)
+    return (
+        x + 1,
+        sorted({"b": 1, "a": 2}.items()),
+        sorted([(1, "b"), (1, "a")]),
+        sorted("hello", reverse=True),
+    )
 
 
 def range_methods(x):
     r = range(2, 20, 3)
-    return x + len(r), r[1], r[-1], r[1:3], 5 in r, r.index(8), r.count(5), r == range(2, 20, 3), r.start, list(r[::-1])
+    return (
+        x + len(r),
+        r[1],
+        r[-1],
+        r[1:3],
+        5 in r,
+        r.index(8),
+        r.count(5),
+        r == range(2, 20, 3),
+        r.start,
+        list(r[::-1]),
+    )
 
 
 def slices(x):
@@ -640,21 +685,46 @@ def an_ended_list_iterator_stays_so(x):
 
 
 def iterators_that_are_made_and_returned(x):
-    turns, linked, numbered = itertools.cycle([x, 2]), itertools.chain([1], [2, 3]), enumerate("abc", 1)
+    turns, linked, numbered = (
+        itertools.cycle([x, 2]),
+        itertools.chain([1], [2, 3]),
+        enumerate("abc", 1),
+    )
     started = next(turns), next(linked), next(numbered)
     again = itertools.cycle("ab")
     letters = [next(again) for _ in range(3)]
-    return x + 1, started, [next(turns) for _ in range(3)], linked, numbered, letters, itertools.islice(again, 3)
+    return (
+        x + 1,
+        started,
+        [next(turns) for _ in range(3)],
+        linked,
+        numbered,
+        letters,
+        itertools.islice(again, 3),
+    )
 
 
 def groups_end_when_the_next_one_begins(x):
     listed = [list(group) for _, group in list(itertools.groupby("aabb"))]
     steps = iter([1, 1, 2, 3])
     key, group = next(itertools.groupby(steps))
-    return x + key, listed, next(steps), list(group), [(k, sum(g)) for k, g in itertools.groupby([1, 3, 4], lambda v: v % 2)]
+    return (
+        x + key,
+        listed,
+        next(steps),
+        list(group),
+        [(k, sum(g)) for k, g in itertools.groupby([1, 3, 4], lambda v: v % 2)],
+    )
 
 
 def slices_take_what_they_skip(x):
     steps = iter(range(12))
     taken = list(itertools.islice(steps, 0, 5, 3))
-    return x + 1, taken, next(steps), list(itertools.islice(steps, 1, 1)), next(steps), list(itertools.islice(steps, 4, 2))
+    return (
+        x + 1,
+        taken,
+        next(steps),
+        list(itertools.islice(steps, 1, 1)),
+        next(steps),
+        list(itertools.islice(steps, 4, 2)),
+    )

@@ -36,7 +36,17 @@ class Meta(torch.Tensor):
 def s_new(x):
     m = Meta(x, "i")
     y = m + 1
-    return y, y.info, m.double, m.named(3)[0], y.double.info, torch.sin(m).info, m.shape, m.sum().info, type(m.T).__name__
+    return (
+        y,
+        y.info,
+        m.double,
+        m.named(3)[0],
+        y.double.info,
+        torch.sin(m).info,
+        m.shape,
+        m.sum().info,
+        type(m.T).__name__,
+    )
 
 
 _m = Meta(torch.ones(2, 3), "g")
@@ -230,7 +240,13 @@ _pm = PMod()
 
 
 def p_mod(x):
-    return _pm(x), _ps.tag, isinstance(_ps, nn.Parameter), [type(p).__name__ for p in _pm.parameters()], _ps * 2
+    return (
+        _pm(x),
+        _ps.tag,
+        isinstance(_ps, nn.Parameter),
+        [type(p).__name__ for p in _pm.parameters()],
+        _ps * 2,
+    )
 
 
 def s_out_attr(x):

@@ -46,7 +46,9 @@ def plain_exception_as_group(x, log):
 def rest_of_group(x, log):
     try:
         try:
-            raise ExceptionGroup("g", [ValueError(1), ExceptionGroup("inner", [TypeError(2), ValueError(3)])])
+            raise ExceptionGroup(
+                "g", [ValueError(1), ExceptionGroup("inner", [TypeError(2), ValueError(3)])]
+            )
         except* ValueError:
             log.append("values")
     except ExceptionGroup as group:
@@ -99,7 +101,12 @@ def exception_with_two_bases(x):
 
 
 def not_an_exception(x, log):
-    for raising in (lambda: _raise(3), lambda: _raise(int), lambda: isinstance(1, 1), lambda: object() < object()):
+    for raising in (
+        lambda: _raise(3),
+        lambda: _raise(int),
+        lambda: isinstance(1, 1),
+        lambda: object() < object(),
+    ):
         try:
             raising()
         except TypeError as error:
@@ -168,7 +175,14 @@ def dict_grows_while_iterated(x, log):
 
 def views_of_dicts(x):
     d = {"a": [1], "b": 2}
-    return x + 1, d.items() >= {("b", 2)}, d.keys() < {"a", "b", "c"}, d.keys().mapping["b"], {1} <= {1, 2}, {1} < {1}
+    return (
+        x + 1,
+        d.items() >= {("b", 2)},
+        d.keys() < {"a", "b", "c"},
+        d.keys().mapping["b"],
+        {1} <= {1, 2},
+        {1} < {1},
+    )
 
 
 def sums_of_deques(x):
@@ -203,7 +217,12 @@ def class_attributes(x):
     found = made.level, SubSetting.level, Setting.level, made.method(1), SubSetting.method(made, 2)
     del SubSetting.method, SubSetting.level
     made.level += 5
-    return x * made.level, found, hasattr(SubSetting, "method"), Setting.__subclasses__() == [SubSetting]
+    return (
+        x * made.level,
+        found,
+        hasattr(SubSetting, "method"),
+        Setting.__subclasses__() == [SubSetting],
+    )
 
 
 class_attributes.any_graphs = True
@@ -269,7 +288,12 @@ class Options:
 
 
 def attributes_compared(x):
-    return x + 1, Options(a=1) == Options(a=1), Options(a=1) == Options(a=2), Options(a=1) != Options(a=1)
+    return (
+        x + 1,
+        Options(a=1) == Options(a=1),
+        Options(a=1) == Options(a=2),
+        Options(a=1) != Options(a=1),
+    )
 
 
 def conversions_of_objects(x):
@@ -336,12 +360,26 @@ def logger_asked(x):
 
 def library_functions(x):
     replaced = re.sub(r"\d", lambda match: str(int(match.group()) + 1), "a1b2", count=1)
-    return x + 1, replaced, json.dumps({"a": [1, None]}), json.loads("[1, 2]"), os.path.normpath("a/../b")
+    return (
+        x + 1,
+        replaced,
+        json.dumps({"a": [1, None]}),
+        json.loads("[1, 2]"),
+        os.path.normpath("a/../b"),
+    )
 
 
 def versions(x):
-    return x + 1 if sys.version_info >= (3, 8) else x, sys.version_info[:1], list(sys.version_info)[0]
+    return (
+        x + 1 if sys.version_info >= (3, 8) else x,
+        sys.version_info[:1],
+        list(sys.version_info)[0],
+    )
 
 
 def of_sizes(x):
-    return x[: math.ceil(x.shape[0] / 2)] * math.sqrt(x.shape[1]), math.prod(x.shape), math.floor(x.shape[1] * 0.5)
+    return (
+        x[: math.ceil(x.shape[0] / 2)] * math.sqrt(x.shape[1]),
+        math.prod(x.shape),
+        math.floor(x.shape[1] * 0.5),
+    )

@@ -42,7 +42,12 @@ def numbers_of_numpy(x):
 
 
 def operands_of_numpy(x):
-    return _tried(lambda: x * SCALE), _tried(lambda: SCALE * x), _tried(lambda: x + COUNT), _tried(lambda: [1] * COUNT)
+    return (
+        _tried(lambda: x * SCALE),
+        _tried(lambda: SCALE * x),
+        _tried(lambda: x + COUNT),
+        _tried(lambda: [1] * COUNT),
+    )
 
 
 operands_of_numpy.any_graphs = True
@@ -50,8 +55,17 @@ operands_of_numpy.any_graphs = True
 
 def tensors_of_tensors(x):
     a, b = x[0, 0], x[0, 1]
-    options = torch.tensor([a, b], dtype=torch.float64, device="cpu"), _tried(torch.tensor, [a, b], dtype=torch.int64)
-    return torch.tensor([a, b]), options, torch.tensor((a, b), device="cpu"), torch.tensor([[1, 2], [3, 4]]), torch.tensor([])
+    options = (
+        torch.tensor([a, b], dtype=torch.float64, device="cpu"),
+        _tried(torch.tensor, [a, b], dtype=torch.int64),
+    )
+    return (
+        torch.tensor([a, b]),
+        options,
+        torch.tensor((a, b), device="cpu"),
+        torch.tensor([[1, 2], [3, 4]]),
+        torch.tensor([]),
+    )
 
 
 tensors_of_tensors.any_graphs = True
@@ -72,7 +86,16 @@ wrong_arrays.any_graphs = True
 
 def questions(x):
     y = x.t()
-    found = x.numel(), x.dim(), x.is_floating_point(), y.is_contiguous(), y.stride(), x.element_size(), x.nelement(), x.size(1)
+    found = (
+        x.numel(),
+        x.dim(),
+        x.is_floating_point(),
+        y.is_contiguous(),
+        y.stride(),
+        x.element_size(),
+        x.nelement(),
+        x.size(1),
+    )
     asked = (
         torch.is_floating_point(x),
         torch.is_tensor(x),
@@ -87,7 +110,17 @@ def questions(x):
         torch.promote_types(torch.int, torch.float),
         x.get_device(),
     )
-    return x + 1, found, asked, types, x.is_same_size(y), y.is_set_to(y), x[1:].storage_offset(), x.is_leaf, x.is_shared()
+    return (
+        x + 1,
+        found,
+        asked,
+        types,
+        x.is_same_size(y),
+        y.is_set_to(y),
+        x[1:].storage_offset(),
+        x.is_leaf,
+        x.is_shared(),
+    )
 
 
 questions.any_graphs = True
@@ -129,7 +162,19 @@ class Marked(torch.Tensor):
 
 def subclasses(x):
     plain, marked = x.as_subclass(Plain), (x + 1).as_subclass(Marked)
-    types = [type(t) for t in (plain + 1, marked + 1, plain.sum(), marked[0], plain.detach(), marked.T, x + marked, plain + x)]
+    types = [
+        type(t)
+        for t in (
+            plain + 1,
+            marked + 1,
+            plain.sum(),
+            marked[0],
+            plain.detach(),
+            marked.T,
+            x + marked,
+            plain + x,
+        )
+    ]
     marked.doubled = x
     marked.tag = "instance"
     marked.sum = lambda: "own sum"
@@ -153,7 +198,13 @@ def results_of_subclasses(x):
     base = x + 1
     marked = (x * 2).as_subclass(Marked)
     added = base.add_(marked)
-    return type(base), type(added), added is base, torch.equal(base, x * 3 + 1), type(torch.add(base, 1, out=base))
+    return (
+        type(base),
+        type(added),
+        added is base,
+        torch.equal(base, x * 3 + 1),
+        type(torch.add(base, 1, out=base)),
+    )
 
 
 results_of_subclasses.any_graphs = True
@@ -182,7 +233,13 @@ data_replaced.any_graphs = True
 
 def modules_by_index(x):
     kinds = [type(LAYERS[at]).__name__ for at in (0, 1, -1, -2)]
-    return LAYERS[-1](x), kinds, _tried(lambda: LAYERS[2]), _tried(lambda: LAYERS[-3]), len(LAYERS[1:])
+    return (
+        LAYERS[-1](x),
+        kinds,
+        _tried(lambda: LAYERS[2]),
+        _tried(lambda: LAYERS[-3]),
+        len(LAYERS[1:]),
+    )
 
 
 modules_by_index.any_graphs = True
@@ -197,7 +254,11 @@ def modules_assigned_to(x):
     module.held = x + 2
     module.weight = torch.nn.Parameter(torch.zeros(3))
     wrong = _tried(setattr, module, "weight", x), _tried(setattr, module, "inner", 3)
-    names = [*dict(module.named_parameters())], [*dict(module.named_buffers())], [*dict(module.named_modules())]
+    names = (
+        [*dict(module.named_parameters())],
+        [*dict(module.named_buffers())],
+        [*dict(module.named_modules())],
+    )
     return module.inner(x) + module.weight + module.held, names, wrong, "number" in module.__dict__
 
 

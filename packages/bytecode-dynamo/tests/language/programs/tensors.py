@@ -107,7 +107,12 @@ def constructors(x):
 
 
 def tensor_of_tensors(x):
-    return torch.tensor([1, 2]) * x.sum(), torch.as_tensor([1.0, 2.0]), torch.cat([x, x]), torch.cat((x, x), dim=1)
+    return (
+        torch.tensor([1, 2]) * x.sum(),
+        torch.as_tensor([1.0, 2.0]),
+        torch.cat([x, x]),
+        torch.cat((x, x), dim=1),
+    )
 
 
 def operators_of_tensors(x):
@@ -428,7 +433,11 @@ def bool_of_size_one(x):
 
 def sum_of_losses(x):
     losses = {"a": x.mean(), "b": x.std()}
-    return sum(losses.values()), {k: v * 2 for k, v in losses.items()}, torch.stack(list(losses.values())).max()
+    return (
+        sum(losses.values()),
+        {k: v * 2 for k, v in losses.items()},
+        torch.stack(list(losses.values())).max(),
+    )
 
 
 def default_dtype_query(x):
@@ -437,7 +446,11 @@ def default_dtype_query(x):
 
 def memory_format(x):
     y = x[None, None].to(memory_format=torch.channels_last)
-    return y, y.is_contiguous(memory_format=torch.channels_last), torch.preserve_format == torch.preserve_format
+    return (
+        y,
+        y.is_contiguous(memory_format=torch.channels_last),
+        torch.preserve_format == torch.preserve_format,
+    )
 
 
 def scalar_tensors(x):
@@ -447,11 +460,26 @@ def scalar_tensors(x):
 
 def tensor_of_sizes(x):
     rows, columns = x.shape
-    return torch.tensor(rows) + x, torch.tensor([[rows, 1], [columns * 2, 3]]), torch.tensor([rows, 0.5], dtype=torch.float64)
+    return (
+        torch.tensor(rows) + x,
+        torch.tensor([[rows, 1], [columns * 2, 3]]),
+        torch.tensor([rows, 0.5], dtype=torch.float64),
+    )
 
 
 def methods_of_the_class(x):
     cls = torch.Tensor
-    sums = cls.__add__(x, 1), cls.__radd__(x, 1), cls.__rsub__(x, 1), cls.__lt__(x, 2), cls.__matmul__(x, x.T)
-    known = cls.shape.__get__(x), cls.requires_grad.__get__(x), x.__hash__() == hash(x), torch.onnx.is_in_onnx_export()
+    sums = (
+        cls.__add__(x, 1),
+        cls.__radd__(x, 1),
+        cls.__rsub__(x, 1),
+        cls.__lt__(x, 2),
+        cls.__matmul__(x, x.T),
+    )
+    known = (
+        cls.shape.__get__(x),
+        cls.requires_grad.__get__(x),
+        x.__hash__() == hash(x),
+        torch.onnx.is_in_onnx_export(),
+    )
     return sums, known

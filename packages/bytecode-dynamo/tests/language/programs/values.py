@@ -78,7 +78,17 @@ def float_arithmetic(x):
 
 def complex_arithmetic(x):
     c = 1 + 2j
-    return x + c.real, c.imag, abs(3 + 4j), c.conjugate(), c * c, complex(1, 2), complex("1j"), c == 1 + 2j, cmath.sqrt(-1)
+    return (
+        x + c.real,
+        c.imag,
+        abs(3 + 4j),
+        c.conjugate(),
+        c * c,
+        complex(1, 2),
+        complex("1j"),
+        c == 1 + 2j,
+        cmath.sqrt(-1),
+    )
 
 
 def bool_arithmetic(x):
@@ -349,7 +359,11 @@ warning.any_graphs = True
 
 
 def environment(x):
-    return x + len(os.environ.get("NO_SUCH_VARIABLE", "ab")), "NO_SUCH_VARIABLE" in os.environ, os.getenv("NO_SUCH_VARIABLE")
+    return (
+        x + len(os.environ.get("NO_SUCH_VARIABLE", "ab")),
+        "NO_SUCH_VARIABLE" in os.environ,
+        os.getenv("NO_SUCH_VARIABLE"),
+    )
 
 
 environment.any_graphs = True
@@ -370,7 +384,14 @@ fractions_and_statistics.any_graphs = True
 
 
 def numpy_scalars(x):
-    return x * np.float32(2.0), x + np.int64(3), np.pi * x, int(np.int32(4)), float(np.float64(1.5)), np.prod([2, 3]) + x
+    return (
+        x * np.float32(2.0),
+        x + np.int64(3),
+        np.pi * x,
+        int(np.int32(4)),
+        float(np.float64(1.5)),
+        np.prod([2, 3]) + x,
+    )
 
 
 numpy_scalars.any_graphs = True
@@ -378,7 +399,13 @@ numpy_scalars.any_graphs = True
 
 def numpy_arrays(x):
     a = np.arange(3)
-    return x + torch.from_numpy(a), torch.as_tensor(np.ones(2)), a.sum(), torch.tensor(a), x.numpy().sum()
+    return (
+        x + torch.from_numpy(a),
+        torch.as_tensor(np.ones(2)),
+        a.sum(),
+        torch.tensor(a),
+        x.numpy().sum(),
+    )
 
 
 numpy_arrays.any_graphs = True
@@ -433,7 +460,13 @@ mapping_proxy.any_graphs = True
 
 
 def ellipsis_and_none(x):
-    return x[..., None], x[None].shape, ... is Ellipsis, NotImplemented is NotImplemented, type(None)() is None
+    return (
+        x[..., None],
+        x[None].shape,
+        ... is Ellipsis,
+        NotImplemented is NotImplemented,
+        type(None)() is None,
+    )
 
 
 def symbolic_chars(x):
@@ -536,11 +569,30 @@ NUMBERS = np.float32(2.5), np.float64(1.5), np.int64(3), np.bool_(True)
 
 def numpy_numbers(x):
     a, b, c, d = NUMBERS
-    return x * a, x + c, b * 2, int(c) + 1, float(a), x * float(b), bool(d), c + 1, str(c), x.reshape(c, 2), x[np.int64(1)]
+    return (
+        x * a,
+        x + c,
+        b * 2,
+        int(c) + 1,
+        float(a),
+        x * float(b),
+        bool(d),
+        c + 1,
+        str(c),
+        x.reshape(c, 2),
+        x[np.int64(1)],
+    )
 
 
 def numpy_functions_of_numbers(x):
-    return x * np.sqrt(2.0), x + np.log(3), np.prod([2, 3]) * x, int(np.ceil(x.shape[1] / 2)), np.maximum(2, 3) * x, np.pi
+    return (
+        x * np.sqrt(2.0),
+        x + np.log(3),
+        np.prod([2, 3]) * x,
+        int(np.ceil(x.shape[1] / 2)),
+        np.maximum(2, 3) * x,
+        np.pi,
+    )
 
 
 class Permission(enum.IntFlag):
@@ -556,7 +608,13 @@ class Mode(enum.Enum):
 
 
 def flags_and_calls_of_members(x):
-    return x * (Permission.R | Permission.W), bool(Permission.R & Permission.W), Permission(6), Mode.A(x), Mode["A"](x)
+    return (
+        x * (Permission.R | Permission.W),
+        bool(Permission.R & Permission.W),
+        Permission(6),
+        Mode.A(x),
+        Mode["A"](x),
+    )
 
 
 class Metres(float):
@@ -583,7 +641,12 @@ def iterator_of_matches(x):
 
 
 def typed_tensors(x):
-    return torch.FloatTensor([1, 2]), torch.LongTensor([1]), torch.FloatTensor(2).shape, x.type(torch.DoubleTensor)
+    return (
+        torch.FloatTensor([1, 2]),
+        torch.LongTensor([1]),
+        torch.FloatTensor(2).shape,
+        x.type(torch.DoubleTensor),
+    )
 
 
 def percent_of_containers(x):
@@ -604,7 +667,13 @@ members_of_a_flag.any_graphs = True  # the first call makes members of the flag
 
 def errors_of_builtins(x, log):
     functions = (
-        *(lambda: max([]), lambda: min(), lambda: slice(), lambda: type("a", 1), lambda: "é".encode("ascii")),
+        *(
+            lambda: max([]),
+            lambda: min(),
+            lambda: slice(),
+            lambda: type("a", 1),
+            lambda: "é".encode("ascii"),
+        ),
         *(lambda: operator.attrgetter(1), lambda: itertools.islice([1], -1), lambda: {}()),
     )
     for function in functions:
@@ -625,8 +694,21 @@ def decimals_and_dates(x):
         decimal.Decimal(1) + 1.5
     except TypeError as error:
         text = str(error)
-    return x * float(total), total, f"{total:.1f}", round(RATE, 1), when.month, when.isoformat(), when.timestamp(), text
+    return (
+        x * float(total),
+        total,
+        f"{total:.1f}",
+        round(RATE, 1),
+        when.month,
+        when.isoformat(),
+        when.timestamp(),
+        text,
+    )
 
 
 def dates_read(x):
-    return datetime.date.fromisoformat("2020-02-03").weekday(), datetime.time(3) < datetime.time(4), x + 1
+    return (
+        datetime.date.fromisoformat("2020-02-03").weekday(),
+        datetime.time(3) < datetime.time(4),
+        x + 1,
+    )

@@ -1,4 +1,6 @@
-"""State of lowering one graph: its buffers and nodes so far, and how a lazy tensor becomes one of them."""
+"""State of lowering one graph: its buffers and nodes so far, and how a lazy tensor becomes one of
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,18 @@ from loopir.expr import INDEX_FUNCTIONS, is_index_expr, operands, symbol, symbol
 from loopir.kernel import Range, Value
 from loopir.lowering.record import SimplifyingRecorder, accesses, split_loops
 from loopir.lowering.tensor import Cost, Index, Lazy, Strided, Tensor, TracingOps, same_strides
-from loopir.node import Bind, Buffer, ExternNode, LoopNode, LoweredGraph, Origin, Shape, Symbolic, View, contiguous_strides
+from loopir.node import (
+    Bind,
+    Buffer,
+    ExternNode,
+    LoopNode,
+    LoweredGraph,
+    Origin,
+    Shape,
+    Symbolic,
+    View,
+    contiguous_strides,
+)
 from loopir.options import Options
 from loopir.simplify import ONE, ZERO, product
 
@@ -24,7 +37,12 @@ LOOP_DTYPES = frozenset({
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
 })  # fmt: skip
 
-REDUCED_DTYPES = {"argmax": torch.int64, "argmin": torch.int64, "any": torch.bool, "all": torch.bool}
+REDUCED_DTYPES = {
+    "argmax": torch.int64,
+    "argmin": torch.int64,
+    "any": torch.bool,
+    "all": torch.bool,
+}
 
 
 def restride(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
@@ -45,7 +63,9 @@ def below_zero(number: int) -> int:
 
 
 class LoweringContext:
-    """Passed to every lowering rule. ``graph`` grows as tensors are realised; ``origin`` names the node being lowered."""
+    """Passed to every lowering rule. ``graph`` grows as tensors are realised; ``origin`` names the
+    node being lowered.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -59,18 +79,23 @@ class LoweringContext:
     # Sizes
 
     def expr(self, size: object) -> sympy.Expr:
-        """A size as an expression over this package's symbols; learns bounds and hints of new symbols."""
+        """A size as an expression over this package's symbols; learns bounds and hints of new
+        symbols.
+        """
         if isinstance(size, int):
             return sympy.Integer(size)
         if isinstance(size, sympy.Expr):
             return self._indexable(size)
         raw = expr_of(size)
-        if not raw.is_Symbol and statically_known_true(size == 1):  # by a guard: the dim is repeated, or of no extent
+        # by a guard: the dim is repeated, or of no extent
+        if not raw.is_Symbol and statically_known_true(size == 1):
             return ONE
         return self._indexable(self.rename(raw, size.node.shape_env))  # type: ignore[attr-defined]
 
     def rename(self, raw: sympy.Expr, env: object) -> sympy.Expr:
-        """An expression over this package's symbols: for integers, none below zero where that would make a difference."""
+        """An expression over this package's symbols: for integers, none below zero where that would
+        make a difference.
+        """
         renamed = {}
         for free in raw.free_symbols:
             if not free.is_integer:
@@ -79,12 +104,16 @@ class LoweringContext:
             renamed[free] = known
             if known not in self.facts.lower:
                 self._learn(known, free, env)  # type: ignore[arg-type]
-            if known in self.facts.signed and raw.has(Application, sympy.core.relational.Relational):
+            if known in self.facts.signed and raw.has(
+                Application, sympy.core.relational.Relational
+            ):
                 renamed[free] = self._difference(known)
         return raw.xreplace(renamed)  # type: ignore[return-value]
 
     def _indexable(self, expr: sympy.Expr) -> sympy.Expr:
-        """``expr`` with symbols for the parts that are no index expressions, like ``int(1.5 * n)``: the host computes them."""
+        """``expr`` with symbols for the parts that are no index expressions, like ``int(1.5 * n)``:
+        the host computes them.
+        """
         if is_index_expr(expr):
             return expr
         if isinstance(expr, INDEX_FUNCTIONS) and all(arg.is_integer for arg in operands(expr)):
@@ -106,7 +135,17 @@ class LoweringContext:
             self.facts.lower[made] = 0
             if symbols_of(expr) <= self.facts.hints.keys():
                 self.facts.hints[made] = function(self.facts.hint(expr))
-            self.add_extern(ExternNode(function, (Symbolic(expr),), (), (None,), True, (Bind(made, 0, None),), (self.origin,)))
+            self.add_extern(
+                ExternNode(
+                    function,
+                    (Symbolic(expr),),
+                    (),
+                    (None,),
+                    True,
+                    (Bind(made, 0, None),),
+                    (self.origin,),
+                )
+            )
         return self._sizes[function, expr]
 
     def _learn(self, known: sympy.Symbol, free: sympy.Symbol, env: object) -> None:
@@ -123,7 +162,9 @@ class LoweringContext:
 
     # Buffers
 
-    def new_buffer(self, dtype: torch.dtype, device: torch.device, shape: Shape, stride: Shape | None = None) -> Buffer:
+    def new_buffer(
+        self, dtype: torch.dtype, device: torch.device, shape: Shape, stride: Shape | None = None
+    ) -> Buffer:
         """A fresh buffer."""
         stride = contiguous_strides(shape) if stride is None else stride
         return self.add_buffer(Buffer(f"buf{self._next()}", dtype, device, shape, stride))
@@ -146,7 +187,9 @@ class LoweringContext:
 
     def add_number(self, name: str, size: object, device: torch.device) -> str:
         """A buffer for a symbolic float that is an input, in the memory of a device."""
-        self.set_number(size, self.whole(self.add_buffer(Buffer(name, torch.float64, device, (), ()))))
+        self.set_number(
+            size, self.whole(self.add_buffer(Buffer(name, torch.float64, device, (), ())))
+        )
         self.graph.numbers.add(name)
         return name
 
@@ -176,8 +219,12 @@ class LoweringContext:
     # Realisation
 
     def realize(self, tensor: Tensor, stride: Shape | None = None) -> Strided:
-        """The tensor in memory; with ``stride``, laid out so (a copy if it is in memory otherwise)."""
-        if isinstance(tensor, Strided) and (stride is None or same_strides(tensor.shape, tensor.stride, stride)):
+        """The tensor in memory; with ``stride``, laid out so (a copy if it is in memory
+        otherwise).
+        """
+        if isinstance(tensor, Strided) and (
+            stride is None or same_strides(tensor.shape, tensor.stride, stride)
+        ):
             return tensor
         if isinstance(tensor, Strided):
             return self.copy(tensor, stride)
@@ -187,24 +234,37 @@ class LoweringContext:
         return self._fill(tensor, wanted)
 
     def lay_out(self, tensor: Tensor, stride: Shape) -> Strided:
-        """The tensor in memory with just these strides: with gaps where they have some, one element for all along strides 0."""
+        """The tensor in memory with just these strides: with gaps where they have some, one element
+        for all along strides 0.
+        """
         if isinstance(tensor, Strided) and same_strides(tensor.shape, tensor.stride, stride):
             return tensor
         return self.lay_out_anew(tensor, stride)
 
     def lay_out_anew(self, tensor: Tensor, stride: Shape) -> Strided:
         """The same, always in new memory."""
-        shape = tuple(ONE if step == 0 else size for size, step in zip(tensor.shape, stride, strict=True))
+        shape = tuple(
+            ONE if step == 0 else size for size, step in zip(tensor.shape, stride, strict=True)
+        )
         distinct = replace(tensor, shape=shape)
         if tensor.dtype in LOOP_DTYPES and self.facts.is_separate(shape, stride):
             return replace(self._fill(distinct, stride), shape=tensor.shape)
         return self.restride(self.realize(tensor), stride)
 
     def copy(self, tensor: Strided, stride: Shape | None = None) -> Strided:
-        """New memory with the elements of ``tensor``, contiguous unless ``stride`` is given; an extern call for dtypes that
-        loops don't have."""
-        wanted = stride if stride is not None and self.is_dense(tensor.shape, stride) else contiguous_strides(tensor.shape)
-        return self._fill(tensor, wanted) if tensor.dtype in LOOP_DTYPES else self.restride(tensor, wanted)
+        """New memory with the elements of ``tensor``, contiguous unless ``stride`` is given; an
+        extern call for dtypes that loops don't have.
+        """
+        wanted = (
+            stride
+            if stride is not None and self.is_dense(tensor.shape, stride)
+            else contiguous_strides(tensor.shape)
+        )
+        return (
+            self._fill(tensor, wanted)
+            if tensor.dtype in LOOP_DTYPES
+            else self.restride(tensor, wanted)
+        )
 
     def _fill(self, tensor: Tensor, stride: Shape) -> Strided:
         """New memory with the elements of ``tensor``, by a loop."""
@@ -218,16 +278,21 @@ class LoweringContext:
         buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, stride)
         view = View(tensor.buffer, tensor.shape, tensor.stride, tensor.offset)
         sizes = [tuple(map(Symbolic, each)) for each in (tensor.shape, stride)]
-        self.add_extern(ExternNode(restride, (view, *sizes), (), (buffer.name,), True, (), (self.origin,)))
+        self.add_extern(
+            ExternNode(restride, (view, *sizes), (), (buffer.name,), True, (), (self.origin,))
+        )
         return self.whole(buffer)
 
     def layout_like(self, tensor: Tensor, shape: Shape) -> Shape | None:
-        """Dense strides of ``shape`` with the dims in the order in which ``tensor`` has them in memory."""
+        """Dense strides of ``shape`` with the dims in the order in which ``tensor`` has them in
+        memory.
+        """
         if tensor.layout is None:
             return None
         hint = self.facts.hint
         dims = sorted(
-            (hint(step), hint(size), -d) for d, (step, size) in enumerate(zip(tensor.layout, tensor.shape, strict=True))
+            (hint(step), hint(size), -d)
+            for d, (step, size) in enumerate(zip(tensor.layout, tensor.shape, strict=True))
         )
         if any(step < 1 and size != 1 for step, size, _ in dims):
             return None
@@ -258,7 +323,9 @@ class LoweringContext:
         position: Callable[[Index], sympy.Expr],
         is_part: bool = False,
     ) -> None:
-        """A node that stores ``load`` at ``position`` for every index of ``shape``; ``is_part`` of the buffer's elements."""
+        """A node that stores ``load`` at ``position`` for every index of ``shape``; ``is_part`` of
+        the buffer's elements.
+        """
         loops, index = self._loops(shape, "d")
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
         ops = TracingOps(recorder, buffer.device)
@@ -267,14 +334,24 @@ class LoweringContext:
         self._add_loop(buffer.name, "pointwise", loops, [], program, (), ops, is_part)
 
     def add_reduction(
-        self, buffer: Buffer, outer: Shape, inner: Shape, function: Callable[..., Value], kind: str, dtype: torch.dtype
+        self,
+        buffer: Buffer,
+        outer: Shape,
+        inner: Shape,
+        function: Callable[..., Value],
+        kind: str,
+        dtype: torch.dtype,
     ) -> None:
-        """A node that stores ``function(ops, outer index, inner index)`` combined over the inner index."""
+        """A node that stores ``function(ops, outer index, inner index)`` combined over the inner
+        index.
+        """
         loops, index = self._loops(outer, "d")
         reduced, inner_index = self._loops(inner, "q")
         if not reduced:
             reduced = [Range(symbol("q0"), ONE)]
-        recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in (*loops, *reduced)})
+        recorder = SimplifyingRecorder(
+            self.facts, {item.symbol: item.extent for item in (*loops, *reduced)}
+        )
         ops = TracingOps(recorder, buffer.device)
         value = function(ops, index, inner_index)
         result = recorder.reduce(kind, value, dtype)
@@ -285,22 +362,32 @@ class LoweringContext:
         programs, reduced = split_loops(programs, reduced, self.facts, "q", loops)
         self._add_loop(buffer.name, "reduction", loops, reduced, programs[0], programs[1], ops)
 
-    def add_scan(self, buffer: Buffer, shape: Shape, dim: int, function: Callable[..., Value], kind: str) -> None:
+    def add_scan(
+        self, buffer: Buffer, shape: Shape, dim: int, function: Callable[..., Value], kind: str
+    ) -> None:
         """A node that stores the inclusive prefix of ``function(ops, index)`` along ``dim``."""
         outer, index = self._loops((*shape[:dim], ONE, *shape[dim + 1 :]), "d")
         along = Range(symbol("q0"), shape[dim])
         index = (*index[:dim], along.symbol, *index[dim + 1 :])
-        recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in (*outer, along)})
+        recorder = SimplifyingRecorder(
+            self.facts, {item.symbol: item.extent for item in (*outer, along)}
+        )
         ops = TracingOps(recorder, buffer.device)
         value = recorder.scan(kind, function(ops, index))
         if recorder.dtypes[value.name] != buffer.dtype:
             value = recorder.cast(value, buffer.dtype)
         recorder.store(buffer.name, self.whole(buffer).position(index), value)
-        (program,), outer = split_loops([tuple(recorder.instructions)], outer, self.facts, "d", (along,))
+        (program,), outer = split_loops(
+            [tuple(recorder.instructions)], outer, self.facts, "d", (along,)
+        )
         self._add_loop(buffer.name, "scan", outer, [along], program, (), ops)
 
-    def add_scatter(self, buffer: Buffer, shape: Shape, store: Callable[[TracingOps, Index], None]) -> None:
-        """A node that runs ``store`` for every index of ``shape``, writing into a buffer that has its content already."""
+    def add_scatter(
+        self, buffer: Buffer, shape: Shape, store: Callable[[TracingOps, Index], None]
+    ) -> None:
+        """A node that runs ``store`` for every index of ``shape``, writing into a buffer that has
+        its content already.
+        """
         loops, index = self._loops(shape, "d")
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
         ops = TracingOps(recorder, buffer.device)
@@ -309,23 +396,39 @@ class LoweringContext:
         self._add_loop(buffer.name, "scatter", loops, [], program, (), ops)
 
     def _add_loop(
-        self, buffer: str, kind: str, loops: list, reduced: list, program: tuple, epilogue: tuple, ops: TracingOps,
+        self, buffer: str, kind: str, loops: list, reduced: list, program: tuple, epilogue: tuple,
+        ops: TracingOps,
         is_part: bool = False,
     ) -> None:  # fmt: skip
         index = next(step.args[1] for step in (epilogue or program) if step.op == "store")
         reads = accesses(program)
         origins = tuple(dict.fromkeys((*reversed(ops.origins), self.origin)))
-        node = LoopNode(buffer, kind, tuple(loops), tuple(reduced), program, epilogue, reads, index, origins, is_part)
+        node = LoopNode(
+            buffer,
+            kind,
+            tuple(loops),
+            tuple(reduced),
+            program,
+            epilogue,
+            reads,
+            index,
+            origins,
+            is_part,
+        )
         self.graph.nodes.append(node)
 
     def add_extern(self, node: ExternNode) -> None:
         """An extern call."""
         self.graph.nodes.append(node)
 
-    def copy_to_device(self, op: Callable[..., object], source: Strided, target: Buffer, device: torch.device) -> None:
+    def copy_to_device(
+        self, op: Callable[..., object], source: Strided, target: Buffer, device: torch.device
+    ) -> None:
         """An extern copy of ``source`` into ``target`` on another device."""
         view = View(source.buffer, source.shape, source.stride, source.offset)
-        self.add_extern(ExternNode(op, (view,), (("device", device),), (target.name,), True, (), (self.origin,)))
+        self.add_extern(
+            ExternNode(op, (view,), (("device", device),), (target.name,), True, (), (self.origin,))
+        )
 
     def fail(self, message: str) -> LoweringError:
         """An error that names the node being lowered and the user's line."""

@@ -20,13 +20,30 @@ PHILOX_WEIGHT = 16
 
 
 @table.register("full")
-def lower_full(ctx: LoweringContext, node: Any, *, shape: Sequence, value: Any, dtype: torch.dtype, device: Any) -> Lazy:
+def lower_full(
+    ctx: LoweringContext, node: Any, *, shape: Sequence, value: Any, dtype: torch.dtype, device: Any
+) -> Lazy:
     """One value everywhere."""
-    return Lazy(ctx.shape(shape), dtype, torch.device(device), lambda ops, index: scalar(ops, value, dtype, ctx), Cost())
+    return Lazy(
+        ctx.shape(shape),
+        dtype,
+        torch.device(device),
+        lambda ops, index: scalar(ops, value, dtype, ctx),
+        Cost(),
+    )
 
 
 @table.register("iota")
-def lower_iota(ctx: LoweringContext, node: Any, *, length: Any, start: Any, step: Any, dtype: torch.dtype, device: Any) -> Lazy:
+def lower_iota(
+    ctx: LoweringContext,
+    node: Any,
+    *,
+    length: Any,
+    start: Any,
+    step: Any,
+    dtype: torch.dtype,
+    device: Any,
+) -> Lazy:
     """``start + i * step`` in int64, then ``dtype``."""
     first, pace = ctx.expr(start), ctx.expr(step)
 
@@ -37,13 +54,19 @@ def lower_iota(ctx: LoweringContext, node: Any, *, length: Any, start: Any, step
 
 
 @table.register("uniform", "uniform16")
-def lower_uniform(ctx: LoweringContext, node: Any, seed: Tensor, *, shape: Sequence, offset: Any) -> Lazy:
+def lower_uniform(
+    ctx: LoweringContext, node: Any, seed: Tensor, *, shape: Sequence, offset: Any
+) -> Lazy:
     """Element ``i`` (row-major) is the random number of counter ``offset + i``."""
     sizes = ctx.shape(shape)
     strides, begin = contiguous_strides(sizes), ctx.expr(offset)
 
     def function(ops: TracingOps, index: Index) -> Any:
         counter = sympy.Add(begin, *(i * s for i, s in zip(index, strides, strict=True)))
-        return ops.elementwise(node.target.name, seed.load(ops, ()), ops.index_expr(counter, torch.int64))
+        return ops.elementwise(
+            node.target.name, seed.load(ops, ()), ops.index_expr(counter, torch.int64)
+        )
 
-    return Lazy(sizes, torch.float32, seed.device, function, combined_cost(seed, weight=PHILOX_WEIGHT))
+    return Lazy(
+        sizes, torch.float32, seed.device, function, combined_cost(seed, weight=PHILOX_WEIGHT)
+    )

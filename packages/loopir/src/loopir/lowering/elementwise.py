@@ -17,11 +17,18 @@ table = LoweringTable()
 
 HALF = (torch.float16, torch.bfloat16)
 COSTLY = {
-    "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf",
+    "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+    "cosh", "tanh", "erf",
     "lgamma", "pow", "atan2", "div", "sqrt", "rsqrt", "fmod", "remainder", "floordiv",
 }  # fmt: skip
 
-RENAMED = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_not": "not", "shift_left": "lshift"}
+RENAMED = {
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+    "bitwise_not": "not",
+    "shift_left": "lshift",
+}
 RENAMED |= {"shift_right": "rshift", "floor_div": "floordiv"}
 SWAPPED = {"gt": "lt", "ge": "le"}
 # On bool these have a logical meaning; the op vocabulary keeps arithmetic to numbers.
@@ -29,11 +36,13 @@ ON_BOOL = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and"}
 ROUNDING = ("floor", "ceil", "trunc", "round")
 
 UNARY = (
-    "neg abs sign floor ceil trunc round exp expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf "
+    "neg abs sign floor ceil trunc round exp expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos "
+    "atan sinh cosh tanh erf "
     "lgamma bitwise_not"
 )
 BINARY = (
-    "add sub mul div pow atan2 maximum minimum fmod remainder floor_div bitwise_and bitwise_or bitwise_xor shift_left "
+    "add sub mul div pow atan2 maximum minimum fmod remainder floor_div bitwise_and bitwise_or "
+    "bitwise_xor shift_left "
     "shift_right eq ne lt le gt ge"
 )
 
@@ -44,14 +53,23 @@ def is_tensor(value: object) -> bool:
 
 
 def lower_elementwise(
-    ctx: LoweringContext, operands: tuple, dtype: torch.dtype, compute: Callable[..., Any], weight: int, numbers: torch.dtype
+    ctx: LoweringContext,
+    operands: tuple,
+    dtype: torch.dtype,
+    compute: Callable[..., Any],
+    weight: int,
+    numbers: torch.dtype,
 ) -> Lazy:
-    """A lazy tensor of ``compute(ops, *values)``; operands that are numbers get the dtype ``numbers``."""
+    """A lazy tensor of ``compute(ops, *values)``; operands that are numbers get the dtype
+    ``numbers``.
+    """
     tensors = [operand for operand in operands if is_tensor(operand)]
     first: Tensor = tensors[0]
 
     def function(ops: TracingOps, index: Index) -> Any:
-        values = [o.load(ops, index) if is_tensor(o) else scalar(ops, o, numbers, ctx) for o in operands]
+        values = [
+            o.load(ops, index) if is_tensor(o) else scalar(ops, o, numbers, ctx) for o in operands
+        ]
         return compute(ops, *values)
 
     cost = combined_cost(*tensors, weight=weight)
@@ -72,17 +90,23 @@ def operand_dtype(operands: tuple) -> torch.dtype:
 
 
 def _widened(ops: OpsHandler, dtype: torch.dtype, values: tuple) -> list:
-    """C3.3 keeps arithmetic out of 16-bit floats; comparisons may still see them, and are exact in float32."""
+    """C3.3 keeps arithmetic out of 16-bit floats; comparisons may still see them, and are exact in
+    float32.
+    """
     return [ops.cast(value, torch.float32) for value in values] if dtype in HALF else list(values)
 
 
 def _floor_division(ops: OpsHandler, dtype: torch.dtype, a: Any, b: Any) -> Any:
-    """``floor_divide`` of floats: the quotient of ``a - fmod(a, b)``, which is exact, corrected for signs."""
+    """``floor_divide`` of floats: the quotient of ``a - fmod(a, b)``, which is exact, corrected for
+    signs.
+    """
     zero, one, half = (ops.constant(number, dtype) for number in (0.0, 1.0, 0.5))
     mod = ops.fmod(a, b)
     quotient = ops.div(ops.sub(a, mod), b)
     signs_differ = ops.ne(ops.lt(b, zero), ops.lt(mod, zero))
-    quotient = ops.where(ops.and_(ops.ne(mod, zero), signs_differ), ops.sub(quotient, one), quotient)
+    quotient = ops.where(
+        ops.and_(ops.ne(mod, zero), signs_differ), ops.sub(quotient, one), quotient
+    )
     floored = ops.floor(quotient)
     floored = ops.where(ops.lt(half, ops.sub(quotient, floored)), ops.add(floored, one), floored)
     floored = ops.where(ops.eq(quotient, zero), ops.mul(zero, ops.div(a, b)), floored)
@@ -139,7 +163,9 @@ def lower_where(ctx: LoweringContext, node: torch.fx.Node, condition: Any, a: An
     dtype = node.meta["val"].dtype
 
     def function(ops: TracingOps, index: Index) -> Any:
-        values = [x.load(ops, index) if is_tensor(x) else scalar(ops, x, dtype, ctx) for x in (a, b)]
+        values = [
+            x.load(ops, index) if is_tensor(x) else scalar(ops, x, dtype, ctx) for x in (a, b)
+        ]
         return ops.where(condition.load(ops, index), *values)
 
     tensors = [x for x in (a, b, condition) if is_tensor(x)]
@@ -148,7 +174,9 @@ def lower_where(ctx: LoweringContext, node: torch.fx.Node, condition: Any, a: An
 
 
 @table.register("convert")
-def lower_convert(ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype: torch.dtype) -> Tensor:
+def lower_convert(
+    ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype: torch.dtype
+) -> Tensor:
     """Conversion to another dtype; to the same one it is a copy with the strides of the node."""
     if isinstance(a, Strided) and a.dtype == dtype != node.args[0].meta["val"].dtype:  # type: ignore[union-attr]
         return a  # a scan that stores what its only user wants
@@ -157,12 +185,18 @@ def lower_convert(ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype
     if a.dtype == dtype:
         layout = ctx.shape(node.meta["val"].stride())
         return Lazy(a.shape, dtype, a.device, a.load, combined_cost(a, weight=0), layout)
-    return lower_elementwise(ctx, (a,), dtype, lambda ops, value: ops.cast(value, dtype), 1, a.dtype)
+    return lower_elementwise(
+        ctx, (a,), dtype, lambda ops, value: ops.cast(value, dtype), 1, a.dtype
+    )
 
 
 @table.register("bitcast")
-def lower_bitcast(ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype: torch.dtype) -> Tensor:
+def lower_bitcast(
+    ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype: torch.dtype
+) -> Tensor:
     """The same bits as another dtype of the same width."""
     if a.dtype == dtype:
         return a
-    return lower_elementwise(ctx, (a,), dtype, lambda ops, value: ops.bitcast(value, dtype), 1, a.dtype)
+    return lower_elementwise(
+        ctx, (a,), dtype, lambda ops, value: ops.bitcast(value, dtype), 1, a.dtype
+    )

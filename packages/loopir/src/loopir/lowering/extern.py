@@ -1,4 +1,6 @@
-"""Extern calls: everything that stays a call of an ATen operator, or of a prim's reference where loops can't express it."""
+"""Extern calls: everything that stays a call of an ATen operator, or of a prim's reference where
+loops can't express it.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,31 @@ from loopir.lowering.scalar import symbolic
 from loopir.lowering.tensor import Strided
 from loopir.node import Bind, ExternNode, Symbolic, View
 
-# What these return depends on the strides of their operand, which must be as the graph says; so must those of every operand of
-# an operator from outside of torch, which may hand them to a kernel as numbers, and of attention on GPUs, which demands that
-# those of a bias are aligned.
-STRIDE_SENSITIVE = {"aten::as_strided", "aten::view", "aten::_unsafe_view", "aten::view_as_complex", "aten::view_as_real"}
+# What these return depends on the strides of their operand, which must be as the graph says; so
+# must those of every operand of an operator from outside of torch, which may hand them to a kernel
+# as numbers, and of attention on GPUs, which demands that those of a bias are aligned.
+STRIDE_SENSITIVE = {
+    "aten::as_strided",
+    "aten::view",
+    "aten::_unsafe_view",
+    "aten::view_as_complex",
+    "aten::view_as_real",
+}
 
 
-def lower_extern(ctx: LoweringContext, node: torch.fx.Node, op: Callable[..., Any], args: Sequence, kwargs: dict) -> Any:
+def lower_extern(
+    ctx: LoweringContext, node: torch.fx.Node, op: Callable[..., Any], args: Sequence, kwargs: dict
+) -> Any:
     """Adds a call of ``op``; returns tensors, sizes or None in the nest of ``node.meta["val"]``."""
     exact = isinstance(op, OpOverload) and _reads_strides(op)
-    read = tuple(_argument(ctx, arg, given if exact else None) for arg, given in zip(args, node.args, strict=True))
-    named = tuple((name, _argument(ctx, arg, node.kwargs[name] if exact else None)) for name, arg in kwargs.items())
+    read = tuple(
+        _argument(ctx, arg, given if exact else None)
+        for arg, given in zip(args, node.args, strict=True)
+    )
+    named = tuple(
+        (name, _argument(ctx, arg, node.kwargs[name] if exact else None))
+        for name, arg in kwargs.items()
+    )
     value = node.meta.get("val")
     single = not isinstance(value, tuple | list)
     metas = [value] if single else list(value)
@@ -36,7 +52,9 @@ def lower_extern(ctx: LoweringContext, node: torch.fx.Node, op: Callable[..., An
             op=op,
             args=read,
             kwargs=named,
-            results=tuple(result.buffer if isinstance(result, Strided) else None for result in results),
+            results=tuple(
+                result.buffer if isinstance(result, Strided) else None for result in results
+            ),
             single=single,
             binds=tuple(_binds(ctx, metas)),
             origins=(ctx.origin,),
@@ -59,11 +77,17 @@ def may_alias(op: Callable[..., Any]) -> bool:
 def _reads_strides(op: OpOverload) -> bool:
     name = op.name().split(".")[0]
     is_attention = "_attention" in name and not name.endswith(("_for_cpu", "_for_cpu_backward"))
-    return op.namespace not in ("aten", "prims", "mkldnn", "mkl") or name in STRIDE_SENSITIVE or is_attention
+    return (
+        op.namespace not in ("aten", "prims", "mkldnn", "mkl")
+        or name in STRIDE_SENSITIVE
+        or is_attention
+    )
 
 
 def _argument(ctx: LoweringContext, arg: Any, given: Any = None) -> Any:
-    """``arg`` as a call takes it; a tensor in memory, with the strides that the graph has for it if that is given."""
+    """``arg`` as a call takes it; a tensor in memory, with the strides that the graph has for it if
+    that is given.
+    """
     if is_tensor(arg):
         meta = given.meta.get("val") if isinstance(given, torch.fx.Node) else None
         stride = ctx.shape(meta.stride()) if isinstance(meta, TensorMeta) else None
@@ -104,7 +128,12 @@ def _result(ctx: LoweringContext, meta: Any) -> Any:
 
 def _binds(ctx: LoweringContext, metas: Sequence[Any]) -> list[Bind]:
     """Size symbols that no input has and this call's results define."""
-    bound = {bind.symbol for other in ctx.graph.nodes if isinstance(other, ExternNode) for bind in other.binds}
+    bound = {
+        bind.symbol
+        for other in ctx.graph.nodes
+        if isinstance(other, ExternNode)
+        for bind in other.binds
+    }
     bound |= {entry for entry in ctx.graph.inputs if isinstance(entry, sympy.Symbol)}
     result = []
     for position, meta in enumerate(metas):
@@ -113,7 +142,8 @@ def _binds(ctx: LoweringContext, metas: Sequence[Any]) -> list[Bind]:
             sizes = [(None, meta)]
         for dim, size in sizes:
             expr = symbolic(size, ctx) if isinstance(size, torch.SymBool) else ctx.expr(size)
-            expr = expr.lhs if isinstance(expr, sympy.Eq) else expr  # a truth is that of a symbol which is 0 or 1
+            # a truth is that of a symbol which is 0 or 1
+            expr = expr.lhs if isinstance(expr, sympy.Eq) else expr
             if isinstance(expr, sympy.Symbol) and expr not in bound and expr not in ctx.facts.hints:
                 bound.add(expr)
                 result.append(Bind(expr, position, dim))

@@ -37,10 +37,14 @@ MAX_READS = 24
 MAX_RECOMPUTED = 16
 
 
-def lower(gm: torch.fx.GraphModule, options: Options | None = None, table: LoweringTable = TABLE) -> LoweredGraph:
+def lower(
+    gm: torch.fx.GraphModule, options: Options | None = None, table: LoweringTable = TABLE
+) -> LoweredGraph:
     """Lowers a prim graph. Raises :class:`LoweringError` naming the node and the user's line.
 
-    The graph is checked for contract C3 when ``options.check``, and always without ``options``. ``table``: the rules."""
+    The graph is checked for contract C3 when ``options.check``, and always without ``options``.
+    ``table``: the rules.
+    """
     if options is None or options.check:
         check_graph(gm)
     return _GraphLowering(gm, options or Options(), table).run()
@@ -51,7 +55,9 @@ def check_graph(gm: torch.fx.GraphModule) -> None:
     try:
         check_prims(gm)
     except ContractError as error:
-        raise LoweringError(f"{error}\n  loopir lowers prim graphs; primops.decompose makes one of an ATen graph") from error
+        raise LoweringError(
+            f"{error}\n  loopir lowers prim graphs; primops.decompose makes one of an ATen graph"
+        ) from error
 
 
 class _GraphLowering:
@@ -73,12 +79,16 @@ class _GraphLowering:
             except LoweringError:
                 raise
             except Exception as error:
-                raise self.ctx.fail(f"{node.format_node()}: {type(error).__name__}: {error}") from error
+                raise self.ctx.fail(
+                    f"{node.format_node()}: {type(error).__name__}: {error}"
+                ) from error
         return self.ctx.graph
 
     def _find_outputs(self) -> None:
         output = next(node for node in reversed(self.gm.graph.nodes) if node.op == "output")
-        metas = output.meta.get("val") or [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in output.args[0]]
+        metas = output.meta.get("val") or [
+            a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in output.args[0]
+        ]
         self.outputs = list(zip(output.args[0], metas, strict=True))
         for node, meta in self.outputs:
             if isinstance(node, torch.fx.Node) and hasattr(meta, "stride"):
@@ -92,8 +102,15 @@ class _GraphLowering:
         elif node.op == "output":
             self.ctx.graph.outputs = [self._output(value, meta) for value, meta in self.outputs]
             self._find_written()
-            stated = [(expr_of(self.outputs[i][1]), message) for i, message in node.meta.get("required", {}).items()]
-            known = [(expr, message) for expr, message in stated if all(free.is_integer for free in expr.free_symbols)]
+            stated = [
+                (expr_of(self.outputs[i][1]), message)
+                for i, message in node.meta.get("required", {}).items()
+            ]
+            known = [
+                (expr, message)
+                for expr, message in stated
+                if all(free.is_integer for free in expr.free_symbols)
+            ]
             self.ctx.graph.required = known
         elif node.target is operator.getitem:
             self.env[node] = self.env[node.args[0]][node.args[1]]  # type: ignore[index]
@@ -113,13 +130,17 @@ class _GraphLowering:
             known.append(expr if isinstance(expr, sympy.Symbol) and expr not in known else None)
             return expr
         if isinstance(meta, torch.SymFloat):
-            self.ctx.graph.inputs.append(self.ctx.add_number(f"in_{node.name}", meta, self._main_device()))
+            self.ctx.graph.inputs.append(
+                self.ctx.add_number(f"in_{node.name}", meta, self._main_device())
+            )
             return meta
         if meta is None or not hasattr(meta, "shape"):
             self.ctx.graph.inputs.append(None)
             return meta
         stride, shape = self.ctx.shape(meta.stride()), self.ctx.shape(meta.shape)
-        buffer = self.ctx.add_buffer(Buffer(f"in_{node.name}", meta.dtype, meta.device, shape, stride))
+        buffer = self.ctx.add_buffer(
+            Buffer(f"in_{node.name}", meta.dtype, meta.device, shape, stride)
+        )
         self.ctx.graph.inputs.append(buffer.name)
         if node.meta.get("donated"):
             self.ctx.graph.donated.add(buffer.name)
@@ -129,7 +150,11 @@ class _GraphLowering:
 
     def _main_device(self) -> torch.device:
         """The device of the inputs, the CPU only where there is no other."""
-        found = [v.device for n in self.gm.graph.find_nodes(op="placeholder") if hasattr(v := n.meta.get("val"), "device")]
+        found = [
+            v.device
+            for n in self.gm.graph.find_nodes(op="placeholder")
+            if hasattr(v := n.meta.get("val"), "device")
+        ]
         return next((device for device in found if device.type != "cpu"), torch.device("cpu"))
 
     def _constant(self, node: torch.fx.Node) -> Any:
@@ -139,7 +164,9 @@ class _GraphLowering:
         if value.numel() == 1 and value.device.type == "cpu" and value.dtype in LOOP_DTYPES:
             number = value.item()
             shape, ctx = self.ctx.shape(value.shape), self.ctx
-            return creation.lower_full(ctx, node, shape=shape, value=number, dtype=value.dtype, device=value.device)
+            return creation.lower_full(
+                ctx, node, shape=shape, value=number, dtype=value.dtype, device=value.device
+            )
         name = f"const_{node.name}"
         shape, stride = self.ctx.shape(value.shape), self.ctx.shape(value.stride())
         buffer = self.ctx.add_buffer(Buffer(name, value.dtype, value.device, shape, stride))
@@ -150,7 +177,9 @@ class _GraphLowering:
         args = map_arg(node.args, lambda n: self.env[n])
         kwargs: dict = map_arg(node.kwargs, lambda n: self.env[n])  # type: ignore[assignment]
         target = node.target
-        if target is torch.ops.aten._local_scalar_dense.default and isinstance(node.meta["val"], torch.SymFloat):
+        if target is torch.ops.aten._local_scalar_dense.default and isinstance(
+            node.meta["val"], torch.SymFloat
+        ):
             self.ctx.set_number(node.meta["val"], args[0])  # type: ignore[arg-type]
             return node.meta["val"]
         if isinstance(target, OpOverload):
@@ -160,7 +189,8 @@ class _GraphLowering:
         rule = self.table.get(target.name)
         if rule is None and OPSET.get(target.name) is not target:
             raise self.ctx.fail(
-                f"{target} is no prim of the op set, and the table has no rule for it: LoweringTable.register one"
+                f"{target} is no prim of the op set, and the table has no rule for it: "
+                f"LoweringTable.register one"
             )
         result = None
         if rule is not None and self._has_loop_dtypes(node, args, kwargs):
@@ -169,8 +199,14 @@ class _GraphLowering:
         return lower_extern(self.ctx, node, target, args, kwargs) if result is None else result  # type: ignore[arg-type]
 
     def _has_loop_dtypes(self, node: torch.fx.Node, args: Any, kwargs: Any) -> bool:
-        dtypes = [node.meta["val"].dtype, *(a.dtype for a in args if is_tensor(a)), kwargs.get("dtype")]
-        stores_8_bits = getattr(node.target, "name", "") == "convert" and node.meta["val"].device.type == "cuda"
+        dtypes = [
+            node.meta["val"].dtype,
+            *(a.dtype for a in args if is_tensor(a)),
+            kwargs.get("dtype"),
+        ]
+        stores_8_bits = (
+            getattr(node.target, "name", "") == "convert" and node.meta["val"].device.type == "cuda"
+        )
         known = LOOP_DTYPES.union(STORED_8_BITS) if stores_8_bits else LOOP_DTYPES
         return all(dtype is None or dtype in known for dtype in dtypes)
 
@@ -188,7 +224,9 @@ class _GraphLowering:
         return tuple(move(arg) for arg in args), kwargs
 
     def _after(self, node: torch.fx.Node, value: Any) -> Any:
-        """Decides whether a lazy result is worth memory: wanted there anyway, too costly to compute again, or too large."""
+        """Decides whether a lazy result is worth memory: wanted there anyway, too costly to compute
+        again, or too large.
+        """
         is_operand = any(isinstance(user.target, OpOverload) for user in node.users)
         if is_operand and is_tensor(value):
             return self._as_operand(node, value)
@@ -210,13 +248,23 @@ class _GraphLowering:
             return self.ctx.realize(value)
         stride = None
         for user in node.users:
-            if isinstance(user.target, Prim) and user.target.name == "convert" and user.kwargs["dtype"] == dtype:
+            if (
+                isinstance(user.target, Prim)
+                and user.target.name == "convert"
+                and user.kwargs["dtype"] == dtype
+            ):
                 is_operand = any(isinstance(reader.target, OpOverload) for reader in user.users)
                 own = self.ctx.shape(user.meta["val"].stride()) if is_operand else None
-                stride = self.ctx.shape(self.output_strides[user]) if user in self.output_strides else own
+                stride = (
+                    self.ctx.shape(self.output_strides[user])
+                    if user in self.output_strides
+                    else own
+                )
         if stride is not None and not self.ctx.is_dense(value.shape, stride):
             return self.ctx.realize(value)
-        rounded = elementwise.lower_elementwise(self.ctx, (value,), dtype, lambda ops, v: ops.cast(v, dtype), 1, value.dtype)
+        rounded = elementwise.lower_elementwise(
+            self.ctx, (value,), dtype, lambda ops, v: ops.cast(v, dtype), 1, value.dtype
+        )
         narrow = self.ctx.realize(rounded, stride)
         wide = elementwise.lower_elementwise(
             self.ctx, (narrow,), value.dtype, lambda ops, v: ops.cast(v, value.dtype), 1, dtype
@@ -237,13 +285,18 @@ class _GraphLowering:
         dtype = node.meta.get("rounds_to", node.meta["val"].dtype)
         return any(
             isinstance(user.target, Prim)
-            and (user.target.name == "reshape" or (user.target.name == "convert" and user.kwargs["dtype"] == dtype))
+            and (
+                user.target.name == "reshape"
+                or (user.target.name == "convert" and user.kwargs["dtype"] == dtype)
+            )
             and any(isinstance(after.target, OpOverload) for after in user.users)
             for user in node.users
         )
 
     def _as_operand(self, node: torch.fx.Node, value: Any) -> Strided:
-        """In memory, with the strides that the graph says (an operator's result layout may follow its operands')."""
+        """In memory, with the strides that the graph says (an operator's result layout may follow
+        its operands').
+        """
         stride = self.ctx.shape(node.meta["val"].stride())
         if any(step == 0 and size != 1 for size, step in zip(value.shape, stride, strict=True)):
             return value if isinstance(value, Strided) else self.ctx.lay_out(value, stride)
@@ -256,14 +309,17 @@ class _GraphLowering:
     def _fits(self, value: Strided, stride: tuple) -> bool:
         hint = self.ctx.facts.hint
         return all(
-            size == 1 or a == b or hint(a) == hint(b) for size, a, b in zip(value.shape, value.stride, stride, strict=True)
+            size == 1 or a == b or hint(a) == hint(b)
+            for size, a, b in zip(value.shape, value.stride, stride, strict=True)
         )
 
     def _is_cheap_again(self, value: Lazy, users: int) -> bool:
         if not self.ctx.options.inline:
             return False
         reads = value.cost.reads
-        return reads * users <= reads + 1 + users and value.cost.weight * (users - 1) <= MAX_RECOMPUTED
+        return (
+            reads * users <= reads + 1 + users and value.cost.weight * (users - 1) <= MAX_RECOMPUTED
+        )
 
     def _realize_output(self, value: Any, stride: tuple) -> Strided:
         if self.ctx.is_dense(value.shape, stride):
@@ -276,22 +332,38 @@ class _GraphLowering:
             return self._number(value)
         if not is_tensor(value):
             return self.ctx.expr(value) if isinstance(value, torch.SymInt) else value
-        stride = self.ctx.shape(meta.stride()) if hasattr(meta, "stride") else contiguous_strides(value.shape)
+        stride = (
+            self.ctx.shape(meta.stride())
+            if hasattr(meta, "stride")
+            else contiguous_strides(value.shape)
+        )
         result = self._realize_output(value, stride)
-        if result.buffer in self.ctx.graph.constants:  # which a caller that writes to its result must not change
+        # which a caller that writes to its result must not change
+        if result.buffer in self.ctx.graph.constants:
             is_dense = self.ctx.is_dense(result.shape, stride)
-            result = self.ctx.copy(result, stride) if is_dense else self.ctx.lay_out_anew(result, stride)
+            result = (
+                self.ctx.copy(result, stride) if is_dense else self.ctx.lay_out_anew(result, stride)
+            )
         # Sizes 1 fit any stride; the caller gets the one that the graph says.
-        stride = tuple(s if size == 1 else r for size, r, s in zip(result.shape, result.stride, stride, strict=True))
+        stride = tuple(
+            s if size == 1 else r
+            for size, r, s in zip(result.shape, result.stride, stride, strict=True)
+        )
         return View(result.buffer, result.shape, stride, sympy.expand(result.offset + ZERO))
 
     def _find_written(self) -> None:
-        """Notes the results that could lie in the memory of the input that they are written back to."""
+        """Notes the results that could lie in the memory of the input that they are written back
+        to.
+        """
         graph = self.ctx.graph
         results = [output.buffer for output in graph.outputs if isinstance(output, View)]
         for position, name in self.written.items():
             output, target = graph.outputs[position], graph.buffers[name]
-            if isinstance(output, View) and results.count(output.buffer) == 1 and name not in results:
+            if (
+                isinstance(output, View)
+                and results.count(output.buffer) == 1
+                and name not in results
+            ):
                 source = graph.buffers[output.buffer]
                 if (source.dtype, source.device, source.shape, source.stride) == (
                     target.dtype, target.device, target.shape, target.stride,
@@ -304,6 +376,8 @@ class _GraphLowering:
         if all(free.is_integer for free in expr.free_symbols):
             return Symbolic(expr)
         dtype = torch.float64 if isinstance(value, torch.SymFloat) else torch.bool
-        made: Any = creation.lower_full(self.ctx, None, shape=(), value=value, dtype=dtype, device="cpu")
+        made: Any = creation.lower_full(
+            self.ctx, None, shape=(), value=value, dtype=dtype, device="cpu"
+        )
         result = self.ctx.realize(made)
         return Item(result.buffer, result.shape, result.stride, result.offset)

@@ -1,4 +1,6 @@
-"""Indexing prims: gathers are lazy indirect loads; scatters copy their operand and store into the copy."""
+"""Indexing prims: gathers are lazy indirect loads; scatters copy their operand and store into the
+copy.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from loopir.node import Shape
 
 table = LoweringTable()
 FEW = 8
-"""How many elements there are for one that is gathered, for computing it again to be cheaper than writing all of them."""
+"""How many elements there are for one that is gathered, for computing it again to be cheaper than
+writing all of them.
+"""
 
 
 def _adjacent(dims: Sequence[int]) -> bool:
@@ -40,19 +44,32 @@ def _full_index(rank: int, dims: Sequence[int], found: Sequence[sympy.Expr], res
     return tuple(next(chosen) if d in dims else next(others) for d in range(rank))
 
 
-def _follow(ops: TracingOps, indices: Sequence[Tensor], at: Index, sizes: Sequence[sympy.Expr]) -> list[sympy.Symbol]:
-    return [ops.indirect(tensor.load(ops, at), size) for tensor, size in zip(indices, sizes, strict=True)]
+def _follow(
+    ops: TracingOps, indices: Sequence[Tensor], at: Index, sizes: Sequence[sympy.Expr]
+) -> list[sympy.Symbol]:
+    return [
+        ops.indirect(tensor.load(ops, at), size)
+        for tensor, size in zip(indices, sizes, strict=True)
+    ]
 
 
 def _source(ctx: LoweringContext, a: Tensor, shape: Shape) -> Tensor:
-    """What a gather of ``shape`` reads: ``a`` is computed at the gathered places where these are few, else once for all."""
-    places = sympy.cancel(sympy.Mul(*a.shape) / sympy.Mul(*shape)) if all(size != 0 for size in shape) else sympy.S.One
+    """What a gather of ``shape`` reads: ``a`` is computed at the gathered places where these are
+    few, else once for all.
+    """
+    places = (
+        sympy.cancel(sympy.Mul(*a.shape) / sympy.Mul(*shape))
+        if all(size != 0 for size in shape)
+        else sympy.S.One
+    )
     few = places.is_number and places >= FEW
     return ctx.realize(a) if isinstance(a, Lazy) and a.cost.weight > 2 and not few else a
 
 
 @table.register("index")
-def lower_index(ctx: LoweringContext, node: Any, a: Tensor, *indices: Tensor, dims: Sequence[int]) -> Tensor:
+def lower_index(
+    ctx: LoweringContext, node: Any, a: Tensor, *indices: Tensor, dims: Sequence[int]
+) -> Tensor:
     """``a`` at the positions that the index tensors hold for ``dims``."""
     shape = ctx.shape(node.meta["val"].shape)
     source, count = _source(ctx, a, shape), len(indices[0].shape)
@@ -82,17 +99,25 @@ def _copy(ctx: LoweringContext, a: Tensor, dtype: torch.dtype) -> Strided:
     """The operand's content in a buffer of its own."""
     buffer = ctx.new_buffer(dtype, a.device, a.shape)
     result = ctx.whole(buffer)
-    ctx.add_pointwise(buffer, a.shape, lambda ops, index: ops.cast(a.load(ops, index), dtype), result.position)
+    ctx.add_pointwise(
+        buffer, a.shape, lambda ops, index: ops.cast(a.load(ops, index), dtype), result.position
+    )
     return result
 
 
 def _scatter(
-    ctx: LoweringContext, a: Tensor, shape: Shape, values: Any, indices: Sequence[Tensor], target: Any, dims: Sequence[int],
+    ctx: LoweringContext, a: Tensor, shape: Shape, values: Any, indices: Sequence[Tensor],
+    target: Any, dims: Sequence[int],
     add: bool,
 ) -> Tensor:  # fmt: skip
-    """Stores ``values`` over ``shape`` into a copy of ``a``; ``target(index, found)`` is where. A 16-bit or bool sum is kept in
-    a wider dtype."""
-    wide = {torch.bool: torch.int32, **dict.fromkeys(HALF, torch.float32)}.get(a.dtype, a.dtype) if add else a.dtype
+    """Stores ``values`` over ``shape`` into a copy of ``a``; ``target(index, found)`` is where. A
+    16-bit or bool sum is kept in a wider dtype.
+    """
+    wide = (
+        {torch.bool: torch.int32, **dict.fromkeys(HALF, torch.float32)}.get(a.dtype, a.dtype)
+        if add
+        else a.dtype
+    )
     copy = _copy(ctx, a, wide)
     sizes = [a.shape[d] for d in dims]
     buffer = ctx.graph.buffers[copy.buffer]
@@ -101,19 +126,38 @@ def _scatter(
         at, position = target(index)
         found = _follow(ops, indices, at, sizes)
         value = values.load(ops, index) if is_tensor(values) else scalar(ops, values, wide, ctx)
-        ops.store(buffer.name, copy.position(position(found)), ops.cast(value, wide), "add" if add else None)
+        ops.store(
+            buffer.name,
+            copy.position(position(found)),
+            ops.cast(value, wide),
+            "add" if add else None,
+        )
 
     ctx.add_scatter(buffer, shape, store)
     if wide == a.dtype:
         return copy
-    return Lazy(a.shape, a.dtype, a.device, lambda ops, i: ops.cast(copy.load(ops, i), a.dtype), combined_cost(copy))
+    return Lazy(
+        a.shape,
+        a.dtype,
+        a.device,
+        lambda ops, i: ops.cast(copy.load(ops, i), a.dtype),
+        combined_cost(copy),
+    )
 
 
 @table.register("index_put")
 def lower_index_put(
-    ctx: LoweringContext, node: Any, a: Tensor, values: Any, *indices: Tensor, dims: Sequence[int], accumulate: bool
+    ctx: LoweringContext,
+    node: Any,
+    a: Tensor,
+    values: Any,
+    *indices: Tensor,
+    dims: Sequence[int],
+    accumulate: bool,
 ) -> Tensor:
-    """``a`` with ``values`` written (or added) at the positions that the index tensors hold for ``dims``."""
+    """``a`` with ``values`` written (or added) at the positions that the index tensors hold for
+    ``dims``.
+    """
     count, at = len(indices[0].shape), _place(dims)
     rest = [size for d, size in enumerate(a.shape) if d not in dims]
     shape = (*rest[:at], *indices[0].shape, *rest[at:])
@@ -125,7 +169,9 @@ def lower_index_put(
     return _scatter(ctx, a, shape, values, indices, target, dims, accumulate)
 
 
-def _scatter_along(ctx: LoweringContext, a: Tensor, index: Tensor, src: Any, dim: int, add: bool) -> Tensor:
+def _scatter_along(
+    ctx: LoweringContext, a: Tensor, index: Tensor, src: Any, dim: int, add: bool
+) -> Tensor:
     def target(at: Index) -> Any:
         return at, lambda found: (*at[:dim], found[0], *at[dim + 1 :])
 
@@ -133,12 +179,16 @@ def _scatter_along(ctx: LoweringContext, a: Tensor, index: Tensor, src: Any, dim
 
 
 @table.register("scatter")
-def lower_scatter(ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, src: Any, *, dim: int) -> Tensor:
+def lower_scatter(
+    ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, src: Any, *, dim: int
+) -> Tensor:
     """``a`` with ``src`` written at ``index`` along ``dim``."""
     return _scatter_along(ctx, a, index, src, dim, add=False)
 
 
 @table.register("scatter_add")
-def lower_scatter_add(ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, src: Any, *, dim: int) -> Tensor:
+def lower_scatter_add(
+    ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, src: Any, *, dim: int
+) -> Tensor:
     """``a`` with ``src`` added at ``index`` along ``dim``."""
     return _scatter_along(ctx, a, index, src, dim, add=True)

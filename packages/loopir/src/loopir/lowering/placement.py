@@ -1,4 +1,6 @@
-"""Where values that are computed from nothing are made: ``torch.tril_indices`` on the CPU that only a CUDA kernel reads."""
+"""Where values that are computed from nothing are made: ``torch.tril_indices`` on the CPU that only
+a CUDA kernel reads.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ MOVABLE = {"creation", "elementwise", "movement", "scan", "reduction", "indexing
 
 
 def follow_readers(gm: fx.GraphModule) -> int:
-    """Moves computations on the CPU without inputs to the one other device where prims read them, in place: a copy between
-    devices stops the host. Returns how many nodes moved."""
+    """Moves computations on the CPU without inputs to the one other device where prims read them,
+    in place: a copy between devices stops the host. Returns how many nodes moved.
+    """
     free: set[fx.Node] = set()
     for node in gm.graph.nodes:
         if _is_movable(node) and free.issuperset(node.all_input_nodes):
@@ -29,9 +32,17 @@ def follow_readers(gm: fx.GraphModule) -> int:
 
 def _is_movable(node: fx.Node) -> bool:
     value = node.meta.get("val")
-    if node.op != "call_function" or not isinstance(value, TensorMeta) or value.device.type != "cpu":
+    if (
+        node.op != "call_function"
+        or not isinstance(value, TensorMeta)
+        or value.device.type != "cpu"
+    ):
         return False
-    return isinstance(node.target, Prim) and bool(MOVABLE & node.target.tags) and "extern" not in node.target.tags
+    return (
+        isinstance(node.target, Prim)
+        and bool(MOVABLE & node.target.tags)
+        and "extern" not in node.target.tags
+    )
 
 
 def _only_reader(node: fx.Node) -> torch.device | None:
@@ -39,7 +50,11 @@ def _only_reader(node: fx.Node) -> torch.device | None:
     devices = set()
     for user in node.users:
         value = user.meta.get("val")
-        if not isinstance(user.target, Prim) or "extern" in user.target.tags or not isinstance(value, TensorMeta):
+        if (
+            not isinstance(user.target, Prim)
+            or "extern" in user.target.tags
+            or not isinstance(value, TensorMeta)
+        ):
             return None
         devices.add(value.device)
     device = devices.pop() if len(devices) == 1 else None

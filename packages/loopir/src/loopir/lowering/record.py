@@ -1,4 +1,6 @@
-"""From inner functions to loop nodes: record, simplify indices, split loops so that divisions vanish."""
+"""From inner functions to loop nodes: record, simplify indices, split loops so that divisions
+vanish.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ class SimplifyingRecorder(Recorder):
         self.extents = dict(extents)
 
     def load(
-        self, buffer: str, index: sympy.Expr, dtype: torch.dtype, mask: Value | None = None, other: Number | None = None
+        self,
+        buffer: str,
+        index: sympy.Expr,
+        dtype: torch.dtype,
+        mask: Value | None = None,
+        other: Number | None = None,
     ) -> Value:
         return super().load(buffer, self.facts.simplify(index, self.extents), dtype, mask, other)
 
@@ -44,11 +51,15 @@ def index_exprs(instructions: Sequence[Instruction]) -> list[sympy.Expr]:
     return [expr for step in instructions if step.op != "indirect" for expr in step.expressions]
 
 
-def find_split(exprs: Sequence[sympy.Expr], loops: Sequence[Range]) -> tuple[Range, sympy.Expr] | None:
+def find_split(
+    exprs: Sequence[sympy.Expr], loops: Sequence[Range]
+) -> tuple[Range, sympy.Expr] | None:
     """A loop and a divisor of its extent such that splitting there removes a division."""
     by_symbol = {item.symbol: item for item in loops}
     for expr in exprs:
-        for division in sorted(expr.atoms(FloorDiv, Mod), key=str) if expr.has(FloorDiv, Mod) else ():
+        for division in (
+            sorted(expr.atoms(FloorDiv, Mod), key=str) if expr.has(FloorDiv, Mod) else ()
+        ):
             item = by_symbol.get(division.args[0])  # type: ignore[arg-type]
             if item is None:
                 continue
@@ -60,9 +71,15 @@ def find_split(exprs: Sequence[sympy.Expr], loops: Sequence[Range]) -> tuple[Ran
 
 
 def split_loops(
-    programs: Sequence[tuple[Instruction, ...]], loops: list[Range], facts: Facts, prefix: str, fixed: Sequence[Range]
+    programs: Sequence[tuple[Instruction, ...]],
+    loops: list[Range],
+    facts: Facts,
+    prefix: str,
+    fixed: Sequence[Range],
 ) -> tuple[list[tuple[Instruction, ...]], list[Range]]:
-    """Splits loops until no division by a divisor of an extent is left; returns the rewritten programs and loops."""
+    """Splits loops until no division by a divisor of an extent is left; returns the rewritten
+    programs and loops.
+    """
     programs = list(programs)
     count = len(loops)
     for _ in range(8):
@@ -81,7 +98,10 @@ def split_loops(
 
 
 def rewrite(
-    programs: Sequence[tuple[Instruction, ...]], substitution: dict, facts: Facts, loops: Sequence[Range]
+    programs: Sequence[tuple[Instruction, ...]],
+    substitution: dict,
+    facts: Facts,
+    loops: Sequence[Range],
 ) -> list[tuple[Instruction, ...]]:
     """The programs (run one after the other, values shared) with loop symbols replaced."""
     recorder = SimplifyingRecorder(facts, {item.symbol: item.extent for item in loops})

@@ -1,4 +1,6 @@
-"""Reductions and scans. Each becomes a node of its own; the scheduler joins them with what surrounds them."""
+"""Reductions and scans. Each becomes a node of its own; the scheduler joins them with what
+surrounds them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ KINDS = {"sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any
 ON_BOOL = {"max": "any", "min": "all", "prod": "all", "sum": "any"}
 SPLIT_WORK = 1 << 16
 COLUMNS, EVEN_WORK = 64, 32
-"""On a GPU: outputs side by side, of which the generator takes long sums apart itself, if known sizes divide evenly."""
+"""On a GPU: outputs side by side, of which the generator takes long sums apart itself, if known
+sizes divide evenly.
+"""
 
 
 @table.register(*KINDS)
@@ -52,17 +56,34 @@ def lower_arg(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tensor
 def lower_scan(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tensor:
     """Inclusive prefix sums or products along ``dim``."""
     if a.shape[dim] == 1:
-        return Lazy(a.shape, a.dtype, a.device, a.load, combined_cost(a, weight=0), ctx.shape(node.meta["val"].stride()))
+        return Lazy(
+            a.shape,
+            a.dtype,
+            a.device,
+            a.load,
+            combined_cost(a, weight=0),
+            ctx.shape(node.meta["val"].stride()),
+        )
     buffer = ctx.new_buffer(_only_dtype(node) or a.dtype, a.device, a.shape)
-    ctx.add_scan(buffer, a.shape, dim, a.load, {"cumsum": "sum", "cumprod": "prod"}[node.target.name])
+    ctx.add_scan(
+        buffer, a.shape, dim, a.load, {"cumsum": "sum", "cumprod": "prod"}[node.target.name]
+    )
     return ctx.whole(buffer)
 
 
 def _only_dtype(node: Any) -> torch.dtype | None:
     """The 16-bit float to which the only user converts a float32 scan: it is stored as that."""
     user = next(iter(node.users)) if len(node.users) == 1 else None
-    dtype = user.kwargs.get("dtype") if user is not None and getattr(user.target, "name", "") == "convert" else None
-    return dtype if dtype in (torch.float16, torch.bfloat16) and node.meta["val"].dtype is torch.float32 else None
+    dtype = (
+        user.kwargs.get("dtype")
+        if user is not None and getattr(user.target, "name", "") == "convert"
+        else None
+    )
+    return (
+        dtype
+        if dtype in (torch.float16, torch.bfloat16) and node.meta["val"].dtype is torch.float32
+        else None
+    )
 
 
 def _partition(shape: Shape, dims: Sequence[int]) -> tuple[Shape, Shape]:
@@ -86,10 +107,18 @@ def _without(a: Tensor, dims: Sequence[int]) -> Tensor:
         return Strided(a.buffer, a.dtype, a.device, shape, stride, a.offset)
     shape, ones = _partition(a.shape, dims)
     rank, zeros = len(a.shape), tuple(sympy.Integer(0) for _ in ones)
-    return Lazy(shape, a.dtype, a.device, lambda ops, index: a.load(ops, _joined(rank, dims, index, zeros)), a.cost)
+    return Lazy(
+        shape,
+        a.dtype,
+        a.device,
+        lambda ops, index: a.load(ops, _joined(rank, dims, index, zeros)),
+        a.cost,
+    )
 
 
-def reduce_dims(ctx: LoweringContext, a: Tensor, dims: list[int], kind: str, dtype: torch.dtype) -> Strided:
+def reduce_dims(
+    ctx: LoweringContext, a: Tensor, dims: list[int], kind: str, dtype: torch.dtype
+) -> Strided:
     """The reduction as a node, or as two when one would leave too little to do in parallel."""
     outer, inner = _partition(a.shape, dims)
     parts = split_count(ctx, outer, inner, a.device.type)
@@ -113,17 +142,32 @@ def split_count(ctx: LoweringContext, outer: Shape, inner: Shape, device: str) -
         wanted = 1 if outputs >= 8 * threads else max(16, 4 * threads) // max(1, outputs)
     else:
         most = 8192 if work >= 8192 * 8192 else 1024  # many short parts share a device evenly
-        own = outputs >= COLUMNS and all(size.is_Integer for size in (*outer, *inner)) and work % EVEN_WORK == 0
+        own = (
+            outputs >= COLUMNS
+            and all(size.is_Integer for size in (*outer, *inner))
+            and work % EVEN_WORK == 0
+        )
         wanted = 1 if own or outputs >= 512 else most // max(1, outputs)
     return max(1, min(wanted, work // 512))
 
 
-def _two_stages(ctx: LoweringContext, a: Tensor, dims: list[int], kind: str, dtype: torch.dtype, parts: int) -> Strided:
-    """Part sums of consecutive elements along the outermost reduced dim that is long enough, then their sum."""
+def _two_stages(
+    ctx: LoweringContext, a: Tensor, dims: list[int], kind: str, dtype: torch.dtype, parts: int
+) -> Strided:
+    """Part sums of consecutive elements along the outermost reduced dim that is long enough, then
+    their sum.
+    """
     along = max(dims, key=lambda d: (ctx.facts.hint(a.shape[d]) >= parts, -d))
     size = a.shape[along]
     parts = min(parts, ctx.facts.hint(size))
-    parts = next((p for p in range(parts, max(1, parts // 2), -1) if exact_quotient(size, sympy.Integer(p)) is not None), parts)
+    parts = next(
+        (
+            p
+            for p in range(parts, max(1, parts // 2), -1)
+            if exact_quotient(size, sympy.Integer(p)) is not None
+        ),
+        parts,
+    )
     whole = exact_quotient(size, sympy.Integer(parts))
     chunk = whole if whole is not None else _ceil_div(size, parts)
     outer, inner = _partition(a.shape, dims)
@@ -142,7 +186,9 @@ def _two_stages(ctx: LoweringContext, a: Tensor, dims: list[int], kind: str, dty
 
     first = (sympy.Integer(parts), *outer)
     partial = ctx.new_buffer(dtype, a.device, first)
-    ctx.add_reduction(partial, first, (*inner[:place], chunk, *inner[place + 1 :]), function, kind, dtype)
+    ctx.add_reduction(
+        partial, first, (*inner[:place], chunk, *inner[place + 1 :]), function, kind, dtype
+    )
     result = ctx.new_buffer(dtype, a.device, outer)
     ctx.add_reduction(result, outer, first[:1], _inner(ctx.whole(partial), [0]), kind, dtype)
     return ctx.whole(result)

@@ -13,7 +13,9 @@ Rule: TypeAlias = Callable[..., object]
 
 
 class LoweringTable:
-    """Maps a prim's name to ``rule(ctx, node, *operands, **parameters)``. A name is registered once."""
+    """Maps a prim's name to ``rule(ctx, node, *operands, **parameters)``. A name is registered
+    once.
+    """
 
     def __init__(self) -> None:
         self._rules: dict[str, Rule] = {}

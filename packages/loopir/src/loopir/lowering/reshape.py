@@ -15,7 +15,8 @@ Group = tuple[list[int], list[int]]
 
 
 def match_dims(source: Shape, target: Shape) -> list[Group]:
-    """Pairs of runs of source and target dims with the same number of elements, as short as the sizes prove.
+    """Pairs of runs of source and target dims with the same number of elements, as short as the
+    sizes prove.
 
     Dims of size 1 are in no group. Unproved symbolic sizes end in one last group.
     """
@@ -29,7 +30,9 @@ def match_dims(source: Shape, target: Shape) -> list[Group]:
         if a and a_size == b_size:
             groups.append((a, b))
             a, b, a_size, b_size = [], [], ONE, ONE
-        take_left = bool(left) and (not right or (len(a) <= len(b) and _is_smaller(a_size, b_size)) or not a)
+        take_left = bool(left) and (
+            not right or (len(a) <= len(b) and _is_smaller(a_size, b_size)) or not a
+        )
         if take_left:
             a.append(left.pop(0))
             a_size = product((a_size, source[a[-1]]))
@@ -42,7 +45,9 @@ def match_dims(source: Shape, target: Shape) -> list[Group]:
 
 
 def _is_smaller(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Whether the left run needs another dim: it is a proper divisor, or smaller, or nothing is known."""
+    """Whether the left run needs another dim: it is a proper divisor, or smaller, or nothing is
+    known.
+    """
     if a.is_Integer and b.is_Integer:
         return int(a) < int(b)
     ratio = b / a
@@ -57,7 +62,9 @@ def _strides_within(sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
     return result[::-1]
 
 
-def source_index(source: Shape, target: Shape, index: Sequence[sympy.Expr]) -> tuple[sympy.Expr, ...]:
+def source_index(
+    source: Shape, target: Shape, index: Sequence[sympy.Expr]
+) -> tuple[sympy.Expr, ...]:
     """The index into ``source`` of the element at ``index`` of ``target``, both row-major."""
     result: list[sympy.Expr] = [ZERO] * len(source)
     if any(size == 0 for size in source):  # nothing is ever read, and there is nothing to divide by
@@ -66,7 +73,9 @@ def source_index(source: Shape, target: Shape, index: Sequence[sympy.Expr]) -> t
         if len(a) == 1 and len(b) == 1:
             result[a[0]] = index[b[0]]
             continue
-        flat = sympy.Add(*(index[i] * s for i, s in zip(b, _strides_within([target[i] for i in b]), strict=True)))
+        flat = sympy.Add(
+            *(index[i] * s for i, s in zip(b, _strides_within([target[i] for i in b]), strict=True))
+        )
         sizes = [source[i] for i in a]
         for position, (i, step) in enumerate(zip(a, _strides_within(sizes), strict=True)):
             quotient: sympy.Expr = FloorDiv(flat, step)  # type: ignore[assignment]
@@ -75,12 +84,15 @@ def source_index(source: Shape, target: Shape, index: Sequence[sympy.Expr]) -> t
 
 
 def index_copies(source: Shape, target: Shape) -> int:
-    """How often the index into ``source`` repeats one into ``target``: in each dim that is read off a position. Symbolic sizes
-    count double: hardly any division by them goes away again."""
+    """How often the index into ``source`` repeats one into ``target``: in each dim that is read off
+    a position. Symbolic sizes count double: hardly any division by them goes away again.
+    """
     result = 1
     for a, b in match_dims(source, target):
         if (len(a), len(b)) != (1, 1) and a:
-            is_static = all(source[i].is_Integer for i in a) and all(target[i].is_Integer for i in b)
+            is_static = all(source[i].is_Integer for i in a) and all(
+                target[i].is_Integer for i in b
+            )
             result = max(result, len(a) if is_static else len(a) ** 2)
     return result
 

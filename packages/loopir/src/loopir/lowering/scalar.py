@@ -19,7 +19,12 @@ RELATIONS: dict[type, str] = {
     sympy.StrictGreaterThan: "lt", sympy.GreaterThan: "le",
 }  # fmt: skip
 SWAPPED = (sympy.StrictGreaterThan, sympy.GreaterThan)
-FOLDED: dict[type, str] = {sympy.Add: "add", sympy.Mul: "mul", sympy.Max: "maximum", sympy.Min: "minimum"}
+FOLDED: dict[type, str] = {
+    sympy.Add: "add",
+    sympy.Mul: "mul",
+    sympy.Max: "maximum",
+    sympy.Min: "minimum",
+}
 FOLDED |= {sympy.And: "and", sympy.Or: "or"}
 
 
@@ -31,7 +36,9 @@ def scalar(ops: TracingOps, value: object, dtype: torch.dtype, ctx: LoweringCont
         return ops.cast(_float(ops, symbolic(value, ctx), ctx), dtype)
     if isinstance(value, torch.SymBool):
         return ops.cast(_truth(ops, symbolic(value, ctx), ctx), dtype)
-    if isinstance(value, torch.SymInt) and not all(free.is_integer for free in expr_of(value).free_symbols):
+    if isinstance(value, torch.SymInt) and not all(
+        free.is_integer for free in expr_of(value).free_symbols
+    ):
         return ops.cast(_float(ops, symbolic(value, ctx), ctx), dtype)
     return ops.index_expr(ctx.expr(value), dtype)
 
@@ -53,7 +60,13 @@ def _float(ops: TracingOps, expr: Any, ctx: LoweringContext) -> Any:
     if expr.is_integer and all(free.is_integer for free in expr.free_symbols):
         return ops.index_expr(ctx.expr(expr), torch.float64)
     args = [_float(ops, arg, ctx) for arg in operands(expr)]
-    name = "div" if isinstance(expr, TrueDiv) else "pow" if isinstance(expr, sympy.Pow) else FOLDED.get(type(expr))
+    name = (
+        "div"
+        if isinstance(expr, TrueDiv)
+        else "pow"
+        if isinstance(expr, sympy.Pow)
+        else FOLDED.get(type(expr))
+    )
     name = name or type(expr).__name__.removeprefix("Float").lower()
     if name in ("add", "mul", "maximum", "minimum"):
         return reduce(lambda a, b: ops.elementwise(name, a, b), args)
@@ -69,9 +82,17 @@ def _truth(ops: TracingOps, expr: Any, ctx: LoweringContext) -> Any:
     if isinstance(expr, sympy.Not):
         return ops.not_(_truth(ops, expr.args[0], ctx))
     if isinstance(expr, sympy.And | sympy.Or):
-        return reduce(lambda a, b: ops.elementwise(FOLDED[type(expr)], a, b), [_truth(ops, arg, ctx) for arg in expr.args])
+        return reduce(
+            lambda a, b: ops.elementwise(FOLDED[type(expr)], a, b),
+            [_truth(ops, arg, ctx) for arg in expr.args],
+        )
     if type(expr) not in RELATIONS:
         raise ctx.fail(f"the symbolic bool {expr} has no loop form")
     whole = all(arg.is_integer for arg in expr.args)
-    sides = [ops.index_expr(ctx.expr(arg), torch.int64) if whole else _float(ops, arg, ctx) for arg in operands(expr)]
-    return ops.elementwise(RELATIONS[type(expr)], *(reversed(sides) if isinstance(expr, SWAPPED) else sides))
+    sides = [
+        ops.index_expr(ctx.expr(arg), torch.int64) if whole else _float(ops, arg, ctx)
+        for arg in operands(expr)
+    ]
+    return ops.elementwise(
+        RELATIONS[type(expr)], *(reversed(sides) if isinstance(expr, SWAPPED) else sides)
+    )

@@ -1,4 +1,6 @@
-"""Tensors during lowering: in memory (:class:`Strided`), or a function of an index not computed yet (:class:`Lazy`)."""
+"""Tensors during lowering: in memory (:class:`Strided`), or a function of an index not computed yet
+(:class:`Lazy`).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ InnerFunction: TypeAlias = Callable[[Any, Index], Any]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What computing one element takes: whole buffers read, operations (costly ones count four), nesting of functions, and how
-    often the reshapes between here and memory repeat an index, one inside the other."""
+    """What computing one element takes: whole buffers read, operations (costly ones count four),
+    nesting of functions, and how often the reshapes between here and memory repeat an index, one
+    inside the other.
+    """
 
     reads: int = 0
     weight: int = 0
@@ -41,8 +45,17 @@ class Strided:
 
     @property
     def cost(self) -> Cost:
-        """One read; none for a tensor that is repeated along some dim, since it is small beside what it is repeated for."""
-        return Cost(reads=int(all(size == 1 or step != 0 for size, step in zip(self.shape, self.stride, strict=True))))
+        """One read; none for a tensor that is repeated along some dim, since it is small beside
+        what it is repeated for.
+        """
+        return Cost(
+            reads=int(
+                all(
+                    size == 1 or step != 0
+                    for size, step in zip(self.shape, self.stride, strict=True)
+                )
+            )
+        )
 
     @property
     def layout(self) -> Shape:
@@ -61,14 +74,18 @@ class Strided:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no element exists: what reads one never runs, but may stand before the loop that never runs."""
+        """Whether no element exists: what reads one never runs, but may stand before the loop that
+        never runs.
+        """
         return any(size == 0 for size in self.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lazy:
-    """``function(ops, index)`` computes an element; ``layout`` are the strides its buffer should have (None: contiguous).
-    ``narrow`` is the 16-bit tensor of which it is the conversion, where that is in memory."""
+    """``function(ops, index)`` computes an element; ``layout`` are the strides its buffer should
+    have (None: contiguous). ``narrow`` is the 16-bit tensor of which it is the conversion, where
+    that is in memory.
+    """
 
     shape: Shape
     dtype: torch.dtype
@@ -95,8 +112,9 @@ Tensor: TypeAlias = Strided | Lazy
 
 @dataclass(slots=True, eq=False)
 class TracingOps(OpsHandler[Value]):
-    """What inner functions see: forwards to a recorder, under an optional mask that all loads take. ``origins`` are the graph
-    nodes whose values were loaded; ``device`` is where the loop runs."""
+    """What inner functions see: forwards to a recorder, under an optional mask that all loads take.
+    ``origins`` are the graph nodes whose values were loaded; ``device`` is where the loop runs.
+    """
 
     recorder: Recorder
     device: torch.device
@@ -110,7 +128,12 @@ class TracingOps(OpsHandler[Value]):
         return TracingOps(self.recorder, self.device, both, origins=self.origins)
 
     def load(
-        self, buffer: str, index: sympy.Expr, dtype: torch.dtype, mask: Value | None = None, other: Number | None = None
+        self,
+        buffer: str,
+        index: sympy.Expr,
+        dtype: torch.dtype,
+        mask: Value | None = None,
+        other: Number | None = None,
     ) -> Value:
         if self.mask is not None:
             mask = self.mask if mask is None else self.recorder.elementwise("and", self.mask, mask)

@@ -1,4 +1,6 @@
-"""Shape prims: each is a map from the result's index to the operand's; on memory, a change of strides."""
+"""Shape prims: each is a map from the result's index to the operand's; on memory, a change of
+strides.
+"""
 
 from __future__ import annotations
 
@@ -25,33 +27,56 @@ table = LoweringTable()
 
 EXPENSIVE = 8
 MAX_COPIES = 64
-"""Of an index, by reshapes of what reshapes read: the work on it grows with each of them by a factor."""
+"""Of an index, by reshapes of what reshapes read: the work on it grows with each of them by a
+factor.
+"""
 LARGE = 1 << 24
 """Bytes of an operand of a concatenation that should not stay in memory until all are there."""
 MOST_SELECTED = 32
-"""Operands that ``cat`` selects from by position on the CPU, in each element anew; more are stored one by one.
+"""Operands that ``cat`` selects from by position on the CPU, in each element anew; more are stored
+one by one.
 
 A kernel that selects from 200 takes g++ 44 s to compile. On a GPU one launch for all is worth it.
 """
 
 
 def view_of(
-    tensor: Tensor, shape: Shape, index_map: Callable[[Index], Index], layout: Shape | None = None, copies: int = 1
+    tensor: Tensor,
+    shape: Shape,
+    index_map: Callable[[Index], Index],
+    layout: Shape | None = None,
+    copies: int = 1,
 ) -> Lazy:
-    """A lazy tensor that reads ``tensor`` at ``index_map(index)``, which has parts of the index ``copies`` times."""
+    """A lazy tensor that reads ``tensor`` at ``index_map(index)``, which has parts of the index
+    ``copies`` times.
+    """
     cost = tensor.cost
     deeper = replace(cost, depth=cost.depth + 1, copies=cost.copies * copies)
-    return Lazy(shape, tensor.dtype, tensor.device, lambda ops, index: tensor.load(ops, index_map(index)), deeper, layout)
+    return Lazy(
+        shape,
+        tensor.dtype,
+        tensor.device,
+        lambda ops, index: tensor.load(ops, index_map(index)),
+        deeper,
+        layout,
+    )
 
 
-def strided(tensor: Strided, shape: Sequence[sympy.Expr], stride: Sequence[sympy.Expr], offset: sympy.Expr = ZERO) -> Strided:
+def strided(
+    tensor: Strided,
+    shape: Sequence[sympy.Expr],
+    stride: Sequence[sympy.Expr],
+    offset: sympy.Expr = ZERO,
+) -> Strided:
     """Another view of the same buffer, ``offset`` elements after the start of ``tensor``."""
     start = sympy.expand(tensor.offset + offset)
     return Strided(tensor.buffer, tensor.dtype, tensor.device, tuple(shape), tuple(stride), start)
 
 
 def masked_load(ops: TracingOps, mask: Any, tensor: Tensor, index: Index, fill: Number) -> Any:
-    """The element at ``index`` where ``mask``, else ``fill``; nothing is read where the mask is false."""
+    """The element at ``index`` where ``mask``, else ``fill``; nothing is read where the mask is
+    false.
+    """
     if isinstance(tensor, Strided):
         if tensor.is_empty:
             return ops.constant(fill, tensor.dtype)
@@ -61,11 +86,20 @@ def masked_load(ops: TracingOps, mask: Any, tensor: Tensor, index: Index, fill: 
 
 
 @table.register("broadcast_in_dim")
-def lower_broadcast(ctx: LoweringContext, node: Any, a: Tensor, *, shape: Sequence, dims: Sequence[int]) -> Tensor:
+def lower_broadcast(
+    ctx: LoweringContext, node: Any, a: Tensor, *, shape: Sequence, dims: Sequence[int]
+) -> Tensor:
     """Dim ``i`` of the operand is dim ``dims[i]`` of the result; sizes 1 are repeated."""
     target = ctx.shape(shape)
-    repeats = any(size == 1 and target[d] != 1 for size, d in zip(a.shape, dims, strict=True)) or len(dims) < len(target)
-    if isinstance(a, Lazy) and repeats and a.cost.weight >= EXPENSIVE and any(size != 1 for size in a.shape):
+    repeats = any(
+        size == 1 and target[d] != 1 for size, d in zip(a.shape, dims, strict=True)
+    ) or len(dims) < len(target)
+    if (
+        isinstance(a, Lazy)
+        and repeats
+        and a.cost.weight >= EXPENSIVE
+        and any(size != 1 for size in a.shape)
+    ):
         a = ctx.realize(a)
     if isinstance(a, Strided):
         stride: list[sympy.Expr] = [ZERO] * len(target)
@@ -94,7 +128,9 @@ def lower_reshape(ctx: LoweringContext, node: Any, a: Tensor, *, shape: Sequence
     if isinstance(a, Lazy) and copies > 1 and a.cost.copies * copies > MAX_COPIES:
         a = ctx.realize(a)
     operand = a
-    return view_of(operand, target, lambda index: source_index(source, target, index), copies=copies)
+    return view_of(
+        operand, target, lambda index: source_index(source, target, index), copies=copies
+    )
 
 
 @table.register("permute")
@@ -110,7 +146,9 @@ def lower_permute(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequence[
 
 
 @table.register("slice")
-def lower_slice(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int, start: Any, stop: Any, step: Any) -> Tensor:
+def lower_slice(
+    ctx: LoweringContext, node: Any, a: Tensor, *, dim: int, start: Any, stop: Any, step: Any
+) -> Tensor:
     """Every ``step``-th element of ``dim`` from ``start``."""
     shape = ctx.shape(node.meta["val"].shape)
     begin, pace = ctx.expr(start), ctx.expr(step)
@@ -118,20 +156,29 @@ def lower_slice(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int, start: 
         stride = [sympy.expand(s * pace) if d == dim else s for d, s in enumerate(a.stride)]
         return strided(a, shape, stride, begin * a.stride[dim])
     return view_of(
-        a, shape, lambda index: (*index[:dim], begin + index[dim] * pace, *index[dim + 1 :]), ctx.layout_like(a, shape)
+        a,
+        shape,
+        lambda index: (*index[:dim], begin + index[dim] * pace, *index[dim + 1 :]),
+        ctx.layout_like(a, shape),
     )
 
 
 @table.register("window")
-def lower_window(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int, size: int, step: int) -> Tensor:
-    """Dim ``dim`` counts windows, ``step`` elements apart; the new last dim counts their elements."""
+def lower_window(
+    ctx: LoweringContext, node: Any, a: Tensor, *, dim: int, size: int, step: int
+) -> Tensor:
+    """Dim ``dim`` counts windows, ``step`` elements apart; the new last dim counts their
+    elements.
+    """
     shape = ctx.shape(node.meta["val"].shape)
     if isinstance(a, Lazy) and a.cost.weight >= EXPENSIVE:
         a = ctx.realize(a)
     if isinstance(a, Strided):
         stride = [sympy.expand(s * step) if d == dim else s for d, s in enumerate(a.stride)]
         return strided(a, shape, [*stride, a.stride[dim]])
-    return view_of(a, shape, lambda index: (*index[:dim], index[dim] * step + index[-1], *index[dim + 1 : -1]))
+    return view_of(
+        a, shape, lambda index: (*index[:dim], index[dim] * step + index[-1], *index[dim + 1 : -1])
+    )
 
 
 @table.register("flip")
@@ -141,11 +188,17 @@ def lower_flip(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequence[int
     if isinstance(a, Strided):
         offset = sympy.Add(*((shape[d] - 1) * a.stride[d] for d in dims))
         return strided(a, shape, [-s if d in dims else s for d, s in enumerate(a.stride)], offset)
-    return view_of(a, shape, lambda index: tuple(shape[d] - 1 - i if d in dims else i for d, i in enumerate(index)))
+    return view_of(
+        a,
+        shape,
+        lambda index: tuple(shape[d] - 1 - i if d in dims else i for d, i in enumerate(index)),
+    )
 
 
 @table.register("pad")
-def lower_pad(ctx: LoweringContext, node: Any, a: Tensor, *, low: Sequence, high: Sequence, value: Number) -> Tensor:
+def lower_pad(
+    ctx: LoweringContext, node: Any, a: Tensor, *, low: Sequence, high: Sequence, value: Number
+) -> Tensor:
     """``value`` before and after; negative amounts cut off."""
     before, after = ctx.shape(low), ctx.shape(high)
     shape = ctx.shape(node.meta["val"].shape)
@@ -158,9 +211,13 @@ def lower_pad(ctx: LoweringContext, node: Any, a: Tensor, *, low: Sequence, high
         conditions = []
         for i, lo, hi, size in zip(index, before, after, source.shape, strict=True):
             if not ctx.facts.is_nonnegative(-lo):
-                conditions.append(ops.le(ops.index_expr(lo, torch.int64), ops.index_expr(i, torch.int64)))
+                conditions.append(
+                    ops.le(ops.index_expr(lo, torch.int64), ops.index_expr(i, torch.int64))
+                )
             if not ctx.facts.is_nonnegative(-hi):
-                conditions.append(ops.lt(ops.index_expr(i, torch.int64), ops.index_expr(size + lo, torch.int64)))
+                conditions.append(
+                    ops.lt(ops.index_expr(i, torch.int64), ops.index_expr(size + lo, torch.int64))
+                )
         if not conditions:
             return source.load(ops, inside)
         mask = conditions[0]
@@ -168,30 +225,49 @@ def lower_pad(ctx: LoweringContext, node: Any, a: Tensor, *, low: Sequence, high
             mask = ops.and_(mask, condition)
         return masked_load(ops, mask, source, inside, value)
 
-    return Lazy(shape, a.dtype, a.device, function, combined_cost(a, weight=2), ctx.layout_like(a, shape))
+    return Lazy(
+        shape, a.dtype, a.device, function, combined_cost(a, weight=2), ctx.layout_like(a, shape)
+    )
 
 
 @table.register("cat")
 def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Tensor:
-    """The operands one after the other along ``dim``: a selection by position, so that it fuses with what reads it."""
+    """The operands one after the other along ``dim``: a selection by position, so that it fuses
+    with what reads it.
+    """
     shape = ctx.shape(node.meta["val"].shape)
     pieces = [t for t in tensors if t.shape[dim] != 0]
     if len(pieces) < 2:
         only = pieces[0] if pieces else tensors[0]
-        # A function even of a buffer's elements: cat gives new memory, which must not alias its operand's.
+        # A function even of a buffer's elements: cat gives new memory, which must not alias its
+        # operand's.
         return Lazy(shape, only.dtype, only.device, only.load, combined_cost(only, weight=0))
-    heavy = sum(isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE for t in tensors)
+    heavy = sum(
+        isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE for t in tensors
+    )
     many = len(pieces) > MOST_SELECTED and pieces[0].device.type == "cpu"
     if many or (_is_stored(node) and (2 * heavy >= len(pieces) or _are_freed(node, pieces))):
         return _stored_in_parts(ctx, node, shape, pieces, dim)
-    pieces = [ctx.realize(t) if isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE else t for t in pieces]
-    ends = [sympy.expand(sympy.Add(*(t.shape[dim] for t in pieces[: i + 1]))) for i in range(len(pieces))]
+    pieces = [
+        ctx.realize(t)
+        if isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE
+        else t
+        for t in pieces
+    ]
+    ends = [
+        sympy.expand(sympy.Add(*(t.shape[dim] for t in pieces[: i + 1])))
+        for i in range(len(pieces))
+    ]
     starts = [ZERO, *ends[:-1]]
 
     def function(ops: TracingOps, index: Index) -> Any:
         at = ops.index_expr(index[dim], torch.int64)
         below = [ops.lt(at, ops.index_expr(end, torch.int64)) for end in ends[:-1]]
-        within = [below[0], *(ops.and_(ops.not_(a), b) for a, b in pairwise(below)), ops.not_(below[-1])]
+        within = [
+            below[0],
+            *(ops.and_(ops.not_(a), b) for a, b in pairwise(below)),
+            ops.not_(below[-1]),
+        ]
         result = None
         for i in reversed(range(len(pieces))):
             inside = (*index[:dim], index[dim] - starts[i], *index[dim + 1 :])
@@ -199,7 +275,13 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
             result = value if result is None else ops.where(below[i], value, result)
         return result
 
-    return Lazy(shape, pieces[0].dtype, pieces[0].device, function, combined_cost(*pieces, weight=2 * len(pieces)))
+    return Lazy(
+        shape,
+        pieces[0].dtype,
+        pieces[0].device,
+        function,
+        combined_cost(*pieces, weight=2 * len(pieces)),
+    )
 
 
 def _is_stored(node: Any) -> bool:
@@ -213,16 +295,27 @@ def _is_stored(node: Any) -> bool:
 
 
 def _are_freed(node: Any, pieces: Sequence[Tensor]) -> bool:
-    """Whether the operands are large and nobody else reads them: copied one by one, they need not all be in memory at once."""
+    """Whether the operands are large and nobody else reads them: copied one by one, they need not
+    all be in memory at once.
+    """
     sizes = [prod(t.shape) * t.dtype.itemsize if isinstance(t, Strided) else ZERO for t in pieces]
-    once = all(len(operand.users) == 1 and operand.op == "call_function" for operand in node.all_input_nodes)
+    once = all(
+        len(operand.users) == 1 and operand.op == "call_function"
+        for operand in node.all_input_nodes
+    )
     return once and all(isinstance(size, sympy.Integer) and size >= LARGE for size in sizes)
 
 
-def _stored_in_parts(ctx: LoweringContext, node: Any, shape: Shape, pieces: Sequence[Tensor], dim: int) -> Strided:
-    """Each operand is computed where it belongs in one buffer, in loops that fuse with what computes it."""
+def _stored_in_parts(
+    ctx: LoweringContext, node: Any, shape: Shape, pieces: Sequence[Tensor], dim: int
+) -> Strided:
+    """Each operand is computed where it belongs in one buffer, in loops that fuse with what
+    computes it.
+    """
     stride = ctx.shape(node.meta["val"].stride())
-    buffer = ctx.new_buffer(pieces[0].dtype, pieces[0].device, shape, stride if ctx.is_dense(shape, stride) else None)
+    buffer = ctx.new_buffer(
+        pieces[0].dtype, pieces[0].device, shape, stride if ctx.is_dense(shape, stride) else None
+    )
     result, start = ctx.whole(buffer), ZERO
     for piece in pieces:
         part = strided(result, piece.shape, result.stride, start * result.stride[dim])

@@ -1,4 +1,6 @@
-"""Rewrites of the functional graph (C2) before decomposition, while operators still have their names."""
+"""Rewrites of the functional graph (C2) before decomposition, while operators still have their
+names.
+"""
 
 from loopir.patterns.freeze import freeze
 from loopir.patterns.joint import lay_out_images

@@ -1,8 +1,9 @@
 """Attention written out as products and softmax becomes one call of scaled_dot_product_attention.
 
-Recognised from the second product backwards: views and copies are seen through; the scores may be scaled (multiplied or divided
-by a number, before or after the product), masked by addition or by filling with -inf, and converted between dtypes around the
-softmax. A query whose keys are all masked gives NaN in the written-out form and is given NaN here too.
+Recognised from the second product backwards: views and copies are seen through; the scores may be
+scaled (multiplied or divided by a number, before or after the product), masked by addition or by
+filling with -inf, and converted between dtypes around the softmax. A query whose keys are all
+masked gives NaN in the written-out form and is given NaN here too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ import torch
 from primops import TensorMeta
 from torch import fx
 
-from loopir.patterns.match import add_call, arguments_of, meta_of, name_of, only_user, remove_dead, same_shape, strides_for
+from loopir.patterns.match import (
+    add_call,
+    arguments_of,
+    meta_of,
+    name_of,
+    only_user,
+    remove_dead,
+    same_shape,
+    strides_for,
+)
 
 aten = torch.ops.aten
 COPIES = {"view", "_unsafe_view", "reshape", "clone", "expand", "alias", "contiguous"}
@@ -27,7 +37,9 @@ FEW_KEYS, MANY = 64, 1 << 20
 
 @dataclass(slots=True)
 class Scores:
-    """``softmax(scale * q @ k + mask)`` with ``q`` and ``k`` as the products' operands (``k`` not transposed back yet)."""
+    """``softmax(scale * q @ k + mask)`` with ``q`` and ``k`` as the products' operands (``k`` not
+    transposed back yet).
+    """
 
     product: fx.Node
     scale: float = 1.0
@@ -47,14 +59,20 @@ def fuse_attention(gm: fx.GraphModule) -> int:
 
 
 def _source(node: Any) -> Any:
-    """What a node holds, seen through views and copies that have no other user and keep the elements' order."""
+    """What a node holds, seen through views and copies that have no other user and keep the
+    elements' order.
+    """
     while (inner := _copied(node)) is not None and only_user(inner) is node:
         node = inner
     return node
 
 
 def _copied(node: Any) -> fx.Node | None:
-    if name_of(node) not in COPIES or not isinstance(node.args[0], fx.Node) or not _keeps_count(node.args[0], node):
+    if (
+        name_of(node) not in COPIES
+        or not isinstance(node.args[0], fx.Node)
+        or not _keeps_count(node.args[0], node)
+    ):
         return None
     return node.args[0]
 
@@ -106,7 +124,13 @@ def _trace_scores(node: Any, whole: TensorMeta) -> Scores | None:
         arguments = arguments_of(node)
         if name in ("mul", "div") and isinstance(arguments[1], int | float) and len(arguments) == 2:
             scale = scale * arguments[1] if name == "mul" else scale / arguments[1]
-        elif name == "add" and mask is None and scale == 1.0 and isinstance(arguments[1], fx.Node) and arguments[2] == 1:
+        elif (
+            name == "add"
+            and mask is None
+            and scale == 1.0
+            and isinstance(arguments[1], fx.Node)
+            and arguments[2] == 1
+        ):
             left, right = arguments[:2]
             mask, arguments[0] = (right, left) if _leads_to_product(left) else (left, right)
             if meta_of(mask).dtype != meta_of(arguments[0]).dtype:  # type: ignore[union-attr]
@@ -135,15 +159,26 @@ def _leads_to_product(node: Any) -> bool:
 
 def _widens(node: fx.Node) -> bool:
     before, after = meta_of(node.args[0]), meta_of(node)
-    return before is not None and after is not None and before.dtype in FLOATS and after.dtype in (torch.float32, before.dtype)
+    return (
+        before is not None
+        and after is not None
+        and before.dtype in FLOATS
+        and after.dtype in (torch.float32, before.dtype)
+    )
 
 
 def _operand(product: fx.Node, position: int, whole: TensorMeta) -> fx.Node | None:
-    """An operand of a product as ``[batch..., rows, columns]``, before it was copied and flattened for it."""
+    """An operand of a product as ``[batch..., rows, columns]``, before it was copied and flattened
+    for it.
+    """
     node, found = product.args[position], None
     while isinstance(node, fx.Node):
         meta = meta_of(node)
-        if meta is not None and meta.ndim == whole.ndim and same_shape(meta.shape[:-2], whole.shape[:-2]):
+        if (
+            meta is not None
+            and meta.ndim == whole.ndim
+            and same_shape(meta.shape[:-2], whole.shape[:-2])
+        ):
             found = node
         node = _copied(node)
     return found
@@ -151,7 +186,13 @@ def _operand(product: fx.Node, position: int, whole: TensorMeta) -> fx.Node | No
 
 def _is_possible(query: fx.Node, key: fx.Node, value: fx.Node, whole: TensorMeta) -> bool:
     q, k, v = meta_of(query), meta_of(key), meta_of(value)
-    if q is None or k is None or v is None or len({q.dtype, k.dtype, v.dtype}) != 1 or len({q.device, k.device, v.device}) != 1:
+    if (
+        q is None
+        or k is None
+        or v is None
+        or len({q.dtype, k.dtype, v.dtype}) != 1
+        or len({q.device, k.device, v.device}) != 1
+    ):
         return False
     if q.dtype not in FLOATS or q.device.type not in DEVICES or _has_short_rows(whole):
         return False
@@ -165,13 +206,23 @@ def _is_possible(query: fx.Node, key: fx.Node, value: fx.Node, whole: TensorMeta
 
 
 def _has_short_rows(whole: TensorMeta) -> bool:
-    """Whether there are many rows of few keys (windows of an image): a GPU's kernels for attention compute twice as many scores
-    then, and products with a softmax between them take two thirds of the time."""
+    """Whether there are many rows of few keys (windows of an image): a GPU's kernels for attention
+    compute twice as many scores then, and products with a softmax between them take two thirds of
+    the time.
+    """
     keys, count = whole.shape[-1], _count(whole)
-    return whole.device.type == "cuda" and isinstance(keys, int) and keys < FEW_KEYS and isinstance(count, int) and count > MANY
+    return (
+        whole.device.type == "cuda"
+        and isinstance(keys, int)
+        and keys < FEW_KEYS
+        and isinstance(count, int)
+        and count > MANY
+    )
 
 
-def _replace(output: fx.Node, found: Scores, operands: tuple[fx.Node, fx.Node, fx.Node], whole: TensorMeta) -> None:
+def _replace(
+    output: fx.Node, found: Scores, operands: tuple[fx.Node, fx.Node, fx.Node], whole: TensorMeta
+) -> None:
     """Puts the call in front of ``output`` and the result, in its shape, in its place."""
     query, key, value = operands
     meta = meta_of(query)
@@ -192,13 +243,21 @@ def _replace(output: fx.Node, found: Scores, operands: tuple[fx.Node, fx.Node, f
     if mask is not None and whole.ndim == 3 and meta_of(mask).ndim == 3:  # type: ignore[union-attr]
         mask = _unsqueezed(output, mask)
     shape = (*([1] if whole.ndim == 3 else []), *meta.shape)
-    result = _attend(output, tensors, mask, found.scale, TensorMeta(shape, _attended_strides(shape), meta.dtype, meta.device))
+    result = _attend(
+        output,
+        tensors,
+        mask,
+        found.scale,
+        TensorMeta(shape, _attended_strides(shape), meta.dtype, meta.device),
+    )
     if mask is not None:
         result = _nan_where_all_masked(output, result, mask)
     last = meta_of(output)
     assert last is not None
     sizes = _sizes_of(output)
-    flat = TensorMeta(last.shape, strides_for(last.shape, torch.contiguous_format), last.dtype, last.device)
+    flat = TensorMeta(
+        last.shape, strides_for(last.shape, torch.contiguous_format), last.dtype, last.device
+    )
     final = add_call(output, aten.reshape.default, (result, sizes), flat)
     output.replace_all_uses_with(final)
 
@@ -210,7 +269,9 @@ def _attended_strides(shape: tuple) -> tuple:
     return strides[0], strides[2], strides[1], strides[3]
 
 
-def _attend(output: fx.Node, tensors: list[fx.Node], mask: fx.Node | None, scale: float, meta: TensorMeta) -> fx.Node:
+def _attend(
+    output: fx.Node, tensors: list[fx.Node], mask: fx.Node | None, scale: float, meta: TensorMeta
+) -> fx.Node:
     op = aten.scaled_dot_product_attention.default
     return add_call(output, op, (*tensors, mask), meta, {"scale": scale})
 
@@ -218,7 +279,9 @@ def _attend(output: fx.Node, tensors: list[fx.Node], mask: fx.Node | None, scale
 def _unsqueezed(output: fx.Node, node: fx.Node) -> fx.Node:
     meta = meta_of(node)
     assert meta is not None
-    wide = TensorMeta((1, *meta.shape), (meta.shape[0] * meta.strides[0], *meta.strides), meta.dtype, meta.device)
+    wide = TensorMeta(
+        (1, *meta.shape), (meta.shape[0] * meta.strides[0], *meta.strides), meta.dtype, meta.device
+    )
     return add_call(output, aten.unsqueeze.default, (node, 0), wide)
 
 
@@ -226,24 +289,41 @@ def _additive_mask(output: fx.Node, found: Scores, dtype: torch.dtype) -> fx.Nod
     """The mask as a number to add, in the operands' dtype."""
     mask, meta = found.mask, meta_of(found.mask)
     assert mask is not None and meta is not None
-    dense = TensorMeta(meta.shape, strides_for(meta.shape, torch.contiguous_format), dtype, meta.device)
+    dense = TensorMeta(
+        meta.shape, strides_for(meta.shape, torch.contiguous_format), dtype, meta.device
+    )
     if not found.fills:
-        return mask if meta.dtype == dtype else add_call(output, aten._to_copy.default, (mask,), dense, {"dtype": dtype})
+        return (
+            mask
+            if meta.dtype == dtype
+            else add_call(output, aten._to_copy.default, (mask,), dense, {"dtype": dtype})
+        )
     zero, low = (_number(output, number, dtype, meta.device) for number in (0.0, -math.inf))
     return add_call(output, aten.where.self, (mask, low, zero), dense)
 
 
 def _number(output: fx.Node, number: float, dtype: torch.dtype, device: torch.device) -> fx.Node:
     options = {"dtype": dtype, "device": device}
-    return add_call(output, aten.full.default, ([], number), TensorMeta((), (), dtype, device), options)
+    return add_call(
+        output, aten.full.default, ([], number), TensorMeta((), (), dtype, device), options
+    )
 
 
 def _nan_where_all_masked(output: fx.Node, result: fx.Node, mask: fx.Node) -> fx.Node:
     masked, meta = meta_of(mask), meta_of(result)
     assert masked is not None and meta is not None
-    row = TensorMeta((*masked.shape[:-1], 1), strides_for((*masked.shape[:-1], 1), torch.contiguous_format), *_kind(masked))
+    row = TensorMeta(
+        (*masked.shape[:-1], 1),
+        strides_for((*masked.shape[:-1], 1), torch.contiguous_format),
+        *_kind(masked),
+    )
     top = add_call(output, aten.amax.default, (mask, [-1], True), row)
-    none = add_call(output, aten.eq.Scalar, (top, -math.inf), TensorMeta(row.shape, row.strides, torch.bool, row.device))
+    none = add_call(
+        output,
+        aten.eq.Scalar,
+        (top, -math.inf),
+        TensorMeta(row.shape, row.strides, torch.bool, row.device),
+    )
     nan = _number(output, math.nan, meta.dtype, meta.device)
     return add_call(output, aten.where.self, (none, nan, result), meta)
 
@@ -259,6 +339,8 @@ def _sizes_of(output: fx.Node) -> list[Any]:
     left, right = meta_of(output.args[0]), meta_of(output.args[1])
     assert left is not None and right is not None
     return [
-        size if isinstance(size, int) else add_call(output, aten.sym_size.int, (output.args[operand], dim), size)
+        size
+        if isinstance(size, int)
+        else add_call(output, aten.sym_size.int, (output.args[operand], dim), size)
         for size, (operand, dim) in zip(meta.shape, ((0, 0), (0, 1), (1, 2)), strict=True)
     ]

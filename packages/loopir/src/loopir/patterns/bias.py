@@ -1,7 +1,7 @@
 """Biases of convolutions on CUDA devices as additions of their own, and their gradients as sums.
 
-The library adds a bias in a kernel of its own after the convolution, and sums up its gradient in another: loops around the
-convolution do both while they have the elements in registers anyway.
+The library adds a bias in a kernel of its own after the convolution, and sums up its gradient in
+another: loops around the convolution do both while they have the elements in registers anyway.
 """
 
 from __future__ import annotations
@@ -39,11 +39,18 @@ def _part_bias(node: fx.Node) -> bool:
     result, vector = meta_of(node), meta_of(bias)
     if result is None or vector is None or vector.ndim != 1 or vector.dtype != result.dtype:
         return False
-    product = add_call(node, aten.convolution.default, (image, weight, None, *rest), node.meta["val"])
+    product = add_call(
+        node, aten.convolution.default, (image, weight, None, *rest), node.meta["val"]
+    )
     spread = tuple(-1 if dim == CHANNELS else 1 for dim in range(result.ndim))
     shape = tuple(vector.shape[0] if size < 0 else 1 for size in spread)
     strides = tuple(vector.strides[0] if size < 0 else vector.shape[0] for size in spread)
-    column = add_call(node, aten.view.default, (bias, spread), TensorMeta(shape, strides, vector.dtype, vector.device))
+    column = add_call(
+        node,
+        aten.view.default,
+        (bias, spread),
+        TensorMeta(shape, strides, vector.dtype, vector.device),
+    )
     total = add_call(node, aten.add.Tensor, (product, column), node.meta["val"])
     node.replace_all_uses_with(total)
     node.graph.erase_node(node)
@@ -58,7 +65,9 @@ def _part_gradient(node: fx.Node) -> bool:
     for user in list(node.users):
         if user.target is operator.getitem and user.args[1] == 2:
             dims = [dim for dim in range(meta.ndim) if dim != CHANNELS]
-            user.replace_all_uses_with(add_call(user, aten.sum.dim_IntList, (gradient, dims), user.meta["val"]))
+            user.replace_all_uses_with(
+                add_call(user, aten.sum.dim_IntList, (gradient, dims), user.meta["val"])
+            )
             user.graph.erase_node(user)
     node.args, node.kwargs = (gradient, *middle, [*mask[:2], False]), {}
     return True

@@ -1,4 +1,6 @@
-"""Small rewrites that leave fewer calls: nested padding and concatenation, padding before convolutions, bias additions."""
+"""Small rewrites that leave fewer calls: nested padding and concatenation, padding before
+convolutions, bias additions.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from loopir.patterns.match import add_call, arguments_of, meta_of, name_of, only_user, remove_dead, same_shape
+from loopir.patterns.match import (
+    add_call,
+    arguments_of,
+    meta_of,
+    name_of,
+    only_user,
+    remove_dead,
+    same_shape,
+)
 
 aten = torch.ops.aten
 
@@ -34,15 +44,30 @@ def _flatten_cat(node: fx.Node) -> fx.Node | None:
     assert meta is not None
     parts: list[Any] = []
     for tensor in tensors:
-        inner = arguments_of(tensor) if name_of(tensor) == "cat" and only_user(tensor) is node else None
-        nested = inner is not None and inner[1] % meta.ndim == dim % meta.ndim and _same_kind(tensor, node)
+        inner = (
+            arguments_of(tensor) if name_of(tensor) == "cat" and only_user(tensor) is node else None
+        )
+        nested = (
+            inner is not None
+            and inner[1] % meta.ndim == dim % meta.ndim
+            and _same_kind(tensor, node)
+        )
         parts += inner[0] if nested and inner is not None else [tensor]
-    return add_call(node, aten.cat.default, (parts, dim), node.meta["val"]) if len(parts) > len(tensors) else None
+    return (
+        add_call(node, aten.cat.default, (parts, dim), node.meta["val"])
+        if len(parts) > len(tensors)
+        else None
+    )
 
 
 def _same_kind(a: fx.Node, b: fx.Node) -> bool:
     first, second = meta_of(a), meta_of(b)
-    return first is not None and second is not None and first.dtype == second.dtype and first.ndim == second.ndim
+    return (
+        first is not None
+        and second is not None
+        and first.dtype == second.dtype
+        and first.ndim == second.ndim
+    )
 
 
 def _static(values: Any) -> bool:
@@ -58,7 +83,10 @@ def _merge_pads(node: fx.Node) -> fx.Node | None:
     if fill != value or not _static([*pad, *before]) or min([*pad, *before], default=0) < 0:
         return None
     longest = max(len(pad), len(before))
-    sums = [(pad[i] if i < len(pad) else 0) + (before[i] if i < len(before) else 0) for i in range(longest)]
+    sums = [
+        (pad[i] if i < len(pad) else 0) + (before[i] if i < len(before) else 0)
+        for i in range(longest)
+    ]
     return add_call(node, aten.constant_pad_nd.default, (source, sums, value), node.meta["val"])
 
 
@@ -70,7 +98,13 @@ def _pad_in_convolution(node: fx.Node) -> fx.Node | None:
         return None
     source, pad, value = arguments_of(x)
     dims = meta.ndim - 2
-    if value != 0 or not _static([*pad, *padding]) or min(pad, default=-1) < 0 or len(pad) > 2 * dims or len(pad) % 2:
+    if (
+        value != 0
+        or not _static([*pad, *padding])
+        or min(pad, default=-1) < 0
+        or len(pad) > 2 * dims
+        or len(pad) % 2
+    ):
         return None
     low, high = pad[0::2], pad[1::2]
     if list(low) != list(high):
@@ -89,7 +123,13 @@ def _bias_in_product(node: fx.Node) -> fx.Node | None:
     if name_of(x) != "mm":
         x, bias = bias, x
     result, one = meta_of(node), meta_of(bias)
-    if name_of(x) != "mm" or alpha != 1 or only_user(x) is not node or result is None or one is None:
+    if (
+        name_of(x) != "mm"
+        or alpha != 1
+        or only_user(x) is not node
+        or result is None
+        or one is None
+    ):
         return None
     if (
         one.dtype != result.dtype
@@ -101,4 +141,9 @@ def _bias_in_product(node: fx.Node) -> fx.Node | None:
     return add_call(node, aten.addmm.default, (bias, *x.args), node.meta["val"])
 
 
-RULES = {"cat": _flatten_cat, "constant_pad_nd": _merge_pads, "convolution": _pad_in_convolution, "add": _bias_in_product}
+RULES = {
+    "cat": _flatten_cat,
+    "constant_pad_nd": _merge_pads,
+    "convolution": _pad_in_convolution,
+    "add": _bias_in_product,
+}

@@ -1,4 +1,6 @@
-"""Convolutions and linear layers offered to code generators, with the pointwise operations that follow them."""
+"""Convolutions and linear layers offered to code generators, with the pointwise operations that
+follow them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from primops import TensorMeta
 from torch import fx
 from torch._ops import OpOverload
 
-from loopir.backend import CodeGenerator, Contraction, Offer, OffersContractions, Packed, PointwiseStep, TensorInput
+from loopir.backend import (
+    CodeGenerator,
+    Contraction,
+    Offer,
+    OffersContractions,
+    Packed,
+    PointwiseStep,
+    TensorInput,
+)
 from loopir.errors import LoweringError
 from loopir.patterns.fold import norm_in_evaluation
 from loopir.patterns.match import (
@@ -34,8 +44,9 @@ MAX_STEPS = 8
 
 @dataclass(slots=True)
 class Match:
-    """A contraction in a graph: its operands as nodes (None: no bias), and the nodes that give its result, before any step and
-    after each step; ``inner`` are nodes before those."""
+    """A contraction in a graph: its operands as nodes (None: no bias), and the nodes that give its
+    result, before any step and after each step; ``inner`` are nodes before those.
+    """
 
     kind: str
     operands: list[fx.Node | None]
@@ -46,8 +57,12 @@ class Match:
     inner: list[fx.Node] = field(default_factory=list)
 
 
-def offer_contractions(gm: fx.GraphModule, codegens: Mapping[str, CodeGenerator], inference: bool = False) -> int:
-    """Replaces contractions for which their device's generator has an operator; returns how many."""
+def offer_contractions(
+    gm: fx.GraphModule, codegens: Mapping[str, CodeGenerator], inference: bool = False
+) -> int:
+    """Replaces contractions for which their device's generator has an operator; returns how
+    many.
+    """
     if not any(isinstance(codegen, OffersContractions) for codegen in codegens.values()):
         return 0
     count = 0
@@ -81,10 +96,15 @@ def _match_norm(match: Match) -> Match | None:
     given = norm_in_evaluation(norm, match.results[0]) if norm is not None else None
     if norm is None or given is None:
         return None
-    operands = [*match.operands, *(given[name] for name in ("running_mean", "running_var", "weight", "bias"))]
+    operands = [
+        *match.operands,
+        *(given[name] for name in ("running_mean", "running_var", "weight", "bias")),
+    ]
     (result,) = norm.users
     parameters = (*match.parameters, float(given["eps"]))
-    return Match("normed_convolution", operands, parameters, [result], inner=[match.results[0], norm])
+    return Match(
+        "normed_convolution", operands, parameters, [result], inner=[match.results[0], norm]
+    )
 
 
 def _match_convolution(node: fx.Node) -> Match | None:
@@ -95,13 +115,21 @@ def _match_convolution(node: fx.Node) -> Match | None:
 
 
 def _match_linear(node: fx.Node) -> Match | None:
-    """``mm`` and ``addmm`` over the weight's transpose, on the tensor before it was flattened where that is known."""
+    """``mm`` and ``addmm`` over the weight's transpose, on the tensor before it was flattened where
+    that is known.
+    """
     arguments = arguments_of(node)
     bias = None
     if name_of(node) == "addmm":
         bias, x, matrix, beta, alpha = arguments
         width, columns = meta_of(bias), meta_of(matrix)
-        if beta != 1 or alpha != 1 or width is None or columns is None or not same_shape(width.shape, columns.shape[1:]):
+        if (
+            beta != 1
+            or alpha != 1
+            or width is None
+            or columns is None
+            or not same_shape(width.shape, columns.shape[1:])
+        ):
             return None
     else:
         x, matrix = arguments
@@ -115,7 +143,12 @@ def _match_linear(node: fx.Node) -> Match | None:
     view = only_user(node)
     if name_of(x) in VIEWS and view is not None and name_of(view) in VIEWS:
         whole, out = meta_of(x.args[0]), meta_of(view)
-        if whole is not None and out is not None and whole.ndim >= 2 and _is_rowwise(whole, out, meta_of(node)):
+        if (
+            whole is not None
+            and out is not None
+            and whole.ndim >= 2
+            and _is_rowwise(whole, out, meta_of(node))
+        ):
             x, result = x.args[0], view
     return Match("linear", [x, weight, bias], (), [result])
 
@@ -151,16 +184,29 @@ def _step(user: fx.Node, x: fx.Node) -> tuple[PointwiseStep, list[fx.Node]] | No
         return None
     arguments = arguments_of(user)
     before, after = meta_of(x), meta_of(user)
-    if before is None or after is None or before.dtype != after.dtype or not same_shape(before.shape, after.shape):
+    if (
+        before is None
+        or after is None
+        or before.dtype != after.dtype
+        or not same_shape(before.shape, after.shape)
+    ):
         return None
     name = name_of(user)
     if arguments[0] is not x:
-        if name not in COMMUTATIVE or len(arguments) < 2 or arguments[1] is not x or (name == "add" and arguments[2] != 1):
+        if (
+            name not in COMMUTATIVE
+            or len(arguments) < 2
+            or arguments[1] is not x
+            or (name == "add" and arguments[2] != 1)
+        ):
             return None
         arguments[0], arguments[1] = arguments[1], arguments[0]
     nodes = [a for a in arguments[1:] if isinstance(a, fx.Node)]
     others = [meta_of(n) for n in nodes]
-    if len(nodes) > 1 or not all(o is not None and same_shape(o.shape, after.shape) and o.dtype == after.dtype for o in others):
+    if len(nodes) > 1 or not all(
+        o is not None and same_shape(o.shape, after.shape) and o.dtype == after.dtype
+        for o in others
+    ):
         return None
     parameters = tuple(a for a in arguments[1:] if not isinstance(a, fx.Node))
     return PointwiseStep(name, parameters, others[0] if others else None), nodes
@@ -180,9 +226,14 @@ def _described(gm: fx.GraphModule, match: Match, inference: bool) -> Contraction
 
 def _replace(gm: fx.GraphModule, match: Match, offer: Offer) -> None:
     if not 0 <= offer.taken <= len(match.steps):
-        raise LoweringError(f"{offer.op} was offered for {offer.taken} steps; there are {len(match.steps)}")
+        raise LoweringError(
+            f"{offer.op} was offered for {offer.taken} steps; there are {len(match.steps)}"
+        )
     last = match.results[offer.taken]
-    tensors = [*match.operands, *(node for nodes in match.step_operands[: offer.taken] for node in nodes)]
+    tensors = [
+        *match.operands,
+        *(node for nodes in match.step_operands[: offer.taken] for node in nodes),
+    ]
 
     def argument(value: object) -> object:
         if isinstance(value, TensorInput):
@@ -190,8 +241,13 @@ def _replace(gm: fx.GraphModule, match: Match, offer: Offer) -> None:
             return None if node is None else in_format(node, value.memory_format, last)
         if isinstance(value, Packed):
             constants = [constant_of(gm, tensors[i]) for i in value.positions]
-            if any(t is None and tensors[i] is not None for t, i in zip(constants, value.positions, strict=True)):
-                raise LoweringError(f"{offer.op} packs an operand that is no constant (positions {value.positions})")
+            if any(
+                t is None and tensors[i] is not None
+                for t, i in zip(constants, value.positions, strict=True)
+            ):
+                raise LoweringError(
+                    f"{offer.op} packs an operand that is no constant (positions {value.positions})"
+                )
             with torch.no_grad():
                 return add_constant(gm, value.function(*constants), last)
         return [argument(item) for item in value] if isinstance(value, tuple | list) else value

@@ -9,18 +9,34 @@ from typing import Any
 import torch
 from torch import fx
 
-from loopir.patterns.match import add_call, add_constant, arguments_of, constant_of, is_pure, meta_of, name_of, only_user
+from loopir.patterns.match import (
+    add_call,
+    add_constant,
+    arguments_of,
+    constant_of,
+    is_pure,
+    meta_of,
+    name_of,
+    only_user,
+)
 
-BATCH_NORMS = {"_native_batch_norm_legit_no_training", "native_batch_norm", "batch_norm", "cudnn_batch_norm"}
+BATCH_NORMS = {
+    "_native_batch_norm_legit_no_training",
+    "native_batch_norm",
+    "batch_norm",
+    "cudnn_batch_norm",
+}
 CHEAP = {"arange", "full", "zeros", "ones", "scalar_tensor"}
 MAX_GROWTH = 1 << 16
 aten = torch.ops.aten
 
 
 def fold_constants(gm: fx.GraphModule, creation: bool = False) -> int:
-    """Evaluates calls whose operands are all constants, unless the result is much larger than they are; returns how many.
+    """Evaluates calls whose operands are all constants, unless the result is much larger than they
+    are; returns how many.
 
-    With ``creation``, small tensors that the graph makes from numbers (masks, index tables) are constants too.
+    With ``creation``, small tensors that the graph makes from numbers (masks, index tables) are
+    constants too.
     """
     known: dict[fx.Node, Any] = {}
     count = 0
@@ -28,7 +44,11 @@ def fold_constants(gm: fx.GraphModule, creation: bool = False) -> int:
         tensor = constant_of(gm, node)
         if tensor is not None:
             known[node] = tensor
-        if node.op != "call_function" or not is_pure(node.target) or not all(n in known for n in node.all_input_nodes):
+        if (
+            node.op != "call_function"
+            or not is_pure(node.target)
+            or not all(n in known for n in node.all_input_nodes)
+        ):
             continue
         if not node.all_input_nodes and not (creation and _is_small_creation(node)):
             continue
@@ -44,13 +64,20 @@ def fold_constants(gm: fx.GraphModule, creation: bool = False) -> int:
 
 
 def _is_worth_keeping(node: fx.Node, value: object, known: dict, creation: bool) -> bool:
-    """Views stay views: memory is kept for what takes work, where something that is no constant reads it. Numbers in a row and
-    repeated numbers cost a loop nothing."""
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or name_of(node) in CHEAP:
+    """Views stay views: memory is kept for what takes work, where something that is no constant
+    reads it. Numbers in a row and repeated numbers cost a loop nothing.
+    """
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.layout is not torch.strided
+        or name_of(node) in CHEAP
+    ):
         return False
     if not creation and not value.is_floating_point():
         return False
-    if any(isinstance(t := known[n], torch.Tensor) and _shares(t, value) for n in node.all_input_nodes):
+    if any(
+        isinstance(t := known[n], torch.Tensor) and _shares(t, value) for n in node.all_input_nodes
+    ):
         return False
     total = sum(t.numel() for n in node.all_input_nodes if isinstance(t := known[n], torch.Tensor))
     return value.numel() <= max(total, MAX_GROWTH)
@@ -58,7 +85,11 @@ def _is_worth_keeping(node: fx.Node, value: object, known: dict, creation: bool)
 
 def _is_small_creation(node: fx.Node) -> bool:
     meta = meta_of(node)
-    sizes = meta.shape if meta is not None and not name_of(node).startswith("empty") else (MAX_GROWTH + 1,)
+    sizes = (
+        meta.shape
+        if meta is not None and not name_of(node).startswith("empty")
+        else (MAX_GROWTH + 1,)
+    )
     return all(isinstance(size, int) for size in sizes) and math.prod(sizes) <= MAX_GROWTH
 
 
@@ -67,7 +98,9 @@ def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def fold_batch_norms(gm: fx.GraphModule) -> int:
-    """``batch_norm(convolution(x, w, b))`` in evaluation with constant weights and statistics is one convolution."""
+    """``batch_norm(convolution(x, w, b))`` in evaluation with constant weights and statistics is
+    one convolution.
+    """
     count = 0
     for node in list(gm.graph.nodes):
         if name_of(node) == "convolution":
@@ -85,9 +118,17 @@ def _fold_batch_norm(gm: fx.GraphModule, conv: fx.Node) -> bool:
     tensors = [constant_of(gm, n) for n in (weight, given["running_mean"], given["running_var"])]
     others = [constant_of(gm, n) for n in (bias, given["weight"], given["bias"])]
     asked = (bias, given["weight"], given["bias"])
-    if any(t is None for t in tensors) or any(t is None for t, n in zip(others, asked, strict=True) if n is not None):
+    if any(t is None for t in tensors) or any(
+        t is None for t, n in zip(others, asked, strict=True) if n is not None
+    ):
         return False
-    w, b = folded_weights(tensors, others, float(given["eps"]), transposed=bool(parameters[3]), groups=int(parameters[5]))
+    w, b = folded_weights(
+        tensors,
+        others,
+        float(given["eps"]),
+        transposed=bool(parameters[3]),
+        groups=int(parameters[5]),
+    )
     args = (x, add_constant(gm, w, conv), add_constant(gm, b, conv), *parameters)
     fused = add_call(norm, aten.convolution.default, args, conv.meta["val"])
     result.replace_all_uses_with(fused)
@@ -97,18 +138,31 @@ def _fold_batch_norm(gm: fx.GraphModule, conv: fx.Node) -> bool:
 
 
 def norm_in_evaluation(norm: fx.Node, x: fx.Node) -> dict[str, Any] | None:
-    """The arguments by name of a batch norm of ``x`` that uses given statistics and of which only the first result is read."""
+    """The arguments by name of a batch norm of ``x`` that uses given statistics and of which only
+    the first result is read.
+    """
     if name_of(norm) not in BATCH_NORMS or norm.args[0] is not x:
         return None
     names = [argument.name for argument in norm.target._schema.arguments]  # type: ignore[union-attr]
     given = dict(zip(names, arguments_of(norm), strict=True))
-    only_first = [user.args[1:] for user in norm.users if user.target is operator.getitem] == [(0,)] and len(norm.users) == 1
-    return given if only_first and meta_of(x) is not None and not (given.get("training") or given.get("train")) else None
+    only_first = [user.args[1:] for user in norm.users if user.target is operator.getitem] == [
+        (0,)
+    ] and len(norm.users) == 1
+    return (
+        given
+        if only_first
+        and meta_of(x) is not None
+        and not (given.get("training") or given.get("train"))
+        else None
+    )
 
 
-def folded_weights(tensors: list, others: list, eps: float, transposed: bool, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weight and bias of the one convolution, computed in at least float32. ``tensors``: weight, mean, variance; ``others``:
-    convolution bias, scale and shift, each of which may be None."""
+def folded_weights(
+    tensors: list, others: list, eps: float, transposed: bool, groups: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight and bias of the one convolution, computed in at least float32. ``tensors``: weight,
+    mean, variance; ``others``: convolution bias, scale and shift, each of which may be None.
+    """
     weight, mean, variance = tensors
     bias, gamma, beta = others
     wide = torch.promote_types(weight.dtype, torch.float32)
@@ -117,7 +171,8 @@ def folded_weights(tensors: list, others: list, eps: float, transposed: bool, gr
         scale = scale if gamma is None else scale * gamma.to(wide)
         shift = -mean.to(wide) if bias is None else bias.to(wide) - mean.to(wide)
         shift = shift * scale if beta is None else shift * scale + beta.to(wide)
-        if transposed:  # [in, out / groups, ...]: the channels of each group stand in one block of rows
+        # [in, out / groups, ...]: the channels of each group stand in one block of rows
+        if transposed:
             parts = weight.to(wide).unflatten(0, (groups, -1))
             blocks = scale.view(groups, 1, -1, *(1 for _ in weight.shape[2:]))
             weight_out = (parts * blocks).flatten(0, 1)

@@ -9,12 +9,15 @@ from torch import fx
 
 
 def freeze(gm: fx.GraphModule, example_inputs: Sequence[object]) -> fx.GraphModule:
-    """Makes constants of the placeholders with ``meta["static"]`` whose example input is a real tensor, in place.
+    """Makes constants of the placeholders with ``meta["static"]`` whose example input is a real
+    tensor, in place.
 
-    The placeholders stay, unused, so that the graph is called as before. The caller promises that these tensors keep their
-    values and that no gradient is asked for.
+    The placeholders stay, unused, so that the graph is called as before. The caller promises that
+    these tensors keep their values and that no gradient is asked for.
     """
-    for number, (node, example) in enumerate(zip(gm.graph.find_nodes(op="placeholder"), example_inputs, strict=True)):
+    for number, (node, example) in enumerate(
+        zip(gm.graph.find_nodes(op="placeholder"), example_inputs, strict=True)
+    ):
         if not node.meta.get("static") or not _is_real(example) or not node.users:
             continue
         name = f"_frozen{number}"
@@ -28,7 +31,11 @@ def freeze(gm: fx.GraphModule, example_inputs: Sequence[object]) -> fx.GraphModu
 
 
 def _is_real(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter) and value.device.type != "meta"
+    return (
+        isinstance(value, torch.Tensor)
+        and type(value) in (torch.Tensor, torch.nn.Parameter)
+        and value.device.type != "meta"
+    )
 
 
 def _sort_constants(gm: fx.GraphModule) -> None:

@@ -1,7 +1,9 @@
-"""Channels-last for training of convolution nets on CUDA devices, decided before forward and backward are parted.
+"""Channels-last for training of convolution nets on CUDA devices, decided before forward and
+backward are parted.
 
-What forward keeps for backward then lies as both convolve it; the library would turn every image and gradient around otherwise.
-And rows of channels stay rows where images become sequences (``flatten(2).transpose(1, 2)``) or are normalised by place.
+What forward keeps for backward then lies as both convolve it; the library would turn every image
+and gradient around otherwise. And rows of channels stay rows where images become sequences
+(``flatten(2).transpose(1, 2)``) or are normalised by place.
 """
 
 from __future__ import annotations
@@ -20,20 +22,40 @@ from loopir.patterns.match import add_call, has_format, is_pure, meta_of, name_o
 
 aten = torch.ops.aten
 OPERANDS = {"convolution": (0, 1), "convolution_backward": (0, 1, 2)}
-"""The images and the weight among a call's arguments: the library would turn the weight around, too, more slowly."""
+"""The images and the weight among a call's arguments: the library would turn the weight around,
+too, more slowly.
+"""
 BACKWARD = {
-    "native_batch_norm_backward", "native_group_norm_backward", "max_pool2d_with_indices_backward", "avg_pool2d_backward",
-    "_adaptive_avg_pool2d_backward", "upsample_nearest2d_backward", "upsample_bilinear2d_backward", "convolution",
+    "native_batch_norm_backward", "native_group_norm_backward", "max_pool2d_with_indices_backward",
+    "avg_pool2d_backward",
+    "_adaptive_avg_pool2d_backward", "upsample_nearest2d_backward", "upsample_bilinear2d_backward",
+    "convolution",
     "convolution_backward",
 }  # fmt: skip
-VIEWS = {"view", "_unsafe_view", "permute", "transpose", "slice", "select", "expand", "squeeze", "unsqueeze", "split", "detach"}
+VIEWS = {
+    "view",
+    "_unsafe_view",
+    "permute",
+    "transpose",
+    "slice",
+    "select",
+    "expand",
+    "squeeze",
+    "unsqueeze",
+    "split",
+    "detach",
+}
 REDUCTIONS = {"sum", "mean", "amax", "var", "var_mean"}
 NAMES = FOLLOWERS | BACKWARD | VIEWS | REDUCTIONS
 
 
 def lay_out_images(gm: fx.GraphModule) -> fx.GraphModule | None:
-    """A functional graph with channels-last convolutions, and what follows them; outputs stay as they were. None: unchanged."""
-    if not any(name_of(node) == "convolution_backward" and _is_wanted(node) for node in gm.graph.nodes):
+    """A functional graph with channels-last convolutions, and what follows them; outputs stay as
+    they were. None: unchanged.
+    """
+    if not any(
+        name_of(node) == "convolution_backward" and _is_wanted(node) for node in gm.graph.nodes
+    ):
         return None
     return _Layouts(gm).run()
 
@@ -42,7 +64,11 @@ def _is_wanted(node: fx.Node) -> bool:
     """Whether a convolution or its gradient runs faster so."""
     image, weight = node.args[:2] if name_of(node) == "convolution" else node.args[1:3]
     meta = meta_of(image)
-    return meta is not None and meta.device.type == "cuda" and prefers_channels_last(image, weight, False)
+    return (
+        meta is not None
+        and meta.device.type == "cuda"
+        and prefers_channels_last(image, weight, False)
+    )
 
 
 def _keeps_layouts(node: fx.Node) -> bool:
@@ -52,7 +78,9 @@ def _keeps_layouts(node: fx.Node) -> bool:
 
 
 class _Layouts:
-    """Copies a graph node by node; ``made`` maps old nodes to new ones, ``before`` new ones that lie otherwise to the old."""
+    """Copies a graph node by node; ``made`` maps old nodes to new ones, ``before`` new ones that
+    lie otherwise to the old.
+    """
 
     def __init__(self, gm: fx.GraphModule) -> None:
         self.gm = gm
@@ -77,22 +105,32 @@ class _Layouts:
         moved = any(operand in self.before for operand in new.all_input_nodes)
         if name_of(node) in OPERANDS and _is_wanted(node):
             new.args = tuple(
-                self._in_format(arg, torch.channels_last, new) if i in OPERANDS[name_of(node)] else arg
+                self._in_format(arg, torch.channels_last, new)
+                if i in OPERANDS[name_of(node)]
+                else arg
                 for i, arg in enumerate(new.args)
             )
             moved = True
         if moved and not (_keeps_layouts(node) and self._follows(node, new)):
             new.args = map_arg(new.args, lambda x: self._back(x, new))  # type: ignore[assignment]
             new.kwargs = map_arg(new.kwargs, lambda x: self._back(x, new))  # type: ignore[assignment]
-            return not any(operand in self.before for operand in new.all_input_nodes) or self._follows(node, new)
+            return not any(
+                operand in self.before for operand in new.all_input_nodes
+            ) or self._follows(node, new)
         return True
 
     def _follows(self, node: fx.Node, new: fx.Node) -> bool:
-        """Gives a node the metadata that follow from its operands'; says whether it can have them."""
+        """Gives a node the metadata that follow from its operands'; says whether it can have
+        them.
+        """
         target: Any = node.target
         if target is operator.getitem:
             value = new.args[0].meta["val"][new.args[1]]  # type: ignore[union-attr, index]
-        elif not isinstance(target, OpOverload) or not is_pure(target) or name_of(node) == "as_strided":
+        elif (
+            not isinstance(target, OpOverload)
+            or not is_pure(target)
+            or name_of(node) == "as_strided"
+        ):
             return False
         else:
             given = map_arg((new.args, new.kwargs), lambda x: x.meta["val"])
@@ -115,14 +153,18 @@ class _Layouts:
             value = x.meta["val"]
             with _mode_of(x):
                 copied = value.clone(memory_format=memory_format)
-            after = add_call(new, aten.clone.default, (x,), copied, {"memory_format": memory_format})
+            after = add_call(
+                new, aten.clone.default, (x,), copied, {"memory_format": memory_format}
+            )
             self.copies[key] = after
             if memory_format is torch.channels_last:
                 self.before[after] = self.before.get(x) or x
         return self.copies[key]
 
     def _back(self, x: fx.Node, new: fx.Node) -> fx.Node:
-        """``x`` as it lay in the old graph; itself where that was neither contiguous nor a single tensor."""
+        """``x`` as it lay in the old graph; itself where that was neither contiguous nor a single
+        tensor.
+        """
         old = meta_of(self.before[x]) if x in self.before else None
         return (
             x
@@ -139,13 +181,24 @@ class _Layouts:
 def _mode_of(node: fx.Node) -> Any:
     """The mode that runs operators on the fakes of a node's operands."""
     values = [node.meta.get("val"), *(operand.meta.get("val") for operand in node.all_input_nodes)]
-    flat = [item for value in values for item in (value if isinstance(value, tuple | list) else [value])]
+    flat = [
+        item for value in values for item in (value if isinstance(value, tuple | list) else [value])
+    ]
     return next(value.fake_mode for value in flat if hasattr(value, "fake_mode"))  # type: ignore[union-attr]
 
 
 def _layouts(value: Any) -> list[Any]:
     """Strides of each tensor of a result; those of size 1 say nothing."""
-    tensors = [item for item in (value if isinstance(value, tuple | list) else [value]) if isinstance(item, torch.Tensor)]
+    tensors = [
+        item
+        for item in (value if isinstance(value, tuple | list) else [value])
+        if isinstance(item, torch.Tensor)
+    ]
     return [
-        [step for size, step in zip(item.shape, item.stride()) if not isinstance(size, int) or size != 1] for item in tensors
+        [
+            step
+            for size, step in zip(item.shape, item.stride())
+            if not isinstance(size, int) or size != 1
+        ]
+        for item in tensors
     ]

@@ -1,4 +1,6 @@
-"""Channels-last for convolution nets: where convolutions run faster so, and what is computed from them follows."""
+"""Channels-last for convolution nets: where convolutions run faster so, and what is computed from
+them follows.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,19 @@ from loopir.patterns.match import FORMATS, has_format, in_format, meta_of, name_
 
 HALF = (torch.float16, torch.bfloat16)
 FOLLOWERS = {
-    "_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional", "_native_batch_norm_legit",
-    "native_batch_norm", "native_group_norm", "max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d",
-    "upsample_nearest2d", "upsample_bilinear2d", "cat", "constant_pad_nd", "clone", "_to_copy", "native_dropout", "mean",
+    "_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit",
+    "native_batch_norm", "native_group_norm", "max_pool2d_with_indices", "avg_pool2d",
+    "_adaptive_avg_pool2d",
+    "upsample_nearest2d", "upsample_bilinear2d", "cat", "constant_pad_nd", "clone", "_to_copy",
+    "native_dropout", "mean",
 }  # fmt: skip
 CHANNELS_AT_LEAST = 4
 
 
 def choose_layouts(gm: fx.GraphModule, inference: bool) -> int:
-    """Gives convolutions and what follows them channels-last metadata; returns how many nodes changed.
+    """Gives convolutions and what follows them channels-last metadata; returns how many nodes
+    changed.
 
     On the CPU this pays in inference only: oneDNN's backward passes are faster without.
     """
@@ -40,7 +46,10 @@ def prefers_channels_last(image: object, weight: object, inference: bool) -> boo
     meta, kernel = meta_of(image), meta_of(weight)
     if meta is None or kernel is None or meta.ndim != 4:
         return False
-    if not all(isinstance(size, int) for size in kernel.shape) or kernel.shape[0] < CHANNELS_AT_LEAST:
+    if (
+        not all(isinstance(size, int) for size in kernel.shape)
+        or kernel.shape[0] < CHANNELS_AT_LEAST
+    ):
         return False
     if meta.device.type == "cuda":
         return meta.dtype in HALF
@@ -75,7 +84,9 @@ def _follows(node: fx.Node, changed: set[fx.Node]) -> bool:
         node.meta["val"] = meta
         return isinstance(meta, TensorMeta) and meta.ndim in FORMATS
     target = node.target
-    if not isinstance(target, OpOverload) or not (torch.Tag.pointwise in target.tags or name_of(node) in FOLLOWERS):
+    if not isinstance(target, OpOverload) or not (
+        torch.Tag.pointwise in target.tags or name_of(node) in FOLLOWERS
+    ):
         return False
     if node.kwargs.get("memory_format") not in (None, torch.preserve_format):
         return False

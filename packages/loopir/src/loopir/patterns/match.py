@@ -1,4 +1,6 @@
-"""Reading and writing functional graphs: what a node is, who uses it, and new nodes with their metadata."""
+"""Reading and writing functional graphs: what a node is, who uses it, and new nodes with their
+metadata.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ def meta_of(node: object) -> TensorMeta | None:
 def only_user(node: fx.Node) -> fx.Node | None:
     """The node that alone reads ``node``, once."""
     users = list(node.users)
-    if len(users) != 1 or users[0].op == "output" or list(users[0].all_input_nodes).count(node) != 1:
+    if (
+        len(users) != 1
+        or users[0].op == "output"
+        or list(users[0].all_input_nodes).count(node) != 1
+    ):
         return None
     return users[0]
 
@@ -40,7 +46,9 @@ def arguments_of(node: fx.Node) -> list[Any]:
     """All arguments in schema order, defaults filled in."""
     schema = node.target._schema.arguments  # type: ignore[union-attr]
     return [
-        node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
+        node.args[i]
+        if i < len(node.args)
+        else node.kwargs.get(argument.name, argument.default_value)
         for i, argument in enumerate(schema)
     ]
 
@@ -85,7 +93,9 @@ def with_format(meta: TensorMeta, memory_format: torch.memory_format) -> TensorM
     return TensorMeta(meta.shape, strides_for(meta.shape, memory_format), meta.dtype, meta.device)
 
 
-def add_call(before: fx.Node, op: OpOverload, args: tuple, meta: object, kwargs: dict | None = None) -> fx.Node:
+def add_call(
+    before: fx.Node, op: OpOverload, args: tuple, meta: object, kwargs: dict | None = None
+) -> fx.Node:
     """A new call in front of ``before``, which lends its user line."""
     with before.graph.inserting_before(before):
         node = before.graph.call_function(op, args, kwargs or {})
@@ -102,7 +112,9 @@ def in_format(node: fx.Node, memory_format: torch.memory_format | None, before: 
     if memory_format is None or has_format(meta, memory_format):
         return node
     wanted = with_format(meta, memory_format)
-    return add_call(before, torch.ops.aten.clone.default, (node,), wanted, {"memory_format": memory_format})
+    return add_call(
+        before, torch.ops.aten.clone.default, (node,), wanted, {"memory_format": memory_format}
+    )
 
 
 def add_constant(gm: fx.GraphModule, tensor: torch.Tensor, before: fx.Node) -> fx.Node:
@@ -111,31 +123,44 @@ def add_constant(gm: fx.GraphModule, tensor: torch.Tensor, before: fx.Node) -> f
     gm.register_buffer(name, tensor)
     with before.graph.inserting_before(before):
         node = before.graph.get_attr(name)
-    node.meta = {"val": TensorMeta.from_tensor(tensor) if tensor.layout is torch.strided else tensor}
+    node.meta = {
+        "val": TensorMeta.from_tensor(tensor) if tensor.layout is torch.strided else tensor
+    }
     return node
 
 
 def is_pure(target: object) -> bool:
-    """Whether a call may be left out or made once: no effect, no random number, a size known beforehand."""
+    """Whether a call may be left out or made once: no effect, no random number, a size known
+    beforehand.
+    """
     if not isinstance(target, OpOverload):
         return True
     if target.namespace == "_c10d_functional":
         return False
     tags = (torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape)
-    return bool(target._schema.returns) and not target._schema.is_mutable and not any(tag in target.tags for tag in tags)
+    return (
+        bool(target._schema.returns)
+        and not target._schema.is_mutable
+        and not any(tag in target.tags for tag in tags)
+    )
 
 
 def keep_outputs(gm: fx.GraphModule) -> None:
     """Writes down what the caller must receive (C3.6), so that metadata of nodes may change."""
     node = gm.graph.find_nodes(op="output")[-1]
     given = (*node.args[0],)  # type: ignore[misc]
-    node.meta.setdefault("val", tuple(meta_of(x) or x.meta.get("val") if isinstance(x, fx.Node) else x for x in given))
+    node.meta.setdefault(
+        "val",
+        tuple(meta_of(x) or x.meta.get("val") if isinstance(x, fx.Node) else x for x in given),
+    )
 
 
 def remove_dead(gm: fx.GraphModule) -> None:
     """Erases pure calls and constants that nothing reads."""
     for node in reversed(gm.graph.nodes):
-        if not node.users and (node.op == "get_attr" or (node.op == "call_function" and is_pure(node.target))):
+        if not node.users and (
+            node.op == "get_attr" or (node.op == "call_function" and is_pure(node.target))
+        ):
             gm.graph.erase_node(node)
 
 

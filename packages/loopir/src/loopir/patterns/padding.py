@@ -1,7 +1,9 @@
-"""Products of 16-bit matrices on CUDA devices with sizes that 8 does not divide, padded to ones that it does.
+"""Products of 16-bit matrices on CUDA devices with sizes that 8 does not divide, padded to ones
+that it does.
 
-Tensor cores read rows of 16 bytes: a vocabulary of 50257 makes a product several times slower than one of 50264. The padding is
-written by the kernel that makes the operand (or by one copy of a weight), and what reads the result reads a slice.
+Tensor cores read rows of 16 bytes: a vocabulary of 50257 makes a product several times slower than
+one of 50264. The padding is written by the kernel that makes the operand (or by one copy of a
+weight), and what reads the result reads a slice.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ ALIGNED = 8
 WORTH = 1 << 28
 """Multiplications below which the copies cost more than they save."""
 LARGEST = 1 << 25
-"""Bytes of a padded result; a larger one that is returned is made and cut a run of rows at a time, since it would be in memory
-twice."""
+"""Bytes of a padded result; a larger one that is returned is made and cut a run of rows at a time,
+since it would be in memory twice.
+"""
 TURNS = {"t", "permute", "transpose"}
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -30,13 +33,23 @@ HALVES = (torch.float16, torch.bfloat16)
 def pad_products(gm: fx.GraphModule, device: str = "cuda") -> int:
     """Pads the operands of ``mm`` and ``addmm``; returns how many products changed."""
     padded: dict[object, fx.Node] = {}
-    return sum(_pad_product(node, device, padded) for node in list(gm.graph.nodes) if name_of(node) in ("mm", "addmm"))
+    return sum(
+        _pad_product(node, device, padded)
+        for node in list(gm.graph.nodes)
+        if name_of(node) in ("mm", "addmm")
+    )
 
 
 def _pad_product(node: fx.Node, device: str, padded: dict[object, fx.Node]) -> bool:
     *bias, a, b = node.args[:3] if name_of(node) == "addmm" else node.args
     left, right, result = meta_of(a), meta_of(b), meta_of(node)
-    if left is None or right is None or result is None or left.device.type != device or left.dtype not in HALVES:
+    if (
+        left is None
+        or right is None
+        or result is None
+        or left.device.type != device
+        or left.dtype not in HALVES
+    ):
         return False
     sizes = (*left.shape, result.shape[1])
     if not all(isinstance(size, int) for size in sizes) or prod(sizes) < WORTH or node.kwargs:
@@ -59,10 +72,15 @@ def _pad_product(node: fx.Node, device: str, padded: dict[object, fx.Node]) -> b
 
 def _is_returned(node: fx.Node) -> bool:
     """Whether the value, or a view of it with another shape, is a result of the graph."""
-    return any(user.op == "output" or (name_of(user) in VIEWS and _is_returned(user)) for user in node.users)
+    return any(
+        user.op == "output" or (name_of(user) in VIEWS and _is_returned(user))
+        for user in node.users
+    )
 
 
-def _in_parts(node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any], count: int) -> fx.Node:
+def _in_parts(
+    node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any], count: int
+) -> fx.Node:
     """The product of padded operands without the padding, made in ``count`` runs of rows."""
     *bias, left, right = operands
     if count == 1:
@@ -82,7 +100,9 @@ def _product(node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any]) -> 
     """The call of ``node`` with other operands, of whose result ``shape`` is kept."""
     left, right = meta_of(operands[-2]), meta_of(operands[-1])
     assert left is not None and right is not None
-    product = add_call(node, node.target, tuple(operands), _contiguous((left.shape[0], right.shape[1]), left))  # type: ignore[arg-type]
+    product = add_call(
+        node, node.target, tuple(operands), _contiguous((left.shape[0], right.shape[1]), left)
+    )  # type: ignore[arg-type]
     for dim, size in enumerate(shape):
         product = _sliced(node, product, dim, 0, size)
     return product
@@ -100,15 +120,21 @@ def _sliced(before: fx.Node, x: fx.Node, dim: int, first: int, last: int) -> fx.
 
 
 def _padding(left: TensorMeta, right: TensorMeta, sizes: Sequence[Any]) -> tuple[int, int, int]:
-    """How much the rows, the inner size and the columns grow: those along which an operand or the result is contiguous."""
+    """How much the rows, the inner size and the columns grow: those along which an operand or the
+    result is contiguous.
+    """
     rows, inner, columns = (-size % ALIGNED for size in sizes)
     turned = left.strides[0] == 1 and left.strides[1] != 1
     inner_matters = not turned or (right.strides[0] == 1 and right.strides[1] != 1)
     return rows if turned else 0, inner if inner_matters else 0, columns
 
 
-def _padded(x: fx.Node, by: tuple[int, ...], before: fx.Node, padded: dict[object, fx.Node]) -> fx.Node:
-    """``x`` with zeros at the end of its dims; a transposed view of the padded source where it is one."""
+def _padded(
+    x: fx.Node, by: tuple[int, ...], before: fx.Node, padded: dict[object, fx.Node]
+) -> fx.Node:
+    """``x`` with zeros at the end of its dims; a transposed view of the padded source where it is
+    one.
+    """
     if not any(by):
         return x
     key = (x, by)
@@ -125,7 +151,9 @@ def _padded(x: fx.Node, by: tuple[int, ...], before: fx.Node, padded: dict[objec
         else:
             shape = tuple(size + more for size, more in zip(meta.shape, by, strict=True))
             pads = [amount for more in reversed(by) for amount in (0, more)]
-            padded[key] = add_call(before, aten.constant_pad_nd.default, (x, pads, 0.0), _contiguous(shape, meta))
+            padded[key] = add_call(
+                before, aten.constant_pad_nd.default, (x, pads, 0.0), _contiguous(shape, meta)
+            )
     return padded[key]
 
 

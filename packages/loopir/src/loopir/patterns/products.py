@@ -1,9 +1,11 @@
 """Convolutions of a training step on the CPU that are faster as matrix products or as a sum.
 
-oneDNN reorders weights for its kernels in every call; where an image has few places that costs more than the multiplication:
-of a pointwise convolution at 16 places ten times as much, of the gradient of a large weight five times. For the gradient of
-a depthwise weight with a window above 3 x 3 it has no kernel: a fused sum takes a tenth of the time. Windows side by side (the
-patches of a vision transformer) are products as they stand; for the bfloat16 weight of 32 x 32 windows it takes 56 ms, not 3.
+oneDNN reorders weights for its kernels in every call; where an image has few places that costs more
+than the multiplication: of a pointwise convolution at 16 places ten times as much, of the gradient
+of a large weight five times. For the gradient of a depthwise weight with a window above 3 x 3 it
+has no kernel: a fused sum takes a tenth of the time. Windows side by side (the patches of a vision
+transformer) are products as they stand; for the bfloat16 weight of 32 x 32 windows it takes 56 ms,
+not 3.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def multiply_convolutions(gm: fx.GraphModule) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A convolution of static images on the CPU: shapes of image, weight and result, the other arguments, and the dtype."""
+    """A convolution of static images on the CPU: shapes of image, weight and result, the other
+    arguments, and the dtype.
+    """
 
     image: tuple[int, ...]
     weight: tuple[int, ...]
@@ -69,12 +73,22 @@ class _Case:
     @property
     def is_pointwise(self) -> bool:
         """Whether it is a matrix product as it stands, and a small one."""
-        one = self.is_float32 and self.is_plain and self.weight[2:] == (1, 1) and {*self.stride} == {1}
+        one = (
+            self.is_float32
+            and self.is_plain
+            and self.weight[2:] == (1, 1)
+            and {*self.stride} == {1}
+        )
         return one and self.places <= POINTWISE_PLACES
 
     @property
     def has_large_weight(self) -> bool:
-        return self.is_float32 and self.groups == 1 and prod(self.weight) >= LARGE_WEIGHT and self.places <= GRADIENT_PLACES
+        return (
+            self.is_float32
+            and self.groups == 1
+            and prod(self.weight) >= LARGE_WEIGHT
+            and self.places <= GRADIENT_PLACES
+        )
 
     @property
     def is_wide_depthwise(self) -> bool:
@@ -85,7 +99,9 @@ class _Case:
 def _case(x: Any, weight: Any, result: Any, arguments: list[Any]) -> _Case | None:
     """``arguments``: stride, padding, dilation, transposed, output padding, groups."""
     metas = [meta_of(node) for node in (x, weight, result)]
-    if arguments[3] or any(m is None or m.ndim != 4 or m.dtype not in DTYPES or m.device.type != "cpu" for m in metas):
+    if arguments[3] or any(
+        m is None or m.ndim != 4 or m.dtype not in DTYPES or m.device.type != "cpu" for m in metas
+    ):
         return None
     if not all(isinstance(size, int) and size > 0 for m in metas for size in m.shape):  # type: ignore[union-attr]
         return None
@@ -101,7 +117,11 @@ def _forward(node: fx.Node) -> bool:
     write = _Writer(node)
     if case.has_patches:
         operands = (write.patches(x, case), write.transposed(write.matrix(weight)))
-        product = write(aten.mm.default, *operands) if bias is None else write(aten.addmm.default, bias, *operands)
+        product = (
+            write(aten.mm.default, *operands)
+            if bias is None
+            else write(aten.addmm.default, bias, *operands)
+        )
         result = write.placed(product, node)
     else:
         result = write.image(write.matrix(weight), write.columns(x), node)
@@ -117,9 +137,13 @@ def _backward(node: fx.Node) -> bool:
         return False
     write, replaced = _Writer(node), {}
     if wanted[0] and case.is_pointwise:
-        replaced[0] = write.image(write.transposed(write.matrix(weight)), write.columns(gradient), x)
+        replaced[0] = write.image(
+            write.transposed(write.matrix(weight)), write.columns(gradient), x
+        )
     if wanted[0] and case.has_patches:
-        product = write(aten.mm.default, write.transposed(write.columns(gradient)), write.matrix(weight))
+        product = write(
+            aten.mm.default, write.transposed(write.columns(gradient)), write.matrix(weight)
+        )
         replaced[0] = write.joined(product, x, case)
     if wanted[1] and case.has_patches:
         product = write(aten.mm.default, write.columns(gradient), write.patches(x, case))
@@ -136,13 +160,20 @@ def _backward(node: fx.Node) -> bool:
         if user.target is operator.getitem and user.args[1] in replaced:
             user.replace_all_uses_with(replaced[user.args[1]])  # type: ignore[index]
             node.graph.erase_node(user)
-    node.args = (*node.args[:-1], [bool(want) and i not in replaced for i, want in enumerate(wanted)])
-    node.meta["val"] = tuple(None if i in replaced else value for i, value in enumerate(node.meta["val"]))
+    node.args = (
+        *node.args[:-1],
+        [bool(want) and i not in replaced for i, want in enumerate(wanted)],
+    )
+    node.meta["val"] = tuple(
+        None if i in replaced else value for i, value in enumerate(node.meta["val"])
+    )
     return bool(replaced)
 
 
 def _depthwise_gradient(write: _Writer, gradient: fx.Node, x: fx.Node, case: _Case) -> fx.Node:
-    """The gradient's places times what each saw of the image, added up by channel and place of the window."""
+    """The gradient's places times what each saw of the image, added up by channel and place of the
+    window.
+    """
     (down, right), (height, width) = case.padding, case.weight[2:]
     padded = write(aten.constant_pad_nd.default, x, [right, right, down, down], 0.0)
     seen = write(aten.unfold.default, padded, 2, height, case.stride[0])
@@ -179,7 +210,9 @@ class _Writer:
         shape = _example(image).shape
         if _is_channels_last(image):
             rows = self(aten.permute.default, image, [0, 2, 3, 1])
-            return self.transposed(self(aten.view.default, rows, [shape[0] * prod(shape[2:]), shape[1]]))
+            return self.transposed(
+                self(aten.view.default, rows, [shape[0] * prod(shape[2:]), shape[1]])
+            )
         turned = self.dense(self(aten.permute.default, image, [1, 0, *range(2, len(shape))]))
         return self(aten.view.default, turned, [shape[1], shape[0] * prod(shape[2:])])
 
@@ -187,14 +220,22 @@ class _Writer:
         """The product as images shaped and laid out like others."""
         count, channels, *places = _example(like).shape
         if _is_channels_last(like):
-            return self.placed(self(aten.mm.default, self.transposed(columns), self.transposed(weight)), like)
-        product = self(aten.view.default, self(aten.mm.default, weight, columns), [channels, count, *places])
+            return self.placed(
+                self(aten.mm.default, self.transposed(columns), self.transposed(weight)), like
+            )
+        product = self(
+            aten.view.default, self(aten.mm.default, weight, columns), [channels, count, *places]
+        )
         return self.dense(self(aten.permute.default, product, [1, 0, 2, 3]))
 
     def placed(self, rows: fx.Node, like: fx.Node) -> fx.Node:
         """A row per place as images shaped and laid out like others."""
         count, channels, *places = _example(like).shape
-        images = self(aten.permute.default, self(aten.view.default, rows, [count, *places, channels]), [0, 3, 1, 2])
+        images = self(
+            aten.permute.default,
+            self(aten.view.default, rows, [count, *places, channels]),
+            [0, 3, 1, 2],
+        )
         return images if _is_channels_last(like) else self.dense(images)
 
     def patches(self, x: fx.Node, case: _Case) -> fx.Node:
@@ -218,8 +259,12 @@ class _Writer:
         return self(aten.view.default, images, list(case.image))
 
     def windows(self, x: fx.Node, case: _Case) -> fx.Node:
-        """What each place of the result sees: images of channels times window, places in one dimension."""
-        return self(aten.im2col.default, x, list(case.weight[2:]), case.dilation, case.padding, case.stride)
+        """What each place of the result sees: images of channels times window, places in one
+        dimension.
+        """
+        return self(
+            aten.im2col.default, x, list(case.weight[2:]), case.dilation, case.padding, case.stride
+        )
 
 
 def _is_channels_last(image: fx.Node) -> bool:

@@ -21,15 +21,18 @@ from loopir.patterns.scalars import move_scalars
 
 
 def rewrite_patterns(
-    gm: fx.GraphModule, codegens: Mapping[str, CodeGenerator] | None = None, options: Options | None = None
+    gm: fx.GraphModule,
+    codegens: Mapping[str, CodeGenerator] | None = None,
+    options: Options | None = None,
 ) -> fx.GraphModule:
     """Rewrites a functional graph in place and returns it. What it computes stays, up to rounding.
 
-    Constants (``get_attr``) are folded; a batch norm with constant statistics goes into its convolution; attention in its usual
-    spellings becomes one call; padding, concatenation and bias additions are simplified; generators are asked to replace
-    convolutions and linear layers with what follows them; small convolutions and patches in training become matrix products;
-    biases of convolutions on CUDA devices go into the loops around them;
-    sizes of 16-bit products on CUDA devices grow to multiples of 8; numbers that the CPU computes for another device are moved
+    Constants (``get_attr``) are folded; a batch norm with constant statistics goes into its
+    convolution; attention in its usual spellings becomes one call; padding, concatenation and bias
+    additions are simplified; generators are asked to replace convolutions and linear layers with
+    what follows them; small convolutions and patches in training become matrix products; biases of
+    convolutions on CUDA devices go into the loops around them; sizes of 16-bit products on CUDA
+    devices grow to multiples of 8; numbers that the CPU computes for another device are moved
     together; convolution nets run channels-last where that is faster.
     """
     options = options or Options()

@@ -1,4 +1,5 @@
-"""Numbers that the CPU computes and another device reads, such as the steps of optimizers: copied over together.
+"""Numbers that the CPU computes and another device reads, such as the steps of optimizers: copied
+over together.
 
 Each copy to a device costs as much as a kernel there, whatever its size.
 """
@@ -20,8 +21,10 @@ ALIGNED = 16
 
 
 def move_scalars(gm: fx.GraphModule) -> None:
-    """Tensors without dimensions on the CPU that pointwise operators of another device read, or that are copied to it, become
-    elements of one tensor there, for each dtype; what they are computed from comes first."""
+    """Tensors without dimensions on the CPU that pointwise operators of another device read, or
+    that are copied to it, become elements of one tensor there, for each dtype; what they are
+    computed from comes first.
+    """
     uses = _uses(gm.graph)
     wanted = {scalar for _, scalar, _ in uses}
     first = _in_front(gm.graph, wanted) if len(wanted) > 1 else None
@@ -32,21 +35,33 @@ def move_scalars(gm: fx.GraphModule) -> None:
         groups[device, scalar.meta["val"].dtype].append(scalar)
     moved: dict[tuple[fx.Node, torch.device], fx.Node] = {}
     for (device, _), scalars in groups.items():
-        moved |= {(scalar, device): there for scalar, there in zip(scalars, _moved(scalars, device, first))}
+        moved |= {
+            (scalar, device): there
+            for scalar, there in zip(scalars, _moved(scalars, device, first))
+        }
     for user, scalar, device in uses:
         user.replace_input_with(scalar, moved[scalar, device])
 
 
 def _uses(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node, torch.device]]:
-    """Operators that read a scalar of the CPU that no other device has computed, the scalar, and the operators' device."""
+    """Operators that read a scalar of the CPU that no other device has computed, the scalar, and
+    the operators' device.
+    """
     here: set[fx.Node] = set()
     found = []
     for node in graph.nodes:
         device = _device_of(node)
-        if device is not None and device.type == "cpu" and here.issuperset(node.all_input_nodes) and _is_pure(node):
+        if (
+            device is not None
+            and device.type == "cpu"
+            and here.issuperset(node.all_input_nodes)
+            and _is_pure(node)
+        ):
             here.add(node)
         elif device is not None and device.type != "cpu" and _is_pointwise(node.target):
-            found += [(node, x, device) for x in node.all_input_nodes if x in here and _is_scalar(x)]
+            found += [
+                (node, x, device) for x in node.all_input_nodes if x in here and _is_scalar(x)
+            ]
     return found
 
 
@@ -59,7 +74,10 @@ def _in_front(graph: fx.Graph, wanted: set[fx.Node]) -> fx.Node | None:
         if node not in needed:
             needed.add(node)
             pending += node.all_input_nodes
-    first = next((n for n in graph.nodes if n.op not in ("placeholder", "get_attr") and n not in needed), None)
+    first = next(
+        (n for n in graph.nodes if n.op not in ("placeholder", "get_attr") and n not in needed),
+        None,
+    )
     if first is not None:
         for node in [n for n in graph.nodes if n in needed and n.op != "placeholder"]:
             first.prepend(node)
@@ -67,7 +85,9 @@ def _in_front(graph: fx.Graph, wanted: set[fx.Node]) -> fx.Node | None:
 
 
 def _moved(scalars: Sequence[fx.Node], device: torch.device, before: fx.Node) -> list[fx.Node]:
-    """Each scalar lies 16 bytes after the one before, where an address may be expected to be (``schedule.start``)."""
+    """Each scalar lies 16 bytes after the one before, where an address may be expected to be
+    (``schedule.start``).
+    """
     count, dtype = len(scalars), scalars[0].meta["val"].dtype
     each = ALIGNED // dtype.itemsize
 
@@ -77,10 +97,24 @@ def _moved(scalars: Sequence[fx.Node], device: torch.device, before: fx.Node) ->
     cpu = torch.device("cpu")
     stack = add_call(before, aten.stack.default, (list(scalars),), meta((count,), (1,), cpu))
     column = add_call(before, aten.unsqueeze.default, (stack, 1), meta((count, 1), (1, 1), cpu))
-    apart = add_call(before, aten.constant_pad_nd.default, (column, [0, each - 1]), meta((count, each), (each, 1), cpu))
-    copy = add_call(before, aten._to_copy.default, (apart,), meta((count, each), (each, 1), device), {"device": device})
+    apart = add_call(
+        before,
+        aten.constant_pad_nd.default,
+        (column, [0, each - 1]),
+        meta((count, each), (each, 1), cpu),
+    )
+    copy = add_call(
+        before,
+        aten._to_copy.default,
+        (apart,),
+        meta((count, each), (each, 1), device),
+        {"device": device},
+    )
     firsts = add_call(before, aten.select.int, (copy, 1, 0), meta((count,), (each,), device))
-    return [add_call(before, aten.select.int, (firsts, 0, i), meta((), (), device)) for i in range(count)]
+    return [
+        add_call(before, aten.select.int, (firsts, 0, i), meta((), (), device))
+        for i in range(count)
+    ]
 
 
 def _device_of(node: fx.Node) -> torch.device | None:
@@ -100,9 +134,14 @@ def _is_pure(node: fx.Node) -> bool:
         return node.op in ("placeholder", "get_attr")
     if not isinstance(node.target, OpOverload):
         return True  # an item of a list
-    return not node.target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in node.target.tags
+    return (
+        not node.target._schema.is_mutable
+        and torch.Tag.nondeterministic_seeded not in node.target.tags
+    )
 
 
 def _is_pointwise(target: object) -> bool:
-    pointwise = isinstance(target, OpOverload) and (torch.Tag.pointwise in target.tags or "_foreach_" in target.name())
+    pointwise = isinstance(target, OpOverload) and (
+        torch.Tag.pointwise in target.tags or "_foreach_" in target.name()
+    )
     return pointwise or target is aten._to_copy.default

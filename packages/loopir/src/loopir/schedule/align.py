@@ -1,4 +1,6 @@
-"""Common loops for two nests: refine both until their extents agree, permuting one where strides of a shared buffer say how."""
+"""Common loops for two nests: refine both until their extents agree, permuting one where strides of
+a shared buffer say how.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Substitution = dict[sympy.Symbol, sympy.Expr]
 
 @dataclass(slots=True)
 class Refinement:
-    """New loops outermost first, each with the loop of the left nest that it is a part of, and what the old symbols are."""
+    """New loops outermost first, each with the loop of the left nest that it is a part of, and what
+    the old symbols are.
+    """
 
     loops: list[tuple[Range, sympy.Symbol]]
     left: Substitution
@@ -50,11 +54,14 @@ class _Side:
         self.rest = rest
 
 
-def refine(left: Sequence[Range], right: Sequence[Range], reduced: Container[sympy.Symbol]) -> Refinement | None:
-    """The coarsest loops of which both nests' loops are row-major composites, or None when sizes do not prove there are any.
+def refine(
+    left: Sequence[Range], right: Sequence[Range], reduced: Container[sympy.Symbol]
+) -> Refinement | None:
+    """The coarsest loops of which both nests' loops are row-major composites, or None when sizes do
+    not prove there are any.
 
-    Parts of left loops in ``reduced`` are named ``h0``, ``h1``, ..., others ``g0``, ...: the same names in like groups, so that
-    what is known of an expression is found again.
+    Parts of left loops in ``reduced`` are named ``h0``, ``h1``, ..., others ``g0``, ...: the same
+    names in like groups, so that what is known of an expression is found again.
     """
     a, b = _Side(left), _Side(right)
     loops: list[tuple[Range, sympy.Symbol]] = []

@@ -15,7 +15,14 @@ from loopir.lowering.elementwise import COSTLY
 from loopir.lowering.record import SimplifyingRecorder
 from loopir.node import Buffer, LoweredGraph
 from loopir.schedule.group import Group, Member
-from loopir.schedule.order import LoopAccess, collapse, loop_accesses, order_loops, tile_axis, vector_axis
+from loopir.schedule.order import (
+    LoopAccess,
+    collapse,
+    loop_accesses,
+    order_loops,
+    tile_axis,
+    vector_axis,
+)
 from loopir.schedule.recorder import KernelRecorder
 from loopir.simplify import extents_of
 
@@ -35,13 +42,19 @@ class Resolved:
 def build_kernel(
     group: Group, graph: LoweredGraph, external: set[str], keep_loops: bool = False
 ) -> tuple[Kernel, tuple[str, ...]]:
-    """The kernel of a group, named ``kernel``, and the buffers to call it with. Buffers not in ``external`` need no memory
-    unless the kernel itself reads them back. ``keep_loops``: its loops are the group's as they are."""
+    """The kernel of a group, named ``kernel``, and the buffers to call it with. Buffers not in
+    ``external`` need no memory unless the kernel itself reads them back. ``keep_loops``: its loops
+    are the group's as they are.
+    """
     members = [_resolve(member, group, graph) for member in group.members]
     _assign_slots(members)
     accesses = [access for m in members for access in _accesses(m)]
     ordered = list(group.ranges) if keep_loops else order_loops(group.ranges, accesses, graph.facts)
-    reduced = list(group.reduction) if group.is_ordered or keep_loops else order_loops(group.reduction, accesses, graph.facts)
+    reduced = (
+        list(group.reduction)
+        if group.is_ordered or keep_loops
+        else order_loops(group.reduction, accesses, graph.facts)
+    )
     is_scan = any(m.member.node.kind == "scan" for m in members)
     ranges, outer_map = (ordered, {}) if keep_loops else collapse(ordered, accesses, "x")
     reduction, inner_map = (reduced, {}) if keep_loops else collapse(reduced, accesses, "r")
@@ -59,7 +72,9 @@ def _resolve(member: Member, group: Group, graph: LoweredGraph) -> Resolved:
     replay(member.node.program, recorder, member.substitution, values)
     inside = len(recorder.instructions)
     replay(member.node.epilogue, recorder, member.substitution, values)
-    return Resolved(member, tuple(recorder.instructions[:inside]), tuple(recorder.instructions[inside:]))
+    return Resolved(
+        member, tuple(recorder.instructions[:inside]), tuple(recorder.instructions[inside:])
+    )
 
 
 def _accesses(resolved: Resolved) -> list[LoopAccess]:
@@ -68,7 +83,9 @@ def _accesses(resolved: Resolved) -> list[LoopAccess]:
 
 
 def _assign_slots(members: Sequence[Resolved]) -> None:
-    """As early as possible: a result of a reduction in slot ``2k + 1`` is there from slot ``2k + 2`` on."""
+    """As early as possible: a result of a reduction in slot ``2k + 1`` is there from slot
+    ``2k + 2`` on.
+    """
     ready: dict[str, int] = {}
     for item in members:
         needed = [ready[name] for name in item.member.node.read_names if name in ready]
@@ -80,14 +97,22 @@ def _assign_slots(members: Sequence[Resolved]) -> None:
 
 
 def _record(
-    members: Sequence[Resolved], change: dict, ranges: list[Range], reduction: list[Range], graph: LoweredGraph,
+    members: Sequence[Resolved], change: dict, ranges: list[Range], reduction: list[Range],
+    graph: LoweredGraph,
     external: set[str],
 ) -> KernelRecorder:  # fmt: skip
     stored = {item.member.node.buffer for item in members}
-    recorder = KernelRecorder(graph.facts, extents_of(ranges, reduction), {item.symbol for item in reduction}, stored)
+    recorder = KernelRecorder(
+        graph.facts, extents_of(ranges, reduction), {item.symbol for item in reduction}, stored
+    )
     for item in members:
         name = item.member.node.buffer
-        if item.member.inner and not item.epilogue and name not in external and _is_recomputable(item):
+        if (
+            item.member.inner
+            and not item.epilogue
+            and name not in external
+            and _is_recomputable(item)
+        ):
             recorder.recompute[name] = lambda item=item: _value_of(item, recorder, change)
     by_slot = sorted(members, key=lambda item: item.slot)
     pending: dict[int, list[tuple[Resolved, dict]]] = {}
@@ -107,7 +132,10 @@ def _record(
 
 
 def _is_recomputable(item: Resolved) -> bool:
-    weight = sum(4 if step.op in COSTLY or step.op in ("uniform", "uniform16") else 1 for step in item.program)
+    weight = sum(
+        4 if step.op in COSTLY or step.op in ("uniform", "uniform16") else 1
+        for step in item.program
+    )
     return weight <= MAX_RECOMPUTED and item.member.node.kind == "pointwise"
 
 
@@ -127,7 +155,9 @@ def _bodies(slots: dict[int, list[Instruction]]) -> list[Body]:
 
 
 def _drop_unused(bodies: Sequence[Body], external: set[str]) -> list[Body]:
-    """Without stores that nobody reads and without pure operations that nobody uses; neighbouring outer bodies joined."""
+    """Without stores that nobody reads and without pure operations that nobody uses; neighbouring
+    outer bodies joined.
+    """
     loaded = {str(step.args[0]) for step in steps_of(bodies) if step.op == "load"}
     while True:
         live = _live_bodies(bodies, external | loaded)
@@ -146,7 +176,8 @@ def _live_bodies(bodies: Sequence[Body], wanted: set[str]) -> list[Body]:
             if step.op == "store":
                 if str(step.args[0]) not in wanted:
                     continue
-            elif step.result not in used and step.op != "indirect":  # it checks, although no address may depend on it
+            elif step.result not in used and step.op != "indirect":
+                # it checks, although no address may depend on it
                 continue
             kept.append(step)
             used.update(step.reads)
@@ -189,7 +220,9 @@ class _Names:
                 prefix = "i" if step.op == "indirect" else "v"
                 self.values[step.result] = f"{prefix}{number[prefix]}"
                 number[prefix] += 1
-        self.indirect = {symbol(old): symbol(new) for old, new in self.values.items() if new.startswith("i")}
+        self.indirect = {
+            symbol(old): symbol(new) for old, new in self.values.items() if new.startswith("i")
+        }
 
     def renamed(self, step: Instruction) -> Instruction:
         """The instruction with canonical names."""
@@ -208,18 +241,32 @@ class _Names:
 
 
 def _finish(
-    group: Group, graph: LoweredGraph, bodies: list[Body], ranges: list[Range], reduction: list[Range], is_scan: bool
+    group: Group,
+    graph: LoweredGraph,
+    bodies: list[Body],
+    ranges: list[Range],
+    reduction: list[Range],
+    is_scan: bool,
 ) -> tuple[Kernel, tuple[str, ...]]:
     scattered = {member.node.buffer for member in group.members if member.node.kind == "scatter"}
     names = _Names(bodies, scattered, group.product)
-    accesses = [access for body in bodies for access in loop_accesses(body.instructions, body.inner)]
+    accesses = [
+        access for body in bodies for access in loop_accesses(body.instructions, body.inner)
+    ]
     if not any(body.inner for body in bodies):
         reduction = []
-    buffers = tuple(_declare(graph.buffers[old], new, names.roles[old]) for old, new in names.buffers.items())
-    final = tuple(Body(body.inner, tuple(names.renamed(step) for step in body.instructions)) for body in bodies)
+    buffers = tuple(
+        _declare(graph.buffers[old], new, names.roles[old]) for old, new in names.buffers.items()
+    )
+    final = tuple(
+        Body(body.inner, tuple(names.renamed(step) for step in body.instructions))
+        for body in bodies
+    )
     sizes = sizes_of(final, ranges, reduction, buffers)
     hints = tuple((size, graph.facts.hints[size]) for size in sizes if size in graph.facts.hints)
-    origins = tuple(dict.fromkeys(origin for member in group.members for origin in member.node.origins))
+    origins = tuple(
+        dict.fromkeys(origin for member in group.members for origin in member.node.origins)
+    )
     device = graph.buffers[group.members[0].node.buffer].device
     vector = vector_axis(ranges, reduction, accesses, is_scan)
     kernel = Kernel(
@@ -243,7 +290,10 @@ def _declare(buffer: Buffer, name: str, role: str) -> KernelBuffer:
 
 
 def sizes_of(
-    bodies: Sequence[Body], ranges: Sequence[Range], reduction: Sequence[Range], buffers: Sequence[KernelBuffer]
+    bodies: Sequence[Body],
+    ranges: Sequence[Range],
+    reduction: Sequence[Range],
+    buffers: Sequence[KernelBuffer],
 ) -> tuple[sympy.Symbol, ...]:
     """The size symbols that a kernel needs to know."""
     exprs = [item.extent for item in (*ranges, *reduction)] + [buffer.numel for buffer in buffers]
@@ -252,4 +302,8 @@ def sizes_of(
     indirect = {step.result for step in steps_of(bodies) if step.op == "indirect"}
     found = {s for expr in exprs for s in expr.free_symbols} - loops
     sizes = [s for s in found if s.name not in indirect]  # type: ignore[attr-defined]
-    return tuple(sorted(sizes, key=lambda s: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", s.name)]))  # type: ignore[attr-defined]
+    return tuple(
+        sorted(
+            sizes, key=lambda s: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", s.name)]
+        )
+    )  # type: ignore[attr-defined]

@@ -1,8 +1,10 @@
-"""Column sums beside row work: a row kernel that reads what sums over the rows read adds each row's share to them.
+"""Column sums beside row work: a row kernel that reads what sums over the rows read adds each row's
+share to them.
 
-The gradients of a norm's weight and bias are sums over rows of what the row pass has in registers. A kernel has one reduction
-(C4.1), so the sums become stores with ``mode="add"`` into zeroed memory; a code generator keeps them apart over the rows of a
-program or thread. On a GPU, whose programs add up in any order, not where results must be the same in every run.
+The gradients of a norm's weight and bias are sums over rows of what the row pass has in registers.
+A kernel has one reduction (C4.1), so the sums become stores with ``mode="add"`` into zeroed memory;
+a code generator keeps them apart over the rows of a program or thread. On a GPU, whose programs add
+up in any order, not where results must be the same in every run.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from loopir.simplify import product
 
 LEAST_ROWS = {"cuda": 1056, "cpu": 64}
 IN_ORDER = frozenset({"cpu"})
-"""Devices whose kernels add up in an order of their own making, and for sizes that are not known."""
+"""Devices whose kernels add up in an order of their own making, and for sizes that are not known.
+"""
 LONGEST_ROW = 8192
 MOST_SUMS = 4
 
@@ -30,9 +33,11 @@ SamePoints = Callable[[Group, Group, Joint, list[str]], bool]
 
 
 def add_sums_to_rows(graph: LoweredGraph, dag: Dag, same_points: SamePoints) -> list[Decision]:
-    """Moves column sums into row groups that read the same, or write what they sum; returns what was done.
+    """Moves column sums into row groups that read the same, or write what they sum; returns what
+    was done.
 
-    ``same_points(left, right, joint, buffers)``: whether each point reads of ``buffers`` only what it writes itself.
+    ``same_points(left, right, joint, buffers)``: whether each point reads of ``buffers`` only what
+    it writes itself.
     """
     decisions = []
     for name in sorted(dag.groups, key=lambda name: dag.groups[name].first):
@@ -43,13 +48,23 @@ def add_sums_to_rows(graph: LoweredGraph, dag: Dag, same_points: SamePoints) -> 
             joined = _joined(dag.groups[other], sums, graph, dag, same_points)
             if joined is not None:
                 shared = sorted(sums.reads & joined.reads)
-                decisions.append(Decision(other, name, True, f"sums of columns while rows of {', '.join(shared)} are read", 0))
+                decisions.append(
+                    Decision(
+                        other,
+                        name,
+                        True,
+                        f"sums of columns while rows of {', '.join(shared)} are read",
+                        0,
+                    )
+                )
                 break
     return decisions
 
 
 def _readers(sums: Group, dag: Dag) -> list[str]:
-    names = dict.fromkeys(name for buffer in sorted(sums.reads) for name in dag.readers.get(buffer, ()))
+    names = dict.fromkeys(
+        name for buffer in sorted(sums.reads) for name in dag.readers.get(buffer, ())
+    )
     return [name for name in names if name in dag.groups and name != sums.name]
 
 
@@ -62,8 +77,12 @@ def _are_column_sums(group: Group, graph: LoweredGraph) -> bool:
         return False
     if any(member.inner and not member.node.reduction for member in group.members):
         return False
-    rows, columns = (product(item.extent for item in loops) for loops in (group.reduction, group.ranges))
-    if device not in IN_ORDER and (torch.are_deterministic_algorithms_enabled() or (rows * columns).free_symbols):
+    rows, columns = (
+        product(item.extent for item in loops) for loops in (group.reduction, group.ranges)
+    )
+    if device not in IN_ORDER and (
+        torch.are_deterministic_algorithms_enabled() or (rows * columns).free_symbols
+    ):
         return False
     if graph.facts.hint(columns) > LONGEST_ROW or graph.facts.hint(rows) < LEAST_ROWS[device]:
         return False
@@ -76,7 +95,9 @@ def _are_column_sums(group: Group, graph: LoweredGraph) -> bool:
 
 
 def _inner_reads(group: Group) -> set[str]:
-    return {name for member in group.members if member.node.reduction for name in member.node.read_names}
+    return {
+        name for member in group.members if member.node.reduction for name in member.node.read_names
+    }
 
 
 def _is_plain_sum(node: LoopNode) -> bool:
@@ -85,7 +106,9 @@ def _is_plain_sum(node: LoopNode) -> bool:
     return plain and reduces[0].args[0] == "sum" and node.program[-1] is reduces[0]
 
 
-def _joined(rows: Group, sums: Group, graph: LoweredGraph, dag: Dag, same_points: SamePoints) -> Group | None:
+def _joined(
+    rows: Group, sums: Group, graph: LoweredGraph, dag: Dag, same_points: SamePoints
+) -> Group | None:
     """The row group with the sums, put into ``dag``; None where the two do not fit."""
     adds = [member for member in sums.members if member.node.reduction]
     whole = product(item.extent for item in (*sums.ranges, *sums.reduction))
@@ -95,7 +118,10 @@ def _joined(rows: Group, sums: Group, graph: LoweredGraph, dag: Dag, same_points
         or graph.facts.hint(product(item.extent for item in rows.reduction)) > LONGEST_ROW
     ):
         return None
-    if product(item.extent for item in (*rows.ranges, *rows.reduction)) != whole or rows.name in dag.successors[sums.name]:
+    if (
+        product(item.extent for item in (*rows.ranges, *rows.reduction)) != whole
+        or rows.name in dag.successors[sums.name]
+    ):
         return None
     if dag.step_between(rows, sums) is not None:
         return None
@@ -103,15 +129,27 @@ def _joined(rows: Group, sums: Group, graph: LoweredGraph, dag: Dag, same_points
     for member, node in zip(adds, nodes):
         dag.positions[id(node)] = dag.positions[id(member.node)]
     members = [Member(node, False, member.substitution) for node, member in zip(nodes, adds)]
-    pointwise = Group(sums.name, None, members, [*sums.reduction, *sums.ranges], [], sums.first, sums.last)
+    pointwise = Group(
+        sums.name, None, members, [*sums.reduction, *sums.ranges], [], sums.first, sums.last
+    )
     touched, written = rows.reads | set(rows.writes), sorted(_inner_reads(sums) & set(rows.writes))
-    shared = sorted(touched & _inner_reads(sums), key=lambda name: -graph.facts.hint(product(graph.buffers[name].shape)))
+    shared = sorted(
+        touched & _inner_reads(sums),
+        key=lambda name: -graph.facts.hint(product(graph.buffers[name].shape)),
+    )
     for joint in joints(rows, pointwise, shared, graph.facts) if shared else ():
         fused = merged(rows, pointwise, joint)
-        fits = product(item.extent for item in joint.reduction) == product(item.extent for item in sums.ranges)
+        fits = product(item.extent for item in joint.reduction) == product(
+            item.extent for item in sums.ranges
+        )
         if fits and same_points(rows, pointwise, joint, written):
             rest = [member for member in sums.members if not member.node.reduction]
-            dag.move_adds(rows, sums, fused, Group(sums.name, None, rest, sums.ranges, [], sums.first, sums.last))
+            dag.move_adds(
+                rows,
+                sums,
+                fused,
+                Group(sums.name, None, rest, sums.ranges, [], sums.first, sums.last),
+            )
             _zero(nodes, sums, fused, dag)
             return fused
     return None
@@ -141,8 +179,21 @@ def _zero(nodes: list[LoopNode], sums: Group, fused: Group, dag: Dag) -> None:
             Instruction(None, "store", (store.args[0], store.args[1], Value("zero"), None), None),
         )
         loops = tuple(item for item in node.ranges if sympy.sympify(store.args[1]).has(item.symbol))  # type: ignore[union-attr]
-        zero = LoopNode(node.buffer, "pointwise", loops, (), steps, (), (), store.args[1], node.origins)  # type: ignore[arg-type]
+        zero = LoopNode(
+            node.buffer, "pointwise", loops, (), steps, (), (), store.args[1], node.origins
+        )  # type: ignore[arg-type]
         dag.positions[id(zero)] = dag.positions[id(node)]
         (member,) = group_of(zero, fused.first).members
         zeros.append(member)
-    dag.add_before(fused, Group(f"{sums.name}.zero", None, zeros, list(zeros[0].node.ranges), [], fused.first, fused.first))
+    dag.add_before(
+        fused,
+        Group(
+            f"{sums.name}.zero",
+            None,
+            zeros,
+            list(zeros[0].node.ranges),
+            [],
+            fused.first,
+            fused.first,
+        ),
+    )

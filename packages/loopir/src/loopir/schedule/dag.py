@@ -1,4 +1,6 @@
-"""Dependencies between groups: who writes and reads each buffer, and what has to run between two groups."""
+"""Dependencies between groups: who writes and reads each buffer, and what has to run between two
+groups.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,10 @@ WINDOW = 16
 
 
 class Dag:
-    """Groups by name with their successors and predecessors. Merging two groups keeps it a DAG, whose ``_line`` is a
-    topological order ("": no group): a merged group's ``first`` and ``last`` do not bound what it depends on."""
+    """Groups by name with their successors and predecessors. Merging two groups keeps it a DAG,
+    whose ``_line`` is a topological order ("": no group): a merged group's ``first`` and ``last``
+    do not bound what it depends on.
+    """
 
     def __init__(self, graph: LoweredGraph) -> None:
         self.groups: dict[str, Group] = {}
@@ -53,7 +57,9 @@ class Dag:
             for writer in self.writers.get(name, ()):
                 self._edge(writer, group.name)
             self.readers.setdefault(name, []).append(group.name)
-        written = [node.buffer] if isinstance(node, LoopNode) else [name for name in node.results if name]
+        written = (
+            [node.buffer] if isinstance(node, LoopNode) else [name for name in node.results if name]
+        )
         for name in written:
             writers = () if name in group.parts else self.writers.get(name, ())
             for earlier in (*writers, *self.readers.get(name, ())):
@@ -70,15 +76,24 @@ class Dag:
         names = [name for name in dict.fromkeys(self.readers.get(buffer, ())) if name != group.name]
         if len(names) <= count:
             return names
-        return heapq.nsmallest(count, names, key=lambda name: abs(self.groups[name].first - group.first))
+        return heapq.nsmallest(
+            count, names, key=lambda name: abs(self.groups[name].first - group.first)
+        )
 
     def external(self, group: Group, inside: Collection[str], outputs: Collection[str]) -> set[str]:
-        """Buffers that a group writes and groups not ``inside``, or who gets ``outputs``, read or write too."""
-        users = {name: {*self.readers.get(name, ()), *self.writers.get(name, ())} for name in group.writes}
+        """Buffers that a group writes and groups not ``inside``, or who gets ``outputs``, read or
+        write too.
+        """
+        users = {
+            name: {*self.readers.get(name, ()), *self.writers.get(name, ())}
+            for name in group.writes
+        }
         return {name for name in group.writes if name in outputs or users[name].difference(inside)}
 
     def step_between(self, a: Group, b: Group) -> Group | None:
-        """A third group that must run after one of the two and before the other: the last one on a way between them."""
+        """A third group that must run after one of the two and before the other: the last one on a
+        way between them.
+        """
         start, goal = sorted((a.name, b.name), key=self._places.__getitem__)
         end = self._places[goal]
         todo = [name for name in self.successors[start] if name != goal]
@@ -96,7 +111,9 @@ class Dag:
         return None
 
     def _join_places(self, left: str, right: str) -> None:
-        """Gives the two names one place, ``left``: before what depends on the earlier one, behind all else between them."""
+        """Gives the two names one place, ``left``: before what depends on the earlier one, behind
+        all else between them.
+        """
         low, high = sorted((self._places[left], self._places.pop(right)))
         dependent = {self._line[low]}
         ahead: list[str] = []
@@ -123,7 +140,9 @@ class Dag:
         for name in before:
             self.successors[name] = {left.name if n in names else n for n in self.successors[name]}
         for name in after:
-            self.predecessors[name] = {left.name if n in names else n for n in self.predecessors[name]}
+            self.predecessors[name] = {
+                left.name if n in names else n for n in self.predecessors[name]
+            }
         del self.groups[right.name]
         self.groups[left.name] = fused
         fused.members.sort(key=lambda member: self.positions[id(member.node)])
@@ -133,7 +152,9 @@ class Dag:
             self.writers[name] = _renamed(self.writers[name], right.name, left.name)
 
     def move_adds(self, rows: Group, sums: Group, fused: Group, rest: Group) -> None:
-        """Puts ``fused``, which computes what ``rest`` needs, in the place of ``rows``, and ``rest`` in that of ``sums``."""
+        """Puts ``fused``, which computes what ``rest`` needs, in the place of ``rows``, and
+        ``rest`` in that of ``sums``.
+        """
         self.groups[rows.name] = fused
         fused.members.sort(key=lambda member: self.positions[id(member.node)])
         for before in self.predecessors[sums.name]:
@@ -169,8 +190,10 @@ class Dag:
         self._set_line([group.name for group in self.order()])
 
     def order(self) -> list[Group]:
-        """All groups, dependencies first, else in program order; launches and extern calls are kept together where that moves
-        a group by no more than WINDOW nodes, so that launches form long runs."""
+        """All groups, dependencies first, else in program order; launches and extern calls are kept
+        together where that moves a group by no more than WINDOW nodes, so that launches form long
+        runs.
+        """
         waiting = {name: len(before) for name, before in self.predecessors.items()}
         ready: dict[bool, list[tuple[int, str]]] = {True: [], False: []}
 
@@ -206,7 +229,12 @@ def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[
     """The symbols whose values a node needs, its loops' own among them."""
     if isinstance(node, LoopNode):
         made = buffers[node.buffer]
-        exprs = [*made.shape, *made.stride, node.store_index, *(access.index for access in node.reads)]
+        exprs = [
+            *made.shape,
+            *made.stride,
+            node.store_index,
+            *(access.index for access in node.reads),
+        ]
         exprs += [item.extent for item in (*node.ranges, *node.reduction)]
         exprs += [expr for step in (*node.program, *node.epilogue) for expr in step.expressions]
         return set().union(*(symbols_of(expr) for expr in exprs))
@@ -226,10 +254,13 @@ def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[
 
 
 def is_ordered(node: ExternNode) -> bool:
-    """Whether the call draws from a generator or takes part in a collective, so that its order among such calls counts."""
+    """Whether the call draws from a generator or takes part in a collective, so that its order
+    among such calls counts.
+    """
     if getattr(node.op, "namespace", None) == "_c10d_functional":
         return True
     tags = getattr(node.op, "tags", ())
-    return any(getattr(tag, "name", tag) in ("nondeterministic_seeded", "random", "random_seed", "effect") for tag in tags) or (
-        getattr(node.op, "name", None) == "random_seed"
-    )
+    return any(
+        getattr(tag, "name", tag) in ("nondeterministic_seeded", "random", "random_seed", "effect")
+        for tag in tags
+    ) or (getattr(node.op, "name", None) == "random_seed")

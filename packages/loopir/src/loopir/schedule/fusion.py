@@ -1,8 +1,10 @@
-"""Which groups become one kernel: by estimated bytes of memory traffic saved, as far as the contract of kernels allows.
+"""Which groups become one kernel: by estimated bytes of memory traffic saved, as far as the
+contract of kernels allows.
 
-Candidates are pairs that share a buffer, the largest saving first. A pair is fused when (1) its loops align, (2) every load
-of a buffer that the other writes reads exactly what the same point stored (C4.5), (3) no third step has to run between the
-two, and (4) the result still has enough parallel work.
+Candidates are pairs that share a buffer, the largest saving first. A pair is fused when (1) its
+loops align, (2) every load of a buffer that the other writes reads exactly what the same point
+stored (C4.5), (3) no third step has to run between the two, and (4) the result still has enough
+parallel work.
 """
 
 from __future__ import annotations
@@ -75,26 +77,53 @@ class Fusion:
     def _explain_others(self, known: dict[tuple[str, str], Decision]) -> None:
         """Adds why loops that hand on a buffer were never tried together."""
         for name, writers in self.dag.writers.items():
-            present = [name for name in dict.fromkeys((*writers, *self.dag.readers.get(name, ()))) if name in self.dag.groups]
-            for first, second in itertools.product((name for name in writers if name in present), present):
-                pair = sorted((self.dag.groups[first], self.dag.groups[second]), key=lambda g: (g.first, g.last))
+            present = [
+                name
+                for name in dict.fromkeys((*writers, *self.dag.readers.get(name, ())))
+                if name in self.dag.groups
+            ]
+            for first, second in itertools.product(
+                (name for name in writers if name in present), present
+            ):
+                pair = sorted(
+                    (self.dag.groups[first], self.dag.groups[second]),
+                    key=lambda g: (g.first, g.last),
+                )
                 names = (_names(pair[0]), _names(pair[1]))
-                if first == second or any(group.extern is not None for group in pair) or names in known:
+                if (
+                    first == second
+                    or any(group.extern is not None for group in pair)
+                    or names in known
+                ):
                     continue
-                alone = next((group.members[0].node.kind for group in pair if not group.is_fusable), None)
-                reason = f"a {alone} is a kernel of its own" if alone else "others share more with each"
+                alone = next(
+                    (group.members[0].node.kind for group in pair if not group.is_fusable), None
+                )
+                reason = (
+                    f"a {alone} is a kernel of its own" if alone else "others share more with each"
+                )
                 known[names] = Decision(*names, False, reason, self._saved(*pair))
 
     def _offer_templates(self) -> None:
         for group in self.dag.groups.values():
-            result = next((name for name in group.extern.results if name), None) if group.extern is not None else None
+            result = (
+                next((name for name in group.extern.results if name), None)
+                if group.extern is not None
+                else None
+            )
             backend = self.templates.get(self.graph.buffers[result].device.type) if result else None
-            if backend is not None and group.extern is not None and group.extern.op in backend.template_ops:
+            if (
+                backend is not None
+                and group.extern is not None
+                and group.extern.op in backend.template_ops
+            ):
                 offer_template(group, self.graph)
                 self.dag.positions |= {id(member.node): group.first for member in group.members}
 
     def _bundle_small(self) -> None:
-        """Joins small pointwise groups over like loops, though they share nothing: a launch costs more than they do."""
+        """Joins small pointwise groups over like loops, though they share nothing: a launch costs
+        more than they do.
+        """
         bundles: dict[object, Group] = {}
         for group in sorted(self.dag.groups.values(), key=lambda g: g.first):
             if not group.is_fusable or group.reduction or group.extern is not None:
@@ -117,7 +146,10 @@ class Fusion:
         if not group.is_fusable:
             return
         for name in sorted(group.reads | set(group.writes)):
-            others = [*self.dag.writers.get(name, ()), *self.dag.readers_near(name, group, MAX_READERS)]
+            others = [
+                *self.dag.writers.get(name, ()),
+                *self.dag.readers_near(name, group, MAX_READERS),
+            ]
             for other in others:
                 found = self.dag.groups.get(other)
                 if found is None or found is group or not found.is_fusable:
@@ -130,11 +162,15 @@ class Fusion:
                 saved = self._saved(left, right)
                 if not saved:
                     continue  # they write different parts of a buffer
-                heapq.heappush(queue, (-saved, right.first - left.first, left.first, left.name, right.name))
+                heapq.heappush(
+                    queue, (-saved, right.first - left.first, left.first, left.name, right.name)
+                )
 
     def _shared(self, left: Group, right: Group) -> list[str]:
         a, b = left.reads | set(left.writes), right.reads | set(right.writes)
-        return sorted((a & b) - (left.parts & right.parts), key=lambda name: (-self._size(name), name))
+        return sorted(
+            (a & b) - (left.parts & right.parts), key=lambda name: (-self._size(name), name)
+        )
 
     def _saved(self, left: Group, right: Group) -> int:
         total = 0
@@ -155,7 +191,9 @@ class Fusion:
             self.dag.replace(left, right, fused)
         return fused
 
-    def _judge(self, left: Group, right: Group, saved: int, small: bool) -> tuple[str, Group | None]:
+    def _judge(
+        self, left: Group, right: Group, saved: int, small: bool
+    ) -> tuple[str, Group | None]:
         if len(left.members) + len(right.members) > MAX_MEMBERS:
             return f"more than {MAX_MEMBERS} nodes", None
         if len(left.reads | right.reads | set(left.writes) | set(right.writes)) > MAX_BUFFERS:
@@ -176,7 +214,9 @@ class Fusion:
         return self._align(left, right, shared, written, saved, small)
 
     def _judge_template(self, left: Group, right: Group, saved: int) -> tuple[str, Group | None]:
-        """Whether loops become prologue or epilogue of an operator that a backend has a template for."""
+        """Whether loops become prologue or epilogue of an operator that a backend has a template
+        for.
+        """
         if left.extern is not None and right.extern is not None:
             return "two operators", None
         if left.extern is None:
@@ -201,7 +241,12 @@ class Fusion:
         users = {*self.dag.readers[names[0]], *self.dag.writers[names[0]]}
         if names[0] in self._outputs or users != {left.name, right.name}:
             return "the operand is needed elsewhere, too", None
-        candidate = replace(right, name=left.name, first=min(left.first, right.first), last=max(left.last, right.last))
+        candidate = replace(
+            right,
+            name=left.name,
+            first=min(left.first, right.first),
+            last=max(left.last, right.last),
+        )
         candidate.prologues += ((names[0], left),)
         refused = self._refused(candidate, users)
         return refused or f"prologue, saves {saved} bytes", None if refused else candidate
@@ -209,11 +254,23 @@ class Fusion:
     def _refused(self, candidate: Group, inside: set[str]) -> str:
         """Why the group is no template; empty if it is one."""
         backend = self.templates[self._device(candidate).type]
-        built = build_template(candidate, self.graph, self.dag.external(candidate, inside, self._outputs))
-        return backend.refuses(built[0]) if built is not None else "the loops are no parts of the operator's dims"
+        built = build_template(
+            candidate, self.graph, self.dag.external(candidate, inside, self._outputs)
+        )
+        return (
+            backend.refuses(built[0])
+            if built is not None
+            else "the loops are no parts of the operator's dims"
+        )
 
     def _align(
-        self, left: Group, right: Group, shared: list[str], written: list[str], saved: int, small: bool
+        self,
+        left: Group,
+        right: Group,
+        shared: list[str],
+        written: list[str],
+        saved: int,
+        small: bool,
     ) -> tuple[str, Group | None]:
         aligned = False
         reason = "their loops do not align"
@@ -236,7 +293,10 @@ class Fusion:
         return self.graph.buffers[group.members[0].node.buffer].device
 
     def _traffic(self, left: Group, right: Group) -> int:
-        return min(sum(self._size(name) for name in group.reads | set(group.writes)) for group in (left, right))
+        return min(
+            sum(self._size(name) for name in group.reads | set(group.writes))
+            for group in (left, right)
+        )
 
     def _indices(self, group: Group, buffer: str, change: dict, joint: Joint) -> set:
         extents = extents_of(joint.ranges, joint.reduction)
@@ -247,18 +307,24 @@ class Fusion:
 
     def _same_points(self, left: Group, right: Group, joint: Joint, written: list[str]) -> bool:
         for name in written:
-            both = self._indices(left, name, joint.left, joint) | self._indices(right, name, joint.right, joint)
+            both = self._indices(left, name, joint.left, joint) | self._indices(
+                right, name, joint.right, joint
+            )
             if len(both) != 1 or next(iter(both))[1]:
                 return False
         return True
 
     def _shares_reads(self, left: Group, right: Group, joint: Joint, shared: list[str]) -> bool:
         return bool(
-            shared and self._indices(left, shared[0], joint.left, joint) & self._indices(right, shared[0], joint.right, joint)
+            shared
+            and self._indices(left, shared[0], joint.left, joint)
+            & self._indices(right, shared[0], joint.right, joint)
         )
 
     def _is_parallel(self, candidate: Group, left: Group, right: Group) -> bool:
-        """Whether pulling a pointwise group into a reduction's loops leaves enough points to share out."""
+        """Whether pulling a pointwise group into a reduction's loops leaves enough points to share
+        out.
+        """
         if not candidate.reduction or bool(left.reduction) == bool(right.reduction):
             return True
         facts = self.graph.facts
@@ -273,7 +339,10 @@ class Fusion:
 
 def _names(group: Group) -> str:
     if group.extern is not None:
-        return f"{getattr(group.extern.op, '__name__', group.extern.op)} ({group.name.partition('.')[0]})"
+        return (
+            f"{getattr(group.extern.op, '__name__', group.extern.op)} "
+            f"({group.name.partition('.')[0]})"
+        )
     return "+".join(member.node.buffer for member in group.members)
 
 

@@ -19,8 +19,9 @@ SINGLE = Range(symbol("h0"), ONE)
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A loop node in a group. ``inner``: its program runs per point of ranges x reduction. ``substitution`` maps the node's
-    loop symbols to the group's."""
+    """A loop node in a group. ``inner``: its program runs per point of ranges x reduction.
+    ``substitution`` maps the node's loop symbols to the group's.
+    """
 
     node: LoopNode
     inner: bool
@@ -39,10 +40,13 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """One step: an extern call, or loop nodes over common ranges. ``first`` and ``last`` bound its place in program order.
+    """One step: an extern call, or loop nodes over common ranges. ``first`` and ``last`` bound its
+    place in program order.
 
-    An extern call that a backend has a template for can have both: members that start from the operator's result, which is
-    loaded as buffer ``product``, and ``prologues``, groups that compute its operand of that name."""
+    An extern call that a backend has a template for can have both: members that start from the
+    operator's result, which is loaded as buffer ``product``, and ``prologues``, groups that compute
+    its operand of that name.
+    """
 
     name: str
     extern: ExternNode | None
@@ -69,7 +73,11 @@ class Group:
     @property
     def is_ordered(self) -> bool:
         """Whether the position along the reduction matters (argmax, argmin)."""
-        return any(step.op == "reduce" and str(step.args[0]).startswith("arg") for m in self.members for step in m.node.program)
+        return any(
+            step.op == "reduce" and str(step.args[0]).startswith("arg")
+            for m in self.members
+            for step in m.node.program
+        )
 
     @property
     def writes(self) -> dict[str, Member]:
@@ -84,7 +92,9 @@ class Group:
     @property
     def reads(self) -> set[str]:
         """Buffers read."""
-        names = {name for member in self.members for name in member.node.read_names} - {self.product}
+        names = {name for member in self.members for name in member.node.read_names} - {
+            self.product
+        }
         if self.extern is not None:
             names |= self.extern.read_names
             for operand, producer in self.prologues:
@@ -108,7 +118,9 @@ def group_of(node: LoopNode | ExternNode, position: int) -> Group:
         return Group(name, node, [], [], [], position, position)
     own = {item.symbol: item.symbol for item in (*node.ranges, *node.reduction)}
     member = Member(node, inner=bool(node.reduction), substitution=own)  # type: ignore[arg-type]
-    return Group(node.buffer, None, [member], list(node.ranges), list(node.reduction), position, position)
+    return Group(
+        node.buffer, None, [member], list(node.ranges), list(node.reduction), position, position
+    )
 
 
 @dataclass(slots=True)
@@ -127,7 +139,14 @@ def joints(left: Group, right: Group, shared: list[str], facts: Facts) -> Iterat
     """Ways to give two groups common loops, the plain one first."""
     if bool(right.reduction) and not left.reduction:
         for joint in joints(right, left, shared, facts):
-            yield Joint(joint.ranges, joint.reduction, joint.right, joint.left, joint.right_inner, joint.left_inner)
+            yield Joint(
+                joint.ranges,
+                joint.reduction,
+                joint.right,
+                joint.left,
+                joint.right_inner,
+                joint.left_inner,
+            )
         return
     for permutation in (None, *shared[:3]):
         joint = _joint(left, right, permutation, facts)
@@ -140,7 +159,9 @@ def _joint(left: Group, right: Group, permutation: str | None, facts: Facts) -> 
         return _both_reduce(left, right, permutation, facts)
     if not left.reduction:
         refinement = _refine(left, right, left.ranges, right.ranges, permutation, facts)
-        return refinement and Joint([r for r, _ in refinement.loops], [], refinement.left, refinement.right, None, None)
+        return refinement and Joint(
+            [r for r, _ in refinement.loops], [], refinement.left, refinement.right, None, None
+        )
     total = product(item.extent for item in right.ranges)
     if total == product(item.extent for item in left.ranges):
         refinement = _refine(left, right, left.ranges, right.ranges, permutation, facts)
@@ -148,8 +169,12 @@ def _joint(left: Group, right: Group, permutation: str | None, facts: Facts) -> 
             return None
         same = {item.symbol: item.symbol for item in left.reduction}
         ranges = [r for r, _ in refinement.loops]
-        return Joint(ranges, left.reduction, {**refinement.left, **same}, refinement.right, None, False)
-    refinement = _refine(left, right, [*left.ranges, *left.reduction], right.ranges, permutation, facts)
+        return Joint(
+            ranges, left.reduction, {**refinement.left, **same}, refinement.right, None, False
+        )
+    refinement = _refine(
+        left, right, [*left.ranges, *left.reduction], right.ranges, permutation, facts
+    )
     if refinement is None:
         return None
     reduced = {item.symbol for item in left.reduction}
@@ -176,7 +201,9 @@ def _both_reduce(left: Group, right: Group, permutation: str | None, facts: Fact
     if inner is None:
         return None
     ranges, reduction = [r for r, _ in outer.loops], [r for r, _ in inner.loops] or [SINGLE]
-    return Joint(ranges, reduction, {**outer.left, **inner.left}, {**outer.right, **inner.right}, None, None)
+    return Joint(
+        ranges, reduction, {**outer.left, **inner.left}, {**outer.right, **inner.right}, None, None
+    )
 
 
 def _refine(
@@ -185,7 +212,10 @@ def _refine(
     reduced = {item.symbol for item in left.reduction}
     if permutation is None:
         return refine(a, b, reduced)
-    a_strides, b_strides = strides_of(left, permutation, facts), strides_of(right, permutation, facts)
+    a_strides, b_strides = (
+        strides_of(left, permutation, facts),
+        strides_of(right, permutation, facts),
+    )
     if a_strides is None or b_strides is None:
         return None
     return refine(_by_stride(a, a_strides), _by_stride(b, b_strides), reduced)
@@ -193,24 +223,48 @@ def _refine(
 
 def _by_stride(loops: list[Range], strides: dict[sympy.Symbol, int]) -> list[Range]:
     """Falling strides; a loop the access does not depend on stays where it is, outside."""
-    return sorted(loops, key=lambda item: -abs(strides[item.symbol]) if item.symbol in strides else -(1 << 62))
+    return sorted(
+        loops, key=lambda item: -abs(strides[item.symbol]) if item.symbol in strides else -(1 << 62)
+    )
 
 
 def strides_of(group: Group, buffer: str, facts: Facts) -> dict[sympy.Symbol, int] | None:
-    """The example strides of the group's loops in an access of ``buffer``, or None when no access is affine."""
+    """The example strides of the group's loops in an access of ``buffer``, or None when no access
+    is affine.
+    """
     loops = [item.symbol for item in (*group.ranges, *group.reduction)]
     extents = extents_of(group.ranges, group.reduction)
     for index, _ in group.accesses(buffer):
         parts = linear_parts(facts.simplify(index, extents), loops)
         if parts is not None:
-            return {symbol: facts.hint(coefficient) for symbol, coefficient in parts[0].items() if coefficient != ZERO}
+            return {
+                symbol: facts.hint(coefficient)
+                for symbol, coefficient in parts[0].items()
+                if coefficient != ZERO
+            }
     return None
 
 
 def merged(left: Group, right: Group, joint: Joint) -> Group:
     """The two groups as one, members in program order."""
-    members = [m.moved(joint.left_inner if not m.node.reduction else None, joint.left) for m in left.members]
-    members += [m.moved(joint.right_inner if not m.node.reduction else None, joint.right) for m in right.members]
+    members = [
+        m.moved(joint.left_inner if not m.node.reduction else None, joint.left)
+        for m in left.members
+    ]
+    members += [
+        m.moved(joint.right_inner if not m.node.reduction else None, joint.right)
+        for m in right.members
+    ]
     first, last = min(left.first, right.first), max(left.last, right.last)
     call = left if left.extern is not None else right
-    return Group(left.name, call.extern, members, joint.ranges, joint.reduction, first, last, call.product, call.prologues)
+    return Group(
+        left.name,
+        call.extern,
+        members,
+        joint.ranges,
+        joint.reduction,
+        first,
+        last,
+        call.product,
+        call.prologues,
+    )

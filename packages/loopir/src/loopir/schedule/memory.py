@@ -25,20 +25,27 @@ def uses_of(step: Step) -> set[str]:
         return {step.view.buffer, step.name}
     if isinstance(step, ExternCall):
         arguments = (step.node.args, [value for _, value in step.node.kwargs])
-        return {view.buffer for view in views_in(arguments)} | {name for name in step.node.results if name}
+        return {view.buffer for view in views_in(arguments)} | {
+            name for name in step.node.results if name
+        }
     return set()
 
 
-def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Kernel | Template], reuse: bool) -> list[Step]:
+def plan_memory(
+    steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Kernel | Template], reuse: bool
+) -> list[Step]:
     """The steps with allocations before first writes and frees after last uses.
 
-    A result takes over the memory of an operand that dies with the launch where each point reads that operand only where it
-    stores, else that of any dead buffer of its size; on other devices than CPUs, where allocating costs nothing and waiting
-    memory may be what a larger buffer needs, only that of a donated input. A result that is written back to an input lies
-    there where that has been read by then.
+    A result takes over the memory of an operand that dies with the launch where each point reads
+    that operand only where it stores, else that of any dead buffer of its size; on other devices
+    than CPUs, where allocating costs nothing and waiting memory may be what a larger buffer needs,
+    only that of a donated input. A result that is written back to an input lies there where that
+    has been read by then.
     """
     given = {name for name in graph.inputs if isinstance(name, str)} | set(graph.constants)
-    given |= {name for step in steps if isinstance(step, ExternCall) for name in step.node.results if name}
+    given |= {
+        name for step in steps if isinstance(step, ExternCall) for name in step.node.results if name
+    }
     dying = _last_uses(steps, graph)
     shared = _shared_memory(steps)
     pool: dict[object, list[str]] = {}
@@ -53,23 +60,41 @@ def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Ke
                 continue
             assert isinstance(step, Launch)
             target, last = targets.get(name, ("", position + 1))
-            if last < position or (last == position and _is_in_place(kernels[step.kernel], step, target, name)):
+            if last < position or (
+                last == position and _is_in_place(kernels[step.kernel], step, target, name)
+            ):
                 placed.append(Allocate(name, target, True))
                 owned.add(name)
                 continue
             kind = _memory_kind(graph, name)
-            free = [d for d in dead if d not in taken and _memory_kind(graph, d) == kind] if reuse else []
-            before = next((d for d in free if _is_in_place(kernels[step.kernel], step, d, name)), None)
+            free = (
+                [d for d in dead if d not in taken and _memory_kind(graph, d) == kind]
+                if reuse
+                else []
+            )
+            before = next(
+                (d for d in free if _is_in_place(kernels[step.kernel], step, d, name)), None
+            )
             waiting = pool.get(kind) if reuse and before is None else None
-            placed.append(Allocate(name, before or (waiting.pop() if waiting else None), before is not None))
+            placed.append(
+                Allocate(name, before or (waiting.pop() if waiting else None), before is not None)
+            )
             owned.add(name)
             taken |= {before} if before is not None else set()
-        if isinstance(step, ExternCall) and (consumed := _consumed(step.node)) and consumed <= {*dead}:
+        if (
+            isinstance(step, ExternCall)
+            and (consumed := _consumed(step.node))
+            and consumed <= {*dead}
+        ):
             step = ExternCall(replace(step.node, op=step.node.op.overloadpacket.consuming))  # type: ignore[union-attr]
             taken |= consumed
         placed.append(step)
         for name in dying.get(position, ()):
-            if name in dead and name not in taken and (name in graph.donated or graph.buffers[name].device.type == "cpu"):
+            if (
+                name in dead
+                and name not in taken
+                and (name in graph.donated or graph.buffers[name].device.type == "cpu")
+            ):
                 pool.setdefault(_memory_kind(graph, name), []).append(name)
             placed.append(Free(name))
     return _without_moved(placed)
@@ -78,9 +103,15 @@ def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Ke
 def _places_to_write(
     steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Kernel | Template]
 ) -> dict[str, tuple[str, int]]:
-    """Inputs for results to be stored in, and the step that reads them last. No step after the first store may raise: the call
-    is made again then, with the inputs as they were."""
-    if any(step.op == "indirect" for kernel in kernels for each in kernels_of(kernel) for step in each.steps):
+    """Inputs for results to be stored in, and the step that reads them last. No step after the
+    first store may raise: the call is made again then, with the inputs as they were.
+    """
+    if any(
+        step.op == "indirect"
+        for kernel in kernels
+        for each in kernels_of(kernel)
+        for step in each.steps
+    ):
         return {}
     last = {target: -1 for target in graph.written.values()}
     owner = {step.name: step.view.buffer for step in steps if isinstance(step, MakeView)}
@@ -92,12 +123,17 @@ def _places_to_write(
             first.setdefault(name, position)
             if name in last:
                 last[name] = position
-    return {name: (target, last[target]) for name, target in graph.written.items() if first.get(name, -1) >= start}
+    return {
+        name: (target, last[target])
+        for name, target in graph.written.items()
+        if first.get(name, -1) >= start
+    }
 
 
 def _consumed(node: ExternNode) -> set[str]:
-    """The buffers in whose memory the overload ``consuming`` of an operator would work; none where it has no such overload or
-    reads one of them twice."""
+    """The buffers in whose memory the overload ``consuming`` of an operator would work; none where
+    it has no such overload or reads one of them twice.
+    """
     consuming = getattr(getattr(node.op, "overloadpacket", None), "consuming", None)
     if consuming is None:
         return set()
@@ -110,34 +146,49 @@ def _consumed(node: ExternNode) -> set[str]:
 
 
 def _fresh_results(steps: Sequence[Step]) -> set[str]:
-    """Results of torch's own operators that are memory of nobody else; an operator of the user may keep what it returns."""
+    """Results of torch's own operators that are memory of nobody else; an operator of the user may
+    keep what it returns.
+    """
     calls = [step.node for step in steps if isinstance(step, ExternCall) and not step.node.aliases]
-    own = [node for node in calls if isinstance(node.op, OpOverload) and node.op.namespace in LIBRARIES]
+    own = [
+        node for node in calls if isinstance(node.op, OpOverload) and node.op.namespace in LIBRARIES
+    ]
     return {name for node in own for name in node.results if name}
 
 
 def _is_in_place(kernel: Kernel | Template, launch: Launch, source: str, target: str) -> bool:
-    """Whether each point loads ``source`` only where it stores ``target``, no load comes after a store, and no body after that
-    of a store uses what was loaded (clause C4.8)."""
+    """Whether each point loads ``source`` only where it stores ``target``, no load comes after a
+    store, and no body after that of a store uses what was loaded (clause C4.8).
+    """
     buffers, starts = launch.buffers, dict(launch.operands)
     if source not in buffers or starts[source] != starts[target]:
         return False
     if isinstance(kernel, Template):
         inside = [buffers[place] for place in kernel.epilogue.arguments]
-        before = {*buffers} - {*inside} | {buffers[place] for _, stage in kernel.prologues for place in stage.arguments}
+        before = {*buffers} - {*inside} | {
+            buffers[place] for _, stage in kernel.prologues for place in stage.arguments
+        }
         operands = {view.buffer for view in views_in((kernel.args, [v for _, v in kernel.kwargs]))}
-        before |= {name for name, own in zip(buffers, kernel.buffers, strict=True) if own.name in operands}
+        before |= {
+            name for name, own in zip(buffers, kernel.buffers, strict=True) if own.name in operands
+        }
         if source in before:
             return False
-        inside.insert([b.name for b in kernel.epilogue.kernel.buffers].index(kernel.epilogue.buffer), "")
+        inside.insert(
+            [b.name for b in kernel.epilogue.kernel.buffers].index(kernel.epilogue.buffer), ""
+        )
         kernel, buffers = kernel.epilogue.kernel, inside
-    names = {declared.name: buffer for declared, buffer in zip(kernel.buffers, buffers, strict=True)}
+    names = {
+        declared.name: buffer for declared, buffer in zip(kernel.buffers, buffers, strict=True)
+    }
     indices, stored = set(), False
     for step in kernel.steps:
         name = names.get(str(step.args[0])) if step.is_access else None
         if name not in (source, target):
             continue
-        if (step.op == "store") != (name == target) or (step.op == "load" and (stored or step.args[2] is not None)):
+        if (step.op == "store") != (name == target) or (
+            step.op == "load" and (stored or step.args[2] is not None)
+        ):
             return False
         if step.op == "store" and step.args[3] is not None:
             return False
@@ -147,8 +198,10 @@ def _is_in_place(kernel: Kernel | Template, launch: Launch, source: str, target:
 
 
 def _is_used_later(kernel: Kernel, names: dict[str, str], source: str, target: str) -> bool:
-    """Whether a body after one that stores ``target`` uses a value computed from ``source``: a generator that launches the
-    bodies apart loads ``source`` again for it. Results of reductions are kept, not computed again."""
+    """Whether a body after one that stores ``target`` uses a value computed from ``source``: a
+    generator that launches the bodies apart loads ``source`` again for it. Results of reductions
+    are kept, not computed again.
+    """
     if len(kernel.bodies) == 1:
         return False
     computed: set[str] = set()
@@ -161,15 +214,21 @@ def _is_used_later(kernel: Kernel, names: dict[str, str], source: str, target: s
                 return True
             if (is_load or uses) and step.op not in ("reduce", "scan"):
                 computed.add(str(step.result))
-        stored = stored or any(step.op == "store" and names.get(str(step.args[0])) == target for step in body.instructions)
+        stored = stored or any(
+            step.op == "store" and names.get(str(step.args[0])) == target
+            for step in body.instructions
+        )
     return False
 
 
 def _last_uses(steps: Sequence[Step], graph: LoweredGraph) -> dict[int, list[str]]:
-    """The buffers and views that are dead after each step; inputs, constants and outputs never are. A buffer lives as long as
-    the views of it."""
+    """The buffers and views that are dead after each step; inputs, constants and outputs never are.
+    A buffer lives as long as the views of it.
+    """
     kept = {view.buffer for view in graph.outputs if isinstance(view, View)}
-    kept |= {name for name in graph.inputs if isinstance(name, str)} - graph.donated | set(graph.constants)
+    kept |= {name for name in graph.inputs if isinstance(name, str)} - graph.donated | set(
+        graph.constants
+    )
     owner = {step.name: step.view.buffer for step in steps if isinstance(step, MakeView)}
     last: dict[str, int] = {}
     for position, step in enumerate(steps):
@@ -186,7 +245,12 @@ def _last_uses(steps: Sequence[Step], graph: LoweredGraph) -> dict[int, list[str
 def _shared_memory(steps: Sequence[Step]) -> set[str]:
     """Buffers whose memory an extern result may be; views share with their buffer."""
     owner = {step.name: step.view.buffer for step in steps if isinstance(step, MakeView)}
-    names = {name for step in steps if isinstance(step, ExternCall) and step.node.aliases for name in uses_of(step)}
+    names = {
+        name
+        for step in steps
+        if isinstance(step, ExternCall) and step.node.aliases
+        for name in uses_of(step)
+    }
     return {owner.get(name, name) for name in names}
 
 
@@ -197,5 +261,9 @@ def _memory_kind(graph: LoweredGraph, name: str) -> tuple[object, ...]:
 
 def _without_moved(steps: Sequence[Step]) -> list[Step]:
     """Memory that a later buffer takes over is not freed in between."""
-    moved = {step.reuses for step in steps if isinstance(step, Allocate) and step.reuses and not step.in_place}
+    moved = {
+        step.reuses
+        for step in steps
+        if isinstance(step, Allocate) and step.reuses and not step.in_place
+    }
     return [step for step in steps if not (isinstance(step, Free) and step.buffer in moved)]

@@ -1,4 +1,6 @@
-"""Loop order, dimension collapse and the axis to vectorise: all by the strides of a kernel's accesses."""
+"""Loop order, dimension collapse and the axis to vectorise: all by the strides of a kernel's
+accesses.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from loopir.simplify import ONE, ZERO, Facts, linear_parts, product
 
 @dataclass(frozen=True, slots=True)
 class LoopAccess:
-    """An index expression of a kernel: ``kind`` load, store or index_expr; ``weight`` counts stores and inner bodies more."""
+    """An index expression of a kernel: ``kind`` load, store or index_expr; ``weight`` counts stores
+    and inner bodies more.
+    """
 
     index: sympy.Expr
     kind: str
@@ -35,8 +39,12 @@ def loop_accesses(instructions: Sequence[Instruction], inner: bool) -> list[Loop
     return found
 
 
-def order_loops(loops: Sequence[Range], accesses: Sequence[LoopAccess], facts: Facts) -> list[Range]:
-    """Largest strides outermost, judged by the weighted mean of the strides' logarithms; ties stay as they are."""
+def order_loops(
+    loops: Sequence[Range], accesses: Sequence[LoopAccess], facts: Facts
+) -> list[Range]:
+    """Largest strides outermost, judged by the weighted mean of the strides' logarithms; ties stay
+    as they are.
+    """
     symbols = [item.symbol for item in loops]
     score = dict.fromkeys(symbols, 0.0)
     count = dict.fromkeys(symbols, 0)
@@ -45,15 +53,28 @@ def order_loops(loops: Sequence[Range], accesses: Sequence[LoopAccess], facts: F
         if parts is None:
             continue
         for loop, coefficient in parts[0].items():
-            stride = abs(facts.hint(coefficient)) if not coefficient.free_symbols - set(facts.hints) else 1
+            stride = (
+                abs(facts.hint(coefficient))
+                if not coefficient.free_symbols - set(facts.hints)
+                else 1
+            )
             if stride:
                 score[loop] += access.weight * math.log2(stride)
                 count[loop] += access.weight
-    return sorted(loops, key=lambda item: -(score[item.symbol] / count[item.symbol]) if count[item.symbol] else -64.0)
+    return sorted(
+        loops,
+        key=lambda item: (
+            -(score[item.symbol] / count[item.symbol]) if count[item.symbol] else -64.0
+        ),
+    )
 
 
-def collapse(loops: Sequence[Range], accesses: Sequence[LoopAccess], prefix: str) -> tuple[list[Range], Substitution]:
-    """Merges neighbouring loops that every access steps through as one; returns final loops and what the old symbols become."""
+def collapse(
+    loops: Sequence[Range], accesses: Sequence[LoopAccess], prefix: str
+) -> tuple[list[Range], Substitution]:
+    """Merges neighbouring loops that every access steps through as one; returns final loops and
+    what the old symbols become.
+    """
     exprs = list(dict.fromkeys(access.index for access in accesses))
     substitution: Substitution = {}
     result: list[Range] = []
@@ -89,9 +110,14 @@ def _mergeable(outer: Range, inner: Range, exprs: Sequence[sympy.Expr]) -> bool:
 
 
 def vector_axis(
-    ranges: Sequence[Range], reduction: Sequence[Range], accesses: Sequence[LoopAccess], is_scan: bool
+    ranges: Sequence[Range],
+    reduction: Sequence[Range],
+    accesses: Sequence[LoopAccess],
+    is_scan: bool,
 ) -> sympy.Symbol | None:
-    """The innermost loop (of ``ranges`` or ``reduction``) with the most unit-stride accesses; None when there is none."""
+    """The innermost loop (of ``ranges`` or ``reduction``) with the most unit-stride accesses; None
+    when there is none.
+    """
     candidates = [nest[-1].symbol for nest in (() if is_scan else reduction, ranges) if nest]
     best, best_score = None, 0
     for candidate in candidates:
@@ -115,11 +141,19 @@ def _unit_score(candidate: sympy.Symbol, accesses: Sequence[LoopAccess]) -> int 
     return score if has_unit else None
 
 
-def tile_axis(ranges: Sequence[Range], vector: sympy.Symbol | None, accesses: Sequence[LoopAccess]) -> sympy.Symbol | None:
-    """The range with the most accesses that have stride 1 along it and a larger one along ``vector``."""
+def tile_axis(
+    ranges: Sequence[Range], vector: sympy.Symbol | None, accesses: Sequence[LoopAccess]
+) -> sympy.Symbol | None:
+    """The range with the most accesses that have stride 1 along it and a larger one along
+    ``vector``.
+    """
     symbols = [item.symbol for item in ranges]
     votes: Counter[sympy.Symbol] = Counter()
-    for index in dict.fromkeys(access.index for access in accesses if access.kind != "index_expr") if vector in symbols else ():
+    for index in (
+        dict.fromkeys(access.index for access in accesses if access.kind != "index_expr")
+        if vector in symbols
+        else ()
+    ):
         parts = linear_parts(index, symbols)
         if parts is not None and parts[0].get(vector, ZERO) not in (ZERO, ONE):  # type: ignore[arg-type]
             votes.update(s for s in symbols if s != vector and parts[0].get(s) == ONE)

@@ -1,4 +1,6 @@
-"""The order of steps: program order with launches kept together, or the order that frees memory first where that holds less."""
+"""The order of steps: program order with launches kept together, or the order that frees memory
+first where that holds less.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from loopir.schedule.group import Group
 from loopir.simplify import product
 
 GAIN = 0.92
-"""How much less memory than in program order another order must need, for launches not to be kept together."""
+"""How much less memory than in program order another order must need, for launches not to be kept
+together.
+"""
 NEAR = 16
 """How many ready groups, in program order, are compared."""
 
@@ -29,29 +33,50 @@ def _bytes(graph: LoweredGraph, name: str) -> int:
 
 
 class _Lifetimes:
-    """Example sizes of the buffers that a program allocates or is given, by the groups that make and read them."""
+    """Example sizes of the buffers that a program allocates or is given, by the groups that make
+    and read them.
+    """
 
     def __init__(self, dag: Dag, graph: LoweredGraph) -> None:
         kept = {view.buffer for view in graph.outputs if isinstance(view, View)}
-        given = {name for name in graph.inputs if isinstance(name, str)} - graph.donated | set(graph.constants)
-        self.readers = {name: len(set(groups)) for name, groups in dag.readers.items() if name not in kept | given}
+        given = {name for name in graph.inputs if isinstance(name, str)} - graph.donated | set(
+            graph.constants
+        )
+        self.readers = {
+            name: len(set(groups))
+            for name, groups in dag.readers.items()
+            if name not in kept | given
+        }
         self.made: dict[str, list[str]] = {}
         self.read: dict[str, list[str]] = {}
         self.bytes = {name: _bytes(graph, name) for name in graph.donated}
         self.given = sum(self.bytes.values())
         for group in dag.groups.values():
-            names = set(group.writes) | ({r for r in group.extern.results if r} if group.extern is not None else set())
-            inside = {n for n in names if n not in kept and not set(dag.readers.get(n, ())) - {group.name}}
-            self.made[group.name] = sorted(names - given - (inside if group.extern is None else set()))
+            names = set(group.writes) | (
+                {r for r in group.extern.results if r} if group.extern is not None else set()
+            )
+            inside = {
+                n for n in names if n not in kept and not set(dag.readers.get(n, ())) - {group.name}
+            }
+            self.made[group.name] = sorted(
+                names - given - (inside if group.extern is None else set())
+            )
             self.read[group.name] = sorted(name for name in group.reads if name in self.readers)
             self.bytes |= {name: _bytes(graph, name) for name in self.made[group.name]}
         self.joint = {name for group in dag.groups.values() for name in group.parts}
 
     def growth(self, group: Group, waiting: dict[str, int], alive: set[str]) -> int:
-        """Bytes held after the group beyond those before it. What several groups write in parts is not charged to the first,
-        which would keep all that is written there waiting."""
-        made = sum(self.bytes[name] for name in self.made[group.name] if name not in alive and name not in self.joint)
-        return made - sum(self.bytes.get(name, 0) for name in self.read[group.name] if waiting[name] == 1)
+        """Bytes held after the group beyond those before it. What several groups write in parts is
+        not charged to the first, which would keep all that is written there waiting.
+        """
+        made = sum(
+            self.bytes[name]
+            for name in self.made[group.name]
+            if name not in alive and name not in self.joint
+        )
+        return made - sum(
+            self.bytes.get(name, 0) for name in self.read[group.name] if waiting[name] == 1
+        )
 
     def peak(self, order: Sequence[Group]) -> int:
         """The most bytes held at once."""
@@ -73,11 +98,16 @@ class _Lifetimes:
 def _lean_order(dag: Dag, lifetimes: _Lifetimes) -> list[Group]:
     """Of the first ready groups always the one after which least memory is held."""
     missing = {name: len(before) for name, before in dag.predecessors.items()}
-    ready = sorted((dag.groups[name] for name, count in missing.items() if not count), key=lambda group: group.first)
+    ready = sorted(
+        (dag.groups[name] for name, count in missing.items() if not count),
+        key=lambda group: group.first,
+    )
     waiting, alive = dict(lifetimes.readers), set[str]()
     result: list[Group] = []
     while ready:
-        best = min(ready[:NEAR], key=lambda group: (lifetimes.growth(group, waiting, alive), group.first))
+        best = min(
+            ready[:NEAR], key=lambda group: (lifetimes.growth(group, waiting, alive), group.first)
+        )
         ready.remove(best)
         result.append(best)
         lifetimes.leave(best, waiting, alive)

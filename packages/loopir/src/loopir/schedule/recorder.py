@@ -1,4 +1,6 @@
-"""Recording a whole kernel: several bodies, values carried between them, invariants moved out, internal buffers forwarded."""
+"""Recording a whole kernel: several bodies, values carried between them, invariants moved out,
+internal buffers forwarded.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,17 @@ from loopir.simplify import Extents, Facts
 
 
 class KernelRecorder(SimplifyingRecorder):
-    """Bodies alternate: even slots run once per point of ``ranges``, odd ones also over the reduction.
+    """Bodies alternate: even slots run once per point of ``ranges``, odd ones also over the
+    reduction.
 
-    Values of a slot with an even number are known in all later slots, those of an odd one only there (C4.2), except results of
-    ``reduce``. In an odd slot, what does not depend on the reduction goes to the slot before it.
+    Values of a slot with an even number are known in all later slots, those of an odd one only
+    there (C4.2), except results of ``reduce``. In an odd slot, what does not depend on the
+    reduction goes to the slot before it.
     """
 
-    def __init__(self, facts: Facts, extents: Extents, reduction: set[sympy.Symbol], stored: set[str]) -> None:
+    def __init__(
+        self, facts: Facts, extents: Extents, reduction: set[sympy.Symbol], stored: set[str]
+    ) -> None:
         super().__init__(facts, extents)
         self.slots: dict[int, list[Instruction]] = {}
         self.slot = 0
@@ -42,11 +48,20 @@ class KernelRecorder(SimplifyingRecorder):
         return bool(self.slot % 2)
 
     def load(
-        self, buffer: str, index: sympy.Expr, dtype: torch.dtype, mask: Value | None = None, other: Number | None = None
+        self,
+        buffer: str,
+        index: sympy.Expr,
+        dtype: torch.dtype,
+        mask: Value | None = None,
+        other: Number | None = None,
     ) -> Value:
         index = self.facts.simplify(index, self.extents)
         again = self.recompute.get(buffer)
-        if again is not None and mask is None and self._find(self.key("load", (buffer, index, None, None), dtype)) is None:
+        if (
+            again is not None
+            and mask is None
+            and self._find(self.key("load", (buffer, index, None, None), dtype)) is None
+        ):
             return again()
         return super().load(buffer, index, dtype, mask, other)
 
@@ -94,7 +109,11 @@ class KernelRecorder(SimplifyingRecorder):
         if op in ("reduce", "scan") or (op == "load" and args[0] in self.stored):
             return False
         for arg in args:
-            if isinstance(arg, Value) and arg.name in self._inner_values and arg.name not in self._constants:
+            if (
+                isinstance(arg, Value)
+                and arg.name in self._inner_values
+                and arg.name not in self._constants
+            ):
                 return False
             if isinstance(arg, sympy.Expr) and arg.free_symbols & self._varying:
                 return False

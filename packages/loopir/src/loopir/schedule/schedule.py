@@ -24,16 +24,26 @@ from loopir.verify import check_kernel
 
 
 def schedule(
-    graph: LoweredGraph, options: Options | None = None, codegens: Mapping[str, CodeGenerator] | None = None
+    graph: LoweredGraph,
+    options: Options | None = None,
+    codegens: Mapping[str, CodeGenerator] | None = None,
 ) -> Program:
-    """Fuses, orders and places the nodes of a lowered graph. ``codegens`` by device type are asked for templates.
+    """Fuses, orders and places the nodes of a lowered graph. ``codegens`` by device type are asked
+    for templates.
 
-    ``options``: those that the graph was lowered with. Raises ScheduleError for a defect of this package.
+    ``options``: those that the graph was lowered with. Raises ScheduleError for a defect of this
+    package.
     """
     options = options or Options()
-    graph = replace(graph, nodes=_live_nodes(graph.nodes, graph.outputs), buffers=dict(graph.buffers))
+    graph = replace(
+        graph, nodes=_live_nodes(graph.nodes, graph.outputs), buffers=dict(graph.buffers)
+    )
     dag = Dag(graph)
-    templates = {device: codegen for device, codegen in (codegens or {}).items() if isinstance(codegen, OffersTemplates)}
+    templates = {
+        device: codegen
+        for device, codegen in (codegens or {}).items()
+        if isinstance(codegen, OffersTemplates)
+    }
     fusion = Fusion(graph, options, dag, templates)
     if options.fuse:
         fusion.run()
@@ -46,7 +56,11 @@ def schedule(
             steps += _extern_steps(group.extern, graph, views)
             continue
         external = dag.external(group, {group.name}, outputs)
-        built = build_kernel(group, graph, external) if group.extern is None else build_template(group, graph, external)
+        built = (
+            build_kernel(group, graph, external)
+            if group.extern is None
+            else build_template(group, graph, external)
+        )
         assert built is not None
         kernel, buffers = built
         if isinstance(kernel, Template):
@@ -91,13 +105,19 @@ class _Kernels:
 
 
 def _extern_steps(node: ExternNode, graph: LoweredGraph, views: dict[View, str]) -> list[Step]:
-    """The call, after views for arguments that are not whole buffers and not among the ``views`` made before."""
+    """The call, after views for arguments that are not whole buffers and not among the ``views``
+    made before.
+    """
     steps: list[Step] = []
 
     def name(argument: object) -> object:
         if isinstance(argument, View):
             buffer = graph.buffers[argument.buffer]
-            if argument.offset == 0 and argument.shape == buffer.shape and argument.stride == buffer.stride:
+            if (
+                argument.offset == 0
+                and argument.shape == buffer.shape
+                and argument.stride == buffer.stride
+            ):
                 return argument
             if argument not in views:
                 views[argument] = f"view{len(views)}"
@@ -105,7 +125,11 @@ def _extern_steps(node: ExternNode, graph: LoweredGraph, views: dict[View, str])
             return View(views[argument], argument.shape, argument.stride, sympy.Integer(0))
         if isinstance(argument, tuple | list):
             return type(argument)(name(item) for item in argument)
-        return {key: name(item) for key, item in argument.items()} if isinstance(argument, dict) else argument
+        return (
+            {key: name(item) for key, item in argument.items()}
+            if isinstance(argument, dict)
+            else argument
+        )
 
     args = tuple(name(argument) for argument in node.args)
     kwargs = tuple((key, name(argument)) for key, argument in node.kwargs)

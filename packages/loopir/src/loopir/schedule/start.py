@@ -12,11 +12,11 @@ from loopir.simplify import ONE, ZERO, linear_parts
 
 
 def move_starts(kernel: Kernel) -> tuple[Kernel, tuple[sympy.Expr, ...]]:
-    """The kernel with buffers that are what it touches of them, and the positions where these begin, by buffer; no positions
-    where all are zero.
+    """The kernel with buffers that are what it touches of them, and the positions where these
+    begin, by buffer; no positions where all are zero.
 
-    A buffer stays as it is where that depends on sizes, or begins at no multiple of 16 bytes on a device other than a CPU: code
-    for those depends on which addresses are.
+    A buffer stays as it is where that depends on sizes, or begins at no multiple of 16 bytes on a
+    device other than a CPU: code for those depends on which addresses are.
     """
     unit = 1 if kernel.device == "cpu" else 16
     moved: dict[str, tuple[sympy.Expr, sympy.Expr]] = {}
@@ -33,16 +33,24 @@ def move_starts(kernel: Kernel) -> tuple[Kernel, tuple[sympy.Expr, ...]]:
             return step
         return replace(step, args=(name, sympy.expand(args[0] - moved[name][0]), *args[1:]))  # type: ignore[index, operator]
 
-    buffers = tuple(replace(b, numel=moved[b.name][1]) if b.name in moved else b for b in kernel.buffers)
-    bodies = tuple(Body(body.inner, tuple(map(shifted, body.instructions))) for body in kernel.bodies)
+    buffers = tuple(
+        replace(b, numel=moved[b.name][1]) if b.name in moved else b for b in kernel.buffers
+    )
+    bodies = tuple(
+        Body(body.inner, tuple(map(shifted, body.instructions))) for body in kernel.bodies
+    )
     sizes = sizes_of(bodies, kernel.ranges, kernel.reduction, buffers)
     hints = tuple((size, hint) for size, hint in kernel.hints if size in sizes)
     starts = tuple(moved[b.name][0] if b.name in moved else ZERO for b in kernel.buffers)
-    return replace(kernel, buffers=buffers, bodies=bodies, sizes=sizes, hints=hints), starts if any(starts) else ()
+    return replace(kernel, buffers=buffers, bodies=bodies, sizes=sizes, hints=hints), starts if any(
+        starts
+    ) else ()
 
 
 def _span(kernel: Kernel, buffer: str) -> tuple[sympy.Expr, sympy.Expr] | None:
-    """The first element that the kernel touches, and how many there are up to the last one; None where these are no numbers."""
+    """The first element that the kernel touches, and how many there are up to the last one; None
+    where these are no numbers.
+    """
     extents = {item.symbol: item.extent for item in (*kernel.ranges, *kernel.reduction)}
     if ZERO in extents.values():
         return None
@@ -51,13 +59,21 @@ def _span(kernel: Kernel, buffer: str) -> tuple[sympy.Expr, sympy.Expr] | None:
         if not step.is_access or step.args[0] != buffer:
             continue
         parts = linear_parts(step.args[1], extents)  # type: ignore[arg-type]
-        if parts is None or not parts[1].is_Integer or (step.op == "load" and step.args[2] is not None):
+        if (
+            parts is None
+            or not parts[1].is_Integer
+            or (step.op == "load" and step.args[2] is not None)
+        ):
             return None
         strides, first = parts
         if any(not stride.is_nonnegative for stride in strides.values()):
             return None
         firsts.add(first)
-        lasts.add(sympy.expand(first + sum(stride * (extents[loop] - 1) for loop, stride in strides.items())))
+        lasts.add(
+            sympy.expand(
+                first + sum(stride * (extents[loop] - 1) for loop, stride in strides.items())
+            )
+        )
     if not firsts or not all(last.is_Integer for last in lasts):
         return None
     return min(firsts), max(lasts) - min(firsts) + ONE

@@ -1,4 +1,6 @@
-"""Groups that are an operator of a backend's with pointwise groups around it, and the template that such a group becomes."""
+"""Groups that are an operator of a backend's with pointwise groups around it, and the template that
+such a group becomes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from loopir.template import Stage, Template
 
 
 def offer_template(group: Group, graph: LoweredGraph) -> None:
-    """Opens an extern call's group for fusion: its result becomes a copy, at every point, of a product that is no memory."""
+    """Opens an extern call's group for fusion: its result becomes a copy, at every point, of a
+    product that is no memory.
+    """
     node = group.extern
     assert node is not None
     (name,) = node.results
@@ -35,7 +39,9 @@ def offer_template(group: Group, graph: LoweredGraph) -> None:
         Instruction(None, "store", (buffer.name, at, value, None), None),
     )
     reads = (Access(group.product, at, False),)
-    copy = LoopNode(buffer.name, "pointwise", tuple(loops), (), program, (), reads, at, node.origins)
+    copy = LoopNode(
+        buffer.name, "pointwise", tuple(loops), (), program, (), reads, at, node.origins
+    )
     group.members = [Member(copy, False, {loop.symbol: loop.symbol for loop in loops})]
     group.ranges = loops
 
@@ -43,15 +49,23 @@ def offer_template(group: Group, graph: LoweredGraph) -> None:
 def is_operand(node: ExternNode, name: str) -> bool:
     """Whether a buffer is one operand of the call and nothing else in it."""
     views = views_in((node.args, [v for _, v in node.kwargs]))
-    return [view.buffer for view in views].count(name) == 1 and any(isinstance(a, View) and a.buffer == name for a in node.args)
+    return [view.buffer for view in views].count(name) == 1 and any(
+        isinstance(a, View) and a.buffer == name for a in node.args
+    )
 
 
-def build_template(group: Group, graph: LoweredGraph, external: set[str]) -> tuple[Template, tuple[str, ...]] | None:
-    """The template of a group and the buffers to call it with; None when loops are no parts of the operator's dims."""
+def build_template(
+    group: Group, graph: LoweredGraph, external: set[str]
+) -> tuple[Template, tuple[str, ...]] | None:
+    """The template of a group and the buffers to call it with; None when loops are no parts of the
+    operator's dims.
+    """
     node = group.extern
     assert node is not None and group.product is not None
     product = graph.buffers[group.product]
-    epilogue = _stage(group, graph, external, View(group.product, product.shape, product.stride, sympy.Integer(0)))
+    epilogue = _stage(
+        group, graph, external, View(group.product, product.shape, product.stride, sympy.Integer(0))
+    )
     prologues = []
     for name, producer in group.prologues:
         view = next(arg for arg in node.args if isinstance(arg, View) and arg.buffer == name)
@@ -78,14 +92,18 @@ def _stage(group: Group, graph: LoweredGraph, external: set[str], view: View) ->
         return None
     strides = [parts[0].get(each, ZERO) for each in symbols]
     dims = _dims(view.shape, "x")
-    whole = facts.is_dense([item.extent for item in loops], strides) and facts.is_dense(view.shape, view.stride)
+    whole = facts.is_dense([item.extent for item in loops], strides) and facts.is_dense(
+        view.shape, view.stride
+    )
     loops, own = _by_stride(loops, strides, facts), _by_stride(dims, view.stride, facts)
     change = _in_dims(loops, own) if whole and view.offset == parts[1] else None
     inside = dims[-1:] if group.reduction else []
     if change is None or not _takes_last(group, change, inside):
         return None
     members = [member.moved(None, change) for member in group.members]
-    placed = replace(group, members=members, ranges=dims[: len(dims) - len(inside)], reduction=inside)
+    placed = replace(
+        group, members=members, ranges=dims[: len(dims) - len(inside)], reduction=inside
+    )
     kernel, buffers = build_kernel(placed, graph, external, keep_loops=True)
     return kernel, buffers, kernel.buffers[buffers.index(view.buffer)].name
 
@@ -99,7 +117,12 @@ def _takes_last(group: Group, change: Substitution, inside: Sequence[Range]) -> 
 
 
 def _by_stride(loops: Sequence[Range], strides: Sequence[sympy.Expr], facts: Facts) -> list[Range]:
-    return [item for item, _ in sorted(zip(loops, strides, strict=True), key=lambda pair: -facts.hint(pair[1]))]
+    return [
+        item
+        for item, _ in sorted(
+            zip(loops, strides, strict=True), key=lambda pair: -facts.hint(pair[1])
+        )
+    ]
 
 
 def _in_dims(loops: Sequence[Range], dims: Sequence[Range]) -> Substitution | None:
@@ -119,16 +142,30 @@ def _in_dims(loops: Sequence[Range], dims: Sequence[Range]) -> Substitution | No
 
 
 def _assemble(
-    node: ExternNode, graph: LoweredGraph, product: Buffer, epilogue: Built, prologues: Sequence[tuple[str, Built | None]]
+    node: ExternNode,
+    graph: LoweredGraph,
+    product: Buffer,
+    epilogue: Built,
+    prologues: Sequence[tuple[str, Built | None]],
 ) -> tuple[Template, tuple[str, ...]]:
     computed = {name: f"operand{i}" for i, (name, _) in enumerate(prologues)}
     built = [*(stage for _, stage in prologues if stage), epilogue]
     arguments = views_in((node.args, [v for _, v in node.kwargs]))
-    outs = {old for kernel, buffers, _ in built for old, b in zip(buffers, kernel.buffers, strict=True) if b.role != "in"}
-    names = [view.buffer for view in arguments] + [old for _, buffers, _ in built for old in buffers]
+    outs = {
+        old
+        for kernel, buffers, _ in built
+        for old, b in zip(buffers, kernel.buffers, strict=True)
+        if b.role != "in"
+    }
+    names = [view.buffer for view in arguments] + [
+        old for _, buffers, _ in built for old in buffers
+    ]
     names = [name for name in dict.fromkeys(names) if name not in computed and name != product.name]
     roles = ["out" if name in outs else "in" for name in names]
-    own = {name: f"{role}{roles[:i].count(role)}" for i, (name, role) in enumerate(zip(names, roles, strict=True))}
+    own = {
+        name: f"{role}{roles[:i].count(role)}"
+        for i, (name, role) in enumerate(zip(names, roles, strict=True))
+    }
     buffers = tuple(
         KernelBuffer(own[name], graph.buffers[name].dtype, role, graph.buffers[name].numel)
         for name, role in zip(names, roles, strict=True)
@@ -136,13 +173,17 @@ def _assemble(
 
     def stage(found: Built) -> Stage:
         kernel, used, inner = found
-        places = [names.index(old) for old, b in zip(used, kernel.buffers, strict=True) if b.name != inner]
+        places = [
+            names.index(old) for old, b in zip(used, kernel.buffers, strict=True) if b.name != inner
+        ]
         return Stage(replace(kernel, origins=()), inner, tuple(places))
 
     def renamed(argument: object) -> object:
         if isinstance(argument, View):
             return replace(argument, buffer=(own | computed)[argument.buffer])
-        return [renamed(item) for item in argument] if isinstance(argument, list | tuple) else argument
+        return (
+            [renamed(item) for item in argument] if isinstance(argument, list | tuple) else argument
+        )
 
     template = Template(
         name="kernel",
@@ -155,7 +196,9 @@ def _assemble(
         sizes=(),
         epilogue=stage(epilogue),
         prologues=tuple((computed[name], stage(found)) for name, found in prologues if found),
-        origins=tuple(dict.fromkeys((*node.origins, *(o for kernel, _, _ in built for o in kernel.origins)))),
+        origins=tuple(
+            dict.fromkeys((*node.origins, *(o for kernel, _, _ in built for o in kernel.origins)))
+        ),
     )
     sizes = _sizes(template, arguments)
     hints = tuple((size, graph.facts.hints[size]) for size in sizes if size in graph.facts.hints)
@@ -163,7 +206,11 @@ def _assemble(
 
 
 def _sizes(template: Template, views: Sequence[View]) -> tuple[sympy.Symbol, ...]:
-    exprs = [expr for view in (*views, template.result) for expr in (*view.shape, *view.stride, view.offset)]
+    exprs = [
+        expr
+        for view in (*views, template.result)
+        for expr in (*view.shape, *view.stride, view.offset)
+    ]
     exprs += [buffer.numel for buffer in template.buffers]
     todo = [template.args, [arg for _, arg in template.kwargs]]
     while todo:
@@ -173,5 +220,7 @@ def _sizes(template: Template, views: Sequence[View]) -> tuple[sympy.Symbol, ...
         elif isinstance(item, Symbolic):
             exprs.append(item.expr)
     found = {s for expr in exprs for s in expr.free_symbols}
-    found |= {s for _, stage in template.prologues for s in stage.kernel.sizes} | set(template.epilogue.kernel.sizes)
+    found |= {s for _, stage in template.prologues for s in stage.kernel.sizes} | set(
+        template.epilogue.kernel.sizes
+    )
     return tuple(sorted(found, key=lambda s: (len(s.name), s.name)))  # type: ignore[attr-defined]

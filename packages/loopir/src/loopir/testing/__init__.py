@@ -1,4 +1,6 @@
-"""For those who write code generators: a reference generator, a conformance kit, and strategies for kernels."""
+"""For those who write code generators: a reference generator, a conformance kit, and strategies for
+kernels.
+"""
 
 from loopir.testing.conformance import CASES, Case, check_code_generator
 from loopir.testing.generator import EvaluatorCodeGenerator, EvaluatorTemplates

@@ -18,7 +18,9 @@ ALL = (torch.bool, *INTEGERS, *HALVES, *FLOATS)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kernel with the sizes to run it for, value limits per input buffer ("*": the others), and the error allowed."""
+    """A kernel with the sizes to run it for, value limits per input buffer ("*": the others), and
+    the error allowed.
+    """
 
     name: str
     text: str
@@ -32,11 +34,20 @@ class Case:
         """Relative error allowed for a result of this dtype."""
         if self.rtol is not None:
             return self.rtol
-        return {torch.float64: 1e-9, torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}.get(dtype, 0.0)
+        return {
+            torch.float64: 1e-9,
+            torch.float32: 3e-6,
+            torch.float16: 2e-3,
+            torch.bfloat16: 1.6e-2,
+        }.get(dtype, 0.0)
 
 
-def pointwise(name: str, inputs: list[torch.dtype], result: torch.dtype, lines: list[str], **options: object) -> Case:
-    """A kernel over 67 points (a full vector and a tail): loads ``v0``, ``v1``, ..., runs ``lines`` and stores ``out``."""
+def pointwise(
+    name: str, inputs: list[torch.dtype], result: torch.dtype, lines: list[str], **options: object
+) -> Case:
+    """A kernel over 67 points (a full vector and a tail): loads ``v0``, ``v1``, ..., runs ``lines``
+    and stores ``out``.
+    """
     parameters = [f"in{i}: In('{format_dtype(d)}', 67)" for i, d in enumerate(inputs)]
     loads = [f"v{i} = load(in{i}, [x0], '{format_dtype(d)}')" for i, d in enumerate(inputs)]
     body = "\n        ".join([*loads, *lines, "store(out0, [x0], out)"])
@@ -50,12 +61,14 @@ def {name}({", ".join([*parameters, f"out0: Out('{format_dtype(result)}', 67)"])
 
 
 UNARY_LIMITS: dict[str, tuple[float, float]] = {
-    "log": (1e-3, 50), "log2": (1e-3, 50), "sqrt": (0, 50), "rsqrt": (1e-2, 50), "log1p": (-0.99, 50),
+    "log": (1e-3, 50), "log2": (1e-3, 50), "sqrt": (0, 50), "rsqrt": (1e-2, 50),
+    "log1p": (-0.99, 50),
     "exp": (-80, 80), "expm1": (-20, 20), "sinh": (-15, 15), "cosh": (-15, 15), "lgamma": (0.1, 40),
     "sin": (-30, 30), "cos": (-30, 30), "tan": (-1.4, 1.4), "tanh": (-10, 10), "erf": (-5, 5),
 }  # fmt: skip
 FLOAT_UNARY = [
-    "neg", "abs", "floor", "ceil", "trunc", "round", "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin",
+    "neg", "abs", "floor", "ceil", "trunc", "round", "exp", "expm1", "log", "log2", "log1p", "sqrt",
+    "rsqrt", "sin",
     "cos", "tan", "atan", "sinh", "cosh", "tanh", "erf", "lgamma",
 ]  # fmt: skip
 ANY_UNARY_SPECIALS = ("neg", "abs", "exp", "tanh", "sqrt", "erf", "floor", "round", "trunc", "ceil")
@@ -66,15 +79,31 @@ def unary_cases() -> Iterator[Case]:
     for op in FLOAT_UNARY:
         for dtype in FLOATS:
             limits = {"in0": UNARY_LIMITS.get(op, (-10, 10))}
-            specials = (float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 0.5, 1.5, 2.5) if op in ANY_UNARY_SPECIALS else ()
-            rtol = 3e-5 if op in ("lgamma", "tan", "sinh", "cosh") and dtype is torch.float32 else None
+            specials = (
+                (float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 0.5, 1.5, 2.5)
+                if op in ANY_UNARY_SPECIALS
+                else ()
+            )
+            rtol = (
+                3e-5 if op in ("lgamma", "tan", "sinh", "cosh") and dtype is torch.float32 else None
+            )
             name = f"{op}_{format_dtype(dtype)}"
-            yield pointwise(name, [dtype], dtype, [f"out = {op}(v0)"], limits=limits, specials=specials, rtol=rtol)
+            yield pointwise(
+                name,
+                [dtype],
+                dtype,
+                [f"out = {op}(v0)"],
+                limits=limits,
+                specials=specials,
+                rtol=rtol,
+            )
     for op in ("neg", "abs", "not"):
         for dtype in INTEGERS:
             low = 0 if dtype is torch.uint8 else -100
             name = f"{op}_{format_dtype(dtype)}"
-            yield pointwise(name, [dtype], dtype, [f"out = {method_name(op)}(v0)"], limits={"in0": (low, 100)})
+            yield pointwise(
+                name, [dtype], dtype, [f"out = {method_name(op)}(v0)"], limits={"in0": (low, 100)}
+            )
     yield pointwise("not_bool", [torch.bool], torch.bool, ["out = not_(v0)"])
 
 
@@ -82,32 +111,77 @@ def binary_cases() -> Iterator[Case]:
     """Every binary operation on every dtype it takes."""
     nans = (float("nan"), float("inf"), 1.0, -2.0)
     for dtype in FLOATS:
-        for op in ["add", "sub", "mul", "minimum", "maximum", "remainder", "fmod", "div", "pow", "atan2"]:
-            limits = {"in0": (0.1, 4) if op == "pow" else (-9, 9), "in1": (-3, 3) if op == "pow" else (0.5, 7)}
+        for op in [
+            "add",
+            "sub",
+            "mul",
+            "minimum",
+            "maximum",
+            "remainder",
+            "fmod",
+            "div",
+            "pow",
+            "atan2",
+        ]:
+            limits = {
+                "in0": (0.1, 4) if op == "pow" else (-9, 9),
+                "in1": (-3, 3) if op == "pow" else (0.5, 7),
+            }
             specials = nans if op in ("add", "minimum", "maximum", "mul") else ()
             rtol = 3e-5 if op in ("remainder", "fmod") and dtype is torch.float32 else None
             name = f"{op}_{format_dtype(dtype)}"
             yield pointwise(
-                name, [dtype, dtype], dtype, [f"out = {op}(v0, v1)"], limits=limits, specials=specials, rtol=rtol, atol=1e-5
+                name,
+                [dtype, dtype],
+                dtype,
+                [f"out = {op}(v0, v1)"],
+                limits=limits,
+                specials=specials,
+                rtol=rtol,
+                atol=1e-5,
             )
     for dtype in INTEGERS:
         low = 0 if dtype is torch.uint8 else -11
         for op in ["add", "sub", "mul", "minimum", "maximum", "and", "or", "xor"]:
             name = f"{op}_{format_dtype(dtype)}"
-            yield pointwise(name, [dtype, dtype], dtype, [f"out = {method_name(op)}(v0, v1)"], limits={"*": (low, 11)})
+            yield pointwise(
+                name,
+                [dtype, dtype],
+                dtype,
+                [f"out = {method_name(op)}(v0, v1)"],
+                limits={"*": (low, 11)},
+            )
         for op in ("remainder", "fmod", "floordiv"):
             limits = {"in0": (2 * low, 22), "in1": (1, 5)}
-            yield pointwise(f"{op}_{format_dtype(dtype)}", [dtype, dtype], dtype, [f"out = {op}(v0, v1)"], limits=limits)
+            yield pointwise(
+                f"{op}_{format_dtype(dtype)}",
+                [dtype, dtype],
+                dtype,
+                [f"out = {op}(v0, v1)"],
+                limits=limits,
+            )
             if low:
                 limits = {"in0": (2 * low, 22), "in1": (-5, -1)}
                 yield pointwise(
-                    f"{op}_negative_{format_dtype(dtype)}", [dtype] * 2, dtype, [f"out = {op}(v0, v1)"], limits=limits
+                    f"{op}_negative_{format_dtype(dtype)}",
+                    [dtype] * 2,
+                    dtype,
+                    [f"out = {op}(v0, v1)"],
+                    limits=limits,
                 )
         for op in ("lshift", "rshift"):
             limits = {"in0": (low, 11), "in1": (0, 3)}
-            yield pointwise(f"{op}_{format_dtype(dtype)}", [dtype, dtype], dtype, [f"out = {op}(v0, v1)"], limits=limits)
+            yield pointwise(
+                f"{op}_{format_dtype(dtype)}",
+                [dtype, dtype],
+                dtype,
+                [f"out = {op}(v0, v1)"],
+                limits=limits,
+            )
     for op in ("and", "or", "xor"):
-        yield pointwise(f"{op}_bool", [torch.bool, torch.bool], torch.bool, [f"out = {method_name(op)}(v0, v1)"])
+        yield pointwise(
+            f"{op}_bool", [torch.bool, torch.bool], torch.bool, [f"out = {method_name(op)}(v0, v1)"]
+        )
 
 
 def selection_cases() -> Iterator[Case]:
@@ -119,11 +193,22 @@ def selection_cases() -> Iterator[Case]:
                 continue
             specials = (float("nan"), float("inf")) if dtype.is_floating_point else ()
             name = f"{op}_{format_dtype(dtype)}"
-            yield pointwise(name, [dtype] * 2, torch.bool, [f"out = {op}(v0, v1)"], limits={"*": (low, 2)}, specials=specials)
+            yield pointwise(
+                name,
+                [dtype] * 2,
+                torch.bool,
+                [f"out = {op}(v0, v1)"],
+                limits={"*": (low, 2)},
+                specials=specials,
+            )
     for dtype in ALL:
         limits = {"*": (0, 100)}
         yield pointwise(
-            f"where_{format_dtype(dtype)}", [torch.bool, dtype, dtype], dtype, ["out = where(v0, v1, v2)"], limits=limits
+            f"where_{format_dtype(dtype)}",
+            [torch.bool, dtype, dtype],
+            dtype,
+            ["out = where(v0, v1, v2)"],
+            limits=limits,
         )
 
 
@@ -135,11 +220,27 @@ def conversion_cases() -> Iterator[Case]:
                 continue
             low = 0 if torch.uint8 in (source, target) or source is torch.bool else -60
             name = f"cast_{format_dtype(source)}_{format_dtype(target)}"
-            yield pointwise(name, [source], target, [f"out = cast(v0, '{format_dtype(target)}')"], limits={"in0": (low, 60)})
-    for a, b in ((torch.float32, torch.int32), (torch.float64, torch.int64), (torch.bfloat16, torch.int16)):
+            yield pointwise(
+                name,
+                [source],
+                target,
+                [f"out = cast(v0, '{format_dtype(target)}')"],
+                limits={"in0": (low, 60)},
+            )
+    for a, b in (
+        (torch.float32, torch.int32),
+        (torch.float64, torch.int64),
+        (torch.bfloat16, torch.int16),
+    ):
         for source, target in ((a, b), (b, a)):
             name = f"bitcast_{format_dtype(source)}_{format_dtype(target)}"
-            yield pointwise(name, [source], target, [f"out = bitcast(v0, '{format_dtype(target)}')"], limits={"in0": (0, 60)})
+            yield pointwise(
+                name,
+                [source],
+                target,
+                [f"out = bitcast(v0, '{format_dtype(target)}')"],
+                limits={"in0": (0, 60)},
+            )
     for dtype in ALL:
         number = "True" if dtype is torch.bool else "1.5" if dtype.is_floating_point else "3"
         name = f"constant_{format_dtype(dtype)}"
@@ -149,14 +250,32 @@ def conversion_cases() -> Iterator[Case]:
         yield pointwise(name, [], torch.float32, [f"out = constant({number}, 'float32')"])
     for dtype in (*INTEGERS[3:], *FLOATS):
         index = "max(3*x0 - 7, min(x0, 20)) + (x0 // 5) - (x0 % 7)"
-        yield pointwise(f"index_{format_dtype(dtype)}", [], dtype, [f"out = index_expr({index}, '{format_dtype(dtype)}')"])
+        yield pointwise(
+            f"index_{format_dtype(dtype)}",
+            [],
+            dtype,
+            [f"out = index_expr({index}, '{format_dtype(dtype)}')"],
+        )
     for dtype in HALVES:
         name = format_dtype(dtype)
-        lines = ["v2 = cast(v0, 'float32')", "v3 = exp(v2)", "v4 = mul(v3, v2)", f"out = cast(v4, '{name}')"]
+        lines = [
+            "v2 = cast(v0, 'float32')",
+            "v3 = exp(v2)",
+            "v4 = mul(v3, v2)",
+            f"out = cast(v4, '{name}')",
+        ]
         yield pointwise(f"compute_{name}", [dtype], dtype, lines)
     for op in ("uniform", "uniform16"):
         lines = ["v1 = index_expr(x0 + 5, 'int64')", f"out = {op}(v0, v1)"]
-        yield pointwise(op, [torch.int64], torch.float32, lines, limits={"in0": (-(1 << 62), 1 << 62)}, rtol=0.0, atol=0.0)
+        yield pointwise(
+            op,
+            [torch.int64],
+            torch.float32,
+            lines,
+            limits={"in0": (-(1 << 62), 1 << 62)},
+            rtol=0.0,
+            atol=0.0,
+        )
 
 
 def reduction_cases() -> Iterator[Case]:
@@ -171,7 +290,11 @@ def reduction_cases() -> Iterator[Case]:
     for kind, dtypes in kinds.items():
         for dtype in dtypes:
             result = torch.int64 if kind.startswith("arg") else dtype
-            limits = {"in0": (0.7, 1.4)} if kind == "prod" and dtype.is_floating_point else {"in0": (-2, 9)}
+            limits = (
+                {"in0": (0.7, 1.4)}
+                if kind == "prod" and dtype.is_floating_point
+                else {"in0": (-2, 9)}
+            )
             for layout in ("rows", "columns", "all", "two_axes", "one"):
                 text = shapes.REDUCTIONS[layout].format(
                     name=f"{kind}_{layout}_{format_dtype(dtype)}",
@@ -180,16 +303,27 @@ def reduction_cases() -> Iterator[Case]:
                     result=format_dtype(result),
                 )
                 rtol = 1e-4 if dtype is torch.float32 and not kind.startswith("arg") else None
-                specials = (float("nan"),) if kind in ("max", "min", "argmax", "argmin") and layout == "rows" else ()
+                specials = (
+                    (float("nan"),)
+                    if kind in ("max", "min", "argmax", "argmin") and layout == "rows"
+                    else ()
+                )
                 name = f"{kind}_{layout}_{format_dtype(dtype)}"
                 yield Case(name, text, limits=limits, rtol=rtol, atol=1e-4, specials=specials)
     for kind in ("sum", "prod", "max", "min", "any", "all"):
         dtype = "bool" if kind in ("any", "all") else "float32"
-        yield Case(f"{kind}_empty", shapes.EMPTY_REDUCTION.format(kind=kind, dtype=dtype), sizes=((0,), (1,), (17,)), atol=1e-4)
+        yield Case(
+            f"{kind}_empty",
+            shapes.EMPTY_REDUCTION.format(kind=kind, dtype=dtype),
+            sizes=((0,), (1,), (17,)),
+            atol=1e-4,
+        )
 
 
 def structure_cases() -> Iterator[Case]:
-    """Whole kernels: several bodies, masks, gathers, scatters, scans, symbolic sizes, odd strides."""
+    """Whole kernels: several bodies, masks, gathers, scatters, scans, symbolic sizes, odd
+    strides.
+    """
     some = ((0,), (1,), (2,), (7,), (64,), (129,))
     for name, text in shapes.SYMBOLIC.items():
         yield Case(name, text, sizes=some, rtol=1e-4, atol=1e-5, limits=shapes.LIMITS.get(name, {}))
@@ -201,7 +335,9 @@ def structure_cases() -> Iterator[Case]:
                 name = f"scan_{kind}_{layout}_{dtype}"
                 limits = {"in0": (0.8, 1.2) if "float" in dtype else (-2, 2)}
                 text = text.format(name=name, kind=kind, dtype=dtype)
-                yield Case(name, text, sizes=((1,), (5,), (70,)), limits=limits, rtol=1e-4, atol=1e-4)
+                yield Case(
+                    name, text, sizes=((1,), (5,), (70,)), limits=limits, rtol=1e-4, atol=1e-4
+                )
 
 
 CASES: tuple[Case, ...] = (

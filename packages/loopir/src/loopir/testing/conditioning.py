@@ -1,8 +1,9 @@
 """Whether two results of a kernel differ only because it is ill-conditioned: shown, not assumed.
 
-The evaluator runs again and again with each of its roundings off by an ULP, its additions to a place in another order and its
-sums exact, at random. Where its own results then spread as far as a code generator's result is away, any order of operations
-may give that result: the sine of a large sum, the sign of a cancelled one. Where they do not, the result is wrong.
+The evaluator runs again and again with each of its roundings off by an ULP, its additions to a
+place in another order and its sums exact, at random. Where its own results then spread as far as a
+code generator's result is away, any order of operations may give that result: the sine of a large
+sum, the sign of a cancelled one. Where they do not, the result is wrong.
 """
 
 from __future__ import annotations
@@ -38,20 +39,31 @@ def perturbed_results(
 
 
 def unexplained(
-    kernel: Kernel, inputs: Sequence[torch.Tensor], sizes: Sequence[int], actual: Sequence[torch.Tensor],
+    kernel: Kernel, inputs: Sequence[torch.Tensor], sizes: Sequence[int],
+    actual: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor], rtol: float, atol: float,
 ) -> str | None:  # fmt: skip
-    """None when every element of ``actual`` within the tolerances, or within ``MARGIN`` times the spread of the evaluator's
-    perturbed results around ``expected``; else the first buffer and element that is not. ``inputs``: tensors before the run."""
+    """None when every element of ``actual`` within the tolerances, or within ``MARGIN`` times the
+    spread of the evaluator's perturbed results around ``expected``; else the first buffer and
+    element that is not. ``inputs``: tensors before the run.
+    """
     runs = perturbed_results(kernel, inputs, sizes)
     for number, buffer in enumerate(kernel.buffers):
         a, e = actual[number].double(), expected[number].double()
         wild = [run[number].double() for run in runs]
         spread = torch.stack([torch.where(w == e, 0.0, (w - e).abs()) for w in wild]).amax(0)
-        fine = (a == e) | ((a - e).abs() <= atol + rtol * e.abs() + MARGIN * spread) | (a.isnan() & e.isnan())
-        odd = torch.stack([w.isnan() == a.isnan() for w in wild]).any(0) & spread.isnan()  # infinities and NaN come and go
+        fine = (
+            (a == e)
+            | ((a - e).abs() <= atol + rtol * e.abs() + MARGIN * spread)
+            | (a.isnan() & e.isnan())
+        )
+        # infinities and NaN come and go
+        odd = torch.stack([w.isnan() == a.isnan() for w in wild]).any(0) & spread.isnan()
         wrong = ~(fine | odd)
         if wrong.any():
             at = int(wrong.nonzero()[0])
-            return f"{buffer.name}[{at}]: {a[at]:.9g}, evaluator {e[at]:.9g}, whose spread is {spread[at]:.3g}"
+            return (
+                f"{buffer.name}[{at}]: {a[at]:.9g}, evaluator {e[at]:.9g}, whose spread is "
+                f"{spread[at]:.3g}"
+            )
     return None

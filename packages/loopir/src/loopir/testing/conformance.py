@@ -1,6 +1,8 @@
-"""A conformance kit for code generators: kernels that cover the vocabulary, run against the evaluator.
+"""A conformance kit for code generators: kernels that cover the vocabulary, run against the
+evaluator.
 
-``check_code_generator(MyGenerator())`` raises an AssertionError that names every case that fails and shows its kernel.
+``check_code_generator(MyGenerator())`` raises an AssertionError that names every case that fails
+and shows its kernel.
 """
 
 from __future__ import annotations
@@ -34,9 +36,14 @@ class Failure:
 
 
 def check_code_generator(
-    generator: CodeGenerator, store: ArtifactStore | None = None, *, cases: Sequence[Case] = CASES, device: str | None = None
+    generator: CodeGenerator,
+    store: ArtifactStore | None = None,
+    *,
+    cases: Sequence[Case] = CASES,
+    device: str | None = None,
 ) -> int:
-    """Builds and runs every case with ``generator`` and compares with the evaluator; returns the number of launches.
+    """Builds and runs every case with ``generator`` and compares with the evaluator; returns the
+    number of launches.
 
     Tensors live on ``device`` (default: the generator's). Raises AssertionError with all failures.
     """
@@ -45,7 +52,9 @@ def check_code_generator(
     with tempfile.TemporaryDirectory() as scratch:
         store = store or ArtifactStore(f"{scratch}/store")
         launchers = generator.build([generator.generate(kernel) for kernel in kernels], store)
-        assert len(launchers) == len(kernels), f"build returned {len(launchers)} callables for {len(kernels)} sources"
+        assert len(launchers) == len(kernels), (
+            f"build returned {len(launchers)} callables for {len(kernels)} sources"
+        )
         failures: list[Failure] = []
         count = 0
         for case, kernel, launcher in zip(cases, kernels, launchers, strict=True):
@@ -57,21 +66,30 @@ def check_code_generator(
     if failures:
         shown = "\n\n".join(map(str, failures[:20]))
         names = ", ".join(dict.fromkeys(failure.case.name for failure in failures))
-        raise AssertionError(f"{len(failures)} of {count} launches differ from the evaluator ({names})\n\n{shown}")
+        raise AssertionError(
+            f"{len(failures)} of {count} launches differ from the evaluator ({names})\n\n{shown}"
+        )
     return count
 
 
 def _on_device(kernel: Kernel, device: str) -> Kernel:
     return Kernel(
-        kernel.name, device, kernel.buffers, kernel.sizes, kernel.ranges, kernel.reduction, kernel.bodies,
+        kernel.name, device, kernel.buffers, kernel.sizes, kernel.ranges, kernel.reduction,
+        kernel.bodies,
         kernel.vector_axis, kernel.hints, kernel.origins,
     )  # fmt: skip
 
 
-def make_inputs(case: Case, kernel: Kernel, sizes: Sequence[int], device: str, seed: int = 0) -> list[torch.Tensor]:
-    """Tensors for the kernel's buffers, one-dimensional; outputs are filled with a value that no kernel writes."""
+def make_inputs(
+    case: Case, kernel: Kernel, sizes: Sequence[int], device: str, seed: int = 0
+) -> list[torch.Tensor]:
+    """Tensors for the kernel's buffers, one-dimensional; outputs are filled with a value that no
+    kernel writes.
+    """
     generator = torch.Generator().manual_seed(seed)
-    values: dict[str, torch.Tensor | int] = {s.name: v for s, v in zip(kernel.sizes, sizes, strict=True)}  # type: ignore[attr-defined]
+    values: dict[str, torch.Tensor | int] = {
+        s.name: v for s, v in zip(kernel.sizes, sizes, strict=True)
+    }  # type: ignore[attr-defined]
     tensors = []
     for buffer in kernel.buffers:
         numel = max(0, int(evaluate_expr(buffer.numel, values)))
@@ -85,7 +103,12 @@ def make_inputs(case: Case, kernel: Kernel, sizes: Sequence[int], device: str, s
 
 
 def _random(
-    dtype: torch.dtype, numel: int, low: float, high: float, generator: torch.Generator, specials: tuple[float, ...]
+    dtype: torch.dtype,
+    numel: int,
+    low: float,
+    high: float,
+    generator: torch.Generator,
+    specials: tuple[float, ...],
 ) -> torch.Tensor:
     if dtype is torch.bool:
         return torch.randint(0, 2, (numel,), generator=generator).to(dtype)
@@ -98,7 +121,9 @@ def _random(
     return result.to(dtype)
 
 
-def run_case(case: Case, kernel: Kernel, launcher: Callable[..., None], sizes: Sequence[int], device: str) -> str | None:
+def run_case(
+    case: Case, kernel: Kernel, launcher: Callable[..., None], sizes: Sequence[int], device: str
+) -> str | None:
     """What is wrong with ``launcher`` for these sizes, or None."""
     tensors = make_inputs(case, kernel, sizes, device)
     expected = [tensor.cpu().clone() for tensor in tensors]
@@ -112,13 +137,21 @@ def run_case(case: Case, kernel: Kernel, launcher: Callable[..., None], sizes: S
         if device == "cuda":
             torch.cuda.synchronize()
     except Exception as error:
-        return None if wanted is not None and isinstance(error, wanted) else f"raised {type(error).__name__}: {error}"
+        return (
+            None
+            if wanted is not None and isinstance(error, wanted)
+            else f"raised {type(error).__name__}: {error}"
+        )
     if wanted is not None:
         return "an index out of range raised nothing (C4.7)"
     for buffer, result, reference in zip(kernel.buffers, tensors, expected, strict=True):
         try:
             torch.testing.assert_close(
-                result.cpu(), reference, rtol=case.tolerance_for(buffer.dtype), atol=case.atol, equal_nan=True
+                result.cpu(),
+                reference,
+                rtol=case.tolerance_for(buffer.dtype),
+                atol=case.atol,
+                equal_nan=True,
             )
         except AssertionError as error:
             return f"{buffer.name}: {error}"

@@ -24,11 +24,19 @@ SIZE = 5  # of the symbols in drawn kernels
 ATTEMPTS = 8
 
 
-def random_kernels(count: int, number: int, device: str = "cpu", max_extent: int = 40) -> list[Kernel]:
+def random_kernels(
+    count: int, number: int, device: str = "cpu", max_extent: int = 40
+) -> list[Kernel]:
     """At most ``count`` different kernels drawn from the strategy; ``number`` is the seed."""
     found: dict[str, Kernel] = {}
 
-    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=QUIET)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=QUIET,
+    )
     @given(kernels(device=device, max_extent=max_extent))
     def collect(kernel: Kernel) -> None:
         found[format_kernel(kernel)] = kernel
@@ -41,12 +49,16 @@ def random_kernels(count: int, number: int, device: str = "cpu", max_extent: int
 
 
 def check_kernels(
-    drawn: Sequence[Kernel], generator: CodeGenerator, store: ArtifactStore, excused: list[str] | None = None
+    drawn: Sequence[Kernel],
+    generator: CodeGenerator,
+    store: ArtifactStore,
+    excused: list[str] | None = None,
 ) -> list[str]:
-    """A description of each kernel whose results differ from the evaluator's; all are built together where that works.
+    """A description of each kernel whose results differ from the evaluator's; all are built
+    together where that works.
 
-    A difference is none where the evaluator's own result is as uncertain (``loopir.testing.conditioning``): such kernels are
-    added to ``excused``.
+    A difference is none where the evaluator's own result is as uncertain
+    (``loopir.testing.conditioning``): such kernels are added to ``excused``.
     """
     sources = [generator.generate(kernel) for kernel in drawn]
     try:
@@ -81,5 +93,6 @@ def report(programs: int, where: str, wrong: int, unclear: int) -> str:
     """One line of counts."""
     return (
         f"{programs} programs, {where}: {wrong} differ from the evaluator, "
-        f"{unclear} as far as the evaluator's own results spread when its roundings are off by an ULP"
+        f"{unclear} as far as the evaluator's own results spread when its roundings are off by an "
+        f"ULP"
     )

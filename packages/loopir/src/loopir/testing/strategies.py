@@ -1,6 +1,7 @@
 """Hypothesis strategies for kernels (extra ``loopir[testing]``).
 
-``kernels()`` draws valid kernels: elementwise programs, reductions with several bodies, broadcasts, masks, symbolic sizes.
+``kernels()`` draws valid kernels: elementwise programs, reductions with several bodies, broadcasts,
+masks, symbolic sizes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ SIZE = symbol("s0")
 
 @dataclass
 class _Draft:
-    """A kernel under construction: loops, buffers declared so far, and values by dtype that are visible."""
+    """A kernel under construction: loops, buffers declared so far, and values by dtype that are
+    visible.
+    """
 
     draw: st.DrawFn
     ranges: list[Range]
@@ -65,7 +68,12 @@ class _Draft:
         if not dtype.is_floating_point:
             b = draw(st.sampled_from([v for v in values if ops.dtypes[v.name] == dtype]))
             return draw(
-                st.sampled_from([ops.cast(a, torch.float32), ops.elementwise(draw(st.sampled_from(INTEGER_BINARY)), a, b)])
+                st.sampled_from(
+                    [
+                        ops.cast(a, torch.float32),
+                        ops.elementwise(draw(st.sampled_from(INTEGER_BINARY)), a, b),
+                    ]
+                )
             )
         if draw(st.booleans()):
             return ops.elementwise(draw(st.sampled_from(FLOAT_UNARY)), a)
@@ -112,12 +120,17 @@ class _Draft:
         if dtype is torch.float32 and self.draw(st.integers(0, 3)) == 0:
             self.add(last)
         kinds = ("any", "all") if dtype is torch.bool else ("sum", "max", "min")
-        self.outer = [*self.outer, self.recorder.reduce(self.draw(st.sampled_from(kinds)), last, dtype)]
+        self.outer = [
+            *self.outer,
+            self.recorder.reduce(self.draw(st.sampled_from(kinds)), last, dtype),
+        ]
 
 
 @st.composite
 def kernels(draw: st.DrawFn, device: str = "cpu", max_extent: int = 9) -> Kernel:
-    """A valid kernel with extents up to ``max_extent``, one of which may be the size ``s0`` (hint 5)."""
+    """A valid kernel with extents up to ``max_extent``, one of which may be the size ``s0`` (hint
+    5).
+    """
     extents = st.one_of(st.integers(1, max_extent).map(sympy.Integer), st.just(SIZE))
     ranges = [Range(symbol(f"x{i}"), draw(extents)) for i in range(draw(st.integers(0, 2)))]
     reduction = [Range(symbol(f"r{i}"), draw(extents)) for i in range(draw(st.integers(0, 2)))]
@@ -126,11 +139,21 @@ def kernels(draw: st.DrawFn, device: str = "cpu", max_extent: int = 9) -> Kernel
         for _ in range(draw(st.integers(1, 3))):
             draft.body(inner=True)
     draft.body(inner=False)
-    exprs = [item.extent for item in (*ranges, *reduction)] + [buffer.numel for buffer in draft.buffers]
+    exprs = [item.extent for item in (*ranges, *reduction)] + [
+        buffer.numel for buffer in draft.buffers
+    ]
     sizes = (SIZE,) if any(SIZE in expr.free_symbols for expr in exprs) else ()
     axes = [item.symbol for item in (*ranges, *reduction)]
     axis = draw(st.sampled_from([None, *axes[-1:]]))
     hints = tuple((size, 5) for size in sizes)
     return Kernel(
-        "drawn", device, tuple(draft.buffers), sizes, tuple(ranges), tuple(reduction), tuple(draft.bodies), axis, hints
+        "drawn",
+        device,
+        tuple(draft.buffers),
+        sizes,
+        tuple(ranges),
+        tuple(reduction),
+        tuple(draft.bodies),
+        axis,
+        hints,
     )

@@ -26,8 +26,10 @@ from primops.decompositions import (
 )
 
 _FAMILIES = (
-    arithmetic, elementary, activation, view, reduction, normalization, batch_norm, loss, indexing, creation, random, pooling,
-    interpolation, grid_sample, scatter, special, strided, linear, margin, foreach, embedding_bag, quantization,
+    arithmetic, elementary, activation, view, reduction, normalization, batch_norm, loss, indexing,
+    creation, random, pooling,
+    interpolation, grid_sample, scatter, special, strided, linear, margin, foreach, embedding_bag,
+    quantization,
 )  # fmt: skip
 DEFAULT = random.derivatives.merged(*(family.rules for family in _FAMILIES))
 

@@ -73,7 +73,9 @@ def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none
         inner = _gelu_inner(a)
         left = prims.mul(prims.add(inner, 1), 0.5)
         slope = prims.mul(prims.add(prims.mul(prims.mul(a, a), 3 * GELU_CUBIC), 1), GELU_SCALE)
-        right = prims.mul(prims.mul(prims.mul(a, 0.5), prims.sub(1, prims.mul(inner, inner))), slope)
+        right = prims.mul(
+            prims.mul(prims.mul(a, 0.5), prims.sub(1, prims.mul(inner, inner))), slope
+        )
         return prims.mul(grad, prims.add(left, right))
 
     return elementwise(by_tanh if approximate == "tanh" else exact, grad_output, self)
@@ -86,9 +88,12 @@ def leaky_relu(self: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
 
 
 @pointwise(rules, "leaky_relu_backward")
-def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: Scalar, self_is_result: bool) -> Tensor:
+def leaky_relu_backward(
+    grad_output: Tensor, self: Tensor, negative_slope: Scalar, self_is_result: bool
+) -> Tensor:
     """Derivative of ``leaky_relu`` (the sign of result and input agree)."""
-    return prims.where(prims.gt(self, 0), grad_output, prims.mul(grad_output, negative_slope))  # fmt: skip
+    return prims.where(prims.gt(self, 0), grad_output, prims.mul(grad_output,
+        negative_slope))  # fmt: skip
 
 
 @pointwise(rules, "_prelu_kernel")
@@ -98,10 +103,16 @@ def prelu_kernel(self: Tensor, weight: Tensor) -> Tensor:
 
 
 @rules.register("_prelu_kernel_backward")
-def prelu_kernel_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def prelu_kernel_backward(
+    grad_output: Tensor, self: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor]:
     """Gradients of input and (not yet reduced) slope."""
-    grad_self = elementwise(lambda g, a, w: prims.where(prims.gt(a, 0), g, prims.mul(g, w)), grad_output, self, weight)
-    grad_weight = elementwise(lambda g, a: prims.where(prims.gt(a, 0), 0, prims.mul(g, a)), grad_output, self)
+    grad_self = elementwise(
+        lambda g, a, w: prims.where(prims.gt(a, 0), g, prims.mul(g, w)), grad_output, self, weight
+    )
+    grad_weight = elementwise(
+        lambda g, a: prims.where(prims.gt(a, 0), 0, prims.mul(g, a)), grad_output, self
+    )
     return grad_self, grad_weight
 
 
@@ -114,7 +125,12 @@ def elu(self: Tensor, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar 
 
 @rules.register("elu_backward")
 def elu_backward(
-    grad_output: Tensor, alpha: Scalar, scale: Scalar, input_scale: Scalar, is_result: bool, self_or_result: Tensor
+    grad_output: Tensor,
+    alpha: Scalar,
+    scale: Scalar,
+    input_scale: Scalar,
+    is_result: bool,
+    self_or_result: Tensor,
 ) -> Tensor:
     """Derivative of ``elu`` from its input or its result."""
     negative_scale = alpha * scale
@@ -150,9 +166,13 @@ def hardtanh(self: Tensor, min_val: Scalar = -1, max_val: Scalar = 1) -> Tensor:
 
 
 @pointwise(rules, "hardtanh_backward")
-def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: Scalar, max_val: Scalar) -> Tensor:
+def hardtanh_backward(
+    grad_output: Tensor, self: Tensor, min_val: Scalar, max_val: Scalar
+) -> Tensor:
     """The gradient inside the limits."""
-    return prims.where(prims.bitwise_or(prims.le(self, min_val), prims.ge(self, max_val)), 0, grad_output)
+    return prims.where(
+        prims.bitwise_or(prims.le(self, min_val), prims.ge(self, max_val)), 0, grad_output
+    )
 
 
 def _ramp(a: Tensor) -> Tensor:
@@ -182,7 +202,9 @@ def hardswish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
 def softplus(self: Tensor, beta: Scalar = 1, threshold: Scalar = 20) -> Tensor:
     """``log1p(exp(beta * x)) / beta``, x itself above the threshold."""
     scaled = prims.mul(self, beta)
-    return prims.where(prims.gt(scaled, threshold), self, prims.div(prims.log1p(prims.exp(scaled)), beta))
+    return prims.where(
+        prims.gt(scaled, threshold), self, prims.div(prims.log1p(prims.exp(scaled)), beta)
+    )
 
 
 @pointwise(rules, "softplus_backward")
@@ -190,7 +212,11 @@ def softplus_backward(grad_output: Tensor, self: Tensor, beta: Scalar, threshold
     """The gradient times ``sigmoid(beta * x)``."""
     scaled = prims.mul(self, beta)
     z = prims.exp(scaled)
-    return prims.where(prims.gt(scaled, threshold), grad_output, prims.div(prims.mul(grad_output, z), prims.add(z, 1)))
+    return prims.where(
+        prims.gt(scaled, threshold),
+        grad_output,
+        prims.div(prims.mul(grad_output, z), prims.add(z, 1)),
+    )
 
 
 def _log_sigmoid(a: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,7 +226,9 @@ def _log_sigmoid(a: Tensor) -> tuple[Tensor, Tensor]:
 
 @rules.register("log_sigmoid_forward")
 def log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
-    """``log(sigmoid(x))`` and, on the CPU, ``exp(-|x|)`` for the derivative (elsewhere an empty tensor)."""
+    """``log(sigmoid(x))`` and, on the CPU, ``exp(-|x|)`` for the derivative (elsewhere an empty
+    tensor).
+    """
     result = elementwise(lambda a: _log_sigmoid(a)[0], self)
     if self.device.type != "cpu":
         return result, prims.full(shape=(0,), value=0.0, dtype=self.dtype, device=self.device)
@@ -243,7 +271,9 @@ def hardshrink(self: Tensor, lambd: Scalar = 0.5) -> Tensor:
 @pointwise(rules, "hardshrink_backward", "softshrink_backward")
 def shrink_backward(grad_output: Tensor, self: Tensor, lambd: Scalar) -> Tensor:
     """The gradient outside [-lambd, lambd]."""
-    return prims.where(prims.bitwise_and(prims.ge(self, -lambd), prims.le(self, lambd)), 0, grad_output)
+    return prims.where(
+        prims.bitwise_and(prims.ge(self, -lambd), prims.le(self, lambd)), 0, grad_output
+    )
 
 
 @pointwise(rules, "softshrink")
@@ -289,7 +319,9 @@ def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) 
 
     def body(grad: Tensor, a: Tensor) -> Tensor:
         product = step(prims.mul(a, step(prims.sub(1, a))))
-        slope = prims.div(grad, prims.where(prims.eq(product, 0), 0.0, product) if is_unsigned else product)
+        slope = prims.div(
+            grad, prims.where(prims.eq(product, 0), 0.0, product) if is_unsigned else product
+        )
         outside = prims.bitwise_or(prims.lt(a, low), prims.gt(a, high))
         return prims.where(outside, other, slope)
 

@@ -8,7 +8,18 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.operand import Scalar, Tensor, binary, elementwise, full_like, narrowed, pointwise, rounded, to_dtype, wrapped
+from primops.operand import (
+    Scalar,
+    Tensor,
+    binary,
+    elementwise,
+    full_like,
+    narrowed,
+    pointwise,
+    rounded,
+    to_dtype,
+    wrapped,
+)
 from primops.promotion import is_integral, is_number, result_dtype, to_float_dtype
 from primops.registry import DecompositionTable
 
@@ -59,7 +70,11 @@ def rsub(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
 @pointwise(rules, "mul.Tensor", "mul.Scalar")
 def mul(self: Operand, other: Operand) -> Tensor:
     """``self * other``; logical and for bool."""
-    return prims.bitwise_and(self, other) if dtype_of(self, other) is torch.bool else prims.mul(self, other)
+    return (
+        prims.bitwise_and(self, other)
+        if dtype_of(self, other) is torch.bool
+        else prims.mul(self, other)
+    )
 
 
 div = binary(rules, "div.Tensor div.Scalar true_divide.Tensor", prims.div, to_float=True)
@@ -71,7 +86,11 @@ def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> Ten
     if rounding_mode is None:
         return div(self, other)
     dtype = result_dtype(self, other)
-    return elementwise(floor_quotient if rounding_mode == "floor" else partial(trunc_quotient, dtype=dtype), self, other)
+    return elementwise(
+        floor_quotient if rounding_mode == "floor" else partial(trunc_quotient, dtype=dtype),
+        self,
+        other,
+    )
 
 
 def trunc_quotient(a: Operand, b: Operand, dtype: torch.dtype) -> Tensor:
@@ -82,7 +101,9 @@ def trunc_quotient(a: Operand, b: Operand, dtype: torch.dtype) -> Tensor:
 
 
 def floor_quotient(a: Operand, b: Operand) -> Tensor:
-    """``floor(a / b)`` of one dtype. For floats as eager: from the exact remainder, so that a quotient never rounds up."""
+    """``floor(a / b)`` of one dtype. For floats as eager: from the exact remainder, so that a
+    quotient never rounds up.
+    """
     if is_integral(dtype_of(a, b)):
         return prims.floor_div(a, b)
     if isinstance(b, (torch.SymInt, torch.SymFloat)):
@@ -92,7 +113,9 @@ def floor_quotient(a: Operand, b: Operand) -> Tensor:
     crosses = prims.bitwise_and(prims.ne(rest, 0), prims.ne(_negative(b, rest), prims.lt(rest, 0)))
     quotient = prims.where(crosses, prims.sub(quotient, 1), quotient)
     floored = prims.floor(quotient)
-    floored = prims.where(prims.gt(prims.sub(quotient, floored), 0.5), prims.add(floored, 1), floored)
+    floored = prims.where(
+        prims.gt(prims.sub(quotient, floored), 0.5), prims.add(floored, 1), floored
+    )
     plain = prims.div(a, b)
     floored = prims.where(prims.ne(quotient, 0), floored, prims.mul(plain, 0.0))
     if isinstance(b, (int, float)):
@@ -135,11 +158,16 @@ def pow_scalar(self: Tensor, exponent: Scalar) -> Tensor:
     """A tensor to a number."""
     dtype = result_dtype(self, exponent)
     if not isinstance(exponent, (int, float)):
-        return elementwise(prims.pow, self, exponent, narrow=True) if dtype.is_floating_point else NotImplemented
+        return (
+            elementwise(prims.pow, self, exponent, narrow=True)
+            if dtype.is_floating_point
+            else NotImplemented
+        )
     if dtype is torch.bool or (is_integral(dtype) and exponent < 0):
         return NotImplemented
     power = float_power if dtype.is_floating_point else integer_power
-    if abs(exponent) == 0.5 and dtype is torch.float16 and self.device.type == "cpu":  # where eager takes no root: inf at -inf
+    # where eager takes no root: inf at -inf
+    if abs(exponent) == 0.5 and dtype is torch.float16 and self.device.type == "cpu":
         power = prims.pow
     number = narrowed(exponent, self, exponent)
     return elementwise(lambda a, _: power(a, number), self, exponent)  # type: ignore[arg-type]
@@ -180,7 +208,9 @@ def sign_bit(a: Tensor) -> Tensor:
     """Whether the sign bit of a number is set, also for -0.0 and NaN."""
     if not a.dtype.is_floating_point:
         return prims.lt(a, 0)
-    return prims.lt(prims.bitcast(a, dtype=torch.int32 if a.dtype is torch.float32 else torch.int64), 0)
+    return prims.lt(
+        prims.bitcast(a, dtype=torch.int32 if a.dtype is torch.float32 else torch.int64), 0
+    )
 
 
 @pointwise(rules, "copysign.Tensor", "copysign.Scalar", to_float=True)
@@ -193,7 +223,10 @@ def copysign(self: Tensor, other: Operand) -> Tensor:
 @pointwise(rules, "hypot")
 def hypot(self: Tensor, other: Tensor) -> Tensor:
     """``sqrt(a*a + b*b)``, scaled so that squares neither overflow nor vanish."""
-    large, small = prims.maximum(prims.abs(self), prims.abs(other)), prims.minimum(prims.abs(self), prims.abs(other))
+    large, small = (
+        prims.maximum(prims.abs(self), prims.abs(other)),
+        prims.minimum(prims.abs(self), prims.abs(other)),
+    )
     ratio = prims.div(small, large)
     scaled = prims.mul(large, prims.sqrt(prims.add(prims.mul(ratio, ratio), 1)))
     infinite = prims.bitwise_or(prims.eq(prims.abs(self), INF), prims.eq(prims.abs(other), INF))
@@ -230,25 +263,38 @@ _times_log("special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_sc
 
 
 binary(rules, "floor_divide floor_divide.Scalar", floor_quotient)
-binary(rules, "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor", prims.remainder, narrow=True)
+binary(
+    rules, "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor", prims.remainder, narrow=True
+)
 binary(rules, "fmod.Tensor fmod.Scalar", prims.fmod, narrow=True)
 binary(rules, "atan2", prims.atan2, to_float=True)
 binary(rules, "fmax", _number_wins(prims.maximum, prims.bitwise_or))
 binary(rules, "fmin", _number_wins(prims.minimum, prims.bitwise_and))
 for _name in ("and", "or", "xor"):
-    _variants = "bitwise_{0}.Tensor bitwise_{0}.Scalar bitwise_{0}.Scalar_Tensor __{0}__.Tensor __{0}__.Scalar"
+    _variants = (
+        "bitwise_{0}.Tensor bitwise_{0}.Scalar bitwise_{0}.Scalar_Tensor __{0}__.Tensor "
+        "__{0}__.Scalar"
+    )
     binary(rules, _variants.format(_name), getattr(prims, f"bitwise_{_name}"))
 for _name, _letter in (("left", "l"), ("right", "r")):
-    _variants = "bitwise_{0}_shift.Tensor bitwise_{0}_shift.Tensor_Scalar bitwise_{0}_shift.Scalar_Tensor"
+    _variants = (
+        "bitwise_{0}_shift.Tensor bitwise_{0}_shift.Tensor_Scalar bitwise_{0}_shift.Scalar_Tensor"
+    )
     binary(rules, _variants.format(_name), getattr(prims, f"shift_{_name}"))
-    binary(rules, f"__{_letter}shift__.Tensor __{_letter}shift__.Scalar", getattr(prims, f"shift_{_name}"))
+    binary(
+        rules,
+        f"__{_letter}shift__.Tensor __{_letter}shift__.Scalar",
+        getattr(prims, f"shift_{_name}"),
+    )
 
 
 @rules.register("addcmul")
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 * tensor2``."""
     factor = wrapped(value, result_dtype(self, tensor1, tensor2))
-    return elementwise(lambda a, b, c: prims.add(a, prims.mul(times(b, factor), c)), self, tensor1, tensor2)
+    return elementwise(
+        lambda a, b, c: prims.add(a, prims.mul(times(b, factor), c)), self, tensor1, tensor2
+    )
 
 
 @pointwise(rules, "addcdiv")

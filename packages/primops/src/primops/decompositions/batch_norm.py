@@ -44,7 +44,8 @@ def _update(running: Tensor | None, batch: Tensor, momentum: float) -> Tensor | 
 
 
 def batch_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None,
     training: bool, momentum: float, eps: float,
 ) -> BatchNorm:  # fmt: skip
     """Per channel (dim 1): normalised by the batch (``training``) or by the running statistics."""
@@ -54,7 +55,10 @@ def batch_norm(
         variance, average = moments(wide, dims, 0)
         size = count(wide, dims)
         unbiased = prims.div(prims.mul(variance, size), size - 1)
-        running_mean, running_var = _update(running_mean, average, momentum), _update(running_var, unbiased, momentum)
+        running_mean, running_var = (
+            _update(running_mean, average, momentum),
+            _update(running_var, unbiased, momentum),
+        )
     else:
         assert running_mean is not None and running_var is not None
         average, variance = to_dtype(running_mean, wide.dtype), to_dtype(running_var, wide.dtype)
@@ -66,12 +70,16 @@ def batch_norm(
 
 
 def saved_dtype(input: Tensor, *parameters: Tensor | None) -> torch.dtype:
-    """Dtype of the saved statistics: the input's on the CPU unless a parameter is wider, else the computing dtype."""
+    """Dtype of the saved statistics: the input's on the CPU unless a parameter is wider, else the
+    computing dtype.
+    """
     given = next((p.dtype for p in parameters if p is not None), input.dtype)
     return given if input.device.type == "cpu" else compute_dtype(input.dtype)
 
 
-def _statistics(r: BatchNorm, input: Tensor, training: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _statistics(
+    r: BatchNorm, input: Tensor, training: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """The saved ones: batch mean and 1 / deviation, empty in evaluation."""
     if training:
         return round_to(r.mean, dtype), round_to(r.rstd, dtype)
@@ -80,17 +88,25 @@ def _statistics(r: BatchNorm, input: Tensor, training: bool, dtype: torch.dtype)
 
 @rules.register("native_batch_norm", "_native_batch_norm_legit", auxiliary=(1, 2))
 def native_batch_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None,
     training: bool, momentum: float, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Output, batch mean and 1 / deviation (empty in evaluation on the CPU)."""
     r = batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    return r.output, *_statistics(r, input, training, saved_dtype(input, weight, bias, running_mean))
+    return r.output, *_statistics(
+        r, input, training, saved_dtype(input, weight, bias, running_mean)
+    )
 
 
 @rules.register("_native_batch_norm_legit.no_stats", auxiliary=(1, 2))
 def native_batch_norm_no_stats(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output, batch mean and 1 / deviation, without running statistics."""
     return native_batch_norm(input, weight, bias, None, None, training, momentum, eps)
@@ -98,7 +114,8 @@ def native_batch_norm_no_stats(
 
 @rules.register("_native_batch_norm_legit_no_training", auxiliary=(1, 2))
 def native_batch_norm_no_training(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
+    running_var: Tensor,
     momentum: float, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Output and two empty tensors."""
@@ -107,7 +124,8 @@ def native_batch_norm_no_training(
 
 @rules.register("_native_batch_norm_legit_functional", auxiliary=(1, 2, 3, 4))
 def native_batch_norm_functional(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, training: bool,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
+    running_var: Tensor, training: bool,
     momentum: float, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """As ``native_batch_norm``, with the new running statistics."""
@@ -118,17 +136,21 @@ def native_batch_norm_functional(
 
 @rules.register("_batch_norm_no_update", auxiliary=(1, 2, 3))
 def batch_norm_no_update(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, momentum: float,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
+    running_var: Tensor, momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Evaluation, with an empty reserve."""
-    results = native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+    results = native_batch_norm(
+        input, weight, bias, running_mean, running_var, False, momentum, eps
+    )
     return *results, _empty(input, torch.uint8)
 
 
 @rules.register("_batch_norm_with_update_functional", auxiliary=(1, 2, 3, 4, 5))
 def batch_norm_with_update(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, momentum: float,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
+    running_var: Tensor, momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Training, with an empty reserve and the new running statistics."""
@@ -140,11 +162,21 @@ def batch_norm_with_update(
 
 @rules.register("cudnn_batch_norm", auxiliary=(1, 2, 3))
 def cudnn_batch_norm(
-    input: Tensor, weight: Tensor, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    input: Tensor, weight: Tensor, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None,
     training: bool, exponential_average_factor: float, epsilon: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """As ``native_batch_norm``, with an empty reserve."""
-    r = batch_norm(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
+    r = batch_norm(
+        input,
+        weight,
+        bias,
+        running_mean,
+        running_var,
+        training,
+        exponential_average_factor,
+        epsilon,
+    )
     return r.output, *_statistics(r, input, training, weight.dtype), _empty(input, torch.uint8)
 
 
@@ -152,7 +184,13 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def batch_norm_backward(
-    grad_out: Tensor, input: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, training: bool, mask: Sequence[bool]
+    grad_out: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    training: bool,
+    mask: Sequence[bool],
 ) -> Gradients:
     """Gradients of input, weight and bias from the statistics that the forward used."""
     grad, wide = widen(grad_out), widen(input)
@@ -169,7 +207,9 @@ def batch_norm_backward(
         if training:
             size = count(wide, dims)
             inner = prims.sub(inner, spread(prims.div(sum_grad, size), shape, dims))
-            inner = prims.sub(inner, prims.mul(normal, spread(prims.div(sum_normal, size), shape, dims)))
+            inner = prims.sub(
+                inner, prims.mul(normal, spread(prims.div(sum_normal, size), shape, dims))
+            )
         factor = rstd if weight is None else prims.mul(rstd, to_dtype(weight, wide.dtype))
         grad_input = round_to(prims.mul(inner, spread(factor, shape, dims)), input.dtype)
     grad_weight = round_to(sum_normal, parameter_dtype) if mask[1] else None
@@ -179,8 +219,10 @@ def batch_norm_backward(
 
 @rules.register("native_batch_norm_backward")
 def native_batch_norm_backward(
-    grad_out: Tensor, input: Tensor, weight: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
-    save_mean: Tensor | None, save_invstd: Tensor | None, train: bool, eps: float, output_mask: Sequence[bool],
+    grad_out: Tensor, input: Tensor, weight: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None, save_invstd: Tensor | None, train: bool, eps: float,
+    output_mask: Sequence[bool],
 ) -> Gradients:  # fmt: skip
     """Gradients of input, weight and bias."""
     mean, rstd = save_mean, save_invstd
@@ -190,13 +232,17 @@ def native_batch_norm_backward(
     return batch_norm_backward(grad_out, input, weight, mean, rstd, train, output_mask)
 
 
-rules.register("batch_norm_backward")(lambda *args: native_batch_norm_backward(*args[:10]))  # the last is the reserve
+# the last is the reserve
+rules.register("batch_norm_backward")(lambda *args: native_batch_norm_backward(*args[:10]))
 
 
 @rules.register("cudnn_batch_norm_backward")
 def cudnn_batch_norm_backward(
-    input: Tensor, grad_output: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    input: Tensor, grad_output: Tensor, weight: Tensor, running_mean: Tensor | None,
+    running_var: Tensor | None,
     save_mean: Tensor, save_var: Tensor, epsilon: float, reserveSpace: Tensor,
 ) -> Gradients:  # fmt: skip
     """Gradients of input, weight and bias; cuDNN is called for training only."""
-    return batch_norm_backward(grad_output, input, weight, save_mean, save_var, True, (True, True, True))
+    return batch_norm_backward(
+        grad_output, input, weight, save_mean, save_var, True, (True, True, True)
+    )

@@ -30,22 +30,27 @@ def place(device: Device, default: torch.device | None = None) -> torch.device:
 
 
 def factory(table: DecompositionTable, *ops: str, like: bool = False) -> Callable[[Rule], Rule]:
-    """Decorator for the rule of an operator that makes a tensor: given ``dtype`` (None: not asked for) and ``device``.
+    """Decorator for the rule of an operator that makes a tensor: given ``dtype`` (None: not asked
+    for) and ``device``.
 
-    ``like``: both are by default those of the first argument. Memory that is not dense, or pinned, is nothing for prims.
+    ``like``: both are by default those of the first argument. Memory that is not dense, or pinned,
+    is nothing for prims.
     """
 
     def add(body: Rule) -> Rule:
         @table.register(*ops)
         def rule(
-            *args: Any, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
+            *args: Any, dtype: Dtype = None, layout: Any = None, device: Device = None,
+            pin_memory: Any = None,
             memory_format: Any = None, **more: Any,
         ) -> Any:  # fmt: skip
             if layout not in (None, torch.strided) or pin_memory:
                 return NotImplemented
             if not like:
                 return body(*args, dtype=dtype, device=place(device), **more)
-            return body(*args, dtype=dtype or args[0].dtype, device=place(device, args[0].device), **more)
+            return body(
+                *args, dtype=dtype or args[0].dtype, device=place(device, args[0].device), **more
+            )
 
         return rule
 
@@ -57,8 +62,16 @@ def _constant(name: str, number: int) -> tuple[Rule, Rule, Rule]:
     def plain(size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
         return full(size, number, dtype or torch.get_default_dtype(), device)
 
-    like = factory(rules, f"{name}_like", like=True)(lambda self, **made: full(self.shape, number, **made))
-    return plain, like, factory(rules, f"new_{name}", like=True)(lambda self, size, **made: full(size, number, **made))
+    like = factory(rules, f"{name}_like", like=True)(
+        lambda self, **made: full(self.shape, number, **made)
+    )
+    return (
+        plain,
+        like,
+        factory(rules, f"new_{name}", like=True)(
+            lambda self, size, **made: full(size, number, **made)
+        ),
+    )
 
 
 zeros, zeros_like, new_zeros = _constant("zeros", 0)
@@ -67,10 +80,15 @@ rules.register("_efficientzerotensor")(zeros)
 
 
 def unset(rule: Rule) -> Rule:
-    """Memory without a value is made of zeros, the same bits in every run, unless torch is asked to fill it."""
+    """Memory without a value is made of zeros, the same bits in every run, unless torch is asked to
+    fill it.
+    """
 
     def unless_filled(*args: Any, **options: Any) -> Any:
-        filled = torch.are_deterministic_algorithms_enabled() and torch._C._get_deterministic_fill_uninitialized_memory()
+        filled = (
+            torch.are_deterministic_algorithms_enabled()
+            and torch._C._get_deterministic_fill_uninitialized_memory()
+        )
         return NotImplemented if filled else rule(*args, **options)
 
     return unless_filled
@@ -79,12 +97,18 @@ def unset(rule: Rule) -> Rule:
 rules.register("empty.memory_format")(unset(zeros))
 rules.register("empty_like")(unset(zeros_like))
 rules.register("new_empty")(unset(new_zeros))
-rules.register("empty_permuted")(unset(lambda size, physical_layout, **options: zeros(size, **options)))
+rules.register("empty_permuted")(
+    unset(lambda size, physical_layout, **options: zeros(size, **options))
+)
 
 
 def overlaps(size: Sequence[Size], stride: Sequence[Size]) -> bool:
     """Whether strides, all of them numbers, are not known to give each element its own memory."""
-    known = [(step, length) for step, length in zip(stride, size) if isinstance(step, int) and isinstance(length, int)]
+    known = [
+        (step, length)
+        for step, length in zip(stride, size)
+        if isinstance(step, int) and isinstance(length, int)
+    ]
     span = 1
     for step, length in sorted(pair for pair in known if pair[1] > 1):
         if step < span:
@@ -102,22 +126,37 @@ def empty_strided(size: Sequence[Size], stride: Sequence[Size], **options: Any) 
 
 @rules.register("new_empty_strided")
 @unset
-def new_empty_strided(self: Tensor, size: Sequence[Size], stride: Sequence[Size], **options: Any) -> Tensor:
+def new_empty_strided(
+    self: Tensor, size: Sequence[Size], stride: Sequence[Size], **options: Any
+) -> Tensor:
     """Zeros."""
     return NotImplemented if overlaps(size, stride) else new_full(self, size, 0, **options)
 
 
 @factory(rules, "full")
-def full_rule(size: Sequence[Size], fill_value: Scalar, *, dtype: Dtype, device: torch.device) -> Tensor:
+def full_rule(
+    size: Sequence[Size], fill_value: Scalar, *, dtype: Dtype, device: torch.device
+) -> Tensor:
     """One number everywhere."""
     dtype = dtype or number_dtype(fill_value)
-    return NotImplemented if isinstance(fill_value, complex) else full(size, fill_value, dtype, device)
+    return (
+        NotImplemented if isinstance(fill_value, complex) else full(size, fill_value, dtype, device)
+    )
 
 
 @factory(rules, "new_full", like=True)
-def new_full(self: Tensor, size: Sequence[Size], fill_value: Scalar, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+def new_full(
+    self: Tensor,
+    size: Sequence[Size],
+    fill_value: Scalar,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
     """One number everywhere."""
-    return NotImplemented if isinstance(fill_value, complex) else full(size, fill_value, dtype, device)
+    return (
+        NotImplemented if isinstance(fill_value, complex) else full(size, fill_value, dtype, device)
+    )
 
 
 @rules.register("full_like")
@@ -146,11 +185,14 @@ def scalar_tensor(s: Scalar, *, dtype: Dtype, device: torch.device) -> Tensor:
     return full((), s, dtype or torch.get_default_dtype(), device)
 
 
-# Ranges ----------------------------------------------------------------------------------------------------------------------
+# Ranges
+# --------------------------------------------------------------------------------------------------
 
 
 @factory(rules, "arange.start_step")
-def arange(start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: Dtype, device: torch.device) -> Tensor:
+def arange(
+    start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: Dtype, device: torch.device
+) -> Tensor:
     """start, start + step, ... below end."""
     numbers = (start, end, step)
     integers = all(isinstance(number, (int, torch.SymInt)) for number in numbers)
@@ -161,7 +203,9 @@ def arange(start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: Dtype, device
         length = max(length, 0) if isinstance(length, int) else length
         made = torch.int64 if dtype in HALF_DTYPES else dtype
         return to_dtype(iota(length, made, device, start, step), dtype)  # type: ignore[arg-type]
-    if not dtype.is_floating_point or not all(isinstance(number, (int, float)) for number in numbers):
+    if not dtype.is_floating_point or not all(
+        isinstance(number, (int, float)) for number in numbers
+    ):
         return NotImplemented
     length = max(0, math.ceil((end - start) / step))  # type: ignore[operator]
     position = iota(length, torch.float64, device)
@@ -175,14 +219,19 @@ rules.register("arange.start")(lambda start, end, **options: arange(start, end, 
 def _steps(first: Scalar, last: Scalar, step: Tensor, dtype: torch.dtype) -> Tensor:
     """Equal steps, counted from the nearer end."""
     (count,) = step.shape
-    position, from_end = iota(count, step.dtype, step.device), iota(count, step.dtype, step.device, count - 1, -1)
+    position, from_end = (
+        iota(count, step.dtype, step.device),
+        iota(count, step.dtype, step.device, count - 1, -1),
+    )
     ahead = prims.add(prims.mul(step, position), first)
     back = prims.sub(last, prims.mul(step, from_end))
     return round_to(prims.where(prims.lt(position, count // 2), ahead, back), dtype)
 
 
 @factory(rules, "linspace")
-def linspace(start: Scalar, end: Scalar, steps: int, *, dtype: Dtype, device: torch.device) -> Tensor:
+def linspace(
+    start: Scalar, end: Scalar, steps: int, *, dtype: Dtype, device: torch.device
+) -> Tensor:
     """Equal steps from start to end."""
     dtype = dtype or torch.get_default_dtype()
     if not dtype.is_floating_point:
@@ -194,7 +243,9 @@ def linspace(start: Scalar, end: Scalar, steps: int, *, dtype: Dtype, device: to
 
 
 @factory(rules, "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
-def linspace_of_tensors(start: Any, end: Any, steps: int, *, dtype: Dtype, device: torch.device) -> Tensor:
+def linspace_of_tensors(
+    start: Any, end: Any, steps: int, *, dtype: Dtype, device: torch.device
+) -> Tensor:
     """Equal steps between tensors without dims."""
     dtype = dtype or torch.get_default_dtype()
     if not dtype.is_floating_point:
@@ -211,8 +262,12 @@ def linspace_of_tensors(start: Any, end: Any, steps: int, *, dtype: Dtype, devic
     return _steps(first, last, prims.div(prims.sub(last, first), steps - 1), dtype)
 
 
-@rules.register("logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor")
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any) -> Tensor:
+@rules.register(
+    "logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor"
+)
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any
+) -> Tensor:
     """``base`` to the power of equal steps."""
     dtype = dtype or torch.get_default_dtype()
     line = linspace if is_number(start) and is_number(end) else linspace_of_tensors
@@ -220,14 +275,17 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dty
     return exponents if exponents is NotImplemented else round_to(prims.pow(base, exponents), dtype)
 
 
-# Triangles -------------------------------------------------------------------------------------------------------------------
+# Triangles
+# --------------------------------------------------------------------------------------------------
 
 
 def _offsets(rows: Size, columns: Size, device: torch.device) -> Tensor:
     """column - row for every position of a matrix."""
     shape = (rows, columns)
     row = prims.broadcast_in_dim(iota(rows, torch.int64, device), shape=shape, dims=(0,))
-    return prims.sub(prims.broadcast_in_dim(iota(columns, torch.int64, device), shape=shape, dims=(1,)), row)
+    return prims.sub(
+        prims.broadcast_in_dim(iota(columns, torch.int64, device), shape=shape, dims=(1,)), row
+    )
 
 
 @factory(rules, "eye.m")
@@ -242,7 +300,9 @@ rules.register("eye")(lambda n, **options: eye(n, n, **options))
 def _triangle(self: Tensor, test: Callable[..., Tensor], diagonal: int) -> Tensor:
     rows, columns = self.ndim - 2, self.ndim - 1
     inside = test(_offsets(self.shape[rows], self.shape[columns], self.device), diagonal)
-    return prims.where(prims.broadcast_in_dim(inside, shape=tuple(self.shape), dims=(rows, columns)), self, 0)
+    return prims.where(
+        prims.broadcast_in_dim(inside, shape=tuple(self.shape), dims=(rows, columns)), self, 0
+    )
 
 
 rules.register("tril")(lambda self, diagonal=0: _triangle(self, prims.le, diagonal))
@@ -260,16 +320,30 @@ def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     return _triangle(spread, prims.eq, 0)
 
 
-def triangle_indices(row: int, col: int, offset: int, lower: bool, dtype: Dtype, device: torch.device) -> Tensor:
-    """Rows and columns of a triangle's elements: the row of element i is the number of rows that end at or before i."""
+def triangle_indices(
+    row: int, col: int, offset: int, lower: bool, dtype: Dtype, device: torch.device
+) -> Tensor:
+    """Rows and columns of a triangle's elements: the row of element i is the number of rows that
+    end at or before i.
+    """
     at = iota(row, torch.int64, device, offset)
-    first = full((row,), 0, torch.int64, device) if lower else prims.minimum(prims.maximum(at, 0), col)
-    count = prims.sub(prims.maximum(prims.minimum(prims.add(at, 1), col), 0) if lower else col, first)
-    sizes = [max(min(r + offset + 1, col), 0) if lower else col - min(max(r + offset, 0), col) for r in range(row)]
+    first = (
+        full((row,), 0, torch.int64, device) if lower else prims.minimum(prims.maximum(at, 0), col)
+    )
+    count = prims.sub(
+        prims.maximum(prims.minimum(prims.add(at, 1), col), 0) if lower else col, first
+    )
+    sizes = [
+        max(min(r + offset + 1, col), 0) if lower else col - min(max(r + offset, 0), col)
+        for r in range(row)
+    ]
     ends = prims.cumsum(count, dim=0)
     shape = (sum(sizes), row)
     i = iota(shape[0], torch.int64, device)
-    past = prims.ge(prims.broadcast_in_dim(i, shape=shape, dims=(0,)), prims.broadcast_in_dim(ends, shape=shape, dims=(1,)))
+    past = prims.ge(
+        prims.broadcast_in_dim(i, shape=shape, dims=(0,)),
+        prims.broadcast_in_dim(ends, shape=shape, dims=(1,)),
+    )
     rows = prims.sum(to_dtype(past, torch.int64), dims=(1,))
     start = prims.sub(prims.sub(ends, count), first)
     columns = prims.sub(i, prims.index(start, rows, dims=(0,)))
@@ -280,7 +354,11 @@ def triangle_indices(row: int, col: int, offset: int, lower: bool, dtype: Dtype,
 def _register_triangle_indices(name: str, lower: bool) -> None:
     @factory(rules, name)
     def rule(row: int, col: int, offset: int = 0, *, dtype: Dtype, device: torch.device) -> Tensor:
-        return NotImplemented if row == 0 or col == 0 else triangle_indices(row, col, offset, lower, dtype, device)
+        return (
+            NotImplemented
+            if row == 0 or col == 0
+            else triangle_indices(row, col, offset, lower, dtype, device)
+        )
 
 
 _register_triangle_indices("tril_indices", True)
@@ -288,16 +366,24 @@ _register_triangle_indices("triu_indices", False)
 
 
 def _window(name: str, shape_of: Any) -> None:
-    """A window of signal processing: ``shape_of(position, steps, *numbers)``; periodic ones leave out the last point."""
+    """A window of signal processing: ``shape_of(position, steps, *numbers)``; periodic ones leave
+    out the last point.
+    """
 
-    suffixes = ("", ".periodic", ".periodic_alpha", ".periodic_alpha_beta") if name == "hamming" else ("", ".periodic")
+    suffixes = (
+        ("", ".periodic", ".periodic_alpha", ".periodic_alpha_beta")
+        if name == "hamming"
+        else ("", ".periodic")
+    )
 
     @factory(rules, *(f"{name}_window{suffix}" for suffix in suffixes))
     def rule(window_length: int, *rest: Any, dtype: Dtype, device: torch.device) -> Tensor:
         dtype = dtype or torch.get_default_dtype()
         if not dtype.is_floating_point:
             return NotImplemented
-        periodic, numbers = (rest[0], rest[1:]) if rest and isinstance(rest[0], bool) else (True, rest)
+        periodic, numbers = (
+            (rest[0], rest[1:]) if rest and isinstance(rest[0], bool) else (True, rest)
+        )
         if window_length < 2:
             return full((window_length,), 1.0, dtype, device)
         steps = window_length if periodic else window_length - 1
@@ -310,7 +396,11 @@ def _cosine(position: Tensor, steps: int, times: int) -> Tensor:
 
 
 _window("hann", lambda x, n: prims.sub(0.5, prims.mul(_cosine(x, n, 1), 0.5)))
-_window("hamming", lambda x, n, alpha=0.54, beta=0.46: prims.sub(alpha, prims.mul(_cosine(x, n, 1), beta)))
+_window(
+    "hamming",
+    lambda x, n, alpha=0.54, beta=0.46: prims.sub(alpha, prims.mul(_cosine(x, n, 1), beta)),
+)
 _window("blackman", lambda x, n: prims.add(
-    prims.sub(0.42, prims.mul(_cosine(x, n, 1), 0.5)), prims.mul(_cosine(x, n, 2), 0.08)))  # fmt: skip
+    prims.sub(0.42, prims.mul(_cosine(x, n, 1), 0.5)), prims.mul(_cosine(x, n, 2),
+    0.08)))  # fmt: skip
 _window("bartlett", lambda x, n: prims.sub(1, prims.abs(prims.sub(prims.mul(x, 2 / n), 1))))

@@ -54,7 +54,9 @@ def sigmoid_body(a: Tensor) -> Tensor:
 def _asinh(a: Tensor) -> Tensor:
     size = prims.abs(a)
     square = prims.mul(size, size)
-    small = prims.log1p(prims.add(size, prims.div(square, prims.add(prims.sqrt(prims.add(square, 1)), 1))))
+    small = prims.log1p(
+        prims.add(size, prims.div(square, prims.add(prims.sqrt(prims.add(square, 1)), 1)))
+    )
     large = prims.add(prims.log(size), math.log(2.0))
     positive = prims.where(prims.gt(size, 1e10), large, small)
     return prims.where(sign_bit(a), prims.neg(positive), positive)
@@ -62,7 +64,8 @@ def _asinh(a: Tensor) -> Tensor:
 
 def _acosh(a: Tensor) -> Tensor:
     above = prims.sub(a, 1)
-    root = prims.mul(prims.sqrt(above), prims.sqrt(prims.add(above, 2)))  # NaN below 1, as a whole would not be below -1
+    # NaN below 1, as a whole would not be below -1
+    root = prims.mul(prims.sqrt(above), prims.sqrt(prims.add(above, 2)))
     small = prims.log1p(prims.add(above, root))
     return prims.where(prims.gt(a, 1e10), prims.add(prims.log(a), math.log(2.0)), small)
 
@@ -82,9 +85,10 @@ unary(rules, "abs", prims.abs)
 for _name in ("floor", "ceil", "trunc", "round"):
     _rounding(_name, getattr(prims, _name))
 _rounding("fix", prims.trunc)
-for _name in (
-    "exp expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf lgamma".split()  # noqa: SIM905
-):
+_TO_FLOAT = (
+    "exp expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf lgamma"
+)
+for _name in _TO_FLOAT.split():
     unary(rules, _name, getattr(prims, _name), to_float=True)
 unary(rules, "exp2 special_exp2", lambda a: prims.pow(2, a), to_float=True)
 unary(rules, "log10", lambda a: prims.mul(prims.log2(a), LOG10_2), to_float=True)
@@ -116,17 +120,24 @@ def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
 
 @rules.register("logit")
 def logit(self: Tensor, eps: float | None = None) -> Tensor:
-    """``log(p / (1 - p))``, p clamped to ``[eps, 1 - eps]``, from below first, when eps is given."""
+    """``log(p / (1 - p))``, p clamped to ``[eps, 1 - eps]``, from below first, when eps is
+    given.
+    """
     dtype = to_float_dtype(self.dtype)
 
     def body(a: Tensor) -> Tensor:
-        p = a if eps is None else prims.where(prims.lt(a, eps), eps, prims.where(prims.gt(a, 1 - eps), 1 - eps, a))
+        p = (
+            a
+            if eps is None
+            else prims.where(prims.lt(a, eps), eps, prims.where(prims.gt(a, 1 - eps), 1 - eps, a))
+        )
         return prims.log(rounded(prims.div(p, rounded(prims.sub(1, p), dtype)), dtype))
 
     return elementwise(body, self, to_float=True)
 
 
-# Comparisons and logic -------------------------------------------------------------------------------------------------------
+# Comparisons and logic
+# --------------------------------------------------------------------------------------------------
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
@@ -136,7 +147,11 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 def _float_test(name: str, test: Body) -> None:
     @rules.register(name)
     def rule(self: Tensor) -> Tensor:
-        return full_like(self, name == "isfinite", torch.bool) if is_integral(self.dtype) else test(widen(self))
+        return (
+            full_like(self, name == "isfinite", torch.bool)
+            if is_integral(self.dtype)
+            else test(widen(self))
+        )
 
 
 _float_test("isnan", lambda a: prims.ne(a, a))
@@ -154,7 +169,9 @@ def signbit(self: Tensor) -> Tensor:
 
 def _logical(name: str) -> None:
     prim = getattr(prims, f"bitwise_{name}")
-    rules.register(f"logical_{name}")(lambda self, other: prim(*broadcast(to_bool(self), to_bool(other))))
+    rules.register(f"logical_{name}")(
+        lambda self, other: prim(*broadcast(to_bool(self), to_bool(other)))
+    )
 
 
 rules.register("logical_not")(lambda self: prims.bitwise_not(to_bool(self)))
@@ -162,25 +179,39 @@ for _name in ("and", "or", "xor"):
     _logical(_name)
 
 
-# Clamping and selection ------------------------------------------------------------------------------------------------------
+# Clamping and selection
+# --------------------------------------------------------------------------------------------------
 
 
 def _lower_limit(self: Tensor, limit: Any) -> Any:
-    """The lower limit, raised to 0 for unsigned integers where eager mode does not wrap it around."""
-    if NEGATIVE_LIMITS_WRAP or self.dtype.is_signed or self.dtype is torch.bool or not isinstance(limit, (int, torch.SymInt)):
+    """The lower limit, raised to 0 for unsigned integers where eager mode does not wrap it
+    around.
+    """
+    if (
+        NEGATIVE_LIMITS_WRAP
+        or self.dtype.is_signed
+        or self.dtype is torch.bool
+        or not isinstance(limit, (int, torch.SymInt))
+    ):
         return limit
     return torch.sym_max(limit, 0) if not isinstance(limit, bool) else limit
 
 
 @rules.register("clamp", "clamp.Tensor")
 def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """``min(max(self, min), max)``; NaN in any of them wins (in torch 2.11 not that of a number that is the only limit)."""
+    """``min(max(self, min), max)``; NaN in any of them wins (in torch 2.11 not that of a number
+    that is the only limit).
+    """
     limit, min = max if min is None else min, _lower_limit(self, min)
     ignores_nan = not NAN_LIMIT_WINS and (min is None or max is None) and is_number(limit)
 
     def body(a: Tensor, *limits: Any) -> Tensor:
         low, high = limits[0] if min is not None else None, limits[-1] if max is not None else None
-        larger, smaller = (prims.bitwise_or, prims.bitwise_and) if a.dtype is torch.bool else (prims.maximum, prims.minimum)
+        larger, smaller = (
+            (prims.bitwise_or, prims.bitwise_and)
+            if a.dtype is torch.bool
+            else (prims.maximum, prims.minimum)
+        )
         clamped = a if low is None else larger(a, low)
         clamped = clamped if high is None else smaller(clamped, high)
         if ignores_nan and a.dtype.is_floating_point:
@@ -194,12 +225,16 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 @rules.register("clamp_min", "clamp_min.Tensor")
 def clamp_min(self: Tensor, min: Any) -> Tensor:
     min = _lower_limit(self, min)
-    return elementwise(prims.bitwise_or if result_dtype(self, min) is torch.bool else prims.maximum, self, min)
+    return elementwise(
+        prims.bitwise_or if result_dtype(self, min) is torch.bool else prims.maximum, self, min
+    )
 
 
 @rules.register("clamp_max", "clamp_max.Tensor")
 def clamp_max(self: Tensor, max: Any) -> Tensor:
-    return elementwise(prims.bitwise_and if result_dtype(self, max) is torch.bool else prims.minimum, self, max)
+    return elementwise(
+        prims.bitwise_and if result_dtype(self, max) is torch.bool else prims.minimum, self, max
+    )
 
 
 @rules.register("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
@@ -220,7 +255,9 @@ def masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 
 @rules.register("nan_to_num")
-def nan_to_num(self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+def nan_to_num(
+    self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
     """NaN and infinities replaced, by default with 0 and the dtype's extremes."""
     if is_integral(self.dtype):
         return self

@@ -1,4 +1,6 @@
-"""Sampling at positions that a tensor gives, and its derivatives. Dims: input (N, C, *sizes), grid (N, *out, spatial)."""
+"""Sampling at positions that a tensor gives, and its derivatives. Dims: input (N, C, *sizes), grid
+(N, *out, spatial).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def _times(a: Tensor, b: Tensor | None) -> Tensor:
 class Axis:
     """One coordinate of the grid as input position, with the slope of that map."""
 
-    def __init__(self, coordinate: Tensor, size: Size, align: bool, is_cpu: bool, skips: bool) -> None:
+    def __init__(
+        self, coordinate: Tensor, size: Size, align: bool, is_cpu: bool, skips: bool
+    ) -> None:
         self.size, self.align = size, align
         self.nan_is_last, self.keeps_nan = is_cpu and skips, skips
         scaled = prims.add(coordinate, 1)
@@ -54,12 +58,16 @@ class Axis:
 
     def _clamped(self, at: Tensor, in_derivative: bool) -> Tensor:
         if in_derivative and self.keeps_nan:
-            return prims.where(prims.le(at, 0), 0, prims.where(prims.ge(at, self.size - 1), self.size - 1, at))
+            return prims.where(
+                prims.le(at, 0), 0, prims.where(prims.ge(at, self.size - 1), self.size - 1, at)
+            )
         if self.nan_is_last:
             return prims.maximum(0, prims.where(prims.lt(at, self.size - 1), at, self.size - 1))
         return prims.minimum(self.size - 1, prims.where(prims.gt(at, 0), at, 0))
 
-    def _reflected(self, at: Tensor, low: float, span: float, slope: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _reflected(
+        self, at: Tensor, low: float, span: float, slope: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         moved = prims.sub(at, low)
         distance = prims.abs(moved)
         extra = prims.fmod(distance, span)
@@ -77,8 +85,8 @@ Tap = tuple[Tensor, Tensor, Tensor | None]
 class Sampler:
     """Reads and writes the input at integer positions; outside it there are zeros.
 
-    Eager's vector kernel (images on the CPU) multiplies what is outside by 0, the others skip it: a weight that is no number
-    does not count there.
+    Eager's vector kernel (images on the CPU) multiplies what is outside by 0, the others skip it: a
+    weight that is no number does not count there.
     """
 
     def __init__(self, input: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> None:
@@ -91,8 +99,18 @@ class Sampler:
         rank = grid.ndim - 1
         self.axes = []
         for k in range(len(self.sizes)):  # the last coordinate of the grid is the first spatial dim
-            part = prims.slice(grid, dim=rank, start=len(self.sizes) - 1 - k, stop=len(self.sizes) - k, step=1)
-            self.axes.append(Axis(prims.reshape(part, shape=grid.shape[:-1]), self.sizes[k], align, is_cpu, self.skips))
+            part = prims.slice(
+                grid, dim=rank, start=len(self.sizes) - 1 - k, stop=len(self.sizes) - k, step=1
+            )
+            self.axes.append(
+                Axis(
+                    prims.reshape(part, shape=grid.shape[:-1]),
+                    self.sizes[k],
+                    align,
+                    is_cpu,
+                    self.skips,
+                )
+            )
 
     def taps(self, axis: Axis, derivative: bool) -> list[Tap]:
         """(integer position, weight, derivative of the weight by the grid) along one axis."""
@@ -103,12 +121,17 @@ class Sampler:
             return [(prims.round(at), full_like(at, 1), None)]
         low = prims.floor(at)
         high = prims.add(low, 1)
-        return [(low, prims.sub(high, at), None if slope is None else prims.neg(slope)), (high, prims.sub(at, low), slope)]
+        return [
+            (low, prims.sub(high, at), None if slope is None else prims.neg(slope)),
+            (high, prims.sub(at, low), slope),
+        ]
 
     def _cubic(self, axis: Axis, derivative: bool) -> list[Tap]:
         floor = prims.floor(axis.at)
         t = prims.sub(axis.at, floor)
-        slopes: list[Any] = [_times(s, axis.slope) for s in cubic_slopes(t)] if derivative else [None] * 4
+        slopes: list[Any] = (
+            [_times(s, axis.slope) for s in cubic_slopes(t)] if derivative else [None] * 4
+        )
         places = [axis.inside(prims.add(floor, k - 1), self.padding, None)[0] for k in range(4)]
         return list(zip(places, cubic_weights(t), slopes))
 
@@ -145,7 +168,9 @@ class Sampler:
     def write(self, target: Tensor, values: Tensor, places: Sequence[Tensor]) -> Tensor:
         """``values`` (N, C, P) added to ``target`` (N, C, size)."""
         at, inside = self._flat(places)
-        return prims.scatter_add(target, self._spread(at), prims.where(self._spread(inside), values, 0), dim=2)
+        return prims.scatter_add(
+            target, self._spread(at), prims.where(self._spread(inside), values, 0), dim=2
+        )
 
 
 def cubic_slopes(t: Tensor) -> list[Tensor]:
@@ -158,10 +183,17 @@ def cubic_slopes(t: Tensor) -> list[Tensor]:
         return prims.add(prims.mul(prims.sub(prims.mul(x, 3 * CUBIC), 10 * CUBIC), x), 8 * CUBIC)
 
     rest = prims.sub(1, t)
-    return [far(prims.add(t, 1)), near(t), prims.neg(near(rest)), prims.neg(far(prims.add(rest, 1)))]
+    return [
+        far(prims.add(t, 1)),
+        near(t),
+        prims.neg(near(rest)),
+        prims.neg(far(prims.add(rest, 1))),
+    ]
 
 
-def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
+def grid_sampler(
+    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Tensor:
     """Weighted values around each position."""
     sampler = Sampler(input, widen(grid), interpolation_mode, padding_mode, align_corners)
     wide = widen(input)
@@ -171,13 +203,16 @@ def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_m
         for tap in corner[1:]:
             weight = prims.mul(weight, tap[1])
         places = [tap[0] for tap in corner]
-        part = sampler.counted(prims.mul(sampler.read(wide, places), sampler._spread(weight)), places)
+        part = sampler.counted(
+            prims.mul(sampler.read(wide, places), sampler._spread(weight)), places
+        )
         result = part if result is None else prims.add(result, part)
     return round_to(prims.reshape(result, shape=(*input.shape[:2], *sampler.out)), input.dtype)
 
 
 def grid_sampler_backward(
-    grad_output: Tensor, input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool,
+    grad_output: Tensor, input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int,
+    align_corners: bool,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of input and grid."""
@@ -207,7 +242,11 @@ def grid_sampler_backward(
     slopes = [prims.reshape(g, shape=(*g.shape, 1)) for g in reversed(of_grid) if g is not None]
     last = grid.ndim - 1
     grad_grid = prims.cat(*slopes, dim=last) if slopes else full_like(widen(grid), 0)
-    grad_input = round_to(prims.reshape(of_input, shape=input.shape), input.dtype) if output_mask[0] else None
+    grad_input = (
+        round_to(prims.reshape(of_input, shape=input.shape), input.dtype)
+        if output_mask[0]
+        else None
+    )
     return grad_input, to_dtype(grad_grid, grid.dtype)
 
 
@@ -223,7 +262,9 @@ def affine_grid_generator(theta: Tensor, size: Sequence[Size], align_corners: bo
     shape = (size[0], *size[2:], spatial)
     result = None
     for k in range(spatial + 1):
-        column = prims.reshape(prims.slice(wide, dim=2, start=k, stop=k + 1, step=1), shape=(size[0], spatial))
+        column = prims.reshape(
+            prims.slice(wide, dim=2, start=k, stop=k + 1, step=1), shape=(size[0], spatial)
+        )
         part = prims.broadcast_in_dim(column, shape=shape, dims=(0, spatial + 1))
         if k < spatial:
             at = _even_steps(size[len(size) - 1 - k], align_corners, wide)
@@ -235,5 +276,9 @@ def affine_grid_generator(theta: Tensor, size: Sequence[Size], align_corners: bo
 def _even_steps(count: Size, align: bool, like: Tensor) -> Tensor:
     position = prims.iota(length=count, start=0, step=1, dtype=like.dtype, device=like.device)
     if align:
-        return prims.sub(prims.mul(position, 2 / (count - 1)), 1) if count != 1 else full_like(position, 0)
+        return (
+            prims.sub(prims.mul(position, 2 / (count - 1)), 1)
+            if count != 1
+            else full_like(position, 0)
+        )
     return prims.sub(prims.div(prims.add(prims.mul(position, 2), 1), count), 1)

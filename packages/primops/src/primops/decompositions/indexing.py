@@ -9,7 +9,18 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Scalar, Tensor, broadcast, broadcast_to, full, full_like, round_to, to_dtype, unsqueeze, widen
+from primops.operand import (
+    Scalar,
+    Tensor,
+    broadcast,
+    broadcast_to,
+    full,
+    full_like,
+    round_to,
+    to_dtype,
+    unsqueeze,
+    widen,
+)
 from primops.prims.indexing import indexed_shape
 from primops.promotion import is_integral, is_number
 from primops.registry import DecompositionTable
@@ -24,8 +35,12 @@ def wrapped(index: Tensor, size: Size) -> Tensor:
     return prims.where(prims.lt(index, 0), prims.add(index, size), index)
 
 
-def _positions(a: Tensor, indices: Sequence[Tensor | None]) -> tuple[list[Tensor], tuple[int, ...]] | None:
-    """int64 indices of one shape and their dims, or None for masks, whose number of hits is not known."""
+def _positions(
+    a: Tensor, indices: Sequence[Tensor | None]
+) -> tuple[list[Tensor], tuple[int, ...]] | None:
+    """int64 indices of one shape and their dims, or None for masks, whose number of hits is not
+    known.
+    """
     dims = tuple(dim for dim, index in enumerate(indices) if index is not None)
     given = [index for index in indices if index is not None]
     if not given or any(index.dtype in (torch.bool, torch.uint8) for index in given):
@@ -41,7 +56,9 @@ def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 
 @rules.register("index_put", "_unsafe_index_put")
-def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+def index_put(
+    self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
     """A copy of self with ``self[indices]`` replaced, or added to."""
     if (
         all(i is None or (i.dtype is torch.bool and i.ndim == self.ndim) for i in indices)
@@ -60,7 +77,10 @@ def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
     values = broadcast_to(to_dtype(values, self.dtype), shape)
     if not accumulate:
         return prims.index_put(self, values, *positions, dims=dims, accumulate=False)
-    return round_to(prims.index_put(widen(self), widen(values), *positions, dims=dims, accumulate=True), self.dtype)
+    return round_to(
+        prims.index_put(widen(self), widen(values), *positions, dims=dims, accumulate=True),
+        self.dtype,
+    )
 
 
 def vector(index: Tensor) -> Tensor:
@@ -78,20 +98,26 @@ def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 @rules.register("index_select_backward")
-def index_select_backward(grad: Tensor, self_sizes: Sequence[Size], dim: int, index: Tensor) -> Tensor:
+def index_select_backward(
+    grad: Tensor, self_sizes: Sequence[Size], dim: int, index: Tensor
+) -> Tensor:
     """The gradient added up in a tensor of zeros."""
     return index_add(full(self_sizes, 0, grad.dtype, grad.device), dim, index, grad)
 
 
 @rules.register("index_add")
-def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1) -> Tensor:
+def index_add(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1
+) -> Tensor:
     """``source`` times alpha added at positions of one dim."""
     if self.ndim == 0 or self.dtype is torch.bool:
         return NotImplemented
     dim = wrap_dim(dim, self.ndim)
     wide = widen(to_dtype(source, self.dtype))
     wide = wide if is_number(alpha) and alpha == 1 else prims.mul(wide, alpha)
-    return round_to(prims.index_put(widen(self), wide, vector(index), dims=(dim,), accumulate=True), self.dtype)
+    return round_to(
+        prims.index_put(widen(self), wide, vector(index), dims=(dim,), accumulate=True), self.dtype
+    )
 
 
 @rules.register("index_copy")
@@ -99,7 +125,9 @@ def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """``source`` stored at positions of one dim."""
     if self.ndim == 0 or source.ndim != self.ndim:
         return NotImplemented
-    return prims.index_put(self, source, vector(index), dims=(wrap_dim(dim, self.ndim),), accumulate=False)
+    return prims.index_put(
+        self, source, vector(index), dims=(wrap_dim(dim, self.ndim),), accumulate=False
+    )
 
 
 @rules.register("index_fill.int_Scalar", "index_fill.int_Tensor")
@@ -137,7 +165,9 @@ def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``src`` stored where ``gather`` would read."""
     if self.ndim == 0 or index.ndim != self.ndim:
         return NotImplemented
-    return prims.scatter(self, to_dtype(index, torch.int64), cut_to(src, index.shape), dim=wrap_dim(dim, self.ndim))
+    return prims.scatter(
+        self, to_dtype(index, torch.int64), cut_to(src, index.shape), dim=wrap_dim(dim, self.ndim)
+    )
 
 
 @rules.register("scatter.value")
@@ -152,19 +182,31 @@ def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     if self.ndim == 0 or index.ndim != self.ndim or self.dtype is torch.bool:
         return NotImplemented
     values = widen(cut_to(src, index.shape))
-    added = prims.scatter_add(widen(self), to_dtype(index, torch.int64), values, dim=wrap_dim(dim, self.ndim))
+    added = prims.scatter_add(
+        widen(self), to_dtype(index, torch.int64), values, dim=wrap_dim(dim, self.ndim)
+    )
     return round_to(added, self.dtype)
 
 
 @rules.register("gather_backward")
-def gather_backward(grad: Tensor, self: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
+def gather_backward(
+    grad: Tensor, self: Tensor, dim: int, index: Tensor, sparse_grad: bool
+) -> Tensor:
     """The gradient added up in a tensor of zeros."""
-    return NotImplemented if sparse_grad else scatter_add(full_like(self, 0, grad.dtype), dim, index, grad)
+    return (
+        NotImplemented
+        if sparse_grad
+        else scatter_add(full_like(self, 0, grad.dtype), dim, index, grad)
+    )
 
 
 @rules.register("value_selecting_reduction_backward")
-def value_selecting_reduction_backward(grad: Tensor, dim: int, indices: Tensor, sizes: Sequence[Size], keepdim: bool) -> Tensor:
-    """The gradient of ``max`` or ``min`` along a dim, at the chosen positions of a tensor of zeros."""
+def value_selecting_reduction_backward(
+    grad: Tensor, dim: int, indices: Tensor, sizes: Sequence[Size], keepdim: bool
+) -> Tensor:
+    """The gradient of ``max`` or ``min`` along a dim, at the chosen positions of a tensor of
+    zeros.
+    """
     if not sizes:
         return grad
     dim = wrap_dim(dim, len(sizes))
@@ -180,12 +222,17 @@ def take(self: Tensor, index: Tensor) -> Tensor:
     return prims.index(flat, wrapped(index, self.numel()), dims=(0,))
 
 
-# Embeddings ------------------------------------------------------------------------------------------------------------------
+# Embeddings
+# --------------------------------------------------------------------------------------------------
 
 
 @rules.register("embedding")
 def embedding(
-    weight: Tensor, indices: Tensor, padding_idx: Size = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: Size = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> Tensor:
     """Rows of ``weight``."""
     return prims.index(weight, to_dtype(indices, torch.int64), dims=(0,))
@@ -193,7 +240,11 @@ def embedding(
 
 @rules.register("embedding_dense_backward")
 def embedding_dense_backward(
-    grad_output: Tensor, indices: Tensor, num_weights: Size, padding_idx: Size, scale_grad_by_freq: bool
+    grad_output: Tensor,
+    indices: Tensor,
+    num_weights: Size,
+    padding_idx: Size,
+    scale_grad_by_freq: bool,
 ) -> Tensor:
     """The gradients of equal rows added up; none for ``padding_idx``."""
     indices = to_dtype(indices, torch.int64)
@@ -204,8 +255,13 @@ def embedding_dense_backward(
     if scale_grad_by_freq:
         ones = full((rows,), 1, torch.int64, grad.device)
         none = full((num_weights,), 0, torch.int64, grad.device)
-        frequency = prims.index(prims.index_put(none, ones, at, dims=(0,), accumulate=True), at, dims=(0,))
-        flat = prims.div(flat, prims.broadcast_in_dim(to_dtype(frequency, grad.dtype), shape=(rows, width), dims=(0,)))
+        frequency = prims.index(
+            prims.index_put(none, ones, at, dims=(0,), accumulate=True), at, dims=(0,)
+        )
+        flat = prims.div(
+            flat,
+            prims.broadcast_in_dim(to_dtype(frequency, grad.dtype), shape=(rows, width), dims=(0,)),
+        )
     if not (isinstance(padding_idx, int) and padding_idx < 0):
         padded = prims.broadcast_in_dim(prims.eq(at, padding_idx), shape=(rows, width), dims=(0,))
         flat = prims.where(padded, 0, flat)
@@ -220,7 +276,8 @@ def one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
         return NotImplemented  # eager's count of the classes, or its error
     shape = (*self.shape, num_classes)
     classes = prims.iota(length=num_classes, start=0, step=1, dtype=torch.int64, device=self.device)
-    known = prims.index(classes, to_dtype(self, torch.int64), dims=(0,))  # the classes themselves, checked
+    # the classes themselves, checked
+    known = prims.index(classes, to_dtype(self, torch.int64), dims=(0,))
     wide = prims.broadcast_in_dim(known, shape=shape, dims=tuple(range(self.ndim)))
     hit = prims.eq(wide, prims.broadcast_in_dim(classes, shape=shape, dims=(self.ndim,)))
     return to_dtype(hit, torch.int64)

@@ -1,4 +1,6 @@
-"""Interpolation and padding, dim by dim: each output position reads a few input positions with weights."""
+"""Interpolation and padding, dim by dim: each output position reads a few input positions with
+weights.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ import torch
 from primops import prims
 from primops.decompositions.pooling import total
 from primops.meta import Size
-from primops.operand import Tensor, broadcast_to, full, full_like, iota, pad_dim, round_to, to_dtype, widen
+from primops.operand import (
+    Tensor,
+    broadcast_to,
+    full,
+    full_like,
+    iota,
+    pad_dim,
+    round_to,
+    to_dtype,
+    widen,
+)
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import is_negative
@@ -20,7 +32,8 @@ Scales = Sequence[float | None]
 CUBIC = -0.75  # the kernel's free parameter, as eager
 
 
-# Positions and weights -------------------------------------------------------------------------------------------------------
+# Positions and weights
+# --------------------------------------------------------------------------------------------------
 
 
 def _ratio(numerator: Size, denominator: Size, like: Tensor) -> Tensor | float:
@@ -35,25 +48,46 @@ def _scale(size: Size, out: Size, given: float | None, like: Tensor) -> Tensor |
     return 1.0 / given if given is not None and given > 0 else _ratio(size, out, like)
 
 
-def _nearest(size: Size, out: Size, given: float | None, device: torch.device, exact: bool) -> Tensor:
+def _nearest(
+    size: Size, out: Size, given: float | None, device: torch.device, exact: bool
+) -> Tensor:
     position = iota(out, torch.float32, device)
     position = prims.add(position, 0.5) if exact else position
-    source = prims.convert(prims.floor(prims.mul(position, _scale(size, out, given, position))), dtype=torch.int64)
+    source = prims.convert(
+        prims.floor(prims.mul(position, _scale(size, out, given, position))), dtype=torch.int64
+    )
     return prims.minimum(source, size - 1)
 
 
-def _source(size: Size, out: Size, given: float | None, align: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _source(
+    size: Size,
+    out: Size,
+    given: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
     """The real-valued input position of every output position."""
     position = iota(out, dtype, device)
     if align:
-        return prims.mul(position, 0.0 if isinstance(out, int) and out < 2 else _ratio(size - 1, out - 1, position))
+        return prims.mul(
+            position,
+            0.0 if isinstance(out, int) and out < 2 else _ratio(size - 1, out - 1, position),
+        )
     return prims.sub(prims.mul(prims.add(position, 0.5), _scale(size, out, given, position)), 0.5)
 
 
 Taps = list[tuple[Tensor, Tensor]]
 
 
-def linear_taps(size: Size, out: Size, given: float | None, align: bool, dtype: torch.dtype, device: torch.device) -> Taps:
+def linear_taps(
+    size: Size,
+    out: Size,
+    given: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Taps:
     """Both neighbours of a position (vectors) with their weights."""
     source = _source(size, out, given, align, dtype, device)
     source = source if align else prims.maximum(source, 0.0)
@@ -67,7 +101,9 @@ def cubic_weights(t: Tensor) -> list[Tensor]:
     """Weights of the four neighbours of a position that lies ``t`` after the second."""
 
     def near(x: Tensor) -> Tensor:
-        return prims.add(prims.mul(prims.mul(prims.sub(prims.mul(x, CUBIC + 2), CUBIC + 3), x), x), 1)
+        return prims.add(
+            prims.mul(prims.mul(prims.sub(prims.mul(x, CUBIC + 2), CUBIC + 3), x), x), 1
+        )
 
     def far(x: Tensor) -> Tensor:
         inner = prims.add(prims.mul(prims.sub(prims.mul(x, CUBIC), 5 * CUBIC), x), 8 * CUBIC)
@@ -77,7 +113,14 @@ def cubic_weights(t: Tensor) -> list[Tensor]:
     return [far(prims.add(t, 1)), near(t), near(rest), far(prims.add(rest, 1))]
 
 
-def cubic_taps(size: Size, out: Size, given: float | None, align: bool, dtype: torch.dtype, device: torch.device) -> Taps:
+def cubic_taps(
+    size: Size,
+    out: Size,
+    given: float | None,
+    align: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Taps:
     """The four neighbours of a position, at the edges repeated, with their weights."""
     source = _source(size, out, given, align, dtype, device)
     floor = prims.floor(source)
@@ -98,14 +141,19 @@ def _read_back(grad: Tensor, dim: int, size: Size, taps: Taps) -> Tensor:
     """The adjoint of ``_read``."""
     result = full((*grad.shape[:dim], size, *grad.shape[dim + 1 :]), 0, grad.dtype, grad.device)
     for at, weight in taps:
-        result = prims.index_put(result, _weighted(grad, weight, dim), at, dims=(dim,), accumulate=True)
+        result = prims.index_put(
+            result, _weighted(grad, weight, dim), at, dims=(dim,), accumulate=True
+        )
     return result
 
 
-# Operators -------------------------------------------------------------------------------------------------------------------
+# Operators
+# --------------------------------------------------------------------------------------------------
 
 
-def _output_size(self: Tensor, output_size: Sequence[Size] | None, scales: Sequence[float] | None) -> list[Size]:
+def _output_size(
+    self: Tensor, output_size: Sequence[Size] | None, scales: Sequence[float] | None
+) -> list[Size]:
     if output_size is not None:
         return list(output_size)
     assert scales is not None
@@ -113,9 +161,15 @@ def _output_size(self: Tensor, output_size: Sequence[Size] | None, scales: Seque
 
 
 def _with_variants(
-    name: str, spatial: int, forward: Callable[..., Tensor], backward: Callable[..., Tensor], flags: int
+    name: str,
+    spatial: int,
+    forward: Callable[..., Tensor],
+    backward: Callable[..., Tensor],
+    flags: int,
 ) -> None:
-    """Registers an operator, its ``vec`` overload and its derivative. ``flags``: arguments between size and scales."""
+    """Registers an operator, its ``vec`` overload and its derivative. ``flags``: arguments between
+    size and scales.
+    """
 
     def plain(self: Tensor, output_size: Sequence[Size], *rest: Any, **scales: Any) -> Tensor:
         return forward(self, output_size, *rest[:flags], list(rest[flags:]) or [None] * spatial)
@@ -124,8 +178,12 @@ def _with_variants(
         size = _output_size(input, output_size, rest[flags])
         return forward(input, size, *rest[:flags], list(rest[flags] or [None] * spatial))
 
-    def derivative(grad_output: Tensor, output_size: Sequence[Size], input_size: Sequence[Size], *rest: Any) -> Tensor:
-        return backward(grad_output, input_size, *rest[:flags], list(rest[flags:]) or [None] * spatial)
+    def derivative(
+        grad_output: Tensor, output_size: Sequence[Size], input_size: Sequence[Size], *rest: Any
+    ) -> Tensor:
+        return backward(
+            grad_output, input_size, *rest[:flags], list(rest[flags:]) or [None] * spatial
+        )
 
     rules.register(name)(plain)
     rules.register(f"{name}.vec")(vec)
@@ -144,12 +202,16 @@ def _nearest_pair(exact: bool) -> tuple[Callable[..., Tensor], Callable[..., Ten
         for dim, (size, given) in enumerate(zip(out, scales), 2):
             repeated = _repeats(self.shape[dim], size, given)
             if repeated is None:
-                self = prims.index(self, _nearest(self.shape[dim], size, given, self.device, exact), dims=(dim,))
+                self = prims.index(
+                    self, _nearest(self.shape[dim], size, given, self.device, exact), dims=(dim,)
+                )
             else:
                 shape = (*self.shape[: dim + 1], repeated, *self.shape[dim + 1 :])
                 dims = tuple(d for d in range(len(shape)) if d != dim + 1)
                 spread = prims.broadcast_in_dim(self, shape=shape, dims=dims)
-                self = prims.reshape(spread, shape=(*self.shape[:dim], size, *self.shape[dim + 1 :]))
+                self = prims.reshape(
+                    spread, shape=(*self.shape[:dim], size, *self.shape[dim + 1 :])
+                )
         return self
 
     def backward(grad_output: Tensor, input_size: Sequence[Size], scales: Scales) -> Tensor:
@@ -176,11 +238,15 @@ def _smooth_pair(taps: Callable[..., Taps]) -> tuple[Callable[..., Tensor], Call
             return NotImplemented
         result = widen(self)
         for dim in reversed(range(2, self.ndim)):
-            cut = taps(self.shape[dim], out[dim - 2], scales[dim - 2], align, result.dtype, self.device)
+            cut = taps(
+                self.shape[dim], out[dim - 2], scales[dim - 2], align, result.dtype, self.device
+            )
             result = _read(result, dim, cut)
         return round_to(result, self.dtype)
 
-    def backward(grad_output: Tensor, input_size: Sequence[Size], align: bool, scales: Scales) -> Tensor:
+    def backward(
+        grad_output: Tensor, input_size: Sequence[Size], align: bool, scales: Scales
+    ) -> Tensor:
         result = widen(grad_output)
         for dim in range(2, len(input_size)):
             size, out = input_size[dim], grad_output.shape[dim]
@@ -194,12 +260,17 @@ def _smooth_pair(taps: Callable[..., Taps]) -> tuple[Callable[..., Tensor], Call
 for _spatial in (1, 2, 3):
     _with_variants(f"upsample_nearest{_spatial}d", _spatial, *_nearest_pair(False), 0)
     _with_variants(f"_upsample_nearest_exact{_spatial}d", _spatial, *_nearest_pair(True), 0)
-for _name, _spatial in (("upsample_linear1d", 1), ("upsample_bilinear2d", 2), ("upsample_trilinear3d", 3)):
+for _name, _spatial in (
+    ("upsample_linear1d", 1),
+    ("upsample_bilinear2d", 2),
+    ("upsample_trilinear3d", 3),
+):
     _with_variants(_name, _spatial, *_smooth_pair(linear_taps), 1)
 _with_variants("upsample_bicubic2d", 2, *_smooth_pair(cubic_taps), 1)
 
 
-# Padding by repetition -------------------------------------------------------------------------------------------------------
+# Padding by repetition
+# --------------------------------------------------------------------------------------------------
 
 
 def _pairs(a_rank: int, padding: Sequence[Size]) -> list[tuple[int, Size, Size]]:
@@ -225,7 +296,10 @@ def _pad(self: Tensor, padding: Sequence[Size], reflect: bool) -> Tensor:
             return NotImplemented
         inner = pad_dim(self, dim, -cut_low, -cut_high)
         if reflect:
-            before, after = _edge(self, dim, 1, low + 1), _edge(self, dim, size - 1 - high, size - 1)
+            before, after = (
+                _edge(self, dim, 1, low + 1),
+                _edge(self, dim, size - 1 - high, size - 1),
+            )
             pieces = [prims.flip(before, dims=(dim,)), inner, prims.flip(after, dims=(dim,))]
         else:
             wide = [(*self.shape[:dim], n, *self.shape[dim + 1 :]) for n in (low, high)]
@@ -239,7 +313,9 @@ def _pad(self: Tensor, padding: Sequence[Size], reflect: bool) -> Tensor:
     return self
 
 
-def _pad_backward(grad_output: Tensor, self: Tensor, padding: Sequence[Size], reflect: bool) -> Tensor:
+def _pad_backward(
+    grad_output: Tensor, self: Tensor, padding: Sequence[Size], reflect: bool
+) -> Tensor:
     result = widen(grad_output)
     for dim, low, high in _pairs(self.ndim, padding):
         cut_low, cut_high, low, high = _cropped(low, high)
@@ -257,8 +333,13 @@ def _pad_backward(grad_output: Tensor, self: Tensor, padding: Sequence[Size], re
                 start = 1 if at_start else size - 1 - count
                 part = pad_dim(prims.flip(part, dims=(dim,)), dim, start, size - start - count)
             else:
-                summed = prims.reshape(prims.sum(part, dims=(dim,)), shape=(*part.shape[:dim], 1, *part.shape[dim + 1 :]))
-                part = pad_dim(summed, dim, 0 if at_start else size - 1, size - 1 if at_start else 0)
+                summed = prims.reshape(
+                    prims.sum(part, dims=(dim,)),
+                    shape=(*part.shape[:dim], 1, *part.shape[dim + 1 :]),
+                )
+                part = pad_dim(
+                    summed, dim, 0 if at_start else size - 1, size - 1 if at_start else 0
+                )
             inner = prims.add(inner, part)
         result = inner
     return round_to(result, grad_output.dtype)
@@ -270,5 +351,7 @@ for _spatial in (1, 2, 3):
             lambda self, padding, reflect=_kind == "reflection": _pad(self, padding, reflect)
         )
         rules.register(f"{_kind}_pad{_spatial}d_backward")(
-            lambda grad_output, self, padding, reflect=_kind == "reflection": _pad_backward(grad_output, self, padding, reflect)
+            lambda grad_output, self, padding, reflect=_kind == "reflection": _pad_backward(
+                grad_output, self, padding, reflect
+            )
         )

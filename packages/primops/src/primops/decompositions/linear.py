@@ -67,26 +67,37 @@ def dot(self: Tensor, other: Tensor) -> Tensor:
 
 
 @rules.register("addbmm")
-def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+def addbmm(
+    self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Tensor:
     """The sum of a batch of products: one product of the matrices laid side by side."""
     batch, rows, inner = batch1.shape
     left = prims.reshape(prims.permute(batch1, dims=(1, 0, 2)), shape=(rows, batch * inner))
-    return _combined(self, prims.mm(left, prims.reshape(batch2, shape=(batch * inner, batch2.shape[2]))), beta, alpha)
+    return _combined(
+        self,
+        prims.mm(left, prims.reshape(batch2, shape=(batch * inner, batch2.shape[2]))),
+        beta,
+        alpha,
+    )
 
 
 @rules.register("_trilinear")
 def trilinear(
-    i1: Tensor, i2: Tensor, i3: Tensor, expand1: Sequence[int], expand2: Sequence[int], expand3: Sequence[int],
+    i1: Tensor, i2: Tensor, i3: Tensor, expand1: Sequence[int], expand2: Sequence[int],
+    expand3: Sequence[int],
     sumdim: Sequence[int], unroll_dim: int = 1,
 ) -> Tensor:  # fmt: skip
     """Sum over dims of a product of three tensors, each with dims of size 1 put in."""
     operands = [unsqueeze(a, *dims) for a, dims in ((i1, expand1), (i2, expand2), (i3, expand3))]
     dtype = i1.dtype
-    product = elementwise(lambda a, b, c: prims.mul(prims.mul(a, b), c), *[widen(a) for a in operands])
+    product = elementwise(
+        lambda a, b, c: prims.mul(prims.mul(a, b), c), *[widen(a) for a in operands]
+    )
     return round_to(reduce(prims.sum, product, list(sumdim), False), dtype)
 
 
-# Distances -------------------------------------------------------------------------------------------------------------------
+# Distances
+# --------------------------------------------------------------------------------------------------
 
 
 @rules.register("dist")
@@ -118,7 +129,9 @@ def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) ->
 
 
 def _distance(difference: Tensor, p: float, skips_nan: bool) -> Tensor:
-    """The p-norm over the last dim. Eager's maximum may skip NaN; its CPU kernel counts differences as numbers."""
+    """The p-norm over the last dim. Eager's maximum may skip NaN; its CPU kernel counts differences
+    as numbers.
+    """
     dim = difference.ndim - 1
     if p == 0 and difference.device.type == "cpu":
         return prims.sum(prims.minimum(prims.ceil(prims.abs(difference)), 1), dims=(dim,))
@@ -138,7 +151,9 @@ def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor
 
 def _distance_backward(grad: Tensor, difference: Tensor, p: float, cdist: Tensor) -> Tensor:
     last, is_cpu = difference.ndim - 1, difference.device.type == "cpu"
-    grad, distance = (broadcast_to(unsqueeze(widen(a), last), difference.shape) for a in (grad, cdist))
+    grad, distance = (
+        broadcast_to(unsqueeze(widen(a), last), difference.shape) for a in (grad, cdist)
+    )
     size, sign = prims.abs(difference), prims.sign(difference)
     if is_cpu:  # its kernels keep NaN
         sign = prims.where(prims.ne(difference, difference), difference, sign)
@@ -178,7 +193,9 @@ def pdist_forward(self: Tensor, p: float = 2) -> Tensor:
 
 @rules.register("_pdist_backward")
 def pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Tensor:
-    """``cdist_backward`` of the symmetric matrix of distances, without those of a row to itself, where infinities cancel."""
+    """``cdist_backward`` of the symmetric matrix of distances, without those of a row to itself,
+    where infinities cancel.
+    """
     if not isinstance(self.shape[0], int):
         return NotImplemented
     i, j = _pairs(self)
@@ -189,11 +206,16 @@ def pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Tenso
         return prims.index_put(above, a, j, i, dims=(0, 1), accumulate=False)
 
     difference, place = _differences(self, self), iota(self.shape[0], torch.int64, self.device)
-    one, other = (prims.broadcast_in_dim(place, shape=difference.shape, dims=(k,)) for k in range(2))
-    return _distance_backward(square(grad), prims.where(prims.eq(one, other), 0, difference), p, square(pdist))
+    one, other = (
+        prims.broadcast_in_dim(place, shape=difference.shape, dims=(k,)) for k in range(2)
+    )
+    return _distance_backward(
+        square(grad), prims.where(prims.eq(one, other), 0, difference), p, square(pdist)
+    )
 
 
-# Weight normalisation --------------------------------------------------------------------------------------------------------
+# Weight normalisation
+# --------------------------------------------------------------------------------------------------
 
 
 def _all_but(rank: int, dim: int) -> tuple[int, ...]:
@@ -223,11 +245,15 @@ def weight_norm_backward(
     wide = spread(dot, v.shape, others)
     grad_g = prims.div(unsqueeze(dot, *others), to_dtype(saved_norms, v.dtype))
     inner = prims.sub(grad, prims.div(prims.mul(v, wide), prims.mul(norms, norms)))
-    return round_to(prims.mul(prims.div(g, norms), inner), saved_v.dtype), round_to(grad_g, saved_g.dtype)
+    return round_to(prims.mul(prims.div(g, norms), inner), saved_v.dtype), round_to(
+        grad_g, saved_g.dtype
+    )
 
 
 @rules.register("_masked_softmax")
-def masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
+def masked_softmax(
+    self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None
+) -> Tensor:
     """``softmax`` without the elements that the mask names; 0 there."""
     if mask.ndim != self.ndim:
         return NotImplemented

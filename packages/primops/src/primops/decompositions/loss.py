@@ -45,8 +45,12 @@ def _pairs(body: Callable[..., Tensor], reduction: int, *operands: Any) -> Tenso
     return reduced(rounded(body(*wide), dtype), reduction, dtype)
 
 
-def _pairs_backward(slope: Callable[..., Tensor], reduction: int, grad_output: Tensor, *operands: Tensor) -> Tensor:
-    """Gradient of the first operand: the incoming gradient times the slope (over the count, for a mean)."""
+def _pairs_backward(
+    slope: Callable[..., Tensor], reduction: int, grad_output: Tensor, *operands: Tensor
+) -> Tensor:
+    """Gradient of the first operand: the incoming gradient times the slope (over the count, for a
+    mean).
+    """
     dtype = result_dtype(*operands)
     wide = broadcast(*[to_dtype(x, compute_dtype(dtype)) for x in operands])
     grad = broadcast_to(to_dtype(grad_output, compute_dtype(dtype)), wide[0].shape)
@@ -55,11 +59,15 @@ def _pairs_backward(slope: Callable[..., Tensor], reduction: int, grad_output: T
 
 
 def _loss(name: str) -> Callable[[Rule], Rule]:
-    """Decorator for a loss of corresponding elements; its other arguments follow ``reduction`` in the operator."""
+    """Decorator for a loss of corresponding elements; its other arguments follow ``reduction`` in
+    the operator.
+    """
 
     def add(body: Rule) -> Rule:
         @rules.register(name)
-        def rule(self: Tensor, target: Tensor, reduction: int = MEAN, *more: Any, **options: Any) -> Tensor:
+        def rule(
+            self: Tensor, target: Tensor, reduction: int = MEAN, *more: Any, **options: Any
+        ) -> Tensor:
             return _pairs(lambda a, b: body(a, b, *more, **options), reduction, self, target)
 
         return rule
@@ -72,8 +80,17 @@ def _slope(name: str) -> Callable[[Rule], Rule]:
 
     def add(body: Rule) -> Rule:
         @rules.register(name)
-        def rule(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, *more: Any, **options: Any) -> Tensor:
-            return _pairs_backward(lambda a, b: body(a, b, *more, **options), reduction, grad_output, self, target)
+        def rule(
+            grad_output: Tensor,
+            self: Tensor,
+            target: Tensor,
+            reduction: int,
+            *more: Any,
+            **options: Any,
+        ) -> Tensor:
+            return _pairs_backward(
+                lambda a, b: body(a, b, *more, **options), reduction, grad_output, self, target
+            )
 
         return rule
 
@@ -120,7 +137,9 @@ def smooth_l1_loss_backward(a: Tensor, b: Tensor, beta: float) -> Tensor:
     difference = prims.sub(a, b)
     if beta == 0:
         return prims.sign(difference)
-    return prims.where(prims.ge(prims.abs(difference), beta), prims.sign(difference), prims.div(difference, beta))
+    return prims.where(
+        prims.ge(prims.abs(difference), beta), prims.sign(difference), prims.div(difference, beta)
+    )
 
 
 @rules.register("huber_loss")
@@ -143,11 +162,17 @@ def huber_loss_backward(a: Tensor, b: Tensor, delta: float) -> Tensor:
 
 
 def _weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
-    return losses if weight is None else prims.mul(losses, broadcast_to(to_dtype(weight, losses.dtype), losses.shape))
+    return (
+        losses
+        if weight is None
+        else prims.mul(losses, broadcast_to(to_dtype(weight, losses.dtype), losses.shape))
+    )
 
 
 @rules.register("binary_cross_entropy")
-def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
+def binary_cross_entropy(
+    self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
     """``-(y * log(x) + (1 - y) * log(1 - x))`` with logarithms of at least -100."""
 
     def body(a: Tensor, y: Tensor) -> Tensor:
@@ -161,7 +186,11 @@ def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = N
 
 @rules.register("binary_cross_entropy_backward")
 def binary_cross_entropy_backward(
-    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = MEAN,
 ) -> Tensor:
     """Derivative of ``binary_cross_entropy``; the denominator is at least 1e-12."""
 
@@ -178,9 +207,15 @@ def _log_sigmoid(a: Tensor) -> Tensor:
 
 @rules.register("binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(
-    self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = MEAN,
 ) -> Tensor:
-    """``binary_cross_entropy`` of ``sigmoid(x)``; eager composes it of operators, each of which rounds."""
+    """``binary_cross_entropy`` of ``sigmoid(x)``; eager composes it of operators, each of which
+    rounds.
+    """
     step = partial(rounded, dtype=result_dtype(self, target))
 
     def body(a: Tensor, y: Tensor) -> Tensor:
@@ -207,7 +242,9 @@ def kl_div(a: Tensor, y: Tensor, *, log_target: bool = False) -> Tensor:
 @rules.register("soft_margin_loss")
 def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
     """``log(1 + exp(-x * y))``; eager composes it of operators, each of which rounds."""
-    power = elementwise(prims.exp, elementwise(lambda a, y: prims.neg(prims.mul(a, y)), self, target))
+    power = elementwise(
+        prims.exp, elementwise(lambda a, y: prims.neg(prims.mul(a, y)), self, target)
+    )
     losses = elementwise(prims.log1p, power)
     return reduced(widen(losses), reduction, losses.dtype)
 
@@ -219,7 +256,8 @@ def soft_margin_loss_backward(a: Tensor, y: Tensor) -> Tensor:
     return prims.div(prims.mul(prims.neg(y), z), prims.add(z, 1))
 
 
-# Negative log likelihood -----------------------------------------------------------------------------------------------------
+# Negative log likelihood
+# --------------------------------------------------------------------------------------------------
 
 
 def _class_dim(rank: int) -> int:
@@ -233,7 +271,9 @@ def _picked(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     return prims.where(counts, target, 0), counts
 
 
-def _class_weights(weight: Tensor | None, safe: Tensor, counts: Tensor, dtype: torch.dtype) -> Tensor:
+def _class_weights(
+    weight: Tensor | None, safe: Tensor, counts: Tensor, dtype: torch.dtype
+) -> Tensor:
     """The weight of every target, 0 for ignored ones."""
     if weight is None:
         return to_dtype(counts, dtype)
@@ -252,7 +292,9 @@ def nll_loss_forward(
     chosen = prims.reshape(prims.gather(wide, at, dim=dim), shape=target.shape)
     weights = _class_weights(weight, safe, counts, wide.dtype)
     # An ignored element counts nothing even where the input is infinite.
-    losses = prims.where(counts, prims.neg(chosen if weight is None else prims.mul(chosen, weights)), 0)
+    losses = prims.where(
+        counts, prims.neg(chosen if weight is None else prims.mul(chosen, weights)), 0
+    )
     if reduction == NONE and target.ndim:
         return round_to(losses, self.dtype), full((), 0, self.dtype, self.device)
     total, weight_sum = (reduce(prims.sum, x, None, False) for x in (losses, weights))
@@ -262,7 +304,8 @@ def nll_loss_forward(
 
 @rules.register("nll_loss_backward", "nll_loss2d_backward")
 def nll_loss_backward(
-    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: Size,
+    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
+    ignore_index: Size,
     total_weight: Tensor,
 ) -> Tensor:  # fmt: skip
     """``-weight[y] * grad`` at the targets, 0 elsewhere."""
@@ -281,6 +324,9 @@ def nll_loss_backward(
     dims = tuple(d for d in range(self.ndim) if d != dim)
     classes = prims.iota(length=shape[dim], start=0, step=1, dtype=torch.int64, device=self.device)
     hit = prims.eq(
-        prims.broadcast_in_dim(classes, shape=shape, dims=(dim,)), prims.broadcast_in_dim(safe, shape=shape, dims=dims)
+        prims.broadcast_in_dim(classes, shape=shape, dims=(dim,)),
+        prims.broadcast_in_dim(safe, shape=shape, dims=dims)
     )  # fmt: skip
-    return round_to(prims.where(hit, prims.broadcast_in_dim(slope, shape=shape, dims=dims), 0), self.dtype)
+    return round_to(
+        prims.where(hit, prims.broadcast_in_dim(slope, shape=shape, dims=dims), 0), self.dtype
+    )

@@ -8,7 +8,17 @@ import torch
 
 from primops import prims
 from primops.decompositions.loss import MEAN, NONE, reduced
-from primops.operand import Scalar, Tensor, broadcast_to, full_like, iota, round_to, spread, to_dtype, widen
+from primops.operand import (
+    Scalar,
+    Tensor,
+    broadcast_to,
+    full_like,
+    iota,
+    round_to,
+    spread,
+    to_dtype,
+    widen,
+)
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
@@ -20,11 +30,15 @@ def _rows(a: Tensor) -> Tensor:
 
 
 def _margins(self: Tensor, target: Tensor, margin: Scalar) -> tuple[Tensor, Tensor, Tensor]:
-    """margin - x[target] + x of every class, which class is the target, and the target as a column."""
+    """margin - x[target] + x of every class, which class is the target, and the target as a
+    column.
+    """
     x = _rows(widen(self))
     at = prims.reshape(target, shape=(x.shape[0], 1))
     own = broadcast_to(prims.gather(x, at, dim=1), x.shape)
-    classes = prims.broadcast_in_dim(iota(x.shape[1], torch.int64, x.device), shape=x.shape, dims=(1,))
+    classes = prims.broadcast_in_dim(
+        iota(x.shape[1], torch.int64, x.device), shape=x.shape, dims=(1,)
+    )
     return prims.add(prims.sub(margin, own), x), prims.eq(classes, broadcast_to(at, x.shape)), at
 
 
@@ -36,13 +50,20 @@ def _positive(z: Tensor) -> Tensor:
 def _weights(weight: Tensor | None, at: Tensor, like: Tensor) -> Tensor | None:
     if weight is None:
         return None
-    picked = prims.index(to_dtype(weight, like.dtype), prims.reshape(at, shape=(at.shape[0],)), dims=(0,))
+    picked = prims.index(
+        to_dtype(weight, like.dtype), prims.reshape(at, shape=(at.shape[0],)), dims=(0,)
+    )
     return prims.broadcast_in_dim(picked, shape=like.shape, dims=(0,))
 
 
 @rules.register("multi_margin_loss")
 def multi_margin_loss(
-    self: Tensor, target: Tensor, p: Scalar = 1, margin: Scalar = 1, weight: Tensor | None = None, reduction: int = MEAN
+    self: Tensor,
+    target: Tensor,
+    p: Scalar = 1,
+    margin: Scalar = 1,
+    weight: Tensor | None = None,
+    reduction: int = MEAN,
 ) -> Tensor:
     """Mean over classes of ``max(0, margin - x[target] + x) ** p``, the target's own left out."""
     z, own, at = _margins(self, target, margin)
@@ -51,12 +72,17 @@ def multi_margin_loss(
     scale = _weights(weight, at, z)
     z = z if scale is None else prims.mul(z, scale)
     losses = prims.div(prims.sum(prims.where(own, 0, z), dims=(1,)), z.shape[1])
-    return reduced(prims.reshape(losses, shape=()) if target.ndim < 1 and reduction == NONE else losses, reduction, self.dtype)
+    return reduced(
+        prims.reshape(losses, shape=()) if target.ndim < 1 and reduction == NONE else losses,
+        reduction,
+        self.dtype,
+    )
 
 
 @rules.register("multi_margin_loss_backward")
 def multi_margin_loss_backward(
-    grad_output: Tensor, self: Tensor, target: Tensor, p: Scalar, margin: Scalar, weight: Tensor | None = None,
+    grad_output: Tensor, self: Tensor, target: Tensor, p: Scalar, margin: Scalar,
+    weight: Tensor | None = None,
     reduction: int = MEAN,
 ) -> Tensor:  # fmt: skip
     """Derivative of ``multi_margin_loss``."""
@@ -81,17 +107,23 @@ def _with_grad(slope: Tensor, grad_output: Tensor, self: Tensor, reduction: int)
 
 
 def _labels(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Targets before the first -1 of a row: which, their classes (0 for the others), and per class whether it is one."""
+    """Targets before the first -1 of a row: which, their classes (0 for the others), and per class
+    whether it is one.
+    """
     rows = _rows(target)
     ended = prims.cumsum(to_dtype(prims.lt(rows, 0), torch.int64), dim=1)
     valid = prims.eq(ended, 0)
     at = prims.where(valid, rows, 0)
-    hits = prims.scatter_add(full_like(rows, 0, torch.int64), at, to_dtype(valid, torch.int64), dim=1)
+    hits = prims.scatter_add(
+        full_like(rows, 0, torch.int64), at, to_dtype(valid, torch.int64), dim=1
+    )
     return valid, at, prims.gt(hits, 0)
 
 
 def _pairwise(self: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Any, Any, Any]:
-    """1 - x[target] + x for every (row, target, class), and where that counts: a valid target, a class that is none."""
+    """1 - x[target] + x for every (row, target, class), and where that counts: a valid target, a
+    class that is none.
+    """
     x = _rows(widen(self))
     valid, at, is_target = _labels(target)
     shape = (x.shape[0], at.shape[1], x.shape[1])
@@ -104,7 +136,9 @@ def _pairwise(self: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Any, Any, A
 
 @rules.register("multilabel_margin_loss_forward")
 def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """Mean over classes of ``max(0, 1 - x[target] + x)`` for every target and every other class; also which are targets."""
+    """Mean over classes of ``max(0, 1 - x[target] + x)`` for every target and every other class;
+    also which are targets.
+    """
     z, counts, _, _, is_target = _pairwise(self, target)
     each = prims.where(counts, _positive(z), 0)
     losses = prims.div(prims.sum(each, dims=(1, 2)), z.shape[2])
@@ -122,5 +156,7 @@ def multilabel_margin_loss_backward(
     active = to_dtype(prims.bitwise_and(counts, prims.gt(z, 0)), z.dtype)
     share = prims.div(active, z.shape[2])
     of_others = prims.sum(share, dims=(1,))
-    of_targets = prims.scatter_add(full_like(x, 0), at, prims.neg(prims.sum(share, dims=(2,))), dim=1)
+    of_targets = prims.scatter_add(
+        full_like(x, 0), at, prims.neg(prims.sum(share, dims=(2,))), dim=1
+    )
     return _with_grad(prims.add(of_others, of_targets), grad_output, self, reduction)

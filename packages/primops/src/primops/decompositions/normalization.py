@@ -1,4 +1,6 @@
-"""Softmax, layer, group and RMS normalisation, and their derivatives. Batch normalisation has a module of its own."""
+"""Softmax, layer, group and RMS normalisation, and their derivatives. Batch normalisation has a
+module of its own.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ rules = DecompositionTable()
 INF = float("inf")
 
 
-# Softmax ---------------------------------------------------------------------------------------------------------------------
+# Softmax
+# --------------------------------------------------------------------------------------------------
 
 
 def _is_empty(a: Tensor) -> bool:
@@ -33,7 +36,13 @@ def _shifted(wide: Tensor, dim: int) -> Tensor:
 @rules.register("_softmax", "softmax.int")
 def softmax(self: Tensor, dim: int, half_to_float: bool | torch.dtype | None = False) -> Tensor:
     """``exp(x) / sum(exp(x))`` along dim."""
-    result = half_to_float if isinstance(half_to_float, torch.dtype) else torch.float32 if half_to_float else self.dtype
+    result = (
+        half_to_float
+        if isinstance(half_to_float, torch.dtype)
+        else torch.float32
+        if half_to_float
+        else self.dtype
+    )
     wide = to_dtype(self, compute_dtype(result))
     if self.ndim == 0 or _is_empty(self):
         return round_to(prims.exp(prims.sub(wide, wide)), result)
@@ -57,7 +66,13 @@ def safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Te
 @rules.register("_log_softmax", "log_softmax.int")
 def log_softmax(self: Tensor, dim: int, half_to_float: bool | torch.dtype | None = False) -> Tensor:
     """``x - log(sum(exp(x)))`` along dim."""
-    result = half_to_float if isinstance(half_to_float, torch.dtype) else torch.float32 if half_to_float else self.dtype
+    result = (
+        half_to_float
+        if isinstance(half_to_float, torch.dtype)
+        else torch.float32
+        if half_to_float
+        else self.dtype
+    )
     wide = to_dtype(self, compute_dtype(result))
     if self.ndim == 0 or _is_empty(self):
         return round_to(prims.sub(wide, wide), result)
@@ -68,7 +83,9 @@ def log_softmax(self: Tensor, dim: int, half_to_float: bool | torch.dtype | None
 
 
 @rules.register("_softmax_backward_data")
-def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+def softmax_backward(
+    grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Tensor:
     """``(grad - sum(grad * y)) * y``."""
     grad, y = widen(grad_output), widen(output)
     dim = wrap_dim(dim, y.ndim)
@@ -80,7 +97,9 @@ def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype:
 
 
 @rules.register("_log_softmax_backward_data")
-def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+def log_softmax_backward(
+    grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Tensor:
     """``grad - exp(y) * sum(grad)``."""
     grad, y = widen(grad_output), widen(output)
     dim = wrap_dim(dim, y.ndim)
@@ -88,11 +107,14 @@ def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dt
     return round_to(prims.sub(grad, prims.mul(prims.exp(y), total)), input_dtype)
 
 
-# Layer normalisation ---------------------------------------------------------------------------------------------------------
+# Layer normalisation
+# --------------------------------------------------------------------------------------------------
 
 
 def statistics_dtype(*operands: Tensor | None) -> torch.dtype:
-    """Dtype of saved mean and rstd: the input's on the CPU unless the parameters are wider, else the computing dtype."""
+    """Dtype of saved mean and rstd: the input's on the CPU unless the parameters are wider, else
+    the computing dtype.
+    """
     x, *parameters = operands
     assert x is not None
     mixed = any(p is not None and p.dtype is not x.dtype for p in parameters)
@@ -103,7 +125,9 @@ def _inner(a: Tensor, normalized: Sequence[Size]) -> tuple[int, ...]:
     return tuple(range(a.ndim - len(normalized), a.ndim))
 
 
-def scale_shift(a: Tensor, weight: Tensor | None, bias: Tensor | None, dims: Sequence[int]) -> Tensor:
+def scale_shift(
+    a: Tensor, weight: Tensor | None, bias: Tensor | None, dims: Sequence[int]
+) -> Tensor:
     """``a * weight + bias`` with parameters that lie along ``dims``, in the dtype of ``a``."""
     for parameter, prim in ((weight, prims.mul), (bias, prims.add)):
         if parameter is not None:
@@ -114,7 +138,11 @@ def scale_shift(a: Tensor, weight: Tensor | None, bias: Tensor | None, dims: Seq
 
 @rules.register("native_layer_norm", auxiliary=(1, 2))
 def native_layer_norm(
-    input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None, bias: Tensor | None, eps: float
+    input: Tensor,
+    normalized_shape: Sequence[Size],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalised over the last dims; also mean and 1 / deviation."""
     wide = widen(input)
@@ -148,7 +176,8 @@ def native_layer_norm_backward(
         first = prims.div(prims.sum(scaled, dims=dims), size)
         second = prims.div(prims.sum(prims.mul(scaled, normal), dims=dims), size)
         inner = prims.sub(
-            prims.sub(scaled, spread(first, wide.shape, dims)), prims.mul(normal, spread(second, wide.shape, dims))
+            prims.sub(scaled, spread(first, wide.shape, dims)),
+            prims.mul(normal, spread(second, wide.shape, dims)),
         )
         results[0] = round_to(prims.mul(inner, inverse), input.dtype)
     if output_mask[1] and weight is not None:
@@ -159,7 +188,12 @@ def native_layer_norm_backward(
 
 
 @rules.register("rms_norm")
-def rms_norm(input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[Size],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
     """``x / sqrt(mean(x * x) + eps) * weight``."""
     return fused_rms_norm(input, normalized_shape, weight, eps)[0]
 
@@ -181,7 +215,8 @@ def fused_rms_norm(
 
 @rules.register("_fused_rms_norm_backward")
 def fused_rms_norm_backward(
-    grad_out: Tensor, input: Tensor, normalized_shape: Sequence[Size], rstd: Tensor, weight: Tensor | None,
+    grad_out: Tensor, input: Tensor, normalized_shape: Sequence[Size], rstd: Tensor,
+    weight: Tensor | None,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of input and weight as far as ``output_mask`` asks."""
@@ -201,12 +236,20 @@ def fused_rms_norm_backward(
     return grad_input, grad_weight
 
 
-# Group normalisation ---------------------------------------------------------------------------------------------------------
+# Group normalisation
+# --------------------------------------------------------------------------------------------------
 
 
 @rules.register("native_group_norm", auxiliary=(1, 2))
 def native_group_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: Size, C: Size, HxW: Size, group: int, eps: float
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    N: Size,
+    C: Size,
+    HxW: Size,
+    group: int,
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalised over groups of channels; also mean and 1 / deviation per group."""
     grouped = prims.reshape(widen(input), shape=(N, group, quotient(C, group) * HxW))
@@ -221,7 +264,8 @@ def native_group_norm(
 
 @rules.register("native_group_norm_backward")
 def native_group_norm_backward(
-    grad_out: Tensor, input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, N: Size, C: Size, HxW: Size,
+    grad_out: Tensor, input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, N: Size,
+    C: Size, HxW: Size,
     group: int, output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of input, weight and bias as far as ``output_mask`` asks."""
@@ -229,7 +273,9 @@ def native_group_norm_backward(
     grad = prims.reshape(widen(grad_out), shape=(N, C, HxW))
     shape = (N, group, quotient(C, group) * HxW)
     grouped = prims.reshape(widen(input), shape=shape)
-    average, inverse = (prims.reshape(to_dtype(x, wide_dtype), shape=(N, group)) for x in (mean, rstd))
+    average, inverse = (
+        prims.reshape(to_dtype(x, wide_dtype), shape=(N, group)) for x in (mean, rstd)
+    )
     inverse = spread(inverse, shape, (2,))
     normal = prims.mul(prims.sub(grouped, spread(average, shape, (2,))), inverse)
     by_channel = prims.reshape(normal, shape=(N, C, HxW))
@@ -238,8 +284,13 @@ def native_group_norm_backward(
         scaled = prims.reshape(scale_shift(grad, weight, None, (1,)), shape=shape)
         first = prims.div(prims.sum(scaled, dims=(2,)), shape[2])
         second = prims.div(prims.sum(prims.mul(scaled, normal), dims=(2,)), shape[2])
-        inner = prims.sub(prims.sub(scaled, spread(first, shape, (2,))), prims.mul(normal, spread(second, shape, (2,))))
-        results[0] = round_to(prims.reshape(prims.mul(inner, inverse), shape=input.shape), input.dtype)
+        inner = prims.sub(
+            prims.sub(scaled, spread(first, shape, (2,))),
+            prims.mul(normal, spread(second, shape, (2,))),
+        )
+        results[0] = round_to(
+            prims.reshape(prims.mul(inner, inverse), shape=input.shape), input.dtype
+        )
     parameter_dtype = input.dtype if weight is None or weight.dtype in HALF_DTYPES else weight.dtype
     if output_mask[1]:
         results[1] = round_to(prims.sum(prims.mul(grad, by_channel), dims=(0, 2)), parameter_dtype)

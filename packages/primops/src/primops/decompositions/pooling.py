@@ -1,4 +1,6 @@
-"""Pooling: windows are cut out dim by dim as slices ("taps"), which fuse, and put back by their adjoint."""
+"""Pooling: windows are cut out dim by dim as slices ("taps"), which fuse, and put back by their
+adjoint.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,18 @@ import torch
 from primops import prims
 from primops.decompositions.indexing import scatter_add
 from primops.meta import Size
-from primops.operand import Tensor, broadcast_to, full, full_like, iota, pad_dim, round_to, to_dtype, unsqueeze, widen
+from primops.operand import (
+    Tensor,
+    broadcast_to,
+    full,
+    full_like,
+    iota,
+    pad_dim,
+    round_to,
+    to_dtype,
+    unsqueeze,
+    widen,
+)
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, divides, product, quotient, same_size
@@ -19,7 +32,9 @@ from primops.shapes import concrete, divides, product, quotient, same_size
 rules = DecompositionTable()
 Sizes = Sequence[int]
 SIDE_BY_SIDE = {"cuda"}
-"""Devices whose threads add to neighbours in memory at once; others had better stay in a plane that the cache holds."""
+"""Devices whose threads add to neighbours in memory at once; others had better stay in a plane that
+the cache holds.
+"""
 LARGEST_WINDOW = 64  # elements along one dim that are still written out
 
 
@@ -29,7 +44,8 @@ def spread_ints(values: Sequence[Any] | Any, count: int) -> tuple[Any, ...]:
     return values * count if len(values) == 1 else values
 
 
-# Windows ---------------------------------------------------------------------------------------------------------------------
+# Windows
+# --------------------------------------------------------------------------------------------------
 
 
 def dilate(a: Tensor, dim: int, step: int) -> Tensor:
@@ -43,7 +59,9 @@ def dilate(a: Tensor, dim: int, step: int) -> Tensor:
 
 
 def put_strided(a: Tensor, dim: int, start: Size, step: int, size: Size) -> Tensor:
-    """The adjoint of a slice: elements at ``start, start + step, ...`` of a dim of zeros; those outside are dropped."""
+    """The adjoint of a slice: elements at ``start, start + step, ...`` of a dim of zeros; those
+    outside are dropped.
+    """
     spaced = dilate(a, dim, step)
     return pad_dim(spaced, dim, start, size - start - spaced.shape[dim])
 
@@ -57,10 +75,20 @@ def total(parts: Iterator[Tensor] | Sequence[Tensor]) -> Tensor:
 
 
 class Window:
-    """Windows along one dim: ``count`` windows of ``size`` taps, ``dilation`` apart, moving by ``stride`` over a padded dim."""
+    """Windows along one dim: ``count`` windows of ``size`` taps, ``dilation`` apart, moving by
+    ``stride`` over a padded dim.
+    """
 
-    def __init__(self, length: Size, size: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> None:
-        self.length, self.size, self.stride, self.padding, self.dilation = length, size, stride, padding, dilation
+    def __init__(
+        self, length: Size, size: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+    ) -> None:
+        self.length, self.size, self.stride, self.padding, self.dilation = (
+            length,
+            size,
+            stride,
+            padding,
+            dilation,
+        )
         self.ceil_mode = ceil_mode
         reach = dilation * (size - 1) + 1
         whole: Any = length + 2 * padding - reach + (stride - 1 if ceil_mode else 0)
@@ -75,22 +103,33 @@ class Window:
         a = pad_dim(a, dim, self.padding, self.span - self.length - self.padding, fill)
         stop = (self.count - 1) * self.stride + 1
         return [
-            prims.slice(a, dim=dim, start=k * self.dilation, stop=k * self.dilation + stop, step=self.stride)
+            prims.slice(
+                a, dim=dim, start=k * self.dilation, stop=k * self.dilation + stop, step=self.stride
+            )
             for k in range(self.size)
         ]
 
     def put_back(self, parts: Sequence[Tensor], dim: int) -> Tensor:
         """The adjoint of ``taps``."""
         offsets = [k * self.dilation - self.padding for k in range(self.size)]
-        return total([put_strided(part, dim, at, self.stride, self.length) for part, at in zip(parts, offsets)])
+        return total(
+            [
+                put_strided(part, dim, at, self.stride, self.length)
+                for part, at in zip(parts, offsets)
+            ]
+        )
 
     def shared_back(self, a: Tensor, dim: int) -> Tensor:
-        """``put_back`` of the same tensor for every tap (dilation 1): each element repeated, then shifted by whole strides."""
+        """``put_back`` of the same tensor for every tap (dilation 1): each element repeated, then
+        shifted by whole strides.
+        """
         parts = []
         for start in range(0, self.size, self.stride):
             width = min(self.stride, self.size - start)
             shape = (*a.shape[: dim + 1], width, *a.shape[dim + 1 :])
-            repeated = prims.broadcast_in_dim(a, shape=shape, dims=tuple(d for d in range(len(shape)) if d != dim + 1))
+            repeated = prims.broadcast_in_dim(
+                a, shape=shape, dims=tuple(d for d in range(len(shape)) if d != dim + 1)
+            )
             padded = pad_dim(repeated, dim + 1, 0, self.stride - width)
             length = self.count * self.stride
             merged = prims.reshape(padded, shape=(*a.shape[:dim], length, *a.shape[dim + 1 :]))
@@ -102,7 +141,9 @@ class Window:
         """Where tap k of every window lies in the input; outside for padding."""
         return iota(self.count, torch.int64, device, k * self.dilation - self.padding, self.stride)
 
-    def sizes(self, dtype: torch.dtype, device: torch.device, include_padding: bool) -> Tensor | int:
+    def sizes(
+        self, dtype: torch.dtype, device: torch.device, include_padding: bool
+    ) -> Tensor | int:
         """Number of elements that count, per window."""
         if not self.ceil_mode and (include_padding or self.padding == 0):
             return self.size
@@ -114,21 +155,36 @@ class Window:
 
 
 def windows_of(
-    self: Tensor, spatial: int, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes = (1,), ceil_mode: bool = False
+    self: Tensor,
+    spatial: int,
+    kernel: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes = (1,),
+    ceil_mode: bool = False,
 ) -> list[Window] | None:
-    """One per spatial dim; None when a window is too large, or its number depends on a symbol in a way that needs a branch."""
+    """One per spatial dim; None when a window is too large, or its number depends on a symbol in a
+    way that needs a branch.
+    """
     lengths = self.shape[self.ndim - spatial :]
     kernel = spread_ints(kernel, spatial)
-    if max(kernel) > LARGEST_WINDOW or (ceil_mode and any(isinstance(n, torch.SymInt) for n in lengths)):
+    if max(kernel) > LARGEST_WINDOW or (
+        ceil_mode and any(isinstance(n, torch.SymInt) for n in lengths)
+    ):
         return None
-    strides, pads, gaps = (spread_ints(x, spatial) for x in (stride if stride else kernel, padding, dilation))
+    strides, pads, gaps = (
+        spread_ints(x, spatial) for x in (stride if stride else kernel, padding, dilation)
+    )
     return [Window(*each, ceil_mode) for each in zip(lengths, kernel, strides, pads, gaps)]
 
 
-# Averages --------------------------------------------------------------------------------------------------------------------
+# Averages
+# --------------------------------------------------------------------------------------------------
 
 
-def _tiled(shape: Sequence[Size], counts: Sequence[Size]) -> tuple[tuple[Size, ...], tuple[int, ...]]:
+def _tiled(
+    shape: Sequence[Size], counts: Sequence[Size]
+) -> tuple[tuple[Size, ...], tuple[int, ...]]:
     """The last dims split into (count, window) pairs, and where the window dims are."""
     first = len(shape) - len(counts)
     split = list(shape[:first])
@@ -140,36 +196,55 @@ def _tiled(shape: Sequence[Size], counts: Sequence[Size]) -> tuple[tuple[Size, .
 def _average_tiles(self: Tensor, counts: Sequence[Size], divisor: Size | None = None) -> Tensor:
     split, dims = _tiled(self.shape, counts)
     summed = prims.sum(prims.reshape(widen(self), shape=split), dims=dims)
-    return round_to(prims.div(summed, product(split[d] for d in dims) if divisor is None else divisor), self.dtype)
+    return round_to(
+        prims.div(summed, product(split[d] for d in dims) if divisor is None else divisor),
+        self.dtype,
+    )
 
 
-def _spread_tiles(grad: Tensor, shape: Sequence[Size], counts: Sequence[Size], divisor: Size | None = None) -> Tensor:
+def _spread_tiles(
+    grad: Tensor, shape: Sequence[Size], counts: Sequence[Size], divisor: Size | None = None
+) -> Tensor:
     split, dims = _tiled(shape, counts)
     share = prims.div(widen(grad), product(split[d] for d in dims) if divisor is None else divisor)
     rest = tuple(d for d in range(len(split)) if d not in dims)
-    return round_to(prims.reshape(prims.broadcast_in_dim(share, shape=split, dims=rest), shape=tuple(shape)), grad.dtype)
+    return round_to(
+        prims.reshape(prims.broadcast_in_dim(share, shape=split, dims=rest), shape=tuple(shape)),
+        grad.dtype,
+    )
 
 
 def _tile_counts(windows: Sequence[Window]) -> list[Size] | None:
     """Numbers of windows when they tile the input, else None."""
-    plain = all(w.padding == 0 and w.size == w.stride and divides(w.size, w.length) for w in windows)
+    plain = all(
+        w.padding == 0 and w.size == w.stride and divides(w.size, w.length) for w in windows
+    )
     return [w.count for w in windows] if plain else None
 
 
-def _divided(a: Tensor, windows: Sequence[Window], include_padding: bool, divisor: int | None) -> Tensor:
-    sizes: list[Any] = [divisor] if divisor else [w.sizes(a.dtype, a.device, include_padding) for w in windows]
+def _divided(
+    a: Tensor, windows: Sequence[Window], include_padding: bool, divisor: int | None
+) -> Tensor:
+    sizes: list[Any] = (
+        [divisor] if divisor else [w.sizes(a.dtype, a.device, include_padding) for w in windows]
+    )
     if all(isinstance(size, int) for size in sizes):
         return prims.div(a, math.prod(sizes))
     whole: Any = None
     for dim, size in enumerate(sizes, a.ndim - len(windows)):
-        part = full_like(a, size) if isinstance(size, int) else prims.broadcast_in_dim(size, shape=a.shape, dims=(dim,))
+        part = (
+            full_like(a, size)
+            if isinstance(size, int)
+            else prims.broadcast_in_dim(size, shape=a.shape, dims=(dim,))
+        )
         whole = part if whole is None else prims.mul(whole, part)
     return prims.div(a, whole)
 
 
 def _average_pool(spatial: int) -> None:
     def forward(
-        self: Tensor, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = (0,), ceil_mode: bool = False,
+        self: Tensor, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = (0,),
+        ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
     ) -> Tensor:  # fmt: skip
         windows = windows_of(self, spatial, kernel_size, stride, padding, ceil_mode=ceil_mode)
@@ -183,7 +258,8 @@ def _average_pool(spatial: int) -> None:
         return round_to(_divided(result, windows, count_include_pad, divisor_override), self.dtype)
 
     def backward(
-        grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool,
+        grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes,
+        ceil_mode: bool,
         count_include_pad: bool, divisor_override: int | None,
     ) -> Tensor:  # fmt: skip
         windows = windows_of(self, spatial, kernel_size, stride, padding, ceil_mode=ceil_mode)
@@ -201,7 +277,9 @@ def _average_pool(spatial: int) -> None:
 
 
 class Adaptive:
-    """Windows ``[floor(i * length / count), ceil((i + 1) * length / count))``; taps beyond the end repeat the last one."""
+    """Windows ``[floor(i * length / count), ceil((i + 1) * length / count))``; taps beyond the end
+    repeat the last one.
+    """
 
     def __init__(self, length: int, count: int, device: torch.device) -> None:
         bounds = [((i * length) // count, -(-((i + 1) * length) // count)) for i in range(count)]
@@ -236,7 +314,9 @@ def _adaptive_average(spatial: int) -> None:
         result = widen(self)
         for dim, count in enumerate(output_size, self.ndim - spatial):
             w = Adaptive(concrete(self.shape[dim]), concrete(count), self.device)
-            taps = [w.masked(prims.index(result, w.tap(k), dims=(dim,)), dim, k) for k in range(w.size)]
+            taps = [
+                w.masked(prims.index(result, w.tap(k), dims=(dim,)), dim, k) for k in range(w.size)
+            ]
             result = w.share(total(taps), dim)
         return round_to(result, self.dtype)
 
@@ -248,16 +328,24 @@ def _adaptive_average(spatial: int) -> None:
         for dim, count in enumerate(counts, self.ndim - spatial):
             w = Adaptive(concrete(self.shape[dim]), concrete(count), self.device)
             share = w.share(result, dim)
-            result = full((*share.shape[:dim], w.length, *share.shape[dim + 1 :]), 0, share.dtype, share.device)
+            result = full(
+                (*share.shape[:dim], w.length, *share.shape[dim + 1 :]),
+                0,
+                share.dtype,
+                share.device,
+            )
             for k in range(w.size):
-                result = prims.index_put(result, w.masked(share, dim, k), w.tap(k), dims=(dim,), accumulate=True)
+                result = prims.index_put(
+                    result, w.masked(share, dim, k), w.tap(k), dims=(dim,), accumulate=True
+                )
         return round_to(result, grad_output.dtype)
 
     rules.register(f"_adaptive_avg_pool{spatial}d")(forward)
     rules.register(f"_adaptive_avg_pool{spatial}d_backward")(backward)
 
 
-# Maxima ----------------------------------------------------------------------------------------------------------------------
+# Maxima
+# --------------------------------------------------------------------------------------------------
 
 
 def lowest(dtype: torch.dtype) -> float | int:
@@ -269,16 +357,25 @@ Best = tuple[Tensor, list[Tensor]]
 
 
 def _better(best: Best, other: Best) -> Best:
-    """The greater of two, the first of equals, the last of NaNs (eager's scan). A negative position was padding."""
+    """The greater of two, the first of equals, the last of NaNs (eager's scan). A negative position
+    was padding.
+    """
     takes = prims.bitwise_or(prims.gt(other[0], best[0]), prims.lt(best[1][-1], 0))
     if not is_integral(other[0].dtype):
         takes = prims.bitwise_or(takes, prims.ne(other[0], other[0]))
-    return prims.where(takes, other[0], best[0]), [prims.where(takes, b, a) for a, b in zip(best[1], other[1])]
+    return prims.where(takes, other[0], best[0]), [
+        prims.where(takes, b, a) for a, b in zip(best[1], other[1])
+    ]
 
 
-def maxima(a: Tensor, dims: Sequence[int], taps: Callable[[Tensor, int, int, Any], list[tuple[Tensor, Tensor]]]) -> Best:
-    """Window maxima and their positions per dim. ``taps(a, number, dim, fill)`` cuts a tensor, with positions (vectors).
-    Between dims they have the dtype of ``a``, which is exact."""
+def maxima(
+    a: Tensor,
+    dims: Sequence[int],
+    taps: Callable[[Tensor, int, int, Any], list[tuple[Tensor, Tensor]]],
+) -> Best:
+    """Window maxima and their positions per dim. ``taps(a, number, dim, fill)`` cuts a tensor, with
+    positions (vectors). Between dims they have the dtype of ``a``, which is exact.
+    """
     state: Best = (a, [])
     for number, dim in reversed(list(enumerate(dims))):
         values = [(widen(value), at) for value, at in taps(state[0], number, dim, lowest(a.dtype))]
@@ -296,7 +393,8 @@ def maxima(a: Tensor, dims: Sequence[int], taps: Callable[[Tensor, int, int, Any
 def _max_pool(a: Tensor, spatial: int, lengths: Sequence[Size], taps: Any) -> tuple[Tensor, Tensor]:
     first = a.ndim - spatial
     value = a
-    for number in reversed(range(spatial)):  # of its own, so that nothing but maxima is left where positions are not used
+    # of its own, so that nothing but maxima is left where positions are not used
+    for number in reversed(range(spatial)):
         parts = [widen(part) for part, _ in taps(value, number, first + number, lowest(a.dtype))]
         most = parts[0]
         for part in parts[1:]:
@@ -329,7 +427,8 @@ def _max_pool_with_indices(spatial: int) -> None:
         return _max_pool(self, spatial, self.shape[self.ndim - spatial :], taps)
 
     def backward(
-        grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool,
+        grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes,
+        dilation: Sizes, ceil_mode: bool,
         indices: Tensor,
     ) -> Tensor:  # fmt: skip
         return unpooled(grad_output, indices, self, spatial)
@@ -339,7 +438,9 @@ def _max_pool_with_indices(spatial: int) -> None:
 
 
 def unpooled(grad: Tensor, indices: Tensor, like: Tensor, spatial: int) -> Tensor:
-    """``grad`` added up at positions (row-major in the last dims) of zeros, which lie like ``like`` on ``SIDE_BY_SIDE``."""
+    """``grad`` added up at positions (row-major in the last dims) of zeros, which lie like ``like``
+    on ``SIDE_BY_SIDE``.
+    """
     dims = tuple(range(like.ndim))
     channels = like.ndim - spatial - 1
     if channels >= 0 and like.device.type in SIDE_BY_SIDE and same_size(like.stride()[channels], 1):
@@ -356,8 +457,12 @@ def unpooled(grad: Tensor, indices: Tensor, like: Tensor, spatial: int) -> Tenso
 
     grad, indices = rows(grad), rows(indices)
     places = product(like.shape[like.ndim - spatial :])
-    zeros = full((*grad.shape[:first], places, *grad.shape[first + 1 :]), 0, grad.dtype, grad.device)
-    found = prims.reshape(scatter_add(zeros, first, indices, grad), shape=tuple(like.shape[dim] for dim in dims))
+    zeros = full(
+        (*grad.shape[:first], places, *grad.shape[first + 1 :]), 0, grad.dtype, grad.device
+    )
+    found = prims.reshape(
+        scatter_add(zeros, first, indices, grad), shape=tuple(like.shape[dim] for dim in dims)
+    )
     return turned(found, tuple(map(dims.index, range(like.ndim))))
 
 
@@ -394,21 +499,32 @@ def fractional_max_pool_backward(
 
 
 @rules.register("max_unpool2d", "max_unpool3d")
-def max_unpool(self: Tensor, indices: Tensor, output_size: Sequence[Size], stride: Any = None, padding: Any = None) -> Tensor:
+def max_unpool(
+    self: Tensor,
+    indices: Tensor,
+    output_size: Sequence[Size],
+    stride: Any = None,
+    padding: Any = None,
+) -> Tensor:
     """Values at the positions that pooling took them from, zeros elsewhere."""
     spatial = len(output_size)
     batch = tuple(self.shape[: self.ndim - spatial])
     flat = (*batch, product(self.shape[len(batch) :]))
     zeros = full((*batch, product(output_size)), 0, self.dtype, self.device)
-    found = prims.scatter(zeros, prims.reshape(indices, shape=flat), prims.reshape(self, shape=flat), dim=len(batch))
+    found = prims.scatter(
+        zeros, prims.reshape(indices, shape=flat), prims.reshape(self, shape=flat), dim=len(batch)
+    )
     return prims.reshape(found, shape=(*batch, *output_size))
 
 
-# Columns ---------------------------------------------------------------------------------------------------------------------
+# Columns
+# --------------------------------------------------------------------------------------------------
 
 
 @rules.register("im2col")
-def im2col(self: Tensor, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Tensor:
+def im2col(
+    self: Tensor, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
+) -> Tensor:
     """Windows as columns: dims (batch, channels * window, windows)."""
     windows = windows_of(self, 2, kernel_size, stride, padding, dilation)
     if windows is None:
@@ -428,12 +544,20 @@ def _stacked(parts: Sequence[Tensor], dim: int) -> Tensor:
 
 def _parts(a: Tensor, dim: int, count: int) -> list[Tensor]:
     shape = (*a.shape[:dim], *a.shape[dim + 1 :])
-    return [prims.reshape(prims.slice(a, dim=dim, start=k, stop=k + 1, step=1), shape=shape) for k in range(count)]
+    return [
+        prims.reshape(prims.slice(a, dim=dim, start=k, stop=k + 1, step=1), shape=shape)
+        for k in range(count)
+    ]
 
 
 @rules.register("col2im")
 def col2im(
-    self: Tensor, output_size: Sequence[Size], kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
+    self: Tensor,
+    output_size: Sequence[Size],
+    kernel_size: Sizes,
+    dilation: Sizes,
+    padding: Sizes,
+    stride: Sizes,
 ) -> Tensor:
     """The adjoint of ``im2col``: columns added up where they come from."""
     batch = tuple(self.shape[:-2])
@@ -444,8 +568,11 @@ def col2im(
     rows, columns = (Window(*each, False) for each in zip(output_size, kernel, strides, pads, gaps))
     first = len(batch)
     channels = quotient(self.shape[-2], rows.size * columns.size)
-    split = prims.reshape(widen(self), shape=(*batch, channels, rows.size, columns.size, rows.count, columns.count))
-    across = columns.put_back(_parts(split, first + 2, columns.size), first + 3)  # (batch, C, kh, oh, W)
+    split = prims.reshape(
+        widen(self), shape=(*batch, channels, rows.size, columns.size, rows.count, columns.count)
+    )
+    # (batch, C, kh, oh, W)
+    across = columns.put_back(_parts(split, first + 2, columns.size), first + 3)
     return round_to(rows.put_back(_parts(across, first + 1, rows.size), first + 1), self.dtype)
 
 
@@ -458,21 +585,40 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 
 @rules.register("unfold_backward")
-def unfold_backward(grad_in: Tensor, input_sizes: Sequence[Size], dim: int, size: int, step: int) -> Tensor:
+def unfold_backward(
+    grad_in: Tensor, input_sizes: Sequence[Size], dim: int, size: int, step: int
+) -> Tensor:
     """The adjoint of ``unfold``."""
     if not input_sizes:
         return round_to(prims.sum(widen(grad_in), dims=(0,)), grad_in.dtype)
     dim %= len(input_sizes)
     window = Window(input_sizes[dim], size, step, 0, 1, False)
-    wide = broadcast_to(widen(grad_in), (*input_sizes[:dim], window.count, *input_sizes[dim + 1 :], size))
+    wide = broadcast_to(
+        widen(grad_in), (*input_sizes[:dim], window.count, *input_sizes[dim + 1 :], size)
+    )
     if size > LARGEST_WINDOW:
-        taps = prims.broadcast_in_dim(iota(size, torch.int64, wide.device), shape=(window.count, size), dims=(1,))
+        taps = prims.broadcast_in_dim(
+            iota(size, torch.int64, wide.device), shape=(window.count, size), dims=(1,)
+        )
         starts = prims.broadcast_in_dim(
-            iota(window.count, torch.int64, wide.device, 0, step), shape=(window.count, size), dims=(0,)
+            iota(window.count, torch.int64, wide.device, 0, step),
+            shape=(window.count, size),
+            dims=(0,),
         )
         order = (dim, wide.ndim - 1, *(d for d in range(wide.ndim - 1) if d != dim))
-        zeros = full((input_sizes[dim], *(n for d, n in enumerate(input_sizes) if d != dim)), 0, wide.dtype, wide.device)
-        moved = prims.index_put(zeros, prims.permute(wide, dims=order), prims.add(starts, taps), dims=(0,), accumulate=True)
+        zeros = full(
+            (input_sizes[dim], *(n for d, n in enumerate(input_sizes) if d != dim)),
+            0,
+            wide.dtype,
+            wide.device,
+        )
+        moved = prims.index_put(
+            zeros,
+            prims.permute(wide, dims=order),
+            prims.add(starts, taps),
+            dims=(0,),
+            accumulate=True,
+        )
         back = tuple(0 if d == dim else d + 1 if d < dim else d for d in range(len(input_sizes)))
         return round_to(prims.permute(moved, dims=back), grad_in.dtype)
     if size == 0:

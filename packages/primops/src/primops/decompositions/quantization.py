@@ -1,4 +1,6 @@
-"""Fake quantisation: rounding to a grid of integers in float, with the mask through which gradients pass."""
+"""Fake quantisation: rounding to a grid of integers in float, with the mask through which gradients
+pass.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,27 @@ from primops.registry import DecompositionTable
 rules = DecompositionTable()
 
 
-def _quantized(a: Tensor, scale: Any, zero: Any, least: int, most: int, whole: bool) -> tuple[Tensor, Tensor]:
+def _quantized(
+    a: Tensor, scale: Any, zero: Any, least: int, most: int, whole: bool
+) -> tuple[Tensor, Tensor]:
     """``whole``: the zero point is an integer, added after rounding."""
     levels = prims.mul(widen(a), prims.div(1.0, scale))
     level = prims.add(prims.round(levels), zero) if whole else prims.round(prims.add(levels, zero))
     inside = prims.bitwise_and(prims.ge(level, least), prims.le(level, most))
-    level = prims.where(prims.ne(level, level), least, prims.minimum(prims.maximum(level, least), most))
+    level = prims.where(
+        prims.ne(level, level), least, prims.minimum(prims.maximum(level, least), most)
+    )
     return round_to(prims.mul(prims.sub(level, zero), scale), a.dtype), inside
 
 
-def _by_tensors(a: Tensor, scale: Tensor, zero: Tensor, dims: tuple[int, ...], least: int, most: int) -> tuple[Tensor, Tensor]:
+def _by_tensors(
+    a: Tensor, scale: Tensor, zero: Tensor, dims: tuple[int, ...], least: int, most: int
+) -> tuple[Tensor, Tensor]:
     steps, offset = (
         prims.broadcast_in_dim(
-            prims.reshape(to_dtype(x, widen(a).dtype), shape=x.shape if dims else ()), shape=a.shape, dims=dims
+            prims.reshape(to_dtype(x, widen(a).dtype), shape=x.shape if dims else ()),
+            shape=a.shape,
+            dims=dims,
         )
         for x in (scale, zero)
     )
@@ -32,15 +42,24 @@ def _by_tensors(a: Tensor, scale: Tensor, zero: Tensor, dims: tuple[int, ...], l
 
 
 @rules.register("fake_quantize_per_tensor_affine_cachemask")
-def per_tensor(self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
-    """``(clamp(round(x / scale) + zero_point) - zero_point) * scale``; also where nothing was clamped."""
+def per_tensor(
+    self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """``(clamp(round(x / scale) + zero_point) - zero_point) * scale``; also where nothing was
+    clamped.
+    """
     spread = full_like(self, scale, widen(self).dtype)  # 1 / scale rounds in the tensor's dtype
     return _quantized(self, spread, float(zero_point), quant_min, quant_max, True)
 
 
 @rules.register("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
 def per_tensor_of_tensors(
-    self: Tensor, scale: Tensor, zero_point: Tensor, fake_quant_enabled: Tensor, quant_min: int, quant_max: int
+    self: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    fake_quant_enabled: Tensor,
+    quant_min: int,
+    quant_max: int,
 ) -> tuple[Tensor, Tensor]:
     """``per_tensor``, or nothing where it is switched off."""
     found, inside = _by_tensors(self, scale, zero_point, (), quant_min, quant_max)

@@ -1,4 +1,6 @@
-"""Random operators from counter-based uniform numbers. Other bits than eager draws, the same distribution."""
+"""Random operators from counter-based uniform numbers. Other bits than eager draws, the same
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,16 @@ from primops.shapes import broadcast_shapes
 rules = DecompositionTable()
 INF = float("inf")
 _GIVEN: ContextVar[list[Any] | None] = ContextVar("given", default=None)
-"""The seed that a rule draws from, and how many numbers it has drawn each time; None: one seed for the whole graph."""
+"""The seed that a rule draws from, and how many numbers it has drawn each time; None: one seed for
+the whole graph.
+"""
 
 
 def uniform(
-    shape: Sequence[Size], device: torch.device, dtype: torch.dtype = torch.float32, prim: Prim = prims.uniform
+    shape: Sequence[Size],
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    prim: Prim = prims.uniform,
 ) -> Tensor:
     """Random numbers in [0, 1) of a float dtype, as ``prim`` gives them."""
     interpreter, given = current_interpreter(), _GIVEN.get()
@@ -53,12 +60,17 @@ factory(rules, "rand_like", like=True)(lambda self, **made: rand(self.shape, **m
 
 
 @rules.register("uniform")
-def uniform_rule(self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None, **named: float) -> Tensor:
+def uniform_rule(
+    self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None, **named: float
+) -> Tensor:
     """Uniform in [low, high)."""
     low, high = named.get("from", low), named.get("to", high)
     if generator is not None:
         return NotImplemented
-    return elementwise(lambda u: prims.add(prims.mul(u, high - low), low), uniform(self.shape, self.device, self.dtype))
+    return elementwise(
+        lambda u: prims.add(prims.mul(u, high - low), low),
+        uniform(self.shape, self.device, self.dtype),
+    )
 
 
 @rules.register("bernoulli.p")
@@ -80,14 +92,17 @@ def bernoulli(self: Tensor, p: Tensor | None = None, *, generator: Any = None) -
 
 
 def _draws_masks(device: torch.device) -> Prim:
-    """On CUDA devices arithmetic is the bound, so there two elements of a mask share a random word: each is decided by its own
-    16 bits, but for one in 65536."""
+    """On CUDA devices arithmetic is the bound, so there two elements of a mask share a random word:
+    each is decided by its own 16 bits, but for one in 65536.
+    """
     return prims.uniform16 if device.type == "cuda" else prims.uniform
 
 
 @rules.register("native_dropout")
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-    """Elements kept with probability ``1 - p`` and scaled by its inverse; also which ones were kept."""
+    """Elements kept with probability ``1 - p`` and scaled by its inverse; also which ones were
+    kept.
+    """
     if train is False or p == 0:
         return input, full_like(input, True, torch.bool)
     if p == 1:
@@ -104,10 +119,13 @@ def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> 
     """The gradient where the input was kept, scaled."""
     if is_integral(grad_output.dtype):
         return NotImplemented
-    return elementwise(lambda grad: prims.mul(prims.mul(grad, to_dtype(mask, grad.dtype)), scale), grad_output)
+    return elementwise(
+        lambda grad: prims.mul(prims.mul(grad, to_dtype(mask, grad.dtype)), scale), grad_output
+    )
 
 
-# Other distributions ---------------------------------------------------------------------------------------------------------
+# Other distributions
+# --------------------------------------------------------------------------------------------------
 
 WORD = 24  # random bits per uniform number
 
@@ -119,7 +137,9 @@ def standard_normal(shape: Sequence[Size], device: torch.device) -> Tensor:
 
 
 def integers(low: Size, high: Size, shape: Sequence[Size], device: torch.device) -> Tensor:
-    """int64 in [low, high): as many 24-bit draws as keep the bias below 2**-16, reduced modulo the range."""
+    """int64 in [low, high): as many 24-bit draws as keep the bias below 2**-16, reduced modulo the
+    range.
+    """
     span = high - low
     draws = 3 if not isinstance(span, int) or span > 2**32 else 2 if span > 2**8 else 1
     bits: Any = None
@@ -141,7 +161,13 @@ factory(rules, "randn_like", like=True)(lambda self, **made: randn(self.shape, *
 
 @factory(rules, "normal.float_float")
 def normal_numbers(
-    mean: float, std: float, size: Sequence[Size], *, generator: Any = None, dtype: Dtype, device: torch.device
+    mean: float,
+    std: float,
+    size: Sequence[Size],
+    *,
+    generator: Any = None,
+    dtype: Dtype,
+    device: torch.device,
 ) -> Tensor:
     """Normal."""
     dtype = dtype or torch.get_default_dtype()
@@ -159,7 +185,9 @@ def normal_tensors(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Tenso
     device = next(x.device for x in (mean, std) if hasattr(x, "shape"))
     dtype = next(x.dtype for x in (mean, std) if hasattr(x, "shape"))
     drawn = standard_normal(shape, device)
-    return to_dtype(elementwise(lambda z, s, m: prims.add(prims.mul(z, s), m), drawn, std, mean), dtype)
+    return to_dtype(
+        elementwise(lambda z, s, m: prims.add(prims.mul(z, s), m), drawn, std, mean), dtype
+    )
 
 
 def _drawn(name: str, transform: Any) -> None:
@@ -169,14 +197,17 @@ def _drawn(name: str, transform: Any) -> None:
     def rule(self: Tensor, *parameters: float, generator: Any = None, **named: float) -> Tensor:
         if generator is not None or self.dtype.is_complex:
             return NotImplemented
-        return to_dtype(transform(uniform(self.shape, self.device), *parameters, **named), self.dtype)
+        return to_dtype(
+            transform(uniform(self.shape, self.device), *parameters, **named), self.dtype
+        )
 
 
 _drawn("exponential", lambda u, lambd=1.0: prims.div(prims.log(prims.sub(1, u)), -lambd))
 _drawn("cauchy", lambda u, median=0.0, sigma=1.0: prims.add(
     prims.mul(prims.tan(prims.mul(prims.sub(u, 0.5), math.pi)), sigma), median))  # fmt: skip
 _drawn("geometric", lambda u, p: prims.maximum(
-    prims.ceil(prims.div(prims.log(prims.sub(1, u)), math.log1p(-p) if p < 1 else -INF)), 1))  # fmt: skip
+    prims.ceil(prims.div(prims.log(prims.sub(1, u)), math.log1p(-p) if p < 1 else -INF)),
+    1))  # fmt: skip
 
 
 def _normal_of(self: Tensor, mean: float, std: float) -> Tensor:
@@ -184,38 +215,66 @@ def _normal_of(self: Tensor, mean: float, std: float) -> Tensor:
 
 
 @rules.register("normal_functional")
-def normal_functional(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+def normal_functional(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
+) -> Tensor:
     """Normal, in the shape of ``self``."""
     return (
-        NotImplemented if generator is not None or self.dtype.is_complex else to_dtype(_normal_of(self, mean, std), self.dtype)
+        NotImplemented
+        if generator is not None or self.dtype.is_complex
+        else to_dtype(_normal_of(self, mean, std), self.dtype)
     )
 
 
 @rules.register("log_normal")
-def log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Tensor:
+def log_normal(
+    self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
+) -> Tensor:
     """``exp`` of normal numbers."""
-    return NotImplemented if generator is not None else to_dtype(prims.exp(_normal_of(self, mean, std)), self.dtype)
+    return (
+        NotImplemented
+        if generator is not None
+        else to_dtype(prims.exp(_normal_of(self, mean, std)), self.dtype)
+    )
 
 
 @factory(rules, "randint.low")
-def randint(low: Size, high: Size, size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
+def randint(
+    low: Size, high: Size, size: Sequence[Size], *, dtype: Dtype, device: torch.device
+) -> Tensor:
     """Integers in [low, high)."""
     return to_dtype(integers(low, high, size, device), dtype or torch.int64)
 
 
 rules.register("randint")(lambda high, size, **options: randint(0, high, size, **options))
-factory(rules, "randint_like", like=True)(lambda self, high, **made: randint(0, high, self.shape, **made))
-factory(rules, "randint_like.low_dtype", like=True)(lambda self, low, high, **made: randint(low, high, self.shape, **made))
+factory(rules, "randint_like", like=True)(
+    lambda self, high, **made: randint(0, high, self.shape, **made)
+)
+factory(rules, "randint_like.low_dtype", like=True)(
+    lambda self, low, high, **made: randint(low, high, self.shape, **made)
+)
 
 
 @rules.register("random", "random.to", "random.from")
-def random_rule(self: Tensor, *bounds: int | None, generator: Any = None, **named: int | None) -> Tensor:
+def random_rule(
+    self: Tensor, *bounds: int | None, generator: Any = None, **named: int | None
+) -> Tensor:
     """Integers in [from, to), by default all that the dtype counts exactly."""
     given = [named.pop("from", None), named.pop("to", None)] if named else list(bounds)
     low, high = (0, given[0]) if len(given) == 1 else (given or (0, None))
     if high is None:
-        digits = {torch.bfloat16: 8, torch.float16: 11, torch.float32: 24, torch.float64: 53, torch.bool: 1}
-        high = 2 ** digits[self.dtype] + (self.dtype is not torch.bool) if self.dtype in digits else torch.iinfo(self.dtype).max
+        digits = {
+            torch.bfloat16: 8,
+            torch.float16: 11,
+            torch.float32: 24,
+            torch.float64: 53,
+            torch.bool: 1,
+        }
+        high = (
+            2 ** digits[self.dtype] + (self.dtype is not torch.bool)
+            if self.dtype in digits
+            else torch.iinfo(self.dtype).max
+        )
     if generator is not None:
         return NotImplemented
     return to_dtype(integers(low or 0, high, self.shape, self.device), self.dtype)
@@ -225,31 +284,50 @@ def random_rule(self: Tensor, *bounds: int | None, generator: Any = None, **name
 def fused_dropout(self: Tensor, p: float, generator: Any = None) -> tuple[Tensor, Tensor]:
     """Elements kept with probability p and scaled by its inverse; the mask as bytes."""
     mask = prims.lt(uniform(self.shape, self.device), p)
-    return elementwise(lambda a: prims.where(mask, prims.mul(a, 1.0 / p), 0), self), to_dtype(mask, torch.uint8)
+    return elementwise(lambda a: prims.where(mask, prims.mul(a, 1.0 / p), 0), self), to_dtype(
+        mask, torch.uint8
+    )
 
 
 @rules.register("rrelu_with_noise_functional")
 def rrelu_with_noise(
-    self: Tensor, noise: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, generator: Any = None
+    self: Tensor,
+    noise: Tensor,
+    lower: float = 0.125,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
 ) -> tuple[Tensor, Tensor]:
     """x for positive x, else x times a slope, random in training; also the slopes."""
     if not training:
         slope = (lower + upper) / 2
-        return elementwise(lambda a: prims.where(prims.le(a, 0), prims.mul(a, slope), a), self), noise
+        return elementwise(
+            lambda a: prims.where(prims.le(a, 0), prims.mul(a, slope), a), self
+        ), noise
     drawn = prims.add(prims.mul(uniform(self.shape, self.device), upper - lower), lower)
-    slopes = elementwise(lambda a, u: prims.where(prims.le(a, 0), u, 1.0), self, to_dtype(drawn, self.dtype))
+    slopes = elementwise(
+        lambda a, u: prims.where(prims.le(a, 0), u, 1.0), self, to_dtype(drawn, self.dtype)
+    )
     return elementwise(prims.mul, self, slopes), slopes
 
 
 @derivatives.register("rrelu_with_noise_backward")
 def rrelu_with_noise_backward(
-    grad_output: Tensor, self: Tensor, noise: Tensor, lower: float, upper: float, training: bool, self_is_result: bool
+    grad_output: Tensor,
+    self: Tensor,
+    noise: Tensor,
+    lower: float,
+    upper: float,
+    training: bool,
+    self_is_result: bool,
 ) -> Tensor:
     """The gradient times the slopes."""
     if training and upper - lower > 1e-6:
         return elementwise(prims.mul, grad_output, noise)
     slope = (lower + upper) / 2
-    return elementwise(lambda grad, a: prims.where(prims.gt(a, 0), grad, prims.mul(grad, slope)), grad_output, self)
+    return elementwise(
+        lambda grad, a: prims.where(prims.gt(a, 0), grad, prims.mul(grad, slope)), grad_output, self
+    )
 
 
 @derivatives.register("_masked_scale")
@@ -258,7 +336,8 @@ def masked_scale(self: Tensor, mask: Tensor, scale: float) -> Tensor:
     return elementwise(lambda a: prims.mul(prims.mul(a, to_dtype(mask, a.dtype)), scale), self)
 
 
-# Random operators as functions of a seed, which aotgrad keeps where backward draws again what forward has drawn ---------------
+# Random operators as functions of a seed, which aotgrad keeps where backward draws again what
+# forward has drawn ---------------
 
 _SEEDED = "aotgrad::seeded_"
 MOST_DRAWS = 40  # bits: of numbers that one mask takes
@@ -266,11 +345,15 @@ MOST_DRAWS = 40  # bits: of numbers that one mask takes
 
 def seeded_mask(seed: Tensor, size: Sequence[Size], keep: float, place: int) -> Tensor:
     """True with probability ``keep``; each place has numbers of its own."""
-    return prims.lt(_draws_masks(seed.device)(seed, shape=tuple(size), offset=place << MOST_DRAWS), keep)
+    return prims.lt(
+        _draws_masks(seed.device)(seed, shape=tuple(size), offset=place << MOST_DRAWS), keep
+    )
 
 
 def seeded_rule(name: str, table: DecompositionTable) -> Callable[..., Any] | None:
-    """The rules of ``aotgrad::random_seed`` and ``seeded_mask``, and of ``seeded_<op>`` when ``table`` has one of ``op``."""
+    """The rules of ``aotgrad::random_seed`` and ``seeded_mask``, and of ``seeded_<op>`` when
+    ``table`` has one of ``op``.
+    """
     if name == "aotgrad::random_seed":
         return lambda device: prims.random_seed(device=device)
     if name == "aotgrad::seeded_mask":

@@ -9,7 +9,19 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Scalar, Tensor, full_like, iota, kept, reduce, round_to, spread, to_bool, to_dtype, widen
+from primops.operand import (
+    Scalar,
+    Tensor,
+    full_like,
+    iota,
+    kept,
+    reduce,
+    round_to,
+    spread,
+    to_bool,
+    to_dtype,
+    widen,
+)
 from primops.promotion import compute_dtype, is_integral, sum_dtype, to_float_dtype
 from primops.registry import DecompositionTable, Rule
 from primops.shapes import larger, product, wrap_dim, wrap_dims
@@ -25,7 +37,9 @@ def count(a: Tensor, dims: Sequence[int]) -> Size:
 
 
 @rules.register("sum", "sum.dim_IntList")
-def sum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+def sum(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
     """Sum; integers as int64, half dtypes accumulated in float32."""
     result = dtype or sum_dtype(self.dtype)
     if result is torch.bool:
@@ -35,18 +49,24 @@ def sum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.d
 
 
 @rules.register("nansum")
-def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+def nansum(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
     """Sum with NaN as 0."""
     if is_integral(self.dtype):
         return sum(self, dim, keepdim, dtype=dtype)
     wide = widen(self)
     result = dtype or self.dtype
     cleaned = prims.where(prims.ne(wide, wide), 0, wide)
-    return round_to(reduce(prims.sum, to_dtype(cleaned, compute_dtype(result)), dim, keepdim), result)
+    return round_to(
+        reduce(prims.sum, to_dtype(cleaned, compute_dtype(result)), dim, keepdim), result
+    )
 
 
 @rules.register("prod", "prod.dim_int")
-def prod(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+def prod(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
     """Product; integers as int64."""
     result = dtype or sum_dtype(self.dtype)
     if result is torch.bool:
@@ -55,7 +75,9 @@ def prod(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.
 
 
 @rules.register("mean", "mean.dim")
-def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+def mean(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
     """Sum divided by the number of elements."""
     result = dtype or self.dtype
     wide = to_dtype(self, compute_dtype(result))
@@ -120,16 +142,21 @@ amax, amin = _extreme("max", prims.amax, prims.argmax), _extreme("min", prims.am
 
 
 @rules.register("aminmax")
-def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def aminmax(
+    self: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
     """Both extremes."""
     return amin(self, dim, keepdim), amax(self, dim, keepdim)
 
 
-# Moments ---------------------------------------------------------------------------------------------------------------------
+# Moments
+# --------------------------------------------------------------------------------------------------
 
 
 def moments(wide: Tensor, dims: Sequence[int], correction: Scalar) -> tuple[Tensor, Tensor]:
-    """Variance and mean over ``dims`` (removed) of a float32 or float64 tensor, from the deviations."""
+    """Variance and mean over ``dims`` (removed) of a float32 or float64 tensor, from the
+    deviations.
+    """
     total, average = _squares(wide, dims)
     return _variance(total, count(wide, dims), correction), average
 
@@ -143,14 +170,20 @@ def _squares(wide: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 def _variance(total: Tensor, size: Size, correction: Scalar) -> Tensor:
     # A whole number stays one, so that a symbolic size does.
-    whole: Scalar = int(correction) if isinstance(correction, float) and correction.is_integer() else correction
+    whole: Scalar = (
+        int(correction) if isinstance(correction, float) and correction.is_integer() else correction
+    )
     return prims.div(total, larger(size - whole, 0))
 
 
 def _deviation(name: str, function: Any) -> None:
-    """``function`` of the squared deviations' sum over ``n - correction``; alone, and with the mean."""
+    """``function`` of the squared deviations' sum over ``n - correction``; alone, and with the
+    mean.
+    """
 
-    def found(self: Tensor, dim: Dims, correction: Scalar | None, keepdim: bool) -> tuple[Tensor, Tensor]:
+    def found(
+        self: Tensor, dim: Dims, correction: Scalar | None, keepdim: bool
+    ) -> tuple[Tensor, Tensor]:
         dims = wrap_dims(dim, self.ndim)
         total, average = _squares(widen(self), dims)
         variance = _variance(total, count(self, dims), 1 if correction is None else correction)
@@ -159,7 +192,9 @@ def _deviation(name: str, function: Any) -> None:
         return (kept(variance, dims), kept(average, dims)) if keepdim else (variance, average)
 
     @rules.register(f"{name}.correction")
-    def alone(self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Tensor:
+    def alone(
+        self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False
+    ) -> Tensor:
         return round_to(function(found(self, dim, correction, keepdim)[0]), self.dtype)
 
     @rules.register(f"{name}_mean.correction")
@@ -174,7 +209,8 @@ _deviation("var", lambda variance: variance)
 _deviation("std", prims.sqrt)
 
 
-# Norms -----------------------------------------------------------------------------------------------------------------------
+# Norms
+# --------------------------------------------------------------------------------------------------
 
 
 def p_norm(wide: Tensor, p: Scalar, dim: Dims, keepdim: bool) -> Tensor:
@@ -193,16 +229,28 @@ def p_norm(wide: Tensor, p: Scalar, dim: Dims, keepdim: bool) -> Tensor:
 
 @rules.register("linalg_vector_norm")
 def linalg_vector_norm(
-    self: Tensor, ord: Scalar = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    self: Tensor,
+    ord: Scalar = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """p-norm over dims."""
     result = dtype or self.dtype
     return round_to(p_norm(to_dtype(self, compute_dtype(result)), ord, dim, keepdim), result)
 
 
-@rules.register("norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "norm.ScalarOpt_dtype")
+@rules.register(
+    "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "norm.ScalarOpt_dtype"
+)
 def norm(
-    self: Tensor, p: Scalar | None = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    self: Tensor,
+    p: Scalar | None = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """p-norm over dims."""
     return linalg_vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
@@ -223,7 +271,8 @@ def logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     return round_to(kept(found, dims) if keepdim else found, result)
 
 
-# Scans -----------------------------------------------------------------------------------------------------------------------
+# Scans
+# --------------------------------------------------------------------------------------------------
 
 
 def _scan(name: str, prim: Any) -> None:
@@ -231,7 +280,9 @@ def _scan(name: str, prim: Any) -> None:
     def rule(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
         result = dtype or sum_dtype(self.dtype)
         wide = to_dtype(self, compute_dtype(result))
-        return round_to(wide if self.ndim == 0 else prim(wide, dim=wrap_dim(dim, self.ndim)), result)
+        return round_to(
+            wide if self.ndim == 0 else prim(wide, dim=wrap_dim(dim, self.ndim)), result
+        )
 
 
 _scan("cumsum", prims.cumsum)
@@ -242,5 +293,8 @@ _scan("cumprod", prims.cumprod)
 def trace(self: Tensor) -> Tensor:
     """Sum of the main diagonal."""
     positions = [iota(size, torch.int64, self.device) for size in self.shape]
-    row, column = (prims.broadcast_in_dim(x, shape=tuple(self.shape), dims=(dim,)) for dim, x in enumerate(positions))
+    row, column = (
+        prims.broadcast_in_dim(x, shape=tuple(self.shape), dims=(dim,))
+        for dim, x in enumerate(positions)
+    )
     return sum(prims.where(prims.eq(row, column), self, 0))

@@ -12,7 +12,18 @@ from primops.decompositions.indexing import cut_to, index_put, vector, wrapped
 from primops.decompositions.reduction import p_norm
 from primops.decompositions.view import diagonal
 from primops.meta import Size
-from primops.operand import Scalar, Tensor, broadcast, broadcast_to, full, full_like, iota, round_to, to_dtype, widen
+from primops.operand import (
+    Scalar,
+    Tensor,
+    broadcast,
+    broadcast_to,
+    full,
+    full_like,
+    iota,
+    round_to,
+    to_dtype,
+    widen,
+)
 from primops.promotion import COMPUTE_FLOATS, is_integral, is_number
 from primops.registry import DecompositionTable
 from primops.shapes import product, wrap_dim
@@ -31,7 +42,9 @@ def _identity(reduce: str, dtype: torch.dtype) -> Any:
 
 
 @rules.register("scatter_reduce.two", "scatter.reduce")
-def scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+def scatter_reduce(
+    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
     """``src`` combined with ``self`` (or only among itself) where ``gather`` would read."""
     if self.ndim == 0 or index.ndim != self.ndim or self.dtype is torch.bool:
         return NotImplemented
@@ -41,26 +54,41 @@ def scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: s
     wide, values = widen(self), widen(cut_to(src, index.shape))
     start = wide
     if not include_self:
-        start = prims.scatter(wide, index, full(index.shape, _identity(reduce, wide.dtype), wide.dtype, wide.device), dim=dim)
+        start = prims.scatter(
+            wide,
+            index,
+            full(index.shape, _identity(reduce, wide.dtype), wide.dtype, wide.device),
+            dim=dim,
+        )
     if reduce not in ("sum", "mean"):
-        return round_to(prims.scatter_reduce(start, index, values, dim=dim, reduce=reduce), self.dtype)
+        return round_to(
+            prims.scatter_reduce(start, index, values, dim=dim, reduce=reduce), self.dtype
+        )
     result = prims.scatter_add(start, index, values, dim=dim)
     if reduce == "mean":
         ones = full(index.shape, 1, torch.int64, self.device)
-        count = prims.scatter_add(full_like(self, 1 if include_self else 0, torch.int64), index, ones, dim=dim)
+        count = prims.scatter_add(
+            full_like(self, 1 if include_self else 0, torch.int64), index, ones, dim=dim
+        )
         count = to_dtype(prims.maximum(count, 1), wide.dtype)
         result = (prims.floor_div if is_integral(wide.dtype) else prims.div)(result, count)
     return round_to(result, self.dtype)
 
 
 @rules.register("scatter.value_reduce")
-def scatter_value_with(self: Tensor, dim: int, index: Tensor, value: Scalar, *, reduce: str) -> Tensor:
+def scatter_value_with(
+    self: Tensor, dim: int, index: Tensor, value: Scalar, *, reduce: str
+) -> Tensor:
     """A number combined with elements."""
-    return scatter_reduce(self, dim, index, full(index.shape, value, self.dtype, self.device), reduce)
+    return scatter_reduce(
+        self, dim, index, full(index.shape, value, self.dtype, self.device), reduce
+    )
 
 
 @rules.register("index_reduce")
-def index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+def index_reduce(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
     """``source`` combined with positions of one dim."""
     if self.ndim == 0:
         return NotImplemented
@@ -80,7 +108,9 @@ def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -
 
 
 @rules.register("_unsafe_masked_index")
-def unsafe_masked_index(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Scalar) -> Tensor:
+def unsafe_masked_index(
+    self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Scalar
+) -> Tensor:
     """Elements at indices where the mask is true (only there in range), else a number."""
     safe = _clamped(self, indices)
     dims = tuple(d for d, i in enumerate(safe) if i is not None)
@@ -96,14 +126,20 @@ def _clamped(a: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]
 
 
 @rules.register("_unsafe_masked_index_put_accumulate")
-def unsafe_masked_index_put(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> Tensor:
+def unsafe_masked_index_put(
+    self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor
+) -> Tensor:
     """Values added where the mask is true."""
     masked = prims.where(broadcast_to(mask, values.shape), values, 0)
     return index_put(self, _clamped(self, indices), masked, True)
 
 
-def _diagonal_positions(shape: Sequence[Size], offset: int, dim1: int, dim2: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Row-major positions of a diagonal's elements in a tensor of ``shape``, as ``diagonal`` orders them."""
+def _diagonal_positions(
+    shape: Sequence[Size], offset: int, dim1: int, dim2: int, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Row-major positions of a diagonal's elements in a tensor of ``shape``, as ``diagonal`` orders
+    them.
+    """
     count = product(shape)
     whole = prims.reshape(iota(count, torch.int64, like.device), shape=tuple(shape))
     at = diagonal(whole, offset, dim1, dim2)
@@ -111,18 +147,26 @@ def _diagonal_positions(shape: Sequence[Size], offset: int, dim1: int, dim2: int
 
 
 @rules.register("diagonal_scatter")
-def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal_scatter(
+    self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
     """``self`` with a diagonal replaced."""
     at, shaped = _diagonal_positions(self.shape, offset, dim1, dim2, self)
     values = prims.reshape(broadcast_to(to_dtype(src, self.dtype), shaped.shape), shape=at.shape)
     flat = prims.reshape(self, shape=(self.numel(),))
-    return prims.reshape(prims.index_put(flat, values, at, dims=(0,), accumulate=False), shape=self.shape)
+    return prims.reshape(
+        prims.index_put(flat, values, at, dims=(0,), accumulate=False), shape=self.shape
+    )
 
 
 @rules.register("diagonal_backward")
-def diagonal_backward(grad_output: Tensor, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int) -> Tensor:
+def diagonal_backward(
+    grad_output: Tensor, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int
+) -> Tensor:
     """The gradient on a diagonal of zeros."""
-    return diagonal_scatter(full(input_sizes, 0, grad_output.dtype, grad_output.device), grad_output, offset, dim1, dim2)
+    return diagonal_scatter(
+        full(input_sizes, 0, grad_output.dtype, grad_output.device), grad_output, offset, dim1, dim2
+    )
 
 
 @rules.register("block_diag")
@@ -131,28 +175,39 @@ def block_diag(tensors: Sequence[Tensor]) -> Tensor:
     dtype = tensors[0].dtype
     for tensor in tensors[1:]:
         dtype = torch.promote_types(dtype, tensor.dtype)
-    blocks = [prims.reshape(to_dtype(t, dtype), shape=(1,) * (2 - t.ndim) + tuple(t.shape)) for t in tensors]
+    blocks = [
+        prims.reshape(to_dtype(t, dtype), shape=(1,) * (2 - t.ndim) + tuple(t.shape))
+        for t in tensors
+    ]
     columns = sum(block.shape[1] for block in blocks)
     before: Size = 0
     rows = []
     for block in blocks:
-        rows.append(prims.pad(block, low=(0, before), high=(0, columns - before - block.shape[1]), value=0))
+        rows.append(
+            prims.pad(block, low=(0, before), high=(0, columns - before - block.shape[1]), value=0)
+        )
         before = before + block.shape[1]
     return prims.cat(*rows, dim=0)
 
 
 @rules.register("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
     """Whether each element is among others."""
     device = next(x.device for x in (elements, test_elements) if not is_number(x))
     elements, tests = (
-        full((), x, torch.int64 if isinstance(x, int) else torch.float32, device) if is_number(x) else x
+        full((), x, torch.int64 if isinstance(x, int) else torch.float32, device)
+        if is_number(x)
+        else x
         for x in (elements, test_elements)
     )
     dtype = torch.promote_types(elements.dtype, tests.dtype)
     flat = prims.reshape(to_dtype(tests, dtype), shape=(tests.numel(),))
     shape = (*elements.shape, flat.shape[0])
-    left = prims.broadcast_in_dim(widen(to_dtype(elements, dtype)), shape=shape, dims=tuple(range(elements.ndim)))
+    left = prims.broadcast_in_dim(
+        widen(to_dtype(elements, dtype)), shape=shape, dims=tuple(range(elements.ndim))
+    )
     right = prims.broadcast_in_dim(widen(flat), shape=shape, dims=(elements.ndim,))
     found = prims.any(prims.eq(left, right), dims=(elements.ndim,))
     return prims.bitwise_not(found) if invert else found
@@ -163,7 +218,13 @@ def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: 
     """Rows that are looked up scaled down to a norm of at most ``max_norm``."""
     at = prims.reshape(to_dtype(indices, torch.int64), shape=(indices.numel(),))
     hit = full((self.shape[0],), False, torch.bool, self.device)
-    hit = prims.index_put(hit, full((indices.numel(),), True, torch.bool, self.device), at, dims=(0,), accumulate=False)
+    hit = prims.index_put(
+        hit,
+        full((indices.numel(),), True, torch.bool, self.device),
+        at,
+        dims=(0,),
+        accumulate=False,
+    )
     hit = prims.broadcast_in_dim(hit, shape=tuple(self.shape), dims=(0,))
     return prims.where(hit, renorm(self, norm_type, 0, max_norm), self)
 
@@ -176,14 +237,22 @@ def renorm(self: Tensor, p: Scalar, dim: int, maxnorm: Scalar) -> Tensor:
     others = [d for d in range(self.ndim) if d != dim]
     size = p_norm(wide, p, others, False)
     factor = prims.where(prims.gt(size, maxnorm), prims.div(maxnorm, prims.add(size, 1e-7)), 1.0)
-    return round_to(prims.mul(wide, prims.broadcast_in_dim(factor, shape=wide.shape, dims=(dim,))), self.dtype)
+    return round_to(
+        prims.mul(wide, prims.broadcast_in_dim(factor, shape=wide.shape, dims=(dim,))), self.dtype
+    )
 
 
 @rules.register("histc")
 def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Tensor:
-    """How many elements lie in each of ``bins`` equal parts of [min, max]; a range that data gives stays a call."""
+    """How many elements lie in each of ``bins`` equal parts of [min, max]; a range that data gives
+    stays a call.
+    """
     whole = is_integral(self.dtype)
-    if not (whole or self.dtype in COMPUTE_FLOATS) or not all(isinstance(x, (int, float)) for x in (min, max)) or min >= max:
+    if (
+        not (whole or self.dtype in COMPUTE_FLOATS)
+        or not all(isinstance(x, (int, float)) for x in (min, max))
+        or min >= max
+    ):
         return NotImplemented
     low, high = (torch.tensor(limit).to(self.dtype) for limit in (min, max))
     flat = prims.reshape(self, shape=(self.numel(),))
@@ -192,4 +261,10 @@ def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Te
     part = (prims.floor_div if whole else prims.div)(prims.mul(shifted, bins), (high - low).item())
     bin_of = prims.where(inside, prims.minimum(to_dtype(part, torch.int64), bins - 1), bins)
     zeros = full((bins + 1,), 0, self.dtype, self.device)
-    return prims.slice(prims.scatter_add(zeros, bin_of, full_like(flat, 1), dim=0), dim=0, start=0, stop=bins, step=1)
+    return prims.slice(
+        prims.scatter_add(zeros, bin_of, full_like(flat, 1), dim=0),
+        dim=0,
+        start=0,
+        stop=bins,
+        step=1,
+    )

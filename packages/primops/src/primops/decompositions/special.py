@@ -8,7 +8,16 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.operand import Scalar, Tensor, binary, elementwise, full_like, pointwise, rounded, to_dtype
+from primops.operand import (
+    Scalar,
+    Tensor,
+    binary,
+    elementwise,
+    full_like,
+    pointwise,
+    rounded,
+    to_dtype,
+)
 from primops.prims.elementwise import SPECIAL_FUNCTIONS
 from primops.promotion import HALF_DTYPES, is_integral, is_number, result_dtype, to_float_dtype
 from primops.registry import DecompositionTable
@@ -27,7 +36,9 @@ def _register_named() -> None:
             return elementwise(_prim, *operands, to_float=True)
 
         aten = name if name in PLAIN_NAMES else f"special_{name}"
-        numbers = ("n", "x") if "polynomial" in name else ("other", "self") if name == "zeta" else ()
+        numbers = (
+            ("n", "x") if "polynomial" in name else ("other", "self") if name == "zeta" else ()
+        )
         rules.register(aten, *(f"{aten}.{number}_scalar" for number in numbers))(rule)
 
 
@@ -88,7 +99,9 @@ def ldexp(self: Tensor, other: Tensor) -> Tensor:
     """``self * 2 ** other``."""
     dtype = to_float_dtype(result_dtype(self, other))
     return elementwise(
-        lambda a, b: prims.mul(a, rounded(prims.pow(2, b), dtype)), to_dtype(self, dtype), to_dtype(other, dtype)
+        lambda a, b: prims.mul(a, rounded(prims.pow(2, b), dtype)),
+        to_dtype(self, dtype),
+        to_dtype(other, dtype),
     )
 
 
@@ -98,7 +111,12 @@ def angle(self: Tensor) -> Tensor:
     if is_integral(self.dtype):
         found = full_like(self, 0.0, torch.get_default_dtype())
         return found if self.dtype is torch.bool else prims.where(prims.lt(self, 0), math.pi, found)
-    return elementwise(lambda a: prims.where(prims.ne(a, a), a, prims.where(prims.lt(a, 0), math.pi, full_like(a, 0))), self)
+    return elementwise(
+        lambda a: prims.where(
+            prims.ne(a, a), a, prims.where(prims.lt(a, 0), math.pi, full_like(a, 0))
+        ),
+        self,
+    )
 
 
 @rules.register("frexp.Tensor")
@@ -111,23 +129,31 @@ def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     bits = prims.bitcast(scaled, dtype=torch.int32)
     biased = prims.bitwise_and(prims.shift_right(bits, 23), 0xFF)
     shift = prims.where(prims.lt(prims.abs(wide), 2.0**-126), 32, full_like(bits, 0))
-    mantissa = prims.bitcast(prims.bitwise_or(prims.bitwise_and(bits, -0x7F800001), 0x3F000000), dtype=torch.float32)
+    mantissa = prims.bitcast(
+        prims.bitwise_or(prims.bitwise_and(bits, -0x7F800001), 0x3F000000), dtype=torch.float32
+    )
     plain = prims.bitwise_or(prims.eq(wide, 0), prims.eq(biased, 0xFF))
     exponent = prims.where(plain, 0, prims.sub(prims.sub(biased, 126), shift))
     return to_dtype(prims.where(plain, wide, mantissa), self.dtype), exponent
 
 
-rules.register("_conj", "_conj_physical", "conj_physical", "alias_copy", "detach_copy", "lift")(lambda self: self)
+rules.register("_conj", "_conj_physical", "conj_physical", "alias_copy", "detach_copy", "lift")(
+    lambda self: self
+)
 
 
 @rules.register("addr")
-def addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+def addr(
+    self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Tensor:
     """``beta * self + alpha * outer(vec1, vec2)``."""
     dtype = result_dtype(self, vec1, vec2)
     column = prims.reshape(vec1, shape=(vec1.shape[0], 1))
     row = prims.reshape(vec2, shape=(1, vec2.shape[0]))
     if dtype is torch.bool:
-        outer = elementwise(lambda a, b: prims.bitwise_and(a, b) if alpha else full_like(a, False), column, row)
+        outer = elementwise(
+            lambda a, b: prims.bitwise_and(a, b) if alpha else full_like(a, False), column, row
+        )
         return elementwise(prims.bitwise_or, self, outer) if beta else outer
 
     def body(a: Tensor, u: Tensor, v: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""``as_strided`` and its like: memory as reshapes, windows and permutations of the tensor that fills it.
+"""``as_strided`` and its like: memory as reshapes, windows and permutations of the tensor that
+fills it.
 
-A rule covers tensors without gaps, and counts ``storage_offset`` from their first element: the pass calls it with the tensor
-that owns the memory.
+A rule covers tensors without gaps, and counts ``storage_offset`` from their first element: the pass
+calls it with the tensor that owns the memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ Sizes = Sequence[Size]
 
 
 def _descending(shape: Sizes, strides: Sizes) -> list[int] | None:
-    """The dims from the largest stride to the smallest, those of size 1 first; None when a stride is unknown."""
+    """The dims from the largest stride to the smallest, those of size 1 first; None when a stride
+    is unknown.
+    """
     hints = [size_hint(step) for step in strides]
     if None in hints:
         return None
@@ -29,12 +32,16 @@ def _descending(shape: Sizes, strides: Sizes) -> list[int] | None:
 
 
 def _memory_order(shape: Sizes, strides: Sizes) -> list[int] | None:
-    """The dims from the outermost in memory to the innermost; None where there are gaps, overlaps or unknown strides."""
+    """The dims from the outermost in memory to the innermost; None where there are gaps, overlaps
+    or unknown strides.
+    """
     order = _descending(shape, strides)
     if order is None:
         return None
     many = [dim for dim in order if not is_one(shape[dim])]
-    dense = same_shape([strides[dim] for dim in many], contiguous_strides([shape[dim] for dim in many]))
+    dense = same_shape(
+        [strides[dim] for dim in many], contiguous_strides([shape[dim] for dim in many])
+    )
     return order if dense else None
 
 
@@ -49,7 +56,9 @@ def _shaped(flat: Tensor, shape: Sizes, order: Sequence[int]) -> Tensor:
 
 
 def _strided(flat: Tensor, size: Sizes, stride: Sizes, offset: Size) -> Tensor:
-    """``flat[offset + sum(i * stride)]``; NotImplemented where it leaves ``flat``, or may for some value of a symbol."""
+    """``flat[offset + sum(i * stride)]``; NotImplemented where it leaves ``flat``, or may for some
+    value of a symbol.
+    """
     if any(isinstance(n, int) and n == 0 for n in size):
         return full(size, 0, flat.dtype, flat.device)
     once = [1 if isinstance(step, int) and step == 0 else n for n, step in zip(size, stride)]
@@ -88,11 +97,17 @@ def _vector(a: Tensor) -> Tensor:
 def as_strided(self: Tensor, size: Sizes, stride: Sizes, storage_offset: Size = 0) -> Tensor:
     """Elements of memory at ``storage_offset + sum(i * stride)``."""
     order = _memory_order(self.shape, self.stride())
-    return NotImplemented if order is None else _strided(_flat(self, order), size, stride, storage_offset)
+    return (
+        NotImplemented
+        if order is None
+        else _strided(_flat(self, order), size, stride, storage_offset)
+    )
 
 
 @rules.register("as_strided_scatter")
-def as_strided_scatter(self: Tensor, src: Tensor, size: Sizes, stride: Sizes, storage_offset: Size = 0) -> Tensor:
+def as_strided_scatter(
+    self: Tensor, src: Tensor, size: Sizes, stride: Sizes, storage_offset: Size = 0
+) -> Tensor:
     """``self`` with the elements that ``as_strided`` reads replaced."""
     order, given = _memory_order(self.shape, self.stride()), _memory_order(size, stride)
     if not same_shape(src.shape, size) or order is None:
@@ -105,5 +120,7 @@ def as_strided_scatter(self: Tensor, src: Tensor, size: Sizes, stride: Sizes, st
     where = _strided(iota(count, torch.int64, self.device), size, stride, storage_offset)
     if where is NotImplemented or _overlaps(size, stride):  # eager refuses what overlaps
         return NotImplemented
-    put = prims.index_put(_flat(self, order), _vector(src), _vector(where), dims=(0,), accumulate=False)
+    put = prims.index_put(
+        _flat(self, order), _vector(src), _vector(where), dims=(0,), accumulate=False
+    )
     return _shaped(put, self.shape, order)

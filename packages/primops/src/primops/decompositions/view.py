@@ -12,14 +12,26 @@ from primops.meta import Size
 from primops.operand import Scalar, Tensor, broadcast_to, full, pad_dim, to_dtype, unsqueeze
 from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
-from primops.shapes import concrete, infer_shape, is_negative, is_one, known, larger, product, size_hint, smaller, wrap_dim
+from primops.shapes import (
+    concrete,
+    infer_shape,
+    is_negative,
+    is_one,
+    known,
+    larger,
+    product,
+    size_hint,
+    smaller,
+    wrap_dim,
+)
 
 rules = DecompositionTable()
 
 END = 2**63 - 1
 
 
-# Conversion ------------------------------------------------------------------------------------------------------------------
+# Conversion
+# --------------------------------------------------------------------------------------------------
 
 
 @rules.register("clone")
@@ -30,18 +42,28 @@ def clone(self: Tensor, *, memory_format: torch.memory_format | None = None) -> 
 
 @rules.register("_to_copy")
 def to_copy(
-    self: Tensor, *, dtype: torch.dtype | None = None, layout: Any = None, device: torch.device | None = None,
-    pin_memory: bool | None = None, non_blocking: bool = False, memory_format: torch.memory_format | None = None,
+    self: Tensor, *, dtype: torch.dtype | None = None, layout: Any = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None, non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
 ) -> Tensor:  # fmt: skip
     """Conversion of dtype; a move to another device stays an ATen call."""
-    if (device is not None and torch.device(device) != self.device) or pin_memory or layout not in (None, torch.strided):
+    if (
+        (device is not None and torch.device(device) != self.device)
+        or pin_memory
+        or layout not in (None, torch.strided)
+    ):
         return NotImplemented
     return self if dtype is None else to_dtype(self, dtype)
 
 
 @rules.register("to.dtype")
 def to_dtype_rule(
-    self: Tensor, dtype: torch.dtype, non_blocking: bool = False, copy: bool = False, memory_format: Any = None
+    self: Tensor,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
 ) -> Tensor:
     """Conversion."""
     return to_dtype(self, dtype)
@@ -50,16 +72,25 @@ def to_dtype_rule(
 @rules.register("view.dtype")
 def view_dtype(self: Tensor, dtype: torch.dtype) -> Tensor:
     """The bits as another dtype, when the width stays."""
-    return prims.bitcast(self, dtype=dtype) if self.dtype.itemsize == dtype.itemsize else NotImplemented
+    return (
+        prims.bitcast(self, dtype=dtype)
+        if self.dtype.itemsize == dtype.itemsize
+        else NotImplemented
+    )
 
 
 @rules.register("copy")
 def copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """``src`` as if copied into ``self``."""
-    return broadcast_to(to_dtype(src, self.dtype), self.shape) if src.device == self.device else NotImplemented
+    return (
+        broadcast_to(to_dtype(src, self.dtype), self.shape)
+        if src.device == self.device
+        else NotImplemented
+    )
 
 
-# Shape -----------------------------------------------------------------------------------------------------------------------
+# Shape
+# --------------------------------------------------------------------------------------------------
 
 
 @rules.register("view", "_unsafe_view", "reshape", "_reshape_copy", "view_copy", "_reshape_alias")
@@ -96,7 +127,8 @@ def expand(self: Tensor, size: Sequence[Size], *, implicit: bool = False) -> Ten
     """Dims of size 1 repeated; -1 keeps a size."""
     missing = len(size) - self.ndim
     shape = [
-        self.shape[dim - missing] if isinstance(wanted, int) and wanted == -1 else wanted for dim, wanted in enumerate(size)
+        self.shape[dim - missing] if isinstance(wanted, int) and wanted == -1 else wanted
+        for dim, wanted in enumerate(size)
     ]
     return broadcast_to(self, shape)
 
@@ -107,7 +139,14 @@ def unsqueeze_rule(self: Tensor, dim: int) -> Tensor:
     return unsqueeze(self, wrap_dim(dim, self.ndim + 1))
 
 
-@rules.register("squeeze", "squeeze.dim", "squeeze.dims", "squeeze_copy", "squeeze_copy.dim", "squeeze_copy.dims")
+@rules.register(
+    "squeeze",
+    "squeeze.dim",
+    "squeeze.dims",
+    "squeeze_copy",
+    "squeeze_copy.dim",
+    "squeeze_copy.dims",
+)
 def squeeze(self: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Dims of size 1 removed (all, or those listed)."""
     listed = range(self.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
@@ -119,7 +158,11 @@ def squeeze(self: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 @rules.register("flip")
 def flip(self: Tensor, dims: Sequence[int]) -> Tensor:
     """Reversed along dims."""
-    return prims.flip(self, dims=tuple(sorted(wrap_dim(dim, self.ndim) for dim in dims))) if self.ndim else self
+    return (
+        prims.flip(self, dims=tuple(sorted(wrap_dim(dim, self.ndim) for dim in dims)))
+        if self.ndim
+        else self
+    )
 
 
 @rules.register("roll")
@@ -147,16 +190,22 @@ def repeat(self: Tensor, repeats: Sequence[Size]) -> Tensor:
     mixed: list[Size] = []
     for count, size in zip(repeats, shape):
         mixed += [count, size]
-    spread = prims.broadcast_in_dim(self, shape=tuple(mixed), dims=tuple(range(2 * missing + 1, 2 * len(shape), 2)))
+    spread = prims.broadcast_in_dim(
+        self, shape=tuple(mixed), dims=tuple(range(2 * missing + 1, 2 * len(shape), 2))
+    )
     return prims.reshape(spread, shape=tuple(count * size for count, size in zip(repeats, shape)))
 
 
 @rules.register("diagonal", "diagonal_copy")
 def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Elements whose positions along dim1 and dim2 differ by ``offset``; they become the last dim."""
+    """Elements whose positions along dim1 and dim2 differ by ``offset``; they become the last
+    dim.
+    """
     dim1, dim2 = wrap_dim(dim1, self.ndim), wrap_dim(dim2, self.ndim)
     rows, columns = self.shape[dim1], self.shape[dim2]
-    length = larger(smaller(rows, columns - offset) if offset >= 0 else smaller(rows + offset, columns), 0)
+    length = larger(
+        smaller(rows, columns - offset) if offset >= 0 else smaller(rows + offset, columns), 0
+    )
     order = (*(dim for dim in range(self.ndim) if dim not in (dim1, dim2)), dim1, dim2)
     moved = prims.permute(self, dims=order)
     rest = moved.shape[:-2]
@@ -165,24 +214,35 @@ def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
     steps = concrete(columns) + 1
     if isinstance(length, int) and length == 0:
         return full((*rest, 0), 0, self.dtype, self.device)
-    return prims.slice(flat, dim=len(rest), start=start, stop=start + larger((length - 1) * steps + 1, 0), step=steps)
+    return prims.slice(
+        flat,
+        dim=len(rest),
+        start=start,
+        stop=start + larger((length - 1) * steps + 1, 0),
+        step=steps,
+    )
 
 
-# Slices ----------------------------------------------------------------------------------------------------------------------
+# Slices
+# --------------------------------------------------------------------------------------------------
 
 
 def slice_range(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
     """Python's rule for the bounds of a slice."""
     start = 0 if start is None else start
     end = END if end is None else end
-    start, end = (larger(_from_start(b, size), 0) if _may_be_negative(b) else b for b in (start, end))
+    start, end = (
+        larger(_from_start(b, size), 0) if _may_be_negative(b) else b for b in (start, end)
+    )
     start = start if isinstance(start, int) and start == 0 else smaller(start, size)
     end = size if isinstance(end, int) and end == END else smaller(end, size)
     return start, start + larger(end - start, 0)
 
 
 @rules.register("slice.Tensor", "slice_copy.Tensor")
-def slice_rule(self: Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1) -> Tensor:
+def slice_rule(
+    self: Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
+) -> Tensor:
     """A range of one dim."""
     dim = wrap_dim(dim, self.ndim)
     low, high = slice_range(self.shape[dim], start, end)
@@ -201,10 +261,16 @@ def _may_be_negative(position: Size) -> bool:
 
 
 def _from_start(position: Size, size: Size) -> Size:
-    """A position that counts from the end where it is negative, as one that counts from the start."""
+    """A position that counts from the end where it is negative, as one that counts from the
+    start.
+    """
     if is_negative(position):
         return size + position
-    return position - size * larger(smaller(position, 0), -1) if _may_be_negative(position) else position
+    return (
+        position - size * larger(smaller(position, 0), -1)
+        if _may_be_negative(position)
+        else position
+    )
 
 
 def _without(shape: Sequence[Size], dim: int) -> tuple[Size, ...]:
@@ -229,12 +295,20 @@ def split(self: Tensor, split_size: Size, dim: int = 0) -> tuple[Tensor, ...]:
         return (self,)
     count = concrete((size + split_size - 1) // split_size)
     return tuple(
-        prims.slice(self, dim=dim, start=i * split_size, stop=size if i == count - 1 else (i + 1) * split_size, step=1)
+        prims.slice(
+            self,
+            dim=dim,
+            start=i * split_size,
+            stop=size if i == count - 1 else (i + 1) * split_size,
+            step=1,
+        )
         for i in range(count)
     )
 
 
-@rules.register("split_with_sizes", "unsafe_split_with_sizes", "split_with_sizes_copy", "split.sizes")
+@rules.register(
+    "split_with_sizes", "unsafe_split_with_sizes", "split_with_sizes_copy", "split.sizes"
+)
 def split_with_sizes(self: Tensor, split_sizes: Sequence[Size], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of these sizes."""
     dim = wrap_dim(dim, self.ndim)
@@ -267,28 +341,44 @@ def place(part: Tensor, base: Tensor, dim: int, start: Size, stop: Size, step: i
         before = prims.slice(base, dim=dim, start=0, stop=start, step=1)
         after = prims.slice(base, dim=dim, start=stop, stop=size, step=1)
         pieces = [before, part, after]
-        return prims.cat(*[p for p in pieces if not (isinstance(p.shape[dim], int) and p.shape[dim] == 0)] or [base], dim=dim)
-    position = prims.iota(length=part.shape[dim], start=start, step=step, dtype=torch.int64, device=base.device)
+        return prims.cat(
+            *[p for p in pieces if not (isinstance(p.shape[dim], int) and p.shape[dim] == 0)]
+            or [base],
+            dim=dim,
+        )
+    position = prims.iota(
+        length=part.shape[dim], start=start, step=step, dtype=torch.int64, device=base.device
+    )
     order = (dim, *(d for d in range(base.ndim) if d != dim))
     return _along_first(base, part, position, order)
 
 
 def _along_first(base: Tensor, part: Tensor, position: Tensor, order: tuple[int, ...]) -> Tensor:
     moved = prims.index_put(
-        prims.permute(base, dims=order), prims.permute(part, dims=order), position, dims=(0,), accumulate=False
+        prims.permute(base, dims=order), prims.permute(part, dims=order), position, dims=(0,),
+        accumulate=False
     )  # fmt: skip
     return prims.permute(moved, dims=tuple(order.index(d) for d in range(len(order))))
 
 
 @rules.register("slice_scatter")
 def slice_scatter(
-    self: Tensor, src: Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
+    self: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: Size = 1,
 ) -> Tensor:
     """``self`` with a slice replaced by ``src``."""
     dim = wrap_dim(dim, self.ndim)
     low, high = slice_range(self.shape[dim], start, end)
     step = concrete(step)
-    shape = [*self.shape[:dim], high - low if step == 1 else (high - low + step - 1) // step, *self.shape[dim + 1 :]]
+    shape = [
+        *self.shape[:dim],
+        high - low if step == 1 else (high - low + step - 1) // step,
+        *self.shape[dim + 1 :],
+    ]
     return place(broadcast_to(to_dtype(src, self.dtype), shape), self, dim, low, high, step)
 
 
@@ -302,7 +392,9 @@ def select_scatter(self: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
 
 
 @rules.register("slice_backward")
-def slice_backward(grad_output: Tensor, input_sizes: Sequence[Size], dim: int, start: Size, end: Size, step: Size) -> Tensor:
+def slice_backward(
+    grad_output: Tensor, input_sizes: Sequence[Size], dim: int, start: Size, end: Size, step: Size
+) -> Tensor:
     """The gradient in a tensor of zeros."""
     dim, step = wrap_dim(dim, len(input_sizes)), concrete(step)
     size = input_sizes[dim]
@@ -314,14 +406,17 @@ def slice_backward(grad_output: Tensor, input_sizes: Sequence[Size], dim: int, s
 
 
 @rules.register("select_backward")
-def select_backward(grad_output: Tensor, input_sizes: Sequence[Size], dim: int, index: Size) -> Tensor:
+def select_backward(
+    grad_output: Tensor, input_sizes: Sequence[Size], dim: int, index: Size
+) -> Tensor:
     """The gradient in a tensor of zeros."""
     dim = wrap_dim(dim, len(input_sizes))
     index = _from_start(index, input_sizes[dim])
     return pad_dim(unsqueeze(grad_output, dim), dim, index, input_sizes[dim] - index - 1)
 
 
-# Joining ---------------------------------------------------------------------------------------------------------------------
+# Joining
+# --------------------------------------------------------------------------------------------------
 
 
 @rules.register("cat", "concat")
@@ -359,7 +454,10 @@ def pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
     r, n = upscale_factor, len(batch)
     split_up = prims.reshape(self, shape=(*batch, channels // (r * r), r, r, height, width))
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return prims.reshape(prims.permute(split_up, dims=order), shape=(*batch, channels // (r * r), height * r, width * r))
+    return prims.reshape(
+        prims.permute(split_up, dims=order),
+        shape=(*batch, channels // (r * r), height * r, width * r),
+    )
 
 
 @rules.register("flatten.using_ints")
@@ -398,12 +496,18 @@ def rot90(self: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
         return flip(self, [first, second])
     if k == 0:
         return self
-    return transpose(flip(self, [second]), first, second) if k == 1 else flip(transpose(self, first, second), [second])
+    return (
+        transpose(flip(self, [second]), first, second)
+        if k == 1
+        else flip(transpose(self, first, second), [second])
+    )
 
 
 @rules.register("_chunk_cat")
 def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
-    """Each tensor's dim padded to a multiple of chunks and cut; chunks of all tensors side by side."""
+    """Each tensor's dim padded to a multiple of chunks and cut; chunks of all tensors side by
+    side.
+    """
     rows = []
     dtype, dim = result_dtype(*tensors), wrap_dim(dim, tensors[0].ndim)
     for tensor in tensors:
@@ -411,7 +515,12 @@ def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
         padded = pad_dim(to_dtype(tensor, dtype), dim, 0, size - tensor.shape[dim])
         rows.append(
             prims.reshape(
-                padded, shape=(*tensor.shape[:dim], num_chunks, product((size // num_chunks, *tensor.shape[dim + 1 :])))
+                padded,
+                shape=(
+                    *tensor.shape[:dim],
+                    num_chunks,
+                    product((size // num_chunks, *tensor.shape[dim + 1 :])),
+                ),
             )
         )
     return prims.cat(*rows, dim=rows[0].ndim - 1)
@@ -427,4 +536,6 @@ def resize(self: Tensor, size: Sequence[Size], *, memory_format: Any = None) -> 
     return prims.reshape(flat, shape=tuple(size))
 
 
-rules.register("resize_as")(lambda self, template, **options: resize(self, template.shape, **options))
+rules.register("resize_as")(
+    lambda self, template, **options: resize(self, template.shape, **options)
+)

@@ -1,5 +1,7 @@
 # ruff: noqa: F401, F403
-"""The prims, as callables: ``prims.add(a, b)``. See ``primops.opset`` for the list and ``primops.prim`` for the readings."""
+"""The prims, as callables: ``prims.add(a, b)``. See ``primops.opset`` for the list and
+``primops.prim`` for the readings.
+"""
 
 from primops.prim import Prim, registered
 from primops.prims.control import cond, scan, while_loop
@@ -17,7 +19,8 @@ from primops.prims.reduction import sum_ as sum
 from .elementwise import *
 
 for _name, _prim in registered().items():
-    globals().setdefault(_name, _prim)  # special functions and extern prims have no variable of their own
+    # special functions and extern prims have no variable of their own
+    globals().setdefault(_name, _prim)
 
 __all__ = sorted(registered())  # pyright: ignore[reportUnsupportedDunderAll]
 

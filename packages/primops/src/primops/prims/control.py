@@ -1,4 +1,6 @@
-"""Control flow: prims whose parameters are prim graphs. Results are tuples, one entry per output of the graph."""
+"""Control flow: prims whose parameters are prim graphs. Results are tuples, one entry per output of
+the graph.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ def output_metas(graph: fx.GraphModule) -> tuple[TensorMeta, ...]:
 def _agree(graph: fx.GraphModule, operands: tuple[Any, ...]) -> None:
     inputs = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
     if [_form(meta) for meta in inputs] != [_form(meta) for meta in operands]:
-        raise PrimError(f"a graph of inputs {[_form(m) for m in inputs]} is given {[_form(m) for m in operands]}")
+        raise PrimError(
+            f"a graph of inputs {[_form(m) for m in inputs]} is given "
+            f"{[_form(m) for m in operands]}"
+        )
 
 
 def _form(meta: Any) -> Any:
@@ -38,7 +43,9 @@ def _scalar_bool(meta: Any) -> None:
         raise PrimError(f"the predicate is {meta}, needs a bool scalar")
 
 
-def _cond_rule(pred: TensorMeta, *operands: Any, true_graph: fx.GraphModule, false_graph: fx.GraphModule) -> Any:
+def _cond_rule(
+    pred: TensorMeta, *operands: Any, true_graph: fx.GraphModule, false_graph: fx.GraphModule
+) -> Any:
     _scalar_bool(pred)
     for graph in (true_graph, false_graph):
         _agree(graph, operands)
@@ -62,14 +69,19 @@ def _scan_rule(*operands: TensorMeta, body_graph: fx.GraphModule, carried: int, 
     slices = [TensorMeta(x.shape[1:], x.strides[1:], x.dtype, x.device) for x in operands[carried:]]
     _agree(body_graph, (*operands[:carried], *slices))
     metas = output_metas(body_graph)
-    return (*metas[:carried], *(contiguous((length, *m.shape), m.dtype, m.device) for m in metas[carried:]))
+    return (
+        *metas[:carried],
+        *(contiguous((length, *m.shape), m.dtype, m.device) for m in metas[carried:]),
+    )
 
 
 def _run(graph: fx.GraphModule, operands: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(x.contiguous() for x in graph(*operands))
 
 
-def _cond(pred: torch.Tensor, *operands: Any, true_graph: fx.GraphModule, false_graph: fx.GraphModule) -> Any:
+def _cond(
+    pred: torch.Tensor, *operands: Any, true_graph: fx.GraphModule, false_graph: fx.GraphModule
+) -> Any:
     return _run(true_graph if bool(pred) else false_graph, operands)
 
 
@@ -90,8 +102,10 @@ def _scan(*operands: torch.Tensor, body_graph: fx.GraphModule, carried: int, len
 
 def _control(schema: str, meta_rule: Callable[..., Any], reference: Run, meaning: str) -> Prim:
     return define(
-        schema, group="control flow", meaning=meaning, dtype_rule="those of the graph's outputs", numerics="that of the graphs",
-        derivative="that of the graphs, in the same control flow", tags=frozenset({"control"}), meta_rule=meta_rule,
+        schema, group="control flow", meaning=meaning, dtype_rule="those of the graph's outputs",
+        numerics="that of the graphs",
+        derivative="that of the graphs, in the same control flow", tags=frozenset({"control"}),
+        meta_rule=meta_rule,
         reference=reference,
     )  # fmt: skip
 
@@ -106,5 +120,6 @@ while_loop = _control(
 )  # fmt: skip
 scan = _control(
     "scan(*operands, body_graph, carried, length)", _scan_rule, _scan,
-    "state = the first `carried` operands; state, y[i] = body_graph(*state, *(x[i] for the others)) for i in [0, length)",
+    "state = the first `carried` operands; state, y[i] = body_graph(*state, *(x[i] for the "
+    "others)) for i in [0, length)",
 )  # fmt: skip

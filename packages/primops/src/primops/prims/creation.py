@@ -13,18 +13,24 @@ from primops.prims.elementwise import NUMBERS, check_number
 from primops.promotion import Number
 
 
-def _full_rule(*, shape: Sequence[Size], value: Number, dtype: torch.dtype, device: torch.device) -> TensorMeta:
+def _full_rule(
+    *, shape: Sequence[Size], value: Number, dtype: torch.dtype, device: torch.device
+) -> TensorMeta:
     check_number(value, dtype)
     return contiguous(shape, dtype, device)
 
 
-def _iota_rule(*, length: Size, start: Size, step: Size, dtype: torch.dtype, device: torch.device) -> TensorMeta:
+def _iota_rule(
+    *, length: Size, start: Size, step: Size, dtype: torch.dtype, device: torch.device
+) -> TensorMeta:
     if dtype not in NUMBERS:
         raise PrimError(f"does not make {dtype}")
     return contiguous((length,), dtype, device)
 
 
-def _iota(*, length: int, start: int, step: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _iota(
+    *, length: int, start: int, step: int, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
     return (torch.arange(length, dtype=torch.int64, device=device) * step + start).to(dtype)
 
 
@@ -34,7 +40,9 @@ full = define(
     meaning="value everywhere, converted to dtype",
     dtype_rule="dtype",
     meta_rule=_full_rule,
-    reference=lambda *, shape, value, dtype, device: torch.full(tuple(shape), value, dtype=dtype, device=device),
+    reference=lambda *, shape, value, dtype, device: torch.full(
+        tuple(shape), value, dtype=dtype, device=device
+    ),
     tags=frozenset({"creation"}),
 )
 iota = define(

@@ -1,6 +1,7 @@
 """Elementwise prims: arithmetic, comparison, selection, conversion.
 
-Operands have one shape and one dtype; a number takes the dtype of the tensor operands. No promotion, no broadcasting.
+Operands have one shape and one dtype; a number takes the dtype of the tensor operands. No
+promotion, no broadcasting.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ def check_number(value: object, dtype: torch.dtype) -> None:
     """Raises PrimError when a number operand does not fit the dtype of the tensor operands."""
     if isinstance(value, complex) and not dtype.is_complex:
         raise PrimError(f"complex number {value} with {dtype}")
-    if isinstance(value, (float, torch.SymFloat)) and not (dtype.is_floating_point or dtype.is_complex):
+    if isinstance(value, (float, torch.SymFloat)) and not (
+        dtype.is_floating_point or dtype.is_complex
+    ):
         raise PrimError(f"float number {value} with {dtype}")
 
 
 def common_meta(*operands: TensorMeta | Any) -> TensorMeta:
     """The first tensor operand, after checking that all have its shape and dtype. Raises PrimError.
 
-    Its device is the one that isn't the CPU, if any: there, a scalar of the CPU may have been broadcast.
+    Its device is the one that isn't the CPU, if any: there, a scalar of the CPU may have been
+    broadcast.
     """
     first: TensorMeta | None = None
     for operand in operands:
@@ -66,7 +70,9 @@ def as_tensors(*operands: Any) -> list[torch.Tensor]:
     """Numbers turned into tensors of the tensor operands' dtype, shape and device."""
     like = next(x for x in operands if isinstance(x, torch.Tensor))
     return [
-        x if isinstance(x, torch.Tensor) else torch.tensor(x, dtype=like.dtype, device=like.device).expand(like.shape)
+        x
+        if isinstance(x, torch.Tensor)
+        else torch.tensor(x, dtype=like.dtype, device=like.device).expand(like.shape)
         for x in operands
     ]
 
@@ -110,7 +116,8 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
 
 
 def _elementwise(
-    signature: str, meaning: str, domain: frozenset[torch.dtype], *, numerics: str = EXACT, aten: str = "", tags: str = "",
+    signature: str, meaning: str, domain: frozenset[torch.dtype], *, numerics: str = EXACT,
+    aten: str = "", tags: str = "",
     function: Callable[..., torch.Tensor] | None = None,
 ) -> Prim:  # fmt: skip
     name = signature.partition("(")[0]
@@ -162,7 +169,9 @@ atan = _elementwise("atan(a)", "arc tangent", FLOATS, numerics=FUNCTION)
 sinh = _elementwise("sinh(a)", "hyperbolic sine", FLOATS, numerics=FUNCTION)
 cosh = _elementwise("cosh(a)", "hyperbolic cosine", FLOATS, numerics=FUNCTION)
 tanh = _elementwise("tanh(a)", "hyperbolic tangent", FLOATS, numerics=FUNCTION)
-erf = _elementwise("erf(a)", "2 / sqrt(pi) * integral of exp(-t*t) from 0 to a", FLOATS, numerics=FUNCTION)
+erf = _elementwise(
+    "erf(a)", "2 / sqrt(pi) * integral of exp(-t*t) from 0 to a", FLOATS, numerics=FUNCTION
+)
 lgamma = _elementwise("lgamma(a)", "log |gamma(a)|", FLOATS, numerics="at most 16 ULP")
 bitwise_not = _elementwise("bitwise_not(a)", "~a; logical for bool", INTEGERS)
 
@@ -176,32 +185,40 @@ def _special(names: str, domain: frozenset[torch.dtype] = FLOATS) -> dict[str, P
         signature, _, meaning = line.partition(":")
         name = signature.partition("(")[0]
         function = getattr(torch.special, name, None) or getattr(torch, name)
-        made[name] = _elementwise(signature, meaning.strip(), domain, numerics=SPECIAL, tags="special", function=function)
+        meaning = " ".join(meaning.split())
+        made[name] = _elementwise(
+            signature, meaning, domain, numerics=SPECIAL, tags="special", function=function
+        )
     return made
 
 
 SPECIAL_FUNCTIONS = _special("""
-    erfc(a): 1 - erf(a), accurate for large a; erfinv(a): x with erf(x) = a; erfcx(a): exp(a*a) * erfc(a);
-    digamma(a): derivative of lgamma; ndtri(a): x with normal distribution function a;
+    erfc(a): 1 - erf(a), accurate for large a; erfinv(a): x with erf(x) = a; erfcx(a): exp(a*a) *
+    erfc(a); digamma(a): derivative of lgamma; ndtri(a): x with normal distribution function a;
     log_ndtr(a): log of the normal distribution function;
-    i0(a): modified Bessel function I0; i0e(a): exp(-|a|) * i0(a); i1(a): modified Bessel function I1;
-    i1e(a): exp(-|a|) * i1(a);
-    bessel_j0(a): Bessel function J0; bessel_j1(a): Bessel function J1; bessel_y0(a): Bessel function Y0;
-    bessel_y1(a): Bessel function Y1; modified_bessel_i0(a): I0 over all reals; modified_bessel_i1(a): I1 over all reals;
-    modified_bessel_k0(a): K0; modified_bessel_k1(a): K1; scaled_modified_bessel_k0(a): exp(a) * K0(a);
-    scaled_modified_bessel_k1(a): exp(a) * K1(a); spherical_bessel_j0(a): sin(a) / a; airy_ai(a): Airy function Ai;
-    zeta(a, b): sum over k >= 0 of (k + b) ** -a;
-    igamma(a, b): regularised lower incomplete gamma function P(a, b);
+    i0(a): modified Bessel function I0; i0e(a): exp(-|a|) * i0(a); i1(a): modified Bessel function
+    I1; i1e(a): exp(-|a|) * i1(a);
+    bessel_j0(a): Bessel function J0; bessel_j1(a): Bessel function J1; bessel_y0(a): Bessel
+    function Y0; bessel_y1(a): Bessel function Y1; modified_bessel_i0(a): I0 over all reals;
+    modified_bessel_i1(a): I1 over all reals; modified_bessel_k0(a): K0; modified_bessel_k1(a): K1;
+    scaled_modified_bessel_k0(a): exp(a) * K0(a); scaled_modified_bessel_k1(a): exp(a) * K1(a);
+    spherical_bessel_j0(a): sin(a) / a; airy_ai(a): Airy function Ai; zeta(a, b): sum over k >= 0 of
+    (k + b) ** -a; igamma(a, b): regularised lower incomplete gamma function P(a, b);
     igammac(a, b): regularised upper incomplete gamma function Q(a, b);
     nextafter(a, b): the float after a toward b;
-    chebyshev_polynomial_t(a, b): T_b(a), b truncated; chebyshev_polynomial_u(a, b): U_b(a), b truncated;
-    chebyshev_polynomial_v(a, b): V_b(a), b truncated; chebyshev_polynomial_w(a, b): W_b(a), b truncated;
-    shifted_chebyshev_polynomial_t(a, b): T_b(2a - 1); shifted_chebyshev_polynomial_u(a, b): U_b(2a - 1);
-    shifted_chebyshev_polynomial_v(a, b): V_b(2a - 1); shifted_chebyshev_polynomial_w(a, b): W_b(2a - 1);
-    hermite_polynomial_h(a, b): physicist's H_b(a); hermite_polynomial_he(a, b): probabilist's He_b(a);
+    chebyshev_polynomial_t(a, b): T_b(a), b truncated; chebyshev_polynomial_u(a, b): U_b(a), b
+    truncated; chebyshev_polynomial_v(a, b): V_b(a), b truncated; chebyshev_polynomial_w(a, b):
+    W_b(a), b truncated; shifted_chebyshev_polynomial_t(a, b): T_b(2a - 1);
+    shifted_chebyshev_polynomial_u(a, b): U_b(2a - 1);
+    shifted_chebyshev_polynomial_v(a, b): V_b(2a - 1);
+    shifted_chebyshev_polynomial_w(a, b): W_b(2a - 1);
+    hermite_polynomial_h(a, b): physicist's H_b(a);
+    hermite_polynomial_he(a, b): probabilist's He_b(a);
     laguerre_polynomial_l(a, b): L_b(a); legendre_polynomial_p(a, b): P_b(a)
 """)
-SPECIAL_FUNCTIONS |= _special("gcd(a, b): greatest common divisor; lcm(a, b): least common multiple", INTEGER_DTYPES)
+SPECIAL_FUNCTIONS |= _special(
+    "gcd(a, b): greatest common divisor; lcm(a, b): least common multiple", INTEGER_DTYPES
+)
 trigamma = _elementwise(
     "trigamma(a)", "second derivative of lgamma", FLOATS, numerics=SPECIAL, tags="special",
     function=lambda a: torch.polygamma(1, a),
@@ -218,13 +235,24 @@ minimum = _elementwise("minimum(a, b)", "the smaller; NaN wins", NUMBERS, tags="
 fmod = _elementwise("fmod(a, b)", "a - b * trunc(a / b), sign of a", NUMBERS)
 remainder = _elementwise("remainder(a, b)", "a - b * floor(a / b), sign of b", NUMBERS)
 floor_div = _elementwise(
-    "floor_div(a, b)", "floor(a / b)", NUMBERS, function=lambda a, b: torch.div(a, b, rounding_mode="floor")
+    "floor_div(a, b)",
+    "floor(a / b)",
+    NUMBERS,
+    function=lambda a, b: torch.div(a, b, rounding_mode="floor"),
 )
-bitwise_and = _elementwise("bitwise_and(a, b)", "a & b; logical for bool", INTEGERS, tags="commutative")
-bitwise_or = _elementwise("bitwise_or(a, b)", "a | b; logical for bool", INTEGERS, tags="commutative")
-bitwise_xor = _elementwise("bitwise_xor(a, b)", "a ^ b; logical for bool", INTEGERS, tags="commutative")
+bitwise_and = _elementwise(
+    "bitwise_and(a, b)", "a & b; logical for bool", INTEGERS, tags="commutative"
+)
+bitwise_or = _elementwise(
+    "bitwise_or(a, b)", "a | b; logical for bool", INTEGERS, tags="commutative"
+)
+bitwise_xor = _elementwise(
+    "bitwise_xor(a, b)", "a ^ b; logical for bool", INTEGERS, tags="commutative"
+)
 shift_left = _elementwise("shift_left(a, b)", "a << b", INTEGER_DTYPES, aten="bitwise_left_shift")
-shift_right = _elementwise("shift_right(a, b)", "arithmetic a >> b", INTEGER_DTYPES, aten="bitwise_right_shift")
+shift_right = _elementwise(
+    "shift_right(a, b)", "arithmetic a >> b", INTEGER_DTYPES, aten="bitwise_right_shift"
+)
 
 eq = _comparison("eq", "a == b", "commutative")
 ne = _comparison("ne", "a != b; true for NaN", "commutative")
@@ -245,7 +273,8 @@ where = define(
 convert = define(
     "convert(a, *, dtype)",
     group="conversion",
-    meaning="a as dtype by ATen's rules: float to int truncates, to bool is a != 0, to a narrower float rounds to even",
+    meaning="a as dtype by ATen's rules: float to int truncates, to bool is a != 0, to a narrower "
+    "float rounds to even",
     dtype_rule="dtype",
     meta_rule=_convert_rule,
     reference=lambda a, *, dtype: a.to(dtype, copy=True),

@@ -1,10 +1,10 @@
-"""Extern prims: libraries do them, or their result's size depends on data. A graph spells each by an ATen overload.
+"""Extern prims: libraries do them, or their result's size depends on data. A graph spells each by
+an ATen overload.
 
-One prim stands for all overloads of the operators listed: they differ in arguments (a bias, an epilogue, a device's layout), not
-in what a backend must call.
+One prim stands for all overloads of the operators listed: they differ in arguments (a bias, an
+epilogue, a device's layout), not in what a backend must call.
 """
 
-# ruff: noqa: E501, RUF100
 from __future__ import annotations
 
 from dataclasses import replace
@@ -117,7 +117,9 @@ def _convolved(operands: tuple[Any, ...], results: list[TensorMeta]) -> list[Ten
     has_kernel = result.ndim == 4 or result.dtype is not torch.float64
     if not has_kernel or not any(_is_channels_last(_with_height(x)) for x in operands[:2]):
         return [replace(result, strides=contiguous_strides(result.shape))]
-    batch, *others, channels = contiguous_strides((result.shape[0], *result.shape[2:], result.shape[1]))
+    batch, *others, channels = contiguous_strides(
+        (result.shape[0], *result.shape[2:], result.shape[1])
+    )
     return [replace(result, strides=(batch, channels, *others))]
 
 
@@ -129,7 +131,9 @@ def _by_columns(*positions: int) -> Layout:
         *steps, a, b = contiguous_strides((*batch, columns, rows))
         return replace(meta, strides=(*steps, b, a)) if meta.device.type == "cpu" else meta
 
-    return lambda operands, results: [transposed(m) if i in positions else m for i, m in enumerate(results)]
+    return lambda operands, results: [
+        transposed(m) if i in positions else m for i, m in enumerate(results)
+    ]
 
 
 # Strides that the meta kernels do not know.
@@ -145,7 +149,14 @@ def _read() -> tuple[ExternPrim, ...]:
             group, numerics = left, right
             continue
         name, _, operators = left.partition(":")
-        prim = ExternPrim(name, operators.split(), group=group, meaning=right, numerics=numerics, layout=LAYOUTS.get(name))
+        prim = ExternPrim(
+            name,
+            operators.split(),
+            group=group,
+            meaning=right,
+            numerics=numerics,
+            layout=LAYOUTS.get(name),
+        )
         made.append(add(prim))
     return tuple(made)
 

@@ -1,4 +1,6 @@
-"""Indexing prims. An index outside ``[0, size)`` is an IndexError; negative ones are wrapped by the decompositions."""
+"""Indexing prims. An index outside ``[0, size)`` is an IndexError; negative ones are wrapped by the
+decompositions.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,12 @@ def _may_match(a: Sequence[Size], b: Sequence[Size]) -> bool:
     return len(a) == len(b) and all(map(may_be_equal, a, b))
 
 
-def indexed_shape(shape: Sequence[Size], indices: Sequence[Size], dims: Sequence[int]) -> tuple[Size, ...]:
-    """Shape of ``index(a, *indices, dims)``: the indices' shape at the first of ``dims`` when adjacent, else in front."""
+def indexed_shape(
+    shape: Sequence[Size], indices: Sequence[Size], dims: Sequence[int]
+) -> tuple[Size, ...]:
+    """Shape of ``index(a, *indices, dims)``: the indices' shape at the first of ``dims`` when
+    adjacent, else in front.
+    """
     rest = [size for dim, size in enumerate(shape) if dim not in dims]
     adjacent = dims[-1] - dims[0] == len(dims) - 1
     position = dims[0] if adjacent else 0
@@ -34,7 +40,9 @@ def _check_indices(a: TensorMeta, indices: Sequence[TensorMeta], dims: Sequence[
         raise PrimError(f"{len(indices)} indices for dims {tuple(dims)}")
     for index in indices:
         if index.dtype is not torch.int64 or not same_shape(index.shape, indices[0].shape):
-            raise PrimError(f"indices are {[(i.dtype, i.shape) for i in indices]}; need int64 of one shape")
+            raise PrimError(
+                f"indices are {[(i.dtype, i.shape) for i in indices]}; need int64 of one shape"
+            )
 
 
 def _index_rule(a: TensorMeta, *indices: TensorMeta, dims: Sequence[int]) -> TensorMeta:
@@ -71,10 +79,14 @@ def _scatter_rule(a: TensorMeta, index: TensorMeta, src: TensorMeta, *, dim: int
 
 def _check_range(index: torch.Tensor, size: int) -> None:
     if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < size):
-        raise IndexError(f"index out of range [0, {size}): found {int(index.min())} to {int(index.max())}")
+        raise IndexError(
+            f"index out of range [0, {size}): found {int(index.min())} to {int(index.max())}"
+        )
 
 
-def _position(a: torch.Tensor, indices: Sequence[torch.Tensor], dims: Sequence[int]) -> tuple[torch.Tensor | slice, ...]:
+def _position(
+    a: torch.Tensor, indices: Sequence[torch.Tensor], dims: Sequence[int]
+) -> tuple[torch.Tensor | slice, ...]:
     for index, dim in zip(indices, dims):
         _check_range(index, a.shape[dim])
     at = dict(zip(dims, indices))
@@ -86,7 +98,11 @@ def _index(a: torch.Tensor, *indices: torch.Tensor, dims: Sequence[int]) -> torc
 
 
 def _index_put(
-    a: torch.Tensor, values: torch.Tensor, *indices: torch.Tensor, dims: Sequence[int], accumulate: bool
+    a: torch.Tensor,
+    values: torch.Tensor,
+    *indices: torch.Tensor,
+    dims: Sequence[int],
+    accumulate: bool,
 ) -> torch.Tensor:
     position = _position(a, indices, dims)
     result = a.clone(memory_format=torch.contiguous_format)
@@ -109,7 +125,9 @@ def _scatter(a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: in
     return torch.scatter(a.contiguous(), dim, index, src)
 
 
-def _scatter_add(a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int) -> torch.Tensor:
+def _scatter_add(
+    a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int
+) -> torch.Tensor:
     _check_range(index, a.shape[dim])
     return torch.scatter_add(a.contiguous(), dim, index, src)
 
@@ -117,33 +135,44 @@ def _scatter_add(a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim
 REDUCTIONS = ("prod", "amax", "amin")
 
 
-def _scatter_reduce_rule(a: TensorMeta, index: TensorMeta, src: TensorMeta, *, dim: int, reduce: str) -> TensorMeta:
+def _scatter_reduce_rule(
+    a: TensorMeta, index: TensorMeta, src: TensorMeta, *, dim: int, reduce: str
+) -> TensorMeta:
     if reduce not in REDUCTIONS:
         raise PrimError(f"reduce is {reduce!r}; choose one of {REDUCTIONS}")
     return _scatter_rule(a, index, src, dim=dim)
 
 
-def _scatter_reduce(a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int, reduce: str) -> torch.Tensor:
+def _scatter_reduce(
+    a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int, reduce: str
+) -> torch.Tensor:
     _check_range(index, a.shape[dim])
     return torch.scatter_reduce(a.contiguous(), dim, index, src, reduce)
 
 
 def _indexing(
-    schema: str, meta_rule: Callable[..., TensorMeta], reference: Callable[..., torch.Tensor], tag: str, meaning: str
+    schema: str,
+    meta_rule: Callable[..., TensorMeta],
+    reference: Callable[..., torch.Tensor],
+    tag: str,
+    meaning: str,
 ) -> Prim:
     return define(
-        schema, group="indexing", meaning=meaning, dtype_rule="that of a", meta_rule=meta_rule, reference=reference,
+        schema, group="indexing", meaning=meaning, dtype_rule="that of a", meta_rule=meta_rule,
+        reference=reference,
         tags=frozenset({"indexing", tag}),
     )  # fmt: skip
 
 
 index = _indexing(
     "index(a, *indices, dims)", _index_rule, _index, "indexing",
-    "a at indices[k] along dims[k]; result dims: the indices' at the first of dims when adjacent, else first; then the others",
+    "a at indices[k] along dims[k]; result dims: the indices' at the first of dims when adjacent, "
+    "else first; then the others",
 )  # fmt: skip
 index_put = _indexing(
     "index_put(a, values, *indices, dims, accumulate)", _index_put_rule, _index_put, "scatter",
-    "a copy of a with index(a, *indices, dims) replaced by values, or with values added; the last of equal indices wins",
+    "a copy of a with index(a, *indices, dims) replaced by values, or with values added; the last "
+    "of equal indices wins",
 )  # fmt: skip
 gather = _indexing(
     "gather(a, index, *, dim)", _gather_rule, _gather, "indexing",
@@ -158,6 +187,8 @@ scatter_add = _indexing(
     "a copy of a with src added where gather would read",
 )  # fmt: skip
 scatter_reduce = _indexing(
-    "scatter_reduce(a, index, src, *, dim, reduce)", _scatter_reduce_rule, _scatter_reduce, "scatter",
-    "a copy of a, combined with src by reduce (prod, amax or amin; NaN wins) where gather would read",
+    "scatter_reduce(a, index, src, *, dim, reduce)", _scatter_reduce_rule, _scatter_reduce,
+    "scatter",
+    "a copy of a, combined with src by reduce (prod, amax or amin; NaN wins) where gather would "
+    "read",
 )  # fmt: skip

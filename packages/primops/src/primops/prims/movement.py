@@ -53,7 +53,11 @@ def _slice_rule(a: TensorMeta, *, dim: int, start: Size, stop: Size, step: int) 
     if not 0 <= dim < a.ndim or step < 1:
         raise PrimError(f"dim {dim} of rank {a.ndim}, step {step}")
     size = a.shape[dim]
-    if isinstance(start, int) and isinstance(stop, int) and (not 0 <= start <= stop or (isinstance(size, int) and stop > size)):
+    if (
+        isinstance(start, int)
+        and isinstance(stop, int)
+        and (not 0 <= start <= stop or (isinstance(size, int) and stop > size))
+    ):
         raise PrimError(f"[{start}, {stop}) is not inside size {size}")
     length = stop - start if step == 1 else (stop - start + (step - 1)) // step
     return contiguous([*a.shape[:dim], length, *a.shape[dim + 1 :]], a.dtype, a.device)
@@ -68,7 +72,9 @@ def _flip_rule(a: TensorMeta, *, dims: Sequence[int]) -> TensorMeta:
     return contiguous(a.shape, a.dtype, a.device)
 
 
-def _pad_rule(a: TensorMeta, *, low: Sequence[Size], high: Sequence[Size], value: Number) -> TensorMeta:
+def _pad_rule(
+    a: TensorMeta, *, low: Sequence[Size], high: Sequence[Size], value: Number
+) -> TensorMeta:
     if len(low) != a.ndim or len(high) != a.ndim:
         raise PrimError(f"{len(low)} and {len(high)} pads for rank {a.ndim}")
     shape = [size + before + after for size, before, after in zip(a.shape, low, high)]
@@ -80,14 +86,25 @@ def _pad_rule(a: TensorMeta, *, low: Sequence[Size], high: Sequence[Size], value
 def _pad(a: torch.Tensor, *, low: Sequence[int], high: Sequence[int], value: float) -> torch.Tensor:
     shape = [size + before + after for size, before, after in zip(a.shape, low, high)]
     result = torch.full(shape, value, dtype=a.dtype, device=a.device)
-    source = tuple(slice(max(0, -before), max(0, size - max(0, -after))) for size, before, after in zip(a.shape, low, high))
-    target = tuple(slice(max(0, before), max(0, size - max(0, after))) for size, before, after in zip(shape, low, high))
+    source = tuple(
+        slice(max(0, -before), max(0, size - max(0, -after)))
+        for size, before, after in zip(a.shape, low, high)
+    )
+    target = tuple(
+        slice(max(0, before), max(0, size - max(0, after)))
+        for size, before, after in zip(shape, low, high)
+    )
     result[target] = a[source]
     return result
 
 
 def _window_rule(a: TensorMeta, *, dim: int, size: int, step: int) -> TensorMeta:
-    if not 0 <= dim < a.ndim or step < 1 or size < 0 or (isinstance(a.shape[dim], int) and a.shape[dim] < size):
+    if (
+        not 0 <= dim < a.ndim
+        or step < 1
+        or size < 0
+        or (isinstance(a.shape[dim], int) and a.shape[dim] < size)
+    ):
         raise PrimError(f"windows of {size}, {step} apart, along dim {dim} of {a.shape}")
     rest: Any = a.shape[dim] - size
     count = rest // step + 1
@@ -98,17 +115,32 @@ def _cat_rule(*tensors: TensorMeta, dim: int) -> TensorMeta:
     first = tensors[0]
     length: Size = 0
     for tensor in tensors:
-        if tensor.dtype is not first.dtype or tensor.ndim != first.ndim or not 0 <= dim < first.ndim:
+        if (
+            tensor.dtype is not first.dtype
+            or tensor.ndim != first.ndim
+            or not 0 <= dim < first.ndim
+        ):
             raise PrimError(f"operands {[(t.dtype, t.shape) for t in tensors]} along dim {dim}")
-        if not all(axis == dim or may_be_equal(x, y) for axis, (x, y) in enumerate(zip(tensor.shape, first.shape))):
+        if not all(
+            axis == dim or may_be_equal(x, y)
+            for axis, (x, y) in enumerate(zip(tensor.shape, first.shape))
+        ):
             raise PrimError(f"shapes {[t.shape for t in tensors]} differ outside dim {dim}")
         length = tensor.shape[dim] + length
-    return contiguous([*first.shape[:dim], length, *first.shape[dim + 1 :]], first.dtype, first.device)
+    return contiguous(
+        [*first.shape[:dim], length, *first.shape[dim + 1 :]], first.dtype, first.device
+    )
 
 
-def _movement(schema: str, meta_rule: Callable[..., TensorMeta], reference: Callable[..., torch.Tensor], meaning: str) -> Prim:
+def _movement(
+    schema: str,
+    meta_rule: Callable[..., TensorMeta],
+    reference: Callable[..., torch.Tensor],
+    meaning: str,
+) -> Prim:
     return define(
-        schema, group="shape", meaning=meaning, dtype_rule="that of a", meta_rule=meta_rule, reference=reference,
+        schema, group="shape", meaning=meaning, dtype_rule="that of a", meta_rule=meta_rule,
+        reference=reference,
         tags=frozenset({"movement"}),
     )  # fmt: skip
 
@@ -142,6 +174,8 @@ cat = _movement(
     "tensors one after the other along dim",
 )  # fmt: skip
 window = _movement(
-    "window(a, *, dim, size, step)", _window_rule, lambda a, *, dim, size, step: a.unfold(dim, size, step).contiguous(),
-    "dim counts windows, the new last dim their elements: result[..., i, ..., k] = a[..., i * step + k, ...]",
+    "window(a, *, dim, size, step)", _window_rule, lambda a, *, dim, size,
+    step: a.unfold(dim, size, step).contiguous(),
+    "dim counts windows, the new last dim their elements: result[..., i, ..., k] = a[..., i * step "
+    "+ k, ...]",
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Random prims: counter-based, so that a value depends on seed and position only.
 
-Generator: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011), for masks with 7
-rounds, the fewest that pass all tests of BigCrush.
+Generator: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3",
+2011), for masks with 7 rounds, the fewest that pass all tests of BigCrush.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _CALL = 4
 """How far a call of ``randint`` for one number moves the offset of a CUDA generator."""
 _AHEAD_COUNT, _STREAMS = 256, 16
 _AHEAD: dict[tuple[int, int], tuple[int, int, tuple[torch.Tensor, ...]]] = {}
-"""Of each device and stream: a generator's seed, the number of a call, and the numbers that it and the next calls draw."""
+"""Of each device and stream: a generator's seed, the number of a call, and the numbers that it and
+the next calls draw.
+"""
 _DRAWING = threading.Lock()
 
 
@@ -37,9 +39,14 @@ def _random_seed(*, device: torch.device) -> torch.Tensor:
 
 
 def _drawn_ahead(device: torch.device) -> torch.Tensor:
-    """What ``randint`` would draw on the device, without a launch of its own: many of its next numbers are there already."""
+    """What ``randint`` would draw on the device, without a launch of its own: many of its next
+    numbers are there already.
+    """
     index = torch.cuda.current_device() if device.index is None else device.index
-    generator, stream = torch.cuda.default_generators[index], torch._C._cuda_getCurrentRawStream(index)
+    generator, stream = (
+        torch.cuda.default_generators[index],
+        torch._C._cuda_getCurrentRawStream(index),
+    )
     with _DRAWING:
         key, call = generator.initial_seed(), generator.get_offset() // _CALL
         generator.set_offset((call + 1) * _CALL)
@@ -47,14 +54,18 @@ def _drawn_ahead(device: torch.device) -> torch.Tensor:
         if known is None or known[0] != key or not 0 <= call - known[1] < _AHEAD_COUNT:
             if len(_AHEAD) >= _STREAMS:
                 _AHEAD.clear()
-            numbers = seeds_of_calls(key, call, _AHEAD_COUNT).to(torch.device("cuda", index), non_blocking=True)
+            numbers = seeds_of_calls(key, call, _AHEAD_COUNT).to(
+                torch.device("cuda", index), non_blocking=True
+            )
             known = _AHEAD[index, stream] = key, call, numbers[:, 0].unbind()
         return known[2][call - known[1]]
 
 
 def seeds_of_calls(key: int, first: int, count: int) -> torch.Tensor:
-    """The int64 numbers that a CUDA generator with the seed ``key`` gives calls of ``randint`` for one number: ``count`` calls
-    from number ``first`` on. Each stands twice, so that it begins where kernels expect memory to: at a multiple of 16 bytes."""
+    """The int64 numbers that a CUDA generator with the seed ``key`` gives calls of ``randint`` for
+    one number: ``count`` calls from number ``first`` on. Each stands twice, so that it begins where
+    kernels expect memory to: at a multiple of 16 bytes.
+    """
     signed = torch.tensor((key + 2**63) % 2**64 - 2**63)
     high, low, *_ = philox(signed, torch.arange(first, first + count)).unbind(-1)
     bits = (high << 32) | low
@@ -69,15 +80,24 @@ def _uniform_rule(seed: TensorMeta, *, shape: Sequence[Size], offset: Size) -> T
 
 
 def _multiply(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """High and low words of the 64-bit product of 32-bit words held in int64 (which wraps, as needed)."""
+    """High and low words of the 64-bit product of 32-bit words held in int64 (which wraps, as
+    needed).
+    """
     whole = a * b
     return (whole >> 32) & _WORD, whole & _WORD
 
 
-def philox(seed: torch.Tensor, counter: torch.Tensor, stream: int = 0, rounds: int = 10) -> torch.Tensor:
+def philox(
+    seed: torch.Tensor, counter: torch.Tensor, stream: int = 0, rounds: int = 10
+) -> torch.Tensor:
     """Four 32-bit words (as int64, last dim) per 64-bit counter value, for a 64-bit seed."""
     key = [seed & _WORD, (seed >> 32) & _WORD]
-    words = [counter & _WORD, (counter >> 32) & _WORD, torch.full_like(counter, stream), torch.zeros_like(counter)]
+    words = [
+        counter & _WORD,
+        (counter >> 32) & _WORD,
+        torch.full_like(counter, stream),
+        torch.zeros_like(counter),
+    ]
     for _ in range(rounds):
         high0, low0 = _multiply(words[0], _MULTIPLIERS[0])
         high1, low1 = _multiply(words[2], _MULTIPLIERS[1])
@@ -96,7 +116,11 @@ def _uniform(seed: torch.Tensor, *, shape: Sequence[int], offset: int) -> torch.
 def _uniform16(seed: torch.Tensor, *, shape: Sequence[int], offset: int) -> torch.Tensor:
     size = torch.Size(shape)
     position = torch.arange(size.numel(), dtype=torch.int64, device=seed.device) + offset
-    words = philox(seed, position // 8, stream=1, rounds=7).gather(-1, (position % 8 // 2).unsqueeze(-1)).squeeze(-1)
+    words = (
+        philox(seed, position // 8, stream=1, rounds=7)
+        .gather(-1, (position % 8 // 2).unsqueeze(-1))
+        .squeeze(-1)
+    )
     words = torch.where(position % 2 == 1, (words >> 16) | ((words & 0xFFFF) << 16), words)
     return ((words >> 8).to(torch.float32) * 2.0**-24).reshape(size)
 
@@ -113,7 +137,8 @@ random_seed = define(
 uniform = define(
     "uniform(seed, *, shape, offset)",
     group="random",
-    meaning="in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(seed, c // 4), times 2**-24, for c = offset + position",
+    meaning="in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(seed, c // 4), times 2**-24, "
+    "for c = offset + position",
     dtype_rule="float32",
     meta_rule=_uniform_rule,
     reference=_uniform,
@@ -122,8 +147,10 @@ uniform = define(
 uniform16 = define(
     "uniform16(seed, *, shape, offset)",
     group="random",
-    meaning="in [0, 1), the upper 16 bits its own and the others its neighbour's: top 24 bits of lane c % 8 // 2 of "
-    "Philox4x32-7(seed, c // 8 + 2**64), the halves swapped for odd c, times 2**-24, for c = offset + position",
+    meaning="in [0, 1), the upper 16 bits its own and the others its neighbour's: top 24 bits of "
+    "lane c % 8 // 2 of "
+    "Philox4x32-7(seed, c // 8 + 2**64), the halves swapped for odd c, times 2**-24, for c = "
+    "offset + position",
     dtype_rule="float32",
     meta_rule=_uniform_rule,
     reference=_uniform16,

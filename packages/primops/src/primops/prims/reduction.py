@@ -18,7 +18,9 @@ BOOL = frozenset({torch.bool})
 
 def _reduced(a: TensorMeta, dims: Sequence[int], dtype: torch.dtype) -> TensorMeta:
     check_sorted_dims(dims, a.ndim)
-    return contiguous([size for dim, size in enumerate(a.shape) if dim not in dims], dtype, a.device)
+    return contiguous(
+        [size for dim, size in enumerate(a.shape) if dim not in dims], dtype, a.device
+    )
 
 
 def _check_nonempty(a: TensorMeta, dims: Sequence[int]) -> None:
@@ -64,7 +66,11 @@ def _unless_no_dims(function: Callable[..., torch.Tensor]) -> Callable[..., torc
 
 
 def _reduction(
-    name: str, meaning: str, domain: frozenset[torch.dtype], reference: Callable[..., torch.Tensor], **more: str
+    name: str,
+    meaning: str,
+    domain: frozenset[torch.dtype],
+    reference: Callable[..., torch.Tensor],
+    **more: str,
 ) -> Prim:
     return define(
         f"{name}(a, *, dims)",
@@ -79,16 +85,31 @@ def _reduction(
 
 
 def _along(
-    name: str, meaning: str, reference: Callable[..., torch.Tensor], rule: Callable[..., TensorMeta], **more: str
+    name: str,
+    meaning: str,
+    reference: Callable[..., torch.Tensor],
+    rule: Callable[..., TensorMeta],
+    **more: str,
 ) -> Prim:
     """A reduction or scan of one dim."""
     return define(
-        f"{name}(a, *, dim)", meaning=meaning, meta_rule=rule, reference=reference, tags=frozenset({more["group"]}), **more
+        f"{name}(a, *, dim)",
+        meaning=meaning,
+        meta_rule=rule,
+        reference=reference,
+        tags=frozenset({more["group"]}),
+        **more,
     )
 
 
 _arg_reduction = partial(_along, rule=_arg_rule, group="reduction", dtype_rule="int64")
-_scan = partial(_along, rule=_scan_rule, group="scan", dtype_rule="that of a", numerics="accumulates in the operand's dtype")
+_scan = partial(
+    _along,
+    rule=_scan_rule,
+    group="scan",
+    dtype_rule="that of a",
+    numerics="accumulates in the operand's dtype",
+)
 
 
 ACCUMULATION = "accumulates in the operand's dtype, in any order"
@@ -98,19 +119,33 @@ sum_ = _reduction(
     _unless_no_dims(lambda a, dims: torch.sum(a, dims, dtype=a.dtype)), numerics=ACCUMULATION,
 )  # fmt: skip
 prod = _reduction("prod", "product over dims, 1 for none", NUMBERS, _prod, numerics=ACCUMULATION)
-amax = _reduction("amax", "maximum over non-empty dims; NaN wins", COMPARABLE, _unless_no_dims(torch.amax))
-amin = _reduction("amin", "minimum over non-empty dims; NaN wins", COMPARABLE, _unless_no_dims(torch.amin))
+amax = _reduction(
+    "amax", "maximum over non-empty dims; NaN wins", COMPARABLE, _unless_no_dims(torch.amax)
+)
+amin = _reduction(
+    "amin", "minimum over non-empty dims; NaN wins", COMPARABLE, _unless_no_dims(torch.amin)
+)
 any_ = _reduction("any", "whether one element over dims is true", BOOL, _unless_no_dims(torch.any))
-all_ = _reduction("all", "whether all elements over dims are true", BOOL, _unless_no_dims(torch.all))
+all_ = _reduction(
+    "all", "whether all elements over dims are true", BOOL, _unless_no_dims(torch.all)
+)
 argmax = _arg_reduction(
-    "argmax", "position of the first maximum along dim; NaN counts as largest", lambda a, *, dim: torch.argmax(a, dim)
+    "argmax",
+    "position of the first maximum along dim; NaN counts as largest",
+    lambda a, *, dim: torch.argmax(a, dim),
 )
 argmin = _arg_reduction(
-    "argmin", "position of the first minimum along dim; NaN counts as smallest", lambda a, *, dim: torch.argmin(a, dim)
+    "argmin",
+    "position of the first minimum along dim; NaN counts as smallest",
+    lambda a, *, dim: torch.argmin(a, dim),
 )
 cumsum = _scan(
-    "cumsum", "sums of the first 1, 2, ... elements along dim", lambda a, *, dim: torch.cumsum(a, dim, dtype=a.dtype)
+    "cumsum",
+    "sums of the first 1, 2, ... elements along dim",
+    lambda a, *, dim: torch.cumsum(a, dim, dtype=a.dtype),
 )
 cumprod = _scan(
-    "cumprod", "products of the first 1, 2, ... elements along dim", lambda a, *, dim: torch.cumprod(a, dim, dtype=a.dtype)
+    "cumprod",
+    "products of the first 1, 2, ... elements along dim",
+    lambda a, *, dim: torch.cumprod(a, dim, dtype=a.dtype),
 )

@@ -1,4 +1,6 @@
-"""``check_prim_backend``: a backend against the evaluator, prim by prim and on random prim graphs."""
+"""``check_prim_backend``: a backend against the evaluator, prim by prim and on random prim
+graphs.
+"""
 
 from __future__ import annotations
 
@@ -75,10 +77,12 @@ _BINARY = ("add", "sub", "mul", "maximum", "minimum", "div")
 
 @st.composite
 def prim_graphs(draw: Any, steps: int = 6, size: Callable[[int], Size] | None = None) -> PrimGraph:
-    """Random graphs: elementwise prims, broadcasts, reductions, movement and conversion over one to three inputs.
+    """Random graphs: elementwise prims, broadcasts, reductions, movement and conversion over one to
+    three inputs.
 
-    Inputs have sizes 0 and 1 and permuted strides; dtypes are all that a prim takes. ``size`` makes the first size of the first
-    input symbolic (a placeholder of its own), for backends that take such graphs.
+    Inputs have sizes 0 and 1 and permuted strides; dtypes are all that a prim takes. ``size`` makes
+    the first size of the first input symbolic (a placeholder of its own), for backends that take
+    such graphs.
     """
     builder = GraphBuilder(fast=False)
     holder = fx.Graph()
@@ -90,11 +94,15 @@ def prim_graphs(draw: Any, steps: int = 6, size: Callable[[int], Size] | None = 
         _place(builder, holder, "size", symbol)
         given_inputs.append(first[0])
     for i in range(draw(st.integers(1, 3))):
-        shape = first if i == 0 or draw(st.booleans()) else first[draw(st.integers(0, len(first))) :]
+        shape = (
+            first if i == 0 or draw(st.booleans()) else first[draw(st.integers(0, len(first))) :]
+        )
         tensor = draw(tensors(draw(st.sampled_from(ALL if i else FLOATS)), shape))
         meta = TensorMeta.from_tensor(tensor)
         if symbol is not None and len(shape) == len(first):
-            meta = TensorMeta((symbol, *meta.shape[1:]), _strides(meta, first, symbol), meta.dtype, meta.device)
+            meta = TensorMeta(
+                (symbol, *meta.shape[1:]), _strides(meta, first, symbol), meta.dtype, meta.device
+            )
         given_inputs.append(tensor)
         values.append(_place(builder, holder, f"in{i}", meta))
     with reading_with(builder):
@@ -109,7 +117,10 @@ def prim_graphs(draw: Any, steps: int = 6, size: Callable[[int], Size] | None = 
 
 def _strides(meta: TensorMeta, shape: tuple[int, ...], symbol: Size) -> tuple[Size, ...]:
     """Strides with the first size's factor made symbolic."""
-    return tuple(s // shape[0] * symbol if d and s > meta.strides[0] and shape[0] else s for d, s in enumerate(meta.strides))  # type: ignore[operator]
+    return tuple(
+        s // shape[0] * symbol if d and s > meta.strides[0] and shape[0] else s
+        for d, s in enumerate(meta.strides)
+    )  # type: ignore[operator]
 
 
 def _place(builder: GraphBuilder, graph: fx.Graph, name: str, meta: Any) -> GraphValue:
@@ -121,13 +132,23 @@ def _place(builder: GraphBuilder, graph: fx.Graph, name: str, meta: Any) -> Grap
 @st.composite
 def _step(draw: Any, values: list[GraphValue]) -> GraphValue:
     a = draw(st.sampled_from(values))
-    kind = draw(st.sampled_from(["unary", "binary", "reduce", "permute", "flip", "pad", "compare", "convert", "softmax"]))
+    kind = draw(
+        st.sampled_from(
+            ["unary", "binary", "reduce", "permute", "flip", "pad", "compare", "convert", "softmax"]
+        )
+    )
     target = draw(st.sampled_from(FLOATS))
     wide = a if a.dtype in FLOATS else prims.convert(a, dtype=target)
     if kind == "binary":
         b = draw(st.sampled_from([v for v in values if v.ndim <= a.ndim]))
         fits = all(x == 1 or x is y or x == y for x, y in zip(b.shape[::-1], a.shape[::-1]))
-        b = broadcast_to(b if b.dtype is wide.dtype else prims.convert(b, dtype=wide.dtype), a.shape) if fits else 2
+        b = (
+            broadcast_to(
+                b if b.dtype is wide.dtype else prims.convert(b, dtype=wide.dtype), a.shape
+            )
+            if fits
+            else 2
+        )
         return getattr(prims, draw(st.sampled_from(_BINARY)))(wide, b)
     if kind == "reduce" and a.ndim:
         dims = (draw(st.integers(0, a.ndim - 1)),)
@@ -147,7 +168,9 @@ def _step(draw: Any, values: list[GraphValue]) -> GraphValue:
 
 @dataclass
 class BackendReport:
-    """Prims that agree with the evaluator, and for the others the smallest failing call with its error."""
+    """Prims that agree with the evaluator, and for the others the smallest failing call with its
+    error.
+    """
 
     passed: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -158,15 +181,23 @@ class BackendReport:
 
 
 def check_prim_backend(
-    compile_fn: Compile, *, names: Iterable[str] = GENERATED, graphs: bool = True, examples: int = 10
+    compile_fn: Compile,
+    *,
+    names: Iterable[str] = GENERATED,
+    graphs: bool = True,
+    examples: int = 10,
 ) -> BackendReport:
-    """Runs ``compile_fn(graph, inputs)(*inputs)`` on generated calls of each prim, and on whole graphs, against ``evaluate``.
+    """Runs ``compile_fn(graph, inputs)(*inputs)`` on generated calls of each prim, and on whole
+    graphs, against ``evaluate``.
 
-    Equal by the rule of ``assert_matches`` with the float64 evaluation as the exact result. Never raises for a wrong backend:
-    the report names each prim that failed, with the smallest call found (``"graphs"`` for whole graphs).
+    Equal by the rule of ``assert_matches`` with the float64 evaluation as the exact result. Never
+    raises for a wrong backend: the report names each prim that failed, with the smallest call found
+    (``"graphs"`` for whole graphs).
     """
     report = BackendReport()
-    subjects: dict[str, st.SearchStrategy[PrimGraph]] = {name: prim_calls(name).map(graph_of) for name in names}
+    subjects: dict[str, st.SearchStrategy[PrimGraph]] = {
+        name: prim_calls(name).map(graph_of) for name in names
+    }
     if graphs:
         subjects["graphs"] = prim_graphs()
     for name, strategy in subjects.items():
@@ -178,8 +209,16 @@ def check_prim_backend(
     return report
 
 
-def _first_failure(compile_fn: Compile, strategy: st.SearchStrategy[PrimGraph], examples: int) -> str | None:
-    @settings(max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=HEALTH)
+def _first_failure(
+    compile_fn: Compile, strategy: st.SearchStrategy[PrimGraph], examples: int
+) -> str | None:
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=HEALTH,
+    )
     @given(strategy)
     def check(made: PrimGraph) -> None:
         wanted = evaluate(made.graph, made.inputs)

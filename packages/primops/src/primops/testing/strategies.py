@@ -1,4 +1,6 @@
-"""Hypothesis strategies: calls of every prim on real tensors, with sizes 0 and 1 and every dtype a prim takes."""
+"""Hypothesis strategies: calls of every prim on real tensors, with sizes 0 and 1 and every dtype a
+prim takes.
+"""
 
 from __future__ import annotations
 
@@ -42,19 +44,26 @@ class PrimCall:
 
 def shapes(max_rank: int = 3, min_size: int = 0) -> st.SearchStrategy[tuple[int, ...]]:
     """Shapes, often with sizes 0 and 1."""
-    return st.lists(st.sampled_from([s for s in (0, 1, 2, 3, 5) if s >= min_size]), max_size=max_rank).map(tuple)
+    return st.lists(
+        st.sampled_from([s for s in (0, 1, 2, 3, 5) if s >= min_size]), max_size=max_rank
+    ).map(tuple)
 
 
 @st.composite
-def tensors(draw: Draw, dtype: torch.dtype, shape: tuple[int, ...], positive: bool = False) -> torch.Tensor:
-    """Seeded values in [-4, 4] (never 0 when ``positive``), contiguous, transposed or strided in memory."""
+def tensors(
+    draw: Draw, dtype: torch.dtype, shape: tuple[int, ...], positive: bool = False
+) -> torch.Tensor:
+    """Seeded values in [-4, 4] (never 0 when ``positive``), contiguous, transposed or strided in
+    memory.
+    """
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
     order = draw(st.permutations(range(len(shape))))
     stored = tuple(shape[dim] for dim in order)
     if dtype.is_floating_point:
         values = torch.rand(stored, generator=generator, dtype=torch.float64) * 8 - 4
     else:
-        values = torch.randint(0 if dtype in (torch.bool, torch.uint8) else -4, 2 if dtype is torch.bool else 5, stored,
+        values = torch.randint(0 if dtype in (torch.bool, torch.uint8) else -4,
+            2 if dtype is torch.bool else 5, stored,
                                generator=generator)  # fmt: skip
     values = values.to(dtype)
     if positive and dtype is not torch.bool:
@@ -90,17 +99,27 @@ def _elementwise(draw: Draw, name: str) -> PrimCall:
 @st.composite
 def _selection(draw: Draw, name: str) -> PrimCall:
     dtype, shape = draw(st.sampled_from(ALL)), draw(shapes())
-    operands = (draw(tensors(torch.bool, shape)), draw(tensors(dtype, shape)), draw(tensors(dtype, shape)))
+    operands = (
+        draw(tensors(torch.bool, shape)),
+        draw(tensors(dtype, shape)),
+        draw(tensors(dtype, shape)),
+    )
     return PrimCall(prims.where, operands, {})
 
 
 @st.composite
 def _conversion(draw: Draw, name: str) -> PrimCall:
     source = draw(st.sampled_from(ALL))
-    targets = ALL if name == "convert" else [d for d in ALL if d.itemsize == source.itemsize and torch.bool not in (d, source)]
+    targets = (
+        ALL
+        if name == "convert"
+        else [d for d in ALL if d.itemsize == source.itemsize and torch.bool not in (d, source)]
+    )
     target = draw(st.sampled_from(targets or [source]))
     positive = not target.is_floating_point
-    return PrimCall(OPSET[name], (draw(tensors(source, draw(shapes()), positive)),), {"dtype": target})
+    return PrimCall(
+        OPSET[name], (draw(tensors(source, draw(shapes()), positive)),), {"dtype": target}
+    )
 
 
 def _factored(draw: Draw, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -131,7 +150,12 @@ def _shape(draw: Draw, name: str) -> PrimCall:
         params = {"dims": tuple(draw(st.permutations(range(rank))))}
     elif name == "slice":
         start = draw(st.integers(0, shape[dim]))
-        params = {"dim": dim, "start": start, "stop": draw(st.integers(start, shape[dim])), "step": draw(st.integers(1, 3))}
+        params = {
+            "dim": dim,
+            "start": start,
+            "stop": draw(st.integers(start, shape[dim])),
+            "step": draw(st.integers(1, 3)),
+        }
     elif name == "flip":
         params = {"dims": tuple(sorted(draw(st.sets(st.integers(0, rank - 1)))))}
     elif name == "pad":
@@ -139,7 +163,10 @@ def _shape(draw: Draw, name: str) -> PrimCall:
         high = tuple(draw(st.integers(-(size + before), 2)) for size, before in zip(shape, low))
         params = {"low": low, "high": high, "value": draw(st.sampled_from([0, 1]))}
     elif name == "cat":
-        sizes = [(*shape[:dim], draw(st.integers(0, 3)), *shape[dim + 1 :]) for _ in range(draw(st.integers(0, 2)))]
+        sizes = [
+            (*shape[:dim], draw(st.integers(0, 3)), *shape[dim + 1 :])
+            for _ in range(draw(st.integers(0, 2)))
+        ]
         operands, params = (a, *(draw(tensors(dtype, size)) for size in sizes)), {"dim": dim}
     else:
         return draw(_broadcast(a))
@@ -188,10 +215,17 @@ def _indexing(draw: Draw, name: str) -> PrimCall:
 def _reduction(draw: Draw, name: str) -> PrimCall:
     has_identity = name in ("sum", "prod", "any", "all", "cumsum", "cumprod")
     shape = draw(shapes(min_size=0 if has_identity else 1)) or (3,)
-    a = draw(tensors(torch.bool if name in ("any", "all") else draw(st.sampled_from([*FLOATS, *INTEGERS])), shape))
+    a = draw(
+        tensors(
+            torch.bool if name in ("any", "all") else draw(st.sampled_from([*FLOATS, *INTEGERS])),
+            shape,
+        )
+    )
     if name in ("argmax", "argmin", "cumsum", "cumprod"):
         return PrimCall(OPSET[name], (a,), {"dim": draw(st.integers(0, len(shape) - 1))})
-    return PrimCall(OPSET[name], (a,), {"dims": tuple(sorted(draw(st.sets(st.integers(0, len(shape) - 1)))))})
+    return PrimCall(
+        OPSET[name], (a,), {"dims": tuple(sorted(draw(st.sets(st.integers(0, len(shape) - 1)))))}
+    )
 
 
 @st.composite
@@ -200,7 +234,11 @@ def _creation(draw: Draw, name: str) -> PrimCall:
     if name == "full":
         numbers = {"shape": draw(shapes()), "value": draw(st.integers(0, 9))}
         return PrimCall(prims.full, (), {**numbers, "dtype": dtype, "device": device})
-    numbers = {"length": draw(st.integers(0, 9)), "start": draw(st.integers(0, 5)), "step": draw(st.integers(1, 3))}
+    numbers = {
+        "length": draw(st.integers(0, 9)),
+        "start": draw(st.integers(0, 5)),
+        "step": draw(st.integers(1, 3)),
+    }
     return PrimCall(prims.iota, (), {**numbers, "dtype": dtype, "device": device})
 
 
@@ -209,7 +247,11 @@ def _random(draw: Draw, name: str) -> PrimCall:
     if name == "random_seed":
         return PrimCall(prims.random_seed, (), {"device": torch.device("cpu")})
     seed = torch.tensor(draw(st.integers(-(2**63), 2**63 - 1)), dtype=torch.int64)
-    return PrimCall(getattr(prims, name), (seed,), {"shape": draw(shapes()), "offset": draw(st.integers(0, 2**40))})
+    return PrimCall(
+        getattr(prims, name),
+        (seed,),
+        {"shape": draw(shapes()), "offset": draw(st.integers(0, 2**40))},
+    )
 
 
 @st.composite
@@ -224,7 +266,9 @@ def _window(draw: Draw, name: str) -> PrimCall:
 def _scatter_reduce(draw: Draw, name: str) -> PrimCall:
     call = draw(_indexing("scatter_add"))
     return PrimCall(
-        prims.scatter_reduce, call.operands, {**call.params, "reduce": draw(st.sampled_from(["prod", "amax", "amin"]))}
+        prims.scatter_reduce,
+        call.operands,
+        {**call.params, "reduce": draw(st.sampled_from(["prod", "amax", "amin"]))},
     )
 
 
@@ -240,10 +284,15 @@ def _control(draw: Draw, name: str) -> PrimCall:
         return PrimCall(prims.cond, (torch.tensor(draw(st.booleans())), x), graphs)
     if name == "while_loop":
         start = torch.ones(2) if y.numel() == 0 else y
-        graphs = {"cond_graph": _branch(lambda a: a.sum() < 9, start), "body_graph": _branch(lambda a: a.abs() + 1, start)}
+        graphs = {
+            "cond_graph": _branch(lambda a: a.sum() < 9, start),
+            "body_graph": _branch(lambda a: a.abs() + 1, start),
+        }
         return PrimCall(prims.while_loop, (start,), graphs)
     step = _branch(lambda s, a: (s * 0.5 + a, s - a), x[0], x[0])
-    return PrimCall(prims.scan, (torch.zeros_like(x[0]), x), {"body_graph": step, "carried": 1, "length": 3})
+    return PrimCall(
+        prims.scan, (torch.zeros_like(x[0]), x), {"body_graph": step, "carried": 1, "length": 3}
+    )
 
 
 def _convolution(draw: Draw, dtype: torch.dtype) -> tuple[Any, ...]:
@@ -253,13 +302,26 @@ def _convolution(draw: Draw, dtype: torch.dtype) -> tuple[Any, ...]:
     sizes = [k * 2 + draw(st.integers(0, 2)) for k in kernel]
     weight = (groups * (inner if transposed else outer), outer if transposed else inner, *kernel)
     plain = torch.contiguous_format
-    image, weights = (draw(tensors(dtype, s)).clone(memory_format=plain) for s in ((batch, groups * inner, *sizes), weight))
+    image, weights = (
+        draw(tensors(dtype, s)).clone(memory_format=plain)
+        for s in ((batch, groups * inner, *sizes), weight)
+    )
     if rank == 2 and draw(st.booleans()):
         image = image.contiguous(memory_format=torch.channels_last)
     bias = draw(tensors(dtype, (groups * outer,))) if draw(st.booleans()) else None
     step, dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     padding = draw(st.integers(0, 0 if transposed else 1))
-    return (image, weights, bias, [step] * rank, [padding] * rank, [dilation] * rank, transposed, [0] * rank, groups)
+    return (
+        image,
+        weights,
+        bias,
+        [step] * rank,
+        [padding] * rank,
+        [dilation] * rank,
+        transposed,
+        [0] * rank,
+        groups,
+    )
 
 
 def _square(a: torch.Tensor) -> torch.Tensor:
@@ -268,13 +330,19 @@ def _square(a: torch.Tensor) -> torch.Tensor:
 
 _EXTERN: dict[str, Callable[[Draw, torch.Tensor], tuple[Any, ...]]] = {
     "mm": lambda draw, a: (a, draw(tensors(a.dtype, (a.shape[1], draw(st.integers(0, 3)))))),
-    "bmm": lambda draw, a: (a.expand(2, *a.shape), draw(tensors(a.dtype, (2, a.shape[1], draw(st.integers(0, 3)))))),
+    "bmm": lambda draw, a: (
+        a.expand(2, *a.shape),
+        draw(tensors(a.dtype, (2, a.shape[1], draw(st.integers(0, 3))))),
+    ),
     "convolution": lambda draw, a: _convolution(draw, a.dtype),
     "sort": lambda draw, a: (a, draw(st.integers(0, 1))),
     "topk": lambda draw, a: (a, draw(st.integers(0, a.shape[1]))),
     "kth": lambda draw, a: (a, draw(st.integers(1, len(a))), 0, draw(st.booleans())),
     "mode": lambda draw, a: (a, draw(st.integers(0, 1)), draw(st.booleans())),
-    "search": lambda draw, a: (a.sort().values, draw(tensors(a.dtype, (len(a), draw(st.integers(0, 4)))))),
+    "search": lambda draw, a: (
+        a.sort().values,
+        draw(tensors(a.dtype, (len(a), draw(st.integers(0, 4))))),
+    ),
     "logcumsumexp": lambda draw, a: (a, draw(st.integers(0, 1))),
     "running_extreme": lambda draw, a: (a, draw(st.integers(0, 1))),
     "masked_scatter": lambda draw, a: (a, draw(tensors(torch.bool, tuple(a.shape))), a + 1),
@@ -301,7 +369,9 @@ _EXTERN: dict[str, Callable[[Draw, torch.Tensor], tuple[Any, ...]]] = {
 @st.composite
 def _extern(draw: Draw, name: str) -> PrimCall:
     """Extern prims on a small matrix."""
-    a = draw(tensors(draw(st.sampled_from(FLOATS)), (draw(st.integers(1, 4)), draw(st.integers(1, 4)))))
+    a = draw(
+        tensors(draw(st.sampled_from(FLOATS)), (draw(st.integers(1, 4)), draw(st.integers(1, 4))))
+    )
     return PrimCall(OPSET[name], _EXTERN[name](draw, a), {})
 
 
@@ -311,12 +381,20 @@ _BY_NAME: dict[str, Callable[[str], st.SearchStrategy[PrimCall]]] = {
     **dict.fromkeys(_EXTERN, _extern),
 }
 _BY_GROUP: dict[str, Callable[[str], st.SearchStrategy[PrimCall]]] = {
-    "elementwise unary": _elementwise, "elementwise binary": _elementwise, "comparison": _elementwise,
-    "selection": _selection, "conversion": _conversion, "shape": _shape, "indexing": _indexing, "reduction": _reduction,
+    "elementwise unary": _elementwise, "elementwise binary": _elementwise,
+    "comparison": _elementwise,
+    "selection": _selection, "conversion": _conversion, "shape": _shape, "indexing": _indexing,
+    "reduction": _reduction,
     "scan": _reduction, "creation": _creation, "random": _random, "control flow": _control,
 }  # fmt: skip
-GENERATED = tuple(n for n, p in OPSET.items() if n in _BY_NAME or (p.group in _BY_GROUP and not isinstance(p, ExternPrim)))
-"""Prims that ``prim_calls`` makes calls of: all but the extern prims whose operands need a model of their own."""
+GENERATED = tuple(
+    n
+    for n, p in OPSET.items()
+    if n in _BY_NAME or (p.group in _BY_GROUP and not isinstance(p, ExternPrim))
+)
+"""Prims that ``prim_calls`` makes calls of: all but the extern prims whose operands need a model of
+their own.
+"""
 
 
 def prim_calls(name: str | None = None) -> st.SearchStrategy[PrimCall]:

@@ -18,22 +18,28 @@ ALIASES = ("aten::detach", "aten::lift_fresh")
 
 
 def trace(function: Callable[..., Any], *inputs: Any) -> fx.GraphModule:
-    """The functional graph of ``function(*inputs)``, with the values of this run in ``meta["val"]``.
+    """The functional graph of ``function(*inputs)``, with the values of this run in
+    ``meta["val"]``.
 
-    torch's functionalisation turns in-place calls, also through views, into values; writes to the inputs stay inside the graph.
-    Tensors that are neither inputs nor computed become constants. The function returns a tensor or a flat sequence of them.
+    torch's functionalisation turns in-place calls, also through views, into values; writes to the
+    inputs stay inside the graph. Tensors that are neither inputs nor computed become constants. The
+    function returns a tensor or a flat sequence of them.
     """
     recorder = _Recorder()
     wrapped = []
     for position, value in enumerate(inputs):
         value = value.detach() if isinstance(value, torch.Tensor) else value
         recorder.name(recorder.graph.placeholder(f"in{position}"), value)
-        wrapped.append(torch._to_functional_tensor(value) if isinstance(value, torch.Tensor) else value)
+        wrapped.append(
+            torch._to_functional_tensor(value) if isinstance(value, torch.Tensor) else value
+        )
     torch._enable_functionalization(reapply_views=True)  # type: ignore[attr-defined]
     try:
         with recorder, _HostReads():
             result = function(*wrapped)
-            outputs = map_values(_unwrapped, tuple(result) if isinstance(result, (tuple, list)) else (result,))
+            outputs = map_values(
+                _unwrapped, tuple(result) if isinstance(result, (tuple, list)) else (result,)
+            )
     finally:
         torch._disable_functionalization()  # type: ignore[attr-defined]
     recorder.graph.output(tuple(recorder.node_of(value) for value in outputs))
@@ -52,11 +58,16 @@ def _unwrapped(value: Any) -> Any:
 
 
 class _HostReads(TorchFunctionMode):
-    """``tensor_split`` reads its positions from memory, which the wrappers of functionalisation lack: it gets numbers."""
+    """``tensor_split`` reads its positions from memory, which the wrappers of functionalisation
+    lack: it gets numbers.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") == "tensor_split":
-            args = (*args[:1], *(_unwrapped(x).tolist() if isinstance(x, torch.Tensor) else x for x in args[1:]))
+            args = (
+                *args[:1],
+                *(_unwrapped(x).tolist() if isinstance(x, torch.Tensor) else x for x in args[1:]),
+            )
         return func(*args, **(kwargs or {}))
 
 
@@ -90,7 +101,10 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        inputs, named = map_values(self.node_of, tuple(args)), map_values(self.node_of, dict(kwargs))
+        inputs, named = (
+            map_values(self.node_of, tuple(args)),
+            map_values(self.node_of, dict(kwargs)),
+        )
         result = func(*args, **kwargs)
         if func.name().partition(".")[0] in ALIASES:
             self.nodes[id(result)] = inputs[0]
@@ -101,7 +115,10 @@ class _Recorder(TorchDispatchMode):
         if isinstance(result, (tuple, list)):
             for index, part in enumerate(result):
                 if isinstance(part, torch.Tensor):
-                    self.name(self.graph.create_node("call_function", operator.getitem, (node, index)), part)
+                    self.name(
+                        self.graph.create_node("call_function", operator.getitem, (node, index)),
+                        part,
+                    )
         return result
 
 

@@ -1,4 +1,6 @@
-"""Broadcast sizes and result strides of elementwise ops, as ATen's tensor iterator computes them."""
+"""Broadcast sizes and result strides of elementwise ops, as ATen's tensor iterator computes
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,23 @@ import sympy
 
 from symshapes.layout import contiguous_order, dense_strides
 
-from .format import expr, format_strides, is_contiguous, is_dense, is_one, require_equal, same_size, same_sizes
+from .format import (
+    expr,
+    format_strides,
+    is_contiguous,
+    is_dense,
+    is_one,
+    require_equal,
+    same_size,
+    same_sizes,
+)
 
 
 def broadcast_sizes(env: Any, tensors: Sequence[Any]) -> list[Any]:
     """The common size of all operands.
 
-    Raises RuntimeError when they don't broadcast; sizes that are equal only in the example call get a guard.
+    Raises RuntimeError when they don't broadcast; sizes that are equal only in the example call get
+    a guard.
     """
     rank = max(t.dim() for t in tensors)
     out: list[Any] = [1] * rank
@@ -33,14 +45,20 @@ def _merge(env: Any, a: Any, b: Any, dim: int) -> Any:
         return b
     if require_equal(env, a, b):
         return a if type(a) is int else b if type(b) is int else a
-    raise RuntimeError(f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}")
+    raise RuntimeError(
+        f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton "
+        f"dimension {dim}"
+    )
 
 
-def result_strides(mode: Any, tensors: Sequence[Any], sizes: Sequence[Any], wrapped: bool = False) -> Sequence[Any]:
-    """Strides of a new result: the operands' common layout, else dense in the order of the operands' strides.
+def result_strides(
+    mode: Any, tensors: Sequence[Any], sizes: Sequence[Any], wrapped: bool = False
+) -> Sequence[Any]:
+    """Strides of a new result: the operands' common layout, else dense in the order of the
+    operands' strides.
 
-    ``wrapped`` says that a number is an operand too; ATen then leaves out its short cuts, which shows in the strides of
-    size-1 dimensions.
+    ``wrapped`` says that a number is an operand too; ATen then leaves out its short cuts, which
+    shows in the strides of size-1 dimensions.
     """
     if all(t.dim() == len(sizes) and same_sizes(t.shape, sizes) for t in tensors):
         default = format_strides(sizes, False)
@@ -50,7 +68,9 @@ def result_strides(mode: Any, tensors: Sequence[Any], sizes: Sequence[Any], wrap
             if all(is_contiguous(mode, t) for t in tensors):
                 return default
             first = tensors[0]
-            if all(same_sizes(t.stride(), first.stride()) for t in tensors) and is_dense(mode, first):
+            if all(same_sizes(t.stride(), first.stride()) for t in tensors) and is_dense(
+                mode, first
+            ):
                 return first.stride()
     order = _order(mode.shape_env, tensors, sizes)
     if order == list(contiguous_order(len(sizes))):
@@ -59,7 +79,9 @@ def result_strides(mode: Any, tensors: Sequence[Any], sizes: Sequence[Any], wrap
 
 
 def _order(env: Any, tensors: Sequence[Any], sizes: Sequence[Any]) -> list[int]:
-    """Dimensions from innermost to outermost, by an insertion sort in which an operand with stride 0 has no say."""
+    """Dimensions from innermost to outermost, by an insertion sort in which an operand with stride
+    0 has no say.
+    """
     rank = len(sizes)
     strides = [_broadcast_strides(env, t, sizes) for t in tensors]
     order = list(range(rank - 1, -1, -1))
@@ -84,8 +106,12 @@ def _broadcast_strides(env: Any, t: Any, sizes: Sequence[Any]) -> list[Any]:
     return out
 
 
-def _compare(env: Any, strides: Sequence[Sequence[Any]], sizes: Sequence[Any], a: int, b: int) -> int:
-    """1 when dimension ``a`` should lie outside ``b``, -1 when inside, 0 when no operand can tell."""
+def _compare(
+    env: Any, strides: Sequence[Sequence[Any]], sizes: Sequence[Any], a: int, b: int
+) -> int:
+    """1 when dimension ``a`` should lie outside ``b``, -1 when inside, 0 when no operand can
+    tell.
+    """
     for stride in strides:
         x, y = stride[a], stride[b]
         if _is_zero(env, x) or _is_zero(env, y):

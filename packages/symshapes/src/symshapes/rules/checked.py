@@ -14,7 +14,10 @@ def require_dim(x: Any, dim: int) -> None:
     """Raises IndexError for a dim that ``x`` does not have."""
     rank = max(x.dim(), 1)
     if not -rank <= dim < rank:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got "
+            f"{dim})"
+        )
 
 
 @RULES.register("sort sort.stable")

@@ -1,4 +1,6 @@
-"""Convolution and upsampling: strides as the CPU and CUDA kernels give them, which meta kernels don't."""
+"""Convolution and upsampling: strides as the CPU and CUDA kernels give them, which meta kernels
+don't.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def _prefers_channels_last(mode: Any, x: Any, weight: Any) -> bool:
         if not x.is_contiguous():
             return has_channels_last_strides(mode.shape_env, weight.unsqueeze(2))
         x, weight = x.unsqueeze(2), weight.unsqueeze(2)
-    return has_channels_last_strides(mode.shape_env, x) or has_channels_last_strides(mode.shape_env, weight)
+    return has_channels_last_strides(mode.shape_env, x) or has_channels_last_strides(
+        mode.shape_env, weight
+    )
 
 
 def _strides(sizes: Any, channels_last: bool) -> list[Any]:
@@ -44,10 +48,17 @@ def _output_sizes(mode: Any, args: tuple) -> list[Any] | None:
     """Sizes of a convolution's result, or None when the operands need the meta kernel's checks."""
     x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
     rank = x.dim()
-    if weight.dim() != rank or rank < 3 or x.dtype is not weight.dtype or (bias is not None and bias.dtype is not x.dtype):
+    if (
+        weight.dim() != rank
+        or rank < 3
+        or x.dtype is not weight.dtype
+        or (bias is not None and bias.dtype is not x.dtype)
+    ):
         return None
     spatial = rank - 2
-    stride, padding, dilation, output_padding = (_per_dim(v, spatial) for v in (stride, padding, dilation, output_padding))
+    stride, padding, dilation, output_padding = (
+        _per_dim(v, spatial) for v in (stride, padding, dilation, output_padding)
+    )
     if any(not isinstance(v, int) for v in (*stride, *padding, *dilation)) or min(stride) < 1:
         return None
     channels = weight.shape[0] if transposed else weight.shape[1] * groups
@@ -80,8 +91,15 @@ def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
     if not any(same_size(size, 0) for size in x.shape):  # kernels look at nothing of an empty batch
         require_one_dtype(("input", x), ("weight", weight))
         require_one_dtype(("input", x), ("bias", args[2]))
-    if args[6] and x.dim() == weight.dim() and not require_equal(mode.shape_env, x.shape[1], weight.shape[0]):
-        raise RuntimeError(f"transposed convolution: {x.shape[1]} channels for a weight of size {list(weight.shape)}")
+    if (
+        args[6]
+        and x.dim() == weight.dim()
+        and not require_equal(mode.shape_env, x.shape[1], weight.shape[0])
+    ):
+        raise RuntimeError(
+            f"transposed convolution: {x.shape[1]} channels for a weight of size "
+            f"{list(weight.shape)}"
+        )
     out = mode.run_meta(func, args, kwargs)
     return restrided(mode, out, _strides(out.shape, _prefers_channels_last(mode, x, weight)))
 
@@ -100,7 +118,9 @@ def convolution_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, An
         strides = _strides(weight.shape, channels_last)
         if channels_last and not _runs_in_onednn(x, weight, args) and device.type == "cpu":
             format = torch.channels_last if weight.dim() == 4 else torch.channels_last_3d
-            strides = weight.contiguous(memory_format=format).stride() if weight.dim() > 3 else strides
+            strides = (
+                weight.contiguous(memory_format=format).stride() if weight.dim() > 3 else strides
+            )
         grad_weight = mode.empty(weight.shape, strides, dtype=dtype, device=device)
     if mask[2]:
         grad_bias = mode.empty((grad.shape[1],), dtype=dtype, device=device)
@@ -108,7 +128,9 @@ def convolution_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, An
 
 
 def _runs_in_onednn(x: Any, weight: Any, args: tuple) -> bool:
-    """ATen's choice between oneDNN and its own CPU kernels; it shows only in strides of size-1 dimensions."""
+    """ATen's choice between oneDNN and its own CPU kernels; it shows only in strides of size-1
+    dimensions.
+    """
     if x.dtype in (torch.bfloat16, torch.float16):
         return True
     if x.dtype is not torch.float32 or not torch.backends.mkldnn.is_available():
@@ -117,11 +139,14 @@ def _runs_in_onednn(x: Any, weight: Any, args: tuple) -> bool:
     stride, dilation, groups = args[4], args[6], args[9]
     pointwise = all(type(k) is int and k == 1 for k in weight.shape[2:])
     plain = all(v == 1 for v in (*stride, *dilation))
-    return (not pointwise or not plain or batch >= 16 or torch.get_num_threads() > 1) and (groups > 1 or batch > 1)
+    return (not pointwise or not plain or batch >= 16 or torch.get_num_threads() > 1) and (
+        groups > 1 or batch > 1
+    )
 
 
 @RULES.register(
-    "upsample_bilinear2d_backward upsample_nearest2d_backward upsample_bicubic2d_backward upsample_nearest3d_backward "
+    "upsample_bilinear2d_backward upsample_nearest2d_backward upsample_bicubic2d_backward "
+    "upsample_nearest3d_backward "
     "upsample_trilinear3d_backward"
 )
 def upsample_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -131,7 +156,9 @@ def upsample_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     if not is_fake(grad):
         return NotImplemented
     channels_last = has_channels_last_strides(mode.shape_env, grad)
-    return mode.empty(sizes, format_strides(sizes, channels_last), dtype=grad.dtype, device=grad.fake_device)
+    return mode.empty(
+        sizes, format_strides(sizes, channels_last), dtype=grad.dtype, device=grad.fake_device
+    )
 
 
 @RULES.register("_upsample_bicubic2d_aa_backward")

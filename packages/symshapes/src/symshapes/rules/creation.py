@@ -36,7 +36,11 @@ def is_factory(func: Any) -> bool:
     answer = _factories.get(func)
     if answer is None:
         schema = getattr(func, "_schema", None)
-        answer = schema is not None and func.namespace == "aten" and any(a.name == "device" for a in schema.arguments)
+        answer = (
+            schema is not None
+            and func.namespace == "aten"
+            and any(a.name == "device" for a in schema.arguments)
+        )
         _factories[func] = answer
     return answer
 
@@ -83,11 +87,16 @@ def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) ->
     _remember_arithmetic(func, args, kwargs, out)
     if torch.Tag.pointwise not in func.tags or func._schema.is_mutable or not is_fake(out):
         return
-    if out._has_symbolic_sizes_strides or out.numel() > _MAX_CONSTANT:  # a symbolic size would be decided here, by a guard
+    # a symbolic size would be decided here, by a guard
+    if out._has_symbolic_sizes_strides or out.numel() > _MAX_CONSTANT:
         return
     values = [arg.known_value if is_fake(arg) else arg for arg in args]
     numbers = (bool, int, float, torch.Tensor)
-    if torch.Tag.nondeterministic_seeded in func.tags or kwargs or not all(isinstance(value, numbers) for value in values):
+    if (
+        torch.Tag.nondeterministic_seeded in func.tags
+        or kwargs
+        or not all(isinstance(value, numbers) for value in values)
+    ):
         return
     with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher():
         out.remember(func(*values))
@@ -95,7 +104,9 @@ def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) ->
 
 @RULES.register("clone empty_like flip put zeros_like ones_like full_like rand_like randn_like")
 def like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A tensor without gaps gives its own strides to its likeness; other layouts go to the meta kernel."""
+    """A tensor without gaps gives its own strides to its likeness; other layouts go to the meta
+    kernel.
+    """
     x = args[0]
     format = kwargs.get("memory_format")
     if not is_fake(x) or x.fake_mode is not mode or any(type(s) is int and s == 0 for s in x.shape):

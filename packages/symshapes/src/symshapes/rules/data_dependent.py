@@ -21,11 +21,15 @@ def require_unbacked(mode: Any, func: Any) -> None:
     """Raises DataDependentError unless the environment allows unbacked symbols."""
     env = mode.shape_env
     if not env.allow_unbacked:
-        raise DataDependentError(f"{func} needs tensor data", op=str(func), user_line=env.provenance())
+        raise DataDependentError(
+            f"{func} needs tensor data", op=str(func), user_line=env.provenance()
+        )
 
 
 def unbacked_size(mode: Any, func: Any, upper: Any = None) -> Any:
-    """A new size of at most ``upper``, if that is a number. Raises DataDependentError as ``require_unbacked`` does."""
+    """A new size of at most ``upper``, if that is a number. Raises DataDependentError as
+    ``require_unbacked`` does.
+    """
     require_unbacked(mode, func)
     return mode.shape_env.create_unbacked(lower=0, upper=upper if isinstance(upper, int) else None)
 
@@ -52,7 +56,9 @@ def _read_once(x: Any, what: str, make: Callable[[], Any]) -> Any:
 def _item(mode: Any, func: Any, x: Any) -> Any:
     env = mode.shape_env
     if x.dtype.is_complex:
-        raise DataDependentError("item() of a complex tensor", op=str(func), user_line=env.provenance())
+        raise DataDependentError(
+            "item() of a complex tensor", op=str(func), user_line=env.provenance()
+        )
     if x.dtype.is_floating_point:
         return env.create_unbacked_symfloat()
     if x.dtype is torch.bool:
@@ -94,7 +100,9 @@ def index(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 @RULES.register("index_put index_put_ _unsafe_index_put _index_put_impl_")
 def index_put(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The meta kernel, which does not look at the sizes of masks. Out of place, it is a write to a clone."""
+    """The meta kernel, which does not look at the sizes of masks. Out of place, it is a write to a
+    clone.
+    """
     _check_masks(mode, *args[:2])
     if func._schema.is_mutable:
         return NotImplemented
@@ -106,13 +114,19 @@ def _is_mask(index: Any) -> bool:
 
 
 def _check_masks(mode: Any, x: Any, indices: Sequence[Any]) -> None:
-    """Raises IndexError where a mask has another size than what it selects from; those that are equal in the example call get
-    a guard."""
+    """Raises IndexError where a mask has another size than what it selects from; those that are
+    equal in the example call get a guard.
+    """
     dim = 0
     for i in indices:
         for place, size in enumerate(i.shape if _is_mask(i) else ()):
-            if dim + place < x.dim() and not require_equal(mode.shape_env, size, x.shape[dim + place]):
-                shown = f"mask {list(i.shape)} at index {place} does not match the shape of the indexed tensor {list(x.shape)}"
+            if dim + place < x.dim() and not require_equal(
+                mode.shape_env, size, x.shape[dim + place]
+            ):
+                shown = (
+                    f"mask {list(i.shape)} at index {place} does not match the shape of the "
+                    f"indexed tensor {list(x.shape)}"
+                )
                 raise IndexError(f"The shape of the {shown} at index {dim + place}")
         dim += i.dim() if _is_mask(i) else 1
 
@@ -151,14 +165,22 @@ def unique(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 def repeat_interleave(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x = args[0]
     n = kwargs.get("output_size")
-    return mode.empty((unbacked_size(mode, func) if n is None else n,), dtype=x.dtype, device=x.fake_device)
+    return mode.empty(
+        (unbacked_size(mode, func) if n is None else n,), dtype=x.dtype, device=x.fake_device
+    )
 
 
 @RULES.register("bincount")
 def bincount(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x = args[0]
     weights = args[1] if len(args) > 1 else kwargs.get("weights")
-    dtype = torch.int64 if weights is None else torch.float32 if weights.dtype is torch.float32 else torch.float64
+    dtype = (
+        torch.int64
+        if weights is None
+        else torch.float32
+        if weights.dtype is torch.float32
+        else torch.float64
+    )
     return mode.empty((unbacked_size(mode, func),), dtype=dtype, device=x.fake_device)
 
 

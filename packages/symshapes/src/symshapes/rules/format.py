@@ -8,7 +8,12 @@ import sympy
 import torch
 
 from symshapes import layout
-from symshapes.layout import channels_last_order, contiguous_order, dense_strides, is_channels_last_strides
+from symshapes.layout import (
+    channels_last_order,
+    contiguous_order,
+    dense_strides,
+    is_channels_last_strides,
+)
 
 
 def expr(x: Any) -> Any:
@@ -20,7 +25,10 @@ def known_at_least(env: Any, size: Any, least: int) -> bool:
     """Whether a size is at least ``least`` for all admissible sizes; never records a guard."""
     if type(size) is int:
         return size >= least
-    return env.bounds(expr(size))[0] >= least or env.statically_known(sympy.Ge(expr(size), least)) is True
+    return (
+        env.bounds(expr(size))[0] >= least
+        or env.statically_known(sympy.Ge(expr(size), least)) is True
+    )
 
 
 def same_size(x: Any, y: Any) -> bool:
@@ -36,12 +44,16 @@ def same_sizes(a: Any, b: Any) -> bool:
 
 
 def is_one(env: Any, size: Any) -> bool:
-    """Whether a size is one; an open question is decided by the example call, False for unbacked sizes."""
+    """Whether a size is one; an open question is decided by the example call, False for unbacked
+    sizes.
+    """
     return size == 1 if type(size) is int else env.known(sympy.Eq(expr(size), 1))
 
 
 def require_equal(env: Any, x: Any, y: Any) -> bool:
-    """Whether two sizes are equal; an open question is decided by the example call (or assumed, when unbacked)."""
+    """Whether two sizes are equal; an open question is decided by the example call (or assumed,
+    when unbacked).
+    """
     if same_size(x, y):
         return True
     if type(x) is int and type(y) is int:
@@ -54,20 +66,35 @@ def require_equal(env: Any, x: Any, y: Any) -> bool:
 
 
 def require_one_dtype(one: tuple[str, Any], other: tuple[str, Any]) -> None:
-    """Raises RuntimeError, as kernels do and some meta kernels don't, for named operands of different dtypes.
+    """Raises RuntimeError, as kernels do and some meta kernels don't, for named operands of
+    different dtypes.
 
-    What a graph holds is taken to succeed: an operator that eager mode refuses has to be refused here.
+    What a graph holds is taken to succeed: an operator that eager mode refuses has to be refused
+    here.
     """
     (name, a), (other_name, b) = one, other
-    if is_fake(a) and is_fake(b) and a.dtype is not b.dtype and "meta" not in (a.fake_device.type, b.fake_device.type):
-        raise RuntimeError(f"{name} and {other_name} must have the same dtype, but got {a.dtype} and {b.dtype}")
+    if (
+        is_fake(a)
+        and is_fake(b)
+        and a.dtype is not b.dtype
+        and "meta" not in (a.fake_device.type, b.fake_device.type)
+    ):
+        raise RuntimeError(
+            f"{name} and {other_name} must have the same dtype, but got {a.dtype} and {b.dtype}"
+        )
 
 
 def require_parameters_of(x: Any, *parameters: Any) -> None:
-    """Raises RuntimeError for parameters of a normalisation on the CPU that are neither like ``x`` nor float32 for half."""
+    """Raises RuntimeError for parameters of a normalisation on the CPU that are neither like ``x``
+    nor float32 for half.
+    """
     if is_fake(x) and x.fake_device.type == "cpu":
         for parameter in parameters:
-            if x.dtype.itemsize != 2 or not is_fake(parameter) or parameter.dtype is not torch.float32:
+            if (
+                x.dtype.itemsize != 2
+                or not is_fake(parameter)
+                or parameter.dtype is not torch.float32
+            ):
                 require_one_dtype(("input", x), ("parameter", parameter))
 
 
@@ -82,10 +109,14 @@ def has_channels_last_strides(env: Any, x: Any) -> bool:
 
 
 def format_strides(sizes: Any, channels_last: bool) -> list[Any]:
-    """Dense strides in default or channels-last order, as ``torch.empty`` gives them: an empty dimension counts as one."""
+    """Dense strides in default or channels-last order, as ``torch.empty`` gives them: an empty
+    dimension counts as one.
+    """
     rank = len(sizes)
     sizes = [1 if type(s) is int and s == 0 else s for s in sizes]
-    return dense_strides(sizes, channels_last_order(rank - 2) if channels_last else contiguous_order(rank))
+    return dense_strides(
+        sizes, channels_last_order(rank - 2) if channels_last else contiguous_order(rank)
+    )
 
 
 def restrided(mode: Any, x: Any, strides: Any) -> Any:
@@ -96,13 +127,16 @@ def restrided(mode: Any, x: Any, strides: Any) -> Any:
 
 
 def made_like(mode: Any, result: Any, x: Any, by: Any = torch.ops.aten.empty_like.default) -> Any:
-    """``result`` with the strides that its maker (``empty_like``, ``clone``) gives it for the operand ``x``.
+    """``result`` with the strides that its maker (``empty_like``, ``clone``) gives it for the
+    operand ``x``.
 
     These keep the strides of dimensions of one element, to which meta kernels give usual ones.
     """
     if not (is_fake(x) and is_fake(result) and same_sizes(result.shape, x.shape)):
         return result
-    return restrided(mode, result, (x if is_dense(mode, x) else mode.run_meta(by, (x,), {})).stride())
+    return restrided(
+        mode, result, (x if is_dense(mode, x) else mode.run_meta(by, (x,), {})).stride()
+    )
 
 
 def is_contiguous(mode: Any, x: Any) -> bool:
@@ -115,9 +149,13 @@ def is_contiguous(mode: Any, x: Any) -> bool:
 
 
 def is_dense(mode: Any, t: Any) -> bool:
-    """Whether the elements fill memory without gaps or overlaps; False when that hangs on unbacked sizes."""
+    """Whether the elements fill memory without gaps or overlaps; False when that hangs on unbacked
+    sizes.
+    """
     if t._has_symbolic_sizes_strides:
-        return layout.is_dense(mode.shape_env, [expr(s) for s in t.shape], [expr(s) for s in t.stride()])
+        return layout.is_dense(
+            mode.shape_env, [expr(s) for s in t.shape], [expr(s) for s in t.stride()]
+        )
     expected = 1
     for stride, size in sorted(zip(t.stride(), t.shape)):
         if size != 1:

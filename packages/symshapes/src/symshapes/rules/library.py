@@ -1,4 +1,6 @@
-"""Ops that stay calls of torch's own kernels and whose meta kernel is missing or gives other sizes than eager does."""
+"""Ops that stay calls of torch's own kernels and whose meta kernel is missing or gives other sizes
+than eager does.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ import torch
 from symshapes.errors import DataDependentError
 
 from .data_dependent import unbacked_size
-from .format import format_strides, has_channels_last_strides, is_dense, require_parameters_of, restrided, same_size
+from .format import (
+    format_strides,
+    has_channels_last_strides,
+    is_dense,
+    require_parameters_of,
+    restrided,
+    same_size,
+)
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -25,40 +34,58 @@ def geqrf(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     *batch, rows, columns = a.shape
     order = mode.empty([*batch, columns, rows], dtype=a.dtype).mT.stride()
     factors = mode.empty(a.shape, order, dtype=a.dtype, device=a.fake_device)
-    return factors, mode.empty([*batch, torch.sym_min(rows, columns)], dtype=a.dtype, device=a.fake_device)
+    return factors, mode.empty(
+        [*batch, torch.sym_min(rows, columns)], dtype=a.dtype, device=a.fake_device
+    )
 
 
 @RULES.register("linalg_lstsq")
 def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Solutions lie in the columns of LAPACK's buffer; with singular values the rank decides whether there are residuals."""
+    """Solutions lie in the columns of LAPACK's buffer; with singular values the rank decides
+    whether there are residuals.
+    """
     given = dict(zip(("self", "b", "rcond"), args)) | kwargs
     a, b, device = given["self"], given["b"], given["self"].fake_device
     driver = given.get("driver") or ("gels" if device.type == "cuda" else "gelsy")
     *batch, rows, columns = a.shape
     is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and list(b.shape) == [*batch, rows])
     count = [] if is_vector else [b.shape[-1]]
-    buffer = mode.empty([*batch, *count, torch.sym_max(rows, columns)], dtype=a.dtype, device=device)
+    buffer = mode.empty(
+        [*batch, *count, torch.sym_max(rows, columns)], dtype=a.dtype, device=device
+    )
     solution = buffer.narrow(-1, 0, columns)
     values, is_tall = driver in ("gelss", "gelsd"), bool(rows > columns)
     if values and is_tall:
-        raise DataDependentError(f"{func} with driver {driver}: the size of its residuals", op=str(func))
+        raise DataDependentError(
+            f"{func} with driver {driver}: the size of its residuals", op=str(func)
+        )
     real = a.dtype.to_real()
     return (
         solution if is_vector else solution.mT,
-        mode.empty([*batch, *(count or [1])] if is_tall and driver == "gels" else [0], dtype=real, device=device),
+        mode.empty(
+            [*batch, *(count or [1])] if is_tall and driver == "gels" else [0],
+            dtype=real,
+            device=device,
+        ),
         mode.empty([0] if driver == "gels" else batch, dtype=torch.int64, device=device),
-        mode.empty([*batch, torch.sym_min(rows, columns)] if values else [0], dtype=real, device=device),
+        mode.empty(
+            [*batch, torch.sym_min(rows, columns)] if values else [0], dtype=real, device=device
+        ),
     )
 
 
 @RULES.register(
-    "fake_quantize_per_tensor_affine_cachemask _fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
+    "fake_quantize_per_tensor_affine_cachemask "
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
     "fake_quantize_per_channel_affine_cachemask"
 )
 def fake_quantize(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What lies on the grid, and where the values were in its range."""
     x = args[0]
-    return tuple(mode.empty(x.shape, x.stride(), dtype=dtype, device=x.fake_device) for dtype in (x.dtype, torch.bool))
+    return tuple(
+        mode.empty(x.shape, x.stride(), dtype=dtype, device=x.fake_device)
+        for dtype in (x.dtype, torch.bool)
+    )
 
 
 @RULES.register("max_unpool2d reflection_pad2d replication_pad2d replication_pad3d channel_shuffle")
@@ -74,7 +101,9 @@ def in_format_of_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any
 
 
 def _in_format_of(mode: Any, result: Any, like: Any) -> Any:
-    return restrided(mode, result, format_strides(result.shape, has_channels_last_strides(mode.shape_env, like)))
+    return restrided(
+        mode, result, format_strides(result.shape, has_channels_last_strides(mode.shape_env, like))
+    )
 
 
 @RULES.register("roll")
@@ -84,7 +113,8 @@ def roll(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 
 @RULES.register(
-    "log_sigmoid_forward nll_loss2d_forward normal.Tensor_Tensor poisson rrelu_with_noise rrelu_with_noise_functional"
+    "log_sigmoid_forward nll_loss2d_forward normal.Tensor_Tensor poisson rrelu_with_noise "
+    "rrelu_with_noise_functional"
 )
 def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Contiguous on the CPU, whatever the operand's strides."""
@@ -96,14 +126,18 @@ def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return restrided(mode, results, format_strides(results.shape, False))
 
 
-@RULES.register("upsample_nearest1d_backward _upsample_nearest_exact1d_backward upsample_linear1d_backward")
+@RULES.register(
+    "upsample_nearest1d_backward _upsample_nearest_exact1d_backward upsample_linear1d_backward"
+)
 def upsample_1d_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Contiguous, of the given sizes; the meta kernel reads sizes as plain integers."""
     gradient, sizes = args[0], args[2]
     return mode.empty(sizes, dtype=gradient.dtype, device=gradient.fake_device)
 
 
-@RULES.register("fractional_max_pool3d_backward multi_margin_loss_backward multilabel_margin_loss_backward")
+@RULES.register(
+    "fractional_max_pool3d_backward multi_margin_loss_backward multilabel_margin_loss_backward"
+)
 def like_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Contiguous, with the sizes of the forward's input."""
     x = args[1]
@@ -121,31 +155,49 @@ def margin_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
 
 
 def _plain_strides(mode: Any, x: Any, per_channel: tuple) -> Any:
-    """The result's strides where the meta kernel, a long formula, has nothing to find out: a dense operand with several
-    elements a channel, all of one dtype and of the right sizes, 16-bit ones not on the CPU; None otherwise."""
+    """The result's strides where the meta kernel, a long formula, has nothing to find out: a dense
+    operand with several elements a channel, all of one dtype and of the right sizes, 16-bit ones
+    not on the CPU; None otherwise.
+    """
     known = x.dtype in FULL or (x.dtype in HALF and x.fake_device.type == "cuda")
-    if not known or x.dim() < 2 or None in per_channel[2:] or not all(type(size) is int for size in x.shape):
+    if (
+        not known
+        or x.dim() < 2
+        or None in per_channel[2:]
+        or not all(type(size) is int for size in x.shape)
+    ):
         return None
-    if not all(t is None or (t.dtype is x.dtype and t.dim() == 1 and same_size(t.shape[0], x.shape[1])) for t in per_channel):
+    if not all(
+        t is None or (t.dtype is x.dtype and t.dim() == 1 and same_size(t.shape[0], x.shape[1]))
+        for t in per_channel
+    ):
         return None
     return x.stride() if x.numel() > x.shape[1] > 0 and is_dense(mode, x) else None
 
 
 @RULES.register(
-    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional "
+    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats "
+    "_native_batch_norm_legit_functional "
     "_native_batch_norm_legit_no_training"
 )
 def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """In the format of the operand; in evaluation the CPU kernel saves no statistics (results 1 and 2)."""
+    """In the format of the operand; in evaluation the CPU kernel saves no statistics (results 1 and
+    2).
+    """
     x, given = args[0], func is not aten._native_batch_norm_legit.no_stats
-    if not any(same_size(size, 0) for size in x.shape):  # the kernel looks at nothing of an empty batch
+    # the kernel looks at nothing of an empty batch
+    if not any(same_size(size, 0) for size in x.shape):
         require_parameters_of(x, *args[1 : 5 if given else 3])
-    training = args[5 if given else 3] and func is not aten._native_batch_norm_legit_no_training.default
+    training = (
+        args[5 if given else 3] and func is not aten._native_batch_norm_legit_no_training.default
+    )
     device, functional = x.fake_device, func is aten._native_batch_norm_legit_functional.default
     is_known = given and not kwargs and (training or (device.type == "cpu" and not functional))
     if is_known and (strides := _plain_strides(mode, x, args[1:5])) is not None:
         saved, count = x.dtype if x.dtype in FULL else torch.float32, x.shape[1] if training else 0
-        statistics = (mode.empty([count], dtype=saved, device=device) for _ in range(4 if functional else 2))
+        statistics = (
+            mode.empty([count], dtype=saved, device=device) for _ in range(4 if functional else 2)
+        )
         if device.type == "cpu":
             strides = format_strides(x.shape, has_channels_last_strides(mode.shape_env, x))
         return mode.empty(x.shape, strides, dtype=x.dtype, device=device), *statistics
@@ -156,7 +208,11 @@ def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     results = (restrided(mode, results[0], strides), *results[1:])
     if training:
         return results
-    return results[0], *(mode.empty([0], dtype=s.dtype, device=x.fake_device) for s in results[1:3]), *results[3:]
+    return (
+        results[0],
+        *(mode.empty([0], dtype=s.dtype, device=x.fake_device) for s in results[1:3]),
+        *results[3:],
+    )
 
 
 @RULES.register("native_group_norm")
@@ -168,12 +224,16 @@ def native_group_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
 
 @RULES.register("native_batch_norm_backward")
 def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Gradients of operand, weight and bias, that of the operand in one of two formats: the operand's on the CPU; elsewhere
-    channels-last only in training, of a dense operand."""
+    """Gradients of operand, weight and bias, that of the operand in one of two formats: the
+    operand's on the CPU; elsewhere channels-last only in training, of a dense operand.
+    """
     gradient, x, weight, mask = args[0], args[1], args[2], args[9:]
     is_plain = weight is not None and mask and all(mask[0]) and gradient.dtype is x.dtype
     if is_plain and _plain_strides(mode, x, args[2:5]) is not None:
-        results = tuple(mode.empty(sizes, dtype=x.dtype, device=x.fake_device) for sizes in (x.shape, *[x.shape[1:2]] * 2))
+        results = tuple(
+            mode.empty(sizes, dtype=x.dtype, device=x.fake_device)
+            for sizes in (x.shape, *[x.shape[1:2]] * 2)
+        )
     else:
         results = mode.run_meta(func, args, kwargs)
     if results[0] is None:
@@ -208,11 +268,16 @@ def histogramdd_counts(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]
 
 @RULES.register("_ctc_loss.Tensor")
 def ctc_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Losses, and probabilities per step for states between and on the labels of the longest target."""
+    """Losses, and probabilities per step for states between and on the labels of the longest
+    target.
+    """
     x, targets = args[:2]
     states = unbacked_size(mode, func, 2 * targets.shape[-1] + 1)
     steps, batch = x.shape[:2]
-    return tuple(mode.empty(size, dtype=x.dtype, device=x.fake_device) for size in ((batch,), (batch, steps, states)))
+    return tuple(
+        mode.empty(size, dtype=x.dtype, device=x.fake_device)
+        for size in ((batch,), (batch, steps, states))
+    )
 
 
 @RULES.register("_ctc_loss_backward")
@@ -224,7 +289,9 @@ def ctc_loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
 
 @RULES.register("_embedding_bag _embedding_bag_forward_only")
 def embedding_bag(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """On the CPU a plain sum says nothing about indices; without a backward, sums leave two results as long as the offsets."""
+    """On the CPU a plain sum says nothing about indices; without a backward, sums leave two results
+    as long as the offsets.
+    """
     is_full = func is aten._embedding_bag.default
     given = dict(zip((a.name for a in func._schema.arguments), args)) | kwargs
     weight, indices, offsets = given["weight"], given["indices"], given["offsets"]
@@ -232,7 +299,12 @@ def embedding_bag(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
     if weight.fake_device.type != "cpu":
         return results
     sums, weights = given.get("mode", 0) == 0, given.get("per_sample_weights")
-    is_plain = sums and given.get("padding_idx", -1) < 0 and weight.dtype in (torch.float32, *HALF) and weight.stride(1) == 1
+    is_plain = (
+        sums
+        and given.get("padding_idx", -1) < 0
+        and weight.dtype in (torch.float32, *HALF)
+        and weight.stride(1) == 1
+    )
     is_plain = is_plain and (weights is None or weights.stride(0) == 1)
     each = offsets.new_empty([0 if is_plain else indices.shape[0]])
     if not sums or is_full:

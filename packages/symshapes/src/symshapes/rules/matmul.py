@@ -1,4 +1,6 @@
-"""Matrix products: contiguous results, of groups with rows of whole 16 bytes; inner sizes and dtypes must agree."""
+"""Matrix products: contiguous results, of groups with rows of whole 16 bytes; inner sizes and
+dtypes must agree.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ def product(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     rank = 2 if func is aten.mm.default else 3
     if rank == 2:  # the meta kernel of others looks at dtypes
         require_one_dtype(("m1", args[0]), ("m2", args[1]))
-    return _product(mode, *args) if len(args) == 2 and _agree(mode, func, args, rank) else NotImplemented
+    return (
+        _product(mode, *args)
+        if len(args) == 2 and _agree(mode, func, args, rank)
+        else NotImplemented
+    )
 
 
 @RULES.register("mv")
@@ -54,29 +60,52 @@ def addmm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     require_one_dtype(("mat1", a), ("mat2", b))
     if is_fake(bias) and bias.dim() > 2:  # the meta kernel broadcasts it
         raise RuntimeError(f"addmm: self has {bias.dim()} dimensions, more than the product's 2")
-    if len(args) != 3 or not _agree(mode, func, (a, b), 2) or bias.dtype is not a.dtype or bias.fake_device != a.fake_device:
+    if (
+        len(args) != 3
+        or not _agree(mode, func, (a, b), 2)
+        or bias.dtype is not a.dtype
+        or bias.fake_device != a.fake_device
+    ):
         return NotImplemented
     sizes = (a.shape[0], b.shape[1])
-    if not 1 <= bias.dim() <= 2 or not all(require_equal(mode.shape_env, x, y) for x, y in zip(bias.shape[::-1], sizes[::-1])):
+    if not 1 <= bias.dim() <= 2 or not all(
+        require_equal(mode.shape_env, x, y) for x, y in zip(bias.shape[::-1], sizes[::-1])
+    ):
         return NotImplemented
     return _product(mode, a, b)
 
 
 @RULES.register("_grouped_mm")
 def grouped_mm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The meta kernel, which says what is wrong with others, takes bfloat16 only and pads no rows in builds without CUDA."""
+    """The meta kernel, which says what is wrong with others, takes bfloat16 only and pads no rows
+    in builds without CUDA.
+    """
     given: tuple[Any, ...] = (*args, *[None] * (5 - len(args)))
     a, b, ends, bias, dtype = given
-    ends, bias, dtype = kwargs.get("offs", ends), kwargs.get("bias", bias), kwargs.get("out_dtype", dtype)
-    if not all(is_fake(x) and x.fake_mode is mode and x.dim() in (2, 3) for x in (a, b)) or bias is not None:
+    ends, bias, dtype = (
+        kwargs.get("offs", ends),
+        kwargs.get("bias", bias),
+        kwargs.get("out_dtype", dtype),
+    )
+    if (
+        not all(is_fake(x) and x.fake_mode is mode and x.dim() in (2, 3) for x in (a, b))
+        or bias is not None
+    ):
         return NotImplemented
-    of_one = a.dtype is b.dtype and a.dtype in GROUPED_DTYPES and a.fake_device == b.fake_device and dtype in (None, a.dtype)
+    of_one = (
+        a.dtype is b.dtype
+        and a.dtype in GROUPED_DTYPES
+        and a.fake_device == b.fake_device
+        and dtype in (None, a.dtype)
+    )
     if not of_one or (ends is None) != (a.dim() == b.dim() == 3):
         return NotImplemented
     if ends is not None and not (is_fake(ends) and ends.dtype is torch.int32 and ends.dim() == 1):
         return NotImplemented
     pairs = [(a.shape[-1], b.shape[-2])]
-    pairs += [(x.shape[0], b.shape[0] if ends is None else ends.shape[0]) for x in (a, b) if x.dim() == 3]
+    pairs += [
+        (x.shape[0], b.shape[0] if ends is None else ends.shape[0]) for x in (a, b) if x.dim() == 3
+    ]
     if not all(require_equal(mode.shape_env, x, y) for x, y in pairs):
         return NotImplemented
     m, n, whole = a.shape[-2], b.shape[-1], 16 // a.dtype.itemsize

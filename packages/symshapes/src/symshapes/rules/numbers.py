@@ -23,22 +23,31 @@ NAMES = {
 def _check(argument_names: str, ops: str) -> None:
     wanted = argument_names.split()
     for op in map(op_of, ops.split()):
-        places = [(place, argument.name) for place, argument in enumerate(op._schema.arguments) if argument.name in wanted]
+        places = [
+            (place, argument.name)
+            for place, argument in enumerate(op._schema.arguments)
+            if argument.name in wanted
+        ]
         CHECKED[op] = tuple(places)
 
 
 _check("fill_value", "full full_like new_full fill_diagonal_")
 _check(
     "value",
-    "fill.Scalar fill_.Scalar masked_fill.Scalar masked_fill_.Scalar index_fill.int_Scalar index_fill_.int_Scalar "
-    "scatter.value scatter_.value scatter.value_reduce scatter_.value_reduce constant_pad_nd addcmul addcmul_ addcdiv addcdiv_",
+    "fill.Scalar fill_.Scalar masked_fill.Scalar masked_fill_.Scalar index_fill.int_Scalar "
+    "index_fill_.int_Scalar "
+    "scatter.value scatter_.value scatter.value_reduce scatter_.value_reduce constant_pad_nd "
+    "addcmul addcmul_ addcdiv addcdiv_",
 )
 _check("value threshold", "threshold threshold_")
 _check("min max", "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_")
 _check("min_val max_val", "hardtanh hardtanh_")
 _check("start end", "linspace")
 _check("exponent", "pow.Tensor_Scalar pow_.Scalar")
-_check("alpha", "add.Tensor add_.Tensor sub.Tensor sub_.Tensor add.Scalar sub.Scalar rsub.Tensor rsub.Scalar")
+_check(
+    "alpha",
+    "add.Tensor add_.Tensor sub.Tensor sub_.Tensor add.Scalar sub.Scalar rsub.Tensor rsub.Scalar",
+)
 
 
 def check_numbers(func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
@@ -51,17 +60,27 @@ def check_numbers(func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -
         number = args[place] if place < len(args) else kwargs.get(name)
         if name == "alpha" and isinstance(number, bool) and result.dtype is not torch.bool:
             raise RuntimeError("Boolean alpha only supported for Boolean results.")
-        if isinstance(number, (int, float, torch.SymInt, torch.SymFloat)) and _overflows(number, result.dtype):
-            raise RuntimeError(f"value cannot be converted to type {NAMES[str(result.dtype)[6:]]} without overflow")
+        if isinstance(number, (int, float, torch.SymInt, torch.SymFloat)) and _overflows(
+            number, result.dtype
+        ):
+            raise RuntimeError(
+                f"value cannot be converted to type {NAMES[str(result.dtype)[6:]]} without overflow"
+            )
 
 
 def _overflows(number: Any, dtype: torch.dtype) -> bool:
-    """Whether a conversion of eager's would lose the number: negative integers wrap, infinities and NaN need a float dtype."""
-    if str(dtype)[6:] not in NAMES or (isinstance(number, torch.SymFloat) and not number.node.has_hint()):
+    """Whether a conversion of eager's would lose the number: negative integers wrap, infinities and
+    NaN need a float dtype.
+    """
+    if str(dtype)[6:] not in NAMES or (
+        isinstance(number, torch.SymFloat) and not number.node.has_hint()
+    ):
         return False  # only eager can check what is read from data
     if dtype.is_floating_point:
         limit = torch.finfo(dtype).max
-        return _holds(number > limit) != _holds(number == math.inf) or _holds(number < -limit) != _holds(number == -math.inf)
+        return _holds(number > limit) != _holds(number == math.inf) or _holds(
+            number < -limit
+        ) != _holds(number == -math.inf)
     info = torch.iinfo(dtype)
     if isinstance(number, (float, torch.SymFloat)):
         return not (_holds(number >= info.min, True) and _holds(number <= info.max, True))
@@ -69,7 +88,9 @@ def _overflows(number: Any, dtype: torch.dtype) -> bool:
 
 
 def _holds(condition: Any, unknown: bool = False) -> bool:
-    """A comparison, by a guard; ``unknown`` of numbers that are read from data, which eager alone can check."""
+    """A comparison, by a guard; ``unknown`` of numbers that are read from data, which eager alone
+    can check.
+    """
     if isinstance(condition, bool):
         return condition
     node = condition.node

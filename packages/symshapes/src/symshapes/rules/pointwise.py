@@ -52,7 +52,8 @@ def _agreeing(operands: Sequence[Any]) -> torch.dtype | None:
 
 
 def elementwise(dtype_of: Dtype, count: int, *, wraps: bool = False) -> Rule:
-    """A rule for ops whose first ``count`` arguments are tensors or numbers and the rest parameters.
+    """A rule for ops whose first ``count`` arguments are tensors or numbers and the rest
+    parameters.
 
     ``wraps`` says that ATen makes a tensor of a number operand.
     """
@@ -60,7 +61,11 @@ def elementwise(dtype_of: Dtype, count: int, *, wraps: bool = False) -> Rule:
     def rule(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         operands = args[:count]
         tensors = [x for x in operands if isinstance(x, torch.Tensor)]
-        if len(args) < count or not tensors or any(not is_fake(t) or t.dtype.is_complex for t in tensors):
+        if (
+            len(args) < count
+            or not tensors
+            or any(not is_fake(t) or t.dtype.is_complex for t in tensors)
+        ):
             return NotImplemented
         dtype = dtype_of(operands)
         if dtype is None or dtype.is_complex:
@@ -88,7 +93,9 @@ def in_place(count: int) -> Rule:
             return NotImplemented
         mode.common_device(func, args, {})
         others = [t for t in tensors if t is not target and not same_sizes(t.shape, target.shape)]
-        if others and not same_sizes(broadcast_sizes(mode.shape_env, [target, *others]), target.shape):
+        if others and not same_sizes(
+            broadcast_sizes(mode.shape_env, [target, *others]), target.shape
+        ):
             return NotImplemented
         return target
 
@@ -96,12 +103,19 @@ def in_place(count: int) -> Rule:
 
 
 def subtraction(rule: Rule) -> Rule:
-    """A rule for subtractions, which kernels refuse of bools and meta kernels of two bool tensors only."""
+    """A rule for subtractions, which kernels refuse of bools and meta kernels of two bool tensors
+    only.
+    """
 
     def checked(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         is_meta = any(is_fake(x) and x.fake_device.type == "meta" for x in args[:2])
-        if not is_meta and any(x.dtype is torch.bool if isinstance(x, torch.Tensor) else type(x) is bool for x in args[:2]):
-            raise BOOL_SUBTRACTION_ERROR("Subtraction, the `-` operator, with a bool tensor is not supported.")
+        if not is_meta and any(
+            x.dtype is torch.bool if isinstance(x, torch.Tensor) else type(x) is bool
+            for x in args[:2]
+        ):
+            raise BOOL_SUBTRACTION_ERROR(
+                "Subtraction, the `-` operator, with a bool tensor is not supported."
+            )
         return rule(mode, func, args, kwargs)
 
     return checked
@@ -109,39 +123,65 @@ def subtraction(rule: Rule) -> Rule:
 
 def _table(names: str, dtype: Dtype, count: int) -> None:
     for name in names.split():
-        RULES.register(name)(elementwise(dtype, count, wraps=count == 2 and name != "pow.Tensor_Scalar"))
+        RULES.register(name)(
+            elementwise(dtype, count, wraps=count == 2 and name != "pow.Tensor_Scalar")
+        )
 
 
 _table("abs neg sign square floor ceil round trunc relu", _only_numeric, 1)
 _table("bitwise_not", lambda operands: operands[0].dtype, 1)
 _table(
-    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh "
     "sigmoid erf erfc reciprocal sinc logit",
     _float,
     1,
 )
-_table("silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardshrink softshrink", _only_float, 1)
+_table(
+    "silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardshrink softshrink",
+    _only_float,
+    1,
+)
 _table("logical_not isnan isinf", _bool, 1)
 _table("add.Tensor mul.Tensor maximum minimum", result_dtype, 2)
 _table("remainder.Tensor fmod.Tensor floor_divide", _only_numeric, 2)
 _table("gcd lcm", _only_integer, 2)
-_table("add.Scalar mul.Scalar bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", result_dtype, 2)
+_table(
+    "add.Scalar mul.Scalar bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", result_dtype, 2
+)
 _table("remainder.Scalar pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
 _table("div.Tensor div.Scalar atan2 copysign.Tensor xlogy.Tensor", _float, 2)
 _table("logaddexp logaddexp2", _only_float, 2)
-_table(" ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), _bool, 2)
+_table(
+    " ".join(
+        f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")
+    ),
+    _bool,
+    2,
+)
 _table("logical_and logical_or logical_xor", _bool, 2)
 _table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
 _table("heaviside hardshrink_backward softshrink_backward", _agreeing, 2)
 _table("native_dropout_backward", lambda operands: _agreeing(operands[:1]), 2)
-_table("tanh_backward sigmoid_backward threshold_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2)
+_table(
+    "tanh_backward sigmoid_backward threshold_backward gelu_backward silu_backward "
+    "hardswish_backward",
+    _agreeing,
+    2,
+)
 
 
 @RULES.register("mse_loss_backward smooth_l1_loss_backward huber_loss_backward")
 def _slope_of_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Dense whatever the operands are; the meta kernels divide by the number of elements, which may be 0."""
+    """Dense whatever the operands are; the meta kernels divide by the number of elements, which may
+    be 0.
+    """
     _, x, target, *_ = args
-    if not all(map(is_fake, args[:3])) or _agreeing(args[:3]) is None or not same_sizes(x.shape, target.shape):
+    if (
+        not all(map(is_fake, args[:3]))
+        or _agreeing(args[:3]) is None
+        or not same_sizes(x.shape, target.shape)
+    ):
         return NotImplemented
     return mode.empty(x.shape, dtype=x.dtype, device=mode.common_device(func, args, {}))
 
@@ -155,16 +195,25 @@ def like_operand(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
 @RULES.register("where.self")
 def where(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     condition, a, b = args
-    if not all(map(is_fake, args)) or condition.dtype is not torch.bool or a.dtype.is_complex or b.dtype.is_complex:
+    if (
+        not all(map(is_fake, args))
+        or condition.dtype is not torch.bool
+        or a.dtype.is_complex
+        or b.dtype.is_complex
+    ):
         return NotImplemented
     sizes = broadcast_sizes(mode.shape_env, args)
     device = mode.common_device(func, args, {})
-    return mode.empty(sizes, result_strides(mode, args, sizes), dtype=result_dtype((a, b)), device=device)
+    return mode.empty(
+        sizes, result_strides(mode, args, sizes), dtype=result_dtype((a, b)), device=device
+    )
 
 
 @RULES.register("div.Tensor_mode")
 def divide_and_round(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return elementwise(_float if kwargs.get("rounding_mode") is None else _only_numeric, 2, wraps=True)(mode, func, args, {})
+    return elementwise(
+        _float if kwargs.get("rounding_mode") is None else _only_numeric, 2, wraps=True
+    )(mode, func, args, {})
 
 
 @RULES.register("clamp clamp_min clamp_max")
@@ -180,4 +229,6 @@ RULES.register("relu_ sigmoid_ tanh_ exp_ sqrt_ neg_ zero_ silu_")(in_place(1))
 RULES.register("addcmul_ addcdiv_")(in_place(3))
 RULES.register("sub.Tensor sub.Scalar")(subtraction(elementwise(_only_numeric, 2, wraps=True)))
 RULES.register("sub_.Tensor sub_.Scalar")(subtraction(in_place(2)))
-RULES.register("rsub.Tensor rsub.Scalar")(subtraction(lambda mode, func, args, kwargs: NotImplemented))
+RULES.register("rsub.Tensor rsub.Scalar")(
+    subtraction(lambda mode, func, args, kwargs: NotImplemented)
+)

@@ -1,4 +1,6 @@
-"""Result dtypes of elementwise ops: tensors with dimensions first, then 0-dim tensors, then Python numbers."""
+"""Result dtypes of elementwise ops: tensors with dimensions first, then 0-dim tensors, then Python
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def number_dtype(value: Any) -> torch.dtype:
     if isinstance(value, (int, torch.SymInt)):
         return torch.int64
     if isinstance(value, complex):
-        return torch.complex64 if torch.get_default_dtype() is not torch.float64 else torch.complex128
+        return (
+            torch.complex64 if torch.get_default_dtype() is not torch.float64 else torch.complex128
+        )
     return torch.get_default_dtype()
 
 

@@ -33,14 +33,18 @@ def _argument(func: Any, args: tuple, kwargs: dict[str, Any], name: str) -> Any:
     """The value of a parameter, by the op's schema."""
     for i, a in enumerate(func._schema.arguments):
         if a.name == name:
-            return args[i] if i < len(args) and not a.kwarg_only else kwargs.get(name, a.default_value)
+            return (
+                args[i] if i < len(args) and not a.kwarg_only else kwargs.get(name, a.default_value)
+            )
     return None
 
 
 def _reduce(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
     x = args[0]
     dims = _argument(func, args, kwargs, "dim")
-    sizes = reduced_sizes(x, [dims] if isinstance(dims, int) else dims, bool(_argument(func, args, kwargs, "keepdim")))
+    sizes = reduced_sizes(
+        x, [dims] if isinstance(dims, int) else dims, bool(_argument(func, args, kwargs, "keepdim"))
+    )
     return NotImplemented if sizes is None else mode.empty(sizes, dtype=dtype, device=x.fake_device)
 
 
@@ -72,17 +76,27 @@ def _all_nonempty(x: Any) -> bool:
 
 @RULES.register("amax amin")
 def extremum(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return _reduce(mode, func, args, kwargs, args[0].dtype) if _all_nonempty(args[0]) else NotImplemented
+    return (
+        _reduce(mode, func, args, kwargs, args[0].dtype)
+        if _all_nonempty(args[0])
+        else NotImplemented
+    )
 
 
 @RULES.register("any all any.dim all.dim")
 def truth(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return NotImplemented if args[0].dtype is torch.uint8 else _reduce(mode, func, args, kwargs, torch.bool)
+    return (
+        NotImplemented
+        if args[0].dtype is torch.uint8
+        else _reduce(mode, func, args, kwargs, torch.bool)
+    )
 
 
 @RULES.register("argmax argmin")
 def position(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return _reduce(mode, func, args, kwargs, torch.int64) if _all_nonempty(args[0]) else NotImplemented
+    return (
+        _reduce(mode, func, args, kwargs, torch.int64) if _all_nonempty(args[0]) else NotImplemented
+    )
 
 
 @RULES.register("max.dim min.dim")
@@ -90,7 +104,10 @@ def extremum_with_position(mode: Any, func: Any, args: tuple, kwargs: dict[str, 
     x = args[0]
     if not _all_nonempty(x):
         return NotImplemented
-    values, places = _reduce(mode, func, args, kwargs, x.dtype), _reduce(mode, func, args, kwargs, torch.int64)
+    values, places = (
+        _reduce(mode, func, args, kwargs, x.dtype),
+        _reduce(mode, func, args, kwargs, torch.int64),
+    )
     return NotImplemented if values is NotImplemented else (values, places)
 
 
@@ -111,16 +128,24 @@ def native_layer_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     x, normalized, weight, bias, _ = args
     rank = len(normalized)
     require_parameters_of(x, weight, bias)
-    if any(p is not None and p.dtype is not x.dtype for p in (weight, bias)) or not 1 <= rank <= x.dim():
+    if (
+        any(p is not None and p.dtype is not x.dtype for p in (weight, bias))
+        or not 1 <= rank <= x.dim()
+    ):
         return NotImplemented
     if x.fake_device.type != "cpu" and x.dtype in (torch.float16, torch.bfloat16):
         return NotImplemented  # CUDA keeps statistics in float32
     shapes = [x.shape[-rank:], *(p.shape for p in (weight, bias) if p is not None)]
     for shape in shapes:
-        if len(shape) != rank or not all(require_equal(mode.shape_env, a, b) for a, b in zip(shape, normalized)):
+        if len(shape) != rank or not all(
+            require_equal(mode.shape_env, a, b) for a, b in zip(shape, normalized)
+        ):
             return NotImplemented
     statistics = [*x.shape[:-rank], *[1] * rank]
-    make = [mode.empty(s, dtype=x.dtype, device=x.fake_device) for s in (x.shape, statistics, statistics)]
+    make = [
+        mode.empty(s, dtype=x.dtype, device=x.fake_device)
+        for s in (x.shape, statistics, statistics)
+    ]
     return tuple(make)
 
 
@@ -131,6 +156,8 @@ def native_layer_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[s
         return NotImplemented
     sources = (x, weight, bias)
     return tuple(
-        mode.empty(s.shape, dtype=s.dtype, device=x.fake_device) if wanted and s is not None else None
+        mode.empty(s.shape, dtype=s.dtype, device=x.fake_device)
+        if wanted and s is not None
+        else None
         for s, wanted in zip(sources, mask)
     )

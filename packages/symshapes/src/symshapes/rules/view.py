@@ -1,4 +1,6 @@
-"""View ops. Static ones run C++ alone; common symbolic ones are computed here; the rest go to torch's meta kernels."""
+"""View ops. Static ones run C++ alone; common symbolic ones are computed here; the rest go to
+torch's meta kernels.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ import torch
 
 from symshapes.expr import FloorDiv
 
-from .format import expr, format_strides, is_contiguous, is_fake, is_one, known_at_least, require_equal, same_size, same_sizes
+from .format import (
+    expr,
+    format_strides,
+    is_contiguous,
+    is_fake,
+    is_one,
+    known_at_least,
+    require_equal,
+    same_size,
+    same_sizes,
+)
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -21,7 +33,9 @@ Geometry = tuple[list[Any], list[Any], Any]
 _SYMBOLIC: dict[Any, Callable[..., Geometry | None]] = {}
 
 
-def _symbolic(op: Any) -> Callable[[Callable[..., Geometry | None]], Callable[..., Geometry | None]]:
+def _symbolic(
+    op: Any,
+) -> Callable[[Callable[..., Geometry | None]], Callable[..., Geometry | None]]:
     def add(function: Callable[..., Geometry | None]) -> Callable[..., Geometry | None]:
         _SYMBOLIC[op] = function
         return function
@@ -30,7 +44,8 @@ def _symbolic(op: Any) -> Callable[[Callable[..., Geometry | None]], Callable[..
 
 
 @RULES.register(
-    "view permute transpose.int t expand unsqueeze squeeze squeeze.dim squeeze.dims slice.Tensor select.int split.Tensor "
+    "view permute transpose.int t expand unsqueeze squeeze squeeze.dim squeeze.dims slice.Tensor "
+    "select.int split.Tensor "
     "split_with_sizes unbind.int as_strided diagonal detach alias _unsafe_view"
 )
 def view(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -61,7 +76,9 @@ _WRITTEN = {
 
 @RULES.register(*_WRITTEN)
 def scatter(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Position and sizes are checked as by the view that is written, a symbolic position with guards; no source is repeated."""
+    """Position and sizes are checked as by the view that is written, a symbolic position with
+    guards; no source is repeated.
+    """
     base, source, *place = args
     if is_fake(base):
         part = mode.run_op(_WRITTEN[func], (base, *place), kwargs)
@@ -78,7 +95,9 @@ def _has_symbols(base: Any, args: tuple) -> bool:
     if base._has_symbolic_sizes_strides:
         return True
     for a in args[1:]:
-        if type(a) is torch.SymInt or (isinstance(a, (list, tuple)) and any(type(x) is torch.SymInt for x in a)):
+        if type(a) is torch.SymInt or (
+            isinstance(a, (list, tuple)) and any(type(x) is torch.SymInt for x in a)
+        ):
             return True
     return False
 
@@ -126,7 +145,10 @@ def unsqueeze(mode: Any, x: Any, dim: int) -> Geometry | None:
 
 def unknown(env: Any, *numbers: Any) -> bool:
     """Whether a size or position depends on data."""
-    return any(type(number) is torch.SymInt and number.node.expr.free_symbols & env.unbacked for number in numbers)
+    return any(
+        type(number) is torch.SymInt and number.node.expr.free_symbols & env.unbacked
+        for number in numbers
+    )
 
 
 def _assumed(env: Any, condition: Any) -> bool:
@@ -136,7 +158,9 @@ def _assumed(env: Any, condition: Any) -> bool:
 
 
 def from_start(env: Any, position: Any, size: Any) -> Any:
-    """A position that counts from the end where it is negative, as one that counts from the start."""
+    """A position that counts from the end where it is negative, as one that counts from the
+    start.
+    """
     if env.statically_known(sympy.Ge(expr(position), 0)):
         return position
     return position - size * torch.sym_max(torch.sym_min(position, 0), -1)
@@ -155,16 +179,23 @@ def select(mode: Any, x: Any, dim: int, index: Any) -> Geometry | None:
         return None
     size, stride = sizes.pop(dim), strides.pop(dim)
     if unknown(mode.shape_env, size, index):
-        if not all(_assumed(mode.shape_env, sympy.Ge(expr(size), expr(least))) for least in (index + 1, -index)):
+        if not all(
+            _assumed(mode.shape_env, sympy.Ge(expr(size), expr(least)))
+            for least in (index + 1, -index)
+        ):
             return None
         return sizes, strides, offset + from_start(mode.shape_env, index, size) * stride
-    if type(index) is not int or not known_at_least(mode.shape_env, size, index + 1 if index >= 0 else -index):
+    if type(index) is not int or not known_at_least(
+        mode.shape_env, size, index + 1 if index >= 0 else -index
+    ):
         return None
     return sizes, strides, offset + (index if index >= 0 else size + index) * stride
 
 
 @_symbolic(aten.slice.Tensor)
-def slice_(mode: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Geometry | None:
+def slice_(
+    mode: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Geometry | None:
     """Bounds are plain and known to lie within a symbolic dimension, or they depend on data."""
     sizes, strides, offset = _geometry(x)
     rank = len(sizes)
@@ -174,7 +205,9 @@ def slice_(mode: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, 
     size = sizes[dim]
     if unknown(mode.shape_env, size, start, end):
         first = within(mode.shape_env, start, size)
-        last = size if type(end) is int and end == sys.maxsize else within(mode.shape_env, end, size)
+        last = (
+            size if type(end) is int and end == sys.maxsize else within(mode.shape_env, end, size)
+        )
         length: Any = (torch.sym_max(last - first, 0) + step - 1) // step
     elif type(start) is not int or type(end) is not int:
         return None
@@ -182,7 +215,9 @@ def slice_(mode: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, 
         first, last, step = slice(start, end, step).indices(size)
         length = max(0, -(-(last - first) // step))
     else:
-        reach = max(start if start >= 0 else -start, 0 if end == sys.maxsize else end if end >= 0 else -end)
+        reach = max(
+            start if start >= 0 else -start, 0 if end == sys.maxsize else end if end >= 0 else -end
+        )
         if not known_at_least(mode.shape_env, size, reach):
             return None
         first = start if start >= 0 else size + start
@@ -197,10 +232,14 @@ def slice_(mode: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, 
 
 
 def _size_or_minus_one(env: Any, wanted: Any) -> Any:
-    """A size to expand to, with a guard that it is one; a negative number of the example call is a constant."""
+    """A size to expand to, with a guard that it is one; a negative number of the example call is a
+    constant.
+    """
     if type(wanted) is int or known_at_least(env, wanted, 0):
         return wanted
-    return wanted if env.expect_true(env.wrap(sympy.Ge(expr(wanted), 0), bool).node) else int(wanted)
+    return (
+        wanted if env.expect_true(env.wrap(sympy.Ge(expr(wanted), 0), bool).node) else int(wanted)
+    )
 
 
 @_symbolic(aten.expand.default)
@@ -249,5 +288,6 @@ def view_contiguous(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
         rest = rest * quotient
     if not require_equal(env, env.wrap(rest), env.wrap(total)):
         return None
-    is_kept = same_sizes(sizes, x.shape) and any(same_size(size, 0) for size in sizes)  # eager keeps strides of no elements
+    # eager keeps strides of no elements
+    is_kept = same_sizes(sizes, x.shape) and any(same_size(size, 0) for size in sizes)
     return sizes, list(x.stride()) if is_kept else format_strides(sizes, False), x.storage_offset()

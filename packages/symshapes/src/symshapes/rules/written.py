@@ -1,4 +1,6 @@
-"""When the data of a fake changed: by its version counter, its memory, and the writes to that memory under other counters."""
+"""When the data of a fake changed: by its version counter, its memory, and the writes to that
+memory under other counters.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from .format import is_fake
 
 
 def stamp(x: Any) -> tuple[Hashable, ...]:
-    """Equal for equal data of a fake: views through ``detach()`` and ``.data`` have version counters of their own."""
+    """Equal for equal data of a fake: views through ``detach()`` and ``.data`` have version
+    counters of their own.
+    """
     version = None if x.is_inference() else x._version
     if x.layout is not torch.strided:
         return (version,)
@@ -24,7 +28,8 @@ def stamp(x: Any) -> tuple[Hashable, ...]:
 def count_writes(writes: dict[int, int], func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     """Counts an op among the ``writes`` to each memory that it writes to.
 
-    Versions of what is written in lists are raised here: the kernels of foreach ops do so, and those for autograd do not.
+    Versions of what is written in lists are raised here: the kernels of foreach ops do so, and
+    those for autograd do not.
     """
     for place, name, is_list in _written(func):
         value: Any = args[place] if place < len(args) else kwargs.get(name)

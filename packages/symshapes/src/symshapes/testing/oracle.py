@@ -1,4 +1,6 @@
-"""An oracle for what runs on fakes: a function on real tensors and on fakes, and the metadata of all results compared."""
+"""An oracle for what runs on fakes: a function on real tensors and on fakes, and the metadata of
+all results compared.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ Make = Callable[[int], Sequence[Any]]
 
 
 def check_static(function: Callable[..., Any], make: Make, size: int = 4) -> None:
-    """Raises AssertionError unless fakes with plain sizes give the metadata of real execution, without a guard.
+    """Raises AssertionError unless fakes with plain sizes give the metadata of real execution,
+    without a guard.
 
     Args:
         function: any pytree of tensors and numbers as result.
@@ -25,20 +28,27 @@ def check_static(function: Callable[..., Any], make: Make, size: int = 4) -> Non
     real = function(*make(size))
     mode = FakeTensorMode()
     with mode:
-        fake = function(*(mode.from_real(x) if isinstance(x, torch.Tensor) else x for x in make(size)))
+        fake = function(
+            *(mode.from_real(x) if isinstance(x, torch.Tensor) else x for x in make(size))
+        )
     assert describe(fake) == describe(real)
     assert not mode.shape_env.guards, mode.shape_env.guards
 
 
-def check_symbolic(function: Callable[..., Any], make: Make, size: int = 4, others: Sequence[int] = (2, 7)) -> ShapeEnv:
-    """Raises AssertionError unless one symbolic run gives the metadata of real execution at every size that its guards admit.
+def check_symbolic(
+    function: Callable[..., Any], make: Make, size: int = 4, others: Sequence[int] = (2, 7)
+) -> ShapeEnv:
+    """Raises AssertionError unless one symbolic run gives the metadata of real execution at every
+    size that its guards admit.
 
     Args:
         function: any pytree of tensors and numbers as result.
-        make: makes fresh inputs of a size; the dimensions that are ``size`` long and change with it share one symbol.
+        make: makes fresh inputs of a size; the dimensions that are ``size`` long and change with it
+            share one symbol.
         size: the example; ``others``: sizes to compare, too.
 
-    Returns the environment with the guards that were recorded: none, if the function never asked about the size.
+    Returns the environment with the guards that were recorded: none, if the function never asked
+    about the size.
     """
     mode = FakeTensorMode(ShapeEnv())
     env = mode.shape_env
@@ -55,12 +65,18 @@ def check_symbolic(function: Callable[..., Any], make: Make, size: int = 4, othe
 
 
 def fake_inputs(mode: FakeTensorMode, make: Make, size: int) -> list[Any]:
-    """Fakes of ``make(size)``; one symbol stands for the dimensions that are ``size`` long and change with it."""
+    """Fakes of ``make(size)``; one symbol stands for the dimensions that are ``size`` long and
+    change with it.
+    """
     symbol = mode.shape_env.create_symbol(size, "size")
     fakes = []
     for i, (x, larger) in enumerate(zip(make(size), make(size + 1))):
         if isinstance(x, torch.Tensor):
-            symbols = {d: symbol for d, sizes in enumerate(zip(x.shape, larger.shape)) if sizes == (size, size + 1)}
+            symbols = {
+                d: symbol
+                for d, sizes in enumerate(zip(x.shape, larger.shape))
+                if sizes == (size, size + 1)
+            }
             fakes.append(mode.from_real(x, source=f"L[{i}]", symbols=symbols))
         else:
             fakes.append(x)
@@ -68,11 +84,15 @@ def fake_inputs(mode: FakeTensorMode, make: Make, size: int) -> list[Any]:
 
 
 def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` followed by the gradients of the sum of its differentiable outputs, so that backward is compared, too."""
+    """``function`` followed by the gradients of the sum of its differentiable outputs, so that
+    backward is compared, too.
+    """
 
     def run(*inputs: Any) -> Any:
         out = function(*inputs)
-        floats = [o for o in pytree.tree_leaves(out) if isinstance(o, torch.Tensor) and o.requires_grad]
+        floats = [
+            o for o in pytree.tree_leaves(out) if isinstance(o, torch.Tensor) and o.requires_grad
+        ]
         wanted = [i for i in inputs if isinstance(i, torch.Tensor) and i.requires_grad]
         if not floats or not wanted:
             return out, None

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 @dataclass(frozen=True)
 class Formula:
-    """An integer formula: ``apply`` runs it on a tuple of ints or of symbolic ints alike; ``text`` is it as Python."""
+    """An integer formula: ``apply`` runs it on a tuple of ints or of symbolic ints alike; ``text``
+    is it as Python.
+    """
 
     text: str
     apply: Callable[[tuple[Any, ...]], Any]
@@ -31,14 +33,18 @@ _BINARY = {
 
 
 def formulas(variables: int = 3, depth: int = 6) -> st.SearchStrategy[Formula]:
-    """Formulas over at most 3 ``variables``, with ``depth`` leaves at most; division is by positive numbers or a variable."""
+    """Formulas over at most 3 ``variables``, with ``depth`` leaves at most; division is by positive
+    numbers or a variable.
+    """
     leaf = st.integers(0, variables - 1).map(lambda i: Formula("xyz"[i], lambda v, i=i: v[i]))
     number = st.integers(-6, 12).map(lambda n: Formula(str(n), lambda v, n=n: n))
     positive = st.integers(1, 8).map(lambda n: Formula(str(n), lambda v, n=n: n))
 
     def combine(inner: st.SearchStrategy[Formula]) -> st.SearchStrategy[Formula]:
         def build(op: str, a: Formula, b: Formula) -> Formula:
-            return Formula(f"({a.text} {op} {b.text})", lambda v: _BINARY[op](a.apply(v), b.apply(v)))
+            return Formula(
+                f"({a.text} {op} {b.text})", lambda v: _BINARY[op](a.apply(v), b.apply(v))
+            )
 
         plain = st.builds(build, st.sampled_from(["+", "-", "*", "max", "min"]), inner, inner)
         divide = st.builds(build, st.sampled_from(["//", "%"]), inner, positive | leaf)
@@ -50,7 +56,9 @@ def formulas(variables: int = 3, depth: int = 6) -> st.SearchStrategy[Formula]:
 
 @dataclass(frozen=True)
 class Step:
-    """One op of a tensor program: a name of ``STEPS``, operands by index into the values so far, a dimension of the first."""
+    """One op of a tensor program: a name of ``STEPS``, operands by index into the values so far, a
+    dimension of the first.
+    """
 
     name: str
     left: int
@@ -116,13 +124,25 @@ STEPS: dict[str, Callable[[Any, Any, int], Any]] = {
 
 
 def programs(length: int = 8) -> st.SearchStrategy[list[Step]]:
-    """Programs of up to ``length`` steps, for inputs of any number and rank; ``run_program`` runs them."""
-    step = st.builds(Step, st.sampled_from(sorted(STEPS)), st.integers(0, 9), st.integers(0, 9), st.integers(0, 3))
+    """Programs of up to ``length`` steps, for inputs of any number and rank; ``run_program`` runs
+    them.
+    """
+    step = st.builds(
+        Step,
+        st.sampled_from(sorted(STEPS)),
+        st.integers(0, 9),
+        st.integers(0, 9),
+        st.integers(0, 3),
+    )
     return st.lists(step, min_size=1, max_size=length)
 
 
-def run_program(steps: Sequence[Step], inputs: Sequence[Any], *, lenient: bool = False) -> tuple[list[Any], list[Step]]:
-    """All values of a program, inputs first, and the steps that ran: where ``lenient``, without those that raise."""
+def run_program(
+    steps: Sequence[Step], inputs: Sequence[Any], *, lenient: bool = False
+) -> tuple[list[Any], list[Step]]:
+    """All values of a program, inputs first, and the steps that ran: where ``lenient``, without
+    those that raise.
+    """
     values, ran = list(inputs), []
     for step in steps:
         x, y = values[step.left % len(values)], values[step.right % len(values)]
@@ -133,5 +153,7 @@ def run_program(steps: Sequence[Step], inputs: Sequence[Any], *, lenient: bool =
                 raise
             continue
         values.append(out)
-        ran.append(Step(step.name, step.left % len(values[:-1]), step.right % len(values[:-1]), step.dim))
+        ran.append(
+            Step(step.name, step.left % len(values[:-1]), step.right % len(values[:-1]), step.dim)
+        )
     return values, ran

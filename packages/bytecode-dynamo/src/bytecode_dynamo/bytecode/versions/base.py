@@ -6,8 +6,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bytecode_dynamo.bytecode.instruction import NO_POSITION, Handler, Instruction, Label, Op, Position
-from bytecode_dynamo.bytecode.operands import BACKWARD, BINARY, CELL, CONST, FORWARD, LOCAL, NAME, NONE, RAW, Operand, Pool
+from bytecode_dynamo.bytecode.instruction import (
+    NO_POSITION,
+    Handler,
+    Instruction,
+    Label,
+    Op,
+    Position,
+)
+from bytecode_dynamo.bytecode.operands import (
+    BACKWARD,
+    BINARY,
+    CELL,
+    CONST,
+    FORWARD,
+    LOCAL,
+    NAME,
+    NONE,
+    RAW,
+    Operand,
+    Pool,
+)
 
 
 class Row(NamedTuple):
@@ -57,9 +76,11 @@ class Version:
     null_below_callable: bool
     # Whether a call's keyword names are pushed before it.
     keywords_on_stack: bool
-    # Whether a ``with`` block keeps its exit method on the stack as a method and its object (or NULL), else bound.
+    # Whether a ``with`` block keeps its exit method on the stack as a method and its object (or
+    # NULL), else bound.
     exit_is_pair: bool
-    # Whether the place of a raise, which some handlers find below the exception, can be kept in a variable.
+    # Whether the place of a raise, which some handlers find below the exception, can be kept in a
+    # variable.
     lasti_is_object: bool
     # Names of the conditional jump when it goes backward; absent: not encodable.
     backward_names: Mapping[str, str]
@@ -85,21 +106,31 @@ def rows(operand: Operand, names: str) -> tuple[Row, ...]:
 SHARED_ROWS = (
     *rows(
         NONE,
-        "NOP POP_TOP PUSH_NULL BINARY_SUBSCR STORE_SUBSCR DELETE_SUBSCR UNARY_NEGATIVE UNARY_NOT UNARY_INVERT GET_LEN "
-        "MATCH_MAPPING MATCH_SEQUENCE MATCH_KEYS LOAD_BUILD_CLASS RETURN_VALUE GET_ITER PUSH_EXC_INFO POP_EXCEPT "
-        "CHECK_EXC_MATCH CHECK_EG_MATCH LOAD_ASSERTION_ERROR BEFORE_WITH WITH_EXCEPT_START SETUP_ANNOTATIONS "
+        "NOP POP_TOP PUSH_NULL BINARY_SUBSCR STORE_SUBSCR DELETE_SUBSCR UNARY_NEGATIVE UNARY_NOT "
+        "UNARY_INVERT GET_LEN "
+        "MATCH_MAPPING MATCH_SEQUENCE MATCH_KEYS LOAD_BUILD_CLASS RETURN_VALUE GET_ITER "
+        "PUSH_EXC_INFO POP_EXCEPT "
+        "CHECK_EXC_MATCH CHECK_EG_MATCH LOAD_ASSERTION_ERROR BEFORE_WITH WITH_EXCEPT_START "
+        "SETUP_ANNOTATIONS "
         "RETURN_GENERATOR GET_YIELD_FROM_ITER GET_AITER GET_ANEXT BEFORE_ASYNC_WITH END_ASYNC_FOR",
     ),
     *rows(
         RAW,
-        "COPY SWAP COPY_FREE_VARS IS_OP CONTAINS_OP BUILD_TUPLE BUILD_LIST BUILD_SET BUILD_MAP BUILD_CONST_KEY_MAP "
-        "BUILD_STRING BUILD_SLICE LIST_APPEND SET_ADD MAP_ADD LIST_EXTEND SET_UPDATE DICT_UPDATE DICT_MERGE "
-        "UNPACK_SEQUENCE UNPACK_EX MATCH_CLASS CALL_FUNCTION_EX RAISE_VARARGS RERAISE RESUME YIELD_VALUE GET_AWAITABLE",
+        "COPY SWAP COPY_FREE_VARS IS_OP CONTAINS_OP BUILD_TUPLE BUILD_LIST BUILD_SET BUILD_MAP "
+        "BUILD_CONST_KEY_MAP "
+        "BUILD_STRING BUILD_SLICE LIST_APPEND SET_ADD MAP_ADD LIST_EXTEND SET_UPDATE DICT_UPDATE "
+        "DICT_MERGE "
+        "UNPACK_SEQUENCE UNPACK_EX MATCH_CLASS CALL_FUNCTION_EX RAISE_VARARGS RERAISE RESUME "
+        "YIELD_VALUE GET_AWAITABLE",
     ),
     Row("LOAD_CONST", Op.LOAD_CONST, CONST),
     *rows(LOCAL, "LOAD_FAST STORE_FAST DELETE_FAST"),
     *rows(CELL, "MAKE_CELL LOAD_DEREF STORE_DEREF DELETE_DEREF"),
-    *rows(NAME, "STORE_GLOBAL DELETE_GLOBAL LOAD_NAME STORE_NAME DELETE_NAME STORE_ATTR DELETE_ATTR IMPORT_NAME IMPORT_FROM"),
+    *rows(
+        NAME,
+        "STORE_GLOBAL DELETE_GLOBAL LOAD_NAME STORE_NAME DELETE_NAME STORE_ATTR DELETE_ATTR "
+        "IMPORT_NAME IMPORT_FROM",
+    ),
     Row("BINARY_OP", Op.BINARY_OP, BINARY),
     *rows(FORWARD, "FOR_ITER SEND"),
     Row("JUMP_FORWARD", Op.JUMP, FORWARD),

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from bytecode_dynamo.bytecode.instruction import Call, Compare, Format, Global, Instruction, Op
-from bytecode_dynamo.bytecode.operands import BACKWARD, CELL, COMPARISONS, FORWARD, NAME, NONE, RAW, Operand, Pool
+from bytecode_dynamo.bytecode.operands import (
+    BACKWARD,
+    CELL,
+    COMPARISONS,
+    FORWARD,
+    NAME,
+    NONE,
+    RAW,
+    Operand,
+    Pool,
+)
 
 from .base import SHARED_ROWS, Folded, Native, Row, Version, jump, rows
 
@@ -11,8 +21,14 @@ GLOBAL = Operand(
     lambda raw, pool: Global(pool.names[raw >> 1], bool(raw & 1)),
     lambda value, pool: pool.name(value.name) << 1 | value.push_null,
 )
-COMPARE = Operand(lambda raw, pool: Compare(COMPARISONS[raw]), lambda value, pool: COMPARISONS.index(value.operator))
-FORMAT = Operand(lambda raw, pool: Format(raw & 3, bool(raw & 4)), lambda value, pool: value.conversion | value.has_spec << 2)
+COMPARE = Operand(
+    lambda raw, pool: Compare(COMPARISONS[raw]),
+    lambda value, pool: COMPARISONS.index(value.operator),
+)
+FORMAT = Operand(
+    lambda raw, pool: Format(raw & 3, bool(raw & 4)),
+    lambda value, pool: value.conversion | value.has_spec << 2,
+)
 
 CONDITIONS = ("FALSE", "TRUE", "NONE", "NOT_NONE")
 # Rows 3.11 and 3.12 have in common.
@@ -27,7 +43,9 @@ ROWS = (
     Row("LOAD_GLOBAL", Op.LOAD_GLOBAL, GLOBAL),
     *rows(NAME, "LOAD_ATTR LOAD_METHOD"),
     Row("LOAD_CLASSDEREF", Op.LOAD_CLASSDEREF, CELL),
-    *rows(NONE, "UNARY_POSITIVE LIST_TO_TUPLE PREP_RERAISE_STAR IMPORT_STAR PRINT_EXPR ASYNC_GEN_WRAP"),
+    *rows(
+        NONE, "UNARY_POSITIVE LIST_TO_TUPLE PREP_RERAISE_STAR IMPORT_STAR PRINT_EXPR ASYNC_GEN_WRAP"
+    ),
     Row("COMPARE_OP", Op.COMPARE_OP, COMPARE),
     *(
         Row(f"POP_JUMP_{way}_IF_{what}", Op[f"POP_JUMP_IF_{what}"], operand)
@@ -36,7 +54,8 @@ ROWS = (
     ),
 )
 CACHES = {
-    "BINARY_SUBSCR": 4, "STORE_SUBSCR": 1, "UNPACK_SEQUENCE": 1, "STORE_ATTR": 4, "LOAD_ATTR": 4, "COMPARE_OP": 2,
+    "BINARY_SUBSCR": 4, "STORE_SUBSCR": 1, "UNPACK_SEQUENCE": 1, "STORE_ATTR": 4, "LOAD_ATTR": 4,
+    "COMPARE_OP": 2,
     "LOAD_GLOBAL": 5, "BINARY_OP": 1, "LOAD_METHOD": 10, "PRECALL": 1, "CALL": 4,
 }  # fmt: skip
 
@@ -78,7 +97,10 @@ def fuse_or_pop(natives: list[Native], k: int) -> tuple[int, str, object] | None
     return 3, name, jump_.target
 
 
-OR_POP = {"POP_JUMP_FORWARD_IF_FALSE": "JUMP_IF_FALSE_OR_POP", "POP_JUMP_FORWARD_IF_TRUE": "JUMP_IF_TRUE_OR_POP"}
+OR_POP = {
+    "POP_JUMP_FORWARD_IF_FALSE": "JUMP_IF_FALSE_OR_POP",
+    "POP_JUMP_FORWARD_IF_TRUE": "JUMP_IF_TRUE_OR_POP",
+}
 
 
 def expand_load_and_clear(item: Instruction, pool: Pool) -> list[tuple[str, object]]:
@@ -112,7 +134,9 @@ PY311 = Version(
     keywords_on_stack=False,
     exit_is_pair=False,
     lasti_is_object=True,
-    backward_names={f"POP_JUMP_FORWARD_IF_{what}": f"POP_JUMP_BACKWARD_IF_{what}" for what in CONDITIONS},
+    backward_names={
+        f"POP_JUMP_FORWARD_IF_{what}": f"POP_JUMP_BACKWARD_IF_{what}" for what in CONDITIONS
+    },
     looks_up_early=frozenset(),
     pseudo_names={},
     send_jump_effect=-1,

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bytecode_dynamo.bytecode.instruction import Call, Compare, Instruction, Op, SuperAttr
-from bytecode_dynamo.bytecode.operands import CELL, COMPARISONS, FORWARD, LOCAL, NAME, NONE, RAW, Operand, Pool
+from bytecode_dynamo.bytecode.operands import (
+    CELL,
+    COMPARISONS,
+    FORWARD,
+    LOCAL,
+    NAME,
+    NONE,
+    RAW,
+    Operand,
+    Pool,
+)
 
 from .base import SHARED_ROWS, Expand, Fold, Folded, Native, Row, Version, jump, rows
 from .py311 import GLOBAL, PY311, ROWS_BEFORE_313
@@ -37,7 +47,8 @@ ROWS_SINCE_312 = (
 )
 ROWS = (*ROWS_SINCE_312, *ROWS_BEFORE_313, Row("COMPARE_OP", Op.COMPARE_OP, COMPARE))
 CACHES = {
-    "BINARY_SUBSCR": 1, "STORE_SUBSCR": 1, "UNPACK_SEQUENCE": 1, "FOR_ITER": 1, "STORE_ATTR": 4, "LOAD_ATTR": 9,
+    "BINARY_SUBSCR": 1, "STORE_SUBSCR": 1, "UNPACK_SEQUENCE": 1, "FOR_ITER": 1, "STORE_ATTR": 4,
+    "LOAD_ATTR": 9,
     "COMPARE_OP": 1, "LOAD_GLOBAL": 4, "BINARY_OP": 1, "SEND": 1, "LOAD_SUPER_ATTR": 1, "CALL": 3,
 }  # fmt: skip
 
@@ -82,7 +93,11 @@ def fold_return_const(natives: list[Native], k: int, pool: Pool) -> Folded:
 
 def fuse_return_const(natives: list[Native], k: int) -> tuple[int, str, object] | None:
     """The inverse of fold_return_const."""
-    if k + 1 == len(natives) or natives[k + 1].name != "RETURN_VALUE" or natives[k].position != natives[k + 1].position:
+    if (
+        k + 1 == len(natives)
+        or natives[k + 1].name != "RETURN_VALUE"
+        or natives[k].position != natives[k + 1].position
+    ):
         return None
     return 2, "RETURN_CONST", natives[k].arg
 

@@ -10,7 +10,9 @@ from .py312 import COMPARE_MASKS, EXPANDS, FOLDS, PY312, ROWS_SINCE_312
 
 COMPARE = Operand(
     lambda raw, pool: Compare(COMPARISONS[raw >> 5], bool(raw & 16)),
-    lambda value, pool: COMPARISONS.index(value.operator) << 5 | value.as_bool << 4 | COMPARE_MASKS[value.operator],
+    lambda value, pool: (
+        COMPARISONS.index(value.operator) << 5 | value.as_bool << 4 | COMPARE_MASKS[value.operator]
+    ),
 )
 ROWS = (
     *ROWS_SINCE_312,
@@ -22,8 +24,11 @@ CACHES = {
     **PY312.caches, "CONTAINS_OP": 1, "JUMP_BACKWARD": 1, "TO_BOOL": 3,
     "POP_JUMP_IF_TRUE": 1, "POP_JUMP_IF_FALSE": 1, "POP_JUMP_IF_NONE": 1, "POP_JUMP_IF_NOT_NONE": 1,
 }  # fmt: skip
-FRAME_PUSHERS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_SUBSCR", "LOAD_ATTR", "FOR_ITER", "SEND"})
-# MAKE_FUNCTION's flags of old (16: the function that computes annotations, from 3.14 on), in the order they are taken.
+FRAME_PUSHERS = frozenset(
+    {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_SUBSCR", "LOAD_ATTR", "FOR_ITER", "SEND"}
+)
+# MAKE_FUNCTION's flags of old (16: the function that computes annotations, from 3.14 on), in the
+# order they are taken.
 FUNCTION_ATTRIBUTES = (8, 4, 16, 2, 1)
 
 

@@ -1,4 +1,6 @@
-"""CPython 3.14: BINARY_OP subscripts, small integers, borrowing loads, ``with`` in steps, deferred annotations, templates."""
+"""CPython 3.14: BINARY_OP subscripts, small integers, borrowing loads, ``with`` in steps, deferred
+annotations, templates.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from .py313 import ROWS as ROWS_OF_313
 
 REMOVED = frozenset(
     {
-        *("BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "LOAD_ASSERTION_ERROR", "BEFORE_WITH", "BEFORE_ASYNC_WITH"),
+        *(
+            "BINARY_SUBSCR",
+            "BUILD_CONST_KEY_MAP",
+            "LOAD_ASSERTION_ERROR",
+            "BEFORE_WITH",
+            "BEFORE_ASYNC_WITH",
+        ),
         *("CALL_FUNCTION_EX", "END_ASYNC_FOR"),
     }
 )
@@ -19,7 +27,10 @@ ROWS = (
     *(row for row in ROWS_OF_313 if row.native not in REMOVED),
     *rows(RAW, "BUILD_TEMPLATE BUILD_INTERPOLATION END_ASYNC_FOR"),
 )
-CACHES = {name: count for name, count in PY313.caches.items() if name not in REMOVED} | {"BINARY_OP": 5, "CALL_KW": 3}
+CACHES = {name: count for name, count in PY313.caches.items() if name not in REMOVED} | {
+    "BINARY_OP": 5,
+    "CALL_KW": 3,
+}
 SUBSCRIPT = 26  # the operator of BINARY_OP
 COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
 COMMON_INDEX = {id(value): index for index, value in enumerate(COMMON_CONSTANTS)}
@@ -33,11 +44,23 @@ def fold_subscript(natives: list[Native], k: int, pool: Pool) -> Folded | None:
 
 
 def with_steps(exit_: int, enter: int) -> list[tuple[str, int]]:
-    """What begins a ``with`` block: leaves the exit method as a pair, then what the enter method gave."""
-    return [("COPY", 1), ("LOAD_SPECIAL", exit_), ("SWAP", 2), ("SWAP", 3), ("LOAD_SPECIAL", enter), ("CALL", 0)]
+    """What begins a ``with`` block: leaves the exit method as a pair, then what the enter method
+    gave.
+    """
+    return [
+        ("COPY", 1),
+        ("LOAD_SPECIAL", exit_),
+        ("SWAP", 2),
+        ("SWAP", 3),
+        ("LOAD_SPECIAL", enter),
+        ("CALL", 0),
+    ]
 
 
-WITH = {Op.BEFORE_WITH: with_steps(EXIT, ENTER), Op.BEFORE_ASYNC_WITH: with_steps(ASYNC_EXIT, ASYNC_ENTER)}
+WITH = {
+    Op.BEFORE_WITH: with_steps(EXIT, ENTER),
+    Op.BEFORE_ASYNC_WITH: with_steps(ASYNC_EXIT, ASYNC_ENTER),
+}
 
 
 def fold_with(natives: list[Native], k: int, pool: Pool) -> Folded | None:
@@ -66,7 +89,11 @@ def expand_constant(item: Instruction, pool: Pool) -> list[tuple[str, object]]:
     if type(value) is int and 0 <= value < 256:
         return [("LOAD_SMALL_INT", value)]
     common = COMMON_INDEX.get(id(value))
-    return [("LOAD_CONST", pool.const(value))] if common is None else [("LOAD_COMMON_CONSTANT", common)]
+    return (
+        [("LOAD_CONST", pool.const(value))]
+        if common is None
+        else [("LOAD_COMMON_CONSTANT", common)]
+    )
 
 
 def becomes(op: Op, arg: object = None) -> Fold:
@@ -88,7 +115,10 @@ PY314 = Version(
         "LOAD_FAST_BORROW": fold_load,
         "LOAD_FAST_BORROW_LOAD_FAST_BORROW": fold_load_load,
         "LOAD_SMALL_INT": lambda natives, k, pool: ([(Op.LOAD_CONST, natives[k].arg)], 1),
-        "LOAD_COMMON_CONSTANT": lambda natives, k, pool: ([(Op.LOAD_CONST, COMMON_CONSTANTS[natives[k].arg])], 1),
+        "LOAD_COMMON_CONSTANT": lambda natives, k, pool: (
+            [(Op.LOAD_CONST, COMMON_CONSTANTS[natives[k].arg])],
+            1,
+        ),
         "BINARY_OP": fold_subscript,
         "COPY": fold_with,
         "PUSH_NULL": fold_unpacking_call,
