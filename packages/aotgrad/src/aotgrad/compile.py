@@ -117,10 +117,10 @@ def compile_joint(
 ) -> tuple[Callable[..., Any], str]:
     """The callable of a joint graph that ``optimise_joint`` has seen, and its source."""
     if not joint.has_backward:
-        values = joint.gm.graph.output_node().args[0]
+        values: Any = joint.gm.graph.output_node().args[0]
         nodes = dict.fromkeys(
             v for v in values if isinstance(v, torch.fx.Node) and v.op != "placeholder"
-        )  # type: ignore[union-attr]
+        )
         nodes |= dict.fromkeys(effects_of(joint))
         extracted = extract_forward(joint, nodes)
         _say_what_is_written(joint, extracted, tuple(nodes), ())

@@ -110,9 +110,8 @@ class EffectWriter:
         sizes = [s for s in inputs if is_symbolic(s.value)]
         self.replace = sizes[0].value.node.shape_env.replace if sizes else lambda size: size
         self.symbols = {expr_of(s.value): s.name for s in sizes}
-        for node, text in zip(
-            joint.gm.graph.output_node().args[0], (values[i] for i in sorted(values))
-        ):  # type: ignore[arg-type]
+        outputs: Any = joint.gm.graph.output_node().args[0]
+        for node, text in zip(outputs, (values[i] for i in sorted(values))):
             if isinstance(node, torch.fx.Node) and is_symbolic(node.meta["val"]):
                 self.symbols.setdefault(expr_of(node.meta["val"]), text)
 

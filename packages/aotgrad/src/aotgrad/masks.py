@@ -99,6 +99,6 @@ def _is_read_by_backward(node: torch.fx.Node) -> bool:
     return (
         known
         and train is not False
-        and 0 < p < 1
+        and 0 < p < 1  # type: ignore[operator]
         and any(r.meta.get("is_backward") for m in masks for r in m.users)
-    )  # type: ignore[operator]
+    )

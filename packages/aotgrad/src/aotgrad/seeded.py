@@ -94,8 +94,9 @@ def restore_random(nodes: Iterable[torch.fx.Node]) -> None:
     for node in nodes:
         seed, *args = node.args
         packet = getattr(
-            torch.ops.aten, node.target.overloadpacket.__name__.removeprefix("seeded_")
-        )  # type: ignore[union-attr]
+            torch.ops.aten,
+            node.target.overloadpacket.__name__.removeprefix("seeded_"),  # type: ignore[union-attr]
+        )
         node.target, node.args = getattr(packet, node.target._overloadname), tuple(args)  # type: ignore[union-attr]
         node.graph.erase_node(seed)  # type: ignore[arg-type]
 

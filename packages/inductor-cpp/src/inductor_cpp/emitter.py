@@ -122,9 +122,8 @@ class Emitter:
     def stride(self, expr: sympy.Expr) -> sympy.Expr | None:
         """The step between elements of consecutive lanes; None when it varies."""
         axis = self.plan.axis
-        if axis is None or any(
-            self.bindings[s.name].vector for s in expr.free_symbols if s.name in self.bindings
-        ):  # type: ignore[attr-defined]
+        names = map(str, expr.free_symbols)
+        if axis is None or any(self.bindings[n].vector for n in names if n in self.bindings):
             return None
         return stride_along(expr, axis.symbol)
 

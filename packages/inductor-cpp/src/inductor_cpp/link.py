@@ -64,9 +64,9 @@ def link_runs(
     text = "\n".join(run_text(f"strata_run{number}", run) for number, run in enumerate(runs))
     entries, library = build_entries(sources, store, toolchain, text)
     return [
-        _launcher(run, library[f"strata_run{number}"], sources, entries)
+        _launcher(run, library[f"strata_run{number}"], sources, entries)  # type: ignore[index]
         for number, run in enumerate(runs)
-    ]  # type: ignore[index]
+    ]
 
 
 def _launcher(

@@ -90,8 +90,8 @@ def _ask_ahead(e: Emitter, expr: sympy.Expr, pointer: str) -> None:
         e.plan.role is not Role.POINTS
         or not e.inner
         or len(bound) != 1
-        or e.bindings[bound[0].name].vector
-    ):  # type: ignore[attr-defined]
+        or e.bindings[bound[0].name].vector  # type: ignore[attr-defined]
+    ):
         return
     symbol = e.plan.inner[-1].symbol
     source = index_source(e.kernel, bound[0].name)  # type: ignore[attr-defined]
@@ -104,8 +104,8 @@ def _ask_ahead(e: Emitter, expr: sympy.Expr, pointer: str) -> None:
         f"1)])"
     )
     e.levels[e.deepest].add(
-        f"ask_for_lanes<W>({pointer} + {print_index(expr, {bound[0]: place})});"
-    )  # type: ignore[dict-item]
+        f"ask_for_lanes<W>({pointer} + {print_index(expr, {bound[0]: place})});"  # type: ignore[dict-item]
+    )
 
 
 def _narrow_stride(e: Emitter, expr: sympy.Expr, dtype: torch.dtype | None) -> int | None:

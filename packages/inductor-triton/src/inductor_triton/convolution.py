@@ -38,10 +38,10 @@ def as_product(template: Template) -> Template:
     if (
         transposed
         or groups != 1
-        or {*stride} != {1}
-        or {*padding} != {0}
+        or {*stride} != {1}  # type: ignore[misc]
+        or {*padding} != {0}  # type: ignore[misc]
         or {*weight.shape[2:]} != {sympy.Integer(1)}
-    ):  # type: ignore[misc]
+    ):
         return template
     # how precise one of float32 is another setting says than that of products
     if dtype_of(template, weight) not in HALVES:

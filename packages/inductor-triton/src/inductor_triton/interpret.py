@@ -39,8 +39,8 @@ def interpreted(source: KernelSource) -> Callable[..., None]:
         count = len(spec.signature)
         tensors, sizes = (
             arguments[: count - spec.workspace],
-            [int(value) for value in arguments[count:]],
-        )  # type: ignore[call-overload]
+            [int(value) for value in arguments[count:]],  # type: ignore[call-overload]
+        )
         programs = program_count(spec, sizes)
         if programs == 0:
             return

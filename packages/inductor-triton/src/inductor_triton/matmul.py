@@ -95,9 +95,9 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
     count = product(
         (
             found.matrices,
-            *(FloorDiv(extent + block - 1, sympy.Integer(block)) for extent, block in tiles),
+            *(FloorDiv(extent + block - 1, sympy.Integer(block)) for extent, block in tiles),  # type: ignore[arg-type]
         )
-    )  # type: ignore[arg-type]
+    )
     spec = LaunchSpec(
         function=emitter.function,
         signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in template.buffers),

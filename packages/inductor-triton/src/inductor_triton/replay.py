@@ -172,9 +172,9 @@ class Replay:
         given = [*arguments]
         if self._start is not None:
             taken = given[self._start]
-            given[self._start : self._start + 1] = (
+            given[self._start : self._start + 1] = (  # type: ignore[misc]
                 taken.take() if isinstance(taken, Kept) else taken
-            )  # type: ignore[misc]
+            )
             if isinstance(taken, list):
                 taken.clear()
             del taken
@@ -314,8 +314,10 @@ class Replay:
         for position in self._offer.unread:
             values[position] = None
         sources = {
-            inputs[i].untyped_storage()._cdata: i for i in self._tensors if i not in set(moving)
-        }  # type: ignore[attr-defined]
+            inputs[i].untyped_storage()._cdata: i  # type: ignore[attr-defined]
+            for i in self._tensors
+            if i not in set(moving)
+        }
         names = {self._entries[i]: (i, inputs[i]) for i in self._tensors}
         made = results_of(values, self._outputs, names, sources, memories)  # type: ignore[arg-type]
         results = Results(made, self._kept, memories.values())

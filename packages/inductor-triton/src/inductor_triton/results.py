@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -47,9 +48,8 @@ class Result:
         if not self.metadata:
             return tensor
         assert isinstance(tensor, torch.Tensor)
-        return tensor.as_strided(
-            self.metadata["size"], self.metadata["stride"], self.metadata["storage_offset"]
-        )  # type: ignore[arg-type]
+        layout: Any = self.metadata
+        return tensor.as_strided(layout["size"], layout["stride"], layout["storage_offset"])
 
     def _from_memory(
         self, memory: Memory, storages: dict[int, torch.UntypedStorage]
@@ -132,8 +132,8 @@ class Results:
             made.append(
                 Kept(self)
                 if self.token
-                else Kept(None, [result.make(arguments, storages) for result in self._kept])
-            )  # type: ignore[arg-type]
+                else Kept(None, [result.make(arguments, storages) for result in self._kept])  # type: ignore[arg-type]
+            )
         return made
 
     def make_kept(self) -> list[torch.Tensor]:

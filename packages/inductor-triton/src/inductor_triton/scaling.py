@@ -56,8 +56,8 @@ def scaling_of(kernel: Kernel) -> Scaling | None:
             whole
             and is_exact
             and source.args[2] is None
-            and found.dtype.itemsize >= dtypes[result].itemsize
-        ):  # type: ignore[union-attr]
+            and found.dtype.itemsize >= dtypes[result].itemsize  # type: ignore[union-attr]
+        ):
             return Scaling(result, str(source.args[0]), str(factor.args[0]))
     return None
 

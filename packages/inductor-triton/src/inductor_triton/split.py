@@ -321,8 +321,8 @@ class _Splitter:
             return step
         args = list(step.args)
         args[position] = sympy.expand(
-            sympy.sympify(args[position]).subs(self.replaced, simultaneous=True)
-        )  # type: ignore[call-overload]
+            sympy.sympify(args[position]).subs(self.replaced, simultaneous=True)  # type: ignore[call-overload]
+        )
         return replace(step, args=tuple(args))
 
     def _buffer(self, step: Instruction, size: int) -> str:

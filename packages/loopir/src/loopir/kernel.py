@@ -67,8 +67,8 @@ class Instruction:
         names = (arg.name for arg in self.args if isinstance(arg, Value))
         return (
             *names,
-            *sorted(symbol.name for expr in self.expressions for symbol in expr.free_symbols),
-        )  # type: ignore[attr-defined]
+            *sorted(symbol.name for expr in self.expressions for symbol in expr.free_symbols),  # type: ignore[attr-defined]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from . import private_parts, torch_versions  # noqa: F401 (first: they refuse, or complete, the torch that is installed)
 
 # isort: split
-from .convert import fake_wrapper, symbolic_strides, with_history
 from .env import ShapeEnv
 from .errors import (
     DataDependentError,
@@ -24,16 +23,10 @@ from .expr import (
     TrueDiv,
     Trunc,
 )
-from .fake import FakeTensor, FakeTensorMode, is_fake, mode_of
-from .graph_module import LazyGraphModule, PlainGraph
-from .guards import SizeGuard, current_user_line, python_text
-from .interrupts import Interrupted, allowed, check, deferred, is_of_handler
-from .node import SymNode
-from .process import WhileAny
-from .quiet import quiet
-from .ranges import Interval, bound
-from .values import expr_of, free_symbols, hint_of, is_symbolic, statically_known_true, sym_int
-from .wrapper import (
+from .fake.convert import fake_wrapper, symbolic_strides, with_history
+from .fake.mode import FakeTensorMode, mode_of
+from .fake.tensor import FakeTensor, is_fake
+from .fake.wrapper import (
     WRAP,
     Maker,
     call_wrapper,
@@ -46,6 +39,14 @@ from .wrapper import (
     same_kind,
     wrap_inner,
 )
+from .graph_module import LazyGraphModule, PlainGraph
+from .guards import SizeGuard, current_user_line, python_text
+from .interrupts import Interrupted, allowed, check, deferred, is_of_handler
+from .node import SymNode
+from .process import WhileAny
+from .quiet import quiet
+from .ranges import Interval, bound
+from .values import expr_of, free_symbols, hint_of, is_symbolic, statically_known_true, sym_int
 
 __version__ = "0.2.0"
 

@@ -8,13 +8,12 @@ the example call, which records a guard; for unbacked sizes the answer is then F
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 from sympy import S
 
-if TYPE_CHECKING:
-    from .env import ShapeEnv
+from .environment import Environment
 
 Exprs = Sequence[Any]
 
@@ -41,7 +40,7 @@ def dense_strides(sizes: Sequence[Any], order: Sequence[int]) -> list[Any]:
     return strides
 
 
-def is_contiguous(env: ShapeEnv, sizes: Exprs, strides: Exprs, order: Sequence[int]) -> bool:
+def is_contiguous(env: Environment, sizes: Exprs, strides: Exprs, order: Sequence[int]) -> bool:
     """Whether the tensor is dense in ``order`` (innermost first); strides of size-1 dimensions
     don't count.
     """
@@ -59,7 +58,7 @@ def is_contiguous(env: ShapeEnv, sizes: Exprs, strides: Exprs, order: Sequence[i
     return True
 
 
-def is_channels_last_strides(env: ShapeEnv, sizes: Exprs, strides: Exprs) -> bool:
+def is_channels_last_strides(env: Environment, sizes: Exprs, strides: Exprs) -> bool:
     """Whether a tensor of rank 4 or 5 has strides that rise in channels-last order.
 
     An ``N111`` tensor in default layout does not count.
@@ -76,7 +75,7 @@ def is_channels_last_strides(env: ShapeEnv, sizes: Exprs, strides: Exprs) -> boo
     return True
 
 
-def is_dense(env: ShapeEnv, sizes: Exprs, strides: Exprs) -> bool:
+def is_dense(env: Environment, sizes: Exprs, strides: Exprs) -> bool:
     """Whether the elements fill a block of memory without gaps or overlaps, in any order of
     dimensions.
     """
@@ -90,7 +89,9 @@ def is_dense(env: ShapeEnv, sizes: Exprs, strides: Exprs) -> bool:
     return True
 
 
-def _next_dimension(env: ShapeEnv, remaining: list[tuple[Any, Any]], expected: Any) -> int | None:
+def _next_dimension(
+    env: Environment, remaining: list[tuple[Any, Any]], expected: Any
+) -> int | None:
     for ask in (env.statically_known, env.known):
         for i, (stride, _) in enumerate(remaining):
             if stride == expected or ask(sympy.Eq(stride, expected)) is True:

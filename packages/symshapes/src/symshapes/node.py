@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 
+from .environment import Environment
 from .expr import (
     MATH_FUNCTIONS,
     Ceil,
@@ -32,9 +33,6 @@ from .layout import (
     is_contiguous,
     is_dense,
 )
-
-if TYPE_CHECKING:
-    from .env import ShapeEnv
 
 
 def _both_float(a: SymNode, b: SymNode) -> type:
@@ -135,7 +133,7 @@ class SymNode:
     def __init__(
         self,
         expr: Any,
-        shape_env: ShapeEnv,
+        shape_env: Environment,
         pytype: type,
         hint: int | float | bool | None,
         constant: Any = None,
@@ -186,7 +184,7 @@ class SymNode:
     def clone(self) -> SymNode:
         return self
 
-    def with_shape_env(self, env: ShapeEnv) -> SymNode:
+    def with_shape_env(self, env: Environment) -> SymNode:
         return SymNode(self._expr, env, self.pytype, self._hint, self.constant)
 
     def _value_eq(self, other: SymNode) -> bool:
@@ -318,11 +316,9 @@ class SymNode:
         return self.shape_env.constant_node(value)
 
     def is_integer(self) -> SymNode:
-        return (
-            self.shape_env.constant_node(True)
-            if self.pytype is int
-            else self.floor().sym_float().eq(self)
-        )  # type: ignore[attr-defined]
+        if self.pytype is int:
+            return self.shape_env.constant_node(True)
+        return self.floor().sym_float().eq(self)  # type: ignore[attr-defined]
 
     def sym_max(self, other: SymNode) -> SymNode:
         return self._larger(other) or self._max(other)  # type: ignore[attr-defined]

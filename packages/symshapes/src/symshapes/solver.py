@@ -9,22 +9,20 @@ from interval arithmetic, and from facts ``f >= 0`` for which ``d - f`` is bound
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 from sympy import S
 
+from .environment import Environment
 from .expr import FloorDiv, Mod, number
 from .ranges import INF, Interval, bound
-
-if TYPE_CHECKING:
-    from .env import ShapeEnv
 
 _MAX_TERMS = 64
 _MAX_FACTS = 16
 
 
-def decide_statically(env: ShapeEnv, expr: Any, oblivious: bool) -> bool | None:
+def decide_statically(env: Environment, expr: Any, oblivious: bool) -> bool | None:
     """True or False if ``expr`` has that value for all admissible sizes, None if it is open."""
     if expr is S.true or expr is S.false:
         return expr is S.true
@@ -46,7 +44,7 @@ def decide_statically(env: ShapeEnv, expr: Any, oblivious: bool) -> bool | None:
     return _relation(env, expr, oblivious)
 
 
-def _relation(env: ShapeEnv, expr: Any, oblivious: bool) -> bool | None:
+def _relation(env: Environment, expr: Any, oblivious: bool) -> bool | None:
     difference = expr.lhs - expr.rhs
     if difference == 0:
         return isinstance(expr, (sympy.Eq, sympy.Ge, sympy.Le))
@@ -78,7 +76,7 @@ def _primitive(expr: Any) -> Any:
     return expr if factor <= 1 else sympy.Add(*[t / factor for t in terms])
 
 
-def difference_bounds(env: ShapeEnv, difference: Any, oblivious: bool) -> tuple[float, float]:
+def difference_bounds(env: Environment, difference: Any, oblivious: bool) -> tuple[float, float]:
     """Sound bounds of a numeric expression, tighter than interval arithmetic alone."""
 
     def interval(symbol: sympy.Symbol) -> Interval:
@@ -155,7 +153,7 @@ def _atoms(expr: Any) -> set[Any] | None:
     return {expr} if isinstance(expr, sympy.Function) or expr.is_Function else None
 
 
-def _fact_bound(env: ShapeEnv, expr: Any, interval: Any) -> float:
+def _fact_bound(env: Environment, expr: Any, interval: Any) -> float:
     """A lower bound through one recorded fact ``f >= 0``: of ``expr - f``."""
     symbols = expr.free_symbols
     best: float = -INF

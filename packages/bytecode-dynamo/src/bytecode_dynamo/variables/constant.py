@@ -314,8 +314,8 @@ def _origin(ctx: Context, value: VariableTracker) -> Source | None:
     return (
         sources[expr]
         if expr.is_Symbol
-        else computed(python_function(expr, list(sources)), [*sources.values()])
-    )  # pyright: ignore
+        else computed(python_function(expr, list(sources)), [*sources.values()])  # pyright: ignore
+    )
 
 
 def _example(ctx: Context, value: VariableTracker) -> Any:

@@ -101,8 +101,11 @@ def _product(node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any]) -> 
     left, right = meta_of(operands[-2]), meta_of(operands[-1])
     assert left is not None and right is not None
     product = add_call(
-        node, node.target, tuple(operands), _contiguous((left.shape[0], right.shape[1]), left)
-    )  # type: ignore[arg-type]
+        node,
+        node.target,  # type: ignore[arg-type]
+        tuple(operands),
+        _contiguous((left.shape[0], right.shape[1]), left),
+    )
     for dim, size in enumerate(shape):
         product = _sliced(node, product, dim, 0, size)
     return product

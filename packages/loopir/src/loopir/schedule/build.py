@@ -304,6 +304,7 @@ def sizes_of(
     sizes = [s for s in found if s.name not in indirect]  # type: ignore[attr-defined]
     return tuple(
         sorted(
-            sizes, key=lambda s: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", s.name)]
+            sizes,
+            key=lambda s: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", s.name)],  # type: ignore[attr-defined]
         )
-    )  # type: ignore[attr-defined]
+    )

@@ -180,8 +180,16 @@ def _zero(nodes: list[LoopNode], sums: Group, fused: Group, dag: Dag) -> None:
         )
         loops = tuple(item for item in node.ranges if sympy.sympify(store.args[1]).has(item.symbol))  # type: ignore[union-attr]
         zero = LoopNode(
-            node.buffer, "pointwise", loops, (), steps, (), (), store.args[1], node.origins
-        )  # type: ignore[arg-type]
+            node.buffer,
+            "pointwise",
+            loops,
+            (),
+            steps,
+            (),
+            (),
+            store.args[1],  # type: ignore[arg-type]
+            node.origins,
+        )
         dag.positions[id(zero)] = dag.positions[id(node)]
         (member,) = group_of(zero, fused.first).members
         zeros.append(member)

@@ -87,8 +87,11 @@ def _run_launcher(
             known = dict(zip((size.name for size in kernel.sizes), sizes, strict=True))  # type: ignore[attr-defined]
             tensors = [
                 _piece(
-                    args[place.parameter], int(evaluate_expr(place.offset, values)), buffer, known
-                )  # type: ignore[arg-type]
+                    args[place.parameter],  # type: ignore[arg-type]
+                    int(evaluate_expr(place.offset, values)),
+                    buffer,
+                    known,
+                )
                 for place, buffer in zip(call.places, kernel.buffers, strict=True)
             ]
             launchers[call.source](*tensors, *sizes)

@@ -118,9 +118,9 @@ def prim_graphs(draw: Any, steps: int = 6, size: Callable[[int], Size] | None = 
 def _strides(meta: TensorMeta, shape: tuple[int, ...], symbol: Size) -> tuple[Size, ...]:
     """Strides with the first size's factor made symbolic."""
     return tuple(
-        s // shape[0] * symbol if d and s > meta.strides[0] and shape[0] else s
+        s // shape[0] * symbol if d and s > meta.strides[0] and shape[0] else s  # type: ignore[operator]
         for d, s in enumerate(meta.strides)
-    )  # type: ignore[operator]
+    )
 
 
 def _place(builder: GraphBuilder, graph: fx.Graph, name: str, meta: Any) -> GraphValue:

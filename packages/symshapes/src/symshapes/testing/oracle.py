@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from symshapes.env import ShapeEnv
-from symshapes.fake import FakeTensorMode
+from symshapes.fake.mode import FakeTensorMode
 from symshapes.values import expr_of
 
 Make = Callable[[int], Sequence[Any]]

@@ -1,36 +1,33 @@
-"""FakeTensor: sizes, strides, dtype and device without data; FakeTensorMode: runs ATen ops on
-them.
-"""
+"""FakeTensorMode: runs ATen ops on fake tensors."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from symshapes.env import ShapeEnv
+from symshapes.errors import FakeTensorError
+from symshapes.interrupts import check
+from symshapes.quiet import quiet
+from symshapes.rules import RULES
+from symshapes.rules.creation import is_factory, remember_result
+from symshapes.rules.numbers import CHECKED, check_numbers
+from symshapes.rules.written import count_writes
+
 from . import composite
 from .cache import ResultCache
 from .convert import fake_from_real
-from .env import ShapeEnv
-from .errors import FakeTensorError
-from .interrupts import check
-from .quiet import quiet
 from .refusals import check_operands
 from .registered import fake_kernel, run_registered
-from .rules import RULES
-from .rules.creation import is_factory, remember_result
-from .rules.numbers import CHECKED, check_numbers
-from .rules.written import count_writes, stamp
-from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper, is_wrapper_class, wrap_inner
+from .tensor import CPU, FAKES, META, QUERIES, FakeTensor
+from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper_class, wrap_inner
 
 aten = torch.ops.aten
-META = torch.device("meta")
-CPU = torch.device("cpu")
-_make_subclass = torch.Tensor._make_subclass
 _INFRA_KEY = torch._C._TorchDispatchModeKey.FAKE
 
 
@@ -41,157 +38,6 @@ def _without_warnings(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return func(*args, **kwargs)
-
-
-def _own_device(x: FakeTensor) -> torch.device:
-    return META if x.fake_mode.in_kernel else x.fake_device
-
-
-# C++ asks these of the tensor through dispatch, even while dispatch is disabled; None means "use
-# the meta tensor's own"
-QUERIES: dict[Any, Callable[[FakeTensor], Any]] = {
-    torch.ops.prim.device.default: _own_device,
-    # plain ints were asked for: specialises
-    aten.size.default: lambda x: tuple(int(s) for s in x.size()),
-    aten.stride.default: lambda x: tuple(int(s) for s in x.stride()),
-    aten.storage_offset.default: lambda x: int(x.storage_offset()),
-    aten.sym_size.default: lambda x: None,
-    aten.sym_stride.default: lambda x: None,
-    aten.sym_storage_offset.default: lambda x: None,
-    aten.sym_numel.default: lambda x: None,
-}
-
-
-def concrete_device(device: torch.device) -> torch.device:
-    """The device of a tensor that is made on ``device``: CPUs have no number, and of others the
-    current one is taken.
-    """
-    if device.type in ("cpu", "meta"):
-        return CPU if device.type == "cpu" else META
-    if device.index is not None:
-        return device
-    module = torch.get_device_module(device.type)
-    return torch.device(device.type, module.current_device() if module.is_available() else 0)
-
-
-class FakeTensor(torch.Tensor):
-    """A tensor with logical device ``fake_device`` and no data, backed by a meta tensor.
-
-    Attributes:
-        fake_mode: the FakeTensorMode that runs its ops.
-        fake_device: the device it stands for; ``.device`` says the same.
-        constant: a small real tensor with the value it had when that was set, or None; see
-            ``known_value``.
-        numbers: what was read off its data, with its stamp at that time: its item, how many of its
-            elements are not zero.
-        source: where the real tensor came from, for graph inputs.
-    """
-
-    fake_device: torch.device
-    fake_mode: FakeTensorMode
-    numbers: dict[str, tuple[tuple, Any]]
-    _constant: tuple[torch.Tensor | None, tuple]
-    source: str
-
-    @staticmethod
-    def __new__(
-        cls,
-        meta: torch.Tensor,
-        device: torch.device,
-        mode: FakeTensorMode,
-        requires_grad: bool = False,
-    ) -> FakeTensor:
-        if device.type == "cuda" and not torch.backends.cuda.is_built():
-            torch._C._ensureCUDADeviceGuardSet()
-        device = concrete_device(device)
-        self: Any = _make_subclass(
-            cls, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device
-        )
-        self.fake_device = device
-        self.fake_mode = mode
-        self._constant = (None, ())
-        self.numbers = {}
-        return self
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def _set_device(self, _: Any) -> None:
-        pass  # torch assigns it when data is swapped; the logical device stays
-
-    device: Any = property(lambda self: _own_device(self), _set_device)
-
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if types != _FAKES and any(map(is_wrapper_class, types)):
-            return NotImplemented
-        query = QUERIES.get(func)
-        if query is not None:
-            return query(args[0])
-        for leaf in pytree.tree_leaves((args, kwargs)):
-            if isinstance(leaf, FakeTensor):
-                return leaf.fake_mode.run_op(func, args, kwargs or {})
-        return NotImplemented
-
-    @property
-    def constant(self) -> torch.Tensor | None:
-        return self._constant[0]
-
-    @constant.setter
-    def constant(self, value: torch.Tensor | None) -> None:
-        self._constant = (value, () if value is None else stamp(self))
-
-    @property
-    def known_value(self) -> torch.Tensor | None:
-        """The real value, when it is known: a small constant that has not been written to."""
-        value, at = self._constant
-        return value if value is not None and at == stamp(self) else None
-
-    @property
-    def known_number(self) -> Any:
-        """The only element, plain or symbolic, when it is known: of a constant, or of what was made
-        from a symbolic size.
-        """
-        if self.known_value is not None:
-            return self.known_value.item() if self.known_value.numel() == 1 else None
-        at, number = self.numbers.get("item", (None, None))
-        return None if number is None or at != stamp(self) else number
-
-    def remember(self, value: torch.Tensor) -> None:
-        """Notes that this tensor now has ``value``."""
-        self.constant = value
-
-    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return (
-            f"FakeTensor(shape={tuple(self.shape)}, dtype={str(self.dtype)[6:]}, "
-            f"device={self.fake_device})"
-        )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
-        memo[id(self)] = copy = self.fake_mode.empty_like(self)
-        return copy
-
-    def tolist(self) -> Any:
-        """Nested lists of numbers; each element is an ``item()``."""
-        if self.known_value is not None:
-            return self.known_value.tolist()
-        if self.dim() == 0:
-            return self.item()
-        return [x.tolist() for x in self.unbind(0)]
-
-
-_FAKES = (FakeTensor,)
-
-
-def is_fake(value: object) -> bool:
-    """Whether a value is a fake tensor, or one of a wrapper subclass around fakes."""
-    if isinstance(value, FakeTensor):
-        return True
-    return is_wrapper(value) and all(
-        isinstance(inner, FakeTensor) for inner in inner_tensors(value)
-    )
 
 
 def mode_of(value: Any) -> FakeTensorMode:
@@ -254,7 +100,7 @@ class FakeTensorMode(TorchDispatchMode):
                 torch._C._push_on_torch_dispatch_stack(mode)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if types and types != _FAKES and any(map(is_wrapper_class, types)):
+        if types and types != FAKES and any(map(is_wrapper_class, types)):
             with self:
                 return call_wrapper(func, types, args, kwargs or {})
         query = QUERIES.get(func)

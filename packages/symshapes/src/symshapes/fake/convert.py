@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from .errors import FakeTensorError
-from .wrapper import map_inner
+from symshapes.errors import FakeTensorError
 
-if TYPE_CHECKING:
-    from .fake import FakeTensor, FakeTensorMode
+from .tensor import FakeTensor, Mode
+from .wrapper import map_inner
 
 
 def fake_from_real(
-    mode: FakeTensorMode,
+    mode: Mode,
     t: torch.Tensor,
     *,
     source: str = "",
@@ -58,7 +57,7 @@ def fake_from_real(
     return fake
 
 
-def fake_wrapper(mode: FakeTensorMode, t: torch.Tensor, source: str = "") -> torch.Tensor:
+def fake_wrapper(mode: Mode, t: torch.Tensor, source: str = "") -> torch.Tensor:
     """The fake of a tensor of a wrapper subclass: the class around fakes, with requires_grad and
     leaf-ness of ``t``.
 
@@ -69,7 +68,7 @@ def fake_wrapper(mode: FakeTensorMode, t: torch.Tensor, source: str = "") -> tor
     )
 
 
-def with_history(mode: FakeTensorMode, fake: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+def with_history(mode: Mode, fake: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """``fake`` with requires_grad and leaf-ness of ``t``."""
     if not t.requires_grad or _is_leaf(t):
         return fake.requires_grad_(t.requires_grad)
@@ -101,7 +100,7 @@ class _Result(torch.autograd.Function):
 
 
 def _symbols(
-    mode: FakeTensorMode,
+    mode: Mode,
     t: torch.Tensor,
     source: str,
     dynamic_dims: Iterable[int] | str,

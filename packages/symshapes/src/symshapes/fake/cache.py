@@ -4,14 +4,12 @@ tensor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .registered import fake_kernel
-
-if TYPE_CHECKING:
-    from .fake import FakeTensor, FakeTensorMode
+from .tensor import FakeTensor, Mode
 
 _LIMIT = 50_000
 _is_alias_of = torch._C._is_alias_of  # type: ignore[attr-defined]
@@ -61,7 +59,7 @@ class ResultCache:
             return None
         return key
 
-    def lookup(self, mode: FakeTensorMode, key: Any) -> Any:
+    def lookup(self, mode: Mode, key: Any) -> Any:
         """Fresh fakes for a remembered result, or None."""
         entry = self._entries.get(key) if key is not None else None
         if entry is None:
@@ -154,7 +152,7 @@ def _describe(out: FakeTensor) -> tuple[Any, ...]:
     return tuple(out.shape), tuple(out.stride()), out.dtype, out.fake_device
 
 
-def _rebuild(mode: FakeTensorMode, item: tuple[Any, ...]) -> FakeTensor:
+def _rebuild(mode: Mode, item: tuple[Any, ...]) -> FakeTensor:
     sizes, strides, dtype, device = item
     with torch._C._DisableTorchDispatch():
         meta = torch.empty_strided(sizes, strides, dtype=dtype, device=_META)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch._library import fake_impl, simple_registry
 
-from .rules.data_dependent import require_unbacked
+from symshapes.rules.data_dependent import require_unbacked
 
 
 class Context:

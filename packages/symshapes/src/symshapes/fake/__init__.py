@@ -1,0 +1,1 @@
+"""Fake tensors: metadata without data, and the mode that runs ATen ops on them."""
