@@ -142,7 +142,7 @@ class GraphBuilder:
             return self.call(prim.overload, operands, params, meta)
         meta = prim.infer(tuple([_operand_meta(prim, operand) for operand in operands]), params)
         params = {name: _frozen(params[name]) for name in prim.parameters}
-        simpler = simplify(self, prim, operands, params, meta)
+        simpler: Any = simplify(prim, operands, params, meta)
         if simpler is not None:
             return simpler
         if "impure" in prim.tags:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from primops import prims
 from primops.meta import TensorMeta
-from primops.prim import Prim
+from primops.prim import Prim, Traced
 from primops.promotion import HALF_DTYPES, INTEGER_DTYPES, is_number
 from primops.shapes import is_one, same_shape, same_size
 
-if TYPE_CHECKING:
-    from primops.builder import GraphBuilder, GraphValue
-
-Rule = Callable[["Call"], "GraphValue | None"]
+Rule = Callable[["Call"], "Traced | None"]
 _RULES: dict[Prim, list[Rule]] = {}
 
 
@@ -25,13 +22,12 @@ _RULES: dict[Prim, list[Rule]] = {}
 class Call:
     """A prim call about to be recorded."""
 
-    builder: GraphBuilder
     prim: Prim
     operands: tuple[Any, ...]
     params: dict[str, Any]
     meta: TensorMeta
 
-    def full(self, value: Any) -> GraphValue:
+    def full(self, value: Any) -> Traced:
         """The result, known to be one number everywhere."""
         return prims.full(
             shape=self.meta.shape, value=value, dtype=self.meta.dtype, device=self.meta.device
@@ -39,17 +35,16 @@ class Call:
 
 
 def simplify(
-    builder: GraphBuilder,
     prim: Prim,
     operands: tuple[Any, ...],
     params: dict[str, Any],
     meta: TensorMeta,
-) -> GraphValue | None:
+) -> Traced | None:
     """A value equal to the call, or None to record the call as it is."""
     rules = _RULES.get(prim)
     if rules is None:
         return None
-    call = Call(builder, prim, operands, params, meta)
+    call = Call(prim, operands, params, meta)
     for rule in rules:
         simpler = rule(call)
         if simpler is not None:
@@ -93,7 +88,7 @@ DIVIDING = (prims.fmod, prims.remainder, prims.floor_div)
 
 
 @_on(*BINARY)
-def _constants_become_numbers(call: Call) -> GraphValue | None:
+def _constants_become_numbers(call: Call) -> Traced | None:
     left, right = call.operands
     a, b = constant_of(left), constant_of(right)
     if a is not None and b is not None:
@@ -108,12 +103,12 @@ def _constants_become_numbers(call: Call) -> GraphValue | None:
 
 
 @_on(*UNARY)
-def _fold_unary(call: Call) -> GraphValue | None:
+def _fold_unary(call: Call) -> Traced | None:
     a = constant_of(call.operands[0])
     return None if a is None else _fold(call, a)
 
 
-def _fold(call: Call, *numbers: Any) -> GraphValue | None:
+def _fold(call: Call, *numbers: Any) -> Traced | None:
     dtype = next(x.dtype for x in call.operands if not is_number(x))
     if not all(isinstance(number, (int, float)) for number in numbers):
         return None
@@ -125,7 +120,7 @@ def _fold(call: Call, *numbers: Any) -> GraphValue | None:
 
 
 @_on(prims.add, prims.sub)
-def _plus_zero(call: Call) -> GraphValue | None:
+def _plus_zero(call: Call) -> Traced | None:
     a, b = call.operands
     # a + 0.0 turns -0.0 into 0.0, a - 0.0 does not.
     exact = call.meta.dtype in INTEGER_DTYPES or call.prim is prims.sub
@@ -133,19 +128,19 @@ def _plus_zero(call: Call) -> GraphValue | None:
 
 
 @_on(prims.mul, prims.div, prims.pow)
-def _times_one(call: Call) -> GraphValue | None:
+def _times_one(call: Call) -> Traced | None:
     a, b = call.operands
     return a if _is_plain(b, 1) else None
 
 
 @_on(prims.neg, prims.bitwise_not)
-def _twice(call: Call) -> GraphValue | None:
+def _twice(call: Call) -> Traced | None:
     (a,) = call.operands
     return a.args[0] if a.target is call.prim else None
 
 
 @_on(prims.where)
-def _where(call: Call) -> GraphValue | None:
+def _where(call: Call) -> Traced | None:
     cond, a, b = call.operands
     chosen = constant_of(cond)
     if chosen is not None:
@@ -176,7 +171,7 @@ def is_lossless(source: torch.dtype, target: torch.dtype) -> bool:
 
 
 @_on(prims.convert)
-def _convert(call: Call) -> GraphValue | None:
+def _convert(call: Call) -> Traced | None:
     (a,) = call.operands
     if a.dtype is call.meta.dtype:
         return a
@@ -189,13 +184,13 @@ def _convert(call: Call) -> GraphValue | None:
 
 
 @_on(prims.broadcast_in_dim, prims.reshape, prims.permute, prims.slice, prims.flip)
-def _move_constant(call: Call) -> GraphValue | None:
+def _move_constant(call: Call) -> Traced | None:
     number = constant_of(call.operands[0])
     return None if number is None else call.full(number)
 
 
 @_on(prims.broadcast_in_dim)
-def _broadcast(call: Call) -> GraphValue | None:
+def _broadcast(call: Call) -> Traced | None:
     (a,) = call.operands
     dims = call.params["dims"]
     if len(dims) == call.meta.ndim and same_shape(a.shape, call.meta.shape):
@@ -207,7 +202,7 @@ def _broadcast(call: Call) -> GraphValue | None:
 
 
 @_on(prims.reshape)
-def _reshape(call: Call) -> GraphValue | None:
+def _reshape(call: Call) -> Traced | None:
     (a,) = call.operands
     if same_shape(a.shape, call.meta.shape):
         return a
@@ -217,7 +212,7 @@ def _reshape(call: Call) -> GraphValue | None:
 
 
 @_on(prims.permute)
-def _permute(call: Call) -> GraphValue | None:
+def _permute(call: Call) -> Traced | None:
     (a,) = call.operands
     dims = call.params["dims"]
     if dims == tuple(range(a.ndim)):
@@ -229,7 +224,7 @@ def _permute(call: Call) -> GraphValue | None:
 
 
 @_on(prims.slice)
-def _slice(call: Call) -> GraphValue | None:
+def _slice(call: Call) -> Traced | None:
     (a,) = call.operands
     params = call.params
     whole = (
@@ -241,7 +236,7 @@ def _slice(call: Call) -> GraphValue | None:
 
 
 @_on(prims.flip)
-def _flip(call: Call) -> GraphValue | None:
+def _flip(call: Call) -> Traced | None:
     (a,) = call.operands
     if all(is_one(a.shape[dim]) for dim in call.params["dims"]):
         return a
@@ -249,7 +244,7 @@ def _flip(call: Call) -> GraphValue | None:
 
 
 @_on(prims.pad)
-def _pad(call: Call) -> GraphValue | None:
+def _pad(call: Call) -> Traced | None:
     return (
         call.operands[0]
         if all(_is_plain(n, 0) for n in (*call.params["low"], *call.params["high"]))
@@ -258,12 +253,12 @@ def _pad(call: Call) -> GraphValue | None:
 
 
 @_on(prims.cat)
-def _cat(call: Call) -> GraphValue | None:
+def _cat(call: Call) -> Traced | None:
     return call.operands[0] if len(call.operands) == 1 else None
 
 
 @_on(prims.sum, prims.prod, prims.amax, prims.amin, prims.any, prims.all)
-def _reduce_nothing(call: Call) -> GraphValue | None:
+def _reduce_nothing(call: Call) -> Traced | None:
     (a,) = call.operands
     if all(is_one(a.shape[dim]) for dim in call.params["dims"]):
         return prims.reshape(a, shape=call.meta.shape)
