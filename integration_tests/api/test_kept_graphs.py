@@ -17,7 +17,7 @@ from integration_tests.rule import train_step
 @pytest.fixture
 def compiled(tmp_path, monkeypatch):
     """``compiled(f)`` compiles anew with one store; ``compiled.traces`` counts the traces since."""
-    from aotgrad import recipe
+    from aotgrad.graphs import recipe
 
     traced = recipe.trace_joint
 

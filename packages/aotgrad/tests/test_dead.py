@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from aotgrad.dead import effects_of, find_effects
-from aotgrad.joint import trace_joint
-from aotgrad.plan import InputSpec
+from aotgrad.effect_plan import InputSpec
+from aotgrad.graphs.dead_effects import effects_of, find_effects
+from aotgrad.tracing.joint import trace_joint
 from symshapes import FakeTensorMode, ShapeEnv
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 from aotgrad import Unsupported, aot_function, aot_module
-from aotgrad.functional_ops import functional_overload
+from aotgrad.tracing.functional_ops import functional_overload
 from torch.testing import assert_close
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 import torch
 from aotgrad import FallbackWarning, aot_function, counters, run_eager
-from aotgrad.disjoint import guard_disjoint
-from aotgrad.overlap import overlap
 from aotgrad.testing import check_against_eager
+from aotgrad.tracing.disjoint_guards import guard_disjoint
+from aotgrad.tracing.memory_overlap import overlap
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from symshapes import FakeTensorMode, ShapeEnv, expr_of

@@ -18,7 +18,7 @@ from aotgrad import (
     partition_min_cut,
     run_eager,
 )
-from aotgrad.mincut import sink_side
+from aotgrad.graphs.mincut import sink_side
 
 
 def partitions(f, *inputs):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from aotgrad import aot_function, run_eager, trace_functional
-from aotgrad.eager import run_eager as compile_eager
-from aotgrad.joint import trace_values
-from aotgrad.passes import clean
-from aotgrad.plan import InputSpec
+from aotgrad.effect_plan import InputSpec
+from aotgrad.graphs.passes import clean
+from aotgrad.running.eager import run_eager as compile_eager
+from aotgrad.tracing.joint import trace_values
 from hypothesis import given
 from hypothesis import strategies as st
 from symshapes import FakeTensorMode, ShapeEnv

@@ -13,7 +13,7 @@ from aotgrad import (
     run_eager,
     unregister_pattern,
 )
-from aotgrad.patterns import PATTERNS
+from aotgrad.graphs.patterns import PATTERNS
 from aotgrad.testing import capture_symbolically
 
 aten = torch.ops.aten

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from aotgrad import aot_function, masks, redraw_masks, run_eager
+from aotgrad import aot_function, redraw_masks, run_eager
+from aotgrad.graphs import dropout_masks as masks
 
 
 def draws(x):

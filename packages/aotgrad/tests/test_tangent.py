@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from aotgrad.tangent import KeptZeros, lay_out
+from aotgrad.tracing.tangent_layout import KeptZeros, lay_out
 
 CPU = torch.device("cpu")
 

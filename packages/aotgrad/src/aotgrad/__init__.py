@@ -1,16 +1,17 @@
 """Ahead-of-time autograd: forward and backward graphs in functional ATen form."""
 
+from aotgrad.graphs.budget import memory_pareto, partition_within
+from aotgrad.graphs.dropout_masks import redraw_masks
+from aotgrad.graphs.partition import Partition, partition_default, partition_min_cut
+from aotgrad.graphs.patterns import Pattern, register_pattern, unregister_pattern
+from aotgrad.graphs.split import JointView
+from aotgrad.graphs.verify import check_functional
+from aotgrad.running.eager import run_eager
+from aotgrad.running.fallback import FallbackWarning, counters
+from aotgrad.tracing.joint import Joint, trace_joint
+
 from .api import aot_backend, aot_function, aot_module, trace_functional
-from .budget import memory_pareto, partition_within
-from .eager import run_eager
 from .errors import AotError, CompilerError, ContractError, Unsupported, UserError
-from .fallback import FallbackWarning, counters
-from .joint import Joint, trace_joint
-from .masks import redraw_masks
-from .partition import Partition, partition_default, partition_min_cut
-from .patterns import Pattern, register_pattern, unregister_pattern
-from .split import JointView
-from .verify import check_functional
 
 __version__ = "0.2.0"
 

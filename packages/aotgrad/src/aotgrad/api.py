@@ -8,16 +8,17 @@ from typing import Any, TypedDict, Unpack
 
 import torch
 
-from .budget import check_budget, partition_within
-from .capture import captured_program, compile_captured
-from .compile import Options
-from .eager import run_eager as run_eager
+from aotgrad.compiling.captured_graph import captured_program, compile_captured
+from aotgrad.compiling.compile import Options
+from aotgrad.compiling.compiled_cache import Memory
+from aotgrad.graphs.budget import check_budget, partition_within
+from aotgrad.graphs.partition import PARTITIONERS, Partitioner
+from aotgrad.graphs.trace import trace_program
+from aotgrad.running.eager import run_eager as run_eager
+from aotgrad.tracing.joint import Program
+
 from .errors import UserError
 from .function import AotFunction, AotModule
-from .joint import Program
-from .kept import Memory
-from .partition import PARTITIONERS, Partitioner
-from .trace import trace_program
 
 Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Sequence[Any]]]
 JointPass = Callable[[torch.fx.GraphModule], torch.fx.GraphModule | None]
@@ -41,7 +42,8 @@ class Choices(TypedDict, total=False):
             multiplies by its tangent: that rounds once more than eager.
         around_backward: what backward functions are wrapped in: autograd calls them wherever the
             caller does, so that one who watches what runs there can leave them out.
-        memory: knows what was compiled from captured graphs before (``aotgrad.kept``).
+        memory: knows what was compiled from captured graphs before (see
+            ``compiling.compiled_cache``).
         on_artifact: called with (name, text) for the joint graph, the partition, the split graphs
             and the runtime code.
     """

@@ -11,14 +11,15 @@ import torch
 from symshapes import FakeTensorMode, ShapeEnv, is_wrapper
 from torch.utils import _pytree as pytree
 
-from .capture import substituted
-from .compilation import Compilation
-from .compile import Options
-from .fallback import TRANSFORMED, Fallback, is_transformed
-from .plan import InputSpec
-from .specialise import Call, recognise
-from .trace import fresh_fake
-from .tracer import Tracer
+from aotgrad.compiling.captured_graph import substituted
+from aotgrad.compiling.compilation import Compilation
+from aotgrad.compiling.compile import Options
+from aotgrad.compiling.specialise import Call, recognise
+from aotgrad.graphs.trace import fresh_fake
+from aotgrad.running.fallback import TRANSFORMED, Fallback, is_transformed
+from aotgrad.tracing.tracer import Tracer
+
+from .effect_plan import InputSpec
 
 _MOST_RECENT = 8  # kinds of arguments that are recognised without building their key
 

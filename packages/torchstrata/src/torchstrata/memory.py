@@ -1,12 +1,11 @@
 """Captured graphs that were compiled before, in this process or another: they need no autograd,
 partition or lowering again.
 
-An entry of the artifact store holds the text of a graph's calls (``aotgrad.kept``) and the keys of
-its programs (``loopir.recall``). Its key is a text of all that led there: the captured graph with
-its metadata, what is known of its inputs, settings, the state of torch, and the files of the
-packages that take part. What has no such text is not kept: sizes that are not fixed, constants,
-functions and operators that are not torch's own, and whatever runs under modes.
-"""
+An entry of the artifact store holds the text of a graph's calls (``aotgrad``'s compiled_cache) and
+the keys of its programs (``loopir.recall``). Its key is a text of all that led there: the captured
+graph with its metadata, what is known of its inputs, settings, the state of torch, and the files of
+the packages that take part. What has no such text is not kept: sizes that are not fixed, constants,
+functions and operators that are not torch's own, and whatever runs under modes. """
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ class Remembered:
 
 @dataclass(slots=True)
 class Memory:
-    """The entry of one captured graph (``aotgrad.kept.Entry``).
+    """The entry of one captured graph (``aotgrad.compiling.compiled_cache.Entry``).
 
     ``compiled_now`` grows by what is compiled, with None for what cannot be kept; ``build`` makes a
     program of what is kept.
@@ -96,11 +95,11 @@ class Memory:
         return data
 
     def compiled(self, what: str) -> Any:
-        """See ``aotgrad.kept.Entry``."""
+        """See ``aotgrad.compiling.compiled_cache.Entry``."""
         return self.build(*self._found[what]) if what in self._found else None
 
     def put(self, data: bytes) -> None:
-        """See ``aotgrad.kept.Entry``."""
+        """See ``aotgrad.compiling.compiled_cache.Entry``."""
         if None not in self.compiled_now.values():
             self.store.put(self.key, SUFFIX, pickle.dumps((data, self.compiled_now)))
 

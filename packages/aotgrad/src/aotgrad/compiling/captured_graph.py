@@ -1,0 +1,179 @@
+"""Captured graphs (contract C1), or any GraphModule with real example inputs, as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from symshapes import FakeTensorMode, deferred, is_fake
+from torch.utils import _pytree as pytree
+
+from aotgrad.effect_plan import InputSpec, Lazy
+from aotgrad.graphs.trace import fresh_fake, mode_for
+from aotgrad.graphs.wrapper_subclasses import check_inner_tensors
+from aotgrad.tracing.aliased_inputs import as_stored
+from aotgrad.tracing.interpret import run_captured
+from aotgrad.tracing.joint import Program
+from aotgrad.tracing.tracer import Tracer
+
+from .compilation import Compilation
+from .compile import Options
+from .foreign_symbols import Adoption, is_foreign, settle_floats
+
+
+@deferred()
+def compile_captured(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options
+) -> Callable[..., Any]:
+    """A graph compiled for the grad mode that is on. Its own parameters and buffers become inputs
+    that the caller does not pass; beside an input that is conjugated or negated lazily the graph
+    gets that one as it is stored.
+    """
+    check_inner_tensors(gm.graph)
+    settle_floats(gm.graph)
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    symbolic = any(map(is_foreign, example_inputs))
+    described = [
+        _described(node, example, symbolic) for node, example in zip(placeholders, example_inputs)
+    ]
+    fake_mode = mode_for(
+        [value for value in (*described, *example_inputs) if not is_foreign(value)]
+    )
+    adoption = Adoption(fake_mode)
+    given = [
+        _input(node, value, example, fake_mode)
+        for node, value, example in zip(placeholders, adoption.adopt(described), example_inputs)
+    ]
+    lifted = _owned_tensors(gm)
+    distinct = {id(t): (name, t) for name, t in lifted.items()}
+    lazy = [
+        i
+        for i, x in enumerate(example_inputs)
+        if isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg())
+    ]
+    for i in lazy:
+        x, spec = example_inputs[i], given[i]
+        place = Lazy(len(distinct) + len(given), x.is_conj(), x.is_neg())
+        given.append(
+            replace(
+                spec, name=f"{spec.name}_stored", is_leaf=spec.is_leaf and not spec.requires_grad
+            )
+        )
+        given[i] = replace(spec, requires_grad=False, is_leaf=False, place=place)
+
+    def make_inputs() -> tuple[InputSpec, ...]:
+        own = [
+            InputSpec(
+                "self_" + name.replace(".", "_"),
+                fresh_fake(t, t.requires_grad, fake_mode),
+                True,
+                t.requires_grad,
+                t.is_leaf,
+            )
+            for name, t in distinct.values()
+        ]
+        return (
+            *own,
+            *(
+                replace(s, value=fresh_fake(s.value, s.requires_grad, fake_mode))
+                if s.is_tensor
+                else s
+                for s in given
+            ),
+        )
+
+    def eager(*inputs: Any) -> tuple[Any, ...]:
+        return tuple(pytree.tree_leaves(run_captured(gm, inputs[: len(placeholders)])))
+
+    place = {key: i for i, key in enumerate(distinct)}
+    program = captured_program(gm, {name: place[id(t)] for name, t in lifted.items()})
+    lifted_tensors = tuple(t for _, t in distinct.values())
+    compilation = Compilation(
+        program, make_inputs, lifted_tensors, eager, fake_mode, options, graph=gm
+    )
+    call = compilation.variant(torch.is_grad_enabled())
+    adoption.report()
+    return (
+        call if not lazy else lambda *inputs: call(*inputs, *(as_stored(inputs[i]) for i in lazy))
+    )
+
+
+def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None = None) -> Program:
+    """A program that runs a captured graph. ``lifted``: names of the module's tensors that leading
+    inputs stand for.
+    """
+    lifted = lifted or {}
+    num_lifted, num_given = len(set(lifted.values())), len(gm.graph.find_nodes(op="placeholder"))
+
+    def program(
+        inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]
+    ) -> Any:
+        own, given = inputs[:num_lifted], inputs[num_lifted : num_lifted + num_given]
+        substitutes = {id(t) for t in own}
+
+        def enter(node: torch.fx.Node) -> None:
+            tracer.origin = node
+
+        def wrap(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor if id(tensor) in substitutes else wrap_constant(tensor)
+
+        with substituted(gm, {name: own[i] for name, i in lifted.items()}):
+            return run_captured(gm, given, enter=enter, wrap_constant=wrap)
+
+    return program
+
+
+def _described(node: torch.fx.Node, example: Any, symbolic: bool) -> Any:
+    """What a graph says of an input, in symbols of another front end only where that one passes
+    sizes; else the example.
+    """
+    noted = node.meta.get("val", node.meta.get("example_value", example))
+    return (noted if symbolic else example) if is_foreign(noted) else node.meta.get("val", example)
+
+
+def _input(node: torch.fx.Node, value: Any, example: Any, fake_mode: FakeTensorMode) -> InputSpec:
+    """What is known of an input; the example is not kept."""
+    if not isinstance(value, torch.Tensor):
+        return InputSpec(node.name, value)
+    requires_grad = (example if isinstance(example, torch.Tensor) else value).requires_grad
+    static = bool(node.meta.get("static")) or isinstance(example, torch.nn.Parameter)
+    is_leaf = static or (
+        isinstance(example, torch.Tensor) and not is_fake(example) and example.is_leaf
+    )
+    return InputSpec(
+        node.name, fresh_fake(value, requires_grad, fake_mode), static, requires_grad, is_leaf
+    )
+
+
+def _owned_tensors(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
+    """Parameters and buffers that belong to the program's state rather than being constants of the
+    graph.
+    """
+    tensors = dict(
+        [*gm.named_parameters(remove_duplicate=False), *gm.named_buffers(remove_duplicate=False)]
+    )
+    if not gm.graph.find_nodes(op="call_module"):
+        read = {str(n.target) for n in gm.graph.find_nodes(op="get_attr")}
+        tensors = {name: t for name, t in tensors.items() if name in read and t.requires_grad}
+    return tensors
+
+
+@contextmanager
+def substituted(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """While active, the module's parameters and buffers of these names are the given tensors."""
+    places: list[tuple[dict[str, Any], str]] = []
+    for name in tensors:
+        owner_name, _, leaf = name.rpartition(".")
+        owner = module.get_submodule(owner_name)
+        places.append((owner._parameters if leaf in owner._parameters else owner._buffers, leaf))  # type: ignore[arg-type]
+    originals = [table[leaf] for table, leaf in places]
+    try:
+        for (table, leaf), tensor in zip(places, tensors.values()):
+            table[leaf] = tensor
+        yield
+    finally:
+        for (table, leaf), original in zip(places, originals):
+            table[leaf] = original

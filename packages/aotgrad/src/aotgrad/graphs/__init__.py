@@ -1,0 +1,1 @@
+"""Functional graphs: passes, partition, rematerialisation, splitting, checks and printing."""

@@ -1,0 +1,105 @@
+"""Masks of dropout that backward draws again from a kept seed: on a device that computes faster
+than it reads, a byte for each element costs more to write and read than to draw twice.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from aotgrad.tracing.view_chains import view_source
+
+from .cost import is_product
+from .seeded_random import LIBRARY, add_seed, drawing_from
+
+aten = torch.ops.aten
+DEVICES = frozenset({"cuda"})
+
+
+def _seeded_mask(seed: torch.Tensor, size: list[int], keep: float, place: int) -> torch.Tensor:
+    with drawing_from(seed + place):
+        return torch.rand(size, device=seed.device) < keep
+
+
+LIBRARY.define("seeded_mask(Tensor seed, SymInt[] size, float keep, int place) -> Tensor")
+LIBRARY.impl("seeded_mask", _seeded_mask, "CompositeExplicitAutograd")
+SEEDED_MASK = torch.ops.aotgrad.seeded_mask.default
+
+
+def redraw_masks(gm: torch.fx.GraphModule) -> None:
+    """A pass on joint graphs: dropout whose mask backward reads draws it by
+    ``aotgrad::seeded_mask``, which is a function of a seed, a size, the probability of True, and
+    its place among the masks of a program. Other numbers than eager draws.
+
+    Only on devices where it pays (CUDA), and for contiguous results of known size.
+    """
+    seeds: dict[torch.device, torch.fx.Node] = {}
+    for place, node in enumerate([n for n in gm.graph.nodes if _is_read_by_backward(n)]):
+        device = node.meta["val"][0].fake_device
+        if device not in seeds:
+            seeds[device] = add_seed(node, device)
+        draw_mask(node, seeds[device], place)
+        for dead in (*node.users, node):
+            gm.graph.erase_node(dead)
+
+
+def draw_mask(node: torch.fx.Node, seed: torch.fx.Node, place: int) -> None:
+    """Replaces a dropout by the mask of that place, and what it keeps."""
+    x, p, *_ = node.args
+    out, _ = node.meta["val"]
+    with node.graph.inserting_before(node):
+        mask = node.graph.call_function(SEEDED_MASK, (seed, [*out.shape], 1 - p, place))  # type: ignore[operator]
+        scaled = node.graph.call_function(aten.mul.Scalar, (x, 1 / (1 - p)))  # type: ignore[operator]
+        kept = node.graph.call_function(aten.where.ScalarOther, (mask, scaled, 0.0))
+    drawn = out.fake_mode.empty(out.shape, out.stride(), dtype=torch.bool, device=out.fake_device)
+    for new, value in ((mask, drawn), (scaled, out), (kept, out)):
+        new.meta |= {k: v for k, v in node.meta.items() if k != "position"} | {"val": value}
+    mask.meta |= {k: v for k, v in node.meta.items() if k == "position"}
+    for user in list(node.users):
+        user.replace_all_uses_with(kept if user.args[1] == 0 else mask)
+    kept.meta["read_by_product"] = _is_read_by_product(kept)
+
+
+def _is_read_by_product(node: torch.fx.Node) -> bool:
+    """Whether a matrix product of backward reads a value or a cast of it: drawn again, it would be
+    written once more.
+    """
+    for user in node.users:
+        is_same = (
+            user.target in (aten._to_copy.default, aten.clone.default)
+            or view_source(user, unsafe=True) is not None
+        )
+        if (
+            _is_read_by_product(user)
+            if is_same
+            else user.meta.get("is_backward") and is_product(user)
+        ):
+            return True
+    return False
+
+
+def draw_again(node: torch.fx.Node, drawn: torch.fx.Node, seed: torch.fx.Node) -> None:
+    """Makes a random node draw from ``seed`` what ``drawn``, its like in an earlier trace, has
+    drawn from it.
+    """
+    if drawn.target is SEEDED_MASK:
+        draw_mask(node, seed, drawn.args[3])  # type: ignore[arg-type]
+    else:
+        node.target, node.args = drawn.target, (seed, *node.args)
+
+
+def _is_read_by_backward(node: torch.fx.Node) -> bool:
+    if node.target is not aten.native_dropout.default or "recompute" in node.meta:
+        return False
+    (_, p, train), (out, _) = node.args, node.meta["val"]
+    known = (
+        all(type(size) is int for size in out.shape)
+        and out.is_contiguous()
+        and out.fake_device.type in DEVICES
+    )
+    masks = (user for user in node.users if user.args[1] == 1)
+    return (
+        known
+        and train is not False
+        and 0 < p < 1  # type: ignore[operator]
+        and any(r.meta.get("is_backward") for m in masks for r in m.users)
+    )

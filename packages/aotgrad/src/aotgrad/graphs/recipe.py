@@ -1,0 +1,237 @@
+"""What can be traced, and traced again: a program with the way its inputs are made fake; its
+gradient is one, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sympy
+import torch
+from symshapes import FakeTensorMode, ShapeEnv, deferred, expr_of, map_inner, mode_of, quiet
+from torch.utils import _pytree as pytree
+
+from aotgrad.effect_plan import InputSpec, Target
+from aotgrad.tracing.aliased_inputs import placed
+from aotgrad.tracing.effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
+from aotgrad.tracing.functional import current_value
+from aotgrad.tracing.joint import Joint, Program, trace_joint
+from aotgrad.tracing.tracer import Tracer
+
+from .trace import fresh_fake
+
+_autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class AutocastState:
+    """The autocast state around a trace, so that a later trace runs in the same."""
+
+    devices: tuple[tuple[str, bool, torch.dtype], ...] = field(
+        default_factory=lambda: tuple(
+            (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+            for device in ("cpu", "cuda")
+        )
+    )
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Within, autocast is as it was."""
+        before = AutocastState()
+        self._apply()
+        try:
+            yield
+        finally:
+            before._apply()
+
+    def _apply(self) -> None:
+        for device, enabled, dtype in self.devices:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+
+
+@contextmanager
+def without_saved_tensors_hooks() -> Iterator[None]:
+    """Within, the caller's hooks on saved tensors do not see what is saved."""
+    hooks = []
+    while (top := _autograd._top_saved_tensors_default_hooks(False)) is not None:
+        hooks.append(top)
+        _autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            _autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to trace a program.
+
+    Attributes:
+        program: what is traced.
+        make_inputs: fresh fakes of all inputs; called once per trace.
+        fake_mode: the mode of the fakes.
+        grad_enabled: the grad mode that the program starts in.
+        autocast: the autocast state that it starts in.
+    """
+
+    program: Program
+    make_inputs: Callable[[], tuple[InputSpec, ...]]
+    fake_mode: FakeTensorMode
+    grad_enabled: bool
+    autocast: AutocastState = field(default_factory=AutocastState)
+
+    def trace(self) -> Joint:
+        """The joint graph."""
+        unwatched = torch.autograd.set_detect_anomaly(False)
+        with (
+            deferred(),
+            torch.inference_mode(False),
+            self.autocast.restored(),
+            without_saved_tensors_hooks(),
+            unwatched,
+            quiet,
+        ):
+            return trace_joint(
+                self.program, self.make_inputs(), self.fake_mode, grad_enabled=self.grad_enabled
+            )
+
+    def of_sizes(self, sizes: Mapping[Any, Any]) -> Recipe:
+        """The recipe for inputs whose size symbols stand for these numbers."""
+        fake_mode = FakeTensorMode(ShapeEnv(allow_unbacked=True))
+
+        def sized(fake: Any) -> torch.Tensor:
+            layout = (
+                [sizes_in(expr_of(n), sizes) for n in ns] for ns in (fake.shape, fake.stride())
+            )
+            return fake_mode.empty(*layout, dtype=fake.dtype, device=fake.fake_device)
+
+        def make_inputs() -> tuple[InputSpec, ...]:
+            specs = self.make_inputs()
+            values = [
+                map_inner(sized, s.value).requires_grad_(s.requires_grad)
+                if s.is_tensor
+                else sizes_in(expr_of(s.value), sizes)
+                for s in specs
+            ]
+            return tuple(replace(s, value=value) for s, value in zip(specs, values))
+
+        return replace(self, make_inputs=make_inputs, fake_mode=fake_mode)
+
+    def gradient(self, joint: Joint, tangents_require_grad: Sequence[bool | None]) -> Recipe:
+        """The program that computes the gradients of this one.
+
+        Args:
+            joint: a trace of this recipe; it writes to no input that requires grad.
+            tangents_require_grad: for each tangent of ``joint``, None when it is absent.
+
+        Its inputs are the inputs and then the tangents of ``joint``, and their ``unknown_sizes``;
+        its outputs the gradients. A trace of it starts with what ``joint``'s trace recorded
+        forward: nodes with one ``meta["position"]`` compute one value, and a size that only the
+        running program knows has one symbol.
+        """
+        placeholders = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
+        tangents = [
+            (t, grad) for t, grad in zip(placeholders, tangents_require_grad) if grad is not None
+        ]
+        slots = [
+            slot
+            for slot, grad in zip(joint.plan.differentiable, tangents_require_grad)
+            if grad is not None
+        ]
+        written = {m.target.index for m in joint.plan.mutations}
+        of_tangents = unknown_sizes([t.meta["val"] for t, _ in tangents], self.fake_mode.shape_env)
+        sizes = [InputSpec(f"{size}_of_{len(joint.inputs)}", size) for size, _, _ in of_tangents]
+
+        def make_inputs() -> tuple[InputSpec, ...]:
+            # a name that no other level has
+            named = [f"{t.name}_of_{len(joint.inputs)}" for t, _ in tangents]
+            fakes = [_leaf_like(t.meta["val"], grad) for t, grad in tangents]
+            given = [
+                InputSpec(name, x, requires_grad=x.requires_grad) for name, x in zip(named, fakes)
+            ]
+            return (*self.make_inputs(), *given, *sizes)
+
+        def program(
+            inputs: Sequence[Any],
+            tracer: Tracer,
+            wrap_constant: Callable[[torch.Tensor], torch.Tensor],
+        ) -> Any:
+            split = len(inputs) - len(tangents) - len(sizes)
+            specs = joint.inputs[:split]
+            tracer.position = -(1 << 40)  # copies are part of no other trace
+            primals = [x.clone() if i in written else x for i, x in enumerate(inputs[:split])]
+            edges = [
+                gradient_edge(x) if s.place is None and _requires_grad(x) else None
+                for x, s in zip(primals, specs)
+            ]
+            tracer.position = 0
+            primals = placed(primals, specs)
+            tensors = [
+                _traced(i, x, e, s)
+                for i, (x, e, s) in enumerate(zip(primals, edges, specs))
+                if s.is_tensor
+            ]
+            again = self.fake_mode.shape_env.repeating(joint.unbacked)
+            with torch.set_grad_enabled(self.grad_enabled), again:
+                result = self.program(primals, tracer, wrap_constant)
+            outputs, out_spec = pytree.tree_flatten(result)
+            tracer.origin = None
+            _, values = plan_effects(
+                TracedProgram(tuple(tensors), tuple(outputs), out_spec), tracer
+            )
+            edges = {
+                t.target.index: gradient_edge(t.wrapper) if t.became_leaf else t.edge
+                for t in tensors
+            }
+            with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
+                return torch.autograd.grad(
+                    [values[slot] for slot in slots],
+                    [edges[i] for i in joint.gradients_of],
+                    inputs[split : split + len(tangents)],
+                    create_graph=True,
+                    allow_unused=True,
+                )
+
+        return Recipe(program, make_inputs, self.fake_mode, True, self.autocast)
+
+
+def unknown_sizes(tensors: Sequence[Any], env: ShapeEnv) -> list[tuple[torch.SymInt, int, int]]:
+    """The sizes of fake tensors that only the running program knows, once each: the size, which
+    tensor has it, and where.
+    """
+    found: dict[Any, tuple[Any, int, int]] = {}
+    for i, tensor in enumerate(tensors):
+        for dim, size in enumerate(tensor.shape):
+            if env.is_unbacked_symint(expr_of(size)):
+                found.setdefault(expr_of(size), (size, i, dim))
+    return list(found.values())
+
+
+def sizes_in(value: Any, sizes: Mapping[Any, Any]) -> Any:
+    """A size expression with numbers for its symbols; anything else as it is."""
+    if not isinstance(value, sympy.Basic):
+        return value
+    number: Any = value.xreplace({symbol: sympy.sympify(n) for symbol, n in sizes.items()})
+    return int(number) if number.is_Integer else float(number) if number.is_Float else number
+
+
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _traced(i: int, wrapper: torch.Tensor, edge: Any, spec: InputSpec) -> TracedTensor:
+    before = current_value(wrapper)
+    if spec.place is not None:
+        before.requires_grad_(wrapper.requires_grad)
+    return TracedTensor(
+        Target(i), before, wrapper, wrapper._version, edge, is_placed=spec.place is not None
+    )
+
+
+def _leaf_like(value: Any, requires_grad: bool) -> torch.Tensor:
+    return fresh_fake(value, requires_grad, mode_of(value))

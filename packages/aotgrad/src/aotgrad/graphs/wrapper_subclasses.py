@@ -1,0 +1,305 @@
+"""Wrapper subclasses at the edges of functional graphs: compilers see the plain tensors inside.
+
+Traces record an operator on a tensor of a wrapper subclass like any other, so that autograd, views,
+write-backs and the partition follow the tensor that the program has. Right before a graph is
+compiled, it is run again: every such operator becomes what the class's ``__torch_dispatch__`` does
+to the tensors inside.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from symshapes import (
+    WRAP,
+    LazyGraphModule,
+    Maker,
+    call_wrapper,
+    expr_of,
+    inner_tensor,
+    inner_tensors,
+    is_symbolic,
+    is_wrapper,
+    is_wrapper_class,
+    map_inner,
+    mode_of,
+    rebuild,
+    wrap_inner,
+)
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+
+from aotgrad.errors import Unsupported
+from aotgrad.tracing.tracer import Tracer
+
+_KEPT = ("stack_trace", "nn_module_stack", "is_backward", "forward_node", "recompute")
+
+
+def has_wrappers(graph: torch.fx.Graph) -> bool:
+    """Whether a value in a graph is of a wrapper subclass."""
+    return any(_holds_wrapper(node.meta.get("val")) for node in graph.nodes)
+
+
+def _holds_wrapper(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_wrapper, value))
+    return is_wrapper(value)
+
+
+def check_inner_tensors(graph: torch.fx.Graph) -> None:
+    """Raises Unsupported where a captured graph takes a tensor out of one that it computes, or
+    makes one around others, and their memory matters.
+    """
+    outputs = [
+        v
+        for n in graph.output_node().all_input_nodes
+        for v in pytree.tree_leaves(n.meta.get("val"))
+    ]
+    for node in graph.find_nodes(op="call_function", target=inner_tensor):
+        taken, holder = node.meta["val"], node.args[0].meta["val"]  # type: ignore[union-attr]
+        sharing = [
+            v for v in outputs if isinstance(v, torch.Tensor) and _storages(v) & _storages(taken)
+        ]
+        if taken._version or holder._version or len({is_wrapper(v) for v in sharing}) > 1:
+            what = (
+                f"{type(holder).__name__}.{node.args[1]} and what holds it are both in use, one is "
+                f"written to or both returned"
+            )
+            raise Unsupported("AG034", what, node=node)
+
+    for node in graph.nodes:
+        if isinstance(getattr(node.target, "function", None), Maker):
+            made = node.meta["val"]
+            if made._version or any(inner._version for inner in inner_tensors(made)):
+                what = (
+                    f"a {type(made).__name__} is made around tensors, and it or one of them is "
+                    f"written to"
+                )
+                raise Unsupported("AG034", what, node=node)
+
+
+def _storages(value: Any) -> set[int]:
+    return {inner.untyped_storage()._cdata for inner in inner_tensors(value)}
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """How a tensor of a wrapper subclass is put together from plain tensors.
+
+    Attributes:
+        cls: its class.
+        context: what ``__tensor_flatten__`` says beside names.
+        inner: for each name how the tensor there is put together; None for a plain one.
+        size: ints, or SymPy expressions.
+        stride: likewise.
+    """
+
+    cls: Any
+    context: Any
+    inner: Mapping[str, Packed | None]
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+
+    @staticmethod
+    def of(fake: Any) -> Packed | None:
+        """That of a fake; None for a plain tensor."""
+        if not is_wrapper(fake):
+            return None
+        names, context = fake.__tensor_flatten__()
+        if any(is_symbolic(part) for part in pytree.tree_leaves(context)):
+            raise Unsupported(
+                "AG034",
+                f"the context of a {type(fake).__name__} has sizes that differ between calls in it",
+            )
+        inner = {name: Packed.of(getattr(fake, name)) for name in names}
+        return Packed(
+            type(fake),
+            context,
+            inner,
+            tuple(map(expr_of, fake.shape)),
+            tuple(map(expr_of, fake.stride())),
+        )
+
+    def build(self, tensors: Iterator[torch.Tensor], sizes: Mapping[Any, int]) -> Any:
+        """The tensor around the next of the plain ones."""
+        inner = {
+            name: next(tensors) if packed is None else packed.build(tensors, sizes)
+            for name, packed in self.inner.items()
+        }
+        size, stride = ([_number(s, sizes) for s in given] for given in (self.size, self.stride))
+        return rebuild(self.cls, inner, self.context, size, stride)
+
+
+def _number(size: Any, sizes: Mapping[Any, int]) -> int:
+    return size if type(size) is int else int(size.subs(sizes))
+
+
+class _Desugaring(Tracer):
+    """Records what ``__torch_dispatch__`` does rather than the operator that it was asked for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(map(is_wrapper_class, types)):
+            with self:
+                return call_wrapper(func, types, args, kwargs or {})
+        if func is WRAP:
+            return wrap_inner(*args)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def compile_inner(
+    gm: torch.fx.GraphModule, compiler: Callable[[torch.fx.GraphModule], Any]
+) -> Callable[..., Any]:
+    """The callable of a graph with wrapper subclasses: around that of the graph of the tensors
+    inside.
+    """
+    fake = next(
+        v
+        for n in gm.graph.nodes
+        for v in pytree.tree_leaves(n.meta.get("val"))
+        if isinstance(v, torch.Tensor)
+    )
+    tracer = _Desugaring(mode_of(fake))
+    tracer.root = gm
+    with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), tracer.fake_mode, tracer:  # type: ignore[attr-defined]
+        outputs = _run(gm, tracer)
+        results: dict[torch.fx.Node, int] = {}
+        placeholders = {p: i for i, p in enumerate(tracer.graph.find_nodes(op="placeholder"))}
+        places = [
+            [_place(tracer, leaf, placeholders, results) for leaf in _leaves(v)] for v in outputs
+        ]
+    tracer.graph.output(tuple(results))
+    inner = LazyGraphModule(gm, tracer.graph, "Inner")
+    compiled = compiler(inner) if results else lambda *inputs: ()
+    given = [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")]
+    packed = [Packed.of(v) if isinstance(v, torch.Tensor) else None for v in outputs]
+    return _Around(
+        compiled, list(map(_is_packed, given)), _symbols(given), list(zip(packed, places))
+    )
+
+
+class _Around:
+    """Takes inputs apart, calls the compiled graph, and puts results together."""
+
+    def __init__(
+        self,
+        compiled: Any,
+        packed: list[bool],
+        symbols: list[tuple[int, Any]],
+        outputs: list[tuple[Packed | None, list[Any]]],
+    ) -> None:
+        self._compiled = compiled
+        self._packed = packed
+        self._symbols = symbols
+        self._outputs = outputs
+        self._takes_list = getattr(compiled, "takes_list", False)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        flat: list[Any] = []
+        for value, packed in zip(inputs, self._packed):
+            flat.extend(inner_tensors(value)) if packed else flat.append(value)
+        sizes = {symbol: inputs[i] for i, symbol in self._symbols}
+        results = self._compiled(list(flat)) if self._takes_list else self._compiled(*flat)
+        return tuple(
+            [self._output(packed, places, flat, results, sizes) for packed, places in self._outputs]
+        )
+
+    def _output(
+        self, packed: Packed | None, places: list[Any], flat: list[Any], results: Any, sizes: Any
+    ) -> Any:
+        parts = (
+            flat[i] if is_input else results[i] if i is not None else held
+            for is_input, i, held in places
+        )
+        return next(parts) if packed is None else packed.build(parts, sizes)
+
+
+def _is_packed(value: Any) -> bool:
+    return is_wrapper(value)
+
+
+def _symbols(given: Sequence[Any]) -> list[tuple[int, Any]]:
+    return [(i, expr_of(v)) for i, v in enumerate(given) if is_symbolic(v)]
+
+
+def _leaves(value: Any) -> list[Any]:
+    return list(inner_tensors(value)) if isinstance(value, torch.Tensor) else [value]
+
+
+def _place(
+    tracer: Tracer, leaf: Any, placeholders: dict[Any, int], results: dict[Any, int]
+) -> tuple[bool, int | None, Any]:
+    """Where a plain output comes from: an input, a result, or a constant."""
+    node = tracer.argument(leaf) if not isinstance(leaf, torch.fx.Node) else leaf
+    if not isinstance(node, torch.fx.Node):
+        return False, None, node
+    if node in placeholders:
+        return True, placeholders[node], None
+    return False, results.setdefault(node, len(results)), None
+
+
+def _run(gm: torch.fx.GraphModule, tracer: Tracer) -> list[Any]:
+    """Copies or runs every node; the output values."""
+    # a node of the new graph, or a value with a wrapper subclass in it
+    made: dict[torch.fx.Node, Any] = {}
+
+    def value_of(node: torch.fx.Node) -> Any:
+        held = made[node]
+        return held.meta["val"] if isinstance(held, torch.fx.Node) else held
+
+    for node in gm.graph.nodes:
+        if node.op == "output":
+            return [made[v] if isinstance(v, torch.fx.Node) else v for v in node.args[0]]  # type: ignore[union-attr]
+        is_plain = not _holds_wrapper(node.meta["val"]) and all(
+            isinstance(made[a], torch.fx.Node) for a in node.all_input_nodes
+        )
+        if node.op == "placeholder" and not is_plain:
+            made[node] = _packed_input(tracer, node)
+        elif is_plain:
+            made[node] = copy = tracer.graph.node_copy(node, made.__getitem__)
+            tracer._remember(copy.meta["val"], copy)
+        else:
+            last = next(iter(reversed(tracer.graph.nodes)), None)
+            args, kwargs = map_arg((node.args, node.kwargs), value_of)
+            tracer.origin = node
+            found = (
+                args[0][args[1]]
+                if node.target is operator.getitem
+                else node.target(*args, **kwargs)
+            )
+            made[node] = (
+                tracer.node_of(tracer.lift(found))
+                if isinstance(found, torch.Tensor) and not is_wrapper(found)
+                else found
+            )
+            _keep_origin(tracer.graph, last, node)
+    raise AssertionError("a graph without an output")
+
+
+def _packed_input(tracer: Tracer, node: torch.fx.Node) -> Any:
+    """The fake of an input, with placeholders for the tensors in it."""
+
+    count = itertools.count()
+
+    def fresh(fake: Any) -> torch.Tensor:
+        like = tracer.fake_mode.empty(
+            fake.shape, fake.stride(), dtype=fake.dtype, device=fake.fake_device
+        )
+        tracer.add_placeholder(
+            f"{node.name}_inner{next(count)}", like, bool(node.meta.get("static"))
+        )
+        return like
+
+    return map_inner(fresh, node.meta["val"])
+
+
+def _keep_origin(graph: torch.fx.Graph, last: torch.fx.Node | None, origin: torch.fx.Node) -> None:
+    kept = {key: origin.meta[key] for key in _KEPT if key in origin.meta}
+    for node in reversed(graph.nodes):
+        if node is last:
+            return
+        node.meta |= kept

@@ -1,0 +1,1 @@
+"""Compiled calls: the generated autograd function, write-backs, aliases, and eager fallbacks."""

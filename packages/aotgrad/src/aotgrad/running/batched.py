@@ -1,0 +1,77 @@
+"""Backward of a batch of tangents under ``vmap`` (``is_grads_batched=True``): of one after the
+other, by the compiled graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from aotgrad.errors import Unsupported
+
+from .emit import Source, tuple_text
+from .retain_graph import Gradients, Retained
+
+_torch: Any = torch._C
+# of the older vmap, which torch.autograd.grad uses
+_VMAP_MODE = _torch._dispatch_key_parse("VmapMode")
+
+
+def write_batches(out: Source, names: Sequence[str]) -> None:
+    """Writes, into ``function_backward``, what to do with tangents that stand for more than their
+    values.
+    """
+    transforms = out.name("transforms", _torch._are_functorch_transforms_active)
+    includes = out.name("includes", _torch._dispatch_tls_is_dispatch_key_included)
+    out.enter(f"if {transforms}() or {includes}({out.name('VMAP_MODE', _VMAP_MODE)}):")
+    out(
+        f"return {out.name('each_tangent', each_tangent)}(function_backward, ctx, "
+        f"{tuple_text(names)})"
+    )
+    out.leave()
+
+
+def each_tangent(
+    backward: Callable[..., Gradients], ctx: Any, tangents: Sequence[torch.Tensor | None]
+) -> Gradients:
+    """``backward(ctx, *tangents)`` where the innermost transform that is active is a ``vmap``."""
+    retained = Retained(ctx, tangents)
+    with _outside_vmap() as (level, batching):
+        batches = [
+            None if t is None else batching._remove_batch_dim(t, level, 1, 0) for t in tangents
+        ]
+        count = next((n for b in batches if b is not None and (n := len(b)) != 1), 1)
+        rows = [
+            backward(copy.copy(retained), *(b if b is None else b[i % len(b)] for b in batches))
+            for i in range(count)
+        ]
+        gradients = [None if column[0] is None else torch.stack(column) for column in zip(*rows)]
+    return tuple(None if g is None else batching._add_batch_dim(g, 0, level) for g in gradients)
+
+
+@contextlib.contextmanager
+def _outside_vmap() -> Iterator[tuple[int, Any]]:
+    """Leaves the innermost vmap: its level, and the module of its functions."""
+    if not _torch._are_functorch_transforms_active():
+        level = _torch._vmapmode_decrement_nesting() + 1
+        try:
+            yield level, torch
+        finally:
+            _torch._vmapmode_increment_nesting()
+        return
+    functorch = _torch._functorch
+    innermost = functorch.peek_interpreter_stack()
+    if innermost.key() != functorch.TransformType.Vmap:
+        raise Unsupported(
+            "AG035",
+            f"backward of a compiled graph inside {innermost.key().name.lower()} of torch.func",
+        )
+    left = functorch.pop_dynamic_layer_stack()
+    try:
+        yield innermost.level(), functorch
+    finally:
+        functorch.push_dynamic_layer_stack(left)

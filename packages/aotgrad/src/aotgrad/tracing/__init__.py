@@ -1,0 +1,1 @@
+"""Traces a program through autograd and functionalisation into one functional graph."""

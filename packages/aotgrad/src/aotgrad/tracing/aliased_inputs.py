@@ -1,0 +1,241 @@
+"""Inputs that are views of others, which a graph takes and writes to: those of one storage, and
+lazily negated ones.
+
+Where inputs share elements and are written, one graph is compiled for each way in which they lie in
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from symshapes import is_wrapper
+
+from aotgrad.effect_plan import InputSpec, Lazy, Place
+from aotgrad.errors import Unsupported
+
+_autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
+
+
+def placed(values: Sequence[Any], specs: Sequence[InputSpec]) -> list[Any]:
+    """``values`` of inputs, where those that have a place are views of their bases."""
+    return [
+        v if s.place is None else _view(values[s.place.base], s.place)
+        for v, s in zip(values, specs, strict=True)
+    ]
+
+
+def as_stored(t: torch.Tensor) -> torch.Tensor:
+    """The tensor whose conjugate or negative, taken when it is read, is ``t``."""
+    with torch.enable_grad():
+        t = torch._conj(t) if t.is_conj() else t
+        return torch._neg_view(t) if t.is_neg() else t
+
+
+def _view(base: torch.Tensor, place: Place | Lazy) -> torch.Tensor:
+    if isinstance(place, Lazy):
+        base = torch._conj(base) if place.conj else base
+        return torch._neg_view(base) if place.neg else base
+    base = base.detach() if place.detached and base.requires_grad else base
+    flat = base.permute(_nesting(base.shape, base.stride())).view(-1)
+    sizes, strides = place.sizes, place.strides
+    order = [d for d in _nesting(sizes, strides) if sizes[d] != 1]
+    view = _take(flat, [sizes[d] for d in order], [strides[d] for d in order], place.offset)
+    view = view.permute(sorted(range(len(order)), key=order.__getitem__))
+    for d in (d for d, size in enumerate(sizes) if size == 1):
+        view = view.unsqueeze(d)
+    return view
+
+
+def _take(
+    flat: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int
+) -> torch.Tensor:
+    """Elements of the last dimension at strides, outermost first, which ``as_strided`` would give
+    if it could be written to.
+    """
+    if _is_dense(sizes, strides):
+        return (
+            flat.narrow(-1, offset, prod(sizes)).unflatten(-1, sizes)
+            if sizes
+            else flat.select(-1, offset)
+        )
+    count, stride = sizes[0], strides[0]
+    within = max(0, offset + count * stride - flat.shape[-1])
+    if within > min(offset, stride - _extent(sizes[1:], strides[1:])):
+        raise Unsupported(
+            "AG029",
+            "an input whose elements share memory, or cross the rows of the memory that it lies in",
+        )
+    rows = flat.narrow(-1, offset - within, count * stride).unflatten(-1, (count, stride))
+    return _take(rows, sizes[1:], strides[1:], within)
+
+
+def _extent(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """From the first element to behind the last one."""
+    return 1 + sum((n - 1) * s for n, s in zip(sizes, strides))
+
+
+def _nesting(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """The dimensions from the outermost one inwards."""
+    return sorted(range(len(sizes)), key=lambda d: (-strides[d], sizes[d] == 1, d))
+
+
+def _is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    expected = 1
+    for d in reversed(_nesting(sizes, strides)):
+        if sizes[d] != 1 and strides[d] != expected:
+            return False
+        expected *= sizes[d]
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the inputs of one call lie in memory.
+
+    Attributes:
+        bases: what further inputs are.
+        places: of the inputs that are views of others, by index; ``bases`` follow the inputs.
+    """
+
+    bases: tuple[torch.Tensor, ...]
+    places: dict[int, Place]
+
+    def key(self) -> Hashable:
+        """Equal for calls that one graph serves, beyond what the inputs are one by one."""
+        return tuple(_kind(base) for base in self.bases), tuple(self.places.items())
+
+
+def _kind(t: torch.Tensor) -> Hashable:
+    return tuple(t.shape), t.stride(), t.dtype, t.device, t.requires_grad, t.is_leaf
+
+
+def find_layout(inputs: Sequence[Any], written: Sequence[int]) -> Layout | None:
+    """The layout of inputs of which some are written; None where views of a base could not stand
+    for them as in eager.
+    """
+    groups: dict[int, list[int]] = {}
+    for i, t in enumerate(inputs):
+        if isinstance(t, torch.Tensor):
+            if is_wrapper(t):
+                return None
+            if t.numel():
+                groups.setdefault(t.untyped_storage()._cdata, []).append(i)
+    bases: list[torch.Tensor] = []
+    places: dict[int, Place] = {}
+    for group in groups.values():
+        if len(group) < 2 or not any(i in written for i in group):
+            continue
+        members = [inputs[i] for i in group]
+        base = _base_of(members)
+        if base is None or not _count_versions_together([base, *members]):
+            return None
+        at = next((i for i, t in zip(group, members) if t is base), len(inputs) + len(bases))
+        if at >= len(inputs):
+            bases.append(base)
+        for i, t in zip(group, members):
+            if t is not base:
+                offset = t.storage_offset() - base.storage_offset()
+                if not 0 <= offset <= base.numel() - _extent(t.shape, t.stride()):
+                    return None
+                places[i] = Place(
+                    at,
+                    tuple(t.shape),
+                    t.stride(),
+                    offset,
+                    base.requires_grad and not t.requires_grad,
+                )
+    return Layout(tuple(bases), places)
+
+
+def _base_of(members: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """What members of one storage are views of for autograd; memory that holds all of them where
+    there is no history.
+    """
+    first = members[0]
+    if any(t.dtype is not first.dtype or t.is_neg() or t.is_conj() for t in members):
+        return None
+    recorded = [t for t in members if t.requires_grad]
+    if not recorded:
+        if any(_has_history(t) for t in members):
+            return None
+        low, high = 0, first.untyped_storage().nbytes() // first.element_size()
+        if all(_is_dense(t.shape, t.stride()) for t in members):
+            low = min(t.storage_offset() for t in members)
+            high = max(t.storage_offset() + t.numel() for t in members)
+        return first.as_strided((high - low,), (1,), low)
+    base = recorded[0]._base if recorded[0]._is_view() else recorded[0]
+    if (
+        base is None
+        or not _is_dense(base.shape, base.stride())
+        or not all(_is_default_view(t, base) for t in recorded)
+    ):
+        return None
+    return None if any(_has_history(t) for t in members if not t.requires_grad) else base
+
+
+def _has_history(t: torch.Tensor) -> bool:
+    """Whether a tensor that requires no grad is a view of one that does: eager may refuse to write
+    to it.
+    """
+    return t._is_view() and t._base is not None and t._base.requires_grad
+
+
+def _is_default_view(t: torch.Tensor, base: torch.Tensor) -> bool:
+    if t is base:
+        return True
+    is_plain = t._base is base and _autograd._get_creation_meta(t) == _autograd.CreationMeta.DEFAULT
+    return is_plain and not t.retains_grad and not t._backward_hooks
+
+
+def _count_versions_together(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether a write to one tensor counts for all: not so after ``.data``."""
+    if any(t.is_inference() for t in tensors):
+        return all(t.is_inference() for t in tensors)
+    before = [t._version for t in tensors]
+    torch._C._increment_version(tensors[:1])  # type: ignore[attr-defined]
+    counted = [t._version - version for t, version in zip(tensors, before)]
+    _autograd._unsafe_set_version_counter(tuple(tensors[:1]), tuple(before[:1]))
+    return all(n == 1 for n in counted)
+
+
+class Overlapping:
+    """A compiled program for calls whose written inputs share memory.
+
+    Args:
+        written: the inputs that the program writes to.
+        lifted: the leading inputs, which callers do not pass.
+        compile: makes the callable for inputs in a layout; None where that cannot be.
+        otherwise: called where there is none.
+    """
+
+    def __init__(
+        self,
+        written: Sequence[int],
+        lifted: tuple[torch.Tensor, ...],
+        compile: Callable[[Sequence[Any], Layout], Callable[..., Any] | None],
+        otherwise: Callable[..., Any],
+    ) -> None:
+        self._written = written
+        self._lifted = lifted
+        self._compile = compile
+        self._otherwise = otherwise
+        self._calls: dict[Hashable, Callable[..., Any] | None] = {}
+
+    def __call__(self, *inputs: Any) -> Any:
+        given = (*self._lifted, *inputs)
+        layout = find_layout(given, self._written)
+        if layout is None:
+            return self._otherwise(*inputs)
+        key = tuple(_kind(x) if isinstance(x, torch.Tensor) else x for x in given), layout.key()
+        if key not in self._calls:
+            self._calls[key] = self._compile(given, layout) if len(self._calls) < _MOST else None
+        call = self._calls[key]
+        return self._otherwise(*inputs) if call is None else call(*inputs, *layout.bases)
+
+
+_MOST = 16  # layouts of one program; beyond that calls run eagerly

@@ -1,0 +1,107 @@
+"""Masks of attention that fused kernels can do without, or read.
+
+Models build masks from ``arange`` while they are captured. One that hides nothing is left out, and
+one that hides the future becomes ``is_causal``: all kernels take those, while flash attention takes
+no mask. The fused CUDA kernels read a mask only when its last dimension is dense; otherwise torch
+computes attention in float32.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from symshapes import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from .functional import current_value, is_functional
+from .tangent_layout import dense_strides
+from .tracer import Tracer
+
+_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+_BACKWARD = re.compile(r"aten\._scaled_dot_product_\w+_backward\.default")
+_MAX_NODES = 200
+_MAX_ELEMENTS = 1 << 26  # of any value on the way to a mask, which is computed once while compiling
+
+
+class AttentionMasks(TorchFunctionMode):
+    """Within, ``scaled_dot_product_attention`` gets the cheapest mask of the same meaning."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self._tracer = tracer
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is not torch.nn.functional.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        kwargs |= zip(_PARAMETERS, args)
+        mask = kwargs.get("attn_mask")
+        if not is_functional(mask) or mask.requires_grad or kwargs.get("is_causal"):
+            return func(**kwargs)
+        nodes = self._nodes_of(current_value(mask)) if mask.dtype == torch.bool else None
+        known = None if nodes is None else self._tracer.on_real(_same_meaning, nodes)
+        if known is not None:
+            return func(**kwargs | known)
+        if mask.device.type == "cuda" and mask.dim() and mask.stride(-1) != 1:
+            # as torch's own products leave it
+            return func(**kwargs | {"attn_mask": mask.contiguous()}).contiguous()
+        return func(**kwargs)
+
+    def _nodes_of(self, fake: torch.Tensor) -> list[torch.fx.Node] | None:
+        """The nodes that compute ``fake`` from no input at all, in order."""
+        wanted: set[torch.fx.Node] = set()
+        pending = [self._tracer.node_of(fake)]
+        while pending:
+            node = pending.pop()
+            if node in wanted:
+                continue
+            if len(wanted) == _MAX_NODES or not _is_pure(node):
+                return None
+            wanted.add(node)
+            pending += node.all_input_nodes
+        return [node for node in self._tracer.graph.nodes if node in wanted]
+
+
+def _same_meaning(nodes: list[torch.fx.Node]) -> dict[str, Any] | None:
+    """Arguments in place of the mask that the last node computes."""
+    values: dict[torch.fx.Node, Any] = {}
+    for node in nodes:
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+        values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+    mask = values[nodes[-1]]
+    if mask.all():
+        return {"attn_mask": None}
+    if mask.dim() >= 2 and torch.equal(mask, torch.ones_like(mask).tril()):
+        return {"attn_mask": None, "is_causal": True}
+    return None
+
+
+def lay_out_tangents(graph: torch.fx.Graph, fake_mode: FakeTensorMode) -> None:
+    """Expects tangents that attention alone reads in the layout of its result, as eager mode mostly
+    hands them on.
+
+    A result may have been laid out anew behind the call, while its gradient comes as the call left
+    the result. cuDNN's backward keeps, for given sizes, the strides of the gradient that it saw
+    first (torch 2.11), so others give wrong gradients.
+    """
+    for node in graph.find_nodes(op="placeholder"):
+        (call,) = node.users if len(node.users) == 1 else (node,)
+        if not _BACKWARD.match(str(call.target)) or call.args[0] is not node:
+            continue
+        place = [a.name for a in call.target._schema.arguments].index("out")  # type: ignore[union-attr]
+        fake, out = node.meta["val"], call.args[place].meta["val"]  # type: ignore[union-attr]
+        node.meta["val"] = fake_mode.empty(
+            fake.shape, dense_strides(out), dtype=fake.dtype, device=fake.device
+        )
+
+
+def _is_pure(node: torch.fx.Node) -> bool:
+    """Whether a node is a function of its operands alone, of known size."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded in node.target.tags:
+        return False
+    return all(type(size) is int for size in value.shape) and value.numel() <= _MAX_ELEMENTS

@@ -1,0 +1,94 @@
+"""``torch.utils.checkpoint`` while a program is traced: a region of the graph, tagged for the
+partitioner (P1).
+
+Run as it is, it would put the recomputation into the trace of backward, where it merges with the
+forward it repeats.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.utils import checkpoint
+
+from aotgrad.torch_versions import CHECKPOINT_GENERATOR
+
+from .tracer import Tracer
+
+_tracing = threading.local()
+
+
+@contextmanager
+def checkpoints_as_regions(tracer: Tracer) -> Iterator[None]:
+    """Within, in this thread, checkpointed functions run once and the nodes that they record name
+    their region.
+    """
+    _install()
+    before, _tracing.tracer = getattr(_tracing, "tracer", None), tracer
+    try:
+        yield
+    finally:
+        _tracing.tracer = before
+
+
+@contextmanager
+def _region(tracer: Tracer) -> Iterator[None]:
+    if tracer.region is not None:  # the outermost one counts
+        yield
+        return
+    tracer.num_regions += 1
+    tracer.region = -tracer.num_regions  # captured graphs number theirs from 0
+    try:
+        yield
+    finally:
+        tracer.region = None
+
+
+def _without_reentrance(original: Callable[..., Iterator[None]]) -> Callable[..., Iterator[None]]:
+    signature = inspect.signature(original)
+
+    def generator(*args: Any, **kwargs: Any) -> Iterator[None]:
+        tracer = getattr(_tracing, "tracer", None)
+        if tracer is None:
+            yield from original(*args, **kwargs)
+            return
+        context_fn = signature.bind(*args, **kwargs).arguments.get(
+            "context_fn", checkpoint.noop_context_fn
+        )
+        forward_context = (
+            context_fn()[0] if context_fn is not checkpoint.noop_context_fn else nullcontext()
+        )
+        with _region(tracer), forward_context:
+            yield
+
+    return generator
+
+
+def _reentrant(original: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(function: Any, preserve: Any, *args: Any) -> Any:
+        tracer = getattr(_tracing, "tracer", None)
+        if tracer is None:
+            return original(function, preserve, *args)
+        differentiable = any(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
+        with _region(tracer), torch.set_grad_enabled(torch.is_grad_enabled() and differentiable):
+            return function(*args)
+
+    return apply
+
+
+def _install() -> None:
+    if checkpoint.CheckpointFunction.apply.__module__ == __name__:
+        return
+    setattr(
+        checkpoint,
+        CHECKPOINT_GENERATOR,
+        _without_reentrance(getattr(checkpoint, CHECKPOINT_GENERATOR)),
+    )
+    checkpoint.CheckpointFunction.apply = staticmethod(
+        _reentrant(checkpoint.CheckpointFunction.apply)
+    )  # type: ignore[method-assign]

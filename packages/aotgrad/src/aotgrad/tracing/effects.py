@@ -1,0 +1,421 @@
+"""Reads a traced program's effects off its functional wrappers: mutations, aliases, identities."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from symshapes import expr_of, is_symbolic, is_wrapper, same_kind
+from torch.utils import _pytree as pytree
+
+from aotgrad.effect_plan import (
+    Assertion,
+    Constant,
+    EffectPlan,
+    Mutation,
+    Output,
+    SameAs,
+    Slot,
+    Target,
+    View,
+    ViewMode,
+)
+from aotgrad.errors import Unsupported
+
+from .autograd_history import OuterPaths
+from .functional import current_value, is_functional, storage_id
+from .tracer import Tracer
+from .view_chains import steps_between, view_chain, view_root
+
+_autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTensor:
+    """A tensor that existed before the call: an input or a constant.
+
+    Attributes:
+        target: which one.
+        before: the fake with its value before the program ran.
+        wrapper: the functional wrapper that the program used.
+        version: the wrapper's version counter before.
+        edge: its gradient edge before, None when no gradient with respect to it is wanted.
+        before_is_leaf: whether it is known to have no history.
+        moved: whether the program changed its sizes or strides.
+        filled: whether a call that wrote all of it did so (``out=``).
+        line: the user's line that did so, or wrote to it.
+        is_placed: whether it is a view of another one of these, to which writes are counted.
+    """
+
+    target: Target
+    before: torch.Tensor
+    wrapper: torch.Tensor
+    version: int
+    edge: Any
+    before_is_leaf: bool = False
+    moved: bool = False
+    filled: bool = False
+    line: str = ""
+    is_placed: bool = False
+
+    @property
+    def became_leaf(self) -> bool:
+        """Whether the program made an input a leaf that requires grad, and did nothing else to
+        it.
+        """
+        w = self.wrapper
+        return (
+            self.target.index >= 0
+            and w.requires_grad
+            and w.is_leaf
+            and not self.before.requires_grad
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TracedProgram:
+    """The live objects of a forward trace: tensors from before the call, the flat outputs, and what
+    a call looks at first.
+    """
+
+    tensors: tuple[TracedTensor, ...]
+    outputs: tuple[Any, ...]
+    out_spec: pytree.TreeSpec
+    outer_paths: tuple[OuterPaths, ...] = ()
+    addressed: frozenset[int] = frozenset()
+
+
+def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, list[Any]]:
+    """The plan, and the values (wrappers, SymInts) that its slots stand for."""
+    planner = _Planner(traced, tracer)
+    mutations = tuple(m for t in traced.tensors if (m := planner.mutation(t)) is not None)
+    outputs = planner.outputs()
+    differentiable = tuple(
+        i
+        for i, v in enumerate(planner.values)
+        if is_functional(v) and v.requires_grad and i in planner.tracked
+    )
+    retaining = tuple(
+        i for i, o in enumerate(traced.outputs) if is_functional(o) and o.retains_grad
+    )
+    assertions = tuple(
+        Assertion(planner.slot(value, tracked=False), *how) for value, how in tracer.assertions
+    )
+    bases = (o.base if isinstance(o, View) else o for o in outputs)
+    returned = sorted({base.index for base in bases if isinstance(base, Slot)})
+    inference = tuple(
+        i for i in returned if isinstance(v := planner.values[i], torch.Tensor) and v.is_inference()
+    )
+    return EffectPlan(
+        outputs, mutations, differentiable, retaining, assertions, inference
+    ), planner.values
+
+
+class _Planner:
+    def __init__(self, traced: TracedProgram, tracer: Tracer) -> None:
+        self.traced = traced
+        self.tracer = tracer
+        self.values: list[Any] = []
+        self.tracked: set[int] = set()  # slots that autograd must see if they require grad
+        self._slot_of: dict[int, Slot] = {}
+        self._numbers: dict[sympy.Symbol, Slot] = {}  # that views made outside of the graph need
+        self.env = tracer.fake_mode.shape_env
+        self._moved_in = Counter(
+            storage_id(t.wrapper) for t in traced.tensors if t.is_placed and t.moved
+        )
+
+    def node(self, value: torch.Tensor) -> torch.fx.Node:
+        return self.tracer.node_of(current_value(value) if is_functional(value) else value)
+
+    def slot(self, value: Any, *, tracked: bool = True) -> Slot:
+        slot = self._slot_of.get(id(value))
+        if slot is None:
+            slot = self._slot_of[id(value)] = Slot(len(self.values))
+            self.values.append(value)
+        if tracked:
+            self.tracked.add(slot.index)
+        return slot
+
+    # -- mutations ---------------------------------------------------------------------------------
+
+    def mutation(self, t: TracedTensor) -> Mutation | None:
+        wrapper = t.wrapper
+        if torch._functionalize_was_storage_changed(wrapper):  # type: ignore[attr-defined]
+            raise Unsupported(
+                "AG020",
+                "the program replaces the storage of an input (set_ or .data assignment)",
+                line=t.line,
+            )
+        root, _ = view_chain(self.node(wrapper))
+        written = not t.is_placed and root is not self.tracer.node_of(t.before)
+        layout = _layout_change(t, written) if t.moved else None
+        if (layout is not None and is_wrapper(t.before)) or not same_kind(
+            t.before, current_value(wrapper)
+        ):
+            raise Unsupported(
+                "AG034",
+                "the program changes what an input of a wrapper subclass is made of",
+                line=t.line,
+            )
+        if t.became_leaf and written:
+            raise Unsupported(
+                "AG021",
+                "the program writes to an input and calls its requires_grad_()",
+                line=t.line,
+            )
+        if t.is_placed and (
+            wrapper.requires_grad != t.before.requires_grad
+            or (layout is not None and wrapper.requires_grad)
+        ):
+            raise Unsupported(
+                "AG021", "the program changes an input that is a view of another one", line=t.line
+            )
+        detached = t.before.requires_grad and not wrapper.requires_grad
+        if detached and (written or layout is not None):
+            raise Unsupported("AG021", "the program changes an input and detaches it", line=t.line)
+        bumps = (
+            0
+            if t.is_placed
+            else wrapper._version - t.version - self._moved_in.get(storage_id(wrapper), 0)
+        )
+        if not written and layout is None and not bumps and not detached:
+            return None
+        differentiable = wrapper.requires_grad and (
+            t.edge is None or gradient_edge(wrapper) != t.edge
+        )
+        slot = self.slot(wrapper, tracked=differentiable) if written else None
+        return Mutation(t.target, slot, differentiable, bumps, layout, detached)
+
+    # -- outputs -----------------------------------------------------------------------------------
+
+    def outputs(self) -> tuple[Output, ...]:
+        owners: dict[int, list[TracedTensor]] = {}
+        for t in sorted(self.traced.tensors, key=lambda t: not t.is_placed):
+            owners.setdefault(storage_id(t.wrapper), []).append(t)
+        groups: dict[int, list[torch.Tensor]] = {}
+        for o in self.traced.outputs:
+            if is_functional(o) and all(o is not other for other in groups.get(storage_id(o), ())):
+                groups.setdefault(storage_id(o), []).append(o)
+        bases = {
+            s: self._base_of(members)
+            for s, members in groups.items()
+            if s not in owners and len(members) > 1
+        }
+        found: list[Output] = []
+        first: dict[int, int] = {}
+        for i, o in enumerate(self.traced.outputs):
+            if isinstance(o, torch.Tensor) and id(o) in first:
+                found.append(SameAs(first[id(o)]))
+                continue
+            first[id(o)] = i
+            found.append(self._output(o, owners, bases))
+        return tuple(found)
+
+    def _output(
+        self, o: Any, owners: dict[int, list[TracedTensor]], bases: dict[int, torch.Tensor | None]
+    ) -> Output:
+        if is_symbolic(o):
+            return self.slot(o)
+        if not isinstance(o, torch.Tensor):
+            return Constant(o)
+        if not is_functional(o):
+            return self.slot(self.tracer.lift(o))
+        if storage_id(o) in owners:
+            return self._of_owner(o, owners[storage_id(o)])
+        base = bases.get(storage_id(o))
+        if base is None or base is o:
+            if o.requires_grad and own_history(o) is None:
+                raise Unsupported(
+                    "AG025", "an output is a new leaf that requires grad", node=self.node(o)
+                )
+            return (
+                View(self.slot(o), (), ViewMode.ONE_OF_SEVERAL)
+                if _is_one_of_several(o)
+                else self.slot(o)
+            )
+        return self._view(o, self.slot(base), base)
+
+    def _of_owner(self, o: torch.Tensor, owners: list[TracedTensor]) -> Output:
+        for t in owners:
+            if o is t.wrapper:
+                return t.target
+        for t in owners[:-1]:
+            if steps_between(self.node(t.wrapper), self.node(o)) is not None and _can_show(
+                o, t.wrapper
+            ):
+                return self._view(o, t.target, t.wrapper)
+        return self._view(o, owners[-1].target, owners[-1].wrapper)
+
+    def _view(
+        self, o: torch.Tensor, base: Target | Slot, base_wrapper: torch.Tensor
+    ) -> View | Slot:
+        if (
+            o.requires_grad
+            and base_wrapper.requires_grad
+            and _passes_function(own_history(o), gradient_edge(base_wrapper).node)
+        ):
+            return self.slot(o)  # views of the base would have other gradients
+        steps = steps_between(self.node(base_wrapper), self.node(o))
+        if steps is None:
+            reason = "an output is a view whose relation to its base is not a chain of views"
+            raise Unsupported("AG022", reason, node=self.node(o))
+        for symbol in sorted(
+            {s for step in steps for s in _symbols_in((step.args, step.kwargs))}, key=str
+        ):
+            if self.env.is_unbacked_symint(symbol) and symbol not in self._numbers:
+                self._numbers[symbol] = self.slot(self.env.wrap(symbol), tracked=False)
+        return View(
+            base, steps, _view_mode(o, base_wrapper, self.node(o)), _counts_apart(o, base_wrapper)
+        )
+
+    def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
+        """The wrapper that shows the whole memory of several outputs: one of them, or what they are
+        views of.
+        """
+        roots = {view_root(self.node(m)) for m in members}
+        if len(roots) != 1:
+            raise Unsupported("AG024", "outputs share memory but are not views of one value")
+        (root,) = roots
+        candidates = [*members, *(m._base for m in members if m._is_view() and m._base is not None)]
+        candidates = [c for c in candidates if is_functional(c)]
+        whole = [
+            c
+            for c in candidates
+            if all(steps_between(self.node(c), self.node(m)) is not None for m in members)
+        ]
+        whole.sort(key=lambda c: not c.requires_grad)
+        # whose views don't know their base
+        if not whole and all(m.is_inference() for m in members):
+            whole = [root.meta["val"]]
+        if not whole:
+            raise Unsupported(
+                "AG024", "outputs share memory with a value that is out of reach", node=root
+            )
+        return next((c for c in whole if all(m is c or _can_show(m, c) for m in members)), whole[0])
+
+
+def _symbols_in(value: Any) -> set[Any]:
+    if isinstance(value, tuple):
+        return set().union(*map(_symbols_in, value))
+    return value.free_symbols if isinstance(value, sympy.Basic) else set()
+
+
+def own_history(wrapper: torch.Tensor) -> Any:
+    """The autograd node of a tensor, if it has one."""
+    try:
+        return wrapper.grad_fn
+    except RuntimeError:
+        # a view made under no_grad, written to since: eager has no history for it either
+        return None
+
+
+def _is_one_of_several(o: torch.Tensor) -> bool:
+    """Whether it is a view made by an operator like ``split`` that autograd has recorded."""
+    several = _autograd.CreationMeta.MULTI_OUTPUT_NODE
+    return o.requires_grad and o._is_view() and _autograd._get_creation_meta(o) == several
+
+
+def _can_show(o: torch.Tensor, base: torch.Tensor) -> bool:
+    try:
+        _view_mode(o, base)
+    except Unsupported:
+        return False
+    return True
+
+
+def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None = None) -> ViewMode:
+    owner = base._base if base._is_view() else base
+    if not o.requires_grad:
+        if not o._is_view():
+            return ViewMode.SEVERED
+        return ViewMode.ANY if o._base is owner and not base.requires_grad else ViewMode.DETACHED
+    if not base.requires_grad:
+        raise Unsupported("AG023", "an output requires grad although its base does not", node=node)
+    history = own_history(o)
+    if history is None:
+        if not o._is_view():
+            raise Unsupported("AG025", "an output is a new leaf that requires grad", node=node)
+        if _is_one_of_several(o):
+            raise Unsupported(
+                "AG022",
+                "an output is one of several views of what was written to, which none may use",
+                node=node,
+            )
+        return ViewMode.NO_GRAD
+    if not (o._is_view() and o._base is owner and _comes_from(history, gradient_edge(base).node)):
+        raise Unsupported(
+            "AG023", "an output shares memory with a tensor that is not in its history", node=node
+        )
+    return ViewMode.RECORDED
+
+
+def _counts_apart(o: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether a write to the base does not count as one to ``o``."""
+    if o.is_inference() or base.is_inference():
+        return False
+    with torch.autograd._unsafe_preserve_version_counter(base):
+        before = o._version
+        torch._C._increment_version([base])  # type: ignore[attr-defined]
+        return o._version == before
+
+
+def _passes_function(node: Any, ancestor: Any) -> bool:
+    """Whether a gradient on its way from ``node`` to ``ancestor`` passes the backward of an
+    ``autograd.Function``.
+    """
+    while node is not None and node != ancestor:
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        node = next((n for n, _ in node.next_functions if n is not None), None)
+    return False
+
+
+def _comes_from(node: Any, ancestor: Any) -> bool:
+    """Whether a gradient that arrives at ``node`` goes straight to ``ancestor``."""
+    while node is not None and node != ancestor:
+        following = [n for n, _ in node.next_functions if n is not None]
+        node = following[0] if len(following) == 1 else None
+    return node is not None
+
+
+def gradient_edge(wrapper: torch.Tensor) -> Any:
+    """Where a gradient of the wrapper's present value would arrive."""
+    if wrapper.grad_fn is not None:
+        return torch.autograd.graph.get_gradient_edge(wrapper)
+    with torch.enable_grad(), torch._C._DisableTorchDispatch():  # a view that nobody records
+        node = torch.ops.aten.alias.default(wrapper).grad_fn.next_functions[0][0]
+    return torch.autograd.graph.GradientEdge(node, 0)
+
+
+def _layout_change(
+    t: TracedTensor, written: bool
+) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, Any] | None:
+    now = current_value(t.wrapper)
+    old, new = _layout(t.before), _layout(now)
+    if old == new:
+        return None
+    if written and _extent(new) != _extent(old):
+        if not t.filled or not now.is_contiguous() or new[2] != old[2]:
+            reason = (
+                "the program resizes an input, or changes the strides of one with gaps in memory "
+                "that it writes to"
+            )
+            raise Unsupported("AG026", reason, line=t.line)
+        return new[0], None, 0
+    return new[0], new[1], new[2] - old[2]
+
+
+def _layout(t: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
+    return (
+        tuple(expr_of(s) for s in t.shape),
+        tuple(expr_of(s) for s in t.stride()),
+        expr_of(t.storage_offset()),
+    )
+
+
+def _extent(layout: tuple[tuple[Any, ...], tuple[Any, ...], Any]) -> Any:
+    sizes, strides, _ = layout
+    return sum((size - 1) * stride for size, stride in zip(sizes, strides))

@@ -1,0 +1,253 @@
+"""Functional forms of operators that have none in ATen, defined in the library ``aotgrad``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import compress
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aotgrad.errors import Unsupported
+
+from .memory_overlap import overlap
+
+_LIBRARY = torch.library.Library("aotgrad", "FRAGMENT")
+_ANNOTATION = re.compile(r"\([a-z]\w*!?\)")
+
+
+def _signature(overload: torch._ops.OpOverload) -> str:
+    return str(overload._schema).partition("(")[2]
+
+
+def _rnn_layer(*args: Any) -> Any:
+    """oneDNN's kernel keeps what backward reads only while grad mode is on; no argument tells
+    it.
+    """
+    with torch.enable_grad():
+        return torch.ops.aten.mkldnn_rnn_layer(*args)
+
+
+_LIBRARY.define(f"rnn_layer_training({_signature(torch.ops.aten.mkldnn_rnn_layer.default)}")
+_LIBRARY.impl("rnn_layer_training", _rnn_layer, "CompositeExplicitAutograd")
+
+
+def _factored(result: torch.Tensor, info: torch.Tensor, name: str, is_matrix: bool) -> torch.Tensor:
+    torch.ops.aten._linalg_check_errors(info, name, is_matrix=is_matrix)
+    return result.clone()
+
+
+_LIBRARY.define("factored(Tensor result, Tensor info, str name, bool is_matrix) -> Tensor")
+_LIBRARY.impl("factored", _factored, "CompositeExplicitAutograd")
+
+
+def overload_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The overload that a call of a custom ``torch.ops.<namespace>.<name>`` takes; ``func`` itself
+    if it is anything else.
+    """
+    if not isinstance(func, torch._ops.OpOverloadPacket) or func._qualified_op_name.startswith(
+        "aten::"
+    ):
+        return func
+    return getattr(func, torch._C._jit_resolve_packet(func._qualified_op_name, *args, **kwargs))  # type: ignore[attr-defined]
+
+
+def is_mutable_custom(func: Any) -> bool:
+    """Whether ``func`` is a custom overload that writes to operands, and returns some of those at
+    most.
+    """
+    return (
+        isinstance(func, torch._ops.OpOverload)
+        and func.namespace not in ("aten", "prim", "prims", "aotgrad")
+        and func._schema.is_mutable
+        and all(
+            r.alias_info is None or _returned(func, r) is not None for r in func._schema.returns
+        )
+    )
+
+
+def call_functional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a mutable op by its functional form, then write the new values to its operands. Its own
+    results.
+
+    Eager's default for a custom one is to leave gradients as if it were not there.
+    """
+    if not isinstance(func, torch._ops.OpOverload):
+        return _fused_step(func.__name__, args, kwargs)
+    schema = func._schema
+    values = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    values |= dict(zip((a.name for a in schema.arguments), args)) | kwargs
+    targets = [t for name in _written(func) for t in _tensors(values[name])]
+    operands = {id(t): t for v in values.values() for t in _tensors(v)}.values()
+    if any(_may_share(target, other) for target in targets for other in operands):
+        raise Unsupported(
+            "AG013", f"{func} writes to an operand that shares memory with another one"
+        )
+    results = iter(_as_tuple(functional_overload(func, len(targets))(*args, **kwargs)))
+    operand = [_returned(func, r) for r in schema.returns]
+    own = tuple(next(results) if name is None else values[name] for name in operand)
+    with torch.no_grad():
+        for old, new in zip(targets, results):
+            old.copy_(new)
+    if not own:
+        return None
+    return own[0] if len(own) == 1 else own
+
+
+def is_fused_step(name: str) -> bool:
+    """Whether it is ``torch._fused_adam_`` or of its kin: torch's functionalisation refuses empty
+    lists and asks for meta kernels, which some of them don't have.
+    """
+    return name.startswith("_fused_") and name.endswith("_")
+
+
+def _fused_step(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    functional = getattr(torch.ops.aten, name[:-1])
+    results = functional(*args, **kwargs)
+    given = dict(zip((a.name for a in functional.default._schema.arguments), args)) | kwargs
+    written = [given[a.name] for a in functional.default._schema.arguments[: len(results)]]
+    scaled = kwargs.get("grad_scale") is not None
+    with torch.no_grad():
+        for place, (olds, news) in enumerate(zip(written, results)):
+            if place != 1 or scaled:  # the gradients
+                for old, new in zip(olds, news):
+                    # the kernel counts no version
+                    with torch.autograd._unsafe_preserve_version_counter(old):
+                        old.copy_(new)
+
+
+@cache
+def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.OpOverload:
+    """``aotgrad::<namespace>_<name>_<copies>``: works on copies of the tensors that ``base`` writes
+    to, of which there are ``copies`` in lists and alone, and returns them behind its results. Its
+    overload ``consuming`` works in the operands' own memory and returns that: for callers that need
+    them no more.
+    """
+    written, schema = _written(base), base._schema
+    arguments, _, _ = _signature(base).rpartition(") ->")
+    name = "_".join([*schema.name.split("::"), *schema.overload_name.split(), str(copies)])
+    is_own = [_returned(base, r) is None for r in schema.returns]
+    results = ", ".join(
+        [str(r.type) for r in compress(schema.returns, is_own)] + ["Tensor"] * copies
+    )
+    names = [a.name for a in schema.arguments]
+
+    def runs(copy: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            values = dict(zip(names, args)) | kwargs
+            copies = {id(t): copy(t) for w in written for t in _tensors(values.get(w))}
+            values = pytree.tree_map_only(torch.Tensor, lambda t: copies.get(id(t), t), values)
+            own = base(*(values[n] for n in names[: len(args)]), **{n: values[n] for n in kwargs})
+            results = (
+                *compress(_as_tuple(own), is_own),
+                *_distinct(t for w in written for t in _tensors(values.get(w))),
+            )
+            return results[0] if len(results) == 1 else results
+
+        return run
+
+    for overload, given, copy in (
+        (name, _ANNOTATION.sub("", arguments), _copy),
+        (f"{name}.consuming", arguments, lambda t: t),
+    ):
+        _LIBRARY.define(f"{overload}({given}) -> ({results})")
+        _LIBRARY.impl(overload, runs(copy), "CompositeExplicitAutograd")
+    return getattr(torch.ops.aotgrad, name).default
+
+
+def _written(func: torch._ops.OpOverload) -> list[str]:
+    return [
+        a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write
+    ]
+
+
+def _returned(func: torch._ops.OpOverload, result: Any) -> str | None:
+    """The operand that is written and returned as this result; None for a result of its own."""
+    marks = (
+        result.alias_info.before_set
+        if result.alias_info is not None and result.alias_info.is_write
+        else ()
+    )
+    return next(
+        (
+            a.name
+            for a in func._schema.arguments
+            if marks and a.alias_info and a.alias_info.before_set == marks
+        ),
+        None,
+    )
+
+
+def _as_tuple(results: Any) -> tuple[Any, ...]:
+    return () if results is None else results if isinstance(results, tuple) else (results,)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [
+        t
+        for t in (value if isinstance(value, (list, tuple)) else [value])
+        if isinstance(t, torch.Tensor)
+    ]
+
+
+def _copy(t: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, which an operator may have been told."""
+    return t.new_empty_strided(t.shape, t.stride()).copy_(t)
+
+
+def _distinct(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    seen: set[int] = set()
+    for t in tensors:
+        yield t.clone() if id(t) in seen else t
+        seen.add(id(t))
+
+
+def _may_share(target: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a tensor that is written has elements in common with another one, or with itself."""
+    if target is other:
+        return any(
+            type(stride) is int and stride == 0 and size != 1
+            for size, stride in zip(target.shape, target.stride())
+        )
+    layout = (
+        *target.shape,
+        *target.stride(),
+        *other.shape,
+        *other.stride(),
+        target.storage_offset(),
+        other.storage_offset(),
+    )
+    is_known = all(type(n) is int for n in layout)
+    return (
+        overlap(target, other)
+        if is_known
+        else target.untyped_storage()._cdata == other.untyped_storage()._cdata
+    )
+
+
+def give_functional_kernels(graph: torch.fx.Graph) -> None:
+    """Let custom operators in a graph that write to operands be functional also where no mode sees
+    the call.
+    """
+    for node in graph.nodes:
+        packet = node.target if isinstance(node.target, torch._ops.OpOverloadPacket) else None
+        for func in [getattr(packet, o) for o in packet.overloads()] if packet else [node.target]:
+            if is_mutable_custom(func):
+                _give_functional_kernel(func)
+
+
+@cache
+def _give_functional_kernel(func: torch._ops.OpOverload) -> None:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return call_functional(func, args, kwargs)
+
+    _libraries[func.namespace] = _libraries.get(func.namespace) or torch.library.Library(
+        func.namespace, "FRAGMENT"
+    )
+    _libraries[func.namespace].impl(func, run, "Functionalize")
+
+
+_libraries: dict[str, torch.library.Library] = {}

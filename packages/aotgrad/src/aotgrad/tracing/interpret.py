@@ -1,0 +1,111 @@
+"""Runs a captured graph node by node, so that what each node records can be traced back to it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx.node import map_arg
+
+from aotgrad.errors import AotError
+
+from .functional_ops import give_functional_kernels
+
+
+def run_captured(
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    enter: Callable[[torch.fx.Node], None] = lambda node: None,
+    wrap_constant: Callable[[torch.Tensor], torch.Tensor] = lambda t: t,
+) -> Any:
+    """The value of the graph's output node.
+
+    Args:
+        gm: a captured graph (C1), or any GraphModule.
+        inputs: one value per placeholder.
+        enter: called with each node before it runs.
+        wrap_constant: applied to tensors read by ``get_attr``.
+    """
+    values: dict[torch.fx.Node, Any] = {}
+    feed = iter(inputs)
+    for node in gm.graph.nodes:
+        enter(node)
+        try:
+            values[node] = _run_node(gm, node, values, feed, wrap_constant)
+        except AotError:
+            raise
+        except Exception as error:
+            error.add_note(
+                f"while running {node.format_node()}\n{node.meta.get('stack_trace') or ''}".rstrip()
+            )
+            raise
+        if node.op == "output":
+            return values[node]
+    return None
+
+
+def _run_node(
+    gm: torch.fx.GraphModule,
+    node: torch.fx.Node,
+    values: dict[torch.fx.Node, Any],
+    feed: Any,
+    wrap: Any,
+) -> Any:
+    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+    match node.op:
+        case "placeholder":
+            return next(feed)
+        case "get_attr":
+            found = operator.attrgetter(str(node.target))(gm)
+            return wrap(found) if isinstance(found, torch.Tensor) else found
+        case "call_function" if kwargs.get("out") is not None:
+            return _call_with_out(node.target, args, kwargs)
+        case "call_function":
+            if hasattr(node.target, "graphs"):
+                args, kwargs = _thawed(args), _thawed(kwargs)
+                for inner in node.target.graphs:  # type: ignore[union-attr]
+                    give_functional_kernels(inner.graph)
+            return node.target(*args, **kwargs)  # type: ignore[operator]
+        case "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        case "call_module":
+            return gm.get_submodule(str(node.target))(*args, **kwargs)
+        case _:
+            return args[0]
+
+
+def _thawed(value: Any) -> Any:
+    """``value`` with lists and dicts in the place of FX's own: those are other classes to who
+    compares pytrees.
+    """
+    if isinstance(value, dict):
+        return {key: _thawed(held) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_thawed(held) for held in value]
+    return tuple(_thawed(held) for held in value) if type(value) is tuple else value
+
+
+def _call_with_out(function: Any, args: Any, kwargs: Any) -> Any:
+    """A call with ``out=``: results that fit go into the given memory. Functionalisation gives them
+    strides of their own.
+    """
+    given = kwargs["out"]
+    targets = [
+        t
+        for t in ([given] if isinstance(given, torch.Tensor) else given)
+        if torch._is_functional_tensor(t)
+    ]
+    before = [(t.shape, t.stride()) for t in targets]
+    result = function(*args, **kwargs)
+    for target, (shape, stride) in zip(targets, before):
+        if target.shape == shape and target.stride() != stride:
+            with torch.no_grad():
+                kept = torch.empty_strided(
+                    shape, stride, dtype=target.dtype, device=target.device
+                ).copy_(target)
+                torch._sync(kept)
+                torch._functionalize_replace(target, torch._from_functional_tensor(kept))
+    return result

@@ -1,0 +1,351 @@
+"""Traces a program forward and backward into one functional graph, with a plan of its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+import torch
+from symshapes import FakeTensorMode, LazyGraphModule
+from torch.utils import _pytree as pytree
+
+from aotgrad.effect_plan import EffectPlan, InputSpec, Target
+from aotgrad.errors import Unsupported
+from aotgrad.names import apart
+
+from .accumulation_order import arrivals_at, in_turn
+from .aliased_inputs import placed
+from .attention_masks import AttentionMasks, lay_out_tangents
+from .autograd_history import OuterPaths, freed_together, leaves_behind, separate_nodes
+from .checkpoint import checkpoints_as_regions
+from .effects import TracedProgram, TracedTensor, gradient_edge, own_history, plan_effects
+from .functional import (
+    below_functionalisation,
+    current_value,
+    functionalising,
+    is_functional,
+    to_functional,
+)
+from .origin import Origins
+from .tangent_layout import tangent_like
+from .tracer import Tracer
+from .writes import WriteRules
+
+Program = Callable[[Sequence[Any], Tracer, Callable[[torch.Tensor], torch.Tensor]], Any]
+
+
+@dataclass(slots=True)
+class Joint:
+    """A joint graph: placeholders are inputs then tangents; outputs are forward values then
+    gradients.
+
+    Attributes:
+        gm: the graph (C2).
+        inputs: one per leading placeholder.
+        num_values: how many leading outputs are forward values.
+        plan: how the values become what the program returned and wrote.
+        gradients_of: indices of the inputs that the trailing outputs are gradients of, in the order
+            in which an autograd node hands them on.
+        out_spec: pytree of the program's outputs.
+        backward_errors: for each tangent what backward from it raises, in eager, too, or nothing.
+        outer_paths: what the program's own differentiation might have passed through outside.
+        addressed: indices of the inputs into whose storage the program counts offsets.
+        freed_together: for each tangent a bit for each one that has no gradient to hand on any more
+            once it was handed on.
+        shared_gradients: places of gradients that are tangents, seen through a view that shows them
+            as they are.
+        nodes: for each autograd node that a call needs, its results and the inputs that they lead
+            to, by their places in ``plan.differentiable`` and ``gradients_of``; empty where one
+            node is enough. See ``merge_nodes``.
+        unbacked: symbols of the numbers that only the running program knows, in the order in which
+            forward made them.
+    """
+
+    gm: torch.fx.GraphModule
+    inputs: tuple[InputSpec, ...]
+    num_values: int
+    plan: EffectPlan
+    gradients_of: tuple[int, ...]
+    out_spec: pytree.TreeSpec
+    backward_errors: tuple[str, ...] = ()
+    outer_paths: tuple[OuterPaths, ...] = ()
+    addressed: frozenset[int] = frozenset()
+    freed_together: tuple[int, ...] = ()
+    shared_gradients: tuple[int, ...] = ()
+    nodes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+    unbacked: tuple[sympy.Symbol, ...] = ()
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether any output is differentiable."""
+        return bool(self.plan.differentiable)
+
+
+def trace_joint(
+    program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode, *, grad_enabled: bool
+) -> Joint:
+    """Runs ``program`` on fakes under autograd and records what happens, backward included.
+
+    Args:
+        program: called with (inputs, tracer, wrap_constant).
+        inputs: their tensors are fakes of ``fake_mode``, made for this trace only.
+        fake_mode: the mode that runs the ops.
+        grad_enabled: the grad mode that the program starts in.
+
+    Raises Unsupported for what the runtime could not reproduce, and whatever eager raises for a
+    wrong program.
+    """
+    tracer = Tracer(fake_mode)
+    made = fake_mode.shape_env.made_unbacked
+    made_before = len(made)
+    inputs = _named_apart(inputs)
+    for spec in inputs:
+        tracer.add_placeholder(spec.name, spec.value, spec.static)
+    with fake_mode, tracer, torch.set_grad_enabled(grad_enabled), functionalising():
+        traced = _run_forward(program, inputs, tracer)
+        unbacked = tuple(made[made_before:])
+        new = {t.target.index for t in traced.tensors if t.edge is not None and t.target.index >= 0}
+        inputs = [
+            replace(s, requires_grad=True, becomes_leaf=True)
+            if i in new and not s.requires_grad
+            else s
+            for i, s in enumerate(inputs)
+        ]
+        plan, values = plan_effects(traced, tracer)
+        wanted = (
+            tuple(i for i, spec in enumerate(inputs) if spec.requires_grad)
+            if plan.differentiable
+            else ()
+        )
+        if plan.differentiable and not wanted:
+            raise Unsupported("AG025", "an output requires grad although no input does")
+        _check_leaves(traced)
+        leaves = {
+            t.target.index: t.wrapper
+            for t in traced.tensors
+            if t.target.index in wanted and _is_at(t.wrapper, t.edge)
+        }
+        with arrivals_at(leaves) as arrived:
+            gradients, errors = (
+                _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
+            )
+        found_for = dict(zip(wanted, gradients))
+        # autograd goes on to what is behind the others, too
+        if not any(errors) and any(g is not None for g in gradients):
+            wanted = tuple(i for i in wanted if found_for[i] is not None)
+        wanted = in_turn(wanted, [i for i in leaves if i in wanted], arrived)
+        gradients = [found_for[i] for i in wanted]
+        edges = [gradient_edge(values[slot]) for slot in plan.differentiable]
+        together = freed_together(edges)
+        arrive = {t.target.index: t.edge and t.edge.node for t in traced.tensors}
+        ends = [(arrive.get(i), inputs[i].is_leaf) for i in wanted]
+        # numbers that forward finds are needed by all of backward, when that is differentiated
+        nodes = separate_nodes(edges, together, ends, by_history=not unbacked)
+        outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
+    lay_out_tangents(tracer.graph, fake_mode)
+    tracer.graph.output(outputs)
+    gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
+    found = (
+        wanted,
+        traced.out_spec,
+        errors,
+        traced.outer_paths,
+        traced.addressed,
+        together,
+        (),
+        nodes,
+        unbacked,
+    )
+    return Joint(gm, tuple(inputs), len(values), plan, *found)
+
+
+def _check_leaves(traced: TracedProgram) -> None:
+    """Raises Unsupported where gradients of a result accumulate in a leaf that the program has
+    made.
+    """
+    known = [t.edge.node for t in traced.tensors if t.edge is not None]
+    results = [
+        t
+        for t in (*traced.outputs, *(t.wrapper for t in traced.tensors))
+        if is_functional(t) and t.requires_grad
+    ]
+    if leaves_behind(map(own_history, results), known):
+        raise Unsupported("AG025", "an output depends on a new leaf that requires grad")
+
+
+def _is_at(leaf: torch.Tensor, edge: torch.autograd.graph.GradientEdge | None) -> bool:
+    """Whether the gradients of ``edge`` arrive at this leaf."""
+    return (
+        edge is not None
+        and leaf.is_leaf
+        and leaf.requires_grad
+        and gradient_edge(leaf).node is edge.node
+    )
+
+
+def _named_apart(inputs: Sequence[InputSpec]) -> list[InputSpec]:
+    """The inputs under names that the text of a call may use."""
+    taken = {spec.name for spec in inputs}
+    found = []
+    for spec in inputs:
+        name = apart(spec.name, taken - {spec.name})
+        taken.add(name)
+        found.append(spec if name == spec.name else replace(spec, name=name))
+    return found
+
+
+def trace_values(
+    program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode
+) -> torch.fx.GraphModule:
+    """The functional graph of a program without autograd: its flat outputs, then the new values of
+    inputs that it wrote to.
+    """
+    tracer = Tracer(fake_mode)
+    for spec in inputs:
+        tracer.add_placeholder(spec.name, spec.value, spec.static)
+    with fake_mode, tracer, torch.no_grad(), functionalising():
+        traced = _run_forward(program, inputs, tracer)
+        results = [tracer.argument(_fake(o)) for o in traced.outputs]
+        for t in traced.tensors:
+            node = tracer.node_of(current_value(t.wrapper))
+            if node is not tracer.node_of(t.before):
+                results.append(node)
+    tracer.graph.output(tuple(results))
+    return LazyGraphModule(tracer.root, tracer.graph, "Functional")
+
+
+def _fake(value: Any) -> Any:
+    if not is_functional(value):
+        return value
+    fake = current_value(value)
+    if fake.is_conj() == value.is_conj() and fake.is_neg() == value.is_neg():
+        return fake
+    # written through a lazily conjugated view: eager has resolved that
+    with below_functionalisation():
+        return fake.clone()
+
+
+def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) -> TracedProgram:
+    tensors: list[TracedTensor] = []
+    constants: dict[int, torch.Tensor] = {}
+
+    def wrap(
+        fake: torch.Tensor, target: Target, requires_grad: bool = False, is_leaf: bool = False
+    ) -> torch.Tensor:
+        wrapper = to_functional(fake, is_leaf=is_leaf)
+        edge = gradient_edge(wrapper) if requires_grad else None
+        tensors.append(TracedTensor(target, fake, wrapper, wrapper._version, edge, is_leaf))
+        return wrapper
+
+    def wrap_constant(real: torch.Tensor) -> torch.Tensor:
+        if id(real) not in constants:
+            fake = tracer.lift(real)
+            constants[id(real)] = wrap(fake, Target(constant=str(tracer.node_of(fake).target)))
+        return constants[id(real)]
+
+    def wrap_input(i: int, spec: InputSpec) -> Any:
+        if not spec.is_tensor or spec.place is not None:
+            return spec.value
+        return wrap(spec.value, Target(i), spec.requires_grad, spec.is_leaf)
+
+    given = [wrap_input(i, s) for i, s in enumerate(inputs)]
+    tracer.position = 0
+    given = placed(given, inputs)
+    for i, s in enumerate(inputs):
+        if s.place is not None:
+            before = current_value(given[i]).requires_grad_(given[i].requires_grad)
+            tensors.append(
+                TracedTensor(Target(i), before, given[i], given[i]._version, None, is_placed=True)
+            )
+    tracer.origins = Origins()
+    with (
+        WriteRules(tensors, tracer) as rules,
+        AttentionMasks(tracer),
+        checkpoints_as_regions(tracer),
+    ):
+        result = program(given, tracer, wrap_constant)
+    tracer.origins.close()
+    placeholders = tracer.graph.find_nodes(op="placeholder")
+    for i in rules.unversioned:
+        placeholders[i].meta["unversioned"] = True
+    outputs, out_spec = pytree.tree_flatten(result)
+    tracer.origin = None
+    rules.check_gradients()
+    ids = [id(t.wrapper) for t in tensors]
+    tensors = [
+        replace(t, moved=i in rules.moved, filled=i in rules.filled, line=rules.lines.get(i, ""))
+        for i, t in zip(ids, tensors)
+    ]
+    tensors = [replace(t, edge=gradient_edge(t.wrapper)) if t.became_leaf else t for t in tensors]
+    return TracedProgram(
+        tuple(tensors),
+        tuple(outputs),
+        out_spec,
+        tuple(rules.outer_paths),
+        frozenset(rules.addressed),
+    )
+
+
+def _run_backward(
+    traced: TracedProgram,
+    plan: EffectPlan,
+    values: list[Any],
+    wanted: tuple[int, ...],
+    tracer: Tracer,
+) -> tuple[list[torch.Tensor | None], tuple[str, ...]]:
+    """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value,
+    and what each raises.
+    """
+    outs = [values[slot] for slot in plan.differentiable]
+    tangents = []
+    # before nodes are inserted elsewhere: this may record some
+    present = [current_value(out) for out in outs]
+    with _after_placeholders(tracer.graph), below_functionalisation():
+        for slot, value in zip(plan.differentiable, present):
+            fake = tangent_like(value, tracer.fake_mode)
+            tracer.add_placeholder(f"tangent_{slot}", fake)
+            tangents.append(to_functional(fake))
+    edges = {t.target.index: t.edge for t in traced.tensors}
+    tracer.in_backward = True
+
+    def differentiate(*ks: int) -> list[torch.Tensor | None]:
+        given = [outs[k] for k in ks], [edges[i] for i in wanted], [tangents[k] for k in ks]
+        return (
+            list(torch.autograd.grad(*given, retain_graph=True, allow_unused=True))
+            if ks
+            else [None] * len(wanted)
+        )
+
+    with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
+        try:
+            return differentiate(*range(len(outs))), ("",) * len(outs)
+        except RuntimeError as error:
+            if not _is_eagers(error):
+                raise
+        errors = tuple(_error_of(differentiate, k) for k in range(len(outs)))
+        return differentiate(*(k for k, error in enumerate(errors) if not error)), errors
+
+
+def _is_eagers(error: RuntimeError) -> bool:
+    """Whether eager mode raises this in backward, too."""
+    said = "modified by an inplace operation", "through the graph a second time", "derivative for "
+    return any(text in str(error) for text in said)
+
+
+def _error_of(differentiate: Callable[[int], Any], k: int) -> str:
+    try:
+        differentiate(k)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def _after_placeholders(graph: torch.fx.Graph) -> Any:
+    """A context in which nodes are added behind the placeholders, in order."""
+    for node in graph.nodes:
+        if node.op != "placeholder":
+            return graph.inserting_before(node)
+    return nullcontext()

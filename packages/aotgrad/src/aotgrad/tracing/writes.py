@@ -1,0 +1,593 @@
+"""What functionalisation alone gets wrong about writes, watched while a program is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import torch
+from symshapes import expr_of, is_wrapper
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from aotgrad.errors import Unsupported
+
+from .autograd_history import OuterPaths, history_of
+from .disjoint_guards import guard_disjoint
+from .effects import TracedTensor
+from .foreach_writes import write_to_each
+from .functional import (
+    below_functionalisation,
+    current_value,
+    has_hint,
+    is_functional,
+    size_hint,
+    storage_id,
+)
+from .functional_ops import call_functional, is_fused_step, is_mutable_custom, overload_called
+from .memory_overlap import overlap
+from .tracer import Tracer
+
+_Known = dict[int, tuple[torch.Tensor, torch.Tensor]]
+"""By the id of a tensor: itself, so that it stays alive, and another one."""
+
+
+class WriteRules(TorchFunctionMode):
+    """Watches writes where values, which functionalisation makes of them, differ from memory.
+
+    - A tensor whose elements share memory (an expanded one) is not written to, but for filling it.
+    - A write through strides with gaps gives a dense value: the tensor keeps its own strides, which
+      tell whether a reshape copies. ``moved`` has the ids of tensors whose strides the program
+      changed itself.
+    - Windows that leave out elements of what they are taken from, or share them, are not written
+      to, nor what ``unsafe_split`` gives.
+    - A write to a part of an expanded tensor goes to what was expanded: functionalisation would add
+      the difference, which rounds, and of infinity is NaN.
+    - Versions count each tensor that a foreach op writes to.
+    - A custom op that writes to its operands runs in its functional form.
+    - Gradients, and hooks on them, belong to the caller's tensors: those of inputs stay alone.
+    - Differentiation stays inside: what inputs were computed from is not seen.
+
+    Args:
+        tensors: those from before the call.
+        tracer: records the program.
+
+    Attributes:
+        moved: see above.
+        filled: those of them that were resized, and then written as a whole.
+        lines: where tensors from before the call were last written or changed, by id.
+        outer_paths: one for each differentiation that may pass through the history of an input.
+        addressed: the inputs into whose storage ``as_strided`` counted an offset.
+        unversioned: the inputs of which the program has used ``.data`` only: autograd hears of no
+            write to what it saves.
+    """
+
+    def __init__(self, tensors: Sequence[TracedTensor], tracer: Tracer) -> None:
+        super().__init__()
+        self.moved: set[int] = set()
+        self.filled: set[int] = set()
+        self.lines: dict[int, str] = {}
+        self.outer_paths: list[OuterPaths] = []
+        self.addressed: set[int] = set()
+        self._read_by_data: set[int] = set()
+        self._used: set[int] = set()  # in other ways
+        self._tensors = tensors
+        self._given = {id(t.wrapper): t for t in tensors}
+        self._tracer = tracer
+        self._user_line = tracer.user_line
+        self._backward_line = ""
+        self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
+        self._bases = {storage_id(t.wrapper) for t in tensors if t.is_placed}
+        # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
+        self._windows: dict[int, torch.Tensor] = {}
+        self._expanded: _Known = {}  # with views, and what was expanded
+        self._detached: _Known = {}  # and what they were made from
+        self._unmoved: _Known = {}  # and the same memory as it was laid out before
+        # with views, and the tensor whose version counts writes to them
+        self._by_place: _Known = {}
+        self._gapped = {
+            storage_id(t.wrapper): t.wrapper
+            for t in tensors
+            if not t.is_placed and _has_gaps(t.before)
+        }
+        self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
+
+    @property
+    def unversioned(self) -> frozenset[int]:
+        found = (self._given[i].target.index for i in self._read_by_data - self._used)
+        return frozenset(index for index in found if index >= 0)
+
+    def check_gradients(self) -> None:
+        """Raises Unsupported where the program has called ``backward()`` and an input is a leaf of
+        it.
+        """
+        reason = "backward() accumulates a gradient into an input; use torch.autograd.grad"
+        for t in self._tensors:
+            if t.wrapper.is_leaf and t.wrapper.grad is not None:
+                raise Unsupported("AG028", reason, line=self._backward_line)
+
+    def _refuse(self, id: str, reason: str) -> NoReturn:
+        raise Unsupported(id, reason, line=self._user_line())
+
+    def _check(self, func: Any, name: str, target: Any, args: Any, kwargs: Any) -> None:
+        if (
+            name.startswith("as_strided")
+            and self._dense
+            and is_functional(target)
+            and storage_id(target) in self._dense
+        ):
+            self._refuse(
+                "AG022",
+                "as_strided of a tensor with gaps in memory that the program has written to",
+            )
+        if (addressed := _addressed(name, args, kwargs)) is not None:
+            self.addressed |= {
+                t.target.index
+                for t in self._tensors
+                if storage_id(t.wrapper) == storage_id(addressed)
+            }
+        if name.startswith("slice_inverse"):
+            self._refuse("AG022", "slice_inverse, which takes the place of its source in memory")
+        if name.startswith("resize_") and is_functional(target) and not target.is_contiguous():
+            self._refuse("AG026", f"{name} of a tensor that is not contiguous")
+        if name == "backward":
+            self._backward_line = self._user_line()
+        given = self._given.get(id(target))
+        if given is None:
+            return
+        moves = name in _MOVES and (not given.is_placed or name.startswith(("resize_", "set_")))
+        # in this order: who asks for a storage makes a view
+        if moves and self._bases and storage_id(target) in self._bases:
+            self._refuse("AG026", f"{name} of an input that shares memory with another one")
+        if given.wrapper._version != given.version:
+            return
+        if name in _GRADIENT_STATE or getattr(func, "__self__", None) is torch.Tensor.grad:
+            what = name if name in _GRADIENT_STATE else ".grad"
+            self._refuse(
+                "AG028", f"{what} of an input: pass gradients as arguments, register hooks outside"
+            )
+
+    def _check_overlap(self, name: str, target: torch.Tensor, read: Any) -> None:
+        if id(target) in self._windows:
+            self._refuse(
+                "AG029",
+                f"{name} writes to windows that leave out elements or share them, unsafe pieces, "
+                f"or places in a view",
+            )
+        overlaps = _overlaps if name in _INDEXED else _overlaps_partly
+        if name != "__setitem__" and any(
+            overlaps(target, t) for t in pytree.tree_leaves(read) if is_functional(t)
+        ):
+            self._refuse("AG029", f"{name} reads memory that it writes to")
+
+    def _check_lists(self, name: str, args: Any, kwargs: Any) -> None:
+        read = [
+            value for value in (*args[1:], *kwargs.values()) if isinstance(value, (list, tuple))
+        ]
+        for i, target in enumerate(args[0]):
+            if is_functional(target):
+                self._check_overlap(name, target, [values[i] for values in read])
+
+    def _not_leaves(self, outputs: Any) -> frozenset[int]:
+        """The inputs with a history of their own that a gradient of the outputs arrives at."""
+        made = [
+            t
+            for t in self._tensors
+            if t.target.index >= 0 and t.edge is not None and not t.before_is_leaf
+        ]
+        seen = history_of(outputs) if made else set()
+        return frozenset(t.target.index for t in made if t.edge.node in seen)
+
+    def _differentiates(self, outputs: Any, inputs: Any, *_: Any, **options: Any) -> None:
+        several = inputs if isinstance(inputs, (tuple, list)) else [inputs]
+        if all(isinstance(t, torch.Tensor) for t in several):
+            targets = [self._given[id(t)] for t in several if id(t) in self._given]
+        else:  # gradient edges
+            targets = self._tensors
+        found = frozenset(
+            t.target.index for t in targets if t.target.index >= 0 and t.edge is not None
+        )
+        through = self._not_leaves(outputs) if found else frozenset()
+        if through:
+            if not options.get("allow_unused") and not options.get("materialize_grads"):
+                inside = history_of(outputs)
+                if any(
+                    t.target.index in found and t.edge.node not in inside for t in self._tensors
+                ):
+                    self._refuse(
+                        "AG031",
+                        "the gradient may pass through what an input was computed from, and does "
+                        "not inside",
+                    )
+            self.outer_paths.append(OuterPaths(found, through, self._user_line()))
+
+    def _call_into(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Calls with ``out=``, which resize what does not fit."""
+        outs = [t for t in pytree.tree_leaves(kwargs["out"]) if is_functional(t)]
+        for t in outs:
+            self._check_overlap(f"{func.__name__} with out=", t, args)
+        before = [t.shape for t in outs]
+        result = func(*args, **kwargs)
+        read = {
+            storage_id(t)
+            for t in pytree.tree_leaves(args)
+            if is_functional(t) and all(t is not o for o in outs)
+        }
+        for t, shape in zip(outs, before):
+            if t.shape != shape:
+                if storage_id(t) in read:
+                    self._refuse("AG029", "out= of another size shares memory with an operand")
+                self.moved.add(id(t))
+                self.filled.add(id(t))
+            self.lines[id(t)] = self._user_line()
+        return result
+
+    def _read(self, func: Any, target: Any, args: Any, kwargs: Any) -> Any:
+        if func is torch.Tensor.unfold and is_functional(target):
+            return self._unfold(target, *args[1:], **kwargs)
+        if func in _EXPAND and is_functional(target):
+            return self._expand(target, func(*args, **kwargs))
+        if func is torch.broadcast_tensors and all(map(is_functional, args)):
+            found = zip(args, func(*args))  # a tensor that has the common size is given back itself
+            return [
+                t
+                if [*map(expr_of, t.shape)] == [*map(expr_of, out.shape)]
+                else self._expand(t, out)
+                for t, out in found
+            ]
+        if func in _AS_STRIDED and is_functional(target) and not target.requires_grad:
+            out = self._as_strided(target, *args[1:], **kwargs)
+            if self._is_part(target):
+                self._windows[id(out)] = out
+            return out
+        out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
+        if (
+            id(target) in self._windows
+            or func in _UNSAFE
+            or (func in _AS_STRIDED and self._is_part(target))
+        ):
+            self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
+        for known in (self._expanded, self._by_place):
+            if id(target) in known:
+                views = (
+                    t
+                    for t in pytree.tree_leaves(out)
+                    if is_functional(t) and storage_id(t) == storage_id(target)
+                )
+                known |= {id(t): (t, known[id(target)][1]) for t in views}
+        if func in _DETACH or getattr(func, "__self__", None) is torch.Tensor.data:
+            self._detached[id(out)] = out, target
+        return out
+
+    def _expand(self, target: torch.Tensor, expanded: torch.Tensor) -> torch.Tensor:
+        """A view that shows every element once is one that writes can go through."""
+        more = expanded.dim() - target.dim()
+        if [*map(expr_of, expanded.shape)] == [1] * more + [*map(expr_of, target.shape)]:
+            # with its strides, of dimensions of one element too
+            expanded = torch.ops.aten.alias(target)
+            for _ in range(more):
+                expanded = expanded.unsqueeze(0)
+            if id(target) in self._expanded:
+                self._expanded[id(expanded)] = expanded, self._expanded[id(target)][1]
+            return expanded
+        self._expanded[id(expanded)] = expanded, target
+        return expanded
+
+    def _one_of_each(self, t: torch.Tensor, name: str) -> torch.Tensor:
+        """The elements of a tensor, each once: of a part of what is expanded, in what was
+        expanded.
+        """
+        if id(t) in self._expanded:
+            source = self._expanded[id(t)][1]
+            is_recorded = (t.requires_grad or source.requires_grad) and torch.is_grad_enabled()
+            if is_recorded or (self._gapped and storage_id(source) in self._gapped):
+                self._refuse(
+                    "AG029",
+                    f"{name} writes to a part of what is expanded, which requires grad or has gaps "
+                    f"in memory",
+                )
+            sizes = [
+                1 if type(stride) is int and stride == 0 else size
+                for size, stride in zip(t.shape, t.stride())
+            ]
+            if expr_of(t.storage_offset()) == expr_of(source.storage_offset()):
+                return self._as_strided(source, sizes, t.stride())
+            self.addressed |= {
+                i.target.index for i in self._tensors if storage_id(i.wrapper) == storage_id(source)
+            }
+            return self._as_strided(source, sizes, t.stride(), t.storage_offset())
+        for d, (size, stride) in enumerate(zip(t.shape, t.stride())):
+            if type(stride) is int and stride == 0 and size != 0:
+                t = t.narrow(d, 0, 1)
+        return t
+
+    def _as_strided(
+        self, target: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None
+    ) -> torch.Tensor:
+        """Functionalisation writes through it only if what it is called on is no view: then it is
+        called on the base.
+        """
+        base: Any = target
+        while base._is_view() or id(base) in self._detached:
+            base = base._base if base._is_view() else self._detached[id(base)][1]
+        offset = storage_offset
+        if offset is None and expr_of(target.storage_offset()) != expr_of(base.storage_offset()):
+            offset = target.storage_offset()
+        moves = (
+            storage_offset is None
+            and offset is not None
+            and any(base is t.wrapper for t in self._tensors)
+        )
+        if id(base) in self._unmoved and not moves:
+            placed = self._unmoved[id(base)][1].as_strided(size, stride, offset)
+            self._by_place[id(placed)] = placed, base
+            return placed
+        # memory of inputs begins anywhere
+        if base is target or id(base) in self.moved or not is_functional(base) or moves:
+            return target.as_strided(size, stride, storage_offset)
+        shown = base.as_strided(size, stride, offset)
+        return shown.detach() if base.requires_grad else shown
+
+    def _is_part(self, target: torch.Tensor) -> bool:
+        """Whether functionalisation takes a tensor for a part of another one, or of memory with
+        gaps.
+        """
+        if not is_functional(target):
+            return False
+        is_view = target.requires_grad and (target._is_view() or id(target) in self.moved)
+        return is_view or (bool(self._gapped) and storage_id(target) in self._gapped)
+
+    def _note_write(self, func: Any, target: torch.Tensor) -> None:
+        """Counts a write where a version tells of it; of a tensor that was made smaller, memory
+        behind it stays.
+        """
+        if id(target) in self._by_place:
+            torch._C._increment_version([self._by_place[id(target)][1]])
+        if func in _FILLS and id(target) in self.moved and id(target) in self._given:
+            now, before = target.numel(), self._given[id(target)].before.numel()
+            if type(now) is type(before) is int and now >= before:
+                self.filled.add(id(target))
+
+    def _unfold(self, target: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
+        """Windows. Functionalisation writes them back by adding to zeros, so where they are apart,
+        blocks take their place.
+        """
+        length = target.shape[dimension] if target.dim() else 0
+        if size <= step <= length and (size == step or (length - size) // step < length // step):
+            d, count = dimension % target.dim(), length // step
+            blocks = target.narrow(d, 0, count * step).unflatten(d, (count, step))
+            return blocks.narrow(d + 1, 0, size).movedim(d + 1, -1)
+        windows = target.unfold(dimension, size, step)
+        self._windows[id(windows)] = windows
+        return windows
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if not (_is_write(name) or "out" in kwargs) or not any(
+            map(_is_wrapped, pytree.tree_leaves((args, kwargs)))
+        ):
+            return self._call(func, name, args, kwargs)
+        targets = [t for t in pytree.tree_leaves((args[:1], kwargs.get("out"))) if is_functional(t)]
+        before = list(map(_is_wrapped, targets))
+        out = self._call(func, name, args, kwargs)
+        if before != [is_wrapper(current_value(t)) for t in targets]:
+            self._refuse(
+                "AG034",
+                f"{name} of tensors of which one is of a wrapper subclass, to one that is not, or "
+                f"back",
+            )
+        return out
+
+    def _call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        func, target = overload_called(func, args, kwargs), args[0] if args else None
+        used = (
+            self._read_by_data
+            if getattr(func, "__self__", None) is torch.Tensor.data
+            else self._used
+        )
+        used.update(id(t) for t in pytree.tree_leaves((args, kwargs)) if id(t) in self._given)
+        if is_mutable_custom(func) or is_fused_step(name):
+            return call_functional(func, args, kwargs)
+        self._check(func, name, target, args, kwargs)
+        if name == "backward" and self._not_leaves(kwargs.get("tensors", target)):
+            self._refuse("AG031", "backward() passes through what an input was computed from")
+        if func is torch.autograd.grad:
+            self._differentiates(*args, **kwargs)
+        if id(target) in self._given and (_is_write(name) or name == "__set__"):
+            self.lines[id(target)] = self._user_line()
+        if name.startswith("_foreach_") and name.endswith("_"):
+            self._check_lists(name, args, kwargs)
+            return write_to_each(func, args, kwargs)
+        if not _is_write(name) or not is_functional(target):
+            return self._read(func, target, args, kwargs)
+        if _overlaps_itself(target):
+            if func not in _IDEMPOTENT or (target.requires_grad and torch.is_grad_enabled()):
+                self._refuse("AG029", f"{name} writes to a tensor whose elements share memory")
+            func(self._one_of_each(target, name), *args[1:], **kwargs)
+            return target
+        if id(target) in self._expanded:
+            func(self._one_of_each(target, name), *args[1:], **kwargs)
+            return target
+        self._check_overlap(name, target, (args[1:], kwargs))
+        # who asks for a storage makes a view, which can't be resized: of a view that is known
+        root = self._gapped.get(storage_id(target)) if self._gapped and target._is_view() else None
+        written = [(t, t.stride()) for t in (target, root) if t is not None]
+        if name in _MOVES:
+            return self._move(func, name, target, args, kwargs)
+        out = func(*args, **kwargs)
+        if (
+            target.requires_grad
+            and torch.is_grad_enabled()
+            and any(storage_id(v) == storage_id(target) for v in self._moved_views)
+        ):
+            self._refuse(
+                "AG022",
+                f"{name} writes to memory of a view whose sizes or strides were changed in place",
+            )
+        self._note_write(func, target)
+        self._restore_layouts(written)
+        return out
+
+    def _move(self, func: Any, name: str, target: torch.Tensor, args: Any, kwargs: Any) -> Any:
+        """Changes sizes and strides in place."""
+        if name not in _RELAYOUTS:
+            self._unmoved.pop(id(target), None)
+        elif not (target._is_view() or target.requires_grad or id(target) in self.moved):
+            self._unmoved[id(target)] = target, target.data
+        self.moved.add(id(target))
+        self.filled.discard(id(target))
+        out = func(*args, **kwargs)
+        self._moved_views += [target] if target._is_view() else []
+        return out
+
+    def _restore_layouts(self, written: Iterable[tuple[torch.Tensor, Sequence[Any]]]) -> None:
+        """Gives tensors back the strides that they had before a write."""
+        for t, strides in written:
+            restored = t.stride() == strides or _restore_layout(t, strides, self._tracer)
+            if not restored or (self._gapped and storage_id(t) in self._gapped):
+                self._dense.add(storage_id(t))
+
+
+_OFFSET_AT = {"as_strided": 3, "as_strided_": 3, "as_strided_copy": 3, "as_strided_scatter": 4}
+
+
+def _addressed(name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
+    """The tensor in whose storage a call names a place by its offset."""
+    at = _OFFSET_AT.get(name.partition(".")[0])
+    if at is None or (args[at] if len(args) > at else kwargs.get("storage_offset")) is None:
+        return None
+    target = args[0] if args else kwargs.get("input", kwargs.get("self"))
+    return target if is_functional(target) else None
+
+
+def _is_wrapped(value: Any) -> bool:
+    return is_functional(value) and is_wrapper(torch._from_functional_tensor(value))
+
+
+def _restore_layout(wrapper: torch.Tensor, strides: Sequence[Any], tracer: Tracer) -> bool:
+    """Give a written tensor its strides back; whether its value in the graph has them, too."""
+    order = sorted(range(wrapper.dim()), key=lambda d: size_hint(strides[d]), reverse=True)
+    inverse = sorted(range(wrapper.dim()), key=order.__getitem__)
+    value = current_value(wrapper)
+    with below_functionalisation(), torch.no_grad():
+        laid_out = value.permute(order).contiguous().permute(inverse)
+        is_dense = laid_out.stride() == strides
+        if not is_dense and all(
+            a == b or n == 1 for n, a, b in zip(laid_out.shape, laid_out.stride(), strides)
+        ):
+            laid_out, is_dense = laid_out.as_strided(laid_out.shape, strides), True
+        if not is_dense and is_wrapper(laid_out):
+            return False
+        if not is_dense:
+            laid_out = tracer.with_strides(laid_out, strides)
+    torch._functionalize_replace(wrapper, laid_out)
+    torch._functionalize_commit_update(wrapper)
+    torch._sync(wrapper)
+    return is_dense
+
+
+def _has_gaps(t: torch.Tensor) -> bool:
+    """Whether there may be elements of others between those of a tensor."""
+    if t.layout != torch.strided:
+        return False
+    return size_hint(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))) != size_hint(
+        t.numel()
+    )
+
+
+def _is_write(name: str) -> bool:
+    return (
+        (name.endswith("_") and not name.endswith("__"))
+        or name == "__setitem__"
+        or name.startswith("__i")
+    )
+
+
+_RELAYOUTS = frozenset(["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_"])
+_MOVES = _RELAYOUTS | {"as_strided_", "resize_", "resize_as_", "set_"}
+# write element by element: eager refuses to read what they write to, where it can tell
+_INDEXED = frozenset(
+    [
+        "index_add_",
+        "index_copy_",
+        "index_put_",
+        "index_reduce_",
+        "put_",
+        "scatter_",
+        "scatter_add_",
+        "scatter_reduce_",
+    ]
+)
+_UNSAFE = frozenset([  # views that autograd and functionalisation take for copies
+    torch.unsafe_split, torch.unsafe_chunk, torch.unsafe_split_with_sizes,
+    torch.Tensor.unsafe_split, torch.Tensor.unsafe_chunk, torch.Tensor.unsafe_split_with_sizes,
+])  # fmt: skip
+_GRADIENT_STATE = frozenset(["register_hook", "register_post_accumulate_grad_hook", "retain_grad"])
+# eager writes one value to an element many times
+_IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])
+_DETACH = (torch.detach, torch.Tensor.detach)
+_AS_STRIDED = (torch.as_strided, torch.Tensor.as_strided)
+_EXPAND = (
+    torch.Tensor.expand,
+    torch.Tensor.expand_as,
+    torch.Tensor.broadcast_to,
+    torch.broadcast_to,
+)
+_FILLS = _IDEMPOTENT | {torch.Tensor.copy_, torch.Tensor.uniform_, torch.Tensor.normal_}
+
+
+def _overlaps_itself(t: torch.Tensor) -> bool:
+    return any(
+        type(stride) is int and stride == 0 and size != 1
+        for size, stride in zip(t.shape, t.stride())
+    )
+
+
+def _overlaps(target: torch.Tensor, read: torch.Tensor) -> bool:
+    """Whether two tensors show some elements in common; where their layouts are unknown, whether
+    they share storage.
+    """
+    if target is read or storage_id(target) != storage_id(read):
+        return target is read
+    layouts = (
+        *target.shape,
+        *target.stride(),
+        *read.shape,
+        *read.stride(),
+        target.storage_offset(),
+        read.storage_offset(),
+    )
+    return not all(type(n) is int for n in layouts) or overlap(target, read)
+
+
+def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
+    """Whether two tensors show some elements in common, and not all in the same places; if not,
+    adds guards.
+
+    Eager refuses dense ones, and computes with others what no functional program does: with what it
+    has just written.
+    """
+    if target is read or storage_id(target) != storage_id(read):
+        return False
+    layouts = (
+        *target.shape,
+        *target.stride(),
+        target.storage_offset(),
+        *read.shape,
+        *read.stride(),
+        read.storage_offset(),
+    )
+    if not all(map(has_hint, layouts)):
+        return False  # usual programs write to one part and read another
+    if not overlap(target, read):
+        guard_disjoint(target, read)
+        return False
+    steps = [[(n, s) for n, s in zip(t.shape, t.stride()) if n != 1] for t in (target, read)]
+    if steps[0] != steps[1] or target.storage_offset() != read.storage_offset():
+        return True
+    # Elements of the same places: eager refuses dense ones with another rank or another step
+    # between rows of one element.
+    is_dense = bool(
+        1 + sum((n - 1) * s for n, s in zip(target.shape, target.stride())) == target.numel()
+    )
+    return is_dense and [*target.stride()] != [*read.stride()]
