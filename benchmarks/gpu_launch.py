@@ -23,9 +23,9 @@ from unittest import mock
 import inductor_triton
 import torch
 import torchstrata
-from inductor_triton.recording import Recording
-from inductor_triton.replay import Replay
-from inductor_triton.results import Results
+from inductor_triton.cuda_graphs.recording import Recording
+from inductor_triton.cuda_graphs.replay import Replay
+from inductor_triton.cuda_graphs.results import Results
 
 from benchmarks.measure import print_rows
 

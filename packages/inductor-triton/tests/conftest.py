@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from inductor_triton import Config, compile_ptx, generate_source
-from inductor_triton import pool as pool_module
-from inductor_triton.replay import counters
+from inductor_triton.cuda_graphs import pool as pool_module
+from inductor_triton.cuda_graphs.replay import counters
 from loopir import check_kernel, evaluate_kernel, parse_kernel
 
 
@@ -34,7 +34,7 @@ def compare(actual: torch.Tensor, expected: torch.Tensor, ulps: float) -> None:
 def run():
     """``run(text, *tensors, ...)`` checks every tensor after the launch and returns the source."""
     pytest.importorskip("triton")
-    from inductor_triton.interpret import interpreted
+    from inductor_triton.launching.interpret import interpreted
 
     def check(
         text: str,
@@ -150,7 +150,9 @@ def _capturable(monkeypatch):
     """
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False, raising=False)
-    monkeypatch.setattr("inductor_triton.capture.fills_as_kernels", lambda graph, device: 0)
+    monkeypatch.setattr(
+        "inductor_triton.cuda_graphs.graph_capture.fills_as_kernels", lambda graph, device: 0
+    )
     FakeGraph.free, FakeGraph.let_go = {}, []
     let_go = pool_module.Memory.let_go
 

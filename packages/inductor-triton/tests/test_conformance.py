@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 from inductor_triton import Config, TritonCodeGenerator, generate_source
-from inductor_triton.heuristics import next_power_of_two
-from inductor_triton.indexing import integer
+from inductor_triton.kernels.heuristics import next_power_of_two
+from inductor_triton.kernels.indexing import integer
 from loopir import Kernel, KernelSource, product
 from loopir.testing import CASES, check_code_generator
 

@@ -12,7 +12,7 @@ import math
 import pytest
 import torch
 from inductor_triton import generate_source
-from inductor_triton.library import function_names, needed_functions
+from inductor_triton.kernels.library import function_names, needed_functions
 from loopir import parse_kernel
 
 GRID = {
@@ -47,7 +47,7 @@ def ulps(actual: torch.Tensor, exact: torch.Tensor) -> float:
 
 def evaluate(op: str, values: torch.Tensor, body: str = "") -> torch.Tensor:
     pytest.importorskip("triton")
-    from inductor_triton.interpret import interpreted
+    from inductor_triton.launching.interpret import interpreted
 
     text = f"""
 @kernel(device='cuda')

@@ -406,7 +406,7 @@ def sum_of(x: In('float32', 300), out: Out('float32', 300)):
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_floats_of_8_bits(dtype):
     pytest.importorskip("triton")
-    from inductor_triton.interpret import interpreted
+    from inductor_triton.launching.interpret import interpreted
 
     def launch(text, *tensors):
         source = generate_source(parse_kernel(text))

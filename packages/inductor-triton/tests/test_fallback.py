@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from inductor_triton import Config, generate_source, launch_spec
-from inductor_triton.fallback import BlockSizeWarning, KernelError, compilable, smaller
-from inductor_triton.interpret import interpreted
+from inductor_triton.launching.fallback import BlockSizeWarning, KernelError, compilable, smaller
+from inductor_triton.launching.interpret import interpreted
 from loopir import BuildError, parse_kernel
 
 ROWS = """

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-from inductor_triton import fills
+from inductor_triton.cuda_graphs import fills
 
 
 class Function:

@@ -10,7 +10,8 @@ import sys
 import inductor_triton
 import pytest
 import torch
-from inductor_triton import TritonCodeGenerator, compile_ptx, generate_source, launch, toolchain
+from inductor_triton import TritonCodeGenerator, compile_ptx, generate_source, toolchain
+from inductor_triton.launching import launch
 from loopir import ArtifactStore, BuildError, KernelSource, parse_kernel
 
 TEXT = """

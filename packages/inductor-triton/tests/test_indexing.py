@@ -6,8 +6,8 @@ import pytest
 import sympy
 from hypothesis import given
 from hypothesis import strategies as st
-from inductor_triton.index_text import IndexPrinter, host_text
-from inductor_triton.indexing import bounds, merge_loops, stride
+from inductor_triton.kernels.index_text import IndexPrinter, host_text
+from inductor_triton.kernels.indexing import bounds, merge_loops, stride
 from loopir import FloorDiv, Mod, parse_expr, parse_kernel, symbol
 
 I, J, S = symbol("i"), symbol("j"), symbol("s0")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from inductor_triton import recording as recording_module
-from inductor_triton.replay import Offer, Replay, counters
+from inductor_triton.cuda_graphs import recording as recording_module
+from inductor_triton.cuda_graphs.replay import Offer, Replay, counters
 from torch import nn
 
 aotgrad = pytest.importorskip("aotgrad")

@@ -10,8 +10,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from inductor_triton import Binary, Launcher, Variant, generate_source, launch_spec
-from inductor_triton import launch as launch_module
-from inductor_triton.compile import compile_all, load_or_compile, usual_variant, variant_key
+from inductor_triton.launching import launch as launch_module
+from inductor_triton.launching.compile import (
+    compile_all,
+    load_or_compile,
+    usual_variant,
+    variant_key,
+)
 from loopir import ArtifactStore, BuildError, parse_kernel
 
 TEXT = """

@@ -10,8 +10,8 @@ import pytest
 import sympy
 import torch
 from inductor_triton import Binary, Launcher, TritonCodeGenerator, launch_spec
-from inductor_triton import launch as launch_module
-from inductor_triton.plan import Plan, PythonPlan, Resolver, expand, run_calls
+from inductor_triton.launching import launch as launch_module
+from inductor_triton.launching.launch_plan import Plan, PythonPlan, Resolver, expand, run_calls
 from inductor_triton.spec import sequence_of
 from loopir import ArtifactStore, KernelSource, Place, Run, RunCall, parse_kernel, symbol
 

@@ -8,12 +8,13 @@ import primops
 import pytest
 import torch
 import torch.nn.functional as F
-from inductor_triton import Config, TritonCodeGenerator, autotune, compile_ptx
-from inductor_triton.candidates import candidates
-from inductor_triton.compile import compile_variant, usual_variant
-from inductor_triton.matmul import generate_matmul
+from inductor_triton import Config, TritonCodeGenerator, compile_ptx
+from inductor_triton.launching.compile import compile_variant, usual_variant
+from inductor_triton.products.matmul import generate_matmul
 from inductor_triton.spec import launch_spec, sequence_of
-from inductor_triton.tuning import format_config, parse_config
+from inductor_triton.tuning import autotune
+from inductor_triton.tuning.candidates import candidates
+from inductor_triton.tuning.selection import format_config, parse_config
 from loopir import Options, Template, compile_graph, format_schedule
 from loopir.lowering import context, graph
 from primops.testing import trace

@@ -155,7 +155,7 @@ def test_gather(run):
 
 @pytest.mark.parametrize("bad", [20, -1, 2**40])
 def test_index_out_of_range(run, bad):
-    interpret = pytest.importorskip("inductor_triton.interpret")
+    interpret = pytest.importorskip("inductor_triton.launching.interpret")
     kernel = parse_kernel(GATHER)
     launch = interpret.interpreted(generate_source(kernel))
     indices = torch.tensor([0, 19, bad, 3, 7, 1, 0])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from inductor_triton import Config, generate_source, tiling
+from inductor_triton import Config, generate_source
+from inductor_triton.kernels import tiling
 from loopir import parse_kernel
 
 LONG = Config(x=2, r=16, persistent=False)

@@ -10,7 +10,15 @@ from itertools import count
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inductor_triton.place import SMALL, UNIT, Block, Placer, blocks_of, place, with_hook
+from inductor_triton.cuda_graphs.block_placement import (
+    SMALL,
+    UNIT,
+    Block,
+    Placer,
+    blocks_of,
+    place,
+    with_hook,
+)
 
 MB = 1 << 20
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from inductor_triton.driver import PLAN_FUNCTIONS
-from inductor_triton.extension import _find_layout, load_extension
+from inductor_triton.launching.driver import PLAN_FUNCTIONS
+from inductor_triton.launching.extension import _find_layout, load_extension
 from loopir import ArtifactStore
 
 P, I, L = ctypes.c_void_p, ctypes.c_uint, ctypes.c_ulonglong

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from inductor_triton import TritonCodeGenerator
-from inductor_triton.precision import narrow_values, with_gelu
+from inductor_triton.kernels.precision import narrow_values, with_gelu
 from loopir import parse_kernel
 
 GELU = """
@@ -40,7 +40,7 @@ def values_of(text: str) -> frozenset[str]:
 def computed(values: torch.Tensor) -> torch.Tensor:
     """gelu of ``values`` as a kernel computes it, not rounded."""
     pytest.importorskip("triton")
-    from inductor_triton.interpret import interpreted
+    from inductor_triton.launching.interpret import interpreted
 
     source = TritonCodeGenerator().generate(parse_kernel(GELU.format(n=len(values))))
     assert "f = gelu16(a)" in source.text
@@ -79,7 +79,7 @@ def test_a_factor_of_gelu_takes_no_product_of_its_own():
     assert "t = gelu16(a, 0.625, " in source.text
     out = torch.zeros_like(values)
     pytest.importorskip("triton")
-    from inductor_triton.interpret import interpreted
+    from inductor_triton.launching.interpret import interpreted
 
     interpreted(replace(source, text=source.text.replace("g = t.to(tl.float16)", "g = t")))(
         values, out

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from inductor_triton import Config
-from inductor_triton.heuristics import LONG_COLUMNS, Workload, reduction
+from inductor_triton.kernels.heuristics import LONG_COLUMNS, Workload, reduction
 
 SIZES = (0, 1, 7, 16, 17, 1000)
 KINDS = ("sum", "prod", "max", "min", "argmax", "argmin")

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from inductor_triton import pool as pool_module
-from inductor_triton import recording as recording_module
-from inductor_triton import replay as replay_module
-from inductor_triton.extension import load_extension
-from inductor_triton.replay import LARGEST_COPY, Replay, counters
+from inductor_triton.cuda_graphs import pool as pool_module
+from inductor_triton.cuda_graphs import recording as recording_module
+from inductor_triton.cuda_graphs import replay as replay_module
+from inductor_triton.cuda_graphs.replay import LARGEST_COPY, Replay, counters
+from inductor_triton.launching.extension import load_extension
 from loopir import ArtifactStore
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from inductor_triton import TritonCodeGenerator
-from inductor_triton.rewrite import simplified
+from inductor_triton.kernels.passes.trivial_reductions import simplified
 from loopir import ArtifactStore, check_kernel, evaluate_kernel, parse_kernel
 
 LOSS = """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from inductor_triton import compile_ptx, generate_source
-from inductor_triton.heuristics import Config
-from inductor_triton.scaling import scaling_of
+from inductor_triton.kernels.scaling import scaling_of
+from inductor_triton.spec import Config
 from loopir import parse_kernel
 
 TEXT = """
@@ -38,7 +38,7 @@ BLOCKS = 2000
 @pytest.mark.parametrize("factor", [0.37, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_scaled_in_place_and_elsewhere(factor: float, dtype: str):
     pytest.importorskip("triton")
-    from inductor_triton.interpret import interpreted
+    from inductor_triton.launching.interpret import interpreted
 
     text = (TEXT if dtype == "float32" else HALF).format(n=BLOCKS * 16 + 5)
     source = generate_source(parse_kernel(text), Config(x=16))

@@ -6,9 +6,9 @@ import primops
 import pytest
 import torch
 from inductor_triton import Split, split_reduction
-from inductor_triton.codegen import generate_sequence
 from inductor_triton.generator import TritonCodeGenerator
-from inductor_triton.moments import squares_of
+from inductor_triton.kernels.codegen import generate_sequence
+from inductor_triton.kernels.passes.moments import squares_of
 from inductor_triton.spec import sequence_of
 from loopir import (
     ArtifactStore,

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 from inductor_triton import Config
-from inductor_triton.autotune import generate_any
-from inductor_triton.candidates import candidates
-from inductor_triton.tuning import (
+from inductor_triton.tuning.autotune import generate_any
+from inductor_triton.tuning.candidates import candidates
+from inductor_triton.tuning.selection import (
     Tuner,
     TuningWarning,
     format_config,

@@ -7,7 +7,7 @@ import time
 from functools import partial
 
 import pytest
-from inductor_triton.workers import MANY, THREADS, run_all
+from inductor_triton.launching.workers import MANY, THREADS, run_all
 
 MAIN = os.getpid()
 COUNT = MANY + 2

@@ -2,15 +2,16 @@
 interpreter.
 """
 
-from inductor_triton.codegen import generate_source
-from inductor_triton.compile import Binary, Variant, compile_ptx
-from inductor_triton.extension import launch_counts
-from inductor_triton.generator import TritonCodeGenerator, compile_graph
-from inductor_triton.heuristics import Config, Workload
-from inductor_triton.launch import Launch, Launcher
-from inductor_triton.replay import Replay, accelerate, counters
-from inductor_triton.spec import LaunchSpec, launch_spec
-from inductor_triton.split import Split, split_reduction
+from inductor_triton.cuda_graphs.replay import Replay, accelerate, counters
+from inductor_triton.kernels.codegen import generate_source
+from inductor_triton.kernels.heuristics import Workload
+from inductor_triton.kernels.passes.split_reductions import Split, split_reduction
+from inductor_triton.launching.compile import Binary, Variant, compile_ptx
+from inductor_triton.launching.extension import launch_counts
+from inductor_triton.launching.launch import Launch, Launcher
+
+from .generator import TritonCodeGenerator, compile_graph
+from .spec import Config, LaunchSpec, launch_spec
 
 __version__ = "0.2.0"
 

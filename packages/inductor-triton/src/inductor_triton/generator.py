@@ -12,16 +12,21 @@ import torch
 from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Run, Template
 from torch._ops import OpOverload
 
-from inductor_triton.autotune import generate_any, slower_than_library, tuned_sources
-from inductor_triton.codegen import generate_sequence
-from inductor_triton.convolution import as_product
-from inductor_triton.fallback import compilable
-from inductor_triton.launch import Launcher, UnsupportedDeviceError, build_launchers
-from inductor_triton.plan import link_runs, run_calls
-from inductor_triton.product import CONVOLUTION, MATMULS, product_of, unprofitable
-from inductor_triton.replay import accelerate
-from inductor_triton.spec import sequence_of
-from inductor_triton.toolchain import load_interpreter
+from inductor_triton.cuda_graphs.replay import accelerate
+from inductor_triton.kernels.codegen import generate_sequence
+from inductor_triton.launching.fallback import compilable
+from inductor_triton.launching.launch import Launcher, UnsupportedDeviceError, build_launchers
+from inductor_triton.launching.launch_plan import link_runs, run_calls
+from inductor_triton.products.convolution import as_product
+from inductor_triton.products.product import CONVOLUTION, MATMULS, product_of, unprofitable
+from inductor_triton.tuning.autotune import (
+    generate_any,
+    slower_than_library,
+    tuned_sources,
+)
+
+from .spec import sequence_of
+from .toolchain import load_interpreter
 
 HOPPER = (9, 0)
 
@@ -105,7 +110,7 @@ class TritonCodeGenerator:
         parts = [part for source in sources for part in sequence_of(source).parts]
         if self.interpret:
             load_interpreter()
-            from inductor_triton.interpret import build_interpreted  # noqa: PLC0415 - needs numpy, which is optional
+            from inductor_triton.launching.interpret import build_interpreted  # noqa: PLC0415 - needs numpy, which is optional
 
             built = iter(build_interpreted(parts))
         else:

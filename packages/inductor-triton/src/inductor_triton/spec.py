@@ -7,11 +7,32 @@ from dataclasses import dataclass
 import sympy
 from loopir import KernelBuffer, KernelSource
 
-from inductor_triton.heuristics import Config
-
 INT32_LIMIT = 2**31 - 1
 ERRORS = "errors"
 INDEX = "INDEX"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A choice of blocks: elements per program along the point axes (``y``, ``x``) and the
+    reduction (``r``), and warps.
+
+    ``persistent`` means that one block holds the whole reduction, so that inner values stay in
+    registers between bodies; ``grid`` programs then walk over all points (0: a program per block);
+    ``tma``: tiles are fetched by Hopper's copy engine; ``split``: into how many parts the sum of a
+    matrix product is split; ``tf32``: its operands of float32 keep 10 bits.
+    """
+
+    x: int
+    y: int = 1
+    r: int = 1
+    persistent: bool = False
+    num_warps: int = 4
+    num_stages: int = 1
+    grid: int = 0
+    tma: bool = False
+    split: int = 1
+    tf32: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import torch
 from loopir import ArtifactStore
 from loopir.testing.differential import check_kernels, random_kernels, report
 
-from inductor_triton.generator import TritonCodeGenerator
+from .generator import TritonCodeGenerator
 
 UNIT = 50
 LARGEST = 70

@@ -5,7 +5,7 @@ An entry of the artifact store holds the text of a graph's calls (``aotgrad``'s 
 the keys of its programs (``loopir.recall``). Its key is a text of all that led there: the captured
 graph with its metadata, what is known of its inputs, settings, the state of torch, and the files of
 the packages that take part. What has no such text is not kept: sizes that are not fixed, constants,
-functions and operators that are not torch's own, and whatever runs under modes. """
+functions and operators that are not torch's own, and whatever runs under modes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Host programs as CUDA graphs: recorded once, replayed while they hold."""

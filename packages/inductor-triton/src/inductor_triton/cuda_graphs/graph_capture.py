@@ -1,0 +1,166 @@
+"""Capturing a host program into a CUDA graph, twice where a plan of its memory holds less than what
+the allocator found.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
+
+import torch
+
+from .block_placement import SMALL, Placer, blocks_of, place
+from .fills import fills_as_kernels
+from .pool import Pool, growing_memory, has_own_settings
+
+Run = Callable[[Callable[[], None] | None], list[object]]
+"""Runs the host program, and a function before each of its calls."""
+Captured = tuple[torch.cuda.CUDAGraph, list[object]]
+WORTH = 1 / 32
+"""Share of the memory that a second capture must save."""
+MOST_EVENTS = 1 << 20
+
+
+def capture(pool: Pool, run: Run, again: bool) -> Captured:
+    """The graph of ``run`` and its results. ``again``: ``run`` may be called more than once."""
+    with _no_collection():
+        return _planned(pool, run, again)
+
+
+def _planned(pool: Pool, run: Run, again: bool) -> Captured:
+    empty = pool.is_empty()
+    if empty:
+        # a pool whose graphs are gone takes no other, while somebody holds memory of it
+        pool.renew()
+    if (
+        not again
+        or not empty
+        or has_own_settings()
+        or getattr(torch._C, "_cuda_isHistoryEnabled", bool)()
+    ):
+        return _capture(pool, lambda: run(None))
+    trace = _Trace(pool)
+    with trace.kept():
+        graph, values = _capture(pool, lambda: run(trace.mark))
+    first = torch.cuda.memory_reserved(pool.device)
+    placed, total = place(blocks_of(trace.events, trace.marks))
+    if not trace.complete or total > (1 - WORTH) * trace.held - SMALL:
+        return graph, values
+    for placer in (
+        Placer(placed, total, _bytes, lambda: torch.cuda.memory_reserved(pool.device)),
+        None,
+    ):
+        del values
+        graph.reset()
+        pool.renew()
+        graph, values = _capture(
+            pool, lambda placer=placer: _place(run, placer), grows=placer is None
+        )
+        if placer is None or (placer.follows and torch.cuda.memory_reserved(pool.device) <= first):
+            break
+    return graph, values
+
+
+def _place(run: Run, placer: Placer | None) -> list[object]:
+    if placer is None:
+        return run(None)
+    calls = iter(range(1 << 30))
+    placer.start()
+    values = run(lambda: placer.before(next(calls)))
+    placer.fillers = []
+    return values
+
+
+def _bytes(count: int) -> object:
+    return torch.empty(count, dtype=torch.uint8, device="cuda")
+
+
+def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) -> Captured:
+    give_back()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    mode = torch.cuda.graph(
+        graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
+    )
+    try:
+        with growing_memory() if grows else nullcontext(), torch.no_grad(), mode:
+            values = run()
+    finally:
+        _clear_workspaces()
+    fills_as_kernels(graph.raw_cuda_graph(), pool.device)
+    graph.instantiate()
+    return graph, list(values)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Other recordings that are garbage must not be taken apart while something is captured, nor
+    let the pool go before.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def give_back() -> None:
+    """Gives back memory that nobody uses. Workspaces of libraries belong to the stream: a capture
+    takes one from the pool.
+    """
+    torch.cuda.synchronize()
+    _clear_workspaces()
+    torch.cuda.empty_cache()
+
+
+def _clear_workspaces() -> None:
+    with suppress(AttributeError):
+        torch._C._cuda_clearCublasWorkspaces()  # type: ignore[attr-defined]
+
+
+class _Trace:
+    """What a capture asks the allocator for: ``events`` (allocated, address, size), ``marks`` in
+    them before each call, and the bytes ``held`` for large blocks in the end.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.events: list[tuple[bool, int, int]] = []
+        self.marks: list[int] = []
+        self.held, self.complete = 0, False
+
+    def _count(self) -> int:
+        counts = torch.cuda.memory_stats_as_nested_dict(self.pool.device)["allocation"]["all"]
+        return counts["allocated"] + counts["freed"]
+
+    def mark(self) -> None:
+        """A call begins."""
+        self.marks.append(self._count())
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keeps the trace of what happens inside."""
+        record: Any = torch.cuda.memory._record_memory_history
+        record("all", context=None, max_entries=MOST_EVENTS)
+        before = self._count()
+        try:
+            yield
+            after = self._count()
+            found: Any = torch.cuda.memory._snapshot(self.pool.device)
+        finally:
+            record(None)
+        entries = [
+            e
+            for e in found["device_traces"][self.pool.device]
+            if e["action"] in ("alloc", "free_completed")
+        ]
+        self.events = [(e["action"] == "alloc", e["addr"], e["size"]) for e in entries]
+        self.marks = [mark - before for mark in self.marks]
+        self.complete = len(entries) == after - before
+        own = (
+            s for s in found["segments"] if tuple(s["segment_pool_id"]) == tuple(self.pool.handle)
+        )
+        self.held = sum(s["total_size"] for s in own if s["segment_type"] == "large")

@@ -1,0 +1,163 @@
+"""A recorded program with what its replay relies on, and what is known of the calls that it may
+stand for.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from inductor_triton.launching.extension import loaded_extension
+
+from .pool import Pool, Watch
+from .results import Results
+
+RECORDINGS = 4
+"""Per host program and sizes; each further one needs twice as many unrecorded calls before it."""
+MOST_COPIES = 16
+PLACE = 16
+WARM_CALLS = 2
+MANY_MOVES = 3
+IDLE_CALLS = 16
+"""Unrecorded calls after which a recording that was not used is dropped when another is made."""
+
+
+@dataclass(slots=True, eq=False)
+class Recording:
+    """A CUDA graph with what its replay relies on: the inputs at ``positions`` lie at ``fixed``;
+    ``copied`` are own tensors by input position, those at ``written`` to be copied back; ``given``:
+    the results of which it reads what was kept.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    positions: tuple[int, ...]
+    fixed: bytes
+    copied: tuple[tuple[int, torch.Tensor], ...]
+    written: frozenset[int]
+    results: Results
+    watch: Watch
+    pool: Pool
+    given: weakref.ref[Results] | None
+    used: int = 0
+
+    def __del__(self) -> None:
+        self.pool.leave(self.results.memories)
+
+    def fits(self, arguments: Sequence[object], given: Results | None) -> bool:
+        """Whether the inputs lie where they were."""
+        if (self.given() if self.given is not None else None) is not given or self.results.spent:
+            return False
+        extension = loaded_extension()
+        if extension is not None:
+            return extension.lie_at(arguments, self.positions, self.fixed)
+        return places_of(arguments, self.positions) == self.fixed
+
+    def replay(self, arguments: Sequence[object]) -> list[object]:
+        """The results for ``arguments``."""
+        for position, tensor in self.copied:
+            tensor.copy_(arguments[position])  # type: ignore[arg-type]
+        self.graph.replay()
+        for position, tensor in self.copied if self.written else ():
+            if position in self.written:
+                arguments[position].data.copy_(tensor)  # type: ignore[attr-defined]
+        return self.results.make(arguments)
+
+    def copy(self, positions: set[int], limit: int) -> bool:
+        """Has these results copied out from now on, where they are few and small; says whether it
+        does.
+        """
+        wanted = [self.results.every[i] for i in positions]
+        size = sum(size_of(r.memory.owner) for r in wanted if r.memory is not None)
+        if (
+            len(wanted) > MOST_COPIES
+            or size > limit
+            or not all(result.copyable() for result in wanted)
+        ):
+            return False
+        for result in wanted:
+            result.copied = True
+        self.results.settle()
+        return bool(wanted)
+
+
+@dataclass(slots=True)
+class Situation:
+    """What is known of the calls with the same sizes on the same stream. ``pool`` is None once its
+    recordings stay apart; ``moves`` counts for each tensor how often its address changed, ``moved``
+    are those that changed last; ``copied`` are the results that callers keep.
+    """
+
+    pool: Pool | None
+    addresses: bytes
+    moves: list[int]
+    fixed: tuple[int, ...]
+    calls: int = 0
+    made: int = 0
+    due: int = 0
+    moved: frozenset[int] = frozenset()
+    moving: frozenset[int] = frozenset()
+    copied: set[int] = field(default_factory=set)
+    recordings: list[Recording] = field(default_factory=list)
+
+    def notice(self, addresses: bytes, small: Callable[[int], bool]) -> bool:
+        """Compares with the call before; says whether the calls look alike: what moved now moves at
+        each call. ``small``: whether a tensor is.
+        """
+        self.calls += 1
+        before, count = self.addresses, len(self.moves)
+        moved = (
+            [
+                i
+                for i in range(count)
+                if before[PLACE * i : PLACE * (i + 1)] != addresses[PLACE * i : PLACE * (i + 1)]
+            ]
+            if before != addresses
+            else []
+        )
+        for i in moved:
+            self.moves[i] += 1
+        always = {
+            i
+            for i in moved
+            if i in self.moved or self.moves[i] >= MANY_MOVES or (self.made and small(i))
+        }
+        self.addresses, self.moved = addresses, frozenset(moved)
+        self.moving |= always
+        return self.calls > WARM_CALLS and self.moving.issuperset(moved)
+
+    def count(self) -> None:
+        """A recording was made."""
+        self.made += 1
+        self.due = self.calls + (
+            IDLE_CALLS << (self.made - RECORDINGS) if self.made >= RECORDINGS else 0
+        )
+
+    def forget_moves(self) -> None:
+        """Starts watching the addresses anew."""
+        self.moves, self.moving = [0] * len(self.moves), frozenset()
+
+    def keep(self, fixed: tuple[int, ...]) -> None:
+        """From now on recordings rely on the addresses of the inputs ``fixed``; drops those that
+        rely on others, that were not used for long, or whose saved values are spent.
+        """
+        kept = self.recordings if fixed == self.fixed else []
+        self.fixed = fixed
+        self.recordings = [
+            r for r in kept if self.calls - r.used < IDLE_CALLS and not r.results.spent
+        ]
+
+
+def places_of(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:
+    """Where the tensors among ``arguments`` at ``positions`` lie, ``PLACE`` bytes each."""
+    extension = loaded_extension()
+    if extension is not None:
+        return extension.places(arguments, positions)
+    return b"".join(arguments[i].data_ptr().to_bytes(PLACE, "little") for i in positions)  # type: ignore[attr-defined]
+
+
+def size_of(tensor: object) -> int:
+    """The bytes of a tensor's elements."""
+    return tensor.numel() * tensor.element_size()  # type: ignore[attr-defined]

@@ -1,0 +1,155 @@
+"""From a kernel to readable Triton source and what its launch needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import sympy
+from loopir import Kernel, KernelBuffer, KernelSource, product
+
+from inductor_triton.kernels.passes.column_sums import by_program, summed_columns
+from inductor_triton.kernels.passes.online_softmax import OnlinePair, evictions, one_pass
+from inductor_triton.kernels.passes.split_reductions import split_reduction
+from inductor_triton.kernels.passes.trivial_reductions import simplified
+from inductor_triton.spec import ERRORS, INDEX, Config, LaunchSpec, Sequence
+
+from . import ops
+from .emitter import Emitter
+from .heuristics import walking_grid
+from .indexing import merge_loops
+from .instructions import emit_instruction
+from .library import DECORATOR, needed_functions
+from .precision import with_gelu
+from .reductions import loop_reduction, online_reduction, persistent_reduction
+from .scaling import scaling_of, walking
+from .tiling import choose_tiling, describe, held_blocks, narrowest
+
+
+def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSource:
+    """The Triton source of ``kernel``, of several kernels where one would leave most of the device
+    idle. ``config`` is that of the only or first one.
+    """
+    walk = _walk_over_rows(kernel, config)
+    if walk is not None:
+        return walk
+    simple = simplified(with_gelu(kernel))
+    split = split_reduction(simple)
+    if split is None:
+        return replace(generate_source(simple, config), kernel=kernel)
+    parts = [
+        generate_source(part, None if number else config) for number, part in enumerate(split.parts)
+    ]
+    return _sequence(kernel, tuple(parts), split.scratch)
+
+
+def _sequence(
+    kernel: Kernel, parts: tuple[KernelSource, ...], scratch: tuple[KernelBuffer, ...]
+) -> KernelSource:
+    text = "\n\n".join(part.text for part in parts)
+    return KernelSource(kernel, text, (("sequence", Sequence(parts, scratch)),))
+
+
+def _walk_over_rows(kernel: Kernel, config: Config | None) -> KernelSource | None:
+    """A row kernel with column sums as a grid that walks over the rows, and the sum of what its
+    programs have.
+    """
+    sums = summed_columns(kernel)
+    if not sums or kernel.sizes:
+        return None
+    config = config or choose_tiling(merge_loops(kernel)).config
+    grid = (
+        config.grid or walking_grid(config, describe(kernel).points, narrowest(kernel))
+        if config.persistent
+        else 0
+    )
+    if grid == 0:
+        return None
+    columns = by_program(kernel, sums, grid)
+    parts = (
+        generate_source(columns.rows, replace(config, grid=grid)),
+        generate_source(columns.combine),
+    )
+    return _sequence(kernel, parts, columns.shares)
+
+
+def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSource:
+    """The Triton source of ``kernel``; its metadata is ``(("launch", LaunchSpec),)``."""
+    flat = merge_loops(kernel)
+    tiling, scaling = choose_tiling(flat, config), scaling_of(flat)
+    if scaling is not None and len(tiling.axes) == 1:
+        tiling = replace(tiling, config=walking(flat, tiling.config))
+    emitter = Emitter(flat, tiling, scaling)
+    emitter.numbers = {}
+    function = emit_function(emitter)
+    text = assemble(kernel.origins, tiling.config, function)
+    spec = LaunchSpec(
+        function=emitter.function,
+        signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in kernel.buffers),
+        sizes=tuple(size.name for size in kernel.sizes),
+        blocks=()
+        if tiling.config.grid
+        else tuple((axis.extent, axis.block) for axis in tiling.program_axes),
+        batch=sympy.Integer(tiling.config.grid or 1)
+        * product(item.extent for item in tiling.batch),
+        config=tiling.config,
+        index=emitter.index_type,
+        limits=emitter.limits,
+        errors=emitter.uses_errors,
+        numbers=tuple(offset // each for offset, each in emitter.numbers),
+    )
+    return KernelSource(kernel, text, (("launch", spec),))
+
+
+def emit_function(emitter: Emitter) -> str:
+    """The text of the kernel function."""
+    emitter.emit_axes()
+    persistent = emitter.tiling.config.persistent
+    is_kept = persistent or emitter.tiling.config.grid > 0
+    parts = list(emitter.kernel.bodies) if is_kept else one_pass(emitter.kernel.bodies)
+    emitter.blocks_held = 0 if persistent else held_blocks(emitter.kernel, emitter.tiling)
+    for pair in one_pass(emitter.kernel.bodies) if emitter.blocks_held and is_kept else ():
+        # the same exponentials that are divided by their sum, so computed once
+        if isinstance(pair, OnlinePair):
+            emitter.narrow |= {str(pair.total.args[1])}
+            emitter.at_least_one.add(str(pair.total.result))
+            emitter.maxima.add(str(pair.maximum.result))
+    for number, part in enumerate(parts):
+        emitter.eviction = {} if is_kept else evictions(parts, number)
+        inner = isinstance(part, OnlinePair) or part.inner
+        emitter.body_dims = frozenset(
+            axis.name for axis in emitter.tiling.axes if axis.name != "r" or inner
+        )
+        outer = dict(emitter.values)
+        if isinstance(part, OnlinePair):
+            emitter.values = outer | online_reduction(emitter, part)
+        elif not part.inner:
+            for step in part.instructions:
+                emit_instruction(emitter, step)
+        else:
+            results = (
+                persistent_reduction(emitter, part) if persistent else loop_reduction(emitter, part)
+            )
+            emitter.values = outer | results
+    emitter.end_walk()
+    parameters = [emitter.name(buffer.name) for buffer in emitter.kernel.buffers]
+    parameters += [emitter.name(size.name) for size in emitter.kernel.sizes]
+    parameters += (emitter.numbers or {}).values()
+    parameters += [ERRORS] if emitter.uses_errors else []
+    parameters += [f"{INDEX}: tl.constexpr"] if emitter.index_type == "dynamic" else []
+    blocks = [f"    {axis.block_name}: tl.constexpr = {axis.block}" for axis in emitter.tiling.axes]
+    header = [DECORATOR, f"def {emitter.function}({', '.join(parameters)}):", *blocks]
+    return "\n".join(header + emitter.lines) + "\n"
+
+
+def assemble(origins: Iterable[tuple[str, str]], config: Config, function: str) -> str:
+    """The module of a kernel function: imports, the device functions that it calls, where it is
+    from.
+    """
+    lines = ["import triton", "import triton.language as tl"]
+    if "libdevice." in function:
+        lines.append("from triton.language.extra.cuda import libdevice")
+    parts = ["\n".join(lines) + "\n", *needed_functions(function)]
+    comment = [f"# {name}: {' '.join(line.split())}".rstrip(": ") for name, line in origins]
+    comment.append(f"# num_warps={config.num_warps}, num_stages={config.num_stages}")
+    return "\n\n".join([*parts, "\n".join(comment) + "\n" + function])

@@ -1,0 +1,235 @@
+"""Block sizes and warps without measuring.
+
+Measured on an H200 (share of copy bandwidth, one kernel at a time): 16 bytes of the widest type per
+thread and 4 warps reach the limit for pointwise kernels; twice that hides long arithmetic; one row
+per program beats a persistent loop over rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inductor_triton.spec import Config
+
+MULTIPROCESSORS = 132
+LONG_ARITHMETIC, LONG_COLUMNS, LONG_ROWS = 28, 30, 40
+MANY_OPERANDS = 17
+"""Operations of a pointwise kernel that come from loads and casts where none of them is long."""
+PERSISTENT_BYTES = 32768
+STREAM_BYTES = 8192
+REREAD_BLOCK = 4096
+HELD_ROW = 40960
+KEPT_BYTES = 57344, 106496
+"""Of rows of which one stays in the registers of 16 warps while the next two come into shared
+memory.
+"""
+WIDE_BYTES = 90112
+"""Of a row that eight warps hold faster than sixteen: an H200's cross entropy of 50304 takes 429
+us, not 433 (of 40960 it would take 356, not 350), and 2 less where half the programs follow the
+other half: which ends early takes the next share.
+"""
+TILE_ELEMENTS = 2048
+ROWS_PER_PROGRAM = 4
+SHORT_COLUMN = 1024
+FEW_ELEMENTS = 2**18
+"""Elements of columns that the time of a load decides on and not the number of loads."""
+TILE_ROWS = 128
+"""Rows of a block of columns that stays in registers between two passes, and of the chunks of split
+columns.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest
+    type that is moved along the rows; ``scans`` along the rows; ``adds`` to sums over the rows;
+    ``passes`` over a row beyond one block; ``gathers`` rows at indices from memory; ``row_bytes``
+    what several passes read of a row, 0 where they could not keep it; ``draws`` random numbers.
+    """
+
+    points: int
+    reduction: int
+    itemsize: int
+    operations: int
+    inner_contiguous: bool = True
+    static: bool = True
+    passes: int = 1
+    long_arithmetic: bool = False
+    scans: bool = False
+    adds: bool = False
+    gathers: bool = False
+    row_bytes: int = 0
+    draws: bool = False
+
+
+def next_power_of_two(value: int) -> int:
+    """The smallest power of two that is at least ``value`` and 1."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+def _clamp(value: int, low: int, high: int) -> int:
+    return max(low, min(high, value))
+
+
+def pointwise(work: Workload) -> Config:
+    """A flat block of points."""
+    block = 128 * max(1, 16 // work.itemsize)
+    if work.operations > (LONG_ARITHMETIC if work.long_arithmetic else MANY_OPERANDS):
+        block *= 2
+    while block > 128 and work.points < 2 * MULTIPROCESSORS * block:
+        block //= 2
+    block = min(block, max(16, next_power_of_two(work.points)))
+    return Config(x=block, num_warps=_clamp(block // 32, 1, 4))
+
+
+def tiled(work: Workload) -> Config:
+    """A square tile, whose both sides fill memory transactions."""
+    side = 64 if work.itemsize <= 4 else 32
+    return Config(x=side, y=side, num_warps=_clamp(side * side // 256, 1, 8))
+
+
+def reduction(work: Workload) -> Config:
+    """Rows by program where the reduction is contiguous, else columns side by side."""
+    return _row_reduction(work) if work.inner_contiguous else _column_reduction(work)
+
+
+def _row_reduction(work: Workload) -> Config:
+    length = next_power_of_two(work.reduction)
+    persistent = work.static and work.reduction > 0 and length * work.itemsize <= PERSISTENT_BYTES
+    is_long = work.operations > LONG_ROWS
+    is_kept = is_long and work.itemsize == 2 and KEPT_BYTES[0] <= work.row_bytes <= KEPT_BYTES[1]
+    if is_kept and work.points >= 2 * ROWS_PER_PROGRAM * MULTIPROCESSORS:
+        warps, shares = (8, 2) if work.row_bytes > WIDE_BYTES else (16, 1)
+        return Config(x=1, r=4096, num_warps=warps, grid=shares * MULTIPROCESSORS)
+    # What is read once need not stay in registers: few warps with several blocks in flight are
+    # faster.
+    is_stream = (
+        work.passes == 1
+        and not work.scans
+        and not work.adds
+        and length * work.itemsize >= STREAM_BYTES
+    )
+    # Wide rows whose passes are cheap are read again rather than kept: the cache is told when it
+    # may drop them.
+    is_reread = (
+        work.itemsize == 4 and work.reduction % REREAD_BLOCK == 0 and not work.long_arithmetic
+    )
+    if (
+        persistent
+        and is_reread
+        and work.passes > 1
+        and not work.scans
+        and not work.adds
+        and work.points >= MULTIPROCESSORS
+    ):
+        return Config(x=1, r=REREAD_BLOCK, num_warps=16)
+    if not persistent or is_stream:
+        if work.points < MULTIPROCESSORS:
+            warps, each = 32, 1
+        elif work.passes == 1:
+            warps, each = (
+                (4, 16 // work.itemsize)
+                if work.long_arithmetic
+                else (_clamp(length // 512, 4, 16), 8)
+            )
+        else:
+            # more warps per row mean fewer rows at a time, which a second pass finds in the cache
+            is_held = work.static and work.reduction >= HELD_ROW  # its end then stays in registers
+            half = 8 if is_held and is_long else 16
+            warps, each = (
+                32 if work.itemsize > 2 else half,
+                8 if is_held else max(4, 16 // work.itemsize),
+            )
+        block = max(min(length, warps * 32 * each), 16)
+        if work.passes == 1 and work.static and work.reduction == 2 * block and warps == 16:
+            block *= 2
+        return Config(x=1, r=block, num_warps=_clamp(block // 32, 1, warps))
+    rows = 1
+    if work.reduction < 512:
+        rows = min(
+            TILE_ELEMENTS // length, next_power_of_two(max(1, work.points // (2 * MULTIPROCESSORS)))
+        )
+        rows = _clamp(rows, 1, next_power_of_two(work.points))
+    per_warp = 32 * (32 if work.itemsize <= 2 else 16)
+    most = 8 if work.scans else 16
+    return Config(
+        x=rows, r=length, persistent=True, num_warps=_clamp(rows * length // per_warp, 1, most)
+    )
+
+
+def walking_grid(config: Config, points: int, bytes_per_element: int) -> int:
+    """Programs that walk over rows, each several each: as many as are resident at once, 0 where
+    there are too few rows.
+    """
+    resident = 1 if bytes_per_element > 2 else 2
+    return min(resident * MULTIPROCESSORS, points // (config.x * ROWS_PER_PROGRAM))
+
+
+def _column_reduction(work: Workload) -> Config:
+    length = next_power_of_two(work.reduction)
+    is_long = work.operations > LONG_COLUMNS
+    is_wide = is_long and work.long_arithmetic
+    if (
+        work.static
+        and length > 32
+        and work.reduction * work.points <= FEW_ELEMENTS
+        and not is_wide
+        and not work.gathers
+    ):
+        return _few_columns(work, length)
+    columns = _clamp(
+        next_power_of_two(work.points), 1, 64 if not is_wide else 128 if work.points % 256 else 256
+    )
+    while (
+        work.reduction <= SHORT_COLUMN
+        and columns > 16
+        and work.points < 2 * MULTIPROCESSORS * columns
+    ):
+        columns //= 2
+    if (
+        work.static
+        and 0 < work.reduction <= TILE_ROWS
+        and not (is_wide or work.gathers or work.scans)
+    ):
+        return _tile_of_columns(work, min(columns, 64), length)
+    persistent = work.static and work.reduction > 0 and length <= 32
+    # Of many operands, long arithmetic or narrow types: few elements per program leave room for
+    # others' loads.
+    is_small = is_long or (work.itemsize <= 2 and not work.gathers)
+    rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_small else 1))
+    # The loads of a gather wait for those of its indices: many in flight per thread, none for other
+    # warps. A thread has the eight elements that a block of random numbers decides, or it is
+    # exchanged.
+    wide = 256 if work.draws else 128
+    warps = (
+        columns * rows // (2048 if work.gathers else wide if is_wide else 512 if is_small else 256)
+    )
+    return Config(
+        x=columns,
+        r=max(rows, 1),
+        persistent=persistent,
+        num_warps=_clamp(warps, 1, 8 if is_wide else 4),
+    )
+
+
+def _tile_of_columns(work: Workload, columns: int, length: int) -> Config:
+    """Short columns whole, in the registers of one or two warps, which have little to exchange."""
+    warps = 1 if length <= 32 else 2
+    bytes_per_row = 128 if work.operations <= 2 * LONG_COLUMNS else 64
+    columns = min(
+        columns,
+        max(32, 1024 // length) if warps == 1 else _clamp(bytes_per_row // work.itemsize, 16, 64),
+    )
+    return Config(
+        x=columns, r=length, persistent=True, num_warps=_clamp(columns * length // 256, 1, warps)
+    )
+
+
+def _few_columns(work: Workload, length: int) -> Config:
+    """Few columns, and all of them in the cache: what counts is how many loads are in flight."""
+    several = work.passes > 1
+    rows = min(length, 1024 if several else 512 if length > 256 else 128)
+    columns = _clamp(TILE_ELEMENTS // rows, (8 if several else 16) // work.itemsize, 16)
+    return Config(
+        x=columns, r=rows, persistent=several and rows == length, num_warps=4 if rows <= 128 else 8
+    )

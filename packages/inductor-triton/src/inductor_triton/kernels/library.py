@@ -1,0 +1,46 @@
+"""The device functions as text: which a kernel needs, and their source in order of definition."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from importlib.resources import files
+
+DECORATOR = "@triton.jit"
+IDENTIFIER, DOCSTRING = re.compile(r"(?<![.\w])[A-Za-z_]\w*"), re.compile(r'"""[^"]*"""')
+
+
+@cache
+def _functions() -> dict[str, str]:
+    source = files("inductor_triton.kernels").joinpath("device_functions.py").read_text()
+    found: dict[str, str] = {}
+    lines = source.splitlines()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            found[node.name] = f"{DECORATOR}\n{text}\n"
+    return found
+
+
+@cache
+def function_names() -> frozenset[str]:
+    """The names of all device functions."""
+    return frozenset(_functions())
+
+
+def _called(text: str) -> set[str]:
+    return {*IDENTIFIER.findall(DOCSTRING.sub("", text))} & function_names()
+
+
+@cache
+def _needed(name: str) -> frozenset[str]:
+    direct = _called(_functions()[name]) - {name}
+    return frozenset(direct.union(*(_needed(other) for other in direct)))
+
+
+def needed_functions(text: str) -> list[str]:
+    """The source of each device function that ``text`` calls, directly or not, callees first."""
+    direct = _called(text)
+    names = direct.union(*(_needed(name) for name in direct))
+    return [source for name, source in _functions().items() if name in names]

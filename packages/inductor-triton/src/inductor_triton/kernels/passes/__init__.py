@@ -1,0 +1,1 @@
+"""Rewrites from kernel to kernel."""

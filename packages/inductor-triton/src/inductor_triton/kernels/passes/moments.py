@@ -1,0 +1,153 @@
+"""A sum and the squared distances from a value that depends on it, as of a mean and a variance, in
+one pass over chunks.
+
+The second body of such a kernel sums (a - m)^2 over the a that the first one sums. A chunk of n
+elements has its sum s and, about its own mean c = s / n, the squares q; those about any m known
+later are q + n * (c - m)^2 (Chan, Golub and LeVeque 1983), without the cancellation of a sum of
+squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from loopir import Body, Instruction, Value, definitions
+
+from .online_softmax import meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """``step`` sums the squared distances of ``operand`` (what computes it is ``before``) from
+    ``centre``; ``total`` is the result that sums the same operand.
+    """
+
+    step: Instruction
+    before: tuple[Instruction, ...]
+    operand: Value
+    centre: Value
+    total: str
+
+
+Squares = tuple[Square, ...]
+
+
+def squares_of(bodies: Sequence[Body], place: int) -> Squares:
+    """The sums of squares that the next inner body after ``bodies[place]`` consists of; () where it
+    has anything else.
+    """
+    rest = bodies[place + 1 : place + 3]
+    between = rest[0].instructions if rest and not rest[0].inner else ()
+    second = rest[-1] if len(rest) == 2 and not rest[0].inner else None
+    if not bodies[place].inner or second is None or not second.inner:
+        return ()
+    inside = definitions(second.instructions)
+    sums: dict[tuple[object, object], str] = {
+        (step.dtype, meaning(step.args[1], _defined(bodies[place]))): str(step.result)
+        for step in bodies[place].instructions
+        if step.op == "reduce" and step.args[0] == "sum"
+    }
+    found: list[Square] = []
+    for step in second.instructions:
+        if step.op in ("store", "scan", "indirect", "uniform", "uniform16"):
+            return ()
+        if step.op == "reduce":
+            square = _square(step, inside, sums, second)
+            if square is None:
+                return ()
+            found.append(square)
+    written = {step.args[0] for step in between if step.op == "store"}
+    return (
+        ()
+        if any(step.op == "load" and step.args[0] in written for step in second.instructions)
+        else tuple(found)
+    )
+
+
+def _defined(body: Body) -> dict[str, Instruction]:
+    return {
+        str(step.result): step
+        for step in body.instructions
+        if step.result is not None and step.op != "reduce"
+    }
+
+
+def _square(
+    step: Instruction,
+    inside: dict[str, Instruction],
+    sums: dict[tuple[object, object], str],
+    body: Body,
+) -> Square | None:
+    product = inside.get(str(step.args[1])) if step.args[0] == "sum" else None
+    if product is None or product.op != "mul" or product.args[0] != product.args[1]:
+        return None
+    distance = inside.get(str(product.args[0]))
+    if (
+        distance is None
+        or distance.op != "sub"
+        or distance.dtype not in (torch.float32, torch.float64)
+    ):
+        return None
+    operand, centre = distance.args
+    if not isinstance(operand, Value) or not isinstance(centre, Value) or centre.name in inside:
+        return None
+    total = sums.get((step.dtype, meaning(operand, inside)))
+    if total is None or not distance.dtype == product.dtype == step.dtype:
+        return None
+    needed = {operand.name}
+    for other in reversed(body.instructions):
+        if str(other.result) in needed:
+            needed.update(other.reads)
+    before = tuple(other for other in body.instructions if str(other.result) in needed)
+    return Square(step, before, operand, centre, total)
+
+
+def of_chunk(squares: Squares, length: int) -> list[tuple[bool, tuple[Instruction, ...]]]:
+    """Bodies, inner or not, that take the squares of a chunk of ``length`` about its own mean."""
+    if not squares:
+        return []
+    outer: list[Instruction] = []
+    inner: dict[str, Instruction] = {}
+    for square in squares:
+        name, dtype = str(square.step.result), square.step.dtype
+        outer += _mean(name, Value(square.total), length, dtype)
+        inner |= definitions(square.before)
+        distance = Instruction(
+            f"{name}_distance", "sub", (square.operand, Value(f"{name}_mean")), dtype
+        )
+        power = Instruction(f"{name}_power", "mul", (Value(f"{name}_distance"),) * 2, dtype)
+        inner |= definitions((distance, power))
+        inner[name] = replace(square.step, args=("sum", Value(f"{name}_power")))
+    return [(False, tuple(outer)), (True, tuple(inner.values()))]
+
+
+def of_chunks(
+    squares: Squares, length: int, load: Callable[[str, str], Instruction]
+) -> tuple[Instruction, ...]:
+    """The inner body that adds up the squares of all chunks, each moved to the centre."""
+    made: list[Instruction] = []
+    for square in squares:
+        name, dtype = str(square.step.result), square.step.dtype
+        part, total = load(name, "part"), replace(load(square.total, "part"), result=f"{name}_sum")
+        count = Instruction(f"{name}_count", "constant", (float(length),), dtype)
+        made += [part, total, count, *_mean(name, Value(f"{name}_sum"), length, dtype)]
+        chain = (
+            ("apart", "sub", f"{name}_mean", square.centre.name),
+            ("square", "mul", f"{name}_apart", f"{name}_apart"),
+        )
+        chain += (
+            ("moved", "mul", f"{name}_square", f"{name}_count"),
+            ("all", "add", str(part.result), f"{name}_moved"),
+        )
+        made += [
+            Instruction(f"{name}_{to}", op, (Value(a), Value(b)), dtype) for to, op, a, b in chain
+        ]
+        made.append(replace(square.step, args=("sum", Value(f"{name}_all"))))
+    return tuple(made)
+
+
+def _mean(name: str, total: Value, length: int, dtype: torch.dtype | None) -> list[Instruction]:
+    share = Instruction(f"{name}_share", "constant", (1 / length,), dtype)
+    return [share, Instruction(f"{name}_mean", "mul", (total, Value(f"{name}_share")), dtype)]

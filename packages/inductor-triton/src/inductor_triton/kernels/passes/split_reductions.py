@@ -1,0 +1,380 @@
+"""Kernels with few points and long reductions, split so that the whole device works on them.
+
+A program reduces its row alone, so 64 channels keep 64 of 132 multiprocessors busy. Such a kernel
+becomes a sequence: for each inner body that reduces, one kernel with partial results of chunks of
+the reduction and one that combines them and goes on with the body after it; for an inner body that
+only stores, one kernel without a reduction. Values that later kernels need are kept in scratch
+buffers or computed again, where that takes no reduction. A mean and the squared distances from it,
+two bodies, are one pass (``moments.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import sympy
+from loopir import (
+    Body,
+    Instruction,
+    Kernel,
+    KernelBuffer,
+    Range,
+    Value,
+    definitions,
+    flat_position,
+    steps_of,
+    symbol,
+)
+
+from inductor_triton.kernels.heuristics import MULTIPROCESSORS, TILE_ROWS
+from inductor_triton.kernels.indexing import INDEXED, integer, merge_loops
+from inductor_triton.kernels.tiling import choose_tiling, describe
+
+from .moments import Squares, of_chunk, of_chunks, squares_of
+
+PROGRAMS, MOST_PROGRAMS = 4 * MULTIPROCESSORS, 32 * MULTIPROCESSORS
+SMALLEST_SHARE = 128 * 1024
+"""Bytes that a program must read for a split to be worth two more launches (about 4 us each way).
+"""
+GATHERED_BYTES = 32
+"""What an element at an index from memory costs to read: one multiprocessor has few such reads in
+flight (8192 logits at their targets took 9 us of an H200).
+"""
+SMALLEST_CHUNK = 32
+COMBINED = {"sum", "prod", "max", "min", "any", "all"}
+"""Reductions whose partial results combine by the same operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Kernels to run in order in the place of one, and the buffers between them."""
+
+    parts: tuple[Kernel, ...]
+    scratch: tuple[KernelBuffer, ...]
+
+
+def split_reduction(kernel: Kernel) -> Split | None:
+    """The split of ``kernel``; None where one launch does better or the kernel can't be split."""
+    flat = merge_loops(kernel)
+    if not _splittable(flat):
+        return None
+    work, tiling = describe(flat), choose_tiling(flat)
+    programs = prod(-(-(integer(axis.extent) or 1) // axis.block) for axis in tiling.program_axes)
+    each = max(work.itemsize, GATHERED_BYTES) if work.gathers else work.itemsize
+    share = work.reduction * each * min(tiling.config.x, work.points)
+    if programs >= MULTIPROCESSORS or share < SMALLEST_SHARE:
+        return None
+    wanted = PROGRAMS if work.inner_contiguous else PROGRAMS * 4 // max(2, tiling.config.num_warps)
+    loops = None if work.inner_contiguous else _tiles(flat.reduction, MOST_PROGRAMS // programs)
+    loops = loops or _chunked(flat.reduction, -(-wanted // programs))
+    return None if loops is None else _Splitter(flat, *loops).run()
+
+
+def _splittable(kernel: Kernel) -> bool:
+    static = not kernel.sizes and all(
+        integer(item.extent) is not None for item in (*kernel.ranges, *kernel.reduction)
+    )
+    combined = all(step.args[0] in COMBINED for step in kernel.steps if step.op == "reduce")
+    scans = any(step.op == "scan" for step in kernel.steps)
+    return (
+        bool(kernel.reduction) and static and combined and not scans and _reads_what_is_done(kernel)
+    )
+
+
+def _reads_what_is_done(kernel: Kernel) -> bool:
+    """Whether a buffer that is read and written is read in later bodies only than those that write
+    it.
+    """
+    written: dict[object, int] = {}
+    for place, body in enumerate(kernel.bodies):
+        written |= {step.args[0]: place for step in body.instructions if step.op == "store"}
+    reads = [
+        (step.args[0], place)
+        for place, body in enumerate(kernel.bodies)
+        for step in body.instructions
+        if step.op == "load"
+    ]
+    return all(place > written.get(buffer, -1) for buffer, place in reads)
+
+
+Chunks = tuple[tuple[Range, ...], tuple[Range, ...], dict[sympy.Symbol, sympy.Expr]]
+
+
+def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
+    """The reduction as loops over chunks and loops within a chunk, and what its symbols are in
+    terms of both.
+    """
+    outer: list[Range] = []
+    replaced: dict[sympy.Symbol, sympy.Expr] = {}
+    for position, item in enumerate(reduction):
+        extent, missing = int(item.extent), -(-wanted // prod(int(o.extent) for o in outer))
+        inner = reduction[position + 1 :]
+        if missing <= 1:
+            return tuple(outer), reduction[position:], replaced
+        if extent <= missing and prod(int(o.extent) for o in inner) >= SMALLEST_CHUNK:
+            outer.append(item)
+            continue
+        room = extent * prod(int(o.extent) for o in inner) // SMALLEST_CHUNK
+        counts = [n for n in range(1, min(2 * missing, room, extent) + 1) if extent % n == 0]
+        even = [
+            n
+            for n in counts
+            if extent // n * prod(int(o.extent) for o in inner) % SMALLEST_CHUNK == 0
+        ]
+        # blocks that fill chunks need no masks
+        count = max(even if 4 * max(even, default=0) > missing else counts, default=1)
+        if count == 1:
+            return (tuple(outer), reduction[position:], replaced) if outer else None
+        chunk, rest = _cut(item, count, replaced)
+        return (*outer, chunk), (rest, *inner), replaced
+    return None
+
+
+def _tiles(reduction: tuple[Range, ...], most: int) -> Chunks | None:
+    """Chunks, ``most`` of them, that a block of columns holds whole: their mean and what is about
+    it take one reading.
+    """
+    first, *others = reduction
+    extent = int(first.extent)
+    lengths = [n for n in range(SMALLEST_CHUNK, TILE_ROWS + 1) if extent % n == 0]
+    even = [n for n in lengths if n % SMALLEST_CHUNK == 0]
+    count = extent // max(even or lengths, default=1)
+    if others or not lengths or not 1 < count <= most:
+        return None
+    replaced: dict[sympy.Symbol, sympy.Expr] = {}
+    chunk, rest = _cut(first, count, replaced)
+    return (chunk,), (rest,), replaced
+
+
+def _cut(item: Range, count: int, replaced: dict[sympy.Symbol, sympy.Expr]) -> tuple[Range, Range]:
+    """``item`` as a loop over ``count`` chunks and one within a chunk."""
+    chunk = Range(symbol(f"{item.symbol.name}_chunk"), sympy.Integer(count))
+    length = int(item.extent) // count
+    replaced[item.symbol] = chunk.symbol * length + item.symbol
+    return chunk, replace(item, extent=sympy.Integer(length))
+
+
+@dataclass(slots=True)
+class _Splitter:
+    """Walks the bodies. ``known`` are instructions that can be computed again, ``saved`` the
+    scratch buffers of results.
+    """
+
+    kernel: Kernel
+    chunks: tuple[Range, ...]
+    rest: tuple[Range, ...]
+    replaced: dict[sympy.Symbol, sympy.Expr]
+    parts: list[Kernel] = field(default_factory=list)
+    scratch: list[KernelBuffer] = field(default_factory=list)
+    known: dict[str, Instruction] = field(default_factory=dict)
+    saved: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> Split:
+        bodies = list(self.kernel.bodies)
+        while bodies:
+            squares = squares_of(bodies, 0)
+            body = bodies.pop(0)
+            if body.inner and any(step.op == "reduce" for step in body.instructions):
+                afters = [self._after(bodies)]
+                if squares:
+                    bodies.pop(0)
+                    afters.append(self._after(bodies))
+                self._reduce(body, squares, afters, last=not bodies)
+            elif body.inner:
+                loops = (*self.kernel.ranges, *self.kernel.reduction)
+                if self.kernel.ranges and self._along_ranges():
+                    loops = (*self.kernel.reduction, *self.kernel.ranges)
+                self._add(loops, (), [Body(False, self._with_closure(body.instructions))])
+            else:
+                self._remember(body.instructions)
+                if any(step.op == "store" for step in body.instructions):
+                    self._outside(body.instructions, bodies)
+        return Split(tuple(self.parts), tuple(self.scratch))
+
+    def _after(self, bodies: list[Body]) -> tuple[Instruction, ...]:
+        return bodies.pop(0).instructions if bodies and not bodies[0].inner else ()
+
+    def _outside(self, stores: tuple[Instruction, ...], bodies: list[Body]) -> None:
+        """Stores before the first reduction: with what follows that, or a kernel of their own."""
+        written = {step.args[0] for step in stores if step.op == "store"}
+        touched = (
+            {step.args[0] for step in bodies[0].instructions if step.is_access} if bodies else set()
+        )
+        if (
+            len(bodies) > 1
+            and not bodies[1].inner
+            and not written & touched
+            and _reduces(bodies[0])
+        ):
+            bodies[1] = Body(False, (*stores, *bodies[1].instructions))
+        else:
+            self._add(self.kernel.ranges, (), [Body(False, self._with_closure(stores))])
+
+    def _reduce(
+        self, body: Body, squares: Squares, afters: list[tuple[Instruction, ...]], last: bool
+    ) -> None:
+        """Two parts: partial results by chunk, then their combination and the instructions after
+        each.
+        """
+        ranges, total = self.kernel.ranges, prod(int(item.extent) for item in self.kernel.ranges)
+        length, count = (
+            prod(int(item.extent) for item in loops) for loops in (self.rest, self.chunks)
+        )
+        inside = tuple(self._within_chunk(step) for step in body.instructions)
+        chunk = Range(symbol("chunk"), sympy.Integer(count))
+        found = [_reduces(body), [square.step for square in squares]]
+        partial = {
+            str(step.result): self._buffer(step, total * count) for step in (*found[0], *found[1])
+        }
+        place = flat_position((*self.chunks, *ranges))
+        stores = tuple(
+            _store(partial[str(step.result)], place, step) for step in (*found[0], *found[1])
+        )
+        middle = [
+            Body(inner, tuple(map(self._within_chunk, steps)))
+            for inner, steps in of_chunk(squares, length)
+        ]
+        before = self._closure((*inside, *steps_of(middle)))
+        first = [Body(False, before), Body(True, inside), *middle, Body(False, stores)]
+        self._add((*self.chunks, *ranges), self.rest, first)
+
+        def load(name: str, suffix: str) -> Instruction:
+            dtype = next(step.dtype for step in (*found[0], *found[1]) if step.result == name)
+            return Instruction(
+                f"{name}_{suffix}",
+                "load",
+                (partial[name], _place(chunk, ranges), None, None),
+                dtype,
+            )
+
+        sums: list[Instruction] = []
+        for step in found[0]:
+            part = load(str(step.result), "part")
+            sums += [part, replace(step, args=(step.args[0], Value(str(part.result))))]
+        combined: list[Body] = []
+        defined: set[str] = set()
+        inners = [tuple(sums), of_chunks(squares, length, load)]
+        for inner, then, reduces, after in zip(inners, [*inners[1:], ()], found, afters):
+            buffers = (
+                {} if last else {str(step.result): self._buffer(step, total) for step in reduces}
+            )
+            keep = tuple(
+                _store(buffers[str(step.result)], flat_position(ranges), step)
+                for step in reduces
+                if buffers
+            )
+            defined |= {str(step.result) for step in reduces}
+            outer = (*self._closure((*after, *then), defined), *keep, *after)
+            defined |= {str(step.result) for step in outer}
+            combined += [Body(True, inner), Body(False, outer)]
+            self.saved |= buffers
+            self._remember(after)
+        self._add(ranges, (chunk,), combined)
+
+    def _along_ranges(self) -> bool:
+        return (
+            self.kernel.vector_axis is not None
+            and self.kernel.vector_axis == self.kernel.ranges[-1].symbol
+        )
+
+    def _remember(self, instructions: tuple[Instruction, ...]) -> None:
+        self.known |= definitions(instructions)
+
+    def _with_closure(self, instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+        return (*self._closure(instructions), *instructions)
+
+    def _closure(
+        self, instructions: tuple[Instruction, ...], defined: set[str] | None = None
+    ) -> tuple[Instruction, ...]:
+        """What defines the values from earlier parts that ``instructions`` use."""
+        done = {str(step.result) for step in instructions} | (defined or set())
+        found: list[Instruction] = []
+        pending = [
+            (name, False) for step in reversed(instructions) for name in reversed(step.reads)
+        ]
+        while pending:
+            name, ready = pending.pop()
+            if name in done or (name not in self.known and name not in self.saved):
+                continue
+            if name in self.saved:
+                done.add(name)
+                found.append(self._reload(name))
+                continue
+            step = self.known[name]
+            if ready:
+                done.add(name)
+                found.append(step)
+                continue
+            pending.append((name, True))
+            pending += [(use, False) for use in step.reads]
+        return tuple(found)
+
+    def _reload(self, name: str) -> Instruction:
+        buffer = next(item for item in self.scratch if item.name == self.saved[name])
+        return Instruction(
+            name, "load", (buffer.name, flat_position(self.kernel.ranges), None, None), buffer.dtype
+        )
+
+    def _within_chunk(self, step: Instruction) -> Instruction:
+        position = INDEXED.get(step.op)
+        if position is None or not self.replaced:
+            return step
+        args = list(step.args)
+        args[position] = sympy.expand(
+            sympy.sympify(args[position]).subs(self.replaced, simultaneous=True)  # type: ignore[call-overload]
+        )
+        return replace(step, args=tuple(args))
+
+    def _buffer(self, step: Instruction, size: int) -> str:
+        assert step.dtype is not None
+        name = f"scratch{len(self.scratch)}"
+        self.scratch.append(KernelBuffer(name, step.dtype, "out", sympy.Integer(size)))
+        return name
+
+    def _add(
+        self, ranges: tuple[Range, ...], reduction: tuple[Range, ...], bodies: list[Body]
+    ) -> None:
+        bodies = [body for body in bodies if body.instructions]
+        touched: dict[str, str] = {}
+        for step in steps_of(bodies):
+            if step.is_access:
+                touched[str(step.args[0])] = step.op
+        roles = {"load": "in", "store": "out"}
+        read = {str(step.args[0]) for step in steps_of(bodies) if step.op == "load"}
+        given = [
+            replace(item, role="in") if item.role == "out" and item.name in read else item
+            for item in self.kernel.buffers
+            if item.name in touched
+        ]
+        own = [
+            replace(item, role=roles[touched[item.name]])
+            for item in self.scratch
+            if item.name in touched
+        ]
+        name = f"{self.kernel.name}_{len(self.parts)}"
+        loops = {item.symbol for item in (*ranges, *reduction)}
+        axis = self.kernel.vector_axis if self.kernel.vector_axis in loops else None
+        self.parts.append(
+            replace(
+                self.kernel,
+                name=name,
+                buffers=(*given, *own),
+                ranges=ranges,
+                reduction=reduction,
+                bodies=tuple(bodies),
+                vector_axis=axis,
+            )
+        )
+
+
+def _reduces(body: Body) -> list[Instruction]:
+    return [step for step in body.instructions if step.op == "reduce"]
+
+
+def _place(chunk: Range, ranges: tuple[Range, ...]) -> sympy.Expr:
+    return flat_position((chunk, *ranges))
+
+
+def _store(buffer: str, place: sympy.Expr, step: Instruction) -> Instruction:
+    return Instruction(None, "store", (buffer, place, Value(str(step.result)), None), None)

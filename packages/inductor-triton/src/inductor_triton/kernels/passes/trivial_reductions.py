@@ -1,0 +1,170 @@
+"""Kernels with less to do: sums of one-hot rows, and rows that have nothing to reduce.
+
+The gradient of a loss picks one element of each row, so that it sums
+``where(r == target, value, 0)`` over a row: that is ``value`` where the target is one of the row. A
+kernel whose reductions are all gone is pointwise over both kinds of loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from loopir import Body, Instruction, Kernel, Value, definitions, steps_of
+
+from inductor_triton.kernels.indexing import integer
+
+MOST_REPEATED = 24
+"""Instructions of outer bodies that a pointwise kernel may repeat for each element of a row."""
+
+
+def simplified(kernel: Kernel) -> Kernel:
+    """``kernel``, or one that means the same and does less."""
+    bodies = list(kernel.bodies)
+    for place, body in enumerate(bodies):
+        if body.inner and place and not bodies[place - 1].inner:
+            bodies[place - 1], bodies[place] = _pick_one_hot(kernel, bodies[place - 1], body)
+    bodies = [_round_branches(body) if body.inner else body for body in bodies]
+    kernel = replace(kernel, bodies=tuple(body for body in bodies if body.instructions))
+    return _without_rows(kernel)
+
+
+def _round_branches(body: Body) -> Body:
+    """Casts of a selection between two values of the row, as selections between the cast values:
+    once per row.
+    """
+    known = definitions(body.instructions)
+    fixed = {name for name, step in known.items() if step.op == "constant"}
+    steps: list[Instruction] = []
+    for step in body.instructions:
+        chosen = _defined(step.args[0], known) if step.op == "cast" else None
+        if (
+            chosen is not None
+            and chosen.op == "where"
+            and all(str(a) in fixed or str(a) not in known for a in chosen.args[1:])
+        ):
+            names = [f"{step.result}_branch{number}" for number in range(2)]
+            steps += [
+                replace(step, result=name, args=(arg,)) for name, arg in zip(names, chosen.args[1:])
+            ]
+            step = replace(step, op="where", args=(chosen.args[0], *map(Value, names)))
+            known |= {str(step.result): step} | {name: steps[-1] for name in names}
+            fixed |= {*names}
+        steps.append(step)
+    return Body(True, _used(steps)) if len(steps) > len(body.instructions) else body
+
+
+def _pick_one_hot(kernel: Kernel, outer: Body, inner: Body) -> tuple[Body, Body]:
+    """Moves the sums of one-hot rows of ``inner`` to ``outer``, where what they pick and the place
+    are known.
+    """
+    if len(kernel.reduction) != 1 or integer(kernel.reduction[0].extent) is None:
+        return outer, inner
+    inside = definitions(inner.instructions)
+    outside = definitions(outer.instructions)
+    moved: list[Instruction] = []
+    kept: list[Instruction] = []
+    for step in inner.instructions:
+        found = _one_hot(kernel, step, inside, outside)
+        kept += [] if found else [step]
+        moved += found
+    if not moved:
+        return outer, inner
+    return Body(False, (*outer.instructions, *moved)), Body(True, _used(kept))
+
+
+def _one_hot(
+    kernel: Kernel,
+    step: Instruction,
+    inside: dict[str, Instruction],
+    outside: dict[str, Instruction],
+) -> list[Instruction]:
+    """Instructions that compute ``step`` without the reduction; none where it is no sum of a
+    one-hot row.
+    """
+    if step.op != "reduce" or step.args[0] != "sum":
+        return []
+    chosen, casts = _defined(step.args[1], inside), []
+    while chosen is not None and chosen.op == "cast":
+        casts.append(chosen.dtype)
+        chosen = _defined(chosen.args[0], inside)
+    test = _defined(chosen.args[0], inside) if chosen is not None and chosen.op == "where" else None
+    if (
+        chosen is None
+        or test is None
+        or test.op != "eq"
+        or not _is_zero(chosen.args[2], outside | inside)
+    ):
+        return []
+    for place, target in (test.args, test.args[::-1]):
+        along = _defined(place, inside)
+        if along is None or along.op != "index_expr" or along.args[0] != kernel.reduction[0].symbol:
+            continue
+        if str(target) in inside or str(chosen.args[1]) in inside or along.dtype is not torch.int64:
+            continue
+        name, extent = str(step.result), integer(kernel.reduction[0].extent)
+        low, high = (
+            Instruction(f"{name}_low", "constant", (0,), torch.int64),
+            Instruction(f"{name}_end", "constant", (extent,), torch.int64),
+        )
+        tests = [
+            Instruction(f"{name}_from", "le", (Value(f"{name}_low"), target), torch.bool),
+            Instruction(f"{name}_to", "lt", (target, Value(f"{name}_end")), torch.bool),
+            Instruction(
+                f"{name}_in", "and", (Value(f"{name}_from"), Value(f"{name}_to")), torch.bool
+            ),
+        ]
+        dtype = chosen.dtype
+        none = Instruction(
+            f"{name}_none",
+            "constant",
+            (0.0 if dtype is None or dtype.is_floating_point else 0,),
+            dtype,
+        )
+        names = [f"{name}_picked{number}" for number in range(len(casts))] + [name]
+        picked = Instruction(
+            names[0], "where", (Value(f"{name}_in"), chosen.args[1], Value(f"{name}_none")), dtype
+        )
+        wider = [
+            Instruction(new, "cast", (Value(old),), to)
+            for old, new, to in zip(names, names[1:], reversed(casts))
+        ]
+        return [low, high, *tests, none, picked, *wider]
+    return []
+
+
+def _defined(operand: object, inside: dict[str, Instruction]) -> Instruction | None:
+    return inside.get(operand.name) if isinstance(operand, Value) else None
+
+
+def _is_zero(operand: object, known: dict[str, Instruction]) -> bool:
+    step = _defined(operand, known)
+    return step is not None and step.op == "constant" and step.args[0] == 0
+
+
+def _used(steps: list[Instruction]) -> tuple[Instruction, ...]:
+    """``steps`` without what only a removed instruction read."""
+    used: set[str] = set()
+    kept: list[Instruction] = []
+    for step in reversed(steps):
+        if step.op in ("store", "indirect", "reduce", "scan") or step.result in used:
+            kept.append(step)
+            used.update(step.reads)
+    return tuple(reversed(kept))
+
+
+def _without_rows(kernel: Kernel) -> Kernel:
+    """A kernel that reduces nothing and stores in inner bodies only, as pointwise over all its
+    loops.
+    """
+    steps, outside = kernel.steps, steps_of(body for body in kernel.bodies if not body.inner)
+    if (
+        not kernel.reduction
+        or any(step.op in ("reduce", "scan") for step in steps)
+        or len(outside) > MOST_REPEATED
+    ):
+        return kernel
+    if any(step.op in ("store", "indirect") for step in outside):
+        return kernel
+    ranges = (*kernel.ranges, *kernel.reduction)
+    return replace(kernel, ranges=ranges, reduction=(), bodies=(Body(False, tuple(steps)),))

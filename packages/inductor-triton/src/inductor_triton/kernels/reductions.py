@@ -1,0 +1,296 @@
+"""Inner bodies: over one block that holds the whole reduction, or in a loop over blocks with
+accumulators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import torch
+from loopir import Body, Instruction
+
+from inductor_triton.kernels.passes.online_softmax import OnlinePair
+
+from . import ops
+from .emitter import Emitter, Term
+from .heuristics import LONG_COLUMNS
+from .indexing import integer
+from .instructions import emit_instruction
+from .tiling import bytes_per_thread, weight
+
+BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
+LAST_POSITION = 2**31 - 1
+UNROLL = 4
+"""Blocks of a row whose loads are in flight together, while each lane keeps one accumulator per
+element of a block.
+"""
+WIDEST_UNROLLED = 16
+"""Bytes per thread of a block, beyond which a loop is not unrolled beside the end of the row in
+registers.
+"""
+TOGETHER = 4
+"""Blocks of a row whose maximum is taken together in softmax's one pass: one exponential per
+element and one per block. Twice as many of one buffer of 16 bits beside the end of the row in
+registers (softmax of 50304 on an H200: 109 us, not 113).
+"""
+LOWEST = "-3.4028234663852886e38"
+
+
+def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
+    """Emits an inner body once; returns the results of its reductions."""
+    results = {}
+    for step in body.instructions:
+        if step.op == "reduce":
+            kind, value = _masked(emitter, step)
+            where = _positions(emitter) if kind.startswith("arg") else ""
+            results[str(step.result)] = _combine(emitter, step, kind, value, where)
+        elif step.op == "scan":
+            kind, value = _masked(emitter, step)
+            text = f"tl.associative_scan({value}, 1, combine_{kind})"
+            emitter.values[str(step.result)] = emitter.define(
+                str(step.result), text, emitter.body_dims, _dtype(step)
+            )
+        else:
+            emit_instruction(emitter, step)
+    return results
+
+
+def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
+    """Emits a loop over blocks of the reduction; returns the results of its reductions, combined
+    after it.
+    """
+    before: list[str] = []
+    pending: dict[str, tuple[Instruction, str, str, str]] = {}
+
+    def blocks(count: int) -> None:
+        outside = emitter.computed
+        for number in range(count):
+            emitter.computed = dict(outside)
+            emitter.reduction_header(number)
+            for step in body.instructions:
+                if step.op == "reduce":
+                    _accumulate(emitter, step, before, pending)
+                elif step.op == "scan":
+                    _scan(emitter, step, before, pending)
+                else:
+                    emit_instruction(emitter, step)
+            emitter.leave_block()
+
+    unroll = 1 if sum(map(weight, body.instructions)) > LONG_COLUMNS else UNROLL
+    if emitter.blocks_held and bytes_per_thread(emitter.kernel, emitter.tiling) > WIDEST_UNROLLED:
+        unroll = 1
+    lines = _loops(emitter, blocks, unroll=unroll)
+    for text in before:
+        emitter.line(text)
+    emitter.lines += lines
+    return {
+        name: _combine(emitter, *found)
+        for name, found in pending.items()
+        if found[0].op == "reduce"
+    }
+
+
+def _loops(
+    emitter: Emitter, blocks: Callable[[int], None], together: int = 1, unroll: int = 1
+) -> list[str]:
+    """The lines of ``blocks(n)`` over the reduction, n blocks at ``rbase`` each: without masks as
+    far as they are full, then the rest.
+    """
+    axis = emitter.tiling.reduction
+    assert axis is not None
+    outside, computed, indent = emitter.lines, emitter.computed, emitter.indent
+    extent, hold = integer(axis.extent), emitter.blocks_held
+    full = None if extent is None else extent // axis.block - hold
+    while hold and full is not None and full % together:
+        together -= 1
+    step = axis.block * together
+    whole = None if full is None else full // together * step
+    emitter.lines = []
+
+    def rest() -> None:
+        if whole is not None and extent is not None and whole < extent:
+            emitter.computed, emitter.rest_begins = dict(computed), whole
+            emitter.line(f"rbase = {whole}")
+            blocks(-(-(extent - whole) // axis.block))
+            emitter.unmasked, emitter.rest_begins = frozenset(), None
+
+    again = bool(emitter.held)
+    if again:
+        rest()
+    if whole != 0 or extent == 0:
+        end, stride = (
+            emitter.index(axis.extent)[0] if whole is None else whole,
+            axis.block if together == 1 else step,
+        )
+        unroll = min(unroll, unroll if whole is None else whole // step)
+        option = f", loop_unroll_factor={unroll}" if unroll > 1 else ""
+        emitter.line(f"for rbase in tl.range(0, {end}, {stride}{option}):")
+        emitter.computed, emitter.indent = dict(computed), indent + 1
+        emitter.unmasked = frozenset() if whole is None else frozenset("r")
+        blocks(together)
+        emitter.indent, emitter.unmasked = indent, frozenset()
+    if not again:
+        rest()
+    lines, emitter.lines, emitter.computed = emitter.lines, outside, computed
+    return lines
+
+
+def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
+    """Emits the one loop of a maximum and a sum of exponentials, several blocks at a time; returns
+    both.
+    """
+    shape, outer = emitter.shape(emitter.body_dims), emitter.body_dims - {"r"}
+    largest, total = (
+        emitter.fresh(f"{pair.maximum.result}_acc"),
+        emitter.fresh(f"{pair.total.result}_acc"),
+    )
+    grown, operand = (
+        emitter.fresh(f"{pair.maximum.result}_now"),
+        emitter.fresh(f"{pair.maximum.result}_in"),
+    )
+    emitter.line(f"{largest} = tl.full({shape}, {LOWEST}, tl.float32)")
+    emitter.line(f"{total} = tl.full({shape}, 0.0, tl.float32)")
+
+    def blocks(count: int) -> None:
+        outside = emitter.computed
+        names = [f"{operand}{number}" for number in range(count)]
+        for number, name in enumerate(names):
+            emitter.computed = dict(outside)
+            emitter.reduction_header(number)
+            for step in pair.operand:
+                emit_instruction(emitter, step)
+            emitter.line(f"{name} = {_masked(emitter, pair.maximum)[1]}")
+            emitter.leave_block()
+        emitter.line(f"{grown} = {reduce(lambda a, b: f'larger({a}, {b})', [largest, *names])}")
+        terms = " + ".join(f"exp_difference({name}, {grown})" for name in names)
+        emitter.line(f"{total} = {total} * exp_difference({largest}, {grown}) + ({terms})")
+        emitter.line(f"{largest} = {grown}")
+
+    loads = sum(step.op == "load" for step in pair.operand)
+    is_light = (
+        emitter.blocks_held
+        and loads == 1
+        and bytes_per_thread(emitter.kernel, emitter.tiling) <= WIDEST_UNROLLED
+    )
+    emitter.lines += _loops(emitter, blocks, 2 * TOGETHER if is_light else TOGETHER)
+    emitter.line(
+        f"{largest}, {total} = tl.reduce(({largest}, {total}), 1, combine_online, keep_dims=True)"
+    )
+    results = {}
+    for step, text in (
+        (pair.maximum, f"online_max({largest}, {total})"),
+        (pair.total, f"online_sum({largest}, {total})"),
+    ):
+        results[str(step.result)] = emitter.define(str(step.result), text, outer, torch.float32)
+    emitter.at_least_one.add(str(pair.total.result))
+    emitter.maxima.add(str(pair.maximum.result))
+    return results
+
+
+def _dtype(step: Instruction) -> torch.dtype:
+    assert step.dtype is not None
+    return step.dtype
+
+
+def _positions(emitter: Emitter) -> str:
+    axis = emitter.tiling.reduction
+    assert axis is not None
+    return (
+        f"tl.broadcast_to({emitter.position(axis)}.to(tl.int32), "
+        f"{emitter.shape(emitter.body_dims)})"
+    )
+
+
+def _masked(emitter: Emitter, step: Instruction) -> tuple[str, str]:
+    """The kind of combination and the operand, over the full block, with the kind's identity beyond
+    the end.
+    """
+    kind, term = str(step.args[0]), emitter.operand(step.args[1])
+    text, dtype = term.text, term.dtype
+    if dtype is torch.bool:
+        kind, text, dtype = BOOLEAN.get(kind, kind), f"{text}.to(tl.int32)", torch.int32
+    mask = emitter.masks(frozenset("r"))
+    if mask:
+        text = f"tl.where({mask[0]}, {text}, {ops.identity(kind, dtype)})"
+    if term.dims | (frozenset("r") if mask else frozenset()) != emitter.body_dims:
+        text = f"tl.broadcast_to({text}, {emitter.shape(emitter.body_dims)})"
+    return kind, text
+
+
+def _accumulator_dtype(emitter: Emitter, step: Instruction) -> torch.dtype:
+    dtype = emitter.operand(step.args[1]).dtype
+    return torch.int32 if dtype is torch.bool else dtype
+
+
+def _accumulate(
+    emitter: Emitter,
+    step: Instruction,
+    before: list[str],
+    pending: dict[str, tuple[Instruction, str, str, str]],
+) -> None:
+    kind, value = _masked(emitter, step)
+    if emitter.replaced_axis is not None:
+        end = emitter.fresh(f"{step.result}_end")
+        emitter.line(f"{end} = tl.reduce({value}, 1, combine_{kind}, keep_dims=True)")
+        pending[str(step.result)] = (*pending[str(step.result)][:3], end)
+        return
+    if str(step.result) not in pending:
+        dtype, shape = _accumulator_dtype(emitter, step), emitter.shape(emitter.body_dims)
+        total = emitter.fresh(f"{step.result}_acc")
+        where = emitter.fresh(f"{step.result}_at") if kind.startswith("arg") else ""
+        before.append(
+            f"{total} = tl.full({shape}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})"
+        )
+        if where:
+            before.append(f"{where} = tl.full({shape}, {LAST_POSITION}, tl.int32)")
+        pending[str(step.result)] = (step, kind, total, where)
+    _, _, total, where = pending[str(step.result)]
+    if where:
+        emitter.line(
+            f"{total}, {where} = combine_{kind}({total}, {where}, {value}, {_positions(emitter)})"
+        )
+    else:
+        emitter.line(f"{total} = combine_{kind}({total}, {value})")
+
+
+def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: str) -> Term:
+    """The result of a reduction. ``where``: the positions of an arg reduction, else what the end of
+    the row has by itself.
+    """
+    outer = emitter.body_dims - {"r"}
+    if where and kind.startswith("arg"):
+        best, place = emitter.fresh(f"{step.result}_value"), emitter.fresh(f"{step.result}_place")
+        emitter.line(
+            f"{best}, {place} = tl.reduce(({value}, {where}), 1, combine_{kind}, keep_dims=True)"
+        )
+        return emitter.define(str(step.result), f"{place}.to(tl.int64)", outer, torch.int64)
+    text = f"tl.reduce({value}, 1, combine_{kind}, keep_dims=True)"
+    text = f"combine_{kind}({text}, {where})" if where else text
+    if emitter.operand(step.args[1]).dtype is torch.bool:
+        text += " != 0"
+    return emitter.define(str(step.result), text, outer, _dtype(step))
+
+
+def _scan(
+    emitter: Emitter,
+    step: Instruction,
+    before: list[str],
+    pending: dict[str, tuple[Instruction, str, str, str]],
+) -> None:
+    kind, value = _masked(emitter, step)
+    dtype, outer = _dtype(step), emitter.shape(emitter.body_dims - {"r"})
+    if str(step.result) not in pending:
+        carry, block = emitter.fresh(f"{step.result}_carry"), emitter.fresh(f"{step.result}_in")
+        before.append(
+            f"{carry} = tl.full({outer}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})"
+        )
+        pending[str(step.result)] = (step, kind, carry, block)
+    _, _, carry, block = pending[str(step.result)]
+    emitter.line(f"{block} = {value}")
+    scanned = f"combine_{kind}({carry}, tl.associative_scan({block}, 1, combine_{kind}))"
+    emitter.values[str(step.result)] = emitter.define(
+        str(step.result), scanned, emitter.body_dims, dtype
+    )
+    total = f"tl.reduce({block}, 1, combine_{kind}, keep_dims=True)"
+    emitter.line(f"{carry} = combine_{kind}({carry}, {total})")

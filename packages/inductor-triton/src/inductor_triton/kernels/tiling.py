@@ -1,0 +1,282 @@
+"""How a kernel's loops are spread over programs and blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import sympy
+from loopir import Instruction, Kernel, Range, Template, example_value, product
+
+from inductor_triton.kernels.passes.online_softmax import OnlinePair, one_pass
+from inductor_triton.spec import Config
+
+from . import heuristics
+from .heuristics import Workload
+from .indexing import index_of, integer, stride
+
+LONG = {
+    "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+    "cosh", "tanh", "erf",
+    "lgamma", "pow", "atan2", "fmod", "remainder", "uniform", "uniform16", "gelu",
+}  # fmt: skip
+"""Operations of many instructions."""
+DEFAULT_HINT = 1024
+SMALLEST_TILE = 16
+HELD_ELEMENTS = 32
+"""Elements of a row per thread that stay in registers between two passes."""
+SMALL_SHARE = 8
+"""A buffer of less than one element for so many points does not decide how many a thread takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Loops flattened into one dimension of a block. ``position`` is that dimension of ``rank``
+    ones; ``ends``: of the last block of the loops, whose size is a literal; ``beyond``: blocks may
+    reach beyond its end anyhow, as parts of larger ones or where groups end anywhere in it.
+    """
+
+    name: str
+    loops: tuple[Range, ...]
+    block: int
+    position: int
+    rank: int
+    ends: bool = False
+    beyond: bool = False
+
+    @property
+    def extent(self) -> sympy.Expr:
+        """The number of points."""
+        return product(item.extent for item in self.loops)
+
+    @property
+    def masked(self) -> bool:
+        """Whether a block can reach beyond the extent."""
+        extent = integer(self.extent)
+        return self.beyond or extent is None or extent % self.block != 0
+
+    @property
+    def block_name(self) -> str:
+        """The constant that holds the block size in the source."""
+        return str(self.block) if self.ends else f"{self.name.upper()}BLOCK"
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The axes in order of block dimensions, and the loops of which a program has one point
+    (``batch``).
+    """
+
+    axes: tuple[Axis, ...]
+    batch: tuple[Range, ...]
+    config: Config
+
+    @property
+    def program_axes(self) -> tuple[Axis, ...]:
+        """The axes that are spread over programs."""
+        return tuple(axis for axis in self.axes if axis.name != "r")
+
+    @property
+    def reduction(self) -> Axis | None:
+        """The axis of the reduction."""
+        return next((axis for axis in self.axes if axis.name == "r"), None)
+
+
+def choose_tiling(kernel: Kernel, config: Config | None = None) -> Tiling:
+    """The tiling of ``kernel``, with the blocks of ``config`` or of the heuristics."""
+    if kernel.reduction:
+        config = config or heuristics.reduction(describe(kernel))
+        axes = (
+            Axis("x", kernel.ranges, config.x, 0, 2),
+            Axis("r", kernel.reduction, config.r, 1, 2),
+        )
+        return Tiling(axes, (), config)
+    rows = transposed_loop(kernel)
+    if rows is None:
+        config = config or heuristics.pointwise(describe(kernel))
+        return Tiling((Axis("x", _store_order(kernel), config.x, 0, 1),), (), config)
+    config = config or heuristics.tiled(describe(kernel))
+    columns = kernel.ranges[-1]
+    batch = tuple(item for item in kernel.ranges if item not in (rows, columns))
+    return Tiling(
+        (Axis("y", (rows,), config.y, 0, 2), Axis("x", (columns,), config.x, 1, 2)), batch, config
+    )
+
+
+def transposed_loop(kernel: Kernel) -> Range | None:
+    """The loop that the scheduler wants tiled together with the last one; None where a flat block
+    does.
+    """
+    rows = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
+    if rows is None:
+        return None
+    return (
+        rows
+        if min(hint(kernel, rows.extent), hint(kernel, kernel.ranges[-1].extent)) >= SMALLEST_TILE
+        else None
+    )
+
+
+def _store_order(kernel: Kernel) -> tuple[Range, ...]:
+    """The loops, one last that is too short for tiles and along which all stores are contiguous:
+    what a load leaves of a cache line, its neighbours take from the cache; what a store leaves is
+    written again.
+    """
+    short = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
+    if short is None:
+        return kernel.ranges
+    stores = [index_of(step) or sympy.Integer(0) for step in kernel.steps if step.op == "store"]
+    if not all(stride(index, short.symbol) == 1 for index in stores):
+        return kernel.ranges
+    return (*(item for item in kernel.ranges if item is not short), short)
+
+
+def hint(kernel: Kernel | Template, expr: sympy.Expr) -> int:
+    """The value of a size expression in the example call, or a guess."""
+    return example_value(expr, dict(kernel.hints), DEFAULT_HINT)
+
+
+def describe(kernel: Kernel) -> Workload:
+    """What the heuristics ask about ``kernel``."""
+    points = prod(hint(kernel, item.extent) for item in kernel.ranges)
+    sizes = [
+        buffer.dtype.itemsize for buffer in kernel.buffers if buffer.name in _moved(kernel, points)
+    ]
+    contiguous = True
+    if kernel.reduction and kernel.ranges:
+        contiguous = _bytes_along(kernel, kernel.reduction[-1]) >= _bytes_along(
+            kernel, kernel.ranges[-1]
+        )
+    return Workload(
+        points=points,
+        reduction=prod(hint(kernel, item.extent) for item in kernel.reduction),
+        itemsize=max(sizes, default=4),
+        operations=sum(map(weight, kernel.steps)),
+        inner_contiguous=contiguous,
+        static=all(integer(item.extent) is not None for item in kernel.reduction),
+        passes=_passes(kernel),
+        long_arithmetic=any(step.op in LONG for step in kernel.steps),
+        adds=any(step.op == "store" and step.args[3] == "add" for step in kernel.steps),
+        scans=any(step.op == "scan" for step in kernel.steps),
+        gathers=any(step.op == "indirect" for step in kernel.steps),
+        row_bytes=_kept_bytes(kernel),
+        draws=any(step.op in ("uniform", "uniform16") for step in kernel.steps),
+    )
+
+
+def weight(step: Instruction) -> int:
+    """The machine instructions of a step, roughly."""
+    return 24 if step.op in ("uniform", "uniform16") else 8 if step.op in LONG else 1
+
+
+def _moved(kernel: Kernel, points: int) -> set[str]:
+    """The buffers that make up the traffic: those accessed along the reduction, or about as large
+    as there are points.
+    """
+    moves = [step for step in kernel.steps if step.is_access]
+    along = {item.symbol for item in kernel.reduction}
+    rows = {
+        str(step.args[0])
+        for step in moves
+        if (index_of(step) or sympy.Integer(0)).free_symbols & along
+    }
+    sizes = {buffer.name: hint(kernel, sympy.sympify(buffer.numel)) for buffer in kernel.buffers}
+    touched = {str(step.args[0]) for step in moves}
+    return rows or {name for name in touched if SMALL_SHARE * sizes[name] >= points} or touched
+
+
+def narrowest(kernel: Kernel) -> int:
+    """Bytes per element of the largest buffer."""
+    return max(
+        kernel.buffers, key=lambda item: hint(kernel, sympy.sympify(item.numel))
+    ).dtype.itemsize
+
+
+def _bytes_along(kernel: Kernel, loop: Range) -> int:
+    """Bytes of the buffers that are accessed contiguously along ``loop``."""
+    sizes = {
+        buffer.name: hint(kernel, sympy.sympify(buffer.numel)) * buffer.dtype.itemsize
+        for buffer in kernel.buffers
+    }
+    moves = [step for step in kernel.steps if step.is_access]
+    found = {
+        step.args[0]
+        for step in moves
+        if stride(index_of(step) or sympy.Integer(0), loop.symbol) == 1
+    }
+    return sum(sizes[str(name)] for name in found)
+
+
+def held_blocks(kernel: Kernel, tiling: Tiling) -> int:
+    """Blocks at the end of a long row that stay in registers from its first pass to its last."""
+    axis, work = tiling.reduction, describe(kernel)
+    if axis is not None and tiling.config.grid:
+        return work.reduction // axis.block
+    if (
+        axis is None
+        or not work.static
+        or work.passes < 2
+        or work.scans
+        or work.adds
+        or not work.inner_contiguous
+    ):
+        return 0
+    first = next(body for body in kernel.bodies if body.inner)
+    read = {step.args[0] for step in first.instructions if step.op == "load"}
+    held = (
+        HELD_ELEMENTS
+        * 32
+        * tiling.config.num_warps
+        // (axis.block * tiling.config.x * max(1, len(read)))
+    )
+    return held if 0 < held < work.reduction // axis.block else 0
+
+
+def _kept_bytes(kernel: Kernel) -> int:
+    """Bytes of a row that one pass after the other reads and none writes, by whole 16 bytes from
+    aligned places; else 0.
+    """
+    extent = integer(kernel.reduction[0].extent) if len(kernel.reduction) == 1 else None
+    others = any(
+        step.op in ("scan", "indirect") or (step.op == "store" and step.args[3] == "add")
+        for step in kernel.steps
+    )
+    if extent is None or others or kernel.sizes or _passes(kernel) < 2:
+        return 0
+    row, sizes = (
+        kernel.reduction[0].symbol,
+        {buffer.name: buffer.dtype.itemsize for buffer in kernel.buffers},
+    )
+    stored = {step.args[0] for step in kernel.steps if step.op == "store"}
+    found: dict[str, int] = {}
+    for step in kernel.steps:
+        index = index_of(step) if step.op == "load" else None
+        if index is None or row not in index.free_symbols:
+            continue
+        name, lanes = str(step.args[0]), 16 // sizes[str(step.args[0])]
+        starts = [stride(index, item.symbol) for item in kernel.ranges]
+        first = index.subs(dict.fromkeys(index.free_symbols, 0))
+        aligned = all(start is not None and start % lanes == 0 for start in (*starts, first))
+        if (
+            name in stored
+            or step.args[2] is not None
+            or stride(index, row) != 1
+            or not any(starts)
+            or not aligned
+        ):
+            return 0
+        found[f"{name} {index}"] = extent * sizes[name]
+    return sum(found.values()) if len(found) <= 2 else 0
+
+
+def bytes_per_thread(kernel: Kernel, tiling: Tiling) -> int:
+    """Bytes of a block of the reduction in the widest type that is moved along it."""
+    axis = tiling.reduction
+    return max(
+        1, (axis.block if axis else 1) * describe(kernel).itemsize // (32 * tiling.config.num_warps)
+    )
+
+
+def _passes(kernel: Kernel) -> int:
+    """How often a looped reduction goes over its row."""
+    return sum(isinstance(part, OnlinePair) or part.inner for part in one_pass(kernel.bodies))

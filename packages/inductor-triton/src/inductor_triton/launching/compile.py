@@ -1,0 +1,186 @@
+"""Compiling sources to machine code with Triton, on any machine; results are kept in the artifact
+store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from loopir import ArtifactStore, BuildError, KernelSource
+
+from inductor_triton.products.matmul import without_engine
+from inductor_triton.spec import LaunchSpec, launch_spec
+from inductor_triton.toolchain import execute_kernel, load_part, load_triton
+
+from .workers import run_all
+
+ALIGNMENT = 16
+FORMAT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What one compilation may rely on: 64-bit indices or not, and which arguments (by position)
+    are multiples of 16.
+    """
+
+    wide: bool
+    divisible: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Machine code of one variant and what a launch needs to know of it."""
+
+    name: str
+    image: bytes
+    shared: int
+    num_warps: int
+    scratch: int = 0
+    ptx: str = ""
+
+
+def argument_types(spec: LaunchSpec, wide: bool) -> dict[str, str]:
+    """Triton's signature: parameter position to type, for all run-time arguments."""
+    types = [
+        *spec.signature,
+        *(["i64" if wide else "i32"] * (len(spec.sizes) + len(spec.numbers))),
+        *(["*i32"] if spec.errors else []),
+    ]
+    return {str(position): kind for position, kind in enumerate(types)}
+
+
+def usual_variant(spec: LaunchSpec, sizes: Sequence[int] = ()) -> Variant:
+    """The variant of an ordinary call: aligned tensors, small sizes, and the divisibility of
+    ``sizes``.
+    """
+    known = [
+        *(size % ALIGNMENT == 0 for size in sizes),
+        *([False] * (len(spec.sizes) - len(sizes))),
+    ]
+    flags = [
+        *([True] * len(spec.signature)),
+        *known,
+        *([False] * len(spec.numbers)),
+        *([True] if spec.errors else []),
+    ]
+    return Variant(wide=spec.index == "int64", divisible=tuple(flags))
+
+
+def compile_variant(source: KernelSource, variant: Variant, capability: int) -> Binary:
+    """Compiles ``source`` for a compute capability (``90`` for sm_90); a :class:`BuildError` has
+    the reason and the source.
+    """
+    triton = load_triton()
+    spec = launch_spec(source)
+    if spec.config.tma and not all(variant.divisible[: len(spec.signature)]):
+        source = without_engine(source)
+    compiler, target_type = load_part("compiler"), load_part("backends.compiler").GPUTarget
+    language = load_part("language")
+    try:
+        function: Any = execute_kernel(source.text, spec.function)
+        types = list(argument_types(spec, variant.wide).values())
+        signature = dict(zip(function.arg_names, types))
+        constants: dict[str, object] = {}
+        if spec.index == "dynamic":
+            signature["INDEX"] = "constexpr"
+            constants["INDEX"] = language.int64 if variant.wide else language.int32
+        hints = [["tt.divisibility", ALIGNMENT]]
+        attributes = {
+            (position,): hints
+            for position, flag in enumerate(variant.divisible)
+            if flag and position < len(signature)
+        }
+        compiled = triton.compile(
+            compiler.ASTSource(function, signature, constants, attributes),
+            target=target_type("cuda", capability, 32),
+            options={
+                "num_warps": spec.config.num_warps,
+                "num_stages": spec.config.num_stages,
+                "sanitize_overflow": False,
+            },
+        )
+    except Exception as error:
+        command = f"triton.compile({source.kernel.name}, sm_{capability})"
+        reason = f"{type(error).__name__}: {error}\n{source.text}"
+        raise BuildError(
+            f"Triton can't compile {source.kernel.name}", command=command, output=reason
+        ) from error
+    metadata = compiled.metadata
+    scratch = 0 if spec.workspace else getattr(metadata, "global_scratch_size", 0) or 0
+    ptx = compiled.asm["ptx"]
+    return Binary(
+        metadata.name, compiled.asm["cubin"], metadata.shared, metadata.num_warps, scratch, ptx
+    )
+
+
+def compile_ptx(source: KernelSource, capability: int = 90) -> str:
+    """The PTX of ``source`` for ``sm_<capability>``; needs Triton but no GPU."""
+    hints = dict(source.kernel.hints)
+    sizes = [hints[size] for size in source.kernel.sizes if size in hints]
+    return compile_variant(source, usual_variant(launch_spec(source), sizes), capability).ptx
+
+
+def variant_key(
+    store: ArtifactStore, source: KernelSource, variant: Variant, capability: int
+) -> str:
+    """The store's key of one compilation."""
+    spec = launch_spec(source)
+    parts = (
+        repr(spec.config),
+        repr(spec.signature),
+        spec.index,
+        repr(variant),
+        f"sm_{capability}",
+        load_triton().__version__,
+    )
+    return store.key("triton", FORMAT, _code(source), *parts)
+
+
+def _code(source: KernelSource) -> str:
+    """The source without what says where it is from: kernels that only differ in that compile
+    once.
+    """
+    lines = "\n".join(line for line in source.text.splitlines() if not line.startswith("#"))
+    return lines.replace(f"def {launch_spec(source).function}(", "def kernel(")
+
+
+def load_or_compile(
+    source: KernelSource, variant: Variant, capability: int, store: ArtifactStore
+) -> Binary:
+    """The binary from ``store``, compiled and put there on a miss."""
+    return compile_all([(source, variant)], capability, store)[0]
+
+
+def compile_all(
+    requests: Sequence[tuple[KernelSource, Variant]], capability: int, store: ArtifactStore
+) -> list[Binary]:
+    """All binaries, in order, from ``store`` or compiled at the same time and put there."""
+    keys = [variant_key(store, source, variant, capability) for source, variant in requests]
+    found = {key: _load(store, key) for key in dict.fromkeys(keys)}
+    missing = {key: request for key, request in zip(keys, requests) if found[key] is None}
+    # the longest first: they are waited for
+    missing = dict(sorted(missing.items(), key=lambda item: -len(item[1][0].text)))
+    tasks = [
+        partial(compile_variant, source, variant, capability)
+        for source, variant in missing.values()
+    ]
+    for key, binary in zip(missing, run_all(tasks), strict=True):
+        facts = {
+            name: value for name, value in asdict(binary).items() if name not in ("image", "ptx")
+        }
+        store.put(key, ".cubin", binary.image)
+        store.put(key, ".json", json.dumps(facts).encode())
+        found[key] = binary
+    return [found[key] for key in keys]  # type: ignore[misc]
+
+
+def _load(store: ArtifactStore, key: str) -> Binary | None:
+    image, notes = store.get(key, ".cubin"), store.get(key, ".json")
+    if image is None or notes is None:
+        return None
+    return Binary(image=image.read_bytes(), **json.loads(notes.read_text()))

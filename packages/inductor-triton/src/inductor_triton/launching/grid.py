@@ -1,0 +1,42 @@
+"""Sizes at launch: how many programs, and whether indices fit 32 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import sympy
+
+from inductor_triton.kernels.index_text import host_text
+from inductor_triton.spec import INT32_LIMIT, LaunchSpec
+
+
+@cache
+def size_function(
+    expressions: tuple[sympy.Expr, ...], sizes: tuple[str, ...]
+) -> Callable[..., tuple[int, ...]]:
+    """A function from the values of ``sizes`` to those of ``expressions``."""
+    body = ", ".join(host_text(expr) for expr in expressions)
+    scope: dict[str, Any] = {}
+    exec(f"def evaluate({', '.join(sizes)}):\n    return ({body},)" if body else _EMPTY, scope)
+    return scope["evaluate"]
+
+
+_EMPTY = "def evaluate(*sizes):\n    return ()"
+
+
+def program_count(spec: LaunchSpec, values: Sequence[int]) -> int:
+    """The number of programs of a launch; 0 where there is no point."""
+    extents = size_function((spec.batch, *(extent for extent, _ in spec.blocks)), spec.sizes)(
+        *values
+    )
+    total = extents[0]
+    for extent, (_, block) in zip(extents[1:], spec.blocks):
+        total *= -(-extent // block)
+    return total
+
+
+def fits_int32(spec: LaunchSpec, values: Sequence[int]) -> bool:
+    """Whether 32-bit indices reach everything at these sizes."""
+    return all(value <= INT32_LIMIT for value in size_function(spec.limits, spec.sizes)(*values))

@@ -1,0 +1,235 @@
+"""Launching built kernels on a CUDA device.
+
+The call path is short on purpose: pick the variant, fetch its function, queue it on the current
+stream. A launch plan in C or a CUDA graph takes the place of :meth:`Launcher.__call__` by using
+:meth:`Launcher.prepare`, which says what would be launched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from loopir import ArtifactStore, BuildError, KernelSource
+
+from inductor_triton.spec import launch_spec
+
+from .compile import ALIGNMENT, Binary, Variant, compile_all, load_or_compile, usual_variant
+from .driver import DeviceFunction
+from .grid import fits_int32, size_function
+
+WARP = 32
+OLDEST_CAPABILITY = 80
+Loader = Callable[[Binary, int], DeviceFunction]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch: what runs, how many programs, and its arguments (addresses, then ints)."""
+
+    function: DeviceFunction
+    programs: int
+    arguments: tuple[int, ...]
+
+
+def load_binary(binary: Binary, device: int) -> DeviceFunction:
+    """Loads ``binary`` into the context of ``device``. Raises BuildError for one that the device
+    cannot run.
+    """
+    limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    if binary.shared > limit:
+        raise BuildError(
+            f"{binary.name} needs {binary.shared} bytes of shared memory, of which a block has "
+            f"{limit}"
+        )
+    if binary.scratch:
+        raise BuildError(
+            f"{binary.name} needs {binary.scratch} bytes of global scratch memory, which launches "
+            f"don't provide"
+        )
+    return DeviceFunction(binary.image, binary.name, binary.shared, binary.num_warps * WARP, device)
+
+
+class UnsupportedDeviceError(BuildError):
+    """The device is older than what kernels are generated for."""
+
+
+@cache
+def capability_of(device: int) -> int:
+    """The compute capability of a device, as ``90`` for 9.0. Raises UnsupportedDeviceError below
+    OLDEST_CAPABILITY.
+    """
+    major, minor = torch.cuda.get_device_capability(device)
+    if 10 * major + minor < OLDEST_CAPABILITY:
+        raise UnsupportedDeviceError(
+            f"{torch.cuda.get_device_name(device)} has compute capability {major}.{minor}; kernels "
+            f"need "
+            f"{OLDEST_CAPABILITY / 10} or newer: move the inputs to such a device or to the CPU, "
+            f"or run without compiling"
+        )
+    return 10 * major + minor
+
+
+class ErrorFlag:
+    """A word of pinned host memory that kernels set when an index is out of range.
+
+    Reading it costs nothing, but a kernel sets it when it runs: unless the launcher waits, the
+    error surfaces at a later launch.
+    """
+
+    def __init__(self) -> None:
+        self._word = torch.zeros(1, dtype=torch.int32, pin_memory=True)
+        self.address = self._word.data_ptr()
+        self._view = ctypes.c_int32.from_address(self.address)
+
+    def check(self, name: str) -> None:
+        """Raises IndexError, once, when a kernel has set the flag."""
+        if self._view.value:
+            self._view.value = 0
+            raise IndexError(f"index out of range in {name} or a kernel launched before it")
+
+
+@cache
+def error_flag() -> ErrorFlag:
+    """The flag of this process."""
+    return ErrorFlag()
+
+
+class Launcher:
+    """A built kernel: called with its tensors, then its sizes (contract G)."""
+
+    def __init__(
+        self,
+        source: KernelSource,
+        store: ArtifactStore,
+        flag: ErrorFlag | None = None,
+        loader: Loader = load_binary,
+        synchronous: bool = False,
+    ) -> None:
+        self.source = source
+        self.spec = launch_spec(source)
+        self._store = store
+        self._flag = flag
+        self._synchronous = synchronous
+        self._loader = loader
+        self._functions: dict[tuple[int, Variant], DeviceFunction] = {}
+        self._tensors = len(self.spec.signature)
+        self._extents = size_function(
+            (self.spec.batch, *(extent for extent, _ in self.spec.blocks)), self.spec.sizes
+        )
+        self._blocks = tuple(block for _, block in self.spec.blocks)
+        self._static_programs = None if self.spec.sizes else self._programs(())
+        self._wide = self.spec.index == "int64"
+        self._name = source.kernel.name
+        self.trailing = self.spec.numbers if flag is None else (*self.spec.numbers, flag.address)
+        self._known = (
+            *([False] * len(self.spec.numbers)),
+            *([] if flag is None else [flag.address % ALIGNMENT == 0]),
+        )
+        self.reports_errors = flag is not None
+
+    def add(self, device: int, variant: Variant, binary: Binary) -> None:
+        """Provides the code of a variant that was compiled ahead."""
+        self._functions[device, variant] = self._loader(binary, device)
+
+    def choose(
+        self, divisible: Sequence[bool], sizes: Sequence[int], device: int
+    ) -> tuple[DeviceFunction, int]:
+        """The function for addresses that are multiples of 16 as ``divisible`` says, compiled if
+        need be, and its programs.
+        """
+        programs = (
+            self._static_programs if self._static_programs is not None else self._programs(sizes)
+        )
+        wide = self._wide or (self.spec.index == "dynamic" and not fits_int32(self.spec, sizes))
+        variant = Variant(
+            wide, (*divisible, *(value % ALIGNMENT == 0 for value in sizes), *self._known)
+        )
+        if (device, variant) not in self._functions and (programs or not self._functions):
+            self.add(
+                device,
+                variant,
+                load_or_compile(self.source, variant, capability_of(device), self._store),
+            )
+        function = self._functions.get((device, variant)) or next(iter(self._functions.values()))
+        return function, programs
+
+    def prepare(self, arguments: Sequence[object], device: int) -> Launch | None:
+        """What a call with ``arguments`` launches on ``device``; None where there is no point."""
+        addresses = [tensor.data_ptr() for tensor in arguments[: self._tensors]]  # type: ignore[attr-defined]
+        sizes: Sequence[int] = arguments[self._tensors :]  # type: ignore[assignment]
+        if (
+            self._static_programs if self._static_programs is not None else self._programs(sizes)
+        ) == 0:
+            return None
+        function, programs = self.choose(
+            [address % ALIGNMENT == 0 for address in addresses], sizes, device
+        )
+        return Launch(function, programs, (*addresses, *sizes, *self.trailing))
+
+    def _programs(self, sizes: Sequence[int]) -> int:
+        programs, *extents = self._extents(*sizes)
+        for extent, block in zip(extents, self._blocks):
+            programs *= -(-extent // block)
+        return programs
+
+    def __call__(self, *arguments: object) -> None:
+        """Launches on the current stream of the tensors' device."""
+        first = arguments[0]
+        assert isinstance(first, torch.Tensor)
+        device = first.get_device()
+        if device != torch._C._cuda_getDevice():
+            with torch.cuda.device(device):
+                self._launch(arguments, device)
+            return
+        self._launch(arguments, device)
+
+    def _launch(self, arguments: Sequence[object], device: int) -> None:
+        if self._flag is not None:
+            self._flag.check(self._name)
+        launch = self.prepare(arguments, device)
+        if launch is None:
+            return
+        launch.function.launch(
+            launch.programs, torch._C._cuda_getCurrentRawStream(device), launch.arguments
+        )
+        if self._flag is not None and self._synchronous:
+            torch.cuda.current_stream(device).synchronize()
+            self._flag.check(self._name)
+
+
+def build_launchers(
+    sources: Sequence[KernelSource],
+    store: ArtifactStore,
+    *,
+    synchronous_errors: bool = False,
+    device: int | None = None,
+) -> list[Launcher]:
+    """Compiles the usual variant of each source for ``device`` or the current one; others when a
+    call needs them.
+    """
+    if not torch.cuda.is_available():
+        raise BuildError(
+            "no CUDA device is available here; to run Triton kernels without one, use "
+            "TritonCodeGenerator(interpret=True), "
+            "and to see their machine code, compile_ptx"
+        )
+    device = torch.cuda.current_device() if device is None else device
+    flag = error_flag() if any(launch_spec(source).errors for source in sources) else None
+    variants = [usual_variant(launch_spec(source), _hinted_sizes(source)) for source in sources]
+    binaries = compile_all(list(zip(sources, variants)), capability_of(device), store)
+    launchers = []
+    for source, variant, binary in zip(sources, variants, binaries):
+        own = flag if launch_spec(source).errors else None
+        launcher = Launcher(source, store, own, synchronous=synchronous_errors)
+        launcher.add(device, variant, binary)
+        launchers.append(launcher)
+    return launchers
+
+
+def _hinted_sizes(source: KernelSource) -> list[int]:
+    hints = dict(source.kernel.hints)
+    return [hints.get(size, 1) for size in source.kernel.sizes]

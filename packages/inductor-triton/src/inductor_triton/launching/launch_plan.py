@@ -1,0 +1,321 @@
+"""Runs of launches as launch plans (contract G4): one call from Python, whatever the number of
+kernels.
+
+What a plan launches at given sizes and alignments is worked out here once (:class:`Resolver`); the
+calls themselves are C (``native/plan.c``), or Python where there is no C compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import sympy
+import torch
+from loopir import ArtifactStore, FloorDiv, KernelBuffer, KernelSource, Place, Run
+
+from inductor_triton.spec import sequence_of
+
+from .driver import DeviceFunction, functions_table, primary_context
+from .extension import load_extension
+from .grid import size_function
+from .launch import ALIGNMENT, ErrorFlag, Launcher, error_flag
+
+SCRATCH_ALIGNMENT = 256
+KEPT_TABLES = 64
+"""Sizes and alignments whose tables are kept; all are forgotten when there are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One launch: (tensor, byte offset) per address, (-1, value) per number."""
+
+    function: DeviceFunction
+    programs: int
+    arguments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One launch of a run before its sizes are known."""
+
+    launcher: Launcher
+    places: tuple[Place, ...]
+    sizes: tuple[sympy.Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The launches of a run over ``tensors`` tensors and, after them, ``memory`` bytes for
+    intermediates.
+    """
+
+    calls: tuple[Call, ...]
+    tensors: int
+    memory: sympy.Expr
+
+
+class Resolver:
+    """What a run launches: called with a byte per tensor (aligned or not) and the sizes."""
+
+    def __init__(
+        self,
+        run: Run,
+        plan: Plan,
+        device: int,
+        make: Callable[[tuple[Operation, ...], int], object],
+    ) -> None:
+        calls = plan.calls
+        self._calls = calls
+        self._device = device
+        self._make = make
+        self._tables: dict[tuple[bytes, tuple[int, ...]], object] = {}
+        exprs = [
+            expr
+            for call in calls
+            for expr in (*(place.offset for place in call.places), *call.sizes)
+        ]
+        self._evaluate = size_function(
+            (*exprs, plan.memory), tuple(size.name for size in run.sizes)
+        )
+        ends = [0]
+        for call in calls:
+            ends.append(ends[-1] + len(call.places) + len(call.sizes))
+        self._spans = list(pairwise(ends))
+
+    def __call__(self, aligned: bytes, sizes: tuple[int, ...]) -> object:
+        """The table of a plan."""
+        table = self._tables.get((aligned, sizes))
+        if table is None:
+            if len(self._tables) >= KEPT_TABLES:
+                self._tables.clear()
+            table = self._tables[aligned, sizes] = self._make(*self.resolve(aligned, sizes))
+        return table
+
+    def resolve(self, aligned: bytes, sizes: tuple[int, ...]) -> tuple[tuple[Operation, ...], int]:
+        """The launches, ones without a point with no programs, and the bytes of memory for
+        intermediates.
+        """
+        values = self._evaluate(*sizes)
+        aligned += b"\1"
+        calls = zip(self._calls, self._spans)
+        return tuple(self._operation(call, values[a:b], aligned) for call, (a, b) in calls), values[
+            -1
+        ]
+
+    def _operation(self, call: Call, values: tuple[int, ...], aligned: bytes) -> Operation:
+        offsets, sizes = values[: len(call.places)], values[len(call.places) :]
+        places = [(place.parameter, offset) for place, offset in zip(call.places, offsets)]
+        divisible = [bool(aligned[slot]) and offset % ALIGNMENT == 0 for slot, offset in places]
+        function, programs = call.launcher.choose(divisible, sizes, self._device)
+        return Operation(
+            function,
+            programs,
+            (*places, *((-1, value) for value in (*sizes, *call.launcher.trailing))),
+        )
+
+
+def link_runs(
+    sources: Sequence[KernelSource],
+    runs: Sequence[Run],
+    store: ArtifactStore,
+    build: Callable[..., list[Launcher]],
+    synchronous: bool = False,
+) -> list[Callable[..., None]]:
+    """One callable per run. ``build`` compiles sources for a device; of each source the usual
+    variant is there at once.
+    """
+    extension = load_extension(store)
+    made: dict[int, list[list[Launcher]]] = {}
+    linked = []
+    for run in runs:
+        device = run.device.index if run.device.index is not None else torch.cuda.current_device()
+        if device not in made:
+            flat = iter(
+                build(
+                    [part for source in sources for part in sequence_of(source).parts],
+                    device=device,
+                )
+            )
+            made[device] = [[next(flat) for _ in sequence_of(source).parts] for source in sources]
+        linked.append(_link(run, sources, made[device], device, extension, synchronous))
+    return linked
+
+
+def _link(
+    run: Run,
+    sources: Sequence[KernelSource],
+    launchers: Sequence[Sequence[Launcher]],
+    device: int,
+    extension: ModuleType | None,
+    synchronous: bool,
+) -> Callable[..., None]:
+    plan = expand(run, sources, launchers)
+    flag = error_flag() if any(call.launcher.reports_errors for call in plan.calls) else None
+    name = sources[run.calls[0].source].kernel.name
+    if extension is None:
+        resolver = Resolver(run, plan, device, lambda made, memory: (made, memory))
+        call: Callable[..., None] = PythonPlan(name, plan.tensors, resolver, device, flag)
+    else:
+        make, context = extension.table, primary_context(device).value or 0
+        resolver = Resolver(
+            run, plan, device, lambda made, memory: make(tuple(map(_row, made)), memory)
+        )
+        counts, address = (
+            (device, plan.tensors, len(run.sizes)),
+            0 if flag is None else flag.address,
+        )
+        call = extension.Plan(
+            name, functions_table(), context, *counts, (resolver, *_runtime_functions()), address
+        )
+    return _synchronous(call, flag, name, device) if synchronous and flag is not None else call
+
+
+def _runtime_functions() -> tuple[Callable[..., Any], ...]:
+    """torch's current stream of a device, and its allocator: memory for a stream, and giving it
+    back.
+    """
+    names = (
+        "_cuda_getCurrentRawStream",
+        "_cuda_cudaCachingAllocator_raw_alloc",
+        "_cuda_cudaCachingAllocator_raw_delete",
+    )
+    return tuple(getattr(torch._C, name) for name in names)
+
+
+def _row(operation: Operation) -> tuple[object, ...]:
+    function = operation.function
+    return (
+        function.handle,
+        operation.programs,
+        function.threads,
+        function.shared,
+        operation.arguments,
+    )
+
+
+def expand(
+    run: Run, sources: Sequence[KernelSource], launchers: Sequence[Sequence[Launcher]]
+) -> Plan:
+    """The launches of a run, kernels that are sequences taken apart; these share scratch memory
+    behind the slab.
+    """
+    calls: list[Call] = []
+    tensors = run.tensors - (run.slab != 0)
+    units: sympy.Expr = FloorDiv(run.slab + SCRATCH_ALIGNMENT - 1, sympy.Integer(SCRATCH_ALIGNMENT))  # type: ignore[assignment]
+    start = units * SCRATCH_ALIGNMENT
+    most = 0
+    for call in run.calls:
+        source, sequence = sources[call.source], sequence_of(sources[call.source])
+        places = dict(
+            zip((buffer.name for buffer in source.kernel.buffers), call.places, strict=True)
+        )
+        top = 0
+        for buffer in sequence.scratch:
+            places[buffer.name] = Place(tensors, start + top)
+            top += -(-_nbytes(buffer) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+        most = max(most, top)
+        for part, launcher in zip(sequence.parts, launchers[call.source], strict=True):
+            own = tuple(places[buffer.name] for buffer in part.kernel.buffers)
+            calls.append(Call(launcher, own, call.sizes))
+    return Plan(tuple(calls), tensors, start + most if most else run.slab)
+
+
+def _nbytes(buffer: KernelBuffer) -> int:
+    return int(buffer.numel) * buffer.dtype.itemsize
+
+
+def _synchronous(
+    call: Callable[..., None], flag: ErrorFlag, name: str, device: int
+) -> Callable[..., None]:
+    def launch(*arguments: object) -> None:
+        call(*arguments)
+        torch.cuda.current_stream(device).synchronize()
+        flag.check(name)
+
+    return launch
+
+
+class PythonPlan:
+    """A launch plan where the C part can't be built: the same launches, one by one."""
+
+    def __init__(
+        self,
+        name: str,
+        tensors: int,
+        resolve: Callable[[bytes, tuple[int, ...]], Any],
+        device: int,
+        flag: ErrorFlag | None,
+    ) -> None:
+        self._name, self._tensors, self._resolve, self._device, self._flag = (
+            name,
+            tensors,
+            resolve,
+            device,
+            flag,
+        )
+
+    def __call__(self, *arguments: object) -> None:
+        if self._flag is not None:
+            self._flag.check(self._name)
+        bases = [tensor.data_ptr() for tensor in arguments[: self._tensors]]  # type: ignore[attr-defined]
+        aligned = bytes(base % ALIGNMENT == 0 for base in bases)
+        operations, memory = self._resolve(aligned, arguments[self._tensors :])  # type: ignore[arg-type]
+        slab = torch.empty(memory, dtype=torch.uint8, device=torch.device("cuda", self._device))
+        bases.append(slab.data_ptr())
+        stream = torch._C._cuda_getCurrentRawStream(self._device)
+        for made in operations:
+            values = [value if slot < 0 else bases[slot] + value for slot, value in made.arguments]
+            if made.programs:
+                made.function.launch(made.programs, stream, values)
+
+
+def run_calls(
+    run: Run, sources: Sequence[KernelSource], calls: Sequence[Callable[..., None]]
+) -> Callable[..., None]:
+    """A run as calls with tensors, for kernels in the interpreter: slab memory is taken apart into
+    typed tensors.
+    """
+    names = [size.name for size in run.sizes]
+
+    def launch(*arguments: object) -> None:
+        given = run.tensors - (run.slab != 0)
+        tensors, sizes = list(arguments[:given]), dict(zip(names, arguments[given:]))
+        if run.slab != 0:
+            size, device = (
+                _value(run.slab, sizes),
+                next(t.device for t in tensors if isinstance(t, torch.Tensor)),
+            )
+            tensors.append(torch.empty(size, dtype=torch.uint8, device=device))
+        for call in run.calls:
+            kernel = sources[call.source].kernel
+            views = [
+                _typed(tensors[p.parameter], p, b, sizes)
+                for p, b in zip(call.places, kernel.buffers, strict=True)
+            ]
+            calls[call.source](*views, *(_value(size, sizes) for size in call.sizes))
+
+    return launch
+
+
+def _typed(
+    tensor: object, place: Place, buffer: KernelBuffer, sizes: dict[str, object]
+) -> torch.Tensor:
+    assert isinstance(tensor, torch.Tensor)
+    if tensor.dtype == buffer.dtype and place.offset == 0:
+        return tensor
+    offset, count = _value(place.offset, sizes), _value(buffer.numel, sizes)
+    if tensor.dtype == buffer.dtype:
+        return tensor.as_strided(
+            (count,), (1,), tensor.storage_offset() + offset // buffer.dtype.itemsize
+        )
+    return tensor.view(torch.uint8)[offset : offset + count * buffer.dtype.itemsize].view(
+        buffer.dtype
+    )
+
+
+def _value(expr: sympy.Expr, sizes: dict[str, object]) -> int:
+    return size_function((expr,), tuple(sizes))(*sizes.values())[0]

@@ -1,0 +1,123 @@
+"""Convolutions that look at one point at a time, as matrix products: pixels times channels.
+
+Where rows of pixels follow one another in memory through all images (channels-last), all images are
+one matrix; else each image is one of a batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import sympy
+import torch
+from loopir import Stage, Template, View, product
+
+from inductor_triton.kernels.indexing import joined
+
+from .product import CONVOLUTION, HALVES, dtype_of
+
+aten = torch.ops.aten
+
+
+def as_product(template: Template) -> Template:
+    """``template`` as one of a matrix product, where it is such a convolution; else as it is."""
+    if (
+        template.op is not CONVOLUTION
+        or len(template.result.shape) < 3
+        or template.epilogue.kernel.reduction
+    ):
+        return template
+    image, weight, bias, stride, padding, _, transposed, _, groups = template.args
+    if (
+        not isinstance(image, View)
+        or not isinstance(weight, View)
+        or not (bias is None or isinstance(bias, View))
+    ):
+        return template
+    if (
+        transposed
+        or groups != 1
+        or {*stride} != {1}  # type: ignore[misc]
+        or {*padding} != {0}  # type: ignore[misc]
+        or {*weight.shape[2:]} != {sympy.Integer(1)}
+    ):
+        return template
+    # how precise one of float32 is another setting says than that of products
+    if dtype_of(template, weight) not in HALVES:
+        return template
+    views = image, template.result
+    batched = not all(_follow(view, (0, *range(2, len(view.shape)))) for view in views)
+    if batched and not all(_follow(view, range(2, len(view.shape))) for view in views):
+        return template
+    left, result = (_matrix(view, batched) for view in views)
+    (channels, inputs), (channel_step, input_step) = weight.shape[:2], weight.stride[:2]
+    shape, steps = (inputs, channels), (input_step, channel_step)
+    if batched:
+        shape, steps = (image.shape[0], *shape), (sympy.Integer(0), *steps)
+    right = replace(weight, shape=shape, stride=steps)
+    ops = (
+        (aten.bmm.default, aten.baddbmm.default)
+        if batched
+        else (aten.mm.default, aten.addmm.default)
+    )
+    prologues = tuple(
+        (name, _of_images(stage, batched) if name == image.buffer else _of_weights(stage))
+        for name, stage in template.prologues
+    )
+    return replace(
+        template,
+        op=ops[bias is not None],
+        args=(left, right) if bias is None else (bias, left, right),
+        result=result,
+        prologues=prologues,
+        epilogue=_of_images(template.epilogue, batched),
+    )
+
+
+def _follow(view: View, dims: Sequence[int]) -> bool:
+    """Whether the dims are one in memory."""
+    long = [d for d in dims if view.shape[d] != 1]
+    return all(
+        sympy.expand(view.stride[a] - view.stride[b] * view.shape[b]) == 0
+        for a, b in itertools.pairwise(long)
+    )
+
+
+def _matrix(view: View, batched: bool) -> View:
+    """Images ``[n, c, ...]`` as ``[n, pixels, c]`` or ``[n * pixels, c]``."""
+    pixels = [0, *range(2, len(view.shape))][batched:]
+    step = next((view.stride[d] for d in reversed(pixels) if view.shape[d] != 1), sympy.Integer(0))
+    shape, steps = (product(view.shape[d] for d in pixels), view.shape[1]), (step, view.stride[1])
+    if batched:
+        shape, steps = (view.shape[0], *shape), (view.stride[0], *steps)
+    return replace(view, shape=shape, stride=steps)
+
+
+def _of_images(stage: Stage, batched: bool) -> Stage:
+    """A stage over images, over the dims of their matrix."""
+    kernel = stage.kernel
+    first, channels, *others = kernel.ranges
+    pixels = others if batched else [first, *others]
+    kernel = replace(
+        kernel,
+        vector_axis=None,
+        tile_axis=None,
+        ranges=(*([first] if batched else []), *pixels, channels),
+    )
+    for outer, inner in itertools.pairwise(pixels):
+        now = next(loop for loop in kernel.ranges if loop.symbol == outer.symbol)
+        kernel = joined(kernel, now, inner)
+    return replace(stage, kernel=kernel)
+
+
+def _of_weights(stage: Stage) -> Stage:
+    """A stage over the weights, over the dims of the right operand."""
+    channels, inputs, *single = stage.kernel.ranges
+    kernel = replace(
+        stage.kernel, vector_axis=None, tile_axis=None, ranges=(*single, inputs, channels)
+    )
+    for loop in single:
+        kernel = joined(kernel, loop, kernel.ranges[1])
+    return replace(stage, kernel=kernel)

@@ -1,0 +1,645 @@
+"""Matrix products with loops before and after them in one launch: loopir's templates (contract T)
+as Triton source.
+
+A program computes one tile of the result. The bodies of a prologue run on each tile of the operand,
+between its loads and the tensor core; those of the epilogue on the accumulator, which has more
+precision than the product would have in memory.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from dataclasses import dataclass, field, replace
+
+import sympy
+import torch
+from loopir import (
+    Body,
+    BuildError,
+    FloorDiv,
+    Instruction,
+    Kernel,
+    KernelBuffer,
+    KernelSource,
+    Range,
+    Template,
+    View,
+    definitions,
+    flat_position,
+    product,
+    steps_of,
+    symbol,
+)  # fmt: skip
+
+from inductor_triton.kernels import ops
+from inductor_triton.kernels.codegen import assemble, generate_source
+from inductor_triton.kernels.emitter import Dims, Emitter, Term
+from inductor_triton.kernels.indexing import integer
+from inductor_triton.kernels.instructions import emit_instruction
+from inductor_triton.kernels.precision import fused_gelu
+from inductor_triton.kernels.reductions import persistent_reduction
+from inductor_triton.kernels.tiling import Axis, Tiling
+from inductor_triton.spec import ERRORS, INDEX, Config, LaunchSpec, Sequence, launch_spec
+
+from .grouped import Groups, extent_of_tiles
+from .product import EIGHTHS, HALVES, Product, dtype_of, product_of
+from .split_k import PARTIALS, placed, sum_of_parts
+
+GROUP = 8
+"""Rows of tiles that are computed together, so that their operands stay in the cache."""
+WIDEST_EPILOGUE = 128
+"""Columns of a tile that the epilogue takes at once: more would not fit the registers beside the
+accumulator.
+"""
+DESCRIPTOR = 128
+"""Bytes of a tensor descriptor, which each program makes in memory that the launch provides."""
+LONGEST_ROUGH = 128
+"""Products of float8 that are added in the tensor cores before float32 takes the sum, as in the
+library's.
+"""
+FLOAT8 = {torch.float8_e4m3fn: "tl.float8e4nv", torch.float8_e5m2: "tl.float8e5"}
+LOCALS = frozenset([
+    "acc", "kbase", "rows", "columns", "program", "tile", "batch", "first", "together", "share",
+    "mfirst", "nfirst", "place",
+    "groups", "ends", "begins", "upto", "left", "right", "left_bits", "right_bits", "left_rows",
+    "right_rows", *"mnkj", "rmask",
+    *(f"{dim}{what}" for dim in "mnkj" for what in ("mask", "begin", "end")),
+    *(f"{dim}BLOCK" for dim in "MNKJ"),
+])  # fmt: skip
+M, N, K, J, R = "mnkjr"
+"""Axes of a block: rows and columns of the result, the sum along a row of the left operand, along a
+column of the right; the columns where rows are reduced after the product.
+"""
+
+
+def generate_matmul(template: Template, config: Config) -> KernelSource:
+    """The Triton source of ``template`` with tiles of ``config.y`` x ``config.x`` and steps of
+    ``config.r``.
+    """
+    found = product_of(template)
+    assert found is not None, "refused before"
+    if config.split > 1 and PARTIALS not in {buffer.name for buffer in template.buffers}:
+        return _with_split_sum(template, found, config)
+    if template.epilogue.kernel.reduction and config.x < int(found.n):
+        raise BuildError(
+            f"{template.name}: rows of {found.n} that are reduced fit no tile of {config.x} columns"
+        )
+    source = _Source(template, found, config)
+    function = source.function()
+    text = assemble(template.origins, config, function)
+    emitter = source.whole
+    tiles = tuple(
+        (extent_of_tiles(found, d, size, block), block)
+        for d, size, block in ((M, found.m, config.y), (N, found.n, config.x))
+    )
+    count = product(
+        (
+            found.matrices,
+            *(FloorDiv(extent + block - 1, sympy.Integer(block)) for extent, block in tiles),  # type: ignore[arg-type]
+        )
+    )
+    spec = LaunchSpec(
+        function=emitter.function,
+        signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in template.buffers),
+        sizes=tuple(size.name for size in template.sizes),  # type: ignore[attr-defined]
+        blocks=() if config.grid else tiles,
+        batch=sympy.Min(config.grid, count) if config.grid else found.matrices * config.split,  # type: ignore[arg-type]
+        config=config,
+        index=emitter.index_type,
+        limits=emitter.limits,
+        errors=emitter.uses_errors,
+    )
+    if not source.descriptors:
+        return KernelSource(template, text, (("launch", spec),))
+    size = DESCRIPTOR * source.descriptors * (config.grid or integer(count) or 0)
+    workspace = KernelBuffer("descriptors", torch.uint8, "out", sympy.Integer(size))
+    spec = replace(spec, signature=(*spec.signature, "*u8"), workspace=True)
+    part = KernelSource(
+        replace(template, buffers=(*template.buffers, workspace)), text, (("launch", spec),)
+    )
+    return KernelSource(template, text, (("sequence", Sequence((part,), (workspace,))),))
+
+
+def _with_split_sum(template: Template, found: Product, config: Config) -> KernelSource:
+    """The product's sum in parts, which programs take side by side, and a kernel that adds them and
+    goes on with the epilogue: for products of few tiles and long sums.
+    """
+    numel = config.split * found.m * found.n
+    partials = KernelBuffer(PARTIALS, torch.float32, "out", numel)
+    first = generate_matmul(replace(template, buffers=(*template.buffers, partials)), config)
+    second = generate_source(
+        sum_of_parts(template, found, replace(partials, role="in"), config.split)
+    )
+    text = "\n\n".join([first.text, second.text])
+    return KernelSource(template, text, (("sequence", Sequence((first, second), (partials,))),))
+
+
+def without_engine(part: KernelSource) -> KernelSource:
+    """The same launch without the copy engine, for addresses that it does not take: they must be
+    multiples of 16.
+    """
+    template, spec = part.kernel, launch_spec(part)
+    assert isinstance(template, Template)
+    plain = replace(template, buffers=template.buffers[:-1])
+    source = generate_matmul(plain, replace(spec.config, tma=False))
+    return KernelSource(plain, source.text, (("launch", spec),))
+
+
+@dataclass(slots=True)
+class _Source:
+    """Writes the function of a template. ``whole`` holds the names and lines of all of it."""
+
+    template: Template
+    product: Product
+    config: Config
+    whole: Emitter = field(init=False)
+    descriptors: int = 0
+    engine_stores: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.whole = Emitter(self._kernel((Body(False, ()),), ()), self._tiling((M, N)))
+        self.whole.taken |= dict.fromkeys(LOCALS, 0)
+        self.whole.names = {
+            k: self.whole.fresh(v) if v in LOCALS else v for k, v in self.whole.names.items()
+        }
+        stages = [stage for _, stage in self.template.prologues] + [self.template.epilogue]
+        steps = [step for stage in stages for step in stage.kernel.steps]
+        self.whole.uses_errors = any(step.op == "indirect" for step in steps)
+        for size in self.template.sizes:
+            self.whole.symbols[size] = Term(self.whole.name(size.name), frozenset(), torch.int64)  # type: ignore[attr-defined]
+
+    def function(self) -> str:
+        """The whole text of the function."""
+        whole = self.whole
+        self._start()
+        whole.line("acc = tl.full([MBLOCK, NBLOCK], 0.0, tl.float32)")
+        span = f"0, {self._text(self.product.k)}"
+        if self.config.split > 1:
+            length = int(self.product.k) // self.config.split
+            span = f"share * {length}, share * {length} + {length}"
+        elif self.product.ragged == K:
+            span = "kbegin, kend"
+        whole.line(f"for kbase in tl.range({span}, KBLOCK):")
+        whole.indent += 1
+        if not self.config.tma:
+            self._sum_axes()
+        left = self._operand(self.product.left, (M, K))
+        right = self._operand(self.product.right, (J, N))
+        if self.config.tf32:
+            left, right = f"round_tf32({left})", f"round_tf32({right})"
+        whole.line(f"acc = tl.dot({left}, {right}, acc{self._precision})")
+        whole.indent -= 1
+        self._end()
+        names = [whole.name(buffer.name) for buffer in self.template.buffers]
+        names += [whole.name(size.name) for size in self.template.sizes]  # type: ignore[attr-defined]
+        names += [ERRORS] if whole.uses_errors else []
+        names += [f"{INDEX}: tl.constexpr"] if whole.index_type == "dynamic" else []
+        blocks = {
+            "MBLOCK": self.config.y,
+            "NBLOCK": self.config.x,
+            "KBLOCK": self.config.r,
+            "JBLOCK": self.config.r,
+        }
+        header = [f"    {name}: tl.constexpr = {value}" for name, value in blocks.items()]
+        return (
+            "\n".join(
+                ["@triton.jit", f"def {whole.function}({', '.join(names)}):", *header, *whole.lines]
+            )
+            + "\n"
+        )
+
+    @property
+    def _precision(self) -> str:
+        if self.product.dtype in EIGHTHS:
+            return (
+                ""
+                if self.product.rough
+                else f", max_num_imprecise_acc={min(self.config.r, LONGEST_ROUGH)}"
+            )
+        if self.product.dtype in HALVES:
+            return ""
+        return ", input_precision='tf32'" if self.config.tf32 else ", input_precision='ieee'"
+
+    def _sum_axes(self) -> None:
+        whole = self.whole
+        for name, place in ((K, "None, :"), (J, ":, None")):
+            text = f"kbase + tl.arange(0, KBLOCK)[{place}]"
+            whole.line(f"{name} = " + (f"({text}){whole.index_cast}" if whole.index_cast else text))
+        for name in (K, J):
+            if self._masked(name):
+                whole.line(f"{name}mask = {name} < {self._limit(K)}")
+
+    def _start(self) -> None:
+        """The tiles, of which a program has one or walks over several."""
+        whole, found, groups = self.whole, self.product, self._groups()
+        if groups is not None and groups.dim != K:
+            self._lines(groups.count_tiles())
+        for dim, name, extent, block in (
+            (M, "rows", found.m, self.config.y),
+            (N, "columns", found.n, self.config.x),
+        ):
+            largest = "tl.reduce(upto, 0, combine_max)"
+            whole.line(f"{name} = {largest if dim == found.ragged else self._count(extent, block)}")
+        if self.config.tma:
+            self._describe("left_rows", found.left, (found.m, found.k), "MK")
+            self._describe("right_rows", found.right, (found.k, found.n), "KN")
+            self._describe_results()
+        program = "tl.program_id(0)"
+        if self.config.grid:
+            tiles = (
+                "rows * columns"
+                if found.matrices == 1
+                else f"rows * columns * {self._text(found.batch)}"
+            )
+            whole.line(
+                f"for program in tl.range({program}, {tiles}, {self.config.grid}, flatten=True):"
+            )
+            whole.indent += 1
+            program = "program"
+        elif groups is not None and groups.dim != K:
+            # there are programs for as many tiles as groups could have
+            whole.line(f"if {program} >= rows * columns:")
+            whole.line("    return")
+        self._find_tile(f"{program}{whole.index_cast}", groups)
+
+    def _find_tile(self, program: str, groups: Groups | None) -> None:
+        """The place of the program's tile, neighbouring programs sharing rows of the left
+        operand.
+        """
+        whole, found = self.whole, self.product
+        outer = "share" if self.config.split > 1 else "batch" if found.matrices != 1 else None
+        whole.line(f"tile = {program} % (rows * columns)" if outer else f"tile = {program}")
+        if outer:
+            whole.line(f"{outer} = {program} // (rows * columns)")
+        whole.line(f"first = tile // ({GROUP} * columns) * {GROUP}")
+        whole.line(f"together = tl.minimum(rows - first, {GROUP})")
+        row, column = (
+            f"(first + tile % ({GROUP} * columns) % together)",
+            f"tile % ({GROUP} * columns) // together",
+        )
+        for dim, place, block in ((M, row, "MBLOCK"), (N, column, "NBLOCK")):
+            if groups is not None and dim == groups.dim:
+                self._lines(groups.find_tile(place, whole.index_cast))
+            else:
+                whole.line(f"{dim}first = {place} * {block}")
+        if groups is not None and groups.dim == K:
+            self._lines(groups.find_part())
+        whole.line("m = mfirst + tl.arange(0, MBLOCK)[:, None]")
+        whole.line("n = nfirst + tl.arange(0, NBLOCK)[None, :]")
+        for name in (M, N):
+            if self._masked(name):
+                whole.line(f"{name}mask = {name} < {self._limit(name)}")
+        for name, view in (("left_bits", found.left), ("right_bits", found.right)):
+            if self._is_typed(view) and not self.config.tma:
+                whole.line(f"{name} = {self._typed(view)}")
+
+    def _groups(self) -> Groups | None:
+        found = self.product
+        if found.ends is None:
+            return None
+        view, extent = found.ends, {M: found.m, N: found.n, K: found.k}[found.ragged]
+        start = self.whole.name(view.buffer) + (
+            f" + {self._text(view.offset)}" if view.offset != 0 else ""
+        )
+        return Groups(
+            found.ragged, int(found.batch), start, self._text(view.stride[0]), self._text(extent)
+        )
+
+    def _is_typed(self, view: View) -> bool:
+        """Whether an operand is read as float8, which is bytes to all other instructions."""
+        return dtype_of(self.template, view) in FLOAT8 and view.buffer not in dict(
+            self.template.prologues
+        )
+
+    def _typed(self, view: View) -> str:
+        kind = FLOAT8[dtype_of(self.template, view)]
+        return f"{self.whole.name(view.buffer)}.to(tl.pointer_type({kind}), bitcast=True)"
+
+    def _describe(
+        self, name: str, view: View, sizes: tuple[sympy.Expr, sympy.Expr], dims: str
+    ) -> None:
+        """A tensor descriptor of an operand, by which the copy engine fetches tiles; of groups'
+        matrices as one.
+        """
+        steps = view.stride[-2:]
+        order = (0, 1) if steps[1] == 1 else (1, 0)
+        many = view.shape[0] if len(view.shape) == 3 else sympy.Integer(1)
+        extents = f"{sizes[order[0]] * many}, {sizes[order[1]]}"
+        blocks = ", ".join(f"{dims[d]}BLOCK" for d in order)
+        base = self._typed(view) if self._is_typed(view) else self.whole.name(view.buffer)
+        start = base + (f" + {view.offset}" if view.offset != 0 else "")
+        made = (
+            f"tl.make_tensor_descriptor({start}, [{extents}], [{steps[order[0]]}, 1], [{blocks}])"
+        )
+        self.whole.line(f"{name} = {made}")
+        self.descriptors += 1
+
+    def _describe_results(self) -> None:
+        """Descriptors of the results that are whole matrices: the copy engine writes them while the
+        next tile is computed.
+        """
+        kernel = self.template.epilogue.kernel
+        bodies, _ = placed(self.template.epilogue, self.template, "")
+        place = flat_position(kernel.ranges)
+        buffers = {buffer.name: buffer for buffer in self.template.buffers}
+        for step in steps_of(bodies):
+            if (
+                step.op != "store"
+                or step.args[3] is not None
+                or sympy.expand(step.args[1] - place) != 0
+            ):  # type: ignore[operator]
+                continue
+            result = str(step.args[0])
+            if self.product.ragged or int(self.product.n) * buffers[result].dtype.itemsize % 16:
+                continue
+            name = self.engine_stores[result] = self.whole.fresh(f"{result}_rows")
+            sizes = (
+                f"[{self.product.m}, {self.product.n}], [{self.product.n}, 1], [MBLOCK, "
+                f"{self._width}]"
+            )
+            self.whole.line(
+                f"{name} = tl.make_tensor_descriptor({self.whole.name(result)}, {sizes})"
+            )
+            self.descriptors += 1
+
+    @property
+    def _width(self) -> int:
+        """Columns that the epilogue takes at once."""
+        return min(self.config.x, WIDEST_EPILOGUE)
+
+    def _fetched(self, view: View, dims: tuple[str, str]) -> str:
+        """A tile of an operand by its descriptor; zero beyond the ends."""
+        name, places = (
+            ("left_rows", ["mfirst", "kbase"]) if K in dims else ("right_rows", ["kbase", "nfirst"])
+        )
+        turned = view.stride[-1] != 1
+        places = places[::-1] if turned else places
+        if len(view.shape) == 3:
+            places[0] = f"batch * {view.shape[1 + turned]} + {places[0]}"
+        return f"{name}.load([{', '.join(places)}])" + (".T" if turned else "")
+
+    def _end(self) -> None:
+        """The epilogue, on halves of a wide tile one after the other; only a part of the sum where
+        that is split.
+        """
+        if self.config.split > 1:
+            place = (
+                f"(share{self.whole.index_cast} * {self._text(self.product.m)} + m) * "
+                f"{self._text(self.product.n)} + n"
+            )
+            masks = " & ".join(f"{dim}mask" for dim in (M, N) if self._masked(dim))
+            self.whole.line(
+                f"tl.store({self.whole.name(PARTIALS)} + {place}, "
+                f"acc{f', mask={masks}' if masks else ''})"
+            )
+            return
+        if self.config.x <= WIDEST_EPILOGUE or self.template.epilogue.kernel.reduction:
+            self._epilogue("acc", "", self.config.x)
+            return
+        width = self.config.x // 2
+        self.whole.line(
+            f"left, right = tl.split(tl.permute(tl.reshape(acc, (MBLOCK, 2, {width})), (0, 2, 1)))"
+        )
+        for number, half in enumerate(("left", "right")):
+            offset = f"{number * width} + " if number else ""
+            self.whole.line(f"n = nfirst + {offset}tl.arange(0, {width})[None, :]")
+            if self._masked(N):
+                self.whole.line(f"nmask = n < {self._limit(N)}")
+            self._epilogue(half, str(number), width, f" + {number * width}" if number else "")
+
+    def _epilogue(self, accumulator: str, suffix: str, width: int, offset: str = "") -> None:
+        kernel = self.template.epilogue.kernel
+        dims = (M, R if kernel.reduction else N)
+        if kernel.reduction and self._masked(N):
+            self.whole.line("rmask = nmask")
+        bodies, result = placed(self.template.epilogue, self.template, f"e{suffix}_")
+        dtypes = {buffer.name: buffer.dtype for buffer in self.template.buffers}
+        bodies = [
+            replace(body, instructions=tuple(fused_gelu(list(body.instructions), dtypes)))
+            for body in bodies
+        ]
+        steps = steps_of(bodies)
+        emitter = self._stage(kernel, bodies, dims, width)
+        self._bind(emitter, (*kernel.ranges, *kernel.reduction), dims)
+        value = self._with_bias(accumulator, emitter, width)
+        loads = {str(step.result) for step in steps if step.op == "load" and step.args[0] == result}
+        wide = all(_reads_wide(step, loads) for step in steps)
+        dtype = next(b.dtype for b in kernel.buffers if b.name == self.template.epilogue.buffer)
+        term = Term(value, frozenset(dims), torch.float32)
+        if not wide and dtype is not torch.float32:
+            name = self.whole.fresh("rounded")
+            self.whole.line(f"{name} = {ops.cast(value, torch.float32, dtype)}")
+            term = Term(name, frozenset(dims), dtype)
+        emitter.values |= dict.fromkeys(loads, term)
+        for body in bodies:
+            before = dict(emitter.values)
+            rest = replace(
+                body,
+                instructions=tuple(
+                    step for step in body.instructions if str(step.result) not in loads
+                ),
+            )
+            emitter.body_dims = frozenset(dims if body.inner or not kernel.reduction else (M,))
+            if body.inner:
+                emitter.values = before | persistent_reduction(emitter, rest)
+                continue
+            for step in rest.instructions:
+                self._emit(emitter, step, term, offset)
+
+    def _emit(self, emitter: Emitter, step: Instruction, whole: Term, offset: str) -> None:
+        if step.op != "store" or step.args[0] not in self.engine_stores:
+            emit_instruction(emitter, step)
+            return
+        stored = emitter.operand(step.args[2])
+        text = (
+            stored.text
+            if stored.dims == whole.dims
+            else emitter.expanded(stored.text, stored.dims, whole.dims)
+        )
+        self.whole.line(
+            f"{self.engine_stores[str(step.args[0])]}.store([mfirst, nfirst{offset}], {text})"
+        )
+
+    def _with_bias(self, accumulator: str, emitter: Emitter, width: int) -> str:
+        """The accumulator with its scales and what addmm adds to it."""
+        found = self.product
+        if found.bias is None and found.alpha == 1 and not found.scales:
+            return accumulator
+        text = accumulator if found.alpha == 1 else f"{accumulator} * {float(found.alpha)!r}"
+        if found.scales:
+            text = f"{text} * ({' * '.join(self._spread(view) for view in found.scales)})"
+        if found.bias is not None and found.beta != 0:
+            bias = self._spread(found.bias)
+            scale = "" if found.beta == 1 else f" * {float(found.beta)!r}"
+            text = f"{text} + {bias}.to(tl.float32){scale}"
+        name = self.whole.fresh("sum")
+        self.whole.line(f"{name} = {text}")
+        return name
+
+    def _operand(self, view: View, dims: tuple[str, str]) -> str:
+        """The variable with a tile of an operand; zero where a tile is beyond the end of the
+        sum.
+        """
+        summed = K if K in dims else J
+        stage = dict(self.template.prologues).get(view.buffer)
+        name = self.whole.fresh("left_tile" if K in dims else "right_tile")
+        dtype = dtype_of(self.template, view)
+        if self.config.tma:
+            self.whole.line(f"{name} = {self._fetched(view, dims)}")
+            return name
+        if stage is None:
+            places = ["batch" if self.product.batch != 1 else None, *dims][-len(view.shape) :]
+            base = (
+                ("left_bits" if K in dims else "right_bits")
+                if self._is_typed(view)
+                else self.whole.name(view.buffer)
+            )
+            self.whole.line(
+                f"{name} = "
+                f"{self._load(base, self._position(view, places), dims, zero=self._masked(summed))}"
+            )
+            return name
+        bodies, result = placed(stage, self.template, f"{'a' if K in dims else 'b'}_")
+        emitter = self._stage(stage.kernel, bodies, dims, None)
+        self._bind(emitter, stage.kernel.ranges, dims)
+        for step in steps_of(bodies):
+            if step.op == "store" and step.args[0] == result:
+                term = emitter.operand(step.args[2])
+                text = (
+                    term.text
+                    if term.dims == frozenset(dims)
+                    else emitter.expanded(term.text, term.dims, frozenset(dims))
+                )
+                text = ops.cast(text, term.dtype, dtype)
+                zero = "0" if dtype in FLOAT8 else "0.0"
+                zeros = f"tl.where({summed}mask, {text}, {zero})" if self._masked(summed) else text
+                bits = f".to({FLOAT8[dtype]}, bitcast=True)" if dtype in FLOAT8 else ""
+                self.whole.line(f"{name} = {zeros}.to({ops.TRITON_DTYPES[dtype]}){bits}")
+            else:
+                emit_instruction(emitter, step)
+        return name
+
+    # Pieces of text
+
+    def _text(self, expr: sympy.Expr) -> str:
+        return self.whole.index(expr)[0]
+
+    def _count(self, extent: sympy.Expr, block: int) -> str:
+        number = integer(extent)
+        return (
+            str(-(-number // block))
+            if number is not None
+            else f"({self._text(extent)} + {block - 1}) // {block}"
+        )
+
+    def _limit(self, dim: str) -> str:
+        """Where a dim ends: for a group its part of it."""
+        if dim == self.product.ragged:
+            return f"{dim}end"
+        return self._text({M: self.product.m, N: self.product.n}.get(dim, self.product.k))
+
+    def _masked(self, dim: str) -> bool:
+        dim = {J: K, R: N}.get(dim, dim)
+        extent, block = {
+            M: (self.product.m, self.config.y), N: (self.product.n, self.config.x),
+            K: (self.product.k, self.config.r)
+        }[dim]  # fmt: skip
+        number = integer(extent)
+        return dim == self.product.ragged or number is None or number % block != 0
+
+    def _position(self, view: View, names: collections.abc.Sequence[str | None]) -> str:
+        terms = [self._text(view.offset)] if view.offset != 0 else []
+        for name, step in zip(names, view.stride):
+            if name is not None and step != 0:
+                terms.append(
+                    name
+                    if step == 1
+                    else f"{name} * ({self._text(step)})"
+                    if integer(step) is None
+                    else f"{name} * {step}"
+                )
+        return " + ".join(terms) or "0"
+
+    def _spread(self, view: View) -> str:
+        """A load of what is the same along dims of size 1 and those that it does not have: a bias,
+        scales.
+        """
+        names = ["batch" if self.product.batch != 1 else None, M, N][3 - len(view.shape) :]
+        places = [name if size != 1 else None for name, size in zip(names, view.shape)]
+        return self._load(self.whole.name(view.buffer), self._position(view, places), places)
+
+    def _lines(self, lines: collections.abc.Iterable[str]) -> None:
+        for text in lines:
+            self.whole.line(text)
+
+    def _load(
+        self, base: str, index: str, dims: collections.abc.Sequence[str | None], zero: bool = False
+    ) -> str:
+        masks = [f"{dim}mask" for dim in dims if dim in (M, N, K, J) and self._masked(dim)]
+        mask = f", mask={' & '.join(masks)}" + (", other=0.0" if zero else "") if masks else ""
+        return f"tl.load({base} + {index}{mask})"
+
+    # Emitters of stages, which share names and lines
+
+    def _stage(
+        self,
+        kernel: Kernel,
+        bodies: collections.abc.Sequence[Body],
+        dims: tuple[str, str],
+        width: int | None,
+    ) -> Emitter:
+        whole = self.whole
+        own_kernel = replace(
+            self._kernel(bodies, kernel.ranges, kernel.reduction), name=kernel.name
+        )
+        emitter = Emitter(own_kernel, self._tiling(dims, width))
+        emitter.taken, emitter.lines, emitter.indent = whole.taken, whole.lines, whole.indent
+        emitter.index_type, emitter.uses_errors = whole.index_type, whole.uses_errors
+        own = definitions(steps_of(bodies))
+        emitter.names = dict(whole.names) | {name: whole.fresh(name) for name in sorted(own)}
+        emitter.body_dims = frozenset(dims)
+        emitter.symbols |= whole.symbols
+        return emitter
+
+    def _bind(
+        self, emitter: Emitter, ranges: collections.abc.Sequence[Range], dims: tuple[str, str]
+    ) -> None:
+        """Dims of the stage's tensor are the axes of its block, after the batch."""
+        places = dict(zip((item.symbol for item in ranges[-2:]), dims))
+        for item in ranges:
+            name = places.get(item.symbol, "batch" if self.product.batch != 1 else "0")
+            along: Dims = frozenset({name}) if name in dims else frozenset()
+            emitter.symbols[item.symbol] = Term(N if name == R else name, along, torch.int64)
+
+    def _kernel(
+        self,
+        bodies: collections.abc.Sequence[Body],
+        ranges: tuple[Range, ...],
+        reduction: tuple[Range, ...] = (),
+    ) -> Kernel:
+        template = self.template
+        return Kernel(
+            template.name,
+            template.device,
+            template.buffers,
+            template.sizes,
+            ranges,
+            reduction,
+            tuple(bodies),
+            hints=template.hints,
+        )
+
+    def _tiling(self, dims: tuple[str, str], width: int | None = None) -> Tiling:
+        found, config, columns = self.product, self.config, width or self.config.x
+        extents = {M: found.m, N: found.n, R: found.n, K: found.k, J: found.k}
+        blocks = {M: config.y, N: columns, R: columns, K: config.r, J: config.r}
+        axes = []
+        for position, dim in enumerate(dims):
+            loop = Range(symbol(dim), extents[dim])
+            axes.append(Axis(dim, (loop,), blocks[dim], position, 2, beyond=self._masked(dim)))
+        return Tiling(tuple(axes), (), self.config)
+
+
+def _reads_wide(step: Instruction, products: set[str]) -> bool:
+    """Whether an instruction takes the product in float32, so that it need not be rounded first."""
+    return products.isdisjoint(step.reads) or (step.op == "cast" and step.dtype is torch.float32)

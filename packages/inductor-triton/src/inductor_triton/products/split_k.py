@@ -1,0 +1,133 @@
+"""The kernel after a matrix product whose sum was taken in parts (split-K): their sum, and the
+epilogue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import sympy
+import torch
+from loopir import (
+    Body,
+    Instruction,
+    Kernel,
+    KernelBuffer,
+    Range,
+    Stage,
+    Template,
+    Value,
+    definitions,
+    steps_of,
+    symbol,
+)
+
+from .product import Product
+
+PARTIALS = "partials"
+
+
+def sum_of_parts(template: Template, found: Product, partials: KernelBuffer, parts: int) -> Kernel:
+    """The kernel after the product: the sum of its parts, what addmm adds, rounded as in memory,
+    and the epilogue.
+    """
+    stage = template.epilogue
+    bodies, result = placed(stage, template, "e_")
+    steps = steps_of(bodies)
+    rows, columns = (item.symbol for item in stage.kernel.ranges[-2:])
+    part = symbol("part")
+    place = sympy.expand((part * found.m + rows) * found.n + columns)
+    inner = (
+        Instruction("p_load", "load", (PARTIALS, place, None, None), torch.float32),
+        Instruction("p_sum", "reduce", ("sum", Value("p_load")), torch.float32),
+    )
+    outer = _scaled_and_biased(found, template, (rows, columns))
+    dtype = next(buffer.dtype for buffer in stage.kernel.buffers if buffer.name == stage.buffer)
+    rounded = Instruction(
+        "p_rounded", "cast", (Value(str(outer[-1].result) if outer else "p_sum"),), dtype
+    )
+    loads = {str(step.result) for step in steps if step.op == "load" and step.args[0] == result}
+
+    def used(step: Instruction) -> Instruction:
+        args = (
+            Value("p_rounded") if isinstance(arg, Value) and arg.name in loads else arg
+            for arg in step.args
+        )
+        return replace(step, args=tuple(args))
+
+    body = (*outer, rounded, *(used(step) for step in steps if str(step.result) not in loads))
+    touched = {step.args[0] for step in body if step.is_access}
+    buffers = (*(buffer for buffer in template.buffers if buffer.name in touched), partials)
+    reduction = (Range(part, sympy.Integer(parts)),)
+    bodies = (Body(True, inner), Body(False, body))
+    name = f"{template.name}_sum"
+    return Kernel(
+        name,
+        template.device,
+        buffers,
+        (),
+        stage.kernel.ranges,
+        reduction,
+        bodies,
+        columns,
+        origins=template.origins,
+    )
+
+
+def _scaled_and_biased(
+    found: Product, template: Template, point: tuple[sympy.Symbol, ...]
+) -> tuple[Instruction, ...]:
+    """``alpha * p_sum + beta * bias`` in float32."""
+    steps: list[Instruction] = []
+
+    def add(name: str, op: str, *args: object, dtype: torch.dtype = torch.float32) -> Value:
+        steps.append(Instruction(name, op, args, dtype))  # type: ignore[arg-type]
+        return Value(name)
+
+    def scaled(value: Value, factor: float, name: str) -> Value:
+        if factor == 1:
+            return value
+        return add(f"{name}_scaled", "mul", value, add(f"{name}_factor", "constant", float(factor)))
+
+    value = scaled(Value("p_sum"), found.alpha, "p")
+    if found.bias is not None and found.beta != 0:
+        view = found.bias
+        terms = (
+            symbol * step
+            for symbol, step, size in zip(point[-len(view.shape) :], view.stride, view.shape)
+            if size != 1
+        )
+        index = sympy.expand(view.offset + sum(terms))
+        buffer = next(buffer for buffer in template.buffers if buffer.name == view.buffer)
+        bias = add("p_bias", "load", view.buffer, index, None, None, dtype=buffer.dtype)
+        add("p_biased", "add", value, scaled(add("p_wide", "cast", bias), found.beta, "b"))
+    return tuple(steps)
+
+
+def placed(stage: Stage, template: Template, prefix: str) -> tuple[list[Body], str]:
+    """The stage's bodies over the template's buffers, with names of their own, and the name of what
+    is no memory.
+    """
+    others, hidden = iter(stage.arguments), f"{prefix}result"
+    buffers = {
+        b.name: hidden if b.name == stage.buffer else template.buffers[next(others)].name
+        for b in stage.kernel.buffers
+    }
+    renamed = {name: f"{prefix}{name}" for name in definitions(stage.kernel.steps)}
+    symbols = {symbol(old): symbol(new) for old, new in renamed.items()}
+
+    def moved(position: int, step: Instruction, arg: object) -> object:
+        if isinstance(arg, Value):
+            return Value(renamed[arg.name])
+        if isinstance(arg, sympy.Expr):
+            return arg.xreplace(symbols)
+        return buffers[str(arg)] if position == 0 and step.is_access else arg
+
+    def own(step: Instruction) -> Instruction:
+        args = tuple(moved(position, step, arg) for position, arg in enumerate(step.args))
+        return replace(step, result=renamed.get(str(step.result)), args=args)  # type: ignore[arg-type]
+
+    return [
+        replace(body, instructions=tuple(map(own, body.instructions)))
+        for body in stage.kernel.bodies
+    ], hidden

@@ -1,0 +1,1 @@
+"""Choosing configurations by measurement."""

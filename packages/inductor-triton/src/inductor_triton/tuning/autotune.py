@@ -1,0 +1,110 @@
+"""``max-autotune`` on the current device: configurations of kernels, and whether a product is a
+template's or the library's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from loopir import ArtifactStore, Kernel, KernelSource, Symbolic, Template, View
+
+from inductor_triton.kernels.codegen import generate_sequence
+from inductor_triton.kernels.tiling import hint
+from inductor_triton.products.convolution import as_product
+from inductor_triton.products.matmul import generate_matmul
+from inductor_triton.products.product import matmul_config
+from inductor_triton.spec import Config
+from inductor_triton.toolchain import load_optional
+
+from .bench import DeviceBench
+from .selection import CAREFUL, Tuner
+
+
+def generate_any(kernel: Kernel | Template, config: Config | None = None) -> KernelSource:
+    """The source of a kernel or template."""
+    if isinstance(kernel, Template):
+        return generate_matmul(kernel, config or matmul_config(kernel))
+    return generate_sequence(kernel, config)
+
+
+def tuned_sources(
+    sources: Sequence[KernelSource], store: ArtifactStore, lock: str | None
+) -> list[KernelSource]:
+    """The sources with the configurations that measurement or the lock file chose."""
+    choices = _tuner(store, lock).choose([source.kernel for source in sources])
+    return [
+        s if choice is None else generate_any(s.kernel, choice)
+        for s, choice in zip(sources, choices)
+    ]
+
+
+def slower_than_library(template: Template, store: ArtifactStore, lock: str | None) -> str:
+    """Why the library's product and kernels around it are better; empty where one launch was
+    measured to be faster.
+    """
+    bench = DeviceBench(store)
+    return _tuner(store, lock, bench).against_library(
+        as_product(template), lambda: _library_time(template, bench)
+    )
+
+
+def _library_time(template: Template, bench: DeviceBench) -> float:
+    stages = [*template.prologues, ("", template.epilogue)]
+    total = sum(bench.time(generate_sequence(stage.kernel), CAREFUL) for _, stage in stages)
+    memory = dict(zip((buffer.name for buffer in template.buffers), bench.operands(template)))
+    for name, stage in template.prologues:
+        declared = next(buffer for buffer in stage.kernel.buffers if buffer.name == stage.buffer)
+        memory[name] = torch.zeros(
+            hint(template, declared.numel), dtype=declared.dtype, device="cuda"
+        )
+
+    def value(arg: object) -> object:
+        if isinstance(arg, View):
+            sizes = ([hint(template, expr) for expr in exprs] for exprs in (arg.shape, arg.stride))
+            return torch.as_strided(memory[arg.buffer], *sizes, hint(template, arg.offset))  # type: ignore[arg-type]
+        if isinstance(arg, Symbolic):
+            return hint(template, arg.expr)
+        return [value(item) for item in arg] if isinstance(arg, list | tuple) else arg
+
+    args, kwargs = (
+        [value(arg) for arg in template.args],
+        {name: value(arg) for name, arg in template.kwargs},
+    )
+    return total + bench.time_call(lambda: template.op(*args, **kwargs), CAREFUL)
+
+
+def _tuner(store: ArtifactStore, lock: str | None, bench: DeviceBench | None = None) -> Tuner:
+    return Tuner(
+        store,
+        bench or DeviceBench(store),
+        generate_any,
+        None if lock is None else Path(lock),
+        progress_bar(),
+    )
+
+
+def progress_bar() -> Callable[[int, int, str], None]:
+    """Shows progress on a terminal, with tqdm where that is installed."""
+    if not sys.stderr.isatty():
+        return lambda done, total, what: None
+    tqdm = load_optional("tqdm")
+    bar: Any = None
+
+    def show(done: int, total: int, what: str) -> None:
+        nonlocal bar
+        if tqdm is None:
+            sys.stderr.write(
+                f"\rtuning {done}/{total} {what:<30}" + ("\n" if done == total else "")
+            )
+            return
+        bar = bar or tqdm.tqdm(total=total, desc="tuning", leave=False)
+        bar.set_postfix_str(what)
+        bar.update(done - bar.n)
+        if done == total:
+            bar.close()
+
+    return show
