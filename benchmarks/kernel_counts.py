@@ -32,10 +32,10 @@ import bytecode_dynamo
 import loopir
 import sympy
 import torch
-from loopir.expr import substitute, symbols_of
-from loopir.node import View, views_in
-from loopir.program import ExternCall, Launch, Program
-from loopir.runs import RunStep, cut_runs
+from loopir.host.runs import RunStep, cut_runs
+from loopir.ir.expr import substitute, symbols_of
+from loopir.ir.node import View, views_in
+from loopir.ir.program import ExternCall, Launch, Program
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 

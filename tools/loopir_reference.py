@@ -1,4 +1,4 @@
-"""Writes docs/loopir.md, the reference of the loop IR, from the vocabulary in ``loopir.ops``.
+"""Writes docs/loopir.md, the reference of the loop IR, from the vocabulary in ``loopir.ir.ops``.
 
 usage: python tools/loopir_reference.py [--check]      --check: fail when the file is not what would be written
 """
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from loopir import OPS, REDUCTIONS, OpSpec
-from loopir.text import method_name
+from loopir.ir.text import method_name
 
 TARGET = Path(__file__).parents[1] / "docs" / "loopir.md"
 

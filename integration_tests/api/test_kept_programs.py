@@ -1,4 +1,4 @@
-"""What one process compiled, another only builds (loopir.recall): the same results without
+"""What one process compiled, another only builds (loopir.cache.program_cache): the same results without
 lowering, forward and backward.
 """
 

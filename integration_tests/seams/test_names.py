@@ -17,7 +17,7 @@ import loopir
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loopir.program import Allocate, ExternCall, Program
+from loopir.ir.program import Allocate, ExternCall, Program
 from loopir.testing import EvaluatorCodeGenerator
 
 SHARE = float(os.environ.get("STRATA_SHARE", "1"))

@@ -11,7 +11,7 @@ import loopir
 import primops
 import pytest
 import torch
-from loopir.program import Launch
+from loopir.ir.program import Launch
 
 from integration_tests.models.zoo import ZOO
 

@@ -20,12 +20,12 @@ import primops
 import torch
 from loopir.backend import CodeGenerator
 from loopir.compile import compile_graph
-from loopir.host import HostProgram
+from loopir.host.source import HostProgram
+from loopir.ir.parse import parse_kernel
+from loopir.ir.template import kernels_of
+from loopir.ir.text import format_kernel
 from loopir.options import Options
-from loopir.parse import parse_kernel
-from loopir.template import kernels_of
 from loopir.testing.generator import EvaluatorCodeGenerator, EvaluatorTemplates
-from loopir.text import format_kernel
 from primops.testing import trace
 from symshapes import FakeTensorMode
 

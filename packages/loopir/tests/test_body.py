@@ -4,9 +4,9 @@ import pytest
 import sympy
 import torch
 from loopir import OPS, OpsHandler, Recorder, Value, replay, symbol
+from loopir.ir.simplify import Facts
+from loopir.ir.text import method_name
 from loopir.schedule.recorder import KernelRecorder
-from loopir.simplify import Facts
-from loopir.text import method_name
 
 x = symbol("x0")
 

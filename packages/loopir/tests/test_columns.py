@@ -5,7 +5,7 @@ from __future__ import annotations
 import loopir
 import pytest
 import torch
-from loopir.schedule import columns
+from loopir.schedule import column_sums as columns
 
 ROWS, COLUMNS = 1100, 24
 

@@ -12,8 +12,8 @@ import sympy
 import torch
 import torch.nn.functional as F
 from loopir import BuildError, Options, compile_graph, symbol
-from loopir.node import Buffer
-from loopir.runs import Slot, _meet, _place, size_in_bytes
+from loopir.host.runs import Slot, _meet, _place, size_in_bytes
+from loopir.ir.node import Buffer
 from loopir.testing import EvaluatorCodeGenerator
 from primops import TensorMeta, prims
 from primops.testing import trace

@@ -9,7 +9,7 @@ from loopir import (
     check_program,
     compile_graph,
 )
-from loopir.program import Allocate, Free
+from loopir.ir.program import Allocate, Free
 from loopir.testing import EvaluatorCodeGenerator
 from primops.testing import trace
 

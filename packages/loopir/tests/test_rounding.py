@@ -4,7 +4,7 @@ anyway, and only there.
 
 import pytest
 import torch
-from loopir.program import Allocate
+from loopir.ir.program import Allocate
 
 FLOAT, HALF = torch.float32, torch.bfloat16
 

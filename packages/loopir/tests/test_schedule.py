@@ -9,7 +9,7 @@ import sympy
 import torch
 import torch.nn.functional as F
 from loopir import format_kernel, format_schedule
-from loopir.node import ExternNode, LoweredGraph, View
+from loopir.ir.node import ExternNode, LoweredGraph, View
 from loopir.schedule.dag import Dag
 from loopir.schedule.fusion import Fusion
 from loopir.schedule.group import Group

@@ -5,11 +5,11 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 from loopir import FloorDiv, Mod, Range, symbol
-from loopir.evaluate import evaluate_expr
+from loopir.ir.evaluate import evaluate_expr
+from loopir.ir.node import contiguous_strides
+from loopir.ir.simplify import Facts, exact_quotient, linear_parts
 from loopir.lowering.reshape import match_dims, reshaped_strides, source_index
-from loopir.node import contiguous_strides
 from loopir.schedule.align import refine
-from loopir.simplify import Facts, exact_quotient, linear_parts
 
 x, y, s = symbol("x0"), symbol("x1"), symbol("s0")
 

@@ -3,7 +3,7 @@ import os
 
 import pytest
 from loopir import ArtifactStore, StoreError, StoreWarning
-from loopir.store import default_root
+from loopir.cache.store import default_root
 
 
 def test_store_keeps_what_it_is_given(tmp_path):

@@ -17,7 +17,7 @@ from loopir import (
     parse_kernels,
     symbol,
 )
-from loopir.text import format_instruction
+from loopir.ir.text import format_instruction
 
 SOFTMAX = """\
 @kernel(device='cpu', vector='r0')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from loopir.recall import Undescribed
+from loopir.cache.program_cache import Undescribed
 from torchstrata.memory import _argument_text
 
 

@@ -1,6 +1,40 @@
 """Define-by-run loop IR: kernels, fusion, memory plan and host programs."""
 
-from loopir.backend import (
+from loopir.cache.program_cache import Recall
+from loopir.cache.store import ArtifactStore, temporary_root
+from loopir.host.launched import check_launches
+from loopir.host.source import HostProgram, build_host, generate
+from loopir.ir.body import OpsHandler, Recorder, replay
+from loopir.ir.evaluate import evaluate_kernel
+from loopir.ir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
+from loopir.ir.kernel import (
+    Body,
+    Instruction,
+    Kernel,
+    KernelBuffer,
+    Operand,
+    Range,
+    Value,
+    definitions,
+    steps_of,
+)
+from loopir.ir.node import LoweredGraph, Symbolic, View
+from loopir.ir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
+from loopir.ir.parse import parse_kernel, parse_kernels
+from loopir.ir.program import ExternCall, Program, check_program, format_schedule
+from loopir.ir.simplify import flat_position, product
+from loopir.ir.template import (
+    Stage,
+    Template,
+    evaluate_template,
+    format_any,
+    format_template,
+    kernels_of,
+)
+from loopir.ir.text import format_kernel
+from loopir.ir.verify import check_kernel
+
+from .backend import (
     CodeGenerator,
     Contraction,
     KernelSource,
@@ -17,9 +51,8 @@ from loopir.backend import (
     RunCall,
     TensorInput,
 )
-from loopir.body import OpsHandler, Recorder, replay
-from loopir.compile import compile_graph
-from loopir.errors import (
+from .compile import compile_graph
+from .errors import (
     BuildError,
     ExternError,
     LoopIRError,
@@ -32,42 +65,10 @@ from loopir.errors import (
     ToolError,
     VerificationError,
 )
-from loopir.evaluate import evaluate_kernel
-from loopir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
-from loopir.host import HostProgram, build_host, generate
-from loopir.kernel import (
-    Body,
-    Instruction,
-    Kernel,
-    KernelBuffer,
-    Operand,
-    Range,
-    Value,
-    definitions,
-    steps_of,
-)
-from loopir.launched import check_launches
-from loopir.lowering import LoweringTable, lower
-from loopir.node import LoweredGraph, Symbolic, View
-from loopir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
-from loopir.options import Options
-from loopir.parse import parse_kernel, parse_kernels
-from loopir.patterns import freeze, lay_out_images, rewrite_patterns
-from loopir.program import ExternCall, Program, check_program, format_schedule
-from loopir.recall import Recall
-from loopir.schedule import schedule
-from loopir.simplify import flat_position, product
-from loopir.store import ArtifactStore, temporary_root
-from loopir.template import (
-    Stage,
-    Template,
-    evaluate_template,
-    format_any,
-    format_template,
-    kernels_of,
-)
-from loopir.text import format_kernel
-from loopir.verify import check_kernel
+from .lowering import LoweringTable, lower
+from .options import Options
+from .patterns import freeze, lay_out_images, rewrite_patterns
+from .schedule import schedule
 
 __version__ = "0.2.0"
 

@@ -16,9 +16,9 @@ import torch
 from primops import TensorMeta
 from torch._ops import OpOverload
 
-from loopir.kernel import Kernel
-from loopir.store import ArtifactStore
-from loopir.template import Template
+from loopir.cache.store import ArtifactStore
+from loopir.ir.kernel import Kernel
+from loopir.ir.template import Template
 
 Launcher: TypeAlias = Callable[..., None]
 

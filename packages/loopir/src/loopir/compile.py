@@ -8,17 +8,18 @@ from dataclasses import replace
 import primops
 import torch
 
-from loopir.backend import CodeGenerator
-from loopir.host import HostProgram, build_host, generate
-from loopir.launched import check_launches
-from loopir.lowering import check_graph, lower
-from loopir.options import Options
-from loopir.patterns import freeze, rewrite_patterns
-from loopir.program import format_schedule
-from loopir.recall import Recall
-from loopir.schedule import schedule
-from loopir.store import ArtifactStore
-from loopir.template import format_any
+from loopir.cache.program_cache import Recall
+from loopir.cache.store import ArtifactStore
+from loopir.host.launched import check_launches
+from loopir.host.source import HostProgram, build_host, generate
+from loopir.ir.program import format_schedule
+from loopir.ir.template import format_any
+
+from .backend import CodeGenerator
+from .lowering import check_graph, lower
+from .options import Options
+from .patterns import freeze, rewrite_patterns
+from .schedule import schedule
 
 
 def is_prim_graph(gm: torch.fx.GraphModule) -> bool:

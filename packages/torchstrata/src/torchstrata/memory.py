@@ -2,10 +2,11 @@
 partition or lowering again.
 
 An entry of the artifact store holds the text of a graph's calls (``aotgrad``'s compiled_cache) and
-the keys of its programs (``loopir.recall``). Its key is a text of all that led there: the captured
-graph with its metadata, what is known of its inputs, settings, the state of torch, and the files of
-the packages that take part. What has no such text is not kept: sizes that are not fixed, constants,
-functions and operators that are not torch's own, and whatever runs under modes."""
+the keys of its programs (``loopir.cache.program_cache``). Its key is a text of all that led there:
+the captured graph with its metadata, what is known of its inputs, settings, the state of torch, and
+the files of the packages that take part. What has no such text is not kept: sizes that are not
+fixed, constants, functions and operators that are not torch's own, and whatever runs under
+modes."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from typing import Any
 
 import loopir
 import torch
-from loopir.recall import Undescribed, describe, devices_of, identities, process_state, versions
+from loopir.cache.program_cache import (
+    Undescribed,
+    describe,
+    devices_of,
+    identities,
+    process_state,
+    versions,
+)
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
-from loopir import (
+from loopir import (  # fmt: skip
     Body,
     BuildError,
     FloorDiv,
@@ -29,7 +29,7 @@ from loopir import (
     product,
     steps_of,
     symbol,
-)  # fmt: skip
+)
 
 from inductor_triton.kernels import ops
 from inductor_triton.kernels.codegen import assemble, generate_source

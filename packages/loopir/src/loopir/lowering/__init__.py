@@ -1,7 +1,7 @@
 """Lowering: prim graphs to loop nodes."""
 
-from loopir.lowering.context import restride
-from loopir.lowering.graph import TABLE, check_graph, lower
-from loopir.lowering.registry import LoweringTable, user_line
+from .context import restride
+from .graph import TABLE, check_graph, lower
+from .registry import LoweringTable, user_line
 
 __all__ = ["TABLE", "LoweringTable", "check_graph", "lower", "restride", "user_line"]

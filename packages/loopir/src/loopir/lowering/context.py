@@ -13,11 +13,9 @@ from sympy.core.function import Application
 from symshapes import Interval, bound, expr_of, statically_known_true
 
 from loopir.errors import LoweringError
-from loopir.expr import INDEX_FUNCTIONS, is_index_expr, operands, symbol, symbols_of
-from loopir.kernel import Range, Value
-from loopir.lowering.record import SimplifyingRecorder, accesses, split_loops
-from loopir.lowering.tensor import Cost, Index, Lazy, Strided, Tensor, TracingOps, same_strides
-from loopir.node import (
+from loopir.ir.expr import INDEX_FUNCTIONS, is_index_expr, operands, symbol, symbols_of
+from loopir.ir.kernel import Range, Value
+from loopir.ir.node import (
     Bind,
     Buffer,
     ExternNode,
@@ -29,8 +27,11 @@ from loopir.node import (
     View,
     contiguous_strides,
 )
+from loopir.ir.simplify import ONE, ZERO, product
 from loopir.options import Options
-from loopir.simplify import ONE, ZERO, product
+
+from .record import SimplifyingRecorder, accesses, split_loops
+from .tensor import Cost, Index, Lazy, Strided, Tensor, TracingOps, same_strides
 
 LOOP_DTYPES = frozenset({
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,

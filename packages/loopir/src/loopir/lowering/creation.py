@@ -8,11 +8,12 @@ from typing import Any
 import sympy
 import torch
 
-from loopir.lowering.context import LoweringContext, combined_cost
-from loopir.lowering.registry import LoweringTable
-from loopir.lowering.scalar import scalar
-from loopir.lowering.tensor import Cost, Index, Lazy, Tensor, TracingOps
-from loopir.node import contiguous_strides
+from loopir.ir.node import contiguous_strides
+
+from .context import LoweringContext, combined_cost
+from .registry import LoweringTable
+from .scalar import scalar
+from .tensor import Cost, Index, Lazy, Tensor, TracingOps
 
 table = LoweringTable()
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from loopir.body import OpsHandler
-from loopir.lowering.context import LoweringContext, combined_cost
-from loopir.lowering.registry import LoweringTable
-from loopir.lowering.scalar import scalar
-from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
+from loopir.ir.body import OpsHandler
+
+from .context import LoweringContext, combined_cost
+from .registry import LoweringTable
+from .scalar import scalar
+from .tensor import Index, Lazy, Strided, Tensor, TracingOps
 
 table = LoweringTable()
 

@@ -12,11 +12,12 @@ import torch
 from primops import Prim, TensorMeta
 from torch._ops import OpOverload
 
-from loopir.lowering.context import LoweringContext
-from loopir.lowering.elementwise import is_tensor
-from loopir.lowering.scalar import symbolic
-from loopir.lowering.tensor import Strided
-from loopir.node import Bind, ExternNode, Symbolic, View
+from loopir.ir.node import Bind, ExternNode, Symbolic, View
+
+from .context import LoweringContext
+from .elementwise import is_tensor
+from .scalar import symbolic
+from .tensor import Strided
 
 # What these return depends on the strides of their operand, which must be as the graph says; so
 # must those of every operand of an operator from outside of torch, which may hand them to a kernel

@@ -14,18 +14,19 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from loopir.errors import LoweringError
-from loopir.kernel import STORED_8_BITS
-from loopir.lowering import creation, elementwise, indexing, reduction, view
-from loopir.lowering.context import LOOP_DTYPES, LoweringContext
-from loopir.lowering.elementwise import is_tensor
-from loopir.lowering.extern import lower_extern
-from loopir.lowering.placement import follow_readers
-from loopir.lowering.registry import LoweringTable, user_line
-from loopir.lowering.scalar import symbolic
-from loopir.lowering.tensor import Lazy, Strided, Tensor
-from loopir.node import Buffer, Item, LoweredGraph, Symbolic, View, contiguous_strides
+from loopir.ir.kernel import STORED_8_BITS
+from loopir.ir.node import Buffer, Item, LoweredGraph, Symbolic, View, contiguous_strides
+from loopir.ir.simplify import ZERO, product
 from loopir.options import Options
-from loopir.simplify import ZERO, product
+
+from . import creation, elementwise, indexing, reduction, view
+from .context import LOOP_DTYPES, LoweringContext
+from .elementwise import is_tensor
+from .extern import lower_extern
+from .placement import follow_readers
+from .registry import LoweringTable, user_line
+from .scalar import symbolic
+from .tensor import Lazy, Strided, Tensor
 
 TABLE = LoweringTable()
 for module in (creation, elementwise, indexing, reduction, view):

@@ -10,12 +10,13 @@ from typing import Any
 import sympy
 import torch
 
-from loopir.lowering.context import LoweringContext, combined_cost
-from loopir.lowering.elementwise import HALF, is_tensor
-from loopir.lowering.registry import LoweringTable
-from loopir.lowering.scalar import scalar
-from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
-from loopir.node import Shape
+from loopir.ir.node import Shape
+
+from .context import LoweringContext, combined_cost
+from .elementwise import HALF, is_tensor
+from .registry import LoweringTable
+from .scalar import scalar
+from .tensor import Index, Lazy, Strided, Tensor, TracingOps
 
 table = LoweringTable()
 FEW = 8

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import sympy
 import torch
 
-from loopir.body import Recorder, replay
-from loopir.expr import FloorDiv, Mod, symbol
-from loopir.kernel import Instruction, Number, Range, Value
-from loopir.node import Access
-from loopir.simplify import ONE, Extents, Facts, exact_quotient
+from loopir.ir.body import Recorder, replay
+from loopir.ir.expr import FloorDiv, Mod, symbol
+from loopir.ir.kernel import Instruction, Number, Range, Value
+from loopir.ir.node import Access
+from loopir.ir.simplify import ONE, Extents, Facts, exact_quotient
 
 
 class SimplifyingRecorder(Recorder):

@@ -10,14 +10,15 @@ from typing import Any
 import sympy
 import torch
 
-from loopir.expr import FloorDiv
-from loopir.kernel import Number
-from loopir.lowering.context import REDUCED_DTYPES, LoweringContext, combined_cost
-from loopir.lowering.registry import LoweringTable
-from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
-from loopir.lowering.view import masked_load
-from loopir.node import Shape
-from loopir.simplify import exact_quotient, product
+from loopir.ir.expr import FloorDiv
+from loopir.ir.kernel import Number
+from loopir.ir.node import Shape
+from loopir.ir.simplify import exact_quotient, product
+
+from .context import REDUCED_DTYPES, LoweringContext, combined_cost
+from .registry import LoweringTable
+from .tensor import Index, Lazy, Strided, Tensor, TracingOps
+from .view import masked_load
 
 table = LoweringTable()
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import sympy
 
-from loopir.expr import FloorDiv, Mod
-from loopir.node import Shape
-from loopir.simplify import ONE, ZERO, product
+from loopir.ir.expr import FloorDiv, Mod
+from loopir.ir.node import Shape
+from loopir.ir.simplify import ONE, ZERO, product
 
 Group = tuple[list[int], list[int]]
 

@@ -9,10 +9,11 @@ import sympy
 import torch
 from symshapes import ToFloat, TrueDiv, expr_of
 
-from loopir.expr import operands
-from loopir.lowering.context import LoweringContext
-from loopir.lowering.tensor import TracingOps
-from loopir.simplify import ZERO
+from loopir.ir.expr import operands
+from loopir.ir.simplify import ZERO
+
+from .context import LoweringContext
+from .tensor import TracingOps
 
 RELATIONS: dict[type, str] = {
     sympy.Eq: "eq", sympy.Ne: "ne", sympy.StrictLessThan: "lt", sympy.LessThan: "le",

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import sympy
 import torch
 
-from loopir.body import OpsHandler, Recorder
-from loopir.kernel import Number, Value
-from loopir.node import Origin, Shape, contiguous_strides
+from loopir.ir.body import OpsHandler, Recorder
+from loopir.ir.kernel import Number, Value
+from loopir.ir.node import Origin, Shape, contiguous_strides
 
 Index: TypeAlias = tuple[sympy.Expr, ...]
 InnerFunction: TypeAlias = Callable[[Any, Index], Any]

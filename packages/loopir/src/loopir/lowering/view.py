@@ -15,13 +15,14 @@ import torch
 from primops import Prim
 from torch._ops import OpOverload
 
-from loopir.kernel import Number
-from loopir.lowering.context import LoweringContext, combined_cost
-from loopir.lowering.registry import LoweringTable
-from loopir.lowering.reshape import index_copies, reshaped_strides, source_index
-from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
-from loopir.node import Shape
-from loopir.simplify import ZERO
+from loopir.ir.kernel import Number
+from loopir.ir.node import Shape
+from loopir.ir.simplify import ZERO
+
+from .context import LoweringContext, combined_cost
+from .registry import LoweringTable
+from .reshape import index_copies, reshaped_strides, source_index
+from .tensor import Index, Lazy, Strided, Tensor, TracingOps
 
 table = LoweringTable()
 

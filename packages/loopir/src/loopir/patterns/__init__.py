@@ -2,8 +2,8 @@
 names.
 """
 
-from loopir.patterns.freeze import freeze
-from loopir.patterns.joint import lay_out_images
-from loopir.patterns.rewrite import rewrite_patterns
+from .freeze import freeze
+from .joint import lay_out_images
+from .rewrite import rewrite_patterns
 
 __all__ = ["freeze", "lay_out_images", "rewrite_patterns"]

@@ -16,7 +16,7 @@ import torch
 from primops import TensorMeta
 from torch import fx
 
-from loopir.patterns.match import (
+from .match import (
     add_call,
     arguments_of,
     meta_of,

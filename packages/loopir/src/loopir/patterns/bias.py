@@ -13,7 +13,7 @@ import torch
 from primops import TensorMeta
 from torch import fx
 
-from loopir.patterns.match import add_call, arguments_of, meta_of, name_of, remove_dead
+from .match import add_call, arguments_of, meta_of, name_of, remove_dead
 
 aten = torch.ops.aten
 CHANNELS = 1

@@ -9,15 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from loopir.patterns.match import (
-    add_call,
-    arguments_of,
-    meta_of,
-    name_of,
-    only_user,
-    remove_dead,
-    same_shape,
-)
+from .match import add_call, arguments_of, meta_of, name_of, only_user, remove_dead, same_shape
 
 aten = torch.ops.aten
 

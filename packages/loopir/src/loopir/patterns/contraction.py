@@ -22,8 +22,9 @@ from loopir.backend import (
     TensorInput,
 )
 from loopir.errors import LoweringError
-from loopir.patterns.fold import norm_in_evaluation
-from loopir.patterns.match import (
+
+from .fold import norm_in_evaluation
+from .match import (
     VIEWS,
     add_call,
     add_constant,

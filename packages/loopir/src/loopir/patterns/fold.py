@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from loopir.patterns.match import (
+from .match import (
     add_call,
     add_constant,
     arguments_of,

@@ -17,8 +17,8 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
-from loopir.patterns.layout import FOLLOWERS, prefers_channels_last
-from loopir.patterns.match import add_call, has_format, is_pure, meta_of, name_of
+from .layout import FOLLOWERS, prefers_channels_last
+from .match import add_call, has_format, is_pure, meta_of, name_of
 
 aten = torch.ops.aten
 OPERANDS = {"convolution": (0, 1), "convolution_backward": (0, 1, 2)}

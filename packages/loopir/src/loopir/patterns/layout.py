@@ -11,7 +11,7 @@ from primops import TensorMeta
 from torch import fx
 from torch._ops import OpOverload
 
-from loopir.patterns.match import FORMATS, has_format, in_format, meta_of, name_of, with_format
+from .match import FORMATS, has_format, in_format, meta_of, name_of, with_format
 
 HALF = (torch.float16, torch.bfloat16)
 FOLLOWERS = {

@@ -16,7 +16,7 @@ import torch
 from primops import TensorMeta
 from torch import fx
 
-from loopir.patterns.match import VIEWS, add_call, meta_of, name_of
+from .match import VIEWS, add_call, meta_of, name_of
 
 aten = torch.ops.aten
 ALIGNED = 8

@@ -20,7 +20,7 @@ from primops import TensorMeta
 from torch import fx
 from torch._ops import OpOverload
 
-from loopir.patterns.match import add_call, arguments_of, has_format, in_format, meta_of, name_of
+from .match import add_call, arguments_of, has_format, in_format, meta_of, name_of
 
 aten = torch.ops.aten
 POINTWISE_PLACES, GRADIENT_PLACES = 64, 256

@@ -8,16 +8,17 @@ from torch import fx
 
 from loopir.backend import CodeGenerator
 from loopir.options import Options
-from loopir.patterns.attention import fuse_attention
-from loopir.patterns.bias import part_biases
-from loopir.patterns.cleanup import clean_up
-from loopir.patterns.contraction import offer_contractions
-from loopir.patterns.fold import fold_batch_norms, fold_constants
-from loopir.patterns.layout import choose_layouts
-from loopir.patterns.match import keep_outputs, remove_dead
-from loopir.patterns.padding import pad_products
-from loopir.patterns.products import multiply_convolutions
-from loopir.patterns.scalars import move_scalars
+
+from .attention import fuse_attention
+from .bias import part_biases
+from .cleanup import clean_up
+from .contraction import offer_contractions
+from .fold import fold_batch_norms, fold_constants
+from .layout import choose_layouts
+from .match import keep_outputs, remove_dead
+from .padding import pad_products
+from .products import multiply_convolutions
+from .scalars import move_scalars
 
 
 def rewrite_patterns(

@@ -14,7 +14,7 @@ from primops import TensorMeta
 from torch import fx
 from torch._ops import OpOverload
 
-from loopir.patterns.match import add_call, meta_of
+from .match import add_call, meta_of
 
 aten = torch.ops.aten
 ALIGNED = 16

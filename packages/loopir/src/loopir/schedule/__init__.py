@@ -1,5 +1,5 @@
 """Scheduling: loop nodes to fused kernels, and a program that runs them."""
 
-from loopir.schedule.schedule import schedule
+from .schedule import schedule
 
 __all__ = ["schedule"]

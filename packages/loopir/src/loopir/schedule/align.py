@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import sympy
 
-from loopir.expr import symbol
-from loopir.kernel import Range
-from loopir.simplify import ONE, ZERO, exact_quotient
+from loopir.ir.expr import symbol
+from loopir.ir.kernel import Range
+from loopir.ir.simplify import ONE, ZERO, exact_quotient
 
 Substitution = dict[sympy.Symbol, sympy.Expr]
 

@@ -8,23 +8,17 @@ from dataclasses import dataclass
 
 import sympy
 
-from loopir.body import replay
-from loopir.expr import substitute, symbol
-from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Range, Value, steps_of
+from loopir.ir.body import replay
+from loopir.ir.expr import substitute, symbol
+from loopir.ir.kernel import Body, Instruction, Kernel, KernelBuffer, Range, Value, steps_of
+from loopir.ir.node import Buffer, LoweredGraph
+from loopir.ir.simplify import extents_of
 from loopir.lowering.elementwise import COSTLY
 from loopir.lowering.record import SimplifyingRecorder
-from loopir.node import Buffer, LoweredGraph
-from loopir.schedule.group import Group, Member
-from loopir.schedule.order import (
-    LoopAccess,
-    collapse,
-    loop_accesses,
-    order_loops,
-    tile_axis,
-    vector_axis,
-)
-from loopir.schedule.recorder import KernelRecorder
-from loopir.simplify import extents_of
+
+from .group import Group, Member
+from .order import LoopAccess, collapse, loop_accesses, order_loops, tile_axis, vector_axis
+from .recorder import KernelRecorder
 
 MAX_RECOMPUTED = 64
 

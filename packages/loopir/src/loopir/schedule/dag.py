@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 import sympy
 
 from loopir.errors import ScheduleError
-from loopir.expr import symbols_of
-from loopir.node import Buffer, ExternNode, LoopNode, LoweredGraph, Symbolic, View
-from loopir.schedule.group import Group, group_of
+from loopir.ir.expr import symbols_of
+from loopir.ir.node import Buffer, ExternNode, LoopNode, LoweredGraph, Symbolic, View
+
+from .group import Group, group_of
 
 WINDOW = 16
 

@@ -18,15 +18,16 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from loopir.backend import OffersTemplates
-from loopir.expr import substitute
-from loopir.node import LoweredGraph, View
+from loopir.ir.expr import substitute
+from loopir.ir.node import LoweredGraph, View
+from loopir.ir.program import Decision
+from loopir.ir.simplify import extents_of, product
 from loopir.options import Options
-from loopir.program import Decision
-from loopir.schedule.columns import add_sums_to_rows
-from loopir.schedule.dag import Dag
-from loopir.schedule.group import Group, Joint, joints, merged
-from loopir.schedule.template import build_template, is_operand, offer_template
-from loopir.simplify import extents_of, product
+
+from .column_sums import add_sums_to_rows
+from .dag import Dag
+from .group import Group, Joint, joints, merged
+from .template import build_template, is_operand, offer_template
 
 MAX_MEMBERS = 64
 MAX_BUFFERS = 40

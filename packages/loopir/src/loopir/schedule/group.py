@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import sympy
 
-from loopir.expr import substitute, symbol
-from loopir.kernel import Range
-from loopir.node import ExternNode, LoopNode
-from loopir.schedule.align import Refinement, Substitution, refine
-from loopir.simplify import ONE, ZERO, Facts, extents_of, linear_parts, product
+from loopir.ir.expr import substitute, symbol
+from loopir.ir.kernel import Range
+from loopir.ir.node import ExternNode, LoopNode
+from loopir.ir.simplify import ONE, ZERO, Facts, extents_of, linear_parts, product
+
+from .align import Refinement, Substitution, refine
 
 SINGLE = Range(symbol("h0"), ONE)
 """The reduction of loops that all have one element."""

@@ -8,11 +8,11 @@ from dataclasses import replace
 import sympy
 from torch._ops import OpOverload
 
-from loopir.kernel import Kernel
-from loopir.node import ExternNode, LoweredGraph, View, views_in
-from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Step
-from loopir.simplify import product
-from loopir.template import Template, kernels_of
+from loopir.ir.kernel import Kernel
+from loopir.ir.node import ExternNode, LoweredGraph, View, views_in
+from loopir.ir.program import Allocate, ExternCall, Free, Launch, MakeView, Step
+from loopir.ir.simplify import product
+from loopir.ir.template import Template, kernels_of
 
 LIBRARIES = ("aten", "mkldnn", "mkl")
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import sympy
 
-from loopir.expr import substitute, symbol
-from loopir.kernel import Instruction, Range
-from loopir.schedule.align import Substitution
-from loopir.simplify import ONE, ZERO, Facts, linear_parts, product
+from loopir.ir.expr import substitute, symbol
+from loopir.ir.kernel import Instruction, Range
+from loopir.ir.simplify import ONE, ZERO, Facts, linear_parts, product
+
+from .align import Substitution
 
 
 @dataclass(frozen=True, slots=True)

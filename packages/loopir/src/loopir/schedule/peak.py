@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loopir.node import LoweredGraph, View
-from loopir.schedule.dag import Dag
-from loopir.schedule.group import Group
-from loopir.simplify import product
+from loopir.ir.node import LoweredGraph, View
+from loopir.ir.simplify import product
+
+from .dag import Dag
+from .group import Group
 
 GAIN = 0.92
 """How much less memory than in program order another order must need, for launches not to be kept

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import sympy
 import torch
 
-from loopir.kernel import Instruction, Number, Value
+from loopir.ir.kernel import Instruction, Number, Value
+from loopir.ir.simplify import Extents, Facts
 from loopir.lowering.record import SimplifyingRecorder
-from loopir.simplify import Extents, Facts
 
 
 class KernelRecorder(SimplifyingRecorder):

@@ -8,19 +8,20 @@ from dataclasses import replace
 import sympy
 
 from loopir.backend import CodeGenerator, OffersTemplates
-from loopir.kernel import Kernel
-from loopir.node import ExternNode, LoweredGraph, Node, View
+from loopir.ir.kernel import Kernel
+from loopir.ir.node import ExternNode, LoweredGraph, Node, View
+from loopir.ir.program import ExternCall, Launch, MakeView, Program, Step, check_program
+from loopir.ir.template import Template, format_any, kernels_of
+from loopir.ir.verify import check_kernel
 from loopir.options import Options
-from loopir.program import ExternCall, Launch, MakeView, Program, Step, check_program
-from loopir.schedule.build import build_kernel
-from loopir.schedule.dag import Dag, is_ordered
-from loopir.schedule.fusion import Fusion
-from loopir.schedule.memory import plan_memory
-from loopir.schedule.peak import order_steps
-from loopir.schedule.start import move_starts
-from loopir.schedule.template import build_template
-from loopir.template import Template, format_any, kernels_of
-from loopir.verify import check_kernel
+
+from .build import build_kernel
+from .dag import Dag, is_ordered
+from .fusion import Fusion
+from .memory import plan_memory
+from .peak import order_steps
+from .start import move_starts
+from .template import build_template
 
 
 def schedule(

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import sympy
 
-from loopir.kernel import Body, Instruction, Kernel
-from loopir.schedule.build import sizes_of
-from loopir.simplify import ONE, ZERO, linear_parts
+from loopir.ir.kernel import Body, Instruction, Kernel
+from loopir.ir.simplify import ONE, ZERO, linear_parts
+
+from .build import sizes_of
 
 
 def move_starts(kernel: Kernel) -> tuple[Kernel, tuple[sympy.Expr, ...]]:

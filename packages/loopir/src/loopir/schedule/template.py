@@ -9,14 +9,24 @@ from dataclasses import replace
 
 import sympy
 
-from loopir.expr import FloorDiv, Mod, substitute, symbol
-from loopir.kernel import Instruction, Kernel, KernelBuffer, Range, Value
-from loopir.node import Access, Buffer, ExternNode, LoopNode, LoweredGraph, Symbolic, View, views_in
-from loopir.schedule.align import Substitution, refine
-from loopir.schedule.build import build_kernel
-from loopir.schedule.group import Group, Member
-from loopir.simplify import ZERO, Facts, extents_of, linear_parts
-from loopir.template import Stage, Template
+from loopir.ir.expr import FloorDiv, Mod, substitute, symbol
+from loopir.ir.kernel import Instruction, Kernel, KernelBuffer, Range, Value
+from loopir.ir.node import (
+    Access,
+    Buffer,
+    ExternNode,
+    LoopNode,
+    LoweredGraph,
+    Symbolic,
+    View,
+    views_in,
+)
+from loopir.ir.simplify import ZERO, Facts, extents_of, linear_parts
+from loopir.ir.template import Stage, Template
+
+from .align import Substitution, refine
+from .build import build_kernel
+from .group import Group, Member
 
 
 def offer_template(group: Group, graph: LoweredGraph) -> None:

@@ -2,7 +2,7 @@
 kernels.
 """
 
-from loopir.testing.conformance import CASES, Case, check_code_generator
-from loopir.testing.generator import EvaluatorCodeGenerator, EvaluatorTemplates
+from .conformance import CASES, Case, check_code_generator
+from .generator import EvaluatorCodeGenerator, EvaluatorTemplates
 
 __all__ = ["CASES", "Case", "EvaluatorCodeGenerator", "EvaluatorTemplates", "check_code_generator"]

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from loopir.testing import shapes
-from loopir.text import format_dtype, method_name
+from loopir.ir.text import format_dtype, method_name
+
+from . import shapes
 
 FLOATS = (torch.float32, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
-from loopir.evaluate import evaluate_kernel
-from loopir.kernel import Kernel
+from loopir.ir.evaluate import evaluate_kernel
+from loopir.ir.kernel import Kernel
 
 RUNS = 64
 MARGIN = 4

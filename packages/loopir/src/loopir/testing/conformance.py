@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import torch
 
 from loopir.backend import CodeGenerator
-from loopir.evaluate import evaluate_expr, evaluate_kernel
-from loopir.kernel import Kernel
-from loopir.parse import parse_kernel
-from loopir.store import ArtifactStore
-from loopir.testing.cases import CASES, Case
+from loopir.cache.store import ArtifactStore
+from loopir.ir.evaluate import evaluate_expr, evaluate_kernel
+from loopir.ir.kernel import Kernel
+from loopir.ir.parse import parse_kernel
+
+from .cases import CASES, Case
 
 __all__ = ["CASES", "Case", "check_code_generator", "make_inputs", "run_case"]
 

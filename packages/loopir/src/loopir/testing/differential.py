@@ -9,14 +9,15 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from loopir.backend import CodeGenerator
+from loopir.cache.store import ArtifactStore
 from loopir.errors import BuildError
-from loopir.evaluate import evaluate_kernel
-from loopir.kernel import Kernel
-from loopir.store import ArtifactStore
-from loopir.testing.conditioning import unexplained
-from loopir.testing.conformance import Case, make_inputs
-from loopir.testing.strategies import kernels
-from loopir.text import format_kernel
+from loopir.ir.evaluate import evaluate_kernel
+from loopir.ir.kernel import Kernel
+from loopir.ir.text import format_kernel
+
+from .conditioning import unexplained
+from .conformance import Case, make_inputs
+from .strategies import kernels
 
 QUIET: Any = list(HealthCheck)
 TOLERANCES: Any = {"rtol": 1e-4, "atol": 1e-3}

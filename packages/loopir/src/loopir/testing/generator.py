@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from loopir.backend import KernelSource, Run
-from loopir.evaluate import evaluate_expr, evaluate_kernel
-from loopir.kernel import Kernel, KernelBuffer
-from loopir.parse import parse_kernel
-from loopir.store import ArtifactStore
-from loopir.template import Template, evaluate_template, format_template
-from loopir.text import format_kernel
+from loopir.cache.store import ArtifactStore
+from loopir.ir.evaluate import evaluate_expr, evaluate_kernel
+from loopir.ir.kernel import Kernel, KernelBuffer
+from loopir.ir.parse import parse_kernel
+from loopir.ir.template import Template, evaluate_template, format_template
+from loopir.ir.text import format_kernel
 
 
 @dataclass(frozen=True, slots=True)

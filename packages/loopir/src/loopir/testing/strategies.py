@@ -12,10 +12,10 @@ import sympy
 import torch
 from hypothesis import strategies as st
 
-from loopir.body import Recorder
-from loopir.expr import symbol
-from loopir.kernel import Body, Kernel, KernelBuffer, Range, Value
-from loopir.simplify import product
+from loopir.ir.body import Recorder
+from loopir.ir.expr import symbol
+from loopir.ir.kernel import Body, Kernel, KernelBuffer, Range, Value
+from loopir.ir.simplify import product
 
 FLOAT_UNARY = ("neg", "abs", "exp", "tanh", "sin", "floor", "erf", "trunc")
 FLOAT_BINARY = ("add", "sub", "mul", "maximum", "minimum")

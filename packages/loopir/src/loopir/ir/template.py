@@ -15,11 +15,11 @@ import sympy
 import torch
 from torch._ops import OpOverload
 
-from loopir.evaluate import evaluate_expr, evaluate_kernel
-from loopir.expr import format_expr
-from loopir.kernel import Kernel, KernelBuffer
-from loopir.node import Origin, Symbolic, View
-from loopir.text import format_buffer, format_kernel
+from .evaluate import evaluate_expr, evaluate_kernel
+from .expr import format_expr
+from .kernel import Kernel, KernelBuffer
+from .node import Origin, Symbolic, View
+from .text import format_buffer, format_kernel
 
 
 @dataclass(frozen=True, slots=True)

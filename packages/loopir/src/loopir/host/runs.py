@@ -11,10 +11,10 @@ import sympy
 import torch
 
 from loopir.backend import Place, Run, RunCall
-from loopir.expr import FloorDiv, example_value
-from loopir.node import Buffer
-from loopir.program import Allocate, ExternCall, Free, Launch, Program, Step
-from loopir.simplify import ZERO, product
+from loopir.ir.expr import FloorDiv, example_value
+from loopir.ir.node import Buffer
+from loopir.ir.program import Allocate, ExternCall, Free, Launch, Program, Step
+from loopir.ir.simplify import ZERO, product
 
 ALIGNMENT = 64
 

@@ -13,12 +13,13 @@ import sympy
 import torch
 
 from loopir.errors import VerificationError
-from loopir.expr import format_expr
-from loopir.kernel import Kernel
-from loopir.node import Buffer, ExternNode, View, views_in
-from loopir.simplify import ZERO
-from loopir.template import Template
-from loopir.text import format_dtype
+
+from .expr import format_expr
+from .kernel import Kernel
+from .node import Buffer, ExternNode, View, views_in
+from .simplify import ZERO
+from .template import Template
+from .text import format_dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import sympy
 import torch
 
-from loopir.kernel import Instruction, Range
-from loopir.simplify import Facts, product
+from .kernel import Instruction, Range
+from .simplify import Facts, product
 
 Shape: TypeAlias = tuple[sympy.Expr, ...]
 Origin: TypeAlias = tuple[str, str]

@@ -9,10 +9,11 @@ import sympy
 import torch
 
 from loopir.errors import ParseError
-from loopir.expr import expr_of_ast, symbol
-from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Number, Range, Value
-from loopir.ops import OPS, DtypeRule
-from loopir.text import ROLES
+
+from .expr import expr_of_ast, symbol
+from .kernel import Body, Instruction, Kernel, KernelBuffer, Number, Range, Value
+from .ops import OPS, DtypeRule
+from .text import ROLES
 
 ROLE_OF = {name: role for role, name in ROLES.items()}
 

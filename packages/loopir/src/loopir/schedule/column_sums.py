@@ -15,12 +15,13 @@ from dataclasses import replace
 import sympy
 import torch
 
-from loopir.kernel import Instruction, Value
-from loopir.node import LoopNode, LoweredGraph
-from loopir.program import Decision
-from loopir.schedule.dag import Dag
-from loopir.schedule.group import Group, Joint, Member, group_of, joints, merged
-from loopir.simplify import product
+from loopir.ir.kernel import Instruction, Value
+from loopir.ir.node import LoopNode, LoweredGraph
+from loopir.ir.program import Decision
+from loopir.ir.simplify import product
+
+from .dag import Dag
+from .group import Group, Joint, Member, group_of, joints, merged
 
 LEAST_ROWS = {"cuda": 1056, "cpu": 64}
 IN_ORDER = frozenset({"cpu"})

@@ -9,10 +9,11 @@ import sympy
 import torch
 
 from loopir.errors import VerificationError
-from loopir.evaluate import evaluate_expr
-from loopir.expr import symbols_of
-from loopir.kernel import STORED_8_BITS, Body, Instruction, Kernel, KernelBuffer, Range, Value
-from loopir.ops import OPS, REDUCTIONS, Domain, DtypeRule
+
+from .evaluate import evaluate_expr
+from .expr import symbols_of
+from .kernel import STORED_8_BITS, Body, Instruction, Kernel, KernelBuffer, Range, Value
+from .ops import OPS, REDUCTIONS, Domain, DtypeRule
 
 STORAGE_ONLY = (torch.float16, torch.bfloat16, *STORED_8_BITS)
 MOVES = {"load", "store", "cast", "bitcast", "where", "constant"}

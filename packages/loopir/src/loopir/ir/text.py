@@ -10,9 +10,9 @@ import math
 import sympy
 import torch
 
-from loopir.expr import format_expr
-from loopir.kernel import Instruction, Kernel, KernelBuffer
-from loopir.ops import OPS, DtypeRule
+from .expr import format_expr
+from .kernel import Instruction, Kernel, KernelBuffer
+from .ops import OPS, DtypeRule
 
 INDENT = "    "
 ROLES = {"in": "In", "out": "Out", "inout": "InOut"}

@@ -21,18 +21,19 @@ from symshapes import python_text
 from torch._ops import OpOverload
 
 from loopir.backend import CodeGenerator, KernelSource, LinksRuns, OffersTemplates, Run
+from loopir.cache.store import ArtifactStore
 from loopir.errors import ExternError, LoopIRError
-from loopir.expr import format_expr
-from loopir.kernel import Kernel
+from loopir.ir.expr import format_expr
+from loopir.ir.kernel import Kernel
+from loopir.ir.node import ExternNode, Item, Symbolic, View
+from loopir.ir.program import Allocate, ExternCall, Free, Launch, MakeView, Program, format_sizes
+from loopir.ir.simplify import ONE
+from loopir.ir.template import Template
+from loopir.ir.text import format_dtype
 from loopir.lowering import restride
-from loopir.node import ExternNode, Item, Symbolic, View
-from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Program, format_sizes
-from loopir.runs import Linked, RunStep, cut_runs, peak_bytes
 from loopir.schedule.memory import LIBRARIES
-from loopir.simplify import ONE
-from loopir.store import ArtifactStore
-from loopir.template import Template
-from loopir.text import format_dtype
+
+from .runs import Linked, RunStep, cut_runs, peak_bytes
 
 INDENT = "    "
 LONG = 20_000
@@ -199,7 +200,7 @@ def _code(source: str, store: ArtifactStore) -> CodeType:
     """The code of a host function's text; that of a long one is kept, since compiling it takes tens
     of milliseconds.
     """
-    key = store.key("loopir.host", sys.version, source)
+    key = store.key("loopir.host.source", sys.version, source)
     path = store.get(key, ".code") if len(source) > LONG else None
     if path is not None:
         return marshal.loads(path.read_bytes())

@@ -14,8 +14,8 @@ from typing import Any
 
 import sympy
 
-from loopir.expr import FloorDiv, Mod, example_value, operands, substitute, symbol, symbols_of
-from loopir.kernel import Range
+from .expr import FloorDiv, Mod, example_value, operands, substitute, symbol, symbols_of
+from .kernel import Range
 
 Extents = Mapping[sympy.Symbol, sympy.Expr]
 ZERO, ONE = sympy.Integer(0), sympy.Integer(1)

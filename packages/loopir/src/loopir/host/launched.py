@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from loopir.backend import CodeGenerator, KernelSource, LaunchesParts
 from loopir.errors import VerificationError
-from loopir.kernel import Kernel
-from loopir.program import Allocate, Launch, Program
+from loopir.ir.kernel import Kernel
+from loopir.ir.program import Allocate, Launch, Program
 
 
 def check_launches(

@@ -14,8 +14,9 @@ import sympy
 import torch
 
 from loopir.errors import LoopIRError
-from loopir.expr import FloorDiv, Mod
-from loopir.kernel import Instruction, Kernel, Range, Value
+
+from .expr import FloorDiv, Mod
+from .kernel import Instruction, Kernel, Range, Value
 
 CHUNK = 1 << 21
 EXACT = frozenset(

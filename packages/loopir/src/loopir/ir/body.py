@@ -14,10 +14,10 @@ from typing import Generic, TypeVar
 import sympy
 import torch
 
-from loopir.expr import symbol
-from loopir.kernel import Instruction, Number, Value
-from loopir.ops import OPS, DtypeRule
-from loopir.peephole import known_cast, known_result
+from .expr import symbol
+from .kernel import Instruction, Number, Value
+from .ops import OPS, DtypeRule
+from .peephole import known_cast, known_result
 
 T = TypeVar("T")
 

@@ -31,9 +31,10 @@ from symshapes import FakeTensor
 from torch._ops import OpOverload
 
 from loopir.backend import CodeGenerator, KernelSource, Reproducible
+from loopir.ir.program import Program
 from loopir.lowering import user_line
-from loopir.program import Program
-from loopir.store import ArtifactStore
+
+from .store import ArtifactStore
 
 SUFFIX = ".program"
 READ_WHILE_COMPILING = 64
@@ -91,7 +92,9 @@ class Recall:
             around = describe((process_state(), generators, settings))
         except Undescribed:
             return None
-        return Recall(store, store.key("loopir.recall", around, graph), constants, lines)
+        return Recall(
+            store, store.key("loopir.cache.program_cache", around, graph), constants, lines
+        )
 
     def get(self) -> tuple[Program, Sequence[KernelSource]] | None:
         """What :meth:`put` kept, now or in another process."""

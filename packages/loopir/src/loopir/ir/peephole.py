@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import torch
 
-from loopir.kernel import Instruction, Value
+from .kernel import Instruction, Value
 
 Definitions = Mapping[str, Instruction]
 
