@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from inductor_cpp import CppCodeGenerator, find_toolchain
-from inductor_cpp.toolchain import detect_features
+from inductor_cpp.building.toolchain import detect_features
 from loopir import ArtifactStore, parse_kernel
 
 R, C = 512, 1024

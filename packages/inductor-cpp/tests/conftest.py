@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from inductor_cpp import CppCodeGenerator, find_toolchain
-from inductor_cpp.toolchain import FEATURES, available_isas, detect_features
+from inductor_cpp.building.toolchain import FEATURES, available_isas, detect_features
 from loopir import ArtifactStore, Kernel, evaluate_kernel, parse_kernel
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from inductor_cpp import CppCodeGenerator, Toolchain
-from inductor_cpp.build import _nameless, unit_text
+from inductor_cpp.building.build import _nameless, unit_text
 from loopir import ArtifactStore, KernelSource
 
 COMPILER = "aarch64-linux-gnu-g++"

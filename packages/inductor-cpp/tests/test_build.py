@@ -15,10 +15,10 @@ from importlib.util import find_spec
 import pytest
 import torch
 from inductor_cpp import CppCodeGenerator, doctor, find_toolchain
-from inductor_cpp import build as build_module
-from inductor_cpp import toolchain as toolchain_module
-from inductor_cpp.build import load_library
-from inductor_cpp.toolchain import FLAGS, detect_features, detect_isa, find_compiler
+from inductor_cpp.building import build as build_module
+from inductor_cpp.building import toolchain as toolchain_module
+from inductor_cpp.building.build import load_library
+from inductor_cpp.building.toolchain import FLAGS, detect_features, detect_isa, find_compiler
 from loopir import ArtifactStore, BuildError, parse_kernel
 from loopir.testing import CASES
 

@@ -6,10 +6,10 @@ import pytest
 import sympy
 import torch
 from inductor_cpp import kernel_text
-from inductor_cpp.access import stride_along
-from inductor_cpp.dtypes import literal
-from inductor_cpp.plan import Role, make_plan
-from inductor_cpp.printer import print_index
+from inductor_cpp.kernels.access import stride_along
+from inductor_cpp.kernels.dtypes import literal
+from inductor_cpp.kernels.kernel_plan import Role, make_plan
+from inductor_cpp.kernels.printer import print_index
 from loopir import parse_expr, parse_kernel, symbol
 
 SOFTMAX = """

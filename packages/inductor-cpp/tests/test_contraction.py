@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import inductor_cpp.contraction
+import inductor_cpp.running.contraction
 import pytest
 import torch
 import torch.nn.functional as F
-from inductor_cpp import compile_graph, packing
+from inductor_cpp import compile_graph
+from inductor_cpp.running import packing
 from loopir import HostProgram, Options
 from loopir.backend import Contraction
 from primops import TensorMeta
@@ -181,7 +182,7 @@ LINEARS: dict[str, Callable] = {
 def test_linear_layers(
     store, monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(inductor_cpp.contraction, "LEAST_PACKED", 1 << 27)
+    monkeypatch.setattr(inductor_cpp.running.contraction, "LEAST_PACKED", 1 << 27)
     torch.manual_seed(2)
     x, y, w, b = (
         torch.randn(*shape, dtype=dtype)
@@ -190,7 +191,7 @@ def test_linear_layers(
     inputs = [x, y, w * 0.05, b]
     host = build(LINEARS[name], inputs, 2, store)
     is_offered = any(op.startswith(LINEAR) for op in host.extern_ops)
-    wanted = dtype is torch.bfloat16 and inductor_cpp.contraction._is_supported(dtype)
+    wanted = dtype is torch.bfloat16 and inductor_cpp.running.contraction._is_supported(dtype)
     assert name == "matrix product" or is_offered == wanted
     agree(host, LINEARS[name], inputs, 1e-4 if dtype is torch.float32 else 0.05)
     w.data.mul_(0.5)
@@ -221,5 +222,5 @@ def test_which_linear_layers_are_packed(name: str) -> None:
     contraction = Contraction(
         "linear", tuple(metas), (), constant, static, (), given.get("inference", True)
     )
-    offer = inductor_cpp.contraction._offer_linear(contraction, metas[0], metas[1])
+    offer = inductor_cpp.running.contraction._offer_linear(contraction, metas[0], metas[1])
     assert (offer is not None) == wanted

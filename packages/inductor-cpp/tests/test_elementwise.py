@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 import torch
-from inductor_cpp.elementwise import expression
+from inductor_cpp.kernels.elementwise import expression
 from loopir import OPS, Domain, DtypeRule, format_kernel, parse_kernel
 
 FLOATS = ["float32", "float64"]

@@ -1,8 +1,9 @@
 """Vectorised C++/OpenMP kernels from loop kernels."""
 
-from inductor_cpp.codegen import kernel_text
-from inductor_cpp.generator import CppCodeGenerator, compile_graph
-from inductor_cpp.toolchain import Toolchain, detect_isa, doctor, find_toolchain
+from inductor_cpp.building.toolchain import Toolchain, detect_isa, doctor, find_toolchain
+from inductor_cpp.kernels.codegen import kernel_text
+
+from .generator import CppCodeGenerator, compile_graph
 
 __version__ = "0.2.0"
 

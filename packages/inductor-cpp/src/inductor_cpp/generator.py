@@ -17,12 +17,13 @@ from loopir import (
     Run,
 )
 
-from inductor_cpp.build import build_kernels
-from inductor_cpp.codegen import kernel_text
-from inductor_cpp.contraction import offer_contraction, processor_identity
-from inductor_cpp.heap import keep_freed_memory
-from inductor_cpp.link import link_runs
-from inductor_cpp.toolchain import Toolchain, find_toolchain
+from inductor_cpp.building.build import build_kernels
+from inductor_cpp.building.link import link_runs
+from inductor_cpp.building.toolchain import Toolchain, find_toolchain
+from inductor_cpp.kernels.codegen import kernel_text
+from inductor_cpp.running.contraction import offer_contraction, processor_identity
+
+from .heap import keep_freed_memory
 
 
 class CppCodeGenerator:

@@ -20,9 +20,9 @@ import torch
 from loopir import ArtifactStore
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from inductor_cpp.build import load_library
-from inductor_cpp.names import runtime_text
-from inductor_cpp.toolchain import find_toolchain
+from inductor_cpp.building.build import load_library
+from inductor_cpp.building.toolchain import find_toolchain
+from inductor_cpp.kernels.names import runtime_text
 
 mkldnn = torch.ops.mkldnn
 library = torch.library.Library("inductor_cpp", "DEF")
@@ -48,7 +48,7 @@ _packed: dict[Hashable, _Packed] = {}
 @cache
 def _digest() -> Callable[..., int]:
     """The compiled digest function."""
-    text = runtime_text() + (Path(__file__).parent / "runtime" / "digest.cpp").read_text()
+    text = runtime_text() + (Path(__file__).parents[1] / "runtime" / "digest.cpp").read_text()
     function = load_library(text, ArtifactStore(or_temporary=True), find_toolchain()).strata_digest
     function.restype = ctypes.c_uint64
     return function

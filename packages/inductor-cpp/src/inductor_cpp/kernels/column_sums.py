@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from loopir import Body, Kernel
 
-from inductor_cpp.collective import COMBINERS
-from inductor_cpp.dtypes import c_type
-from inductor_cpp.emitter import Emitter
-from inductor_cpp.instructions import emit_instruction
-from inductor_cpp.names import identifier
-from inductor_cpp.plan import COLUMNS, Plan
-from inductor_cpp.printer import print_index
-from inductor_cpp.scope import Binding, Block, for_loop
+from .collective import COMBINERS
+from .dtypes import c_type
+from .emitter import Emitter
+from .instructions import emit_instruction
+from .kernel_plan import COLUMNS, Plan
+from .names import identifier
+from .printer import print_index
+from .scope import Binding, Block, for_loop
 
 Open = Callable[[Emitter, Block], None]
 

@@ -8,7 +8,7 @@ from functools import reduce
 import sympy
 from loopir import FloorDiv, Mod
 
-from inductor_cpp.names import identifier
+from .names import identifier
 
 Replacements = Mapping[sympy.Symbol, str]
 

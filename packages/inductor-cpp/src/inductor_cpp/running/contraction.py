@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from loopir import Contraction, Offer, PointwiseStep, TensorInput
 
-from inductor_cpp.packing import CONVOLUTION, LINEAR
+from .packing import CONVOLUTION, LINEAR
 
 TensorMeta: TypeAlias = Any  # primops.TensorMeta, which contractions carry
 mkldnn = torch.ops.mkldnn

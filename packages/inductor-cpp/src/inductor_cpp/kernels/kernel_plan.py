@@ -12,7 +12,7 @@ import sympy
 import torch
 from loopir import Body, Instruction, Kernel, Range, example_value, flat_position
 
-from inductor_cpp.access import accessed_once, accesses, as_expr, stride_along
+from .access import accessed_once, accesses, as_expr, stride_along
 
 HINT = 64
 STEP = 4096

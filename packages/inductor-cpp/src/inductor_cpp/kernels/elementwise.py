@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from inductor_cpp.dtypes import c_type
+from .dtypes import c_type
 
 Rule = Callable[[list[str], torch.dtype | None], str]
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import torch
 from loopir import Instruction
 
-from inductor_cpp.access import as_expr, stride_along
-from inductor_cpp.collective import emit_reduce, emit_scan
-from inductor_cpp.dtypes import c_type, literal
-from inductor_cpp.elementwise import expression
-from inductor_cpp.emitter import UNIT, Emitter
-from inductor_cpp.memory import emit_indirect, emit_load, emit_store
-from inductor_cpp.plan import COMPARISONS
-from inductor_cpp.scope import Binding
+from .access import as_expr, stride_along
+from .collective import emit_reduce, emit_scan
+from .dtypes import c_type, literal
+from .elementwise import expression
+from .emitter import UNIT, Emitter
+from .kernel_plan import COMPARISONS
+from .memory_access import emit_indirect, emit_load, emit_store
+from .scope import Binding
 
 
 def emit_instruction(e: Emitter, step: Instruction) -> None:

@@ -11,15 +11,16 @@ import sympy
 import torch
 from loopir import Body, Kernel, Range, format_kernel
 
-from inductor_cpp.access import accessed_once, as_expr
-from inductor_cpp.columns import write_columns
-from inductor_cpp.dtypes import c_type
-from inductor_cpp.emitter import Emitter
-from inductor_cpp.exponentials import divide_exponentials
 from inductor_cpp.heap import LARGEST_BLOCK
-from inductor_cpp.instructions import emit_instruction, emit_kept
-from inductor_cpp.names import identifier, sums_of
-from inductor_cpp.plan import (
+from inductor_cpp.kernels.passes.exponentials import divide_exponentials
+from inductor_cpp.kernels.passes.reuse import find_kept
+
+from .access import accessed_once, as_expr
+from .column_sums import write_columns
+from .dtypes import c_type
+from .emitter import Emitter
+from .instructions import emit_instruction, emit_kept
+from .kernel_plan import (
     COLUMNS,
     SHARE,
     Plan,
@@ -30,10 +31,10 @@ from inductor_cpp.plan import (
     next_row,
     row_length,
 )
-from inductor_cpp.printer import print_index
-from inductor_cpp.reuse import find_kept
-from inductor_cpp.scope import Block, for_loop
-from inductor_cpp.tiles import Tiles
+from .names import identifier, sums_of
+from .printer import print_index
+from .scope import Block, for_loop
+from .tiles import Tiles
 
 
 def kernel_text(kernel: Kernel) -> str:

@@ -8,10 +8,11 @@ from types import FunctionType
 
 from loopir import ArtifactStore, KernelSource, Run, RunCall
 
-from inductor_cpp.build import DIVISION_BY_ZERO, build_entries, launcher_code
-from inductor_cpp.names import identifier
-from inductor_cpp.printer import print_index
-from inductor_cpp.toolchain import Toolchain
+from inductor_cpp.kernels.names import identifier
+from inductor_cpp.kernels.printer import print_index
+
+from .build import DIVISION_BY_ZERO, build_entries, launcher_code
+from .toolchain import Toolchain
 
 ERROR_BITS = 8
 MOST_ARGUMENTS = 256

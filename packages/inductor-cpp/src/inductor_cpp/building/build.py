@@ -16,8 +16,9 @@ from types import CodeType, FunctionType
 
 from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Template
 
-from inductor_cpp.names import identifier, runtime_text
-from inductor_cpp.toolchain import HINT, Toolchain
+from inductor_cpp.kernels.names import identifier, runtime_text
+
+from .toolchain import HINT, Toolchain
 
 SPLIT_AT = 24
 PLACEHOLDER = "kernel_"

@@ -36,7 +36,7 @@ def runtime_text() -> str:
     """The prefix of every translation unit: vectors, memory access, arithmetic, reductions,
     threads.
     """
-    directory = Path(__file__).parent / "runtime"
+    directory = Path(__file__).parents[1] / "runtime"
     return "".join((directory / name).read_text() for name in RUNTIME_FILES)
 
 

@@ -8,12 +8,12 @@ import sympy
 import torch
 from loopir import Instruction, flat_position
 
-from inductor_cpp.dtypes import c_type
-from inductor_cpp.emitter import Emitter
-from inductor_cpp.names import identifier
-from inductor_cpp.plan import Role
-from inductor_cpp.printer import print_index
-from inductor_cpp.scope import Binding
+from .dtypes import c_type
+from .emitter import Emitter
+from .kernel_plan import Role
+from .names import identifier
+from .printer import print_index
+from .scope import Binding
 
 COMBINERS = {
     "sum": "plus",

@@ -10,13 +10,13 @@ import sympy
 import torch
 from loopir import Instruction
 
-from inductor_cpp.access import as_expr, index_source
-from inductor_cpp.dtypes import c_type, literal
-from inductor_cpp.emitter import Emitter
-from inductor_cpp.names import identifier, sums_of
-from inductor_cpp.plan import Role, hint_of
-from inductor_cpp.printer import print_index
-from inductor_cpp.scope import Binding
+from .access import as_expr, index_source
+from .dtypes import c_type, literal
+from .emitter import Emitter
+from .kernel_plan import Role, hint_of
+from .names import identifier, sums_of
+from .printer import print_index
+from .scope import Binding
 
 STREAMED = 2 << 20
 LOADS = {None: None, 0: "splat", 1: "load", 2: "load_even"}

@@ -16,8 +16,8 @@ import sympy
 import torch
 from loopir import Instruction, Kernel, Value
 
-from inductor_cpp.access import stored_buffers
-from inductor_cpp.plan import Plan, Role, cost, hint_of
+from inductor_cpp.kernels.access import stored_buffers
+from inductor_cpp.kernels.kernel_plan import Plan, Role, cost, hint_of
 
 LONGEST_ROW = 1 << 16
 LEAST_COST = 8

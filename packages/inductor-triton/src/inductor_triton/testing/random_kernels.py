@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ import torch
 from loopir import ArtifactStore
 from loopir.testing.differential import check_kernels, random_kernels, report
 
-from .generator import TritonCodeGenerator
+from inductor_triton.generator import TritonCodeGenerator
 
 UNIT = 50
 LARGEST = 70
@@ -106,7 +105,3 @@ def main() -> int:
     where = "the interpreter" if options.interpret else torch.cuda.get_device_name()
     print(report(done, f"seed {options.seed}, on {where}", wrong, unclear))
     return int(wrong > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from loopir import Instruction, Kernel, Operand, Value, definitions
 
-from inductor_cpp.reuse import Keys
+from .reuse import Keys
 
 
 def divide_exponentials(kernel: Kernel) -> Kernel:

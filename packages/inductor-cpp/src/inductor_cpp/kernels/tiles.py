@@ -10,11 +10,11 @@ import sympy
 import torch
 from loopir import Instruction, Range
 
-from inductor_cpp.access import as_expr, stride_along
-from inductor_cpp.dtypes import c_type
-from inductor_cpp.names import identifier
-from inductor_cpp.printer import print_index
-from inductor_cpp.scope import Block
+from .access import as_expr, stride_along
+from .dtypes import c_type
+from .names import identifier
+from .printer import print_index
+from .scope import Block
 
 MOST = 4
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 import sympy
 from loopir import Instruction, Kernel, Value, flat_position
 
-from inductor_cpp.access import as_expr, only_raised, stored_buffers, stride_along
-from inductor_cpp.dtypes import c_type
-from inductor_cpp.names import identifier
-from inductor_cpp.plan import Plan, Role
-from inductor_cpp.printer import print_index
-from inductor_cpp.reuse import Kept
-from inductor_cpp.scope import Binding, Block
-from inductor_cpp.tiles import Tiles
+from inductor_cpp.kernels.passes.reuse import Kept
+
+from .access import as_expr, only_raised, stored_buffers, stride_along
+from .dtypes import c_type
+from .kernel_plan import Plan, Role
+from .names import identifier
+from .printer import print_index
+from .scope import Binding, Block
+from .tiles import Tiles
 
 UNIT = 0
 

@@ -20,8 +20,8 @@ import torch
 from loopir import ArtifactStore
 from loopir.testing.differential import check_kernels, random_kernels, report
 
+from inductor_cpp.building.toolchain import ISAS, Toolchain, detect_features, find_toolchain
 from inductor_cpp.generator import CppCodeGenerator
-from inductor_cpp.toolchain import ISAS, Toolchain, detect_features, find_toolchain
 
 UNIT = 200
 SANITIZERS = ("libasan.so", "libubsan.so")
@@ -128,7 +128,3 @@ def main() -> int:
             print(text, flush=True)
     print(report(options.programs, f"seed {options.seed}, {toolchain.isa}", wrong, unclear))
     return int(wrong > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,1 @@
+"""From translation units to loaded libraries."""

@@ -1,0 +1,1 @@
+"""What is worked out about a kernel before it is written."""

@@ -1,0 +1,1 @@
+"""Calls of oneDNN with packed parameters."""
