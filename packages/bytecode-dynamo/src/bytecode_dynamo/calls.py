@@ -45,7 +45,7 @@ from .variables import cached_function, reporting, tensor_setters, underlying  #
 from .variables.base import VariableTracker
 from .variables.callable import CallableVariable, ClassVariable, SuperVariable
 from .variables.constant import ConstantVariable
-from .variables.derived import native, native_base
+from .variables.derived import native
 from .variables.function import CellVariable, FunctionVariable
 from .variables.generator import GeneratorVariable
 from .variables.mapping import DictVariable, pairs_of
@@ -416,10 +416,6 @@ class Calls:
     ) -> VariableTracker:
         """``cls(*args, **kwargs)``."""
         return construct.construct(self, cls, list(args), dict(kwargs))
-
-    def native_base(self: Context, cls: type) -> type:
-        """The first class of the resolution order that is written in C."""
-        return native_base(cls)
 
     def new_object(self: Context, cls: type) -> VariableTracker:
         """``object.__new__(cls)``."""

@@ -33,7 +33,6 @@ from .bytecode import (
     replace_before,
     replacement,
 )
-from .codegen import Codegen
 from .compiling import compiling, uncollected
 from .config import config
 from .context import Context
@@ -63,6 +62,7 @@ from .errors import (
     UserError,
 )
 from .evaluator import Broken, Restart, Returned, run_root
+from .exit_code import ExitCode
 from .failing import CompiledGraph
 from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
 from .function_modes import (
@@ -290,7 +290,7 @@ class Compilation:
         """Code that calls the graph, applies the effects and returns the result; raises GraphBreak
         for what can't be built.
         """
-        gen = Codegen(self.ctx, self.decoded.neutral)
+        gen = ExitCode(self.ctx, self.decoded.neutral)
         gen.emitter.position = self.decoded.neutral.position_at(outcome.index)
         require_none_started(self.ctx)
         self._begin(gen)
@@ -303,7 +303,7 @@ class Compilation:
         for write in writers:
             write()
         gen.emitter.return_value()
-        body = [*draws(gen), *gen.numbers(), *self._graph(gen, None), *gen.instructions()]
+        body = [*draws(gen), *gen.read_numbers(), *self._graph(gen, None), *gen.instructions()]
         return encode(replacement(without_entry_handler(self.decoded.neutral), body, gen.locals))
 
     def _finish_broken(self, outcome: Broken) -> Any:
@@ -315,7 +315,7 @@ class Compilation:
         if (index := self._original_index(outcome.snapshot.index)) is None:
             return self._unbuildable(error)
         analysis = Analysis(self.original.neutral)
-        gen = Codegen(self.ctx, self.decoded.neutral)
+        gen = ExitCode(self.ctx, self.decoded.neutral)
         gen.emitter.position = self.original.neutral.position_at(index)
         require_none_started(self.ctx)
         self._begin(gen)
@@ -333,7 +333,7 @@ class Compilation:
             write()
         prefix = [
             *draws(gen),
-            *gen.numbers(),
+            *gen.read_numbers(),
             *self._graph(gen, error.record()),
             *gen.instructions(),
         ]
@@ -380,21 +380,21 @@ class Compilation:
 
     # -- code --------------------------------------------------------------------------------------
 
-    def _begin(self, gen: Codegen) -> None:
+    def _begin(self, gen: ExitCode) -> None:
         """Load what is written to, and enter the context managers that are active here."""
         ctx = self.ctx
         if ctx.modes.overrides_off(ctx) != ctx.modes.overrides_off_at_entry:
             raise GraphBreak("BD017", "tensor subclasses do not see torch calls here")
-        gen.begin()
+        gen.load_owners()
         enabled = ctx.modes.entry_grad
         for manager in ctx.modes.active(ctx):
             if isinstance(manager, GradModeVariable):
                 self._set_grad(gen, enabled, manager.previous(ctx))  # entering notes it
             gen(manager)
-            if manager.key not in gen._built:
+            if manager.key not in gen.built:
                 gen.keep(manager.key)
             gen.emitter.pop()
-            gen.emitter.load_fast(gen._built[manager.key])
+            gen.emitter.load_fast(gen.built[manager.key])
             gen.emitter.load_method("__enter__")
             gen.emitter.call(0)
             gen.emitter.pop()
@@ -402,13 +402,13 @@ class Compilation:
                 enabled = manager.enabled
         self._set_grad(gen, enabled, ctx.modes.grad_enabled(ctx))
 
-    def _set_grad(self, gen: Codegen, before: bool, after: bool) -> None:
+    def _set_grad(self, gen: ExitCode, before: bool, after: bool) -> None:
         if before != after:
             gen.call_const(torch._C._set_grad_enabled, after)
             gen.emitter.pop()
 
     def _restore_locals(
-        self, gen: Codegen, outcome: Broken, analysis: Analysis, index: int
+        self, gen: ExitCode, outcome: Broken, analysis: Analysis, index: int
     ) -> list[Callable[[], None]]:
         """Push the variables that are needed later; returns what stores them, last pushed first."""
         code = self.original.neutral
@@ -444,7 +444,7 @@ class Compilation:
 
     def _restore_local(
         self,
-        gen: Codegen,
+        gen: ExitCode,
         name: str,
         value: VariableTracker | None,
         live: bool,
@@ -458,7 +458,7 @@ class Compilation:
         if isinstance(value.source, LocalSource) and value.source.variable == name:
             return
         # which may be watched: it ends later
-        if live or (isinstance(value, KeyedVariable) and value.key in gen._built):
+        if live or (isinstance(value, KeyedVariable) and value.key in gen.built):
             gen(value)
         else:
             gen.load_const(None)
@@ -502,7 +502,7 @@ class Compilation:
 
     # -- graph -------------------------------------------------------------------------------------
 
-    def _graph(self, gen: Codegen, stop: BreakRecord | None) -> list[Instruction]:
+    def _graph(self, gen: ExitCode, stop: BreakRecord | None) -> list[Instruction]:
         """Compile the graph; returns the instructions that call it (none when it is empty)."""
         ctx = self.ctx
         if not ctx.graph.calls:

@@ -18,11 +18,12 @@ import torch
 from symshapes import DataDependentError, GuardOnDataDependent
 
 from . import hook_policy
+from .class_flags import IMMUTABLE
 from .effects import DELETED, Identity
 from .errors import GraphBreak, NotConstant, ObservedException
 from .guards import ABSENT, GuardKind, TensorFacts
 from .source import AttrSource, ConstSource, ItemSource, Source
-from .variables.attribute import IMMUTABLE, load_class_attribute
+from .variables.attribute import load_class_attribute
 from .variables.base import LazyVariable, VariableTracker
 from .variables.callable import (
     BoundRuleVariable,

@@ -19,8 +19,8 @@ from torch.utils._device import DeviceContext
 from .source import Source, SourceEmitter
 
 if TYPE_CHECKING:
-    from .codegen import Codegen
     from .context import Context
+    from .value_builder import ValueBuilder
     from .variables.base import VariableTracker
 
 _C: Any = torch._C
@@ -107,7 +107,7 @@ class FunctionModeSource(Source):
         emitter.call(1)
 
 
-def restack(gen: Codegen, ctx: Context) -> Callable[[], None]:
+def restack(gen: ValueBuilder, ctx: Context) -> Callable[[], None]:
     """Build the modes that the frame entered and did not leave; returns what writes the code that
     makes the stack theirs.
     """

@@ -20,6 +20,7 @@ import torch
 from symshapes import SizeGuard, is_of_handler
 
 from . import _hook
+from .class_flags import IMMUTABLE
 from .guard_paths import (
     TEST_EQUALS,
     TEST_IDENTITY,
@@ -54,7 +55,6 @@ CONSTANT_TYPES = (
 )
 HELD = (*CONSTANT_TYPES, BuiltinFunctionType, ModuleType, torch.Tensor)
 CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, range)
-IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 PYTHON = torch._C.DispatchKey.Python
 
 

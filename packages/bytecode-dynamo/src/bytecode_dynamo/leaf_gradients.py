@@ -11,10 +11,10 @@ from symshapes import FakeTensor
 from .variables.tensor import TensorVariable
 
 if TYPE_CHECKING:
-    from .codegen import Codegen
+    from .value_builder import ValueBuilder
 
 
-def keep_leaves(gen: Codegen) -> None:
+def keep_leaves(gen: ValueBuilder) -> None:
     """Build such leaves after the graph, with their gradients, when the program still sees the
     memory of these: backward of a result adds to them in place.
     """

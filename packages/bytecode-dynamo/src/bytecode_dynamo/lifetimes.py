@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from .class_flags import HEAP_TYPE
 from .hook import FrameView
 from .origins import origins
 
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 MOST = 200
 """How many objects are looked at."""
 

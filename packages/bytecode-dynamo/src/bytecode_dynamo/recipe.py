@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .effects import DELETED, Identity
-from .errors import GraphBreak
 from .variables.callable import KnownObjectVariable
 from .variables.function import FunctionVariable
 from .variables.mapping import DictVariable
 
 if TYPE_CHECKING:
-    from .codegen import Codegen
+    from .value_builder import ValueBuilder
 
 Step = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
@@ -31,10 +30,10 @@ class Recipe:
     def __post_init__(self) -> None:
         self.key = Identity(type(self.made))
 
-    def build(self, gen: Codegen) -> None:
+    def build(self, gen: ValueBuilder) -> None:
         """Push the result; built once."""
-        if self.key in gen._built:
-            gen.emitter.load_fast(gen._built[self.key])
+        if self.key in gen.built:
+            gen.emitter.load_fast(gen.built[self.key])
             return
         self._complete_functions(gen)
         name: str | None = None
@@ -52,17 +51,15 @@ class Recipe:
         gen.emitter.load_fast(name)
         gen.keep(self.key)
         for attribute, held in gen.ctx.effects.attributes(self.key).items():
-            gen._pending.append(
+            gen.pending.append(
                 lambda attribute=attribute, held=held: self._set(gen, attribute, held)
             )
 
-    def _complete_functions(self, gen: Codegen) -> None:
+    def _complete_functions(self, gen: ValueBuilder) -> None:
         """Build functions to which the program gave attributes, such as those that say that a
         method is abstract.
         """
-        if self.key in gen._building:
-            raise GraphBreak("BD015", f"{self.made} is needed to make itself")
-        gen._building.add(self.key)
+        gen.begin(self.key)
         for _, args, _ in self.steps:
             for held in (
                 [value for _, value in gen.ctx.pairs_of(args[-1])]
@@ -77,9 +74,9 @@ class Recipe:
                     gen.spill(held)
                     gen.flush()
 
-    def _set(self, gen: Codegen, attribute: str, held: Any) -> None:
+    def _set(self, gen: ValueBuilder, attribute: str, held: Any) -> None:
         gen.emitter.load_callee_const(delattr if held is DELETED else setattr)
-        gen.emitter.load_fast(gen._built[self.key])
+        gen.emitter.load_fast(gen.built[self.key])
         gen.load_const(attribute)
         if held is not DELETED:
             gen(held)

@@ -30,8 +30,8 @@ from .registry import evaluates_call
 from .saved_tensors import real_function
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @evaluates_call(torch.autograd.grad)
@@ -255,7 +255,7 @@ class HookHandleVariable(KeyedVariable):
             ctx.deferred.remove(ctx, self)
         return ctx.none
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         if self.node is not None and gen.ctx.host_effects:
             gen.load_graph_value(self.node)
             gen.keep(self.key)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecode_dynamo import polyfills
+from bytecode_dynamo.class_flags import native_base
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
@@ -32,7 +33,7 @@ from bytecode_dynamo.variables.constant import (
     is_constant_value,
 )
 from bytecode_dynamo.variables.context import make_context
-from bytecode_dynamo.variables.derived import DerivedVariable, native_base, new_derived
+from bytecode_dynamo.variables.derived import DerivedVariable, new_derived
 from bytecode_dynamo.variables.function import (
     BoundMethodVariable,
     FunctionVariable,

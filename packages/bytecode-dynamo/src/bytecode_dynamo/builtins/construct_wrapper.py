@@ -22,8 +22,8 @@ from bytecode_dynamo.variables.wrapper_tensor import refusal_of_class
 from .registry import evaluates_call
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 _NUMBERS = ("strides", "storage_offset")
 _Tensor: Any = torch.Tensor
@@ -38,7 +38,7 @@ class WrapperDraft(UserObjectVariable):
     layout: tuple[str, ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
 
-    def reconstruct(self, gen: Codegen) -> NoReturn:
+    def reconstruct(self, gen: ValueBuilder) -> NoReturn:
         raise GraphBreak("BD019", f"a {self.key.cls.__qualname__} leaves its constructor")
 
 

@@ -24,8 +24,8 @@ from .registry import evaluates_call
 from .torch_functions import wrap_result
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 MAKE = OpaqueCall(torch.Generator, "Generator")
 METHODS = {
@@ -64,7 +64,7 @@ class GeneratorObjectVariable(KeyedVariable):
         )
         return result if name == "get_state" else self
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.load_graph_value(self.node)
         gen.keep(self.key)
 

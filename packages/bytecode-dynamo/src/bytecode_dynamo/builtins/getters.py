@@ -12,8 +12,8 @@ from bytecode_dynamo.variables.constant import ConstantVariable
 from .construct import Constructor, constructs
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +42,7 @@ class GetterVariable(VariableTracker):
             owner = ctx.get_attr(owner, name)
         return owner
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call(ConstantVariable(self.cls), self.args, self.keywords)
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecode_dynamo.class_flags import native_base, type_name
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.array import ArrayVariable, call_array, is_folded
-from bytecode_dynamo.variables.attribute import find_special, type_name
+from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, KnownObjectVariable, NumberOfVariable
 from bytecode_dynamo.variables.constant import (
@@ -22,7 +23,7 @@ from bytecode_dynamo.variables.constant import (
     SymbolicVariable,
     computed_number,
 )
-from bytecode_dynamo.variables.derived import DerivedVariable, native, native_base
+from bytecode_dynamo.variables.derived import DerivedVariable, native
 from bytecode_dynamo.variables.function import BoundMethodVariable
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable

@@ -25,8 +25,8 @@ from .construct import constructs
 from .registry import evaluates_call
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 FLOATS = ("random", "uniform", "triangular", "gauss", "normalvariate", "lognormvariate",
     "expovariate", "vonmisesvariate",
@@ -40,7 +40,7 @@ _STATE = object()
 class RandomVariable(UserObjectVariable):
     """A ``random.Random`` that the frame makes."""
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(_with_state, gen.ctx.effects.read((_STATE, self.key)))
         gen.keep(self.key)
 
@@ -67,7 +67,7 @@ class StateWrite(VariableTracker):
 
     owner: UserObjectVariable
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.owner)
         gen.emitter.load_method("setstate")
         gen.load_const(gen.ctx.effects.read((_STATE, self.owner.key)))
@@ -191,7 +191,7 @@ def _draw_later(
     return SymbolicVariable(number, source=place)
 
 
-def draws(gen: Codegen) -> list[Instruction]:
+def draws(gen: ValueBuilder) -> list[Instruction]:
     """The code before the graph that draws the numbers, in order."""
     emitter = SourceEmitter(gen.code, gen.emitter.position)
     for index, (source, name, args, kwargs) in enumerate(gen.ctx.effects.read(_DRAWS, ())):

@@ -19,8 +19,8 @@ from .construct import constructs
 from .registry import evaluates_call
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class ReferenceVariable(VariableTracker):
             )
         return self.referent
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(weakref.ref, self.referent, *self.callback)
 
 
@@ -113,7 +113,7 @@ class TokenVariable(KeyedVariable):
     def python_type(self) -> type:
         return contextvars.Token
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.variable)
         gen.emitter.load_method("set")
         gen(self.value)
@@ -127,7 +127,7 @@ class ResetVariable(VariableTracker):
 
     token: TokenVariable
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.token.variable)
         gen.emitter.load_method("reset")
         gen(self.token)

@@ -25,8 +25,8 @@ from bytecode_dynamo.variables.wrap import tracker_for
 from .registry import evaluates_call
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 _TYPES = {int: "SymInt", bool: "bool", float: "float"}
 
@@ -92,7 +92,7 @@ class GridVariable(VariableTracker):
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         return _launch(ctx, self.kernel.value, self.grid, args, kwargs)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(operator.getitem, self.kernel, self.grid)
 
 

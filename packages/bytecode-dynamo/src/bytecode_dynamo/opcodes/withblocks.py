@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bytecode_dynamo.bytecode import EXIT_IS_PAIR, Instruction, Op
+from bytecode_dynamo.class_flags import type_name
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.variables.attribute import find_in_class, type_name
+from bytecode_dynamo.variables.attribute import find_in_class
 from bytecode_dynamo.variables.base import NULL, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable
 from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable

@@ -30,8 +30,8 @@ except ImportError:  # torch works without NumPy
     numpy = torch_numpy = cast("Any", None)
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 METHODS = frozenset(
     """
@@ -105,7 +105,7 @@ class ArrayVariable(KeyedVariable):
             getattr(numpy.ndarray, name),
         )
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(_to_numpy, self.tensor, self.scalar)
         gen.keep(self.key)
 

@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from bytecode_dynamo.class_flags import IMMUTABLE, type_name
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
@@ -32,17 +33,6 @@ def find_in_class(cls: type, name: str) -> tuple[int, Any]:
         if name in base.__dict__:
             return index, base.__dict__[name]
     return -1, MISSING
-
-
-IMMUTABLE, HEAP_TYPE = 1 << 8, 1 << 9  # Py_TPFLAGS_IMMUTABLETYPE, Py_TPFLAGS_HEAPTYPE
-
-
-def type_name(cls: type) -> str:
-    """The name of a class in messages of the interpreter: classes written in C have their module's
-    before it.
-    """
-    plain = not cls.__flags__ & IMMUTABLE or cls.__module__ == "builtins"
-    return cls.__name__ if plain else f"{cls.__module__}.{cls.__name__}"
 
 
 def find_special(ctx: Context, cls: type, name: str) -> tuple[int, Any]:

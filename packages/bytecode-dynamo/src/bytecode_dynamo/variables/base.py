@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import Source
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
     from bytecode_dynamo.effects import Identity
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 Args = list["VariableTracker"]
 Kwargs = dict[str, "VariableTracker"]
@@ -29,6 +29,10 @@ class VariableTracker:
     """Base of all trackers; every capability breaks the graph unless a family provides it."""
 
     source: Source | None = field(default=None, kw_only=True)
+    always_rebuilt: ClassVar[bool] = False
+    """Whether building it is as cheap as loading it from its source."""
+    kept_when_built: ClassVar[bool] = False
+    """Whether the object is kept in a variable once it is built."""
 
     # -- what it is --------------------------------------------------------------------------------
 
@@ -162,11 +166,14 @@ class VariableTracker:
 
     # -- how to build it ---------------------------------------------------------------------------
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         """Emit instructions that push the value; called when it has no source, or a new object must
         be made.
         """
         raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
+
+    def complete(self, gen: ValueBuilder) -> None:
+        """Build an object that is about to be hashed or iterated over, with what fills it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,7 +202,7 @@ class LazyVariable(VariableTracker):
         assert self.source is not None
         return ctx.wrap(self.value, self.source)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         assert self.source is not None
         gen.load_source(self.source)
 
@@ -204,7 +211,7 @@ class LazyVariable(VariableTracker):
 class NullVariable(VariableTracker):
     """The NULL that the interpreter pushes beside callables, or leaves in a cleared local."""
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.emitter.push_null()
 
 
@@ -219,7 +226,7 @@ class LastiVariable(VariableTracker):
 
     depth: int = 0
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.emitter.load_lasti(self.depth)
 
 

@@ -30,8 +30,8 @@ from .tensor import TensorVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,7 +228,7 @@ class _Recall(VariableTracker):
     names: tuple[str, ...]
     args: tuple[VariableTracker, ...]
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call(
             ConstantVariable(recall), [ConstantVariable(self.names), self.function, *self.args]
         )

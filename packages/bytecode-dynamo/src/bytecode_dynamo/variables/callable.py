@@ -11,18 +11,19 @@ import types
 import typing
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from bytecode_dynamo import polyfills
 from bytecode_dynamo.bytecode import UNBOUND
+from bytecode_dynamo.class_flags import IMMUTABLE, native_base
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import ABSENT, GuardKind
 from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
 
-from .attribute import IMMUTABLE, bind, class_source, find_in_class, find_special
+from .attribute import bind, class_source, find_in_class, find_special
 from .base import Args, Kwargs, LazyVariable, VariableTracker
 from .function import BoundMethodVariable, FunctionVariable
 from .proxy import ProxyVariable
@@ -30,14 +31,15 @@ from .special_results import accepted
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownObjectVariable(VariableTracker):
     """An object that is pinned by its identity."""
 
+    always_rebuilt: ClassVar[bool] = True
     value: Any
 
     def python_type(self) -> type:
@@ -63,7 +65,7 @@ class KnownObjectVariable(VariableTracker):
     def truth(self, ctx: Context) -> bool:
         return True
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.load_const(self.value)
 
 
@@ -293,7 +295,7 @@ def wrap_builtin(ctx: Context, value: Any, source: Source) -> VariableTracker:
         and not _is_pybind(owner)
     ):
         base = ctx.wrap(owner, AttrSource(source, "__self__"))
-        native = ctx.native_base(type(owner))
+        native = native_base(type(owner))
         if native not in (object, type(owner)):
             return BoundMethodVariable(
                 CallableVariable(getattr(native, value.__name__)), base, source=source
@@ -427,7 +429,7 @@ class BoundRuleVariable(VariableTracker):
             return ctx.constant(self.name)
         raise GraphBreak("BD014", f"attribute {name!r} of a method")
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.owner)
         gen.emitter.load_attr(self.name)
 
@@ -470,7 +472,7 @@ class NumberOfVariable(VariableTracker):
     def truth(self, ctx: Context) -> bool:
         return True
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(self.function, *self.args)
 
 

@@ -11,10 +11,11 @@ import sys
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from bytecode_dynamo.class_flags import HEAP_TYPE
 from bytecode_dynamo.computed_source import computed
 from bytecode_dynamo.dynamic import number_symbol
 from bytecode_dynamo.errors import GraphBreak
@@ -26,8 +27,8 @@ from .base import Args, Kwargs, VariableTracker
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 NUMBERS = (int, float, bool, complex)
 BY_VALUE = (*NUMBERS, str, bytes)
@@ -55,6 +56,7 @@ def is_constant_value(value: object) -> bool:
 class ConstantVariable(VariableTracker):
     """A value that never changes and is known."""
 
+    always_rebuilt: ClassVar[bool] = True
     value: Any
 
     @property
@@ -161,7 +163,7 @@ class ConstantVariable(VariableTracker):
             )
         return ctx.iterator([ctx.create(part) for part in self.value])
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.load_const(self.value)
 
 
@@ -200,7 +202,7 @@ class ConstantMethodVariable(VariableTracker):
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         return self.base.call_method(ctx, self.name, args, kwargs)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.load_const(getattr(self.base.value, self.name))
 
 
@@ -239,7 +241,7 @@ class SymbolicVariable(VariableTracker):
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         return ConstantVariable(self.as_constant(ctx)).call_method(ctx, name, args, kwargs)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.load_size(self.value)
 
 
@@ -354,7 +356,6 @@ def _wrap_extended(ctx: Context, value: Any, source: Source) -> VariableTracker:
     return ctx.derived(value, source, ConstantVariable(contents), base)
 
 
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _PLAIN: dict[type, Callable[[Any], Any]] = {
     int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__,
     complex: complex.__complex__,
@@ -406,7 +407,7 @@ class SliceVariable(VariableTracker):
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         return ctx.fold(getattr(self.as_constant(ctx), name), args, kwargs)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         for part in self.parts:
             gen(part)
         gen.emitter.build_slice(3)

@@ -28,8 +28,8 @@ from .constant import ConstantVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +122,7 @@ class DecoratedVariable(VariableTracker):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         return self.function if name == "__wrapped__" else self.function.get_attr(ctx, name)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.emitter.load_callee(lambda: gen(self.manager))
         gen(self.function)
         gen.emitter.call(1)
@@ -151,7 +151,7 @@ class GradModeVariable(ModeContextVariable):
     def fresh(self) -> VariableTracker:
         return GradModeVariable(Identity(self.key.cls), self.enabled)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(make_grad_mode, self.key.cls, self.enabled, self.previous(gen.ctx))
 
 
@@ -234,7 +234,7 @@ class TorchModeVariable(ModeContextVariable):
         ctx.modes.leave(ctx)
         ctx.modes.note_grad(ctx, torch.is_grad_enabled())
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(self.mode.make, *self.settings)
 
 
@@ -273,7 +273,7 @@ class StrictVariable(ModeContextVariable):
     def exit(self, ctx: Context) -> None:
         ctx.modes.set_strict(ctx, ctx.effects.read((self.key, "before")))
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(error_on_graph_break, self.error)
 
 
@@ -328,7 +328,7 @@ class LabelVariable(ModeContextVariable):
     def fresh(self) -> VariableTracker:
         return self
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(self.key.cls, *self.args)
 
 

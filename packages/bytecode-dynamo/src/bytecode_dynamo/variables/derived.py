@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bytecode_dynamo import rebuilding
+from bytecode_dynamo.class_flags import native_base
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
@@ -22,10 +24,8 @@ from .sequence import TupleVariable
 from .userobject import UserObjectVariable
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
-
-HEAP_TYPE = 1 << 9
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +53,41 @@ class DerivedVariable(UserObjectVariable):
             return self.contents.hash_key(ctx)
         return UserObjectVariable.hash_key(self, ctx)
 
-    def reconstruct(self, gen: Codegen) -> None:
-        gen.build_derived(self)
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        """Push a new object; contents and attributes are filled in later."""
+        base, cls = native_base(self.key.cls), self.key.cls
+        gen.begin(self.key)
+        gen.emitter.load_callee_const(base.__new__)
+        gen.load_const(cls)
+        if isinstance(self.contents, TupleVariable):
+            gen.build_tuple(self.contents.items)
+        elif isinstance(self.contents, ConstantVariable):
+            gen(self.contents)
+        gen.emitter.call(1 + isinstance(self.contents, (TupleVariable, ConstantVariable)))
+        gen.keep(self.key)
+        gen.fill_attributes(self.key)
+        held = self.contents.identity()
+        if isinstance(held, Identity):
+            gen.pending.append(partial(_fill_contents, gen, gen.built[self.key], held))
 
 
-def native_base(cls: type) -> type:
-    """The first class of the resolution order that is written in C."""
-    return next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+def _fill_contents(gen: ValueBuilder, name: str, key: Identity) -> None:
+    contents = gen.ctx.effects.read(key)
+    if isinstance(contents, dict) and issubclass(key.cls, dict):
+        factory = key.shell.contents.factory
+        if factory is not None:
+            gen.store_attribute(name, "default_factory", factory)
+        gen.emitter.build_dict(gen.push_entries(contents))
+    else:
+        values = contents.values() if isinstance(contents, dict) else contents
+        gen.emitter.build_list(gen.push_all(values))
+    items = gen.temporary()
+    gen.emitter.store_fast(items)
+    gen.emitter.load_callee_const(rebuilding.REFILLED[key.cls])
+    gen.emitter.load_fast(name)
+    gen.emitter.load_fast(items)
+    gen.emitter.call(2)
+    gen.emitter.pop()
 
 
 def native(value: VariableTracker) -> VariableTracker:

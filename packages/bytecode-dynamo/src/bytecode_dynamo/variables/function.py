@@ -8,8 +8,10 @@ import functools
 import types
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bytecode_dynamo import rebuilding
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
@@ -27,8 +29,8 @@ from .constant import ConstantVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 KEPT_APART = (
@@ -68,8 +70,23 @@ class CellVariable(KeyedVariable):
             raise GraphBreak("BD020", f"assignment to {name!r} of a cell")
         ctx.effects.write(self.key, value)
 
-    def reconstruct(self, gen: Codegen) -> None:
-        gen.build_cell(self)
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        """Push one of the frame's own cells, or a new one that is filled later."""
+        if self.variable:
+            gen.frame_cells[self.variable] = self
+            gen.emitter.load_closure(self.variable)
+            return
+        gen.call_const(types.CellType)
+        gen.keep(self.key)
+        held = self.contents(gen.ctx)
+        if held is not None:
+            gen.pending.append(partial(_fill_cell, gen, gen.built[self.key], held))
+
+
+def _fill_cell(gen: ValueBuilder, name: str, held: VariableTracker) -> None:
+    gen(held)
+    gen.emitter.load_fast(name)
+    gen.emitter.store_attr("cell_contents")
 
 
 @tracker_for(types.CellType)
@@ -243,8 +260,31 @@ class FunctionVariable(VariableTracker):
             ctx.raise_error(TypeError, f"{name} must be set to a string object")
         ctx.effects.write((self.key, name), value)
 
-    def reconstruct(self, gen: Codegen) -> None:
-        gen.build_function(self)
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        if self.value is not None:
+            gen.load_const(self.value)
+            return
+        assert self.key is not None
+        gen.begin(self.key)
+        gen.emitter.load_callee_const(rebuilding.make_function)
+        gen.load_const(self.code)
+        gen.load_const(self.globals)
+        gen.build_tuple(self.defaults)
+        for name, default in self.keyword_defaults:
+            gen.load_const(name)
+            gen(default)
+        gen.emitter.build_dict(len(self.keyword_defaults))
+        gen.build_tuple(self.closure)
+        gen.emitter.call(5)
+        gen.keep(self.key)
+        store = partial(gen.store_attribute, gen.built[self.key])
+        if self.annotate is not None:
+            gen.pending.append(partial(store, "__annotate__", self.annotate))
+        gen.fill_attributes(self.key)
+        if self.annotations is not None:
+            pairs = self.annotations.unpack(gen.ctx)
+            made = gen.ctx.create_dict(list(zip(pairs[::2], pairs[1::2])))
+            gen.pending.append(partial(store, "__annotations__", made))
 
 
 @tracker_for(types.FunctionType)
@@ -305,7 +345,7 @@ class BoundMethodVariable(VariableTracker):
             return self.function
         return self.function.get_attr(ctx, name)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(types.MethodType, self.function, self.owner)
 
 
@@ -355,7 +395,7 @@ class PartialVariable(VariableTracker):
         if name != "__self__":  # which ``functools.partialmethod`` sets to the function's
             VariableTracker.set_attr(self, ctx, name, value)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call(ConstantVariable(_with_keywords), [self.keywords, self.function, *self.args])
 
 

@@ -11,6 +11,7 @@ from bytecode_dynamo.bytecode import Op
 from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.evaluation import Suspended
+from bytecode_dynamo.variables.iterator import remaining
 
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
@@ -19,9 +20,9 @@ from .sequence import TupleVariable
 from .tensor import TensorVariable
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
     from bytecode_dynamo.frame import Frame
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 _FINISHED: Any = object()
 DELEGATING = 2  # of RESUME: after a yield that belongs to ``yield from``
@@ -172,7 +173,7 @@ class GeneratorVariable(IteratorVariable):
             else IteratorVariable.get_attr(self, ctx, name)
         )
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         ctx = gen.ctx
         state = ctx.effects.read(self.key)
         if state is MISSING and self.function is not None:
@@ -192,7 +193,7 @@ class GeneratorVariable(IteratorVariable):
                 "BD015",
                 f"{self.describe()}, which handles what it is sent, is needed after the graph",
             )
-        items = gen.remaining(self)
+        items = remaining(gen, self)
         gen.call(
             ConstantVariable(replay),
             [TupleVariable(tuple(items)), ctx.effects.read((self.key, "result"), ctx.none)],

@@ -7,25 +7,27 @@ from __future__ import annotations
 import collections
 import itertools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bytecode_dynamo.effects import MISSING
-from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.effects import MISSING, Identity
+from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.iterator_words import EXHAUSTED, chain_at, cycle_at, following, move_index
 
 from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IteratorVariable(KeyedVariable):
     """Base of iterators; subclasses say how to advance."""
+
+    kept_when_built: ClassVar[bool] = True
 
     def truth(self, ctx: Context) -> bool:
         return True
@@ -55,9 +57,29 @@ class IteratorVariable(KeyedVariable):
         """Move on."""
         ctx.effects.write(self.key, position)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         # What is left is run through now.
-        gen.call_const(iter, gen.ctx.create_tuple(gen.remaining(self)))
+        gen.call_const(iter, gen.ctx.create_tuple(remaining(gen, self)))
+
+
+def remaining(gen: ValueBuilder, iterator: IteratorVariable) -> list[VariableTracker]:
+    """What an iterator would still give; does not advance it."""
+    ctx = gen.ctx
+    mark, graph = ctx.effects.mark(), ctx.graph.mark()
+    try:
+        items = iterator.unpack(ctx)
+    except ObservedException:
+        raise GraphBreak("BD015", f"{iterator.describe()} raises when it is advanced") from None
+    if ctx.graph.mark() != graph:
+        raise GraphBreak("BD015", f"{iterator.describe()} computes tensors when it is advanced")
+    written = list(ctx.effects.written_since(mark))
+    if not all(isinstance(key, Identity) and issubclass(key.cls, Iterator) for key in written):
+        raise GraphBreak("BD015", f"{iterator.describe()} has effects when it is advanced")
+    result = ctx.effects.read((iterator.key, "result"))
+    ctx.effects.rollback(mark)
+    if result is not MISSING:
+        ctx.effects.set_initial((iterator.key, "result"), result)
+    return items
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +95,7 @@ class ItemsIterator(IteratorVariable):
         self.advance(ctx, at + 1)
         return ctx.real(self.items[at])
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(iter, gen.ctx.create_tuple(self.items[self.position(gen.ctx) :]))
 
 
@@ -89,14 +111,14 @@ class LiveIterator(IteratorVariable):
         """Whether items came, went or moved since."""
         return self.moves is not None and ctx.effects.moves(self.base.key) is not self.moves
 
-    def rebuild(self, gen: Codegen, advanced: Callable[[Any, int], Any]) -> None:
+    def rebuild(self, gen: ValueBuilder, advanced: Callable[[Any, int], Any]) -> None:
         """Push what a function makes of the container and the position."""
         key = self.base.key
         # existing objects are changed afterwards
         if self.has_moved(gen.ctx) or (key.exists and self.moves is not MISSING):
             raise GraphBreak("BD015", f"an iterator over a {key.cls.__name__} that was changed")
         if key.shell is not None and not key.exists:
-            gen.complete(key.shell)
+            key.shell.complete(gen)
         gen.call_const(advanced, self.base, self.position(gen.ctx))
 
 
@@ -125,7 +147,7 @@ class KeysIterator(LiveIterator):
             return None  # and what is added from now on is not noticed
         return ctx.real(items[-1 - at if self.backward else at])
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         self.rebuild(gen, backward_at if self.backward else iterator_at)
 
 
@@ -159,7 +181,7 @@ class ListIterator(LiveIterator):
         self.advance(ctx, at + 1)
         return ctx.real(items[at])
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         self.rebuild(gen, list_iterator_at)
 
 
@@ -189,7 +211,7 @@ class ReversedIterator(LiveIterator):
             return ctx.raise_error(RuntimeError, "deque mutated during iteration")
         return ctx.real(items[at]) if found else None
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         self.rebuild(gen, reversed_at)
 
 
@@ -215,7 +237,7 @@ class RangeIterator(IteratorVariable):
         self.advance(ctx, at + 1)
         return ConstantVariable(self.value[at])
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(iter, self.value[self.position(gen.ctx) :])
 
 
@@ -235,7 +257,7 @@ class CountIterator(IteratorVariable):
     def _following(self, ctx: Context) -> VariableTracker:
         return ctx.effects.read((_FOLLOWING, self.key), self.start)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(itertools.count, self._following(gen.ctx), self.step)
 
 
@@ -291,7 +313,7 @@ class ZipIterator(IteratorVariable):
             before = "argument 1" if number == 2 else f"arguments 1-{number - 1}"
             ctx.raise_error(ValueError, f"zip() argument {number} is {word} than {before}")
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         function = [] if self.function is None else [self.function]
         require_run(gen.ctx, "a map object", self.function)
         options = [("strict", ConstantVariable(True))] if self.strict else []
@@ -317,7 +339,7 @@ class EnumerateIterator(IteratorVariable):
         self.advance(ctx, at + 1)
         return ctx.create_tuple([ConstantVariable(self.start + at), item])
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(enumerate, self.base, self.start + self.position(gen.ctx))
 
 
@@ -335,7 +357,7 @@ class RepeatIterator(IteratorVariable):
             self.advance(ctx, self.position(ctx) + 1)
         return self.item
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         left = [] if self.times is None else [ConstantVariable(self.times - self.position(gen.ctx))]
         gen.call(ConstantVariable(itertools.repeat), [self.item, *left])
 
@@ -354,7 +376,7 @@ class FilterIterator(IteratorVariable):
                 return item
         return None
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         require_run(gen.ctx, "a filter object", self.function)
         gen.call(ConstantVariable(filter), [self.function or ConstantVariable(None), self.base])
 
@@ -381,7 +403,7 @@ class ChainIterator(IteratorVariable):
                 return item
             ctx.effects.write(self.key, ())
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(chain_at, self.base, *gen.ctx.effects.read(self.key, ()))
 
 
@@ -404,7 +426,7 @@ class CycleIterator(IteratorVariable):
         self.advance(ctx, (at + 1) % max(len(items), 1))
         return ctx.real(items[at]) if items else None
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         at = gen.ctx.effects.read(self.key, ~0)
         gen.call_const(cycle_at, self.base if at < 0 else (), self.saved, at)
 
@@ -427,7 +449,7 @@ class IsliceIterator(IteratorVariable):
             self.advance(ctx, taken)
         return item if taken > wanted else None
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         _, stop, step = self.bounds
         taken = self.position(gen.ctx)
         bounds = (
@@ -459,7 +481,7 @@ class UserIterator(VariableTracker):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         return self.base.get_attr(ctx, name)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.base)
 
 

@@ -30,8 +30,8 @@ from .userobject import UserObjectVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 Entries = dict[Hashable, tuple[VariableTracker, VariableTracker]]
 DICT_TYPES = (collections.OrderedDict, collections.defaultdict, dict)
@@ -166,8 +166,19 @@ class DictVariable(KeyedVariable, ContainerVariable):
             VariableTracker.set_attr(self, ctx, name, value)
         ctx.effects.write((self.key, name), value)
 
-    def reconstruct(self, gen: Codegen) -> None:
-        gen.build_dict(self)
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        gen.begin(self.key)
+        cls, entries = self.key.cls, self.entries(gen.ctx)
+        if cls is dict:
+            gen.emitter.build_dict(gen.push_entries(entries))
+        else:
+            gen.emitter.load_callee_const(cls)
+            if cls is collections.defaultdict:
+                gen(self.factory or gen.ctx.none)
+            gen.emitter.build_dict(gen.push_entries(entries))
+            gen.emitter.call(1 + (cls is collections.defaultdict))
+        gen.keep(self.key)
+        gen.fill_attributes(self.key)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,7 +241,7 @@ class DictViewVariable(VariableTracker):
             return ctx.special_method(self, name, args)
         raise GraphBreak("BD007", f"{name} of {self.describe()}")
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.base)
         gen.emitter.load_method(self.kind)
         gen.emitter.call(0)

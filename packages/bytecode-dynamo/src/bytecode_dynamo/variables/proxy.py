@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from .base import VariableTracker
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,5 +50,5 @@ class ProxyVariable(VariableTracker):
             )
         return self.base.get_attr(ctx, name)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(types.MappingProxyType, self.base)

@@ -24,9 +24,9 @@ from .userobject import UserObjectVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
     from bytecode_dynamo.frame import Frame
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 REPORTING = frozenset({"debug", "info", "warning", "warn", "error", "critical", "log"})
 
@@ -49,7 +49,7 @@ class MessageVariable(VariableTracker):
     args: tuple[VariableTracker, ...]
     kwargs: Kwargs
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.emitter.position, before = self.position, gen.emitter.position
         gen.emitter.load_callee(lambda: gen(self.function))
         count = gen.push_all((*self.args, *self.kwargs.values()))
@@ -176,7 +176,7 @@ class CaughtWarningsVariable(KeyedVariable):
         report_later(ctx, BoundRuleVariable(self, name), [ctx.none] * len(args), {})
         return ctx.none
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call(KnownObjectVariable(warnings.catch_warnings), [], list(self.options.items()))
         gen.keep(self.key)
 

@@ -29,8 +29,8 @@ from .constant import ConstantVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 Items = tuple[VariableTracker, ...]
 SEQUENCE_METHODS = MethodTable()
@@ -152,7 +152,7 @@ class TupleVariable(SequenceVariable):
             return ctx.create_dict(list(zip(names, self.items)))
         return SequenceVariable.call_method(self, ctx, name, args, kwargs)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         if self.cls is tuple:
             gen.build_tuple(self.items)
         elif hasattr(self.cls, "_fields"):
@@ -241,8 +241,17 @@ class ListVariable(SequenceVariable):
             ctx.raise_error(type(error), *error.args)
         self.replace(ctx, items)
 
-    def reconstruct(self, gen: Codegen) -> None:
-        gen.build_list(self)
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        gen.begin(self.key)
+        items = self.elements(gen.ctx)
+        if self.key.cls is list:
+            gen.emitter.build_list(gen.push_all(items))
+        else:
+            gen.emitter.load_callee_const(self.key.cls)
+            gen.build_tuple(items)
+            gen.load_const(self.maxlen)
+            gen.emitter.call(2)
+        gen.keep(self.key)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,7 +297,7 @@ class RangeVariable(SequenceVariable):
     def iterate(self, ctx: Context) -> VariableTracker:
         return ctx.range_iterator(self.value)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.load_const(self.value)
 
 

@@ -21,8 +21,8 @@ from .userobject import wrap_opaque
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 SET_METHODS = MethodTable()
@@ -82,8 +82,19 @@ class SetVariable(KeyedVariable, ContainerVariable):
         """The elements now."""
         return self.unpack(ctx)
 
-    def reconstruct(self, gen: Codegen) -> None:
-        gen.build_set(self)
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        gen.begin(self.key)
+        members = self.members(gen.ctx).values()
+        for member in members:
+            member.complete(gen)
+        gen.emitter.build_set(gen.push_all(members))
+        if self.key.cls is not set:
+            items = gen.temporary()
+            gen.emitter.store_fast(items)
+            gen.emitter.load_callee_const(self.key.cls)
+            gen.emitter.load_fast(items)
+            gen.emitter.call(1)
+        gen.keep(self.key)
 
 
 @tracker_for(set, frozenset)

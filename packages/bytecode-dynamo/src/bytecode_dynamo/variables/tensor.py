@@ -36,8 +36,8 @@ from .userobject import OpaqueVariable, wrap_opaque
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 TORCHS = {
@@ -288,13 +288,13 @@ class TensorVariable(VariableTracker):
             return ctx.special_method(self, name, args)
         return ctx.torch_call("call_method", name, [self, *args], kwargs)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         origin = gen.ctx.from_arrays.get(id(self.fake)) or gen.ctx.from_arrays.get(
             id(self.fake._base)
         )
         if origin is not None and not self.fake.requires_grad:
             push = partial(self._push_of_array, gen, None if origin.fake is self.fake else origin)
-            gen.build_tensor(gen.ctx.tensor_identity(self), push)
+            gen.build_once(gen.ctx.tensor_identity(self), push)
             return
         plain = self.cls in TENSOR_TYPES or is_wrapper(self.fake)
         if not plain and self.fake.requires_grad and self.fake.is_leaf:
@@ -306,9 +306,9 @@ class TensorVariable(VariableTracker):
         if key is None or (plain and not gen.ctx.effects.attributes(key)):
             gen.load_graph_value(self.node)
         else:
-            gen.build_tensor(key, partial(self._push, gen, plain))
+            gen.build_once(key, partial(self._push, gen, plain))
 
-    def _push(self, gen: Codegen, plain: bool) -> None:
+    def _push(self, gen: ValueBuilder, plain: bool) -> None:
         if plain:
             gen.load_graph_value(self.node)
             return
@@ -317,7 +317,7 @@ class TensorVariable(VariableTracker):
         gen.load_const(self.cls)
         gen.emitter.call(2)
 
-    def _push_of_array(self, gen: Codegen, origin: TensorVariable | None) -> None:
+    def _push_of_array(self, gen: ValueBuilder, origin: TensorVariable | None) -> None:
         """What ``torch.from_numpy`` made, or a view of such an ``origin``, in a storage of its
         own.
         """
@@ -390,7 +390,7 @@ class GradientFunctionVariable(OpaqueVariable):
     def truth(self, ctx: Context) -> bool:
         return True
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.base)
         gen.emitter.load_attr("grad_fn")
 

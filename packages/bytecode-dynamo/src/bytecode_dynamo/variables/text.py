@@ -15,8 +15,8 @@ from .constant import ConstantVariable, SymbolicVariable
 from .sequence import TupleVariable
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +65,7 @@ class TextVariable(VariableTracker):
     def iterate(self, ctx: Context) -> VariableTracker:
         return self.read(ctx).iterate(ctx)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(self.function, *self.parts)
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecode_dynamo import polyfills
+from bytecode_dynamo import polyfills, rebuilding
+from bytecode_dynamo.class_flags import native_base, type_name
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, Source
 
 from .attribute import (
-    HEAP_TYPE,
     bind,
     class_source,
     find_in_class,
@@ -26,7 +26,6 @@ from .attribute import (
     is_data_descriptor,
     load_attribute,
     load_instance_attribute,
-    type_name,
 )
 from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable, is_constant_value
@@ -35,8 +34,8 @@ from .special_results import ACCEPTED, SpecialMethodVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 PLAIN_SETTERS = [
@@ -318,8 +317,18 @@ class UserObjectVariable(KeyedVariable):
         found = method.call(ctx, [], {})
         return UserIterator(found) if isinstance(found, UserObjectVariable) else found
 
-    def reconstruct(self, gen: Codegen) -> None:
-        gen.build_object(self)
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        """Push a new object; its attributes are set later."""
+        gen.call_const(native_base(self.key.cls).__new__, self.key.cls)
+        gen.keep(self.key)
+        gen.fill_attributes(self.key)
+
+    def complete(self, gen: ValueBuilder) -> None:
+        if self.key.exists:
+            return
+        if self.key not in gen.built:
+            gen.spill(self)
+        gen.flush()
 
 
 def instance_dict(ctx: Context, owner: UserObjectVariable) -> VariableTracker:
@@ -419,7 +428,7 @@ class InstanceDictVariable(VariableTracker):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         return ctx.bound_rule(self, name)
 
-    def reconstruct(self, gen: Codegen) -> None:
+    def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.owner)
         gen.emitter.load_attr("__dict__")
 
@@ -474,7 +483,7 @@ class ExceptionVariable(UserObjectVariable):
         """An attribute such as ``OSError.errno``, which code written in C makes of the
         arguments.
         """
-        base = next(base for base in self.key.cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+        base = native_base(self.key.cls)
         if self.key.exists:
             raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
         if issubclass(base, (AttributeError, NameError, ImportError)):
@@ -504,8 +513,11 @@ class ExceptionVariable(UserObjectVariable):
             return
         UserObjectVariable.set_attr(self, ctx, name, value)
 
-    def reconstruct(self, gen: Codegen) -> None:
-        gen.build_exception(self)
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        cls = self.key.cls
+        gen.call_const(rebuilding.make_exception, native_base(cls), cls, *self.arguments(gen.ctx))
+        gen.keep(self.key)
+        gen.fill_attributes(self.key)
 
 
 @tracker_for(object)
