@@ -6,6 +6,9 @@ Finds import statements anywhere in a file (also in functions), attribute chains
 (``importlib.import_module("torch._dynamo")``, ``sys.modules[...]``, ``__import__``); docstrings and
 messages with other words around the name are not module names and pass.
 
+Fails, too, when modules of a package import each other in a cycle. Imports under TYPE_CHECKING,
+inside functions and through importlib count; a package's root ``__init__`` doesn't.
+
 usage: python tools/check_imports.py [DIRECTORY...=packages]
 """
 
@@ -15,6 +18,8 @@ import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import networkx
 
 BANNED = (
     "torch._dynamo",
@@ -71,14 +76,52 @@ def violations(path: Path) -> list[str]:
     return list(found.values())
 
 
+def modules_of(root: Path) -> dict[str, Path]:
+    """The modules of a package by dotted name; ``root`` is the folder with its ``__init__``."""
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(module: str, path: Path) -> Iterator[str]:
+    """Dotted names that a module imports, of modules or of what they define."""
+    folder = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = folder[: len(folder) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and (dotted(node.func) or "").endswith("import_module"):
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant):
+                yield str(first.value)
+
+
+def cycles(root: Path) -> list[str]:
+    """The cycles of imports among the modules of a package."""
+    modules = modules_of(root)
+    graph = networkx.DiGraph()
+    for module, path in modules.items():
+        for name in imported(module, path):
+            while name not in modules and "." in name:
+                name = name.rpartition(".")[0]
+            if name in modules and name not in (module, root.name) and module != root.name:
+                graph.add_edge(module, name)
+    found = networkx.strongly_connected_components(graph)
+    return [f"cycle: {', '.join(sorted(cycle))}" for cycle in found if len(cycle) > 1]
+
+
 def main(directories: list[str]) -> int:
-    files = [
-        path
-        for directory in directories or ["packages"]
-        for path in sorted(Path(directory).glob("*/src/**/*.py"))
-    ]
+    roots = [Path(directory) for directory in directories or ["packages"]]
+    packages = sorted(path.parent for root in roots for path in root.glob("*/src/*/__init__.py"))
+    files = [path for package in packages for path in sorted(package.rglob("*.py"))]
     found = [message for path in files for message in violations(path)]
-    print("\n".join(found) or f"{len(files)} files, no banned import")
+    found += [message for package in packages for message in cycles(package)]
+    print("\n".join(found) or f"{len(files)} files, no banned import, no cycle")
     return int(bool(found))
 
 

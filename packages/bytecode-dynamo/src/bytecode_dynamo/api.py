@@ -12,14 +12,16 @@ from typing import Any
 
 import torch
 
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.hook import Activated, FrameView, Region
+from bytecode_dynamo.protocol import wrap_value
+
 from .backends import lookup_backend
 from .capture import compile_frame
 from .compiled_module import CompiledModule, compiled_module
 from .counters import counters
 from .errors import UserError
 from .explain import Explanation
-from .guards import GuardKind
-from .hook import Activated, FrameView, Region
 from .hook_policy import DISABLED
 from .policy import Backend, Captured, Policy
 from .roots import MODULE_CALL, captured_function, is_graphed
@@ -144,7 +146,7 @@ def wrap_callable(target: Callable[..., Any], region: Region) -> Callable[..., A
 def wrap_optimized(ctx: Any, value: OptimizedFunction, source: Source) -> Any:
     """What is optimized again inside of a graph belongs to that graph."""
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.wrap(value.function, AttrSource(source, "function"))
+    return wrap_value(ctx, value.function, AttrSource(source, "function"))
 
 
 def optimize(

@@ -9,8 +9,9 @@ import torch
 from symshapes import Interrupted, allowed, is_of_handler
 from torch.fx import GraphModule
 
+from bytecode_dynamo.hook import Activated
+
 from .errors import BackendCompilerFailed, DynamoError
-from .hook import Activated
 
 
 def call_backend(

@@ -16,7 +16,26 @@ import torch
 from symshapes import deferred, quiet
 from torch.fx import GraphModule
 
-from . import hook_policy
+from bytecode_dynamo.guard_compiler import Loads
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.guard_state import GlobalState
+from bytecode_dynamo.guards import compile_guards, explain_failure
+from bytecode_dynamo.hook import (
+    NULL,
+    RUN_ONCE,
+    SKIP,
+    STEP_ASIDE,
+    Continuation,
+    Entry,
+    FrameView,
+    Region,
+)
+from bytecode_dynamo.protocol import wrap_value
+from bytecode_dynamo.requirements import require_distinct
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import KeyedVariable, LazyVariable, NullVariable
+
+from . import calls, hook_policy  # noqa: F401 (calls implements the protocol)
 from .backend_call import call_backend
 from .builtins.python_random import draws
 from .bytecode import (
@@ -76,8 +95,6 @@ from .function_modes import (
 )
 from .graph_code import graph_call
 from .guard_state import state_masks
-from .guards import GlobalState, GuardKind, Loads, compile_guards, explain_failure
-from .hook import NULL, RUN_ONCE, SKIP, STEP_ASIDE, Continuation, Entry, FrameView, Region
 from .input_loader import input_loader
 from .lifetimes import holds_watched
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
@@ -88,7 +105,6 @@ from .roots import MODULE_CALLS, is_whole, note_root
 from .source import ClosureCellSource, LocalSource, Scope
 from .stance import current_stance
 from .trace import OTHER_COMPILER
-from .variables.base import KeyedVariable, LazyVariable, NullVariable, VariableTracker
 from .variables.context import GradModeVariable
 from .variables.function import CellVariable
 from .variables.generator import require_none_started
@@ -241,7 +257,10 @@ class Compilation:
         )
         ctx.modes.begin_in(
             ctx,
-            [ctx.wrap(mode, FunctionModeSource(k)) for k, mode in enumerate(self.function_modes)],
+            [
+                wrap_value(ctx, mode, FunctionModeSource(k))
+                for k, mode in enumerate(self.function_modes)
+            ],
         )
         return ctx
 
@@ -550,7 +569,7 @@ class Compilation:
 
     def _entry(self, code: CodeType, continues: bool) -> Entry:
         ctx = self.ctx
-        ctx.require_distinct()
+        require_distinct(ctx)
         ctx.guards.require_global_state(
             self.state if has_float32_products(ctx.graph.graph) else replace(self.state, tf32=None)
         )

@@ -10,23 +10,23 @@ import inspect
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.hook import Activated
+from bytecode_dynamo.protocol import get_attribute
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import Args, Kwargs
+
 from .builtins.registry import evaluates_code
+from .context import Context
 from .effects import Identity
-from .guards import GuardKind
-from .hook import Activated
 from .source import Source
 from .variables.attribute import is_data_descriptor
-from .variables.base import Args, Kwargs, VariableTracker
 from .variables.userobject import UserObjectVariable
 from .variables.wrap import tracker_for
-
-if TYPE_CHECKING:
-    from .api import Optimizer
-    from .context import Context
 
 # by torch's own compiler, which looks into Python functions only
 _is_traced = torch.compiler.is_dynamo_compiling
@@ -141,7 +141,7 @@ class _ClassOfCompiled(type):
         return isinstance(instance, cls.__wrapped__)
 
 
-def compiled_module(module: torch.nn.Module, optimizer: Optimizer) -> Any:
+def compiled_module(module: torch.nn.Module, optimizer: Any) -> Any:
     """A module that runs ``module`` with capture."""
     compiled = object.__new__(CompiledModule)
     slots = {"call": Activated(module, optimizer.region), "forward": None, "optimizer": optimizer}
@@ -261,7 +261,9 @@ class CompiledModuleVariable(UserObjectVariable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         original = self.original(ctx)
-        return original if name in ("_orig_mod", "__wrapped__") else ctx.get_attr(original, name)
+        return (
+            original if name in ("_orig_mod", "__wrapped__") else get_attribute(ctx, original, name)
+        )
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         self.original(ctx).set_attr(ctx, name, value)
@@ -282,5 +284,5 @@ def wrap_compiled_module(ctx: Context, value: CompiledModule, source: Source) ->
 def special_method_of_compiled(
     ctx: Context, function: VariableTracker, args: Args, kwargs: Kwargs
 ) -> VariableTracker:
-    name = ctx.get_attr(function, "__name__").as_constant(ctx)
-    return ctx.get_attr(args[0], name).call(ctx, args[1:], kwargs)
+    name = get_attribute(ctx, function, "__name__").as_constant(ctx)
+    return get_attribute(ctx, args[0], name).call(ctx, args[1:], kwargs)

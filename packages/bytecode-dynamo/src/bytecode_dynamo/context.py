@@ -8,27 +8,25 @@ import sympy
 import torch
 from symshapes import ShapeEnv, SizeGuard, check
 
-from .calls import Calls
+from bytecode_dynamo.guard_records import Guards, ShapeGuards
+from bytecode_dynamo.hook_policy import globals_source
+
 from .config import Config
-from .creation import Creation
 from .deferred import Deferred
 from .dynamic import DynamicShapes
 from .effects import Effects, Identity
 from .errors import GraphBreak, UserError
 from .frame import Frame, GlobalNames, Snapshot, place_stack
 from .graph import GraphBuilder, NestedGraph, is_in_place
-from .guards import Guards, ShapeGuards
 from .modes import Modes
-from .recipe import Recipe
-from .rerun import ObservedMode
+from .observed_mode import ObservedMode
 from .source import Source
 from .tensor_source import StrideSource
 from .trace import format_places
-from .variables.base import VariableTracker
-from .variables.tensor import TensorVariable
+from .tracker import VariableTracker
 
 
-class Context(Creation, Calls):
+class Context:
     """One capture: graph, guards, effects, fake tensors, modes, and the frame being evaluated."""
 
     def __init__(
@@ -53,11 +51,11 @@ class Context(Creation, Calls):
         self.env = ShapeEnv(allow_unbacked=config.capture_scalar_outputs, provenance=self.user_line)
         self.mode = ObservedMode(self.env)
         self.graph = GraphBuilder(self.stack_trace)
-        self.tensors: dict[int, TensorVariable] = {}
+        self.tensors: dict[int, Any] = {}
         self.examples: dict[int, torch.Tensor] = {}
         self.inputs: list[Source] = []
         self.identities: dict[int, Identity] = {}
-        self.from_arrays: dict[int, TensorVariable] = {}
+        self.from_arrays: dict[int, Any] = {}
         """By the id of its fake: a tensor that ``torch.from_numpy`` makes, whose storage is the
         memory of an array.
         """
@@ -76,8 +74,8 @@ class Context(Creation, Calls):
         self.unrelated: set[tuple[type, type]] = set()
         """Classes that are not (yet) registered with an abstract class."""
         self.modes = Modes(self)
-        self.deferred = Deferred()
-        self.made: dict[int, Recipe] = {}
+        self.deferred = Deferred(self.effects)
+        self.made: dict[int, Any] = {}
         """By the id of what stands for it: what the frame makes of classes."""
         self.abandoned: list[Any] = []
         """Generators that the program let go of since they were last closed."""
@@ -131,6 +129,18 @@ class Context(Creation, Calls):
         """The innermost user line, for guards on sizes."""
         lines = self.stack_trace().strip().splitlines()
         return " ".join(line.strip() for line in lines[-2:])
+
+    def names_of(self, mapping: dict[str, Any]) -> GlobalNames:
+        """How the globals of a function are read."""
+        if mapping is self.root_names.mapping:
+            return self.root_names
+        names = self.other_names.get(id(mapping))
+        if names is None:
+            builtins = mapping.get("__builtins__", self.root_names.builtins)
+            builtins = builtins if isinstance(builtins, dict) else vars(builtins)
+            names = GlobalNames(mapping, builtins, False, globals_source(mapping))
+            self.other_names[id(mapping)] = names
+        return names
 
     def count_instruction(self) -> None:
         """Stop unrolling endless loops."""

@@ -12,6 +12,8 @@ from typing import Any, TypeVar, overload
 
 import torch
 
+from bytecode_dynamo.protocol import constant_of, wrap_value
+
 from .builtins.queries import ANSWERS
 from .builtins.registry import FUNCTIONS, evaluates_call
 from .builtins.torch_functions import allowed_rule, constant_result_rule
@@ -81,7 +83,7 @@ def graph_break(msg: str = "") -> None:
 
 @evaluates_call(graph_break)
 def _graph_break(ctx: Any, msg: Any = None) -> None:
-    text = "" if msg is None else str(ctx.constant_of(msg, "the message of graph_break"))
+    text = "" if msg is None else str(constant_of(ctx, msg, "the message of graph_break"))
     raise GraphBreak("BD009", f"graph_break(): {text}" if text else "graph_break()")
 
 
@@ -177,7 +179,9 @@ def substitute_in_graph(
             _check_signatures(original_fn, traceable_fn)
 
         def rule(ctx: Any, *args: Any, **kwargs: Any) -> Any:
-            return ctx.wrap(traceable_fn, ConstSource(traceable_fn)).call(ctx, list(args), kwargs)
+            return wrap_value(ctx, traceable_fn, ConstSource(traceable_fn)).call(
+                ctx, list(args), kwargs
+            )
 
         FUNCTIONS.override(original_fn, rule)
         return traceable_fn

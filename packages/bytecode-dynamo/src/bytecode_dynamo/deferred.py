@@ -4,11 +4,8 @@ inputs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .context import Context
-    from .variables.base import VariableTracker
+from .effects import Effects
+from .tracker import VariableTracker
 
 _CALLS = object()
 
@@ -18,16 +15,17 @@ class Deferred:
     a call makes it.
     """
 
-    def add(self, ctx: Context, call: VariableTracker) -> None:
+    def __init__(self, effects: Effects) -> None:
+        self._effects = effects
+
+    def add(self, call: VariableTracker) -> None:
         """Make a call after the graph."""
-        ctx.effects.write(_CALLS, (*ctx.effects.read(_CALLS, ()), call))
+        self._effects.write(_CALLS, (*self.calls(), call))
 
-    def remove(self, ctx: Context, call: VariableTracker) -> None:
+    def remove(self, call: VariableTracker) -> None:
         """Take it back."""
-        ctx.effects.write(
-            _CALLS, tuple(other for other in ctx.effects.read(_CALLS, ()) if other is not call)
-        )
+        self._effects.write(_CALLS, tuple(other for other in self.calls() if other is not call))
 
-    def calls(self, ctx: Context) -> tuple[VariableTracker, ...]:
+    def calls(self) -> tuple[VariableTracker, ...]:
         """What is to be done after the graph."""
-        return ctx.effects.read(_CALLS, ())
+        return self._effects.read(_CALLS, ())

@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 import torch
 
-from .guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+
 from .source import ItemSource, LocalSource, Source
 from .tensor_source import SizeSource
-
-if TYPE_CHECKING:
-    from .context import Context
+from .tracker import Capture
 
 DYNAMIC_MARK = "_bytecode_dynamo_dynamic"
 STATIC_MARK = "_bytecode_dynamo_static"
@@ -113,7 +112,7 @@ class DynamicShapes:
         """The dimensions that ``mark_unbacked`` named."""
         return {*marks_of(value, UNBACKED_MARK), *marks_of(value, "_dynamo_unbacked_indices")}
 
-    def new_size(self, ctx: Context, value: torch.Tensor, source: SizeSource) -> torch.SymInt:
+    def new_size(self, ctx: Capture, value: torch.Tensor, source: SizeSource) -> torch.SymInt:
         """The symbol of a dimension."""
         dim = source.dim
         if source in self.made:  # a tensor in one of a wrapper subclass may be an input of its own
@@ -137,7 +136,7 @@ class DynamicShapes:
         low, high = dynamic_marks(value).get(dim, (None, None))
         return (2 if low is None else max(2, low)), high
 
-    def number(self, ctx: Context, value: Any, source: Source) -> Any:
+    def number(self, ctx: Capture, value: Any, source: Source) -> Any:
         """A symbol for an int or float that comes from outside, or None to specialise."""
         if type(value) not in (int, float):
             return None
@@ -157,7 +156,7 @@ class DynamicShapes:
         self.made[source] = size
         return size
 
-    def _float(self, ctx: Context, value: float, source: Source) -> torch.SymFloat | None:
+    def _float(self, ctx: Capture, value: float, source: Source) -> torch.SymFloat | None:
         """A symbol for a float that changed; 0, infinities and NaN stay constants."""
         if self.seen.merge_number(source.name, value) is not CHANGED or self.dynamic is False:
             return None
@@ -170,7 +169,7 @@ class DynamicShapes:
         return number
 
 
-def number_symbol(ctx: Context, value: int, name: str) -> torch.SymInt | None:
+def number_symbol(ctx: Capture, value: int, name: str) -> torch.SymInt | None:
     """A symbol for an int that changes, with bounds: programs compute in 64 bits. None for one that
     leaves no room for that.
     """
@@ -180,7 +179,7 @@ def number_symbol(ctx: Context, value: int, name: str) -> torch.SymInt | None:
     return ctx.env.create_symbol(value, name, 2 if value >= 2 else -limit, limit - 1)
 
 
-def fits(ctx: Context, made: Any) -> bool:
+def fits(ctx: Capture, made: Any) -> bool:
     """Whether a program may compute a number in 64 bits. Sizes by themselves do: there is memory of
     their product.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .variables.base import VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
 
 
 class FrameExit(Exception):

@@ -5,18 +5,17 @@ frame.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import LastiVariable
 
 from .bytecode import Op
+from .context import Context
 from .errors import GraphBreak, NotConstant, ObservedException
 from .evaluation import FrameExit
 from .frame import Frame, Snapshot, place_stack
 from .opcodes import HANDLERS
-from .variables.base import LastiVariable, VariableTracker
 from .variables.generator import close_abandoned
-
-if TYPE_CHECKING:
-    from .context import Context
 
 # Instructions that can neither break the graph nor raise: no snapshot is taken before them.
 QUIET = frozenset(

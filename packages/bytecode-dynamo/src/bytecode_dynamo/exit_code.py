@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from bytecode_dynamo.tracker import VariableTracker
+
 from . import rebuilding
 from .bytecode import Instruction
 from .effects import DELETED, MISSING, Identity, owner
@@ -14,7 +16,6 @@ from .errors import GraphBreak
 from .leaf_gradients import keep_leaves
 from .source import LocalSource
 from .value_builder import ValueBuilder
-from .variables.base import VariableTracker
 from .variables.function import CellVariable
 from .variables.mapping import count_staying
 
@@ -33,7 +34,7 @@ class ExitCode(ValueBuilder):
     def prepare_effects(self) -> list[Callable[[], None]]:
         """Build the values that mutations need; returns what writes them."""
         writers: list[Callable[[], None]] = []
-        for call in self.ctx.deferred.calls(self.ctx):
+        for call in self.ctx.deferred.calls():
             self(call)
             self.emitter.pop()
         for slot, before, now in list(self.ctx.effects.changed()):

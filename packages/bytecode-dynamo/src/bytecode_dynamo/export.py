@@ -12,9 +12,10 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import CodeGen
 from torch.utils import _pytree as pytree
 
+from bytecode_dynamo.guard_records import GuardRecord
+
 from .api import optimize
 from .errors import UserError
-from .guards import GuardRecord
 from .policy import Captured
 
 

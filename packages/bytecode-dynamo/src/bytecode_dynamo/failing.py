@@ -13,8 +13,9 @@ import torch
 from symshapes import is_of_handler
 from torch.fx import GraphModule
 
+from bytecode_dynamo.hook import Activated
+
 from .counters import counters
-from .hook import Activated
 from .policy import Captured
 
 LONGEST_CAUSE = 200

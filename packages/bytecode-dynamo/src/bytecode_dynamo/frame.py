@@ -5,16 +5,15 @@ from __future__ import annotations
 import builtins
 import types
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from bytecode_dynamo.bytecode.versions import RUNNING
+from bytecode_dynamo.tracker import VariableTracker
 
 from .bytecode import Code, Instruction, Label, Op, decode, label_positions
 from .errors import Place
 from .evaluation import Suspended
 from .source import AttrSource, BuiltinSource, ConstSource, GlobalSource, ItemSource, Source
-from .variables.base import VariableTracker
-
-if TYPE_CHECKING:
-    from .context import Context
 
 
 @dataclass(slots=True)
@@ -121,7 +120,7 @@ class Frame:
         """Push one entry."""
         self.stack.append(value)
 
-    def pop(self, ctx: Context) -> VariableTracker:
+    def pop(self) -> VariableTracker:
         """Pop one entry."""
         return self.stack.pop()
 
@@ -175,3 +174,10 @@ def place_stack(frame: Frame | None) -> tuple[Place, ...]:
         places.append(frame.place())
         frame = frame.parent
     return tuple(reversed(places))
+
+
+def finish_send(frame: Frame, result: VariableTracker) -> None:
+    """The stack after a delegated generator is done."""
+    if RUNNING.send_jump_effect < 0:
+        frame.stack.pop()
+    frame.push(result)

@@ -11,17 +11,16 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._device import DeviceContext
 
-from .source import Source, SourceEmitter
+from bytecode_dynamo.tracker import VariableTracker
 
-if TYPE_CHECKING:
-    from .context import Context
-    from .value_builder import ValueBuilder
-    from .variables.base import VariableTracker
+from .context import Context
+from .source import Source, SourceEmitter
+from .value_builder import ValueBuilder
 
 _C: Any = torch._C
 STACK_SIZE, MODE_AT = _C._len_torch_function_stack, _C._get_function_stack_at

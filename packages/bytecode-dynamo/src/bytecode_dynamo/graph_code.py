@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bytecode_dynamo.guard_compiler import Loads
+from bytecode_dynamo.value_builder import KEPT, RESULT
+
 from .bytecode import Code, Handler, Instruction, Label, Op
-from .guards import Loads
 from .rerun import Rerun
 from .source import Source, SourceEmitter
-
-RESULT, KEPT = ".graph", ".kept"
 
 
 def graph_call(

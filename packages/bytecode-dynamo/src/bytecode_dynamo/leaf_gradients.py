@@ -4,14 +4,10 @@ them afterwards.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from symshapes import FakeTensor
 
+from .value_builder import ValueBuilder
 from .variables.tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from .value_builder import ValueBuilder
 
 
 def keep_leaves(gen: ValueBuilder) -> None:

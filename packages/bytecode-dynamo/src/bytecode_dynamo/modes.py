@@ -6,20 +6,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
+
+from bytecode_dynamo.tracker import Capture, VariableTracker
 
 from .guard_records import GuardKind
 from .guard_state import AUTOCAST_DEVICES
 from .source import ConstSource
 from .stance import breaks_are_errors
 
-if TYPE_CHECKING:
-    from .builtins.settings import Setting
-    from .context import Context
-    from .variables.base import VariableTracker
-    from .variables.context import ModeContextVariable, TorchModeVariable
+
+class Setting(Protocol):
+    """A setting of torch that the program may change."""
+
+    def read(self) -> Any: ...
+
+    def restore(self, value: Any) -> None: ...
+
 
 _GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_OVERRIDES, _SETTING = (object() for _ in range(7))
 
@@ -36,7 +41,7 @@ class Modes:
     restores them.
     """
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Capture) -> None:
         self.entry_grad = torch.is_grad_enabled()
         self.entry_autocast = autocast_defaults()
         self.overrides_off_at_entry = not torch._C._is_torch_function_enabled()
@@ -51,12 +56,12 @@ class Modes:
         ctx.effects.set_initial(_STRICT, breaks_are_errors())
         ctx.effects.set_initial(_NO_OVERRIDES, self.overrides_off_at_entry)
 
-    def begin_in(self, ctx: Context, modes: Sequence[VariableTracker]) -> None:
+    def begin_in(self, ctx: Capture, modes: Sequence[VariableTracker]) -> None:
         """Say which function modes are around the frame."""
         self.entry_function_modes = tuple(modes)
         ctx.effects.set_initial(_FUNCTION, self.entry_function_modes)
 
-    def require_autocast_defaults(self, ctx: Context) -> None:
+    def require_autocast_defaults(self, ctx: Capture) -> None:
         """Guard that ``autocast`` would take what it took when the frame began; the guard on
         torch's state asks for them only while it is on.
         """
@@ -67,11 +72,11 @@ class Modes:
 
     # -- traced changes ----------------------------------------------------------------------------
 
-    def grad_enabled(self, ctx: Context) -> bool:
+    def grad_enabled(self, ctx: Capture) -> bool:
         """Grad mode at this point of the program."""
         return ctx.effects.read(_GRAD)
 
-    def set_grad(self, ctx: Context, enabled: bool) -> None:
+    def set_grad(self, ctx: Capture, enabled: bool) -> None:
         """Change grad mode, in the graph as well."""
         if enabled != self.grad_enabled(ctx):
             ctx.graph.add_call("call_function", torch._C._set_grad_enabled, (enabled,), {}, None)
@@ -79,35 +84,35 @@ class Modes:
             ctx.effects.write(_GRAD, enabled)
             torch._C._set_grad_enabled(enabled)
 
-    def assume_grad(self, ctx: Context, enabled: bool) -> bool:
+    def assume_grad(self, ctx: Capture, enabled: bool) -> bool:
         """Set grad mode where torch sets it itself when the graph runs; returns what it was."""
         before = self.grad_enabled(ctx)
         ctx.effects.write(_GRAD, enabled)
         torch._C._set_grad_enabled(enabled)
         return before
 
-    def strict(self, ctx: Context) -> bool:
+    def strict(self, ctx: Capture) -> bool:
         """Whether graph breaks are errors at this point of the program."""
         return ctx.effects.read(_STRICT)
 
-    def set_strict(self, ctx: Context, strict: bool) -> None:
+    def set_strict(self, ctx: Capture, strict: bool) -> None:
         """Say whether graph breaks are errors from here on."""
         ctx.effects.write(_STRICT, strict)
 
-    def push(self, ctx: Context, manager: ModeContextVariable) -> None:
+    def push(self, ctx: Capture, manager: Any) -> None:
         """Note that a context manager was entered."""
         ctx.effects.write(_ACTIVE, (*ctx.effects.read(_ACTIVE), manager))
 
-    def pop(self, ctx: Context, manager: ModeContextVariable) -> None:
+    def pop(self, ctx: Capture, manager: Any) -> None:
         """Note that it was left."""
         active = ctx.effects.read(_ACTIVE)
         ctx.effects.write(_ACTIVE, tuple(other for other in active if other.key is not manager.key))
 
-    def active(self, ctx: Context) -> tuple[ModeContextVariable, ...]:
+    def active(self, ctx: Capture) -> tuple[Any, ...]:
         """Entered and not left, outermost first."""
         return ctx.effects.read(_ACTIVE)
 
-    def enter(self, ctx: Context, manager: TorchModeVariable) -> None:
+    def enter(self, ctx: Capture, manager: Any) -> None:
         """Enter a mode of torch for real, and in the graph."""
         self.entered = True
         node = ctx.graph.add_call("call_function", manager.mode.enter, manager.settings, {}, None)
@@ -115,7 +120,7 @@ class Modes:
         ctx.effects.write(_ENTERED, (*ctx.effects.read(_ENTERED), (manager, node)))
         self._enter(manager)
 
-    def leave(self, ctx: Context) -> None:
+    def leave(self, ctx: Capture) -> None:
         """Leave the mode that was entered last."""
         *outer, (manager, node) = ctx.effects.read(_ENTERED)
         ctx.graph.add_call("call_function", manager.mode.leave, (node,), {}, None)
@@ -123,7 +128,7 @@ class Modes:
         ctx.effects.write(_ENTERED, tuple(outer))
         self._leave()
 
-    def set_value(self, ctx: Context, setting: Setting, value: Any) -> None:
+    def set_value(self, ctx: Capture, setting: Setting, value: Any) -> None:
         """Change a setting of torch for real; what it was comes back when capture ends."""
         self._before.setdefault(setting, setting.read())
         ctx.effects.write((_SETTING, setting), value)
@@ -133,32 +138,32 @@ class Modes:
         """Whether the program changed a setting."""
         return setting in self._before
 
-    def note_grad(self, ctx: Context, enabled: bool) -> None:
+    def note_grad(self, ctx: Capture, enabled: bool) -> None:
         """Grad mode as entering or leaving another mode has set it."""
         ctx.effects.write(_GRAD, enabled)
 
-    def function_modes(self, ctx: Context) -> tuple[VariableTracker, ...]:
+    def function_modes(self, ctx: Capture) -> tuple[VariableTracker, ...]:
         """Objects whose ``__torch_function__`` sees each torch call at this point of the program,
         outermost first.
         """
         return ctx.effects.read(_FUNCTION, ())
 
-    def set_function_modes(self, ctx: Context, modes: tuple[VariableTracker, ...]) -> None:
+    def set_function_modes(self, ctx: Capture, modes: tuple[VariableTracker, ...]) -> None:
         """Say which these are from here on."""
         ctx.effects.write(_FUNCTION, modes)
 
-    def push_function_mode(self, ctx: Context, mode: VariableTracker) -> None:
+    def push_function_mode(self, ctx: Capture, mode: VariableTracker) -> None:
         """Enter such a mode."""
         self.set_function_modes(ctx, (*self.function_modes(ctx), mode))
 
-    def pop_function_mode(self, ctx: Context) -> VariableTracker:
+    def pop_function_mode(self, ctx: Capture) -> VariableTracker:
         """Leave the innermost one."""
         *outer, mode = self.function_modes(ctx)
         self.set_function_modes(ctx, tuple(outer))
         return mode
 
     @contextmanager
-    def outer_function_modes(self, ctx: Context) -> Iterator[None]:
+    def outer_function_modes(self, ctx: Capture) -> Iterator[None]:
         """As inside a mode's own method: without the innermost mode."""
         mode = self.pop_function_mode(ctx)
         try:
@@ -166,17 +171,17 @@ class Modes:
         finally:
             self.push_function_mode(ctx, mode)
 
-    def overrides_off(self, ctx: Context) -> bool:
+    def overrides_off(self, ctx: Capture) -> bool:
         """Whether tensor subclasses do not see torch calls at this point of the program."""
         return ctx.effects.read(_NO_OVERRIDES)
 
-    def set_overrides_off(self, ctx: Context, off: bool) -> bool:
+    def set_overrides_off(self, ctx: Capture, off: bool) -> bool:
         """Say so from here on; returns what it was."""
         before = self.overrides_off(ctx)
         ctx.effects.write(_NO_OVERRIDES, off)
         return before
 
-    def _enter(self, manager: TorchModeVariable) -> None:
+    def _enter(self, manager: Any) -> None:
         self._real.append((manager.mode.leave, manager.mode.enter(*manager.settings)))
 
     def _leave(self) -> None:
@@ -185,7 +190,7 @@ class Modes:
 
     # -- undoing -----------------------------------------------------------------------------------
 
-    def resync(self, ctx: Context) -> None:
+    def resync(self, ctx: Capture) -> None:
         """Make the thread's modes those of the effects, after these went back to a snapshot."""
         self._leave_all()
         for manager, _ in ctx.effects.read(_ENTERED):
@@ -194,7 +199,7 @@ class Modes:
         for setting, value in self._before.items():
             setting.restore(ctx.effects.read((_SETTING, setting), value))
 
-    def close_graph(self, ctx: Context) -> None:
+    def close_graph(self, ctx: Capture) -> None:
         """End the graph in the modes that it began with."""
         for manager, node in reversed(ctx.effects.read(_ENTERED)):
             ctx.graph.add_call("call_function", manager.mode.leave, (node,), {}, None)

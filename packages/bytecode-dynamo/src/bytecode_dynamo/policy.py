@@ -11,9 +11,10 @@ from typing import Any
 from torch.fx import GraphModule
 from torch.nn import Module
 
+from bytecode_dynamo.guard_records import GuardRecord, ShapeGuards
+
 from .dynamic import Seen
 from .errors import BreakRecord
-from .guards import GuardRecord, ShapeGuards
 
 Backend = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from bytecode_dynamo.protocol import pairs_of
 
 from .effects import DELETED, Identity
+from .value_builder import ValueBuilder
 from .variables.callable import KnownObjectVariable
 from .variables.function import FunctionVariable
 from .variables.mapping import DictVariable
-
-if TYPE_CHECKING:
-    from .value_builder import ValueBuilder
 
 Step = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
@@ -62,7 +62,7 @@ class Recipe:
         gen.begin(self.key)
         for _, args, _ in self.steps:
             for held in (
-                [value for _, value in gen.ctx.pairs_of(args[-1])]
+                [value for _, value in pairs_of(gen.ctx, args[-1])]
                 if args and isinstance(args[-1], DictVariable)
                 else ()
             ):

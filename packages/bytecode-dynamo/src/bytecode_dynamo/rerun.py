@@ -17,7 +17,6 @@ raised.
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import traceback
 import warnings
@@ -25,23 +24,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode, inner_tensors, is_of_handler, is_wrapper
+from symshapes import FakeTensor, inner_tensors, is_of_handler, is_wrapper
 from torch.fx import GraphModule, Node
 
+from bytecode_dynamo.hook import Activated, Continuation
+
 from .config import config
+from .context import Context
 from .counters import counters
 from .errors import DynamoError, GraphBreak, LosesEffects, UnsoundAssumption
 from .failing import CompiledGraph
-from .hook import Activated, Continuation
+from .graph import GraphInput
 from .opaque import OpaqueCall
-from .variables.array import ArraySource
-
-if TYPE_CHECKING:
-    from .context import Context
-    from .graph import GraphInput
+from .tensor_source import ArraySource
 
 log = logging.getLogger("bytecode_dynamo")
 
@@ -55,132 +53,6 @@ MOST_KEPT = 8
 """How many tensors a graph may write to."""
 MOST_ELEMENTS = 4096
 """How large a tensor is whose contents are kept."""
-# Operators that look at their data, by name: indices out of range, singular matrices,
-# probabilities; or at its memory.
-_REFUSING = re.compile(
-    "index|gather|scatter|take|put|embedding|nll|entropy|linalg|cholesky|inverse|solve|svd|eig|qr|lu_|bincount|one_hot|hist|"
-    "multinomial|bernoulli$|repeat_interleave|assert|item|_local_scalar|quantile|ctc|unique|segment|sparse|bucketize|search|as_strided$"
-)
-# Of integers: divisions, by zero; and what has no kernel for bools, which meta kernels don't mind.
-_INTEGERS = re.compile("div|remainder|fmod|pow|mm$|dot$|mv$|conv|lerp|prelu|loss")
-# Kernels refuse operands of several dtypes that meta kernels take, except for most pointwise
-# operators and these.
-_OF_ONE = re.compile("heaviside|lerp|polar|complex$|binary_cross_entropy$")
-_MIXING = re.compile("copy|^aten::(cat|stack|where|masked_fill)_?$")
-
-
-class ObservedMode(FakeTensorMode):
-    """Fake tensors, with a record of the operators that write, draw random numbers, or may refuse
-    their data.
-    """
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.events: list[Any] = []
-        """Storages that are written to, "random", "custom", "refuse" and "history" (which a view
-        got), in order.
-        """
-        self._with_history: set[int] = set()
-
-    def note_history(self, view: FakeTensor) -> None:
-        """Note that what is written gives an input that is a view a history."""
-        self.events.append("history")
-        self._with_history.add(view.untyped_storage()._cdata)
-
-    def run_op(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        kind = _kinds.get(func)
-        if kind is None:
-            kind = _kinds[func] = _kind(func)
-        notes, refuses, mixes, counts, written = kind
-        before = len(self.events)
-        self.events += notes
-        if refuses is None:
-            refuses = not any(
-                isinstance(arg, (float, FakeTensor)) and _is_floating(arg) for arg in args
-            )
-        refuses = (
-            refuses
-            or (not mixes and _differ(args, mixes))
-            or (counts and any(map(_is_empty, args)))
-        )
-        if not refuses and written and _may_overlap((*args, *kwargs.values())):
-            self.events.append("refuse")
-        for place, name in written:
-            self._note(args[place] if place < len(args) else kwargs.get(name))
-        if refuses:
-            self.events.append("refuse")  # it may have written in part
-        try:
-            return super().run_op(func, args, kwargs)
-        except Exception:
-            del self.events[before:]  # it is not in the graph
-            raise
-
-    def _note(self, value: Any) -> None:
-        for tensor in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(tensor, FakeTensor):
-                storage = tensor.untyped_storage()._cdata
-                self.events.append(storage)
-                # eager refuses where the view doesn't have its base's history yet
-                if storage in self._with_history:
-                    self.events.append("refuse")
-
-
-_Kind = tuple[tuple[str, ...], bool | None, bool | None, bool, tuple[tuple[int, str], ...]]
-_kinds: dict[Any, _Kind] = {}
-
-
-def _kind(func: Any) -> _Kind:
-    """What to note of an operator, whether it may refuse its data (None: integers only), whether it
-    takes tensors of several dtypes (None: parameters wider than the input), whether it may refuse
-    tensors without elements, and what arguments it writes to.
-    """
-    schema = func._schema
-    written = tuple(
-        (place, arg.name)
-        for place, arg in enumerate(schema.arguments)
-        if arg.alias_info is not None and arg.alias_info.is_write
-    )
-    custom = func.namespace not in ("aten", "prims", "prim")
-    refuses: bool | None = custom or _REFUSING.search(schema.name) is not None
-    if not refuses and _INTEGERS.search(schema.name):
-        refuses = None
-    pointwise = torch.Tag.pointwise in func.tags and not _OF_ONE.search(schema.name)
-    mixes = None if "norm" in schema.name else pointwise or _MIXING.search(schema.name) is not None
-    notes = ("random",) * (torch.Tag.nondeterministic_seeded in func.tags) + ("custom",) * custom
-    counts = not (pointwise or func.is_view)
-    return notes, refuses, mixes, counts, written
-
-
-def _is_empty(value: Any) -> bool:
-    """Meta kernels have extremes of no elements. (Where a size is symbolic, the kernel is for
-    more.)
-    """
-    return isinstance(value, FakeTensor) and any(
-        type(size) is int and not size for size in value.shape
-    )
-
-
-def _may_overlap(values: Sequence[Any]) -> bool:
-    """Whether a write may meet its operands, or itself, in memory: eager refuses where elements are
-    the same in part.
-    """
-    tensors = {id(value): value for value in values if isinstance(value, FakeTensor)}.values()
-    shared = len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
-    return shared or any(
-        type(step) is int and step == 0 for tensor in tensors for step in tensor.stride()
-    )
-
-
-def _differ(args: Sequence[Any], mixes: bool | None) -> bool:
-    """Whether dtypes differ in a way that kernels may refuse."""
-    dtypes = [arg.dtype for arg in args if isinstance(arg, FakeTensor)]
-    return len({*dtypes}) > 1 and (
-        mixes is False or dtypes[0] not in (torch.bfloat16, torch.float16)
-    )
-
-
-def _is_floating(value: Any) -> bool:
-    return isinstance(value, float) or value.dtype.is_floating_point or value.dtype.is_complex
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,12 +12,16 @@ from symshapes import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from bytecode_dynamo.protocol import decide, new_dict, new_list, new_value
+from bytecode_dynamo.requirements import remember_tensor
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.sequence import new_tuple
+
 from .builtins import torch_functions
 from .effects import Identity, owner
 from .errors import GraphBreak
 from .graph import NestedGraph
 from .opaque import OpaqueCall
-from .variables.base import VariableTracker
 from .variables.tensor import TensorVariable
 
 if TYPE_CHECKING:
@@ -45,7 +49,7 @@ def nested_graph(ctx: Context) -> Iterator[NestedGraph]:
 def parameter(ctx: Context, graph: NestedGraph, fake: Any) -> TensorVariable:
     """A tensor that the function gets as an argument."""
     tracker = TensorVariable(graph.add_parameter(fake), fake)
-    ctx.remember_tensor(tracker)
+    remember_tensor(ctx, tracker)
     return tracker
 
 
@@ -132,15 +136,12 @@ def rebuilt(ctx: Context, graph: NestedGraph, arg: VariableTracker, fakes: Any) 
         return parameter(ctx, graph, fakes)
     if isinstance(fakes, (tuple, list)):
         items = [rebuilt(ctx, graph, item, fake) for item, fake in zip(arg.unpack(ctx), fakes)]
-        return (
-            ctx.create_tuple(items, type(fakes))
-            if isinstance(fakes, tuple)
-            else ctx.create_list(items)
-        )
+        return new_tuple(items, type(fakes)) if isinstance(fakes, tuple) else new_list(ctx, items)
     if isinstance(fakes, dict):
-        pairs = [(ctx.create(key), key, fake) for key, fake in fakes.items()]
-        return ctx.create_dict(
-            [(key, rebuilt(ctx, graph, arg.get_item(ctx, key), fake)) for key, _, fake in pairs]
+        pairs = [(new_value(ctx, key), key, fake) for key, fake in fakes.items()]
+        return new_dict(
+            ctx,
+            [(key, rebuilt(ctx, graph, arg.get_item(ctx, key), fake)) for key, _, fake in pairs],
         )
     raise GraphBreak(
         "BD018", f"a {type(fakes).__name__} as argument of a function under a torch transform"
@@ -160,7 +161,7 @@ def call_subgraph(
     target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
     # torch's transforms do not take symbolic numbers everywhere.
     lifted = [
-        ctx.decide(node.meta["val"].__index__, "a size")
+        decide(ctx, node.meta["val"].__index__, "a size")
         if isinstance(node.meta["val"], torch.SymInt)
         else node
         for graph in graphs

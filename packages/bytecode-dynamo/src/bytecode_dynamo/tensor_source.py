@@ -74,3 +74,10 @@ class PlainTensorSource(AppliedSource):
 
     function = as_plain
     text = "{}.as_subclass(Tensor)"
+
+
+class ArraySource(AppliedSource):
+    """The tensor over an array's memory."""
+
+    function = torch.from_numpy
+    text = "torch.from_numpy({})"

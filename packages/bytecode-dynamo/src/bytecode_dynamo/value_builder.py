@@ -5,23 +5,23 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node
 
+from bytecode_dynamo.tracker import VariableTracker
+
 from . import rebuilding
 from .bytecode import Code, Instruction
+from .context import Context
 from .effects import DELETED, Identity
 from .errors import GraphBreak
 from .graph import size_operation
-from .graph_code import KEPT, RESULT
 from .source import Source, SourceEmitter
-from .variables.base import VariableTracker
 
-if TYPE_CHECKING:
-    from .context import Context
-
+RESULT, KEPT = ".graph", ".kept"
+"""Variables: what the graph returned, and what is kept of its inputs."""
 _PYTHON_FORMS: dict[Any, Any] = {
     torch.sym_max: max, torch.sym_min: min, torch.sym_int: int, torch.sym_float: float,
     torch.sym_not: operator.not_,

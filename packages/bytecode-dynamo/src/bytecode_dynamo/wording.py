@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecode_dynamo.protocol import get_attribute, raise_error
+from bytecode_dynamo.tracker import VariableTracker
+
+from .context import Context
 from .errors import ObservedException
-
-if TYPE_CHECKING:
-    from .context import Context
-    from .variables.base import VariableTracker
 
 
 def _message(function: Callable[..., Any], *args: Any) -> str:
@@ -71,11 +71,11 @@ def hashed_as(
     except ObservedException as raised:
         if not _SAYS_WHERE_HASHED or raised.value.python_type() is not TypeError:
             raise
-        args = ctx.get_attr(raised.value, "args").as_constant(ctx)
+        args = get_attribute(ctx, raised.value, "args").as_constant(ctx)
     cls = item.python_type()
     name = (
         cls.__qualname__
         if cls.__module__ in ("builtins", "__main__")
         else f"{cls.__module__}.{cls.__qualname__}"
     )
-    return ctx.raise_error(TypeError, f"cannot use '{name}' as a {use} ({TypeError(*args)})")
+    return raise_error(ctx, TypeError, f"cannot use '{name}' as a {use} ({TypeError(*args)})")

@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak, NotConstant
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import call_torch, new_list, new_value, raise_error
+from bytecode_dynamo.source import Source
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable, as_array, call_array, numpy, torch_numpy
+from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import CallableVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, is_constant_value
 from bytecode_dynamo.variables.sequence import SequenceVariable
@@ -22,11 +27,6 @@ from bytecode_dynamo.variables.wrap import tracker_for
 from .construct import CONSTRUCTORS
 from .registry import FUNCTIONS, evaluates_call
 from .torch_functions import make_tensor
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.source import Source
-    from bytecode_dynamo.variables.base import VariableTracker
 
 PURE = (
     "prod",
@@ -56,7 +56,7 @@ def _in_graph(home: str, name: str) -> Any:
 def _has_array(ctx: Context, value: VariableTracker) -> bool:
     if isinstance(value, (SequenceVariable, SliceVariable)):
         return isinstance(value, SequenceVariable) and any(
-            _has_array(ctx, ctx.real(item)) for item in value.unpack(ctx)
+            _has_array(ctx, realize(ctx, item)) for item in value.unpack(ctx)
         )
     return isinstance(value, ArrayVariable)
 
@@ -110,7 +110,10 @@ def from_numpy(ctx: Context, array: VariableTracker) -> VariableTracker:
     if isinstance(made, TensorVariable):
         # NumPy's arrays without elements have no steps
         if 0 in made.fake.shape and any(made.fake.stride()):
-            shape, steps = ctx.create(tuple(made.fake.shape)), ctx.create((0,) * made.fake.dim())
+            shape, steps = (
+                new_value(ctx, tuple(made.fake.shape)),
+                new_value(ctx, (0,) * made.fake.dim()),
+            )
             return made.call_method(ctx, "as_strided", [shape, steps], {})
         ctx.from_arrays[id(made.fake)] = made
     return made
@@ -137,7 +140,7 @@ def _converting(function: Any, otherwise: Any) -> Any:
 
 def _has_scalar(ctx: Context, data: VariableTracker) -> bool:
     if isinstance(data, SequenceVariable):
-        return any(_has_scalar(ctx, ctx.real(item)) for item in data.unpack(ctx))
+        return any(_has_scalar(ctx, realize(ctx, item)) for item in data.unpack(ctx))
     return isinstance(data, ConstantVariable) and isinstance(data.value, numpy.generic)
 
 
@@ -161,8 +164,8 @@ def _typed(
 def _split(ctx: Context, data: VariableTracker) -> tuple[Any, VariableTracker]:
     """Nested lists as examples of what eager reads, and with plain numbers."""
     if isinstance(data, SequenceVariable):
-        parts = [_split(ctx, ctx.real(item)) for item in data.unpack(ctx)]
-        return [example for example, _ in parts], ctx.create_list([number for _, number in parts])
+        parts = [_split(ctx, realize(ctx, item)) for item in data.unpack(ctx)]
+        return [example for example, _ in parts], new_list(ctx, [number for _, number in parts])
     if isinstance(data, ConstantVariable):
         is_scalar = isinstance(data.value, numpy.generic)
         return data.value, ConstantVariable(data.value.item()) if is_scalar else data
@@ -181,7 +184,7 @@ def _folded(function: Any) -> Any:
         try:
             result = function(*values, **named)
         except Exception as error:
-            ctx.raise_error(type(error), *error.args)
+            raise_error(ctx, type(error), *error.args)
         if not is_constant_value(result):
             raise GraphBreak("BD005", f"numpy.{function.__name__} gives an array")
         return ConstantVariable(result)
@@ -233,7 +236,7 @@ def _register() -> None:
 
 
 def _recorded(function: Any) -> Any:
-    return lambda ctx, *args, **kwargs: ctx.torch_call("call_function", function, args, kwargs)
+    return lambda ctx, *args, **kwargs: call_torch(ctx, "call_function", function, args, kwargs)
 
 
 if numpy is not None:

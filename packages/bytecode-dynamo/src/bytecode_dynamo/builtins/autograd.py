@@ -5,33 +5,35 @@ from __future__ import annotations
 import contextlib
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.utils.checkpoint
 from symshapes import statically_known_true
 from torch.utils import _pytree as pytree
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.graph import NestedGraph
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.protocol import call_torch, get_attribute
+from bytecode_dynamo.requirements import example_of
 from bytecode_dynamo.source import AttrSource
 from bytecode_dynamo.subgraph import capture_subgraph, inner_fake, without_effects
-from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, VariableTracker
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.function import FunctionVariable
+from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import OpaqueVariable
 
 from . import torch_functions
 from .registry import evaluates_call
 from .saved_tensors import real_function
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @evaluates_call(torch.autograd.grad)
@@ -82,13 +84,13 @@ def autograd_backward(
     options: Kwargs = {"allow_unused": ConstantVariable(True)}
     if grad_tensors is not None:
         options["grad_outputs"] = (
-            grad_tensors if grad_tensors.is_none else ctx.create_tuple(_listed(ctx, grad_tensors))
+            grad_tensors if grad_tensors.is_none else new_tuple(_listed(ctx, grad_tensors))
         )
     options |= {} if retain_graph is None else {"retain_graph": retain_graph}
     options |= {} if create_graph is None else {"create_graph": create_graph}
-    sources = ctx.create_tuple(_listed(ctx, tensors))
-    found = ctx.torch_call(
-        "call_function", torch.autograd.grad, [sources, ctx.create_tuple(leaves)], options
+    sources = new_tuple(_listed(ctx, tensors))
+    found = call_torch(
+        ctx, "call_function", torch.autograd.grad, [sources, new_tuple(leaves)], options
     )
     before = ctx.modes.grad_enabled(ctx)
     ctx.modes.set_grad(ctx, create_graph is not None and create_graph.truth(ctx))
@@ -103,19 +105,21 @@ def _is_leaf_of(ctx: Context, value: TensorVariable) -> bool:
 
 
 def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) -> None:
-    held = ctx.get_attr(leaf, "grad")
+    held = get_attribute(ctx, leaf, "grad")
     if not held.is_none and not ctx.modes.grad_enabled(ctx):
         held.call_method(ctx, "add_", [gradient], {})
         return
     if not held.is_none:
-        leaf.set_attr(ctx, "grad", ctx.torch_call("call_function", torch.add, [held, gradient], {}))
+        leaf.set_attr(
+            ctx, "grad", call_torch(ctx, "call_function", torch.add, [held, gradient], {})
+        )
         return
     # Not shared with anything, and with the layout of the leaf; autograd keeps a gradient's own
     # where that says the same.
     if _is_laid_out_like(gradient, leaf):
         made = gradient.call_method(ctx, "clone", [], {})
     else:
-        made = ctx.torch_call("call_function", torch.empty_like, [leaf], {}).call_method(
+        made = call_torch(ctx, "call_function", torch.empty_like, [leaf], {}).call_method(
             ctx, "copy_", [gradient], {}
         )
     leaf.set_attr(ctx, "grad", made)
@@ -136,9 +140,9 @@ def _is_laid_out_like(gradient: VariableTracker, leaf: VariableTracker) -> bool:
 
 
 def _has_hooks(ctx: Context, leaf: VariableTracker) -> bool:
-    if any(isinstance(held, HookHandleVariable) for held in ctx.deferred.calls(ctx)):
+    if any(isinstance(held, HookHandleVariable) for held in ctx.deferred.calls()):
         return True
-    example: Any = ctx.example_of(leaf) if isinstance(leaf, TensorVariable) else None
+    example: Any = example_of(ctx, leaf) if isinstance(leaf, TensorVariable) else None
     for name in ("_post_accumulate_grad_hooks", "_backward_hooks") if example is not None else ():
         hooks = getattr(example, name)
         if hooks or leaf.source is None:
@@ -159,7 +163,7 @@ def backward(
 ) -> VariableTracker:  # fmt: skip
     """``tensor.backward(...)``."""
     autograd_backward(ctx, tensor, gradient, retain_graph, create_graph, None, inputs)
-    return ctx.none
+    return NONE
 
 
 TENSOR_METHODS["backward"] = backward
@@ -187,7 +191,7 @@ def selective(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -
     """Which values are kept is a wish: results do not depend on it, and the partitioner of
     gradients decides.
     """
-    return ctx.create_tuple(
+    return new_tuple(
         [OpaqueVariable(cls, "a selective checkpoint") for cls in (_SAVING, _RECOMPUTING)]
     )
 
@@ -244,7 +248,7 @@ class HookHandleVariable(KeyedVariable):
         return True
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        return ctx.bound_rule(self, name)
+        return BoundRuleVariable(self, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name != "remove":
@@ -252,8 +256,8 @@ class HookHandleVariable(KeyedVariable):
         if self.node is not None:
             ctx.graph.add_call("call_function", REMOVE, (self.node,), {}, None)
         else:
-            ctx.deferred.remove(ctx, self)
-        return ctx.none
+            ctx.deferred.remove(self)
+        return NONE
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         if self.node is not None and gen.ctx.host_effects:
@@ -281,9 +285,9 @@ REMOVE = OpaqueCall(_remove, "remove_hook")
 def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -> VariableTracker:
     """``tensor.register_hook(hook)``."""
     key = Identity(torch.utils.hooks.RemovableHandle)
-    if tensor.source is not None and ctx.example_of(tensor) is not None and tensor.fake.is_leaf:
+    if tensor.source is not None and example_of(ctx, tensor) is not None and tensor.fake.is_leaf:
         handle = HookHandleVariable(key, None, tensor, "register_hook", hook)
-        ctx.deferred.add(ctx, handle)
+        ctx.deferred.add(handle)
         return handle
     if not tensor.fake.requires_grad:
         raise GraphBreak(
@@ -337,7 +341,7 @@ def register_on_leaf(
     ctx: Context, tensor: TensorVariable, hook: VariableTracker
 ) -> VariableTracker:
     """``tensor.register_post_accumulate_grad_hook(hook)``."""
-    if ctx.example_of(tensor) is None or not tensor.fake.is_leaf:
+    if example_of(ctx, tensor) is None or not tensor.fake.is_leaf:
         raise GraphBreak(
             "BD018", f"register_post_accumulate_grad_hook on {tensor.describe()}, which is no input"
         )
@@ -345,7 +349,7 @@ def register_on_leaf(
     handle = HookHandleVariable(
         Identity(torch.utils.hooks.RemovableHandle), None, tensor, name, hook
     )
-    ctx.deferred.add(ctx, handle)
+    ctx.deferred.add(handle)
     return handle
 
 
@@ -356,7 +360,7 @@ def retain_grad(ctx: Context, tensor: TensorVariable) -> VariableTracker:
             "BD018",
             f"{tensor.describe()}.retain_grad(): compilers do not keep gradients between calls",
         )
-    result = ctx.torch_call("call_method", "retain_grad", [tensor], {})
+    result = call_torch(ctx, "call_method", "retain_grad", [tensor], {})
     # what came before belongs to another program
     next(iter(reversed(ctx.graph.graph.nodes))).meta["host"] = True
     return result

@@ -11,28 +11,30 @@ import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd.function import Function, FunctionCtx, once_differentiable
 from torch.fx import GraphModule, Node
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.graph import NestedGraph
 from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.protocol import get_attribute, new_value, raise_error
 from bytecode_dynamo.subgraph import nested_graph, parameter, without_effects
 from bytecode_dynamo.torch_versions import FUNCTION_APPLY
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs
 from bytecode_dynamo.variables.callable import ClassVariable
+from bytecode_dynamo.variables.constant import NONE
+from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from . import torch_functions
 from .registry import evaluates_call, evaluates_code
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 _ONCE = once_differentiable(lambda ctx: None).__code__
 MOST_OPTIONAL = 3
@@ -59,15 +61,15 @@ class FunctionContextVariable(UserObjectVariable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name in _LISTS or name == "set_materialize_grads":
-            return ctx.bound_rule(self, name)
+            return BoundRuleVariable(self, name)
         if name == "needs_input_grad":
-            return ctx.create(self.needs)
+            return new_value(ctx, self.needs)
         if name in ("saved_tensors", "to_save"):
-            return ctx.create_tuple(self.noted(ctx, "saved"))
+            return new_tuple(self.noted(ctx, "saved"))
         written = ctx.effects.read((self.key, name))
         if written is MISSING and not hasattr(FunctionCtx, name):
-            return ctx.raise_error(
-                AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}"
+            return raise_error(
+                ctx, AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}"
             )
         if written is MISSING:
             raise GraphBreak("BD018", f"{name} of an autograd.Function's ctx")
@@ -79,10 +81,10 @@ class FunctionContextVariable(UserObjectVariable):
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name in _LISTS:
             ctx.effects.write((self.key, f".{_LISTS[name]}"), tuple(args))
-            return ctx.none
+            return NONE
         if name == "set_materialize_grads":
             ctx.effects.write((self.key, ".materialize"), args[0].truth(ctx))
-            return ctx.none
+            return NONE
         return UserObjectVariable.call_method(self, ctx, name, args, kwargs)
 
 
@@ -96,7 +98,7 @@ def apply(
 
 
 evaluates_code(_ONCE)(
-    lambda ctx, function, args, kwargs: ctx.get_attr(function, "__wrapped__").call(
+    lambda ctx, function, args, kwargs: get_attribute(ctx, function, "__wrapped__").call(
         ctx, args, kwargs
     )
 )
@@ -205,10 +207,10 @@ class _Capture:
     def _forward(self, inner: list[VariableTracker]) -> VariableTracker:
         ctx, cls = self.ctx, self.cls.value
         if cls.setup_context is Function.setup_context:
-            return ctx.get_attr(self.cls, "forward").call(ctx, [self.function, *inner], {})
-        result = ctx.get_attr(self.cls, "forward").call(ctx, inner, {})
-        ctx.get_attr(self.cls, "setup_context").call(
-            ctx, [self.function, ctx.create_tuple(inner), result], {}
+            return get_attribute(ctx, self.cls, "forward").call(ctx, [self.function, *inner], {})
+        result = get_attribute(ctx, self.cls, "forward").call(ctx, inner, {})
+        get_attribute(ctx, self.cls, "setup_context").call(
+            ctx, [self.function, new_tuple(inner), result], {}
         )
         return result
 
@@ -254,8 +256,8 @@ class _Capture:
                         if given and isinstance(out, TensorVariable)
                         else None
                     )
-                grads.append(ctx.none if fake is None else parameter(ctx, graph, fake))
-            result = ctx.get_attr(self.cls, "backward").call(ctx, [self.function, *grads], {})
+                grads.append(NONE if fake is None else parameter(ctx, graph, fake))
+            result = get_attribute(ctx, self.cls, "backward").call(ctx, [self.function, *grads], {})
             given = (
                 result.unpack(ctx) if issubclass(result.python_type(), (tuple, list)) else [result]
             )
@@ -278,7 +280,7 @@ class _Capture:
         if not issubclass(result.python_type(), tuple):
             return found if isinstance(outputs[0], TensorVariable) else result
         tensors = iter(found.unpack(self.ctx))
-        return self.ctx.create_tuple(
+        return new_tuple(
             [next(tensors) if isinstance(out, TensorVariable) else out for out in outputs]
         )
 

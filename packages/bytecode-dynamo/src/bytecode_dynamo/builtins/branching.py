@@ -5,25 +5,24 @@ the data says.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from symshapes import FakeTensor
 from torch.utils import _pytree as pytree
 
 from bytecode_dynamo import control_flow
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.graph import is_in_place
 from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.protocol import call_polyfill, decide
 from bytecode_dynamo.subgraph import Subgraph, capture_subgraph, without_effects
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 from . import torch_functions
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 
 @evaluates_call(torch.cond)
@@ -81,7 +80,7 @@ def while_loop(
 ) -> VariableTracker:
     carried = carried_inputs.unpack(ctx)
     if not all(isinstance(value, TensorVariable) for value in carried):
-        return ctx.polyfill(control_flow.while_loop, [cond_fn, body_fn, carried_inputs], {})
+        return call_polyfill(ctx, control_flow.while_loop, [cond_fn, body_fn, carried_inputs], {})
     graphs = [
         _captured(ctx, function, carried, "a function of while_loop")
         for function in (cond_fn, body_fn)
@@ -139,7 +138,7 @@ def _require_alike(
     for one, two in zip(a, b):
         if isinstance(one, torch.fx.Node) and isinstance(one.meta["val"], torch.Tensor):
             sizes = zip(one.meta["val"].shape, two.meta["val"].shape)
-            if not all(ctx.decide(lambda m=m, n=n: bool(m == n), "a size") for m, n in sizes):
+            if not all(decide(ctx, lambda m=m, n=n: bool(m == n), "a size") for m, n in sizes):
                 raise GraphBreak("BD018", f"{what} differ in sizes")
 
 

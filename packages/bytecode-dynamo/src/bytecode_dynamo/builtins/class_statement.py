@@ -17,12 +17,22 @@ import functools
 import sys
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecode_dynamo import rebuilding
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak, NotConstant
+from bytecode_dynamo.protocol import (
+    new_class,
+    new_dict,
+    new_frame,
+    pairs_of,
+    raise_error,
+    resume_frame,
+)
 from bytecode_dynamo.recipe import Recipe
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import (
     CallableVariable,
     ClassVariable,
@@ -32,14 +42,11 @@ from bytecode_dynamo.variables.callable import (
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.function import CellVariable, FunctionVariable, PartialVariable
 from bytecode_dynamo.variables.mapping import DictVariable
-from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, TupleVariable
+from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, TupleVariable, new_tuple
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from .construct import constructs
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 Value = VariableTracker
 QUIET_MODULES = (
@@ -62,9 +69,9 @@ def build_class(ctx: Context, body: Value, name: Value, *bases: Value, **options
     """A class statement: its body is evaluated with a namespace of its own."""
     if not isinstance(body, FunctionVariable):
         raise GraphBreak("BD019", "a class statement with another body")
-    frame = ctx.new_frame(body, {})
-    frame.namespace = ctx.create_dict([])
-    ctx.resume_frame(frame)
+    frame = new_frame(ctx, body, {})
+    frame.namespace = new_dict(ctx, [])
+    resume_frame(ctx, frame)
     return make_class(ctx, name.as_constant(ctx), list(bases), frame.namespace, options)
 
 
@@ -72,7 +79,7 @@ def make_class(
     ctx: Context, name: str, bases: list[Value], namespace: DictVariable, options: dict[str, Value]
 ) -> Value:
     """``metaclass(name, bases, namespace, **options)``."""
-    held = {key.as_constant(ctx): ctx.real(value) for key, value in ctx.pairs_of(namespace)}
+    held = {key.as_constant(ctx): realize(ctx, value) for key, value in pairs_of(ctx, namespace)}
     cell = held.pop("__classcell__", None)
     given = tuple(base.as_constant(ctx) for base in bases)
     known = {key: value.as_constant(ctx) for key, value in options.items()}
@@ -81,7 +88,7 @@ def make_class(
     try:
         made = rebuilding.make_class(name, given, known, stand_ins)
     except (TypeError, ValueError) as error:
-        return ctx.raise_error(type(error), *error.args)
+        return raise_error(ctx, type(error), *error.args)
     if isinstance(made, enum.EnumMeta) and any(
         isinstance(value, Placeholder) for value in stand_ins.values()
     ):
@@ -90,9 +97,9 @@ def make_class(
     entries = [(ConstantVariable(key), value) for key, value in held.items()]
     args = [
         ConstantVariable(name),
-        ctx.create_tuple(bases),
-        ctx.create_dict(pairs),
-        ctx.create_dict(entries),
+        new_tuple(bases),
+        new_dict(ctx, pairs),
+        new_dict(ctx, entries),
     ]
     recipe = ctx.made[id(made)] = Recipe(made, ((rebuilding.make_class, tuple(args), {}),))
     ctx.identities[id(made)] = recipe.key
@@ -124,7 +131,7 @@ def _is_quiet(cls: type) -> bool:
 
 def stand_in(ctx: Context, value: Value, is_setting: bool = False) -> Any:
     """The object that stands for a value in a stand-in class."""
-    value = ctx.real(value)
+    value = realize(ctx, value)
     if isinstance(value, FunctionVariable) and value.value is None:
         made = rebuilding.make_function(
             value.code, value.globals, tuple(stand_in(ctx, default) for default in value.defaults),
@@ -142,7 +149,7 @@ def stand_in(ctx: Context, value: Value, is_setting: bool = False) -> Any:
         ctx.effects.remember(made, value)
         return made
     if is_setting and isinstance(value, DictVariable):
-        return {stand_in(ctx, key): stand_in(ctx, held, True) for key, held in ctx.pairs_of(value)}
+        return {stand_in(ctx, key): stand_in(ctx, held, True) for key, held in pairs_of(ctx, value)}
     if is_setting and isinstance(value, ListVariable) and value.key.cls is list:
         return [stand_in(ctx, held, True) for held in value.unpack(ctx)]
     if _is_lasting(ctx, value):
@@ -158,7 +165,7 @@ def stand_in(ctx: Context, value: Value, is_setting: bool = False) -> Any:
 def _is_lasting(ctx: Context, value: Value) -> bool:
     """Whether a value can't change."""
     if isinstance(value, TupleVariable):
-        return all(_is_lasting(ctx, ctx.real(item)) for item in value.items)
+        return all(_is_lasting(ctx, realize(ctx, item)) for item in value.items)
     known = (ConstantVariable, KnownObjectVariable, FunctionVariable, RangeVariable, SliceVariable)
     return isinstance(value, known) or value.python_type() is frozenset
 
@@ -176,7 +183,7 @@ def call_known(
             **{key: stand_in(ctx, arg) for key, arg in named.items()},
         )
     except (TypeError, ValueError) as error:
-        return ctx.raise_error(type(error), *error.args)
+        return raise_error(ctx, type(error), *error.args)
     ctx.made[id(made)] = Recipe(made, ((function, args, named),))
     return NamespaceVariable(made)
 
@@ -215,8 +222,8 @@ def _decorator(function: Any) -> Any:
 
     def rule(ctx: Context, cls: Value | None = None, **options: Value) -> Value:
         if cls is None:
-            keywords = ctx.create_dict(
-                [(ConstantVariable(name), value) for name, value in options.items()]
+            keywords = new_dict(
+                ctx, [(ConstantVariable(name), value) for name, value in options.items()]
             )
             return PartialVariable(CallableVariable(function), (), keywords)
         recipe = ctx.made.get(id(cls.as_constant(ctx)))
@@ -227,7 +234,7 @@ def _decorator(function: Any) -> Any:
                 recipe.made, **{key: value.as_constant(ctx) for key, value in options.items()}
             )
         except (TypeError, ValueError) as error:
-            return ctx.raise_error(type(error), *error.args)
+            return raise_error(ctx, type(error), *error.args)
         changed = ctx.made[id(made)] = Recipe(made, (*recipe.steps, (function, (), options)))
         ctx.identities[id(made)] = changed.key
         return ClassVariable(made)
@@ -249,9 +256,9 @@ for _function in (
 def make_type(ctx: Context, value: Value, *rest: Value, **named: Value) -> Value:
     """``type(value)`` or ``type(name, bases, namespace)``."""
     if not rest:
-        return ctx.constant_class(value.python_type())
+        return new_class(ctx, value.python_type())
     if len(rest) != 2:
-        return ctx.raise_error(TypeError, "type() takes 1 or 3 arguments")
+        return raise_error(ctx, TypeError, "type() takes 1 or 3 arguments")
     bases, namespace = rest
     if not isinstance(namespace, DictVariable):
         raise GraphBreak("BD019", "a class made by type() from another mapping")

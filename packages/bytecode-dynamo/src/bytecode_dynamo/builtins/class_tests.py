@@ -7,24 +7,24 @@ from __future__ import annotations
 import abc
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.storage import TypedStorage
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import call_known, get_attribute, new_value, raise_error
+from bytecode_dynamo.requirements import example_of, require_order
 from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
-from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 Value = VariableTracker
 
@@ -35,7 +35,7 @@ def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
     if isinstance(wanted, tuple):
         return ConstantVariable(
             any(
-                ctx.call_known(isinstance, [value, ctx.create(one)], {}).truth(ctx)
+                call_known(ctx, isinstance, [value, new_value(ctx, one)], {}).truth(ctx)
                 for one in wanted
             )
         )
@@ -76,7 +76,7 @@ def _told(ctx: Context, cls: Value, name: str, value: Value) -> Value | None:
         or check.__module__.partition(".")[0] in _KNOWN_CHECKS
     ):
         return None
-    return ConstantVariable(ctx.get_attr(cls, name).call(ctx, [value], {}).truth(ctx))
+    return ConstantVariable(get_attribute(ctx, cls, name).call(ctx, [value], {}).truth(ctx))
 
 
 @evaluates_call(type.__instancecheck__)
@@ -90,7 +90,7 @@ def is_subclass(ctx: Context, cls: Value, value: Value) -> Value:
 
 
 def _has_base(ctx: Context, cls: Value, actual: type) -> Value:
-    ctx.require_order(actual)
+    require_order(ctx, actual)
     return ConstantVariable(cls.as_constant(ctx) in actual.__mro__)
 
 
@@ -101,7 +101,7 @@ def _is_flagged(ctx: Context, value: TensorVariable, flag: str) -> bool:
     """Whether torch has marked a tensor of a subclass as a parameter or buffer: these keep their
     class.
     """
-    example = ctx.example_of(value)
+    example = example_of(ctx, value)
     if example is None or value.source is None:
         return False
     marked = bool(getattr(example, flag, False))
@@ -116,7 +116,7 @@ def _follows(ctx: Context, value: UserObjectVariable, protocol: Any) -> bool:
     nominal = protocol in value.python_type().__mro__
     names = () if nominal else _names_of(protocol)
     return all(
-        ctx.call_known(hasattr, [value, ConstantVariable(name)], {}).truth(ctx) for name in names
+        call_known(ctx, hasattr, [value, ConstantVariable(name)], {}).truth(ctx) for name in names
     )
 
 
@@ -150,7 +150,7 @@ def issubclass_(ctx: Context, value: Value, cls: Value) -> Value:
     if isinstance(wanted, tuple):
         return ConstantVariable(
             any(
-                ctx.call_known(issubclass, [value, ctx.create(one)], {}).truth(ctx)
+                call_known(ctx, issubclass, [value, new_value(ctx, one)], {}).truth(ctx)
                 for one in wanted
             )
         )
@@ -158,7 +158,7 @@ def issubclass_(ctx: Context, value: Value, cls: Value) -> Value:
     if told is not None:
         return told
     if not hasattr(actual, "__bases__"):
-        ctx.raise_error(TypeError, "issubclass() arg 1 must be a class")
+        raise_error(ctx, TypeError, "issubclass() arg 1 must be a class")
     return ConstantVariable(
         instance_of(
             ctx, actual, cls, "issubclass() arg 2 must be a class, a tuple of classes, or a union"
@@ -172,15 +172,15 @@ NO_TYPE = "isinstance() arg 2 must be a type, a tuple of types, or a union"
 def instance_of(ctx: Context, actual: type, cls: Value, no_type: str = NO_TYPE) -> bool:
     """Whether instances of ``actual`` are instances of a class or tuple of classes."""
     wanted = cls.as_constant(ctx)
-    ctx.require_order(actual)
+    require_order(ctx, actual)
     for one in wanted if isinstance(wanted, tuple) else (wanted,):
         if isinstance(one, tuple):
-            if instance_of(ctx, actual, ctx.create(one), no_type):
+            if instance_of(ctx, actual, new_value(ctx, one), no_type):
                 return True
             continue
         index, check = find_in_class(type(one), "__instancecheck__")
         if index < 0:
-            ctx.raise_error(TypeError, no_type)
+            raise_error(ctx, TypeError, no_type)
         elif (
             issubclass(actual, one)
             if check is not type.__instancecheck__

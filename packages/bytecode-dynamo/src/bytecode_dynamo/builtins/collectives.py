@@ -6,25 +6,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bytecode_dynamo import collective
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import call_polyfill, constant_of, new_value
 from bytecode_dynamo.source import ConstSource, Source
 from bytecode_dynamo.trace import TORCH_ROOT
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs
 from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.wrap import tracker_for
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 FUNCTIONAL = TORCH_ROOT + "distributed/_functional_collectives.py"
 _world: Any = getattr(torch.distributed, "distributed_c10d", None)
@@ -36,16 +36,16 @@ class GroupVariable(KnownObjectVariable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name in _SAID:
-            return ctx.bound_rule(self, name)
-        return ctx.create(getattr(self.value, name))
+            return BoundRuleVariable(self, name)
+        return new_value(ctx, getattr(self.value, name))
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name not in _SAID:
             raise GraphBreak("BD018", f"{name}() of a {type(self.value).__name__}")
-        return ctx.create(_call(ctx, getattr(self.value, name), args, kwargs))
+        return new_value(ctx, _call(ctx, getattr(self.value, name), args, kwargs))
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return ctx.create(self.value[key.as_constant(ctx)])
+        return new_value(ctx, self.value[key.as_constant(ctx)])
 
 
 _SAID = frozenset(
@@ -67,9 +67,9 @@ def _wrap_reduction(ctx: Context, value: Any, source: Source) -> VariableTracker
 
 
 def _call(ctx: Context, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    values = [ctx.constant_of(arg, "an argument of torch.distributed") for arg in args]
+    values = [constant_of(ctx, arg, "an argument of torch.distributed") for arg in args]
     named = {
-        name: ctx.constant_of(value, "an argument of torch.distributed")
+        name: constant_of(ctx, value, "an argument of torch.distributed")
         for name, value in kwargs.items()
     }
     try:
@@ -93,7 +93,7 @@ def _known(function: Callable[..., Any]) -> Any:
                 return False
 
         ctx.guards.require(ConstSource(function), GuardKind.CUSTOM, is_same)
-        return ctx.create(answer)
+        return new_value(ctx, answer)
 
     return rule
 
@@ -110,7 +110,7 @@ _KNOWN = (
 
 
 def _in_place(polyfill: Callable[..., None]) -> Any:
-    return lambda ctx, *args, **kwargs: ctx.polyfill(polyfill, args, kwargs)
+    return lambda ctx, *args, **kwargs: call_polyfill(ctx, polyfill, args, kwargs)
 
 
 _IN_PLACE = {
@@ -176,7 +176,7 @@ for _asked, _answering in (
 
 @evaluates_call(collective.reduction)
 def reduction(ctx: Context, op: VariableTracker) -> VariableTracker:
-    value = torch.distributed.ReduceOp.SUM if op.is_none else ctx.constant_of(op, "a reduction")
+    value = torch.distributed.ReduceOp.SUM if op.is_none else constant_of(ctx, op, "a reduction")
     names = {getattr(torch.distributed.ReduceOp, name.upper()): name for name in _REDUCTIONS}
     if value not in names:
         raise GraphBreak("BD018", f"a collective with {op.describe()}")

@@ -8,23 +8,45 @@ import functools
 import itertools
 import types
 import typing
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
-from bytecode_dynamo import polyfills
+from bytecode_dynamo import polyfills, protocol
+from bytecode_dynamo.builtins.registry import FUNCTIONS, evaluates_call
 from bytecode_dynamo.class_flags import native_base
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import (
+    apply_rule,
+    call_known,
+    call_torch,
+    constant_of,
+    decide,
+    fold_call,
+    get_attribute,
+    new_class,
+    new_dict,
+    new_exception,
+    new_iterator,
+    new_list,
+    new_value,
+    raise_error,
+    written_as,
+)
+from bytecode_dynamo.requirements import require_class_attribute
 from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import ConstSource, ItemSource
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.base import Args, Kwargs, realize
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
 from bytecode_dynamo.variables.constant import (
     BY_TEXT,
+    NONE,
     ConstantVariable,
     FloatVariable,
     SliceVariable,
@@ -40,6 +62,7 @@ from bytecode_dynamo.variables.function import (
     PartialVariable,
 )
 from bytecode_dynamo.variables.iterator import ChainIterator
+from bytecode_dynamo.variables.mapping import dict_of
 from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import (
@@ -47,8 +70,9 @@ from bytecode_dynamo.variables.sequence import (
     SequenceVariable,
     TupleVariable,
     is_plain_tuple,
+    new_tuple,
 )
-from bytecode_dynamo.variables.sets import members_of
+from bytecode_dynamo.variables.sets import members_of, set_of
 from bytecode_dynamo.variables.special_results import accepted
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
@@ -56,15 +80,21 @@ from bytecode_dynamo.variables.userobject import UserObjectVariable
 from . import torch_functions
 from .construct_wrapper import WrapperDraft, finish_wrapper
 from .python import text_rule
-from .registry import FUNCTIONS, apply_rule, evaluates_call, written_as
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 Constructor = Callable[..., VariableTracker]
 CONSTRUCTORS: RuleTable[type, Constructor] = RuleTable()
 constructs = CONSTRUCTORS.register
 """Decorator: this rule evaluates ``cls(*args, **kwargs)`` for these classes."""
+
+
+@protocol.instantiate.implement
+def _instantiate(
+    ctx: Context,
+    cls: type,
+    args: Sequence[VariableTracker],
+    kwargs: Mapping[str, VariableTracker],
+) -> VariableTracker:
+    return construct(ctx, cls, list(args), dict(kwargs))
 
 
 def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -76,7 +106,7 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
         find_special(ctx, type(cls), "__call__")[1], types.FunctionType
     ) and not issubclass(cls, enum.Enum):
         return (
-            ctx.get_attr(ClassVariable(cls), "__class__")
+            get_attribute(ctx, ClassVariable(cls), "__class__")
             .get_attr(ctx, "__call__")
             .call(ctx, [ClassVariable(cls), *args], kwargs)
         )
@@ -109,7 +139,7 @@ def construct_member(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> Vari
         made = _missing_member(ctx, cls, args[0])
         if made is not None:
             return made
-    made = ctx.fold(cls, args, kwargs)
+    made = fold_call(ctx, cls, args, kwargs)
     if is_constant_value(value) and value in cls._value2member_map_:
         known = ItemSource(ConstSource(cls._value2member_map_), value)
         ctx.guards.require(known, GuardKind.IDENTITY, cls._value2member_map_[value])
@@ -118,17 +148,17 @@ def construct_member(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> Vari
 
 def _missing_member(ctx: Context, cls: Any, value: VariableTracker) -> VariableTracker | None:
     """What an enumeration's own ``_missing_`` gives for a value that no member has."""
-    found = ctx.require_class_attribute(cls, "_missing_")
+    found = require_class_attribute(ctx, cls, "_missing_")
     if (
         not isinstance(getattr(found, "__func__", None), types.FunctionType)
         or found.__func__.__module__ == "enum"
     ):
         return None
-    made = ctx.get_attr(ClassVariable(cls), "_missing_").call(ctx, [value], {})
+    made = get_attribute(ctx, ClassVariable(cls), "_missing_").call(ctx, [value], {})
     if isinstance(made, ConstantVariable) and isinstance(made.value, cls):
         return made
     text = f"{value.as_constant(ctx)!r} is not a valid {cls.__qualname__}"
-    return ctx.raise_error(ValueError, text)
+    return raise_error(ctx, ValueError, text)
 
 
 _WITHOUT_KEYWORDS = (int, float, str, tuple, frozenset)
@@ -142,17 +172,17 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
     if find_special(ctx, cls, "__del__")[0] >= 0:
         raise GraphBreak("BD019", f"{cls.__qualname__} has __del__")
     if getattr(cls, "__abstractmethods__", None):
-        ctx.fold(cls, [], {})  # raises the TypeError that names them
+        fold_call(ctx, cls, [], {})  # raises the TypeError that names them
     maker = cls.__new__
     base = native_base(cls)
     if isinstance(maker, types.FunctionType):
-        made = ctx.get_attr(ClassVariable(cls), "__new__").call(
+        made = get_attribute(ctx, ClassVariable(cls), "__new__").call(
             ctx, [ClassVariable(cls), *args], kwargs
         )
         if not issubclass(made.python_type(), cls):
             return made
     elif base in (int, float, str) and not isinstance(cls.__init__, types.FunctionType):
-        return new_object(ctx, cls, args) if not kwargs else ctx.fold(cls, args, kwargs)
+        return new_object(ctx, cls, args) if not kwargs else fold_call(ctx, cls, args, kwargs)
     elif maker is base.__new__ and not (kwargs and base in _WITHOUT_KEYWORDS):
         made = new_object(ctx, cls, args)
     else:
@@ -161,13 +191,13 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
     if isinstance(cls.__init__, types.FunctionType) or (
         isinstance(made, DerivedVariable) and not immutable
     ):
-        accepted("__init__", ctx.get_attr(made, "__init__").call(ctx, args, kwargs))
+        accepted("__init__", get_attribute(ctx, made, "__init__").call(ctx, args, kwargs))
         if isinstance(made, WrapperDraft):
             return finish_wrapper(ctx, made)
     elif isinstance(made, WrapperDraft):
         return finish_wrapper(ctx, made)
     elif (args or kwargs) and base is object and maker is object.__new__:
-        ctx.raise_error(TypeError, f"{cls.__name__}() takes no arguments")
+        raise_error(ctx, TypeError, f"{cls.__name__}() takes no arguments")
     return made
 
 
@@ -182,11 +212,11 @@ def new_object(ctx: Context, cls: type, args: Args | None = None) -> VariableTra
 
 def construct_exception(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
     """An exception object."""
-    error = ctx.new_exception(cls, args)
+    error: Any = new_exception(ctx, cls, args)
     for name in ("__new__", "__init__"):
         find_special(ctx, cls, name)
     if isinstance(cls.__init__, types.FunctionType):
-        accepted("__init__", ctx.get_attr(error, "__init__").call(ctx, args, kwargs))
+        accepted("__init__", get_attribute(ctx, error, "__init__").call(ctx, args, kwargs))
     elif kwargs and not (
         issubclass(native_base(cls), (AttributeError, NameError, ImportError))
         and set(kwargs) <= _KNOWN_BY_NAME
@@ -205,18 +235,18 @@ def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) ->
     """A ``namedtuple``, by its fields; by the ``__new__`` of a class below where it has one."""
     index, maker = find_special(ctx, cls, "__new__")
     if cls.__mro__[index].__bases__ != (tuple,):
-        return ctx.get_attr(ClassVariable(cls), "__new__").call(
+        return get_attribute(ctx, ClassVariable(cls), "__new__").call(
             ctx, [ClassVariable(cls), *args], kwargs
         )
     try:
         cls.__new__(cls, *args, **kwargs)  # its fields hold anything
     except TypeError as error:
-        return ctx.raise_error(TypeError, *error.args)
+        return raise_error(ctx, TypeError, *error.args)
     given = dict(zip(cls._fields, args)) | kwargs
-    maker = ctx.get_attr(ClassVariable(cls), "__new__")
+    maker = get_attribute(ctx, ClassVariable(cls), "__new__")
     defaults = maker.defaults if isinstance(maker, FunctionVariable) else ()
     given = dict(zip(reversed(cls._fields), reversed(defaults))) | given
-    return TupleVariable(tuple(ctx.real(given[field]) for field in cls._fields), cls)
+    return TupleVariable(tuple(realize(ctx, given[field]) for field in cls._fields), cls)
 
 
 @evaluates_call(collections.namedtuple)
@@ -231,14 +261,14 @@ def make_named_tuple_class(
     try:
         return ClassVariable(make(*values, **options))
     except (TypeError, ValueError) as error:
-        return ctx.raise_error(type(error), *error.args)
+        return raise_error(ctx, type(error), *error.args)
 
 
 # -- built-in types --------------------------------------------------------------------------------
 
 
 constructs(list)(
-    lambda ctx, items=None, /: ctx.create_list(items.unpack(ctx) if items is not None else [])
+    lambda ctx, items=None, /: new_list(ctx, items.unpack(ctx) if items is not None else [])
 )
 
 
@@ -246,26 +276,24 @@ constructs(list)(
 def make_deque(
     ctx: Context, iterable: VariableTracker | None = None, maxlen: VariableTracker | None = None
 ) -> VariableTracker:
-    longest = None if maxlen is None else ctx.constant_of(maxlen, "the length of a deque")
+    longest = None if maxlen is None else constant_of(ctx, maxlen, "the length of a deque")
     if isinstance(longest, int) and longest < 0:
-        ctx.raise_error(ValueError, "maxlen must be non-negative")
+        raise_error(ctx, ValueError, "maxlen must be non-negative")
     items = collections.deque(iterable.unpack(ctx) if iterable is not None else [], longest)
-    return ctx.create_list(list(items), collections.deque, longest)
+    return new_list(ctx, list(items), collections.deque, longest)
 
 
 constructs(tuple)(
-    lambda ctx, items=None, /: ctx.create_tuple(items.unpack(ctx) if items is not None else [])
+    lambda ctx, items=None, /: new_tuple(items.unpack(ctx) if items is not None else [])
 )
 constructs(torch.Size)(
-    lambda ctx, items=None, /: ctx.create_tuple(
-        items.unpack(ctx) if items is not None else [], torch.Size
-    )
+    lambda ctx, items=None, /: new_tuple(items.unpack(ctx) if items is not None else [], torch.Size)
 )
 
 
 def _make_dict(cls: type) -> Constructor:
     def rule(ctx: Context, /, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        made = ctx.create_dict([], cls)
+        made = new_dict(ctx, [], cls)
         if args or named:
             made.call_method(ctx, "update", list(args), named)
         return made
@@ -283,15 +311,15 @@ def make_defaultdict(
 ) -> VariableTracker:
     factory = args[0] if args and not args[0].is_none else None
     if factory is not None and find_special(ctx, factory.python_type(), "__call__")[0] < 0:
-        ctx.raise_error(TypeError, "first argument must be callable or None")
-    made = ctx.new_dict({}, collections.defaultdict, factory)
+        raise_error(ctx, TypeError, "first argument must be callable or None")
+    made = dict_of(ctx, {}, collections.defaultdict, factory)
     if len(args) > 1 or named:
         made.call_method(ctx, "update", list(args[1:]), named)
     return made
 
 
 def _make_set(cls: type) -> Constructor:
-    return lambda ctx, *items: ctx.new_set(members_of(ctx, items[0]) if items else {}, cls)
+    return lambda ctx, *items: set_of(ctx, members_of(ctx, items[0]) if items else {}, cls)
 
 
 constructs(set)(_make_set(set))
@@ -301,19 +329,17 @@ constructs(frozenset)(_make_set(frozenset))
 @constructs(range)
 def make_range(ctx: Context, *bounds: VariableTracker) -> VariableTracker:
     try:
-        return RangeVariable(range(*map(ctx.index, bounds)))
+        return RangeVariable(range(*(bound.as_index(ctx) for bound in bounds)))
     except (TypeError, ValueError) as error:
-        return ctx.raise_error(type(error), *error.args)
+        return raise_error(ctx, type(error), *error.args)
 
 
 @constructs(slice)
 def make_slice(ctx: Context, *parts: VariableTracker) -> VariableTracker:
     if not 1 <= len(parts) <= 3:
-        return ctx.fold(slice, parts, {})
+        return fold_call(ctx, slice, parts, {})
     start, stop, step = (
-        (ctx.none, parts[0], ctx.none)
-        if len(parts) == 1
-        else (*parts, *([ctx.none] * (3 - len(parts))))
+        (NONE, parts[0], NONE) if len(parts) == 1 else (*parts, *([NONE] * (3 - len(parts))))
     )
     return SliceVariable((start, stop, step))
 
@@ -336,8 +362,8 @@ def _make_number(cls: type) -> Constructor:
             return value if cls is float else computed_number(ctx, int, [value])
         if isinstance(value, SymbolicVariable):
             convert: Any = torch.sym_int if cls is int else torch.sym_float
-            return ctx.create(ctx.decide(lambda: convert(value.value), value.describe()))
-        return converted(ctx, cls, args) or ctx.fold(cls, args, named)
+            return new_value(ctx, decide(ctx, lambda: convert(value.value), value.describe()))
+        return converted(ctx, cls, args) or fold_call(ctx, cls, args, named)
 
     return rule
 
@@ -360,7 +386,9 @@ def converted(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> Varia
         if method is not None:
             made = method.call(ctx, [], {})
             return (
-                made if made.python_type() is cls or cls is int else ctx.call_known(cls, [made], {})
+                made
+                if made.python_type() is cls or cls is int
+                else call_known(ctx, cls, [made], {})
             )
     return None
 
@@ -370,7 +398,7 @@ constructs(float)(_make_number(float))
 
 
 def _folded(cls: type) -> Constructor:
-    return lambda ctx, *args, **named: converted(ctx, cls, args) or ctx.fold(cls, args, named)
+    return lambda ctx, *args, **named: converted(ctx, cls, args) or fold_call(ctx, cls, args, named)
 
 
 for _cls in (type(None), complex, bytes, torch.device, torch.finfo, torch.iinfo):
@@ -392,7 +420,7 @@ def make_tensor(ctx: Context, *args: VariableTracker, **named: VariableTracker) 
 def _new(
     ctx: Context, x: VariableTracker, *args: VariableTracker, **named: VariableTracker
 ) -> VariableTracker:
-    return ctx.torch_call("call_method", "new", [x, *_sizes_apart(ctx, args)], named)
+    return call_torch(ctx, "call_method", "new", [x, *_sizes_apart(ctx, args)], named)
 
 
 TENSOR_METHODS["new"] = _new
@@ -419,8 +447,8 @@ def _make_typed_tensor(cls: Any) -> Constructor:
             and args[0].python_type() is not torch.Size
         )
         dtype = {"dtype": ConstantVariable(cls.dtype)}
-        return ctx.call_known(
-            torch.tensor if is_data else torch.empty, args or [ConstantVariable(0)], dtype
+        return call_known(
+            ctx, torch.tensor if is_data else torch.empty, args or [ConstantVariable(0)], dtype
         )
 
     return rule
@@ -450,7 +478,7 @@ def make_partial(
         args, named = (*function.args, *args), {**function.named(ctx), **named}
         function = function.function
     return PartialVariable(
-        function, args, ctx.create_dict([(ConstantVariable(name), x) for name, x in named.items()])
+        function, args, new_dict(ctx, [(ConstantVariable(name), x) for name, x in named.items()])
     )
 
 
@@ -466,7 +494,7 @@ def _eager_iterator(function: Any) -> Constructor:
             for name, value in named.items()
         }
         options |= (
-            {"fillvalue": ctx.none}
+            {"fillvalue": NONE}
             if function is itertools.zip_longest and "fillvalue" not in options
             else {}
         )
@@ -476,7 +504,7 @@ def _eager_iterator(function: Any) -> Constructor:
             else arg.value
             for arg in args
         ]
-        return ctx.iterator([ctx.create_tuple(items) for items in function(*values, **options)])
+        return new_iterator(ctx, [new_tuple(items) for items in function(*values, **options)])
 
     return rule
 
@@ -532,7 +560,7 @@ def _from_keys(
         raise GraphBreak("BD007", f"{function.__qualname__} with these arguments")
     made = construct(ctx, cls, [], {})
     for key in named["iterable"].unpack(ctx):
-        made.set_item(ctx, key, named.get("value", ctx.none))
+        made.set_item(ctx, key, named.get("value", NONE))
     return made
 
 
@@ -542,7 +570,7 @@ def call_class_method(
     """``dict.fromkeys`` and other class methods written in C."""
     rule = FUNCTIONS.find(find_in_class(cls, function.__name__)[1])
     if rule is not None:
-        return apply_rule(function, rule, ctx, [ctx.constant_class(cls), *args], kwargs)
+        return apply_rule(function, rule, ctx, [new_class(ctx, cls), *args], kwargs)
     if function.__name__ == "fromkeys" and issubclass(cls, dict):
         return _from_keys(ctx, cls, function, args, kwargs)
     if kwargs and function.__name__ in ("from_iterable", "__new__"):
@@ -552,7 +580,7 @@ def call_class_method(
     if function.__name__ == "__new__" and args and isinstance(args[0], ClassVariable):
         wanted: type = args[0].value
         if cls is tuple and is_plain_tuple(wanted):
-            return ctx.create_tuple(args[1].unpack(ctx), wanted)
+            return new_tuple(args[1].unpack(ctx), wanted)
         if cls is object or native_base(wanted) is cls:
             return (
                 construct(ctx, wanted, args[1:], kwargs)
@@ -560,5 +588,5 @@ def call_class_method(
                 else new_object(ctx, wanted, args[1:])
             )
     if cls.__module__ in ("builtins", "torch") or (cls in BY_TEXT and function.__name__ in _MAKING):
-        return ctx.fold(function, args, kwargs)
+        return fold_call(ctx, function, args, kwargs)
     raise GraphBreak("BD002", f"call of {cls.__qualname__}.{function.__name__}")

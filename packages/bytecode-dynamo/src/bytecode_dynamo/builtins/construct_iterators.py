@@ -5,10 +5,11 @@ evaluated lazily.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.protocol import constant_of, new_iterator, new_list, raise_error
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.iterator import (
     ChainIterator,
@@ -22,6 +23,7 @@ from bytecode_dynamo.variables.iterator import (
     ReversedIterator,
     ZipIterator,
     islice_bounds,
+    iterate_keys,
 )
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
 from bytecode_dynamo.variables.sequence import ListVariable
@@ -29,9 +31,6 @@ from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from .construct import constructs
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 
 @constructs(zip)
@@ -62,7 +61,7 @@ def make_filter(ctx: Context, function: VariableTracker, items: VariableTracker)
 def make_enumerate(
     ctx: Context, items: VariableTracker, start: VariableTracker | None = None
 ) -> VariableTracker:
-    first = 0 if start is None else ctx.constant_of(start, "the start of enumerate")
+    first = 0 if start is None else constant_of(ctx, start, "the start of enumerate")
     return EnumerateIterator(Identity(enumerate), base=items.iterate(ctx), start=first)
 
 
@@ -73,10 +72,12 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
         if method is not None:
             return method.call(ctx, [], {})
         if items.special(ctx, "__len__") is None or items.special(ctx, "__getitem__") is None:
-            ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not reversible")
+            raise_error(
+                ctx, TypeError, f"{items.python_type().__name__!r} object is not reversible"
+            )
         size = items.length(ctx).as_constant(ctx)
-        return ctx.iterator(
-            [items.get_item(ctx, ConstantVariable(index)) for index in reversed(range(size))]
+        return new_iterator(
+            ctx, [items.get_item(ctx, ConstantVariable(index)) for index in reversed(range(size))]
         )
     if isinstance(items, TensorVariable):  # a class with __reversed__
         return (
@@ -85,9 +86,9 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
     if not hasattr(items.python_type(), "__reversed__") and not hasattr(
         items.python_type(), "__getitem__"
     ):
-        ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not reversible")
+        raise_error(ctx, TypeError, f"{items.python_type().__name__!r} object is not reversible")
     if isinstance(items, (DictVariable, DictViewVariable)):
-        return ctx.keys_iterator(items, backward=True)
+        return iterate_keys(ctx, items, backward=True)
     if isinstance(items, ListVariable):
         key = Identity(type(reversed(items.key.cls())))
         ctx.effects.write(key, len(items.elements(ctx)) - 1)
@@ -108,13 +109,13 @@ def make_count(
 
 @constructs(itertools.chain)
 def make_chain(ctx: Context, *parts: VariableTracker) -> VariableTracker:
-    return ChainIterator(Identity(itertools.chain), base=ctx.iterator(parts))
+    return ChainIterator(Identity(itertools.chain), base=new_iterator(ctx, parts))
 
 
 @constructs(itertools.cycle)
 def make_cycle(ctx: Context, items: VariableTracker) -> VariableTracker:
     return CycleIterator(
-        Identity(itertools.cycle), base=items.iterate(ctx), saved=ctx.create_list([])
+        Identity(itertools.cycle), base=items.iterate(ctx), saved=new_list(ctx, [])
     )
 
 
@@ -124,7 +125,7 @@ def make_islice(ctx: Context, items: VariableTracker, *bounds: VariableTracker) 
     try:
         itertools.islice((), *given)
     except (TypeError, ValueError) as error:
-        ctx.raise_error(type(error), *error.args)
+        raise_error(ctx, type(error), *error.args)
     limits = islice_bounds(given)
     return IsliceIterator(Identity(itertools.islice), base=items.iterate(ctx), bounds=limits)
 
@@ -133,5 +134,5 @@ def make_islice(ctx: Context, items: VariableTracker, *bounds: VariableTracker) 
 def make_repeat(
     ctx: Context, item: VariableTracker, times: VariableTracker | None = None
 ) -> VariableTracker:
-    limit = None if times is None else max(0, ctx.index(times))
+    limit = None if times is None else max(0, times.as_index(ctx))
     return RepeatIterator(Identity(itertools.repeat), item=item, times=limit)

@@ -6,24 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from symshapes import Maker
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import DELETED, Identity
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.protocol import call_torch, constant_of, new_list
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 from bytecode_dynamo.variables.wrapper_tensor import refusal_of_class
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 _NUMBERS = ("strides", "storage_offset")
 _Tensor: Any = torch.Tensor
@@ -80,7 +80,7 @@ def finish_wrapper(ctx: Context, draft: WrapperDraft) -> VariableTracker:
     tensors: dict[str, VariableTracker] = {}
     constants: list[tuple[str, Any]] = []
     for name, held in ctx.effects.attributes(draft.key).items():
-        value = ctx.real(held) if held is not DELETED else held
+        value = realize(ctx, held) if held is not DELETED else held
         if isinstance(value, TensorVariable):
             if value.fake.requires_grad:
                 raise GraphBreak(
@@ -93,8 +93,8 @@ def finish_wrapper(ctx: Context, draft: WrapperDraft) -> VariableTracker:
             constants.append(
                 (
                     name,
-                    ctx.constant_of(
-                        value, f"attribute {name!r} of a new {draft.key.cls.__qualname__}"
+                    constant_of(
+                        ctx, value, f"attribute {name!r} of a new {draft.key.cls.__qualname__}"
                     ),
                 )
             )
@@ -108,10 +108,10 @@ def _made(
     ctx: Context, maker: Maker, inner: list[VariableTracker], numbers: Sequence[VariableTracker]
 ) -> VariableTracker:
     name = f"make_{maker.cls.__name__}"
-    args = [ctx.create_list(inner), ctx.create_list(list(numbers))]
+    args = [new_list(ctx, inner), new_list(ctx, list(numbers))]
     old = ctx.modes.set_overrides_off(ctx, True)
     try:
-        made: Any = ctx.torch_call("call_function", OpaqueCall(maker, name), args, {})
+        made: Any = call_torch(ctx, "call_function", OpaqueCall(maker, name), args, {})
     finally:
         ctx.modes.set_overrides_off(ctx, old)
     if set(made.fake.__tensor_flatten__()[0]) != set(maker.names):

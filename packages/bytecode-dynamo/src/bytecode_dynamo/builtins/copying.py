@@ -8,24 +8,28 @@ import copy
 import copyreg
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecode_dynamo.builtins.construct import new_object
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.protocol import new_dict, new_list
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import (
     find_in_class,
     instance_names,
     load_instance_attribute,
 )
-from bytecode_dynamo.variables.base import LazyVariable, VariableTracker
+from bytecode_dynamo.variables.base import LazyVariable, realize
 from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
 from bytecode_dynamo.variables.derived import DerivedVariable
 from bytecode_dynamo.variables.function import FunctionVariable
-from bytecode_dynamo.variables.mapping import DictVariable
+from bytecode_dynamo.variables.mapping import DictVariable, dict_of
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
-from bytecode_dynamo.variables.sets import SetVariable
+from bytecode_dynamo.variables.sets import SetVariable, set_of
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import (
     ExceptionVariable,
@@ -34,9 +38,6 @@ from bytecode_dynamo.variables.userobject import (
 )
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 Part = Callable[[VariableTracker], VariableTracker]
 ATOMIC = (ConstantVariable, SymbolicVariable, KnownObjectVariable, FunctionVariable)
@@ -62,13 +63,13 @@ def deep(
     ctx: Context, value: VariableTracker, memo: VariableTracker | None = None
 ) -> VariableTracker:
     if memo is None or memo.is_none:
-        memo = ctx.create_dict([])
+        memo = new_dict(ctx, [])
     done: dict[object, VariableTracker] = ctx.copied.setdefault(memo.identity(), {})
 
     def part(value: VariableTracker) -> VariableTracker:
         if isinstance(value, LazyVariable) and is_constant_value(value.value):
             return value
-        value = ctx.real(value)
+        value = realize(ctx, value)
         # equal constants of different types are no copies of each other
         if isinstance(value, ATOMIC):
             return value
@@ -111,16 +112,16 @@ def _copied(
             else TupleVariable(tuple(items), value.cls)
         )
     if isinstance(value, ListVariable):
-        made = ctx.create_list([], value.key.cls)
+        made: Any = new_list(ctx, [], value.key.cls)
         announce(made)
         made.replace(ctx, tuple(part(item) for item in value.elements(ctx)))
         return made
     if isinstance(value, SetVariable):
-        return ctx.new_set(
-            {key: part(item) for key, item in value.members(ctx).items()}, value.key.cls
+        return set_of(
+            ctx, {key: part(item) for key, item in value.members(ctx).items()}, value.key.cls
         )
     if isinstance(value, DictVariable):
-        fresh = ctx.new_dict({}, value.key.cls, value.factory)
+        fresh = dict_of(ctx, {}, value.key.cls, value.factory)
         announce(fresh)
         fresh.replace(
             ctx, {key: (part(name), part(held)) for key, (name, held) in value.entries(ctx).items()}
@@ -128,7 +129,7 @@ def _copied(
         return fresh
     if isinstance(value, InstanceDictVariable):
         pairs = [(ConstantVariable(name), value.get(ctx, name)) for name in value.names(ctx)]
-        return ctx.create_dict([(name, part(held)) for name, held in pairs if held is not None])
+        return new_dict(ctx, [(name, part(held)) for name, held in pairs if held is not None])
     if isinstance(value, UserObjectVariable):
         return _copied_object(ctx, value, part, announce)
     raise GraphBreak("BD002", f"a copy of {value.describe()}")
@@ -156,7 +157,7 @@ def _copied_object(
         raise GraphBreak(
             "BD002", f"a copy of {value.describe()}, which has copying rules of its own"
         )
-    made: Any = ctx.new_object(cls)
+    made: Any = new_object(ctx, cls)
     announce(made)
     for name in instance_names(ctx, value.key):
         held = load_instance_attribute(ctx, value.key, name)

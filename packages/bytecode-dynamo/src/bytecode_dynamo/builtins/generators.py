@@ -5,27 +5,26 @@ place among the draws.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.source import AttrSource, Source
-from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, VariableTracker
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.userobject import wrap_opaque
 from bytecode_dynamo.variables.wrap import tracker_for
 
 from .construct import constructs
 from .registry import evaluates_call
 from .torch_functions import wrap_result
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 MAKE = OpaqueCall(torch.Generator, "Generator")
 METHODS = {
@@ -54,7 +53,7 @@ class GeneratorObjectVariable(KeyedVariable):
         return None
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        return ConstantVariable(self.device) if name == "device" else ctx.bound_rule(self, name)
+        return ConstantVariable(self.device) if name == "device" else BoundRuleVariable(self, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name not in METHODS:
@@ -89,7 +88,7 @@ def _record(
         with ctx.mode:
             val = torch.empty(state_size, dtype=torch.uint8)
     node = ctx.graph.add_host_call(target, tuple(arg.as_proxy(ctx) for arg in args), val=val)
-    return ctx.none if val is None else wrap_result(ctx, node, val)
+    return NONE if val is None else wrap_result(ctx, node, val)
 
 
 @tracker_for(torch.Generator)

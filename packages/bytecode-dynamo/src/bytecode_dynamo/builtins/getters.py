@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.protocol import fold_call, get_attribute
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, Kwargs, Variable
 from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.sequence import new_tuple
 
 from .construct import Constructor, constructs
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GetterVariable(VariableTracker):
+class GetterVariable(Variable):
     """``operator.itemgetter``, ``attrgetter`` or ``methodcaller``."""
 
     cls: type
@@ -33,13 +33,13 @@ class GetterVariable(VariableTracker):
             name, *rest = self.args
             return owner.call_method(ctx, name.as_constant(ctx), rest, dict(self.keywords))
         found = [self._get(ctx, owner, key) for key in self.args]
-        return found[0] if len(found) == 1 else ctx.create_tuple(found)
+        return found[0] if len(found) == 1 else new_tuple(found)
 
     def _get(self, ctx: Context, owner: VariableTracker, key: VariableTracker) -> VariableTracker:
         if self.cls is operator.itemgetter:
             return owner.get_item(ctx, key)
         for name in key.as_constant(ctx).split("."):
-            owner = ctx.get_attr(owner, name)
+            owner = get_attribute(ctx, owner, name)
         return owner
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -49,7 +49,7 @@ class GetterVariable(VariableTracker):
 def _make_getter(cls: type) -> Constructor:
     def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
         if cls is not operator.itemgetter and not all(arg.python_type() is str for arg in args[:1]):
-            return ctx.fold(cls, args, named)
+            return fold_call(ctx, cls, args, named)
         return GetterVariable(cls, args, tuple(named.items()))
 
     return rule

@@ -6,25 +6,24 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils.hooks import BackwardHook
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Variable
 from bytecode_dynamo.variables.module import NNModuleVariable
 
 from .construct import constructs
 from .saved_tensors import real_function
 from .torch_functions import wrap_result
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 SET_UP = {
@@ -38,7 +37,7 @@ SET_UP = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BackwardHookVariable(VariableTracker):
+class BackwardHookVariable(Variable):
     """What torch makes for one call of a module with such hooks."""
 
     node: Any
@@ -50,7 +49,7 @@ class BackwardHookVariable(VariableTracker):
         return True
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        return ctx.bound_rule(self, name)
+        return BoundRuleVariable(self, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         (value,) = args

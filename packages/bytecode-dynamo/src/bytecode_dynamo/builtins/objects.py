@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from bytecode_dynamo import groups, polyfills
+from bytecode_dynamo.builtins.construct import new_object
+from bytecode_dynamo.builtins.operators import is_equal
+from bytecode_dynamo.builtins.registry import evaluates_call
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.protocol import (
+    call_known,
+    fold_call,
+    get_attribute,
+    handled_exception,
+    new_class,
+    new_list,
+    raise_error,
+    written_as,
+)
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable
+from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
 
 from . import operators
-from .registry import evaluates_call, written_as
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 Value = VariableTracker
 
@@ -52,10 +62,12 @@ def object_init(ctx: Context, *args: Value, **kwargs: Value) -> None:
 @evaluates_call(object.__new__)
 def object_new(ctx: Context, cls: Value, *args: Value, **kwargs: Value) -> Value:
     if not isinstance(cls, ClassVariable):
-        return ctx.raise_error(
-            TypeError, f"object.__new__(X): X is not a type object ({cls.python_type().__name__})"
+        return raise_error(
+            ctx,
+            TypeError,
+            f"object.__new__(X): X is not a type object ({cls.python_type().__name__})",
         )
-    return ctx.new_object(cls.value)
+    return new_object(ctx, cls.value)
 
 
 @evaluates_call(object.__eq__)
@@ -63,18 +75,20 @@ def object_eq(ctx: Context, left: Value, right: Value) -> Value:
     return ConstantVariable(True if operators.is_same(ctx, left, right) else NotImplemented)
 
 
-evaluates_call(object.__ne__)(lambda ctx, left, right: ConstantVariable(not ctx.equal(left, right)))
+evaluates_call(object.__ne__)(
+    lambda ctx, left, right: ConstantVariable(not is_equal(ctx, left, right))
+)
 
 
 @evaluates_call(*{BaseException.__init__, Exception.__init__})  # one function from 3.14 on
 def exception_init(ctx: Context, error: Value, *args: Value) -> None:
-    error.set_attr(ctx, "args", ctx.create_tuple(args))
+    error.set_attr(ctx, "args", new_tuple(args))
 
 
 @evaluates_call(KeyError.__str__)
 def key_error_str(ctx: Context, error: Value) -> Value | None:
-    args = ctx.get_attr(error, "args").unpack(ctx)
-    return ctx.call_known(repr, [args[0]], {}) if len(args) == 1 else exception_str(ctx, error)
+    args = get_attribute(ctx, error, "args").unpack(ctx)
+    return call_known(ctx, repr, [args[0]], {}) if len(args) == 1 else exception_str(ctx, error)
 
 
 @evaluates_call(
@@ -83,10 +97,10 @@ def key_error_str(ctx: Context, error: Value) -> Value | None:
     - {BaseException.__str__},
 )
 def exception_str(ctx: Context, error: Value) -> Value:
-    args = ctx.get_attr(error, "args").unpack(ctx)
+    args = get_attribute(ctx, error, "args").unpack(ctx)
     if not args:
         return ConstantVariable("")
-    return ctx.call_known(str, [args[0] if len(args) == 1 else ctx.create_tuple(args)], {})
+    return call_known(ctx, str, [args[0] if len(args) == 1 else new_tuple(args)], {})
 
 
 _OWN_TEXTS = (UnicodeEncodeError, UnicodeDecodeError, UnicodeTranslateError, OSError)
@@ -94,8 +108,11 @@ _OWN_TEXTS = (UnicodeEncodeError, UnicodeDecodeError, UnicodeTranslateError, OSE
 
 @evaluates_call(*{error.__str__ for error in _OWN_TEXTS})
 def exception_own_str(ctx: Context, error: Value) -> Value:
-    return ctx.fold(
-        lambda *args: str(error.python_type()(*args)), ctx.get_attr(error, "args").unpack(ctx), {}
+    return fold_call(
+        ctx,
+        lambda *args: str(error.python_type()(*args)),
+        get_attribute(ctx, error, "args").unpack(ctx),
+        {},
     )
 
 
@@ -105,8 +122,8 @@ evaluates_call(BaseExceptionGroup.__str__)(written_as(polyfills.describe_group))
 @evaluates_call(BaseException.__repr__)
 def exception_repr(ctx: Context, error: Value) -> Value:
     args = [
-        ctx.call_known(repr, [arg], {}).as_constant(ctx)
-        for arg in ctx.get_attr(error, "args").unpack(ctx)
+        call_known(ctx, repr, [arg], {}).as_constant(ctx)
+        for arg in get_attribute(ctx, error, "args").unpack(ctx)
     ]
     return ConstantVariable(f"{error.python_type().__name__}({', '.join(args)})")
 
@@ -117,13 +134,13 @@ for _name in ("split", "subgroup", "derive"):
 
 @evaluates_call(sys.exc_info)
 def exc_info(ctx: Context) -> Value:
-    handled = ctx.handled_exception()
+    handled = handled_exception(ctx)
     if handled is None:
-        return ctx.create_tuple([ctx.none] * 3)
-    return ctx.create_tuple([ctx.constant_class(handled.python_type()), handled, TRACEBACK])
+        return new_tuple([NONE] * 3)
+    return new_tuple([new_class(ctx, handled.python_type()), handled, TRACEBACK])
 
 
-evaluates_call(sys.exception)(lambda ctx: ctx.handled_exception())
+evaluates_call(sys.exception)(lambda ctx: handled_exception(ctx))
 
 
 @evaluates_call(BaseException.add_note)
@@ -131,5 +148,5 @@ def add_note(ctx: Context, error: Value, note: Value) -> None:
     if not isinstance(error, ExceptionVariable):
         raise GraphBreak("BD007", f"add_note of {error.describe()}")
     if ctx.effects.read((error.key, "__notes__")) is MISSING:
-        ctx.effects.write((error.key, "__notes__"), ctx.create_list([]))
-    ctx.get_attr(error, "__notes__").call_method(ctx, "append", [note], {})
+        ctx.effects.write((error.key, "__notes__"), new_list(ctx, []))
+    get_attribute(ctx, error, "__notes__").call_method(ctx, "append", [note], {})

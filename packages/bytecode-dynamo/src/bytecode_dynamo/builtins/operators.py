@@ -6,17 +6,30 @@ import collections
 import operator
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecode_dynamo import protocol
 from bytecode_dynamo.class_flags import native_base, type_name
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.protocol import (
+    call_known,
+    call_torch,
+    fold_call,
+    is_alike,
+    new_value,
+    next_item,
+    raise_error,
+)
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable, call_array, is_folded
 from bytecode_dynamo.variables.attribute import find_special
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import ClassVariable, KnownObjectVariable, NumberOfVariable
 from bytecode_dynamo.variables.constant import (
+    NONE,
     ConstantVariable,
     FloatVariable,
     SliceVariable,
@@ -25,11 +38,11 @@ from bytecode_dynamo.variables.constant import (
 )
 from bytecode_dynamo.variables.derived import DerivedVariable, native
 from bytecode_dynamo.variables.function import BoundMethodVariable
-from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
+from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable, dict_of
 from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable
-from bytecode_dynamo.variables.sets import SetVariable, members_of
-from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.sets import SetVariable, members_of, set_of
+from bytecode_dynamo.variables.tensor import TensorVariable, require_not_aliased
 from bytecode_dynamo.variables.text import TextVariable, text_of
 from bytecode_dynamo.variables.userobject import (
     InstanceDictVariable,
@@ -40,9 +53,6 @@ from bytecode_dynamo.variables.userobject import (
 from .registry import evaluates_call
 from .size_arithmetic import is_number, of_numbers, of_sizes
 from .text_format import formatted
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 # symbol: (function, in-place function, special method without underscores)
 BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
@@ -79,12 +89,12 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
     """``-x``, ``+x``, ``~x``, ``not x``."""
     if symbol == "not":
         if isinstance(value, SymbolicVariable):
-            return ctx.create(not value.truth(ctx))
+            return new_value(ctx, not value.truth(ctx))
         return ConstantVariable(not value.truth(ctx))
     function, method = UNARY[symbol]
     value = _plain_value(ctx, value, method)
     if isinstance(value, TensorVariable):
-        return ctx.torch_call("call_function", function, [value], {})
+        return call_torch(ctx, "call_function", function, [value], {})
     if isinstance(value, ArrayVariable):
         return call_array(ctx, function, [value], {})
     if isinstance(value, FloatVariable):
@@ -93,9 +103,10 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
         return of_sizes(ctx, function, [value])
     if isinstance(value, UserObjectVariable):
         return value.ask(ctx, method, [])
-    return ctx.fold(function, [value], {})
+    return fold_call(ctx, function, [value], {})
 
 
+@protocol.binary_operation.implement
 def binary(
     ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
 ) -> VariableTracker:
@@ -110,7 +121,7 @@ def binary(
         for value in (left, right)
     )
     if is_folded(left, right):
-        return ctx.fold(function, [left, right], {})
+        return fold_call(ctx, function, [left, right], {})
     if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
         in_place = in_place and isinstance(left, ArrayVariable) and not left.scalar
         return call_array(ctx, in_place_function if in_place else function, [left, right], {})
@@ -122,7 +133,7 @@ def binary(
         ):
             return _special(ctx, name, left, right, in_place)
         target = in_place_function if in_place and isinstance(left, TensorVariable) else function
-        return ctx.torch_call("call_function", target, [left, right], {})
+        return call_torch(ctx, "call_function", target, [left, right], {})
     if is_number(left) and is_number(right):
         return of_numbers(ctx, function, left, right)
     if isinstance(left, (SequenceVariable, DictVariable, SetVariable, DictViewVariable)):
@@ -137,7 +148,7 @@ def binary(
         return _container(ctx, base, False, right, left)
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
-    return ctx.fold(function, [left, right], {})
+    return fold_call(ctx, function, [left, right], {})
 
 
 def _plain_value(ctx: Context, value: VariableTracker, *names: str) -> VariableTracker:
@@ -172,14 +183,15 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any)
     if symbol == "*" and _repeats(left) and not isinstance(right, UserObjectVariable):
         return _repeated(ctx, left, right, in_place)
     if symbol == "|" and isinstance(left, DictVariable) and isinstance(right, DictVariable):
-        return ctx.new_dict({**left.entries(ctx), **right.entries(ctx)}, left.key.cls, left.factory)
+        return dict_of(ctx, {**left.entries(ctx), **right.entries(ctx)}, left.key.cls, left.factory)
     kind = left.python_type().__name__
     if (
         symbol == "+"
         and kind in ("list", "tuple", "deque")
         and not isinstance(right, UserObjectVariable)
     ):
-        return ctx.raise_error(
+        return raise_error(
+            ctx,
             TypeError,
             f'can only concatenate {kind} (not "{type_name(right.python_type())}") to {kind}',
         )
@@ -195,11 +207,12 @@ def _repeats(value: VariableTracker) -> bool:
 def _repeated(ctx: Context, items: Any, times: VariableTracker, in_place: bool) -> VariableTracker:
     """A sequence so many times."""
     if find_special(ctx, times.python_type(), "__index__")[0] < 0:
-        ctx.raise_error(
+        raise_error(
+            ctx,
             TypeError,
             f"can't multiply sequence by non-int of type {times.python_type().__name__!r}",
         )
-    count = ctx.index(times)
+    count = times.as_index(ctx)
     if isinstance(items, ConstantVariable):
         return ConstantVariable(items.value * count)
     repeated = items.elements(ctx) * count
@@ -211,7 +224,7 @@ def _repeated(ctx: Context, items: Any, times: VariableTracker, in_place: bool) 
 
 def _combined(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any) -> VariableTracker:
     if isinstance(left, DictViewVariable):
-        left = ctx.new_set(members_of(ctx, left), set)
+        left = set_of(ctx, members_of(ctx, left), set)
     elif not isinstance(right, (SetVariable, DictViewVariable)):
         return _special(ctx, BINARY[symbol][2], left, right, in_place)
     elif in_place and left.key.cls is set:
@@ -285,7 +298,7 @@ def _special(
     symbol = next(symbol for symbol, entry in BINARY.items() if entry[2] == name)
     text = f"{symbol}{'=' * in_place}" if name != "pow" or in_place else "** or pow()"
     names = " and ".join(repr(type_name(side.python_type())) for side in (left, right))
-    return ctx.raise_error(TypeError, f"unsupported operand type(s) for {text}: {names}")
+    return raise_error(ctx, TypeError, f"unsupported operand type(s) for {text}: {names}")
 
 
 # -- comparison ------------------------------------------------------------------------------------
@@ -306,11 +319,11 @@ def compare(
             "BD007", f"{left.describe()} {symbol} {right.describe()}: one of them is not known"
         )
     if is_folded(left, right):
-        return ctx.fold(function, [left, right], {})
+        return fold_call(ctx, function, [left, right], {})
     if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
         return call_array(ctx, function, [left, right], {})
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
-        return ctx.torch_call("call_function", function, [left, right], {})
+        return call_torch(ctx, "call_function", function, [left, right], {})
     if is_number(left) and is_number(right):
         return of_sizes(ctx, function, [left, right])
     asked = _compared_by_objects(ctx, symbol, left, right)
@@ -327,7 +340,7 @@ def compare(
         return ConstantVariable(same_value(ctx, left, right) == (symbol == "=="))
     if _family(left) is _family(right) and _family(left) in (list, tuple, collections.deque):
         a, b = left.unpack(ctx), right.unpack(ctx)
-        pair = next((pair for pair in zip(a, b) if not ctx.alike(*pair)), None)
+        pair = next((pair for pair in zip(a, b) if not is_alike(ctx, *pair)), None)
         return (
             compare(ctx, symbol, *pair)
             if pair is not None
@@ -335,11 +348,12 @@ def compare(
         )
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         names = (left.python_type().__name__, right.python_type().__name__)
-        ctx.raise_error(
+        raise_error(
+            ctx,
             TypeError,
             f"{symbol!r} not supported between instances of {names[0]!r} and {names[1]!r}",
         )
-    return ctx.fold(function, [left, right], {})
+    return fold_call(ctx, function, [left, right], {})
 
 
 def _compared_by_objects(
@@ -375,18 +389,20 @@ def same_value(ctx: Context, left: VariableTracker, right: VariableTracker) -> b
         if _family(left) is not _family(right):
             return False
         a, b = left.unpack(ctx), right.unpack(ctx)
-        return len(a) == len(b) and all(ctx.alike(x, y) for x, y in zip(a, b))
+        return len(a) == len(b) and all(is_alike(ctx, x, y) for x, y in zip(a, b))
     if isinstance(left, DictVariable) and isinstance(right, DictVariable):
         a, b = left.entries(ctx), right.entries(ctx)
         if left.key.cls is right.key.cls is collections.OrderedDict and list(a) != list(b):
             return False
         return a.keys() == b.keys() and all(
-            ctx.alike(ctx.real(a[key][1]), ctx.real(b[key][1])) for key in a
+            is_alike(ctx, realize(ctx, a[key][1]), realize(ctx, b[key][1])) for key in a
         )
     if isinstance(left, SliceVariable) and isinstance(right, SliceVariable):
-        return all(ctx.alike(x, y) for x, y in zip(left.parts, right.parts))
+        return all(is_alike(ctx, x, y) for x, y in zip(left.parts, right.parts))
     if isinstance(left, BoundMethodVariable) and isinstance(right, BoundMethodVariable):
-        return is_same(ctx, left.owner, right.owner) and ctx.alike(left.function, right.function)
+        return is_same(ctx, left.owner, right.owner) and is_alike(
+            ctx, left.function, right.function
+        )
     if isinstance(left, (SetVariable, DictViewVariable)) and isinstance(
         right, (SetVariable, DictViewVariable)
     ):
@@ -424,7 +440,7 @@ def is_same(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool
         and right.source is not None
         and left.python_type() is right.python_type()
     ):
-        ctx.require_not_aliased(left, right)
+        require_not_aliased(ctx, left, right)
     return same
 
 
@@ -473,7 +489,8 @@ def index(ctx: Context, value: VariableTracker) -> VariableTracker:
     if isinstance(value, UserObjectVariable):
         return value.ask(ctx, "__index__", [])
     if not hasattr(value.python_type(), "__index__"):
-        ctx.raise_error(
+        raise_error(
+            ctx,
             TypeError,
             f"{value.python_type().__name__!r} object cannot be interpreted as an integer",
         )
@@ -494,7 +511,7 @@ def _matching(rule: Any, name: str) -> Any:
 
     def special(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
         if isinstance(left, ConstantVariable):
-            return ctx.fold(getattr(left.python_type(), name), [left, right], {})
+            return fold_call(ctx, getattr(left.python_type(), name), [left, right], {})
         if isinstance(left, TensorVariable):
             return left.call_method(ctx, name, [right], {})
         if _family(left) is not _family(right) and not (
@@ -522,12 +539,12 @@ DUNDERS: dict[str, Callable[..., VariableTracker | None]] = {
     "__delitem__": lambda ctx, value, key: value.del_item(ctx, key),
     "__contains__": lambda ctx, value, item: ConstantVariable(value.contains(ctx, item)),
     "__iter__": lambda ctx, value: value.iterate(ctx),
-    "__next__": lambda ctx, value: ctx.next_or_raise(value),
-    "__reversed__": lambda ctx, value: ctx.call_known(reversed, [value], {}),
-    "__hash__": lambda ctx, value: ctx.call_known(hash, [value], {}),
-    "__repr__": lambda ctx, value: ctx.call_known(repr, [value], {}),
-    "__str__": lambda ctx, value: ctx.call_known(str, [value], {}),
-    "__format__": lambda ctx, value, spec: ctx.call_known(format, [value, spec], {}),
+    "__next__": lambda ctx, value: next_item(ctx, value),
+    "__reversed__": lambda ctx, value: call_known(ctx, reversed, [value], {}),
+    "__hash__": lambda ctx, value: call_known(ctx, hash, [value], {}),
+    "__repr__": lambda ctx, value: call_known(ctx, repr, [value], {}),
+    "__str__": lambda ctx, value: call_known(ctx, str, [value], {}),
+    "__format__": lambda ctx, value, spec: call_known(ctx, format, [value, spec], {}),
     "__init__": lambda ctx, value, *args, **named: initialize(ctx, value, args, named),
     **{
         method: _matching(_compare_rule(symbol), method)
@@ -563,3 +580,32 @@ def initialize(
         value.replace(ctx, args[0].unpack(ctx) if args else ())
     elif isinstance(value, SetVariable) and args:
         ctx.effects.write(value.key, members_of(ctx, args[0]))
+
+
+@protocol.is_less.implement
+def _is_less(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
+    """``left < right`` as a Python bool."""
+    return compare(ctx, "<", left, right).truth(ctx)
+
+
+@protocol.is_alike.implement
+def _is_alike(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
+    """``left is right or left == right``: how containers compare."""
+    if isinstance(left, TextVariable) or isinstance(right, TextVariable):
+        return is_equal(ctx, left, right)
+    numbers = is_number(left) and is_number(right)  # whose identity may be unknown
+    known = left is right or not numbers or (type(left) is type(right) is ConstantVariable)
+    return (known and is_same(ctx, left, right)) or is_equal(ctx, left, right)
+
+
+def is_equal(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
+    """``left == right`` as a Python bool."""
+    return compare(ctx, "==", left, right).truth(ctx)
+
+
+@protocol.call_special.implement
+def _call_special(
+    ctx: Context, owner: VariableTracker, name: str, args: Sequence[VariableTracker]
+) -> VariableTracker:
+    """``owner.__getitem__(key)`` and its relatives, by the capability of the tracker."""
+    return DUNDERS[name](ctx, owner, *args) or NONE

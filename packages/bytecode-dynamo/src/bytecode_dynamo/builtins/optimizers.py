@@ -5,7 +5,7 @@ groups of tensors.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.optim._adafactor import adafactor
@@ -13,16 +13,23 @@ from torch.optim.asgd import asgd
 from torch.optim.optimizer import _get_value, _use_grad_for_differentiable  # pyright: ignore
 from torch.optim.radam import radam
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.protocol import (
+    binary_operation,
+    call_torch,
+    get_attribute,
+    new_dict,
+    new_list,
+    new_value,
+)
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import Args, Kwargs
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable
+from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 
 from .registry import evaluates_call, evaluates_code
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-
 
 _C: Any = torch._C
 
@@ -30,12 +37,12 @@ _C: Any = torch._C
 @evaluates_code(_use_grad_for_differentiable(lambda self: None))
 def step(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     before = ctx.modes.grad_enabled(ctx)
-    differentiable = ctx.get_attr(args[0], "defaults").get_item(
+    differentiable = get_attribute(ctx, args[0], "defaults").get_item(
         ctx, ConstantVariable("differentiable")
     )
     ctx.modes.set_grad(ctx, differentiable.truth(ctx))
     try:
-        return ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs)
+        return get_attribute(ctx, function, "__wrapped__").call(ctx, args, kwargs)
     finally:
         ctx.modes.set_grad(ctx, before)
 
@@ -46,7 +53,7 @@ def _capturable(function: Any) -> Any:
     """
 
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-        call = ctx.create(function.__wrapped__).call
+        call = new_value(ctx, function.__wrapped__).call
         *columns, steps = (arg.unpack(ctx) for arg in args)
         devices = {
             t.fake.device for column in columns for t in column if isinstance(t, TensorVariable)
@@ -56,7 +63,7 @@ def _capturable(function: Any) -> Any:
         device, exactly, copy = map(ConstantVariable, (devices.pop(), torch.float64, True))
         exact = [step.call_method(ctx, "to", [device, exactly], {"copy": copy}) for step in steps]
         kwargs["capturable"] = ConstantVariable(True)
-        result = call(ctx, [*args[:-1], ctx.create_list(exact)], kwargs)
+        result = call(ctx, [*args[:-1], new_list(ctx, exact)], kwargs)
         for step in steps:
             step.call_method(ctx, "add_", [ConstantVariable(1)], {})
         return result
@@ -79,7 +86,7 @@ def adafactor_step(
     ctx.config = replace(settings, capture_scalar_outputs=True)
     ctx.env.allow_unbacked = True  # for good: the graph holds such numbers now
     try:
-        return ctx.create(adafactor.__wrapped__).call(ctx, list(args), kwargs)  # type: ignore[attr-defined]
+        return new_value(ctx, adafactor.__wrapped__).call(ctx, list(args), kwargs)  # type: ignore[attr-defined]
     finally:
         ctx.config = settings
 
@@ -92,9 +99,11 @@ def _fused(name: str, combine: str) -> Any:
     ) -> VariableTracker:
         value = kwargs.get("value")
         if not isinstance(value, TensorVariable):
-            return ctx.torch_call("call_method", name, [x, *args], kwargs)
-        term = ctx.binary("*", ctx.torch_call("call_method", combine, list(args), {}), value)
-        return ctx.torch_call("call_method", "add_", [x, term], {})
+            return call_torch(ctx, "call_method", name, [x, *args], kwargs)
+        term = binary_operation(
+            ctx, "*", call_torch(ctx, "call_method", combine, list(args), {}), value
+        )
+        return call_torch(ctx, "call_method", "add_", [x, term], {})
 
     return rule
 
@@ -113,12 +122,14 @@ def _fused_each(function: Any, combine: str) -> Any:
         )
         each = scalars.unpack(ctx) if scalars is not None and several else []
         if not any(isinstance(scalar, TensorVariable) for scalar in each):
-            return ctx.torch_call("call_function", function, [xs, *args], kwargs)
+            return call_torch(ctx, "call_function", function, [xs, *args], kwargs)
         first, second = (arg.unpack(ctx) for arg in args[:2])
         for x, a, b, scalar in zip(xs.unpack(ctx), first, second, each):
-            term = ctx.binary("*", ctx.torch_call("call_method", combine, [a, b], {}), scalar)
-            ctx.torch_call("call_method", "add_", [x, term], {})
-        return ctx.none
+            term = binary_operation(
+                ctx, "*", call_torch(ctx, "call_method", combine, [a, b], {}), scalar
+            )
+            call_torch(ctx, "call_method", "add_", [x, term], {})
+        return NONE
 
     return rule
 
@@ -153,9 +164,7 @@ def group_tensors(
         places = [
             i for i, tensor in enumerate(tensors) if (tensor.fake.device, tensor.fake.dtype) == kind
         ]
-        lists = [
-            ctx.create_list([column[i] for i in places] if column else []) for column in columns
-        ]
-        return ctx.create_tuple([ctx.create_list(lists), ctx.create(places if counted else [])])
+        lists = [new_list(ctx, [column[i] for i in places] if column else []) for column in columns]
+        return new_tuple([new_list(ctx, lists), new_value(ctx, places if counted else [])])
 
-    return ctx.create_dict([(ctx.create(kind), group(kind)) for kind in kinds])
+    return new_dict(ctx, [(new_value(ctx, kind), group(kind)) for kind in kinds])

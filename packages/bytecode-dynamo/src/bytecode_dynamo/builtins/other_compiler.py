@@ -8,19 +8,18 @@ never imported.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.protocol import get_attribute
 from bytecode_dynamo.trace import OTHER_COMPILER, TORCH_ROOT
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import Args, Kwargs
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 from .torch_functions import allowed_rule, constant_result_rule
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 ORIGINAL, DISABLED = "_torchdynamo_orig_callable", "_torchdynamo_disable"
 CONSTANT = "_dynamo_marked_constant"
@@ -110,9 +109,9 @@ def evaluate(
                 "BD010",
                 f"call of {value.__qualname__}, which is disabled{f' ({why})' if why else ''}",
             )
-        return ctx.get_attr(function, ORIGINAL).call(ctx, args, kwargs)
+        return get_attribute(ctx, function, ORIGINAL).call(ctx, args, kwargs)
     if name == "OptimizedModule.__call__":
-        return ctx.get_attr(args[0], "_orig_mod").call(ctx, args[1:], kwargs)
+        return get_attribute(ctx, args[0], "_orig_mod").call(ctx, args[1:], kwargs)
     if name == "graph_break":
         raise GraphBreak("BD009", "graph_break()")
     if name == "is_compiling":

@@ -11,27 +11,43 @@ import functools
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 import torch.overrides
 from symshapes import is_wrapper_class
 from torch.overrides import TorchFunctionMode
 
+from bytecode_dynamo import protocol
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import (
+    call_torch,
+    get_attribute,
+    new_dict,
+    new_list,
+    new_value,
+    pairs_of,
+    raise_error,
+    wrap_value,
+)
+from bytecode_dynamo.requirements import remember_tensor
 from bytecode_dynamo.source import ConstSource
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
-from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
+from bytecode_dynamo.variables.constant import (
+    NONE,
+    ConstantVariable,
+    SliceVariable,
+    SymbolicVariable,
+)
+from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable, new_tuple
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 Args = list[VariableTracker]
 Kwargs = dict[str, VariableTracker]
@@ -54,7 +70,7 @@ def overriding(ctx: Context, values: Any) -> Iterator[VariableTracker]:
             if hasattr(value.python_type(), "__torch_function__"):
                 yield value
         elif isinstance(value, (ListVariable, TupleVariable)):
-            yield from overriding(ctx, map(ctx.real, value.elements(ctx)))
+            yield from overriding(ctx, (realize(ctx, item) for item in value.elements(ctx)))
 
 
 def _is_on(enabled: Callable[[], bool]) -> bool:
@@ -65,6 +81,7 @@ def _is_off(enabled: Callable[[], bool]) -> bool:
     return not enabled()
 
 
+@protocol.dispatch_override.implement
 def dispatch(
     ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs
 ) -> VariableTracker | None:
@@ -85,22 +102,23 @@ def dispatch(
             return _converted(ctx, classes[0], lambda: args[0].get_attr(ctx, target), getter)
         if op == "set_attr":
             return _converted(
-                ctx, classes[0], lambda: args[0].set_attr(ctx, target, args[1]) or ctx.none
+                ctx, classes[0], lambda: args[0].set_attr(ctx, target, args[1]) or NONE
             )
-        return _converted(ctx, classes[0], lambda: ctx.torch_call(op, target, args, kwargs))
+        return _converted(ctx, classes[0], lambda: call_torch(ctx, op, target, args, kwargs))
     function, given, named = _recorded(ctx, op, target, args, kwargs)
-    rest = [ctx.create_tuple([ClassVariable(cls) for cls in classes]), given, named]
+    rest = [new_tuple([ClassVariable(cls) for cls in classes]), given, named]
     if modes:
         with ctx.modes.outer_function_modes(ctx):
             return modes[-1].call_method(ctx, "__torch_function__", [function, *rest], {})
     for cls in classes:
-        result = ctx.get_attr(ClassVariable(cls), "__torch_function__").call(
+        result = get_attribute(ctx, ClassVariable(cls), "__torch_function__").call(
             ctx, [function, *rest], {}
         )
         if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
             return result
     names = ", ".join(cls.__qualname__ for cls in classes)
-    return ctx.raise_error(
+    return raise_error(
+        ctx,
         TypeError,
         f"Multiple dispatch failed for {function.describe()}: {names} gave NotImplemented",
     )
@@ -149,7 +167,7 @@ class _StandIns:
     def of(self, value: VariableTracker) -> Any:
         """What the call gets for an argument."""
         if isinstance(value, (ListVariable, TupleVariable)):
-            items = [self.of(self.ctx.real(item)) for item in value.elements(self.ctx)]
+            items = [self.of(realize(self.ctx, item)) for item in value.elements(self.ctx)]
             return items if isinstance(value, ListVariable) else tuple(items)
         if isinstance(value, SliceVariable):
             return slice(*map(self.of, value.parts))
@@ -171,15 +189,13 @@ class _StandIns:
         if type(value) in (tuple, list, torch.Size):
             items = [self.tracker(item) for item in value]
             return (
-                self.ctx.create_list(items)
-                if type(value) is list
-                else self.ctx.create_tuple(items, type(value))
+                new_list(self.ctx, items) if type(value) is list else new_tuple(items, type(value))
             )
         if isinstance(value, slice):
             return SliceVariable(
                 (self.tracker(value.start), self.tracker(value.stop), self.tracker(value.step))
             )
-        return self.ctx.create(value)
+        return new_value(self.ctx, value)
 
 
 def _recorded(
@@ -210,8 +226,8 @@ def _recorded(
         ]
         return (
             _callee(ctx, function),
-            ctx.create_tuple(list(map(stand_ins.tracker, given))),
-            ctx.create_dict(pairs),
+            new_tuple(list(map(stand_ins.tracker, given))),
+            new_dict(ctx, pairs),
         )
     except Exception as error:
         raise GraphBreak(
@@ -223,7 +239,7 @@ def _recorded(
 def _callee(ctx: Context, function: Any) -> VariableTracker:
     if isinstance(function, types.MethodWrapperType):
         return CallableVariable(function)  # ``torch.Tensor.shape.__get__``
-    return ctx.wrap(function, ConstSource(function))
+    return wrap_value(ctx, function, ConstSource(function))
 
 
 # -- the default -----------------------------------------------------------------------------------
@@ -244,7 +260,8 @@ def default_torch_function(
         {}
         if none
         else {
-            key.as_constant(ctx): ctx.real(held) for key, held in ctx.pairs_of(cast("Any", kwargs))
+            key.as_constant(ctx): realize(ctx, held)
+            for key, held in pairs_of(ctx, cast("Any", kwargs))
         }
     )
     return _converted(ctx, wanted, lambda: func.call(ctx, given, named), func)
@@ -283,10 +300,11 @@ def _of_class(
         return with_class(ctx, alias(ctx, result) if id(result.fake) in before else result, cls)
     if isinstance(result, TupleVariable):
         return TupleVariable(
-            tuple(_of_class(ctx, ctx.real(item), cls, before) for item in result.items), result.cls
+            tuple(_of_class(ctx, realize(ctx, item), cls, before) for item in result.items),
+            result.cls,
         )
     if isinstance(result, ListVariable):
-        return ctx.create_list([_of_class(ctx, item, cls, before) for item in result.unpack(ctx)])
+        return new_list(ctx, [_of_class(ctx, item, cls, before) for item in result.unpack(ctx)])
     return result
 
 
@@ -295,7 +313,7 @@ def alias(ctx: Context, value: TensorVariable) -> TensorVariable:
     with _without_overrides(ctx):
         return cast(
             "TensorVariable",
-            ctx.torch_call("call_function", torch.ops.aten.alias.default, [value], {}),
+            call_torch(ctx, "call_function", torch.ops.aten.alias.default, [value], {}),
         )
 
 
@@ -304,7 +322,7 @@ def with_class(ctx: Context, value: TensorVariable, cls: type) -> TensorVariable
     if is_wrapper_class(cls):
         raise GraphBreak("BD019", f"{cls.__qualname__} has __torch_dispatch__")
     made = TensorVariable(value.node, value.fake, cls)
-    ctx.remember_tensor(made)
+    remember_tensor(ctx, made)
     return made
 
 

@@ -22,13 +22,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecode_dynamo import polyfills
+from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
+from bytecode_dynamo.protocol import (
+    call_polyfill,
+    fold_call,
+    get_attribute,
+    new_class,
+    new_list,
+    new_value,
+    raise_error,
+    stop_iteration,
+    until_stop,
+    wrap_value,
+    written_as,
+)
 from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import ClassVariable, NumberOfVariable
 from bytecode_dynamo.variables.constant import (
+    NONE,
     ConstantVariable,
     FloatVariable,
     SymbolicVariable,
@@ -37,14 +53,13 @@ from bytecode_dynamo.variables.constant import (
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
-from bytecode_dynamo.variables.sequence import Comparable, ListVariable, sort_items
+from bytecode_dynamo.variables.sequence import Comparable, ListVariable, new_tuple, sort_items
 from bytecode_dynamo.variables.sets import SetVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.text import changes, text_of
 from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
 
 from . import operators
-from .registry import evaluates_call, evaluates_code, written_as
 from .size_arithmetic import is_number, of_sizes
 
 if TYPE_CHECKING:
@@ -65,13 +80,13 @@ evaluates_call(callable)(
 def getattr_(ctx: Context, owner: Value, name: Value, *default: Value) -> Value:
     attribute = name.as_constant(ctx)
     if not isinstance(attribute, str):
-        ctx.raise_error(
-            TypeError, f"attribute name must be string, not {type(attribute).__name__!r}"
+        raise_error(
+            ctx, TypeError, f"attribute name must be string, not {type(attribute).__name__!r}"
         )
     if not default:
-        return ctx.get_attr(owner, attribute)
+        return get_attribute(ctx, owner, attribute)
     try:
-        return ctx.get_attr(owner, attribute)
+        return get_attribute(ctx, owner, attribute)
     except ObservedException as raised:
         if not issubclass(raised.value.python_type(), AttributeError):
             raise
@@ -81,7 +96,7 @@ def getattr_(ctx: Context, owner: Value, name: Value, *default: Value) -> Value:
 @evaluates_call(hasattr)
 def hasattr_(ctx: Context, owner: Value, name: Value) -> Value:
     try:
-        ctx.get_attr(owner, name.as_constant(ctx))
+        get_attribute(ctx, owner, name.as_constant(ctx))
     except ObservedException as raised:
         if not issubclass(raised.value.python_type(), AttributeError):
             raise
@@ -109,11 +124,11 @@ def single_dispatch(
     found: Value = function
     for variable in ("dispatch", "registry"):
         assert isinstance(found, FunctionVariable)
-        found = ctx.real(found.closure[found.code.co_freevars.index(variable)]).get_attr(
+        found = realize(ctx, found.closure[found.code.co_freevars.index(variable)]).get_attr(
             ctx, "cell_contents"
         )
     chosen = function.value.dispatch(args[0].python_type())
-    return ctx.wrap(chosen, ConstSource(chosen)).call(ctx, args, kwargs)
+    return wrap_value(ctx, chosen, ConstSource(chosen)).call(ctx, args, kwargs)
 
 
 @evaluates_code(functools.singledispatch(len).dispatch)
@@ -123,11 +138,11 @@ def dispatched(
     """The implementation for a class, as ``functools.singledispatchmethod`` asks for it."""
     if function.value is None:
         raise GraphBreak("BD002", f"call of {function.describe()}, which dispatches on a type")
-    ctx.real(function.closure[function.code.co_freevars.index("registry")]).get_attr(
+    realize(ctx, function.closure[function.code.co_freevars.index("registry")]).get_attr(
         ctx, "cell_contents"
     )
     chosen = function.value(*(arg.as_constant(ctx) for arg in args))
-    return ctx.wrap(chosen, ConstSource(chosen))
+    return wrap_value(ctx, chosen, ConstSource(chosen))
 
 
 evaluates_call(inspect.isclass)(
@@ -154,7 +169,7 @@ def isgeneratorfunction(ctx: Context, value: Value) -> Value:
 @evaluates_call(iter)
 def iter_(ctx: Context, value: Value, *sentinel: Value) -> Value:
     return (
-        ctx.polyfill(polyfills.call_until, [value, *sentinel], {})
+        call_polyfill(ctx, polyfills.call_until, [value, *sentinel], {})
         if sentinel
         else value.iterate(ctx)
     )
@@ -163,12 +178,12 @@ def iter_(ctx: Context, value: Value, *sentinel: Value) -> Value:
 @evaluates_call(next)
 def next_(ctx: Context, iterator: Value, *default: Value) -> Value:
     if isinstance(iterator, UserObjectVariable):
-        item = ctx.until_stop(lambda: iterator.ask(ctx, "__next__", []))
+        item = until_stop(lambda: iterator.ask(ctx, "__next__", []))
     else:
         item = iterator.next(ctx)
     if item is not None:
         return item
-    return default[0] if default else ctx.stop_iteration(iterator)
+    return default[0] if default else stop_iteration(ctx, iterator)
 
 
 @evaluates_call(sum)
@@ -206,13 +221,13 @@ def _extreme(function: Any, symbol: str) -> Any:
     ) -> Value:
         items = args[0].unpack(ctx) if len(args) == 1 else list(args)
         if not items:
-            return default or ctx.fold(function, [ctx.create_tuple([])] if args else [], {})
+            return default or fold_call(ctx, function, [new_tuple([])] if args else [], {})
         if (
             key is None
             and any(isinstance(item, SymbolicVariable) for item in items)
             and _have_one_type(items)
         ):
-            return functools.reduce(lambda a, b: ctx.symbolic_extreme(symbol, a, b), items)
+            return functools.reduce(lambda a, b: symbolic_extreme(ctx, symbol, a, b), items)
         best, measure = items[0], _measured(ctx, items[0], key)
         for item in items[1:]:
             other = _measured(ctx, item, key)
@@ -247,7 +262,7 @@ evaluates_call(min)(_extreme(min, "<"))
 
 
 evaluates_call(sorted)(
-    lambda ctx, items, **options: ctx.create_list(sort_items(ctx, items.unpack(ctx), options))
+    lambda ctx, items, **options: new_list(ctx, sort_items(ctx, items.unpack(ctx), options))
 )
 
 
@@ -255,7 +270,7 @@ evaluates_call(sorted)(
 def reduce_(ctx: Context, function: Value, items: Value, *initial: Value) -> Value:
     values = [*initial, *items.unpack(ctx)]
     if not values:
-        return ctx.raise_error(TypeError, "reduce() of empty iterable with no initial value")
+        return raise_error(ctx, TypeError, "reduce() of empty iterable with no initial value")
     return functools.reduce(lambda a, b: function.call(ctx, [a, b], {}), values)
 
 
@@ -275,24 +290,26 @@ def abs_(ctx: Context, value: Value) -> Value:
         return of_sizes(ctx, abs, [value])
     if isinstance(value, UserObjectVariable):
         return value.ask(ctx, "__abs__", [])
-    return ctx.fold(abs, [value], {})
+    return fold_call(ctx, abs, [value], {})
 
 
 @evaluates_call(round)
 def round_(ctx: Context, value: Value, *digits: Value) -> Value:
     if isinstance(value, TensorVariable):
         if not hasattr(torch.Tensor, "__round__"):
-            return ctx.raise_error(TypeError, "type Tensor doesn't define __round__ method")
+            return raise_error(ctx, TypeError, "type Tensor doesn't define __round__ method")
         return value.call_method(ctx, "round", [], {"decimals": digits[0]} if digits else {})
     if isinstance(value, UserObjectVariable):
         if value.special(ctx, "__round__") is None:
-            ctx.raise_error(
-                TypeError, f"type {value.python_type().__name__} doesn't define __round__ method"
+            raise_error(
+                ctx,
+                TypeError,
+                f"type {value.python_type().__name__} doesn't define __round__ method",
             )
         return value.ask(ctx, "__round__", list(digits))
     if isinstance(value, FloatVariable):
         return computed_number(ctx, round, [value, *digits])
-    return ctx.fold(round, [value, *digits], {})
+    return fold_call(ctx, round, [value, *digits], {})
 
 
 @evaluates_call(divmod)
@@ -309,13 +326,15 @@ def divmod_(ctx: Context, left: Value, right: Value) -> Value:
                 )
             return made
     if type(left) is type(right) is ConstantVariable:
-        return ctx.fold(divmod, [left, right], {})
+        return fold_call(ctx, divmod, [left, right], {})
     if not all(is_number(side) or isinstance(side, ArrayVariable) for side in (left, right)):
         names = left.python_type().__name__, right.python_type().__name__
-        ctx.raise_error(
-            TypeError, f"unsupported operand type(s) for divmod(): {names[0]!r} and {names[1]!r}"
+        raise_error(
+            ctx,
+            TypeError,
+            f"unsupported operand type(s) for divmod(): {names[0]!r} and {names[1]!r}",
         )
-    return ctx.create_tuple(
+    return new_tuple(
         [operators.binary(ctx, "//", left, right), operators.binary(ctx, "%", left, right)]
     )
 
@@ -325,7 +344,7 @@ def pow_(ctx: Context, base: Value, exponent: Value, *modulus: Value) -> Value:
     if modulus and isinstance(base, UserObjectVariable):
         return base.call_method(ctx, "__pow__", [exponent, *modulus], {})
     if modulus:
-        return ctx.fold(pow, [base, exponent, *modulus], {})
+        return fold_call(ctx, pow, [base, exponent, *modulus], {})
     return operators.binary(ctx, "**", base, exponent)
 
 
@@ -343,8 +362,8 @@ def text_rule(function: Any) -> Any:
             empty = not args or (isinstance(args[0], ConstantVariable) and args[0].value == "")
             found = find_special(ctx, cls, "__format__")[1]
             if name == "__format__" and found is plain[name] and not empty:
-                ctx.raise_error(
-                    TypeError, f"unsupported format string passed to {cls.__name__}.__format__"
+                raise_error(
+                    ctx, TypeError, f"unsupported format string passed to {cls.__name__}.__format__"
                 )
             if name == "__format__" and (
                 found is plain[name] or (empty and isinstance(found, types.MethodDescriptorType))
@@ -370,7 +389,7 @@ def text_rule(function: Any) -> Any:
             given = [item.as_constant(ctx) for item in (value, *args)]
         except NotConstant:
             return _container_text(ctx, value)
-        return ctx.fold(function, [ConstantVariable(item) for item in given], {})
+        return fold_call(ctx, function, [ConstantVariable(item) for item in given], {})
 
     return rule
 
@@ -380,7 +399,7 @@ def _container_text(ctx: Context, value: Value) -> Value:
     rule = CONTAINER_TEXTS.get(value.python_type())
     if rule is None:
         raise GraphBreak("BD007", f"text of {value.describe()}")
-    return ctx.polyfill(rule, [value], {})
+    return call_polyfill(ctx, rule, [value], {})
 
 
 CONTAINER_TEXTS: dict[type, Any] = {
@@ -405,10 +424,10 @@ def hash_(ctx: Context, value: Value) -> Value:
         and find_special(ctx, value.python_type(), "__hash__")[1] is not object.__hash__
     ):
         made = value.ask(ctx, "__hash__", [])
-        return ctx.fold(hash, [made], {}) if isinstance(made, ConstantVariable) else made
+        return fold_call(ctx, hash, [made], {}) if isinstance(made, ConstantVariable) else made
     if isinstance(value, (UserObjectVariable, TensorVariable)):
         return NumberOfVariable(hash, (value,))
-    return ctx.fold(hash, [value], {})
+    return fold_call(ctx, hash, [value], {})
 
 
 TENSOR_METHODS["__hash__"] = hash_
@@ -451,8 +470,8 @@ evaluates_call(types.SimpleNamespace.__repr__)(written_as(polyfills.describe_nam
 @evaluates_call(object.__reduce_ex__)
 def reduce_object(ctx: Context, value: Value, protocol: Value) -> Value:
     if isinstance(value, SetVariable):
-        items = ctx.create_tuple([ctx.create_list(value.unpack(ctx))])
-        return ctx.create_tuple([ctx.constant_class(value.key.cls), items, ctx.none])
+        items = new_tuple([new_list(ctx, value.unpack(ctx))])
+        return new_tuple([new_class(ctx, value.key.cls), items, NONE])
     if (
         not isinstance(value, UserObjectVariable)
         or find_in_class(value.python_type(), "__slots__")[0] >= 0
@@ -468,16 +487,14 @@ def reduce_object(ctx: Context, value: Value, protocol: Value) -> Value:
     state = _state(ctx, value)
     if "__getstate__" in {name for base in cls.__mro__[:-1] for name in base.__dict__}:
         state = value.call_method(ctx, "__getstate__", [], {})
-    items = held.iterate(ctx) if isinstance(held, ListVariable) else ctx.none
+    items = held.iterate(ctx) if isinstance(held, ListVariable) else NONE
     entries = (
         held.call_method(ctx, "items", [], {}).iterate(ctx)
         if isinstance(held, DictVariable)
-        else ctx.none
+        else NONE
     )
-    new = ctx.wrap(copyreg.__newobj__, ConstSource(copyreg.__newobj__))  # pyright: ignore[reportAttributeAccessIssue]
-    return ctx.create_tuple(
-        [new, ctx.create_tuple([ctx.constant_class(cls)]), state, items, entries]
-    )
+    new = wrap_value(ctx, copyreg.__newobj__, ConstSource(copyreg.__newobj__))  # pyright: ignore[reportAttributeAccessIssue]
+    return new_tuple([new, new_tuple([new_class(ctx, cls)]), state, items, entries])
 
 
 def _on_list(function: Any) -> Any:
@@ -486,9 +503,11 @@ def _on_list(function: Any) -> Any:
     def rule(ctx: Context, items: Value, *args: Value, key: Value | None = None) -> Value:
         held = native(items)
         if key is not None and not key.is_none:
-            return ctx.polyfill(getattr(polyfills, function.__name__), [items, *args], {"key": key})
+            return call_polyfill(
+                ctx, getattr(polyfills, function.__name__), [items, *args], {"key": key}
+            )
         if not isinstance(held, ListVariable):
-            return ctx.fold(function, [items, *args], {})
+            return fold_call(ctx, function, [items, *args], {})
         moved = [Comparable(ctx, item) for item in held.unpack(ctx)]
         wrapped = Comparable(ctx, args[0]) if args else None
         try:
@@ -496,9 +515,9 @@ def _on_list(function: Any) -> Any:
                 moved, *([wrapped] if args else []), *(arg.as_constant(ctx) for arg in args[1:])
             )
         except IndexError as error:
-            return ctx.raise_error(IndexError, *error.args)
+            return raise_error(ctx, IndexError, *error.args)
         held.replace(ctx, [item.value for item in moved])
-        return result.value if isinstance(result, Comparable) else ctx.create(result)
+        return result.value if isinstance(result, Comparable) else new_value(ctx, result)
 
     return rule
 
@@ -517,7 +536,7 @@ for _function in (
 
 
 def _folding(function: Any) -> Any:
-    return lambda ctx, *args, **named: ctx.fold(function, args, named)
+    return lambda ctx, *args, **named: fold_call(ctx, function, args, named)
 
 
 _of_system = vars(sys.modules.get("posix") or sys.modules["nt"])
@@ -527,3 +546,11 @@ for _function in (*_paths, json.dumps, json.loads, os.fspath, sys.intern, str.ma
 
 
 evaluates_call(operator.length_hint)(lambda ctx, value, *default: value.length(ctx))
+
+
+def symbolic_extreme(
+    ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
+) -> VariableTracker:
+    """``max`` (symbol ``>``) or ``min`` of numbers of which one is symbolic."""
+    function: Any = torch.sym_max if symbol == ">" else torch.sym_min
+    return new_value(ctx, function(left.as_fake(ctx), right.as_fake(ctx)))

@@ -10,23 +10,23 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecode_dynamo.bytecode import Instruction
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.protocol import constant_of, fold_call, new_list, new_value, raise_error
 from bytecode_dynamo.source import Source, SourceEmitter
-from bytecode_dynamo.variables.base import VariableTracker
-from bytecode_dynamo.variables.constant import SymbolicVariable
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Variable
+from bytecode_dynamo.variables.constant import NONE, SymbolicVariable
 from bytecode_dynamo.variables.sequence import ListVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from .construct import constructs
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 FLOATS = ("random", "uniform", "triangular", "gauss", "normalvariate", "lognormvariate",
     "expovariate", "vonmisesvariate",
@@ -62,7 +62,7 @@ def make_random(ctx: Context, seed: VariableTracker | None = None) -> VariableTr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StateWrite(VariableTracker):
+class StateWrite(Variable):
     """What sets the last state of an existing generator after the graph."""
 
     owner: UserObjectVariable
@@ -77,7 +77,7 @@ class StateWrite(VariableTracker):
 def _set_state(ctx: Context, owner: UserObjectVariable, state: Any) -> None:
     slot = (_STATE, owner.key)
     if owner.key.exists and ctx.effects.read(slot) is MISSING:
-        ctx.deferred.add(ctx, StateWrite(owner))
+        ctx.deferred.add(StateWrite(owner))
     ctx.effects.write(slot, state)
 
 
@@ -102,8 +102,8 @@ def _rule(name: str) -> Any:
             named = {key: value.as_constant(ctx) for key, value in kwargs.items()}
             if name == "seed" and (given or [*named.values(), None])[0] is None:
                 raise GraphBreak("BD018", "random.seed() without a seed")
-            result = ctx.fold(
-                getattr(generator, name), [ctx.create(value) for value in given], kwargs
+            result = fold_call(
+                ctx, getattr(generator, name), [new_value(ctx, value) for value in given], kwargs
             )
         _set_state(ctx, owner, generator.getstate())
         return result
@@ -122,15 +122,15 @@ def _pick(
     try:
         picked = getattr(generator, name)(positions, *rest, **named)
     except (IndexError, ValueError, TypeError) as error:
-        return ctx.raise_error(type(error), *error.args)
+        return raise_error(ctx, type(error), *error.args)
     if name == "choice":
         return items[picked]
     if name != "shuffle":
-        return ctx.create_list([items[k] for k in picked])
+        return new_list(ctx, [items[k] for k in picked])
     if not isinstance(args[0], ListVariable):
         raise GraphBreak("BD018", f"shuffle of {args[0].describe()}")
     ctx.effects.write(args[0].key, tuple(items[k] for k in positions))
-    return ctx.none
+    return NONE
 
 
 # -- draws before the graph ------------------------------------------------------------------------
@@ -164,14 +164,14 @@ def _draw_later(
     what = f"random.{name} of a generator whose state is not known while capturing"
     if name not in (*FLOATS, *INTS) or not ctx.dynamic.floats:
         raise GraphBreak("BD018", what)
-    given = [ctx.constant_of(arg, "a bound of a random number") for arg in args]
+    given = [constant_of(ctx, arg, "a bound of a random number") for arg in args]
     named = {
-        key: ctx.constant_of(value, "a bound of a random number") for key, value in kwargs.items()
+        key: constant_of(ctx, value, "a bound of a random number") for key, value in kwargs.items()
     }
     try:
         example = getattr(random.Random(0), name)(*given, **named)
     except (ValueError, TypeError) as error:
-        return ctx.raise_error(type(error), *error.args)
+        return raise_error(ctx, type(error), *error.args)
     if type(example) is int and (
         name == "getrandbits" or not all(abs(bound) < 2**62 for bound in given)
     ):

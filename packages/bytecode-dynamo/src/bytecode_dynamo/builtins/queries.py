@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.protocol import new_value
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 _C: Any = torch._C
 
@@ -62,7 +61,7 @@ def _query(function: Callable[..., Any]) -> Any:
             answer = function(*values, **named)
         if "autocast" in function.__name__:
             ctx.modes.require_autocast_defaults(ctx)
-        return ctx.create(answer)
+        return new_value(ctx, answer)
 
     return rule
 

@@ -6,25 +6,26 @@ import contextvars
 import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import raise_exception, wrap_value
 from bytecode_dynamo.source import AttrSource, LocalSource, ReferentSource, Source
-from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, VariableTracker
-from bytecode_dynamo.variables.wrap import tracker_for
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, Variable
+from bytecode_dynamo.variables.constant import NONE
+from bytecode_dynamo.variables.wrap import tracker_for, wrap_object
 
 from .construct import constructs
 from .registry import evaluates_call
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReferenceVariable(VariableTracker):
+class ReferenceVariable(Variable):
     """A ``weakref.ref`` to a living object."""
 
     referent: VariableTracker
@@ -61,14 +62,14 @@ class ReferenceVariable(VariableTracker):
 @tracker_for(weakref.ref)
 def wrap_reference(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if type(value) is not weakref.ref:
-        return ctx.wrap_object(value, source)
+        return wrap_object(ctx, value, source)
     ctx.guards.require(source, GuardKind.TYPE_IS, weakref.ref)
-    referent = ctx.wrap(value(), ReferentSource(source))
+    referent = wrap_value(ctx, value(), ReferentSource(source))
     notifies = value.__callback__ is not None
     ctx.guards.require(
         source, GuardKind.CUSTOM, lambda now: (now.__callback__ is not None) is notifies
     )
-    callbacks = (ctx.none,) if notifies else ()
+    callbacks = (NONE,) if notifies else ()
     return ctx.effects.remember(value, ReferenceVariable(referent, callbacks, source=source))
 
 
@@ -87,9 +88,9 @@ def context_variable(
     except LookupError:
         held = _UNSET
     if held is not _UNSET:
-        return ctx.wrap(held, ReferentSource(AttrSource(variable.source, "get")))
+        return wrap_value(ctx, held, ReferentSource(AttrSource(variable.source, "get")))
     ctx.guards.require(variable.source, GuardKind.CUSTOM, _is_unset)
-    return default[0] if default else ctx.raise_observed(LookupError, [variable])
+    return default[0] if default else raise_exception(ctx, LookupError, [variable])
 
 
 _UNSET, _VALUE = object(), object()
@@ -122,7 +123,7 @@ class TokenVariable(KeyedVariable):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ResetVariable(VariableTracker):
+class ResetVariable(Variable):
     """What resets a context variable after the graph."""
 
     token: TokenVariable
@@ -144,7 +145,7 @@ def set_context_variable(
         Identity(contextvars.Token), variable, value, ctx.effects.read((_VALUE, key))
     )
     ctx.effects.write((_VALUE, key), value)
-    ctx.deferred.add(ctx, token)
+    ctx.deferred.add(token)
     return token
 
 
@@ -153,7 +154,7 @@ def reset_context_variable(ctx: Context, variable: VariableTracker, token: Varia
     if not isinstance(token, TokenVariable) or token.variable.identity() is not variable.identity():
         raise GraphBreak("BD007", f"reset of {variable.describe()} by {token.describe()}")
     ctx.effects.write((_VALUE, _existing(variable)), token.before)
-    ctx.deferred.add(ctx, ResetVariable(token))
+    ctx.deferred.add(ResetVariable(token))
 
 
 def _is_unset(variable: contextvars.ContextVar[Any]) -> bool:

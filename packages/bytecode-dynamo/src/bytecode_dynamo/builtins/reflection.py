@@ -5,26 +5,34 @@ from __future__ import annotations
 import inspect
 import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from bytecode_dynamo import protocol
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import DELETED, MISSING
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.variables.base import NullVariable, VariableTracker
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.frame import GlobalNames
+from bytecode_dynamo.protocol import (
+    call_special,
+    get_attribute,
+    new_dict,
+    new_value,
+    raise_exception,
+    wrap_value,
+)
+from bytecode_dynamo.requirements import globals_identity, require_no_global
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import BoundRuleVariable, NullVariable, Variable, realize
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable, instance_dict
 
 from .registry import evaluates_call
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import GlobalNames
-
 Value = VariableTracker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GlobalsVariable(VariableTracker):
+class GlobalsVariable(Variable):
     """``globals()``: variables that exist are read and assigned."""
 
     names: GlobalNames
@@ -37,19 +45,21 @@ class GlobalsVariable(VariableTracker):
 
     def get_item(self, ctx: Context, key: Value) -> Value:
         mapping, name = self.names.mapping, key.as_constant(ctx)
-        written = ctx.effects.read((ctx.globals_identity(mapping), name))
+        written = ctx.effects.read((globals_identity(ctx, mapping), name))
         if written is MISSING and name in mapping:
-            return ctx.wrap(mapping[name], self.names.source(name))
+            return wrap_value(ctx, mapping[name], self.names.source(name))
         if written is MISSING:
-            ctx.require_no_global(self.names, name)
-        return ctx.raise_observed(KeyError, [key]) if written in (MISSING, DELETED) else written
+            require_no_global(ctx, self.names, name)
+        return raise_exception(ctx, KeyError, [key]) if written in (MISSING, DELETED) else written
 
     def del_item(self, ctx: Context, key: Value) -> None:
         self.get_item(ctx, key)
-        ctx.effects.write((ctx.globals_identity(self.names.mapping), key.as_constant(ctx)), DELETED)
+        ctx.effects.write(
+            (globals_identity(ctx, self.names.mapping), key.as_constant(ctx)), DELETED
+        )
 
     def set_item(self, ctx: Context, key: Value, value: Value) -> None:
-        ctx.effects.write((ctx.globals_identity(self.names.mapping), key.as_constant(ctx)), value)
+        ctx.effects.write((globals_identity(ctx, self.names.mapping), key.as_constant(ctx)), value)
 
     def contains(self, ctx: Context, item: Value) -> bool:
         return self._get(ctx, item) is not None
@@ -61,15 +71,15 @@ class GlobalsVariable(VariableTracker):
             return None
 
     def get_attr(self, ctx: Context, name: str) -> Value:
-        return ctx.bound_rule(self, name)
+        return BoundRuleVariable(self, name)
 
     def call_method(
         self, ctx: Context, name: str, args: list[Value], kwargs: dict[str, Value]
     ) -> Value:
         if name == "get":
-            return self._get(ctx, args[0]) or (args[1] if len(args) > 1 else ctx.none)
+            return self._get(ctx, args[0]) or (args[1] if len(args) > 1 else NONE)
         if name in ("__getitem__", "__setitem__", "__contains__"):
-            return ctx.special_method(self, name, args)
+            return call_special(ctx, self, name, args)
         raise GraphBreak("BD007", f"globals().{name}")
 
 
@@ -91,8 +101,8 @@ def locals_(ctx: Context) -> Value:
             and not isinstance(held, NullVariable)
             and (name == ".0" or name.isidentifier())
         ):
-            found[name] = ctx.real(held)
-    return ctx.create_dict([(ConstantVariable(name), held) for name, held in found.items()])
+            found[name] = realize(ctx, held)
+    return new_dict(ctx, [(ConstantVariable(name), held) for name, held in found.items()])
 
 
 @evaluates_call(globals)
@@ -108,9 +118,9 @@ def signature(ctx: Context, function: Value) -> Value:
     if not isinstance(inner, FunctionVariable) or inner.value is None or inner.value.__dict__:
         raise GraphBreak("BD002", f"signature of {function.describe()}")
     for default in (*inner.defaults, *(value for _, value in inner.keyword_defaults)):
-        ctx.real(default)
-    return ctx.create(
-        inspect.signature(types.MethodType(inner.value, ctx) if bound else inner.value)
+        realize(ctx, default)
+    return new_value(
+        ctx, inspect.signature(types.MethodType(inner.value, ctx) if bound else inner.value)
     )
 
 
@@ -119,5 +129,11 @@ def vars_(ctx: Context, value: Value) -> Value:
     return (
         instance_dict(ctx, value)
         if isinstance(value, UserObjectVariable)
-        else ctx.get_attr(value, "__dict__")
+        else get_attribute(ctx, value, "__dict__")
     )
+
+
+@protocol.globals_of.implement
+def _globals_of(ctx: Context, function: FunctionVariable) -> VariableTracker:
+    """``function.__globals__``."""
+    return GlobalsVariable(ctx.names_of(function.globals))

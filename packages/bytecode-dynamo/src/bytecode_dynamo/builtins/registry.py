@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from bytecode_dynamo.errors import GraphBreak
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
 
 Rule = Callable[..., "VariableTracker | None"]
 
@@ -79,27 +76,6 @@ def evaluates_code(*functions: Any) -> Callable[[CodeRule], CodeRule]:
         return rule
 
     return add
-
-
-def apply_rule(
-    function: Any, rule: Rule, ctx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> VariableTracker:
-    """Evaluate a call by its rule; arguments that the rule does not take break the graph, and eager
-    mode judges them.
-    """
-    try:
-        return rule(ctx, *args, **kwargs) or ctx.none
-    except TypeError as error:
-        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-            raise
-        raise GraphBreak(
-            "BD007", f"{getattr(function, '__name__', function)} with these arguments: {error}"
-        ) from None
-
-
-def written_as(function: Callable[..., Any]) -> Callable[..., VariableTracker]:
-    """The rule that evaluates a Python function in the place of one that is written in C."""
-    return lambda ctx, *args, **named: ctx.polyfill(function, args, named)
 
 
 FUNCTIONS = FunctionTable()

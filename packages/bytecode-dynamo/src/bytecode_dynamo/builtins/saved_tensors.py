@@ -6,22 +6,22 @@ from __future__ import annotations
 
 import collections
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.variables.base import LazyVariable, VariableTracker
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.protocol import constant_of, raise_error
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import LazyVariable, realize
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 _autograd: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
 POP = OpaqueCall(_autograd._pop_saved_tensors_default_hooks, "pop_saved_tensors_hooks")
@@ -34,26 +34,28 @@ def real_function(ctx: Context, function: VariableTracker, what: str) -> Any:
     exists.
     """
     if isinstance(function, BoundMethodVariable):
-        owner = _existing(ctx, ctx.real(function.owner))
+        owner = _existing(ctx, realize(ctx, function.owner))
         if owner is not None:
-            return types.MethodType(real_function(ctx, ctx.real(function.function), what), owner)
+            return types.MethodType(
+                real_function(ctx, realize(ctx, function.function), what), owner
+            )
     if not isinstance(function, FunctionVariable):
         raise GraphBreak("BD018", f"{what} that is {function.describe()}")
     if function.value is not None:
         if function.source is not None:
             ctx.guards.require(function.source, GuardKind.IDENTITY, function.value)
         return function.value
-    values = [_held(ctx, ctx.real(cell), what) for cell in function.closure]
+    values = [_held(ctx, realize(ctx, cell), what) for cell in function.closure]
     made = types.FunctionType(
         function.code,
         function.globals,
         function.name,
-        tuple(ctx.constant_of(value, f"a default of {what}") for value in function.defaults)
+        tuple(constant_of(ctx, value, f"a default of {what}") for value in function.defaults)
         or None,
         tuple(map(types.CellType, values)) or None,
     )
     made.__kwdefaults__ = {
-        name: ctx.constant_of(value, f"a default of {what}")
+        name: constant_of(ctx, value, f"a default of {what}")
         for name, value in function.keyword_defaults
     }
     return made
@@ -70,11 +72,11 @@ def _held(ctx: Context, cell: VariableTracker, what: str) -> Any:
         ctx.guards.require(held.source, GuardKind.IDENTITY, held.value)  # whatever is in it
         return held.value
     value = cell.contents(ctx) if isinstance(cell, CellVariable) else None
-    value = ctx.real(value) if value is not None else ctx.none
+    value = realize(ctx, value) if value is not None else NONE
     if isinstance(value, FunctionVariable):
         return real_function(ctx, value, what)
     existing = _existing(ctx, value)
-    return existing if existing is not None else ctx.constant_of(value, f"a variable of {what}")
+    return existing if existing is not None else constant_of(ctx, value, f"a variable of {what}")
 
 
 def _existing(ctx: Context, value: VariableTracker) -> Any:
@@ -101,7 +103,7 @@ def push_hooks(ctx: Context, pack: VariableTracker, unpack: VariableTracker) -> 
         real_function(ctx, function, "a hook on saved tensors") for function in (pack, unpack)
     ]
     if ctx.effects.read(_DISABLED, None) is not None:
-        ctx.raise_error(RuntimeError, ctx.effects.read(_DISABLED))
+        raise_error(ctx, RuntimeError, ctx.effects.read(_DISABLED))
     _record(
         ctx,
         OpaqueCall(

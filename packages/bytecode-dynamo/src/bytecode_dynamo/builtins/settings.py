@@ -8,20 +8,19 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bytecode_dynamo.compiling import recursion_limit
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import new_value
 from bytecode_dynamo.source import ConstSource
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 _C: Any = torch._C
 
@@ -90,7 +89,7 @@ def _reading(setting: Setting) -> Any:
         answer = setting.read()
         if not setting.in_state and not ctx.modes.is_set(setting):
             ctx.guards.require(ConstSource(setting.read), GuardKind.CUSTOM, _is_same(answer))
-        return ctx.create(answer)
+        return new_value(ctx, answer)
 
     return rule
 
@@ -141,7 +140,7 @@ def _read_precision(ctx: Context, *where: VariableTracker) -> VariableTracker:
 
 def _write_precision(ctx: Context, *args: VariableTracker) -> None:
     *where, value = (arg.as_constant(ctx) for arg in args)
-    _writing(_precision(*where), _C._set_fp32_precision_setter, where)(ctx, ctx.create(value))
+    _writing(_precision(*where), _C._set_fp32_precision_setter, where)(ctx, new_value(ctx, value))
 
 
 if hasattr(_C, "_get_fp32_precision_getter"):

@@ -7,25 +7,24 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 import torch
 from symshapes import DataDependentError, GuardOnDataDependent
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.dynamic import fits
 from bytecode_dynamo.errors import GraphBreak, InvariantError
 from bytecode_dynamo.graph import size_operation
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.protocol import decide, fold_call, new_value
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import (
     ConstantVariable,
     FloatVariable,
     SymbolicVariable,
     computed_number,
 )
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 
 def is_number(value: VariableTracker) -> bool:
@@ -58,7 +57,7 @@ def of_sizes(ctx: Context, function: Any, operands: list[VariableTracker]) -> Va
         ) from None
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, RuntimeError):
         made = None
-    return ctx.fold(function, operands, {}) if made is None else ctx.create(made)
+    return fold_call(ctx, function, operands, {}) if made is None else new_value(ctx, made)
 
 
 ROUNDING = (math.floor, math.ceil, math.trunc)
@@ -77,9 +76,9 @@ def function_of_size(
         return computed_number(ctx, function, list(args))
     total = getattr(torch, f"_sym_{function.__name__}") if function in TOTAL else None
     if total:
-        return ctx.create(ctx.decide(lambda: total(args[0].as_fake(ctx)), args[0].describe()))
+        return new_value(ctx, decide(ctx, lambda: total(args[0].as_fake(ctx)), args[0].describe()))
     value = args[0].value
-    if function is math.sqrt and ctx.decide(lambda: bool(value >= 0), args[0].describe()):
+    if function is math.sqrt and decide(ctx, lambda: bool(value >= 0), args[0].describe()):
         return of_sizes(ctx, operator.pow, [args[0], ConstantVariable(0.5)])
     if function not in ROUNDING:
         return None

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import TYPE_CHECKING
 
 from bytecode_dynamo import polyfills
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.protocol import call_known, call_polyfill, fold_call
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import TupleVariable
 from bytecode_dynamo.variables.text import TextVariable, interpolated, text_of
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 TEXT_PLACES = re.compile(r"%(?:\((\w*)\))?[-+ #0]*(\*|\d+)?(?:\.(\*|\d+))?[hlL]?([a-zA-Z%])")
 
@@ -34,7 +32,7 @@ class Verbatim(str):
 def formatted(ctx: Context, template: ConstantVariable, given: VariableTracker) -> VariableTracker:
     """``template % given``, with the text of objects in their place where it asks for text."""
     if isinstance(given, DictVariable):
-        return ctx.fold(operator.mod, [template, given], {})
+        return fold_call(ctx, operator.mod, [template, given], {})
     values = list(given.unpack(ctx)) if isinstance(given, TupleVariable) else [given]
     kinds = [
         kind
@@ -44,7 +42,7 @@ def formatted(ctx: Context, template: ConstantVariable, given: VariableTracker) 
     ]
     for at, (kind, value) in enumerate(zip(kinds, values)):
         if kind in "rsa" and not isinstance(value, PLAIN):
-            text = ctx.call_known({"r": repr, "s": str, "a": ascii}[kind], [value], {})
+            text = call_known(ctx, {"r": repr, "s": str, "a": ascii}[kind], [value], {})
             late = kind == "s" and isinstance(text, TextVariable)
             values[at] = text if late else ConstantVariable(Verbatim(text.as_constant(ctx)))
     return text_of(ctx, interpolated, [template, *values])
@@ -55,9 +53,9 @@ def format_(
     ctx: Context, template: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
     if not all(isinstance(value, PLAIN) for value in (template, *args, *kwargs.values())):
-        return ctx.polyfill(polyfills.format_text, [template, *args], kwargs)
+        return call_polyfill(ctx, polyfills.format_text, [template, *args], kwargs)
     return (
-        ctx.fold(str.format, [template, *args], kwargs)
+        fold_call(ctx, str.format, [template, *args], kwargs)
         if kwargs
         else text_of(ctx, str.format, [template, *args])
     )

@@ -8,28 +8,39 @@ import builtins
 import inspect
 import operator
 import types
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from symshapes import DataDependentError, FakeTensor, GuardOnDataDependent, is_fake, is_wrapper
 from torch.utils import _pytree as pytree
 
-from bytecode_dynamo import control_flow
+from bytecode_dynamo import control_flow, protocol
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.graph import NestedGraph
 from bytecode_dynamo.opaque import OpaqueCall, as_target
+from bytecode_dynamo.protocol import (
+    call_known,
+    call_polyfill,
+    call_torch,
+    constant_of,
+    decide,
+    dispatch_override,
+    new_dict,
+    new_list,
+    new_value,
+    raise_exception,
+)
+from bytecode_dynamo.requirements import example_of, remember_tensor
 from bytecode_dynamo.rerun import ASSUMED
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
-from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
+from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable, new_tuple
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 _C: Any = torch._C
 _torch: Any = torch
@@ -112,7 +123,7 @@ def constant_result_rule(function: Any) -> Any:
             *(real_value(ctx, arg) for arg in args),
             **{k: real_value(ctx, v) for k, v in kwargs.items()},
         )
-        return ctx.create(result)
+        return new_value(ctx, result)
 
     return rule
 
@@ -120,14 +131,14 @@ def constant_result_rule(function: Any) -> Any:
 def real_value(ctx: Context, value: VariableTracker) -> Any:
     """The object that a tracker stands for, when it exists while capturing."""
     if isinstance(value, TensorVariable):
-        found = ctx.example_of(value)
+        found = example_of(ctx, value)
         if found is not None:
             return found
         raise GraphBreak("BD007", f"the value of {value.describe()} is not known while capturing")
     key = value.identity()
     if isinstance(key, Identity) and key.exists:
         return key.value
-    return ctx.constant_of(value, "an argument whose value must be known")
+    return constant_of(ctx, value, "an argument whose value must be known")
 
 
 @evaluates_call(torch.overrides.is_tensor_method_or_property)
@@ -190,13 +201,13 @@ def check_with(
     )
     if not unknown and condition.truth(ctx):
         return
-    text = UNCHECKED if message.is_none else ctx.call_known(str, [message.call(ctx, [], {})], {})
+    text = UNCHECKED if message.is_none else call_known(ctx, str, [message.call(ctx, [], {})], {})
     kind = error.as_constant(ctx)
     if not unknown:
-        ctx.raise_observed(kind, [text])
+        raise_exception(ctx, kind, [text])
     since = len(ctx.env.deferred_asserts)
     ctx.env.expect_true(condition.value.node)  # pyright: ignore[reportAttributeAccessIssue]
-    require(ctx, since, kind.__name__, ctx.constant_of(text, "the message of a check"))
+    require(ctx, since, kind.__name__, constant_of(ctx, text, "the message of a check"))
 
 
 @evaluates_call(
@@ -207,7 +218,7 @@ def check_with(
 def check_is_size(
     ctx: Context, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
-    return ctx.polyfill(control_flow.check_is_size, list(args), dict(kwargs))
+    return call_polyfill(ctx, control_flow.check_is_size, list(args), dict(kwargs))
 
 
 UNCHECKED = ConstantVariable("Expected cond to be True, but got False")
@@ -240,7 +251,8 @@ def has_compatible_type(
     ctx: Context, tensor: VariableTracker, other: VariableTracker
 ) -> VariableTracker:
     return ConstantVariable(
-        ctx.decide(
+        decide(
+            ctx,
             lambda: torch._has_compatible_shallow_copy_type(
                 tensor.as_fake(ctx), other.as_fake(ctx)
             ),
@@ -264,9 +276,9 @@ def make_tensor(
     if len(kinds) == 1 and all(
         isinstance(row, TensorVariable) and not row.fake.dim() for row in rows
     ):
-        data = ctx.torch_call(
-            "call_function", torch.stack, [ctx.create_list(rows)], {}
-        ).call_method(ctx, "detach", [], {})
+        data = call_torch(ctx, "call_function", torch.stack, [new_list(ctx, rows)], {}).call_method(
+            ctx, "detach", [], {}
+        )
         wanted = kwargs["dtype"].as_constant(ctx) if "dtype" in kwargs else None
         ((given, _, _),) = kinds
         if (
@@ -308,12 +320,12 @@ def _of_numbers(
     are.
     """
     if isinstance(data, (ListVariable, TupleVariable)):
-        rows = ctx.create_list([_of_numbers(ctx, row, options) for row in data.unpack(ctx)])
-        return ctx.torch_call("call_function", torch.stack, [rows], {})
-    return ctx.torch_call("call_function", torch.full, [ctx.create_tuple([]), data], options)
+        rows = new_list(ctx, [_of_numbers(ctx, row, options) for row in data.unpack(ctx)])
+        return call_torch(ctx, "call_function", torch.stack, [rows], {})
+    return call_torch(ctx, "call_function", torch.full, [new_tuple([]), data], options)
 
 
-evaluates_call(torch.sym_float)(lambda ctx, number: ctx.call_known(float, [number], {}))
+evaluates_call(torch.sym_float)(lambda ctx, number: call_known(ctx, float, [number], {}))
 evaluates_call(torch.numel)(lambda ctx, value: value.call_method(ctx, "numel", [], {}))
 
 
@@ -330,7 +342,7 @@ def call(
     """Evaluate a torch call on fake values, and record it if its result is a tensor or it has an
     effect.
     """
-    handled = ctx.dispatch_override(op, target, args, kwargs)
+    handled = dispatch_override(ctx, op, target, args, kwargs)
     if handled is not None:
         return handled
     fakes = [arg.as_fake(ctx) for arg in args]
@@ -357,7 +369,7 @@ def call(
             and ctx.graph.in_batch
             and _has_numbers_only(fakes[1])
         ):
-            return ctx.polyfill(control_flow.item_of_each, args, {})
+            return call_polyfill(ctx, control_flow.item_of_each, args, {})
         if (
             error.id != "BD001"
             or target not in _INDEXED
@@ -371,7 +383,7 @@ def call(
     if any(view.shape != shape for view, shape in views):
         raise GraphBreak("BD020", f"{name_of(target)}() gives a view that is its out= another size")
     if _is_query(ctx, result) and len(ctx.env.unbacked) == with_unbacked:
-        return ctx.create(result)
+        return new_value(ctx, result)
     if isinstance(target, torch.jit.ScriptFunction):
         target = OpaqueCall(target, str(target.name))
     require(ctx, assumptions, "RuntimeError", ASSUMED)
@@ -415,7 +427,7 @@ def _changes_history_of_view(
     is_write = name.endswith("_") or target in _AUGMENTED or target is operator.setitem
     if not is_write or not isinstance(written, TensorVariable):
         return False
-    example = ctx.example_of(written)
+    example = example_of(ctx, written)
     if example is None or not torch.is_grad_enabled():
         return False
     if not any(
@@ -588,25 +600,42 @@ def wrap_result(ctx: Context, node: Any, result: Any) -> VariableTracker:
         if known is not None:
             return known  # an in-place call gives its operand
         tracker = TensorVariable(node, result, type(result) if is_wrapper(result) else torch.Tensor)
-        ctx.remember_tensor(tracker)
+        remember_tensor(ctx, tracker)
         return tracker
     if isinstance(result, (tuple, list)):
         items = [_wrap_item(ctx, node, index, item) for index, item in enumerate(result)]
         if isinstance(result, list):
-            return ctx.create_list(items)
+            return new_list(ctx, items)
         return TupleVariable(tuple(items), type(result))
     if isinstance(result, dict) and _has_tensor(result):
-        return ctx.create_dict(
-            [(ctx.create(key), _wrap_item(ctx, node, key, item)) for key, item in result.items()]
+        return new_dict(
+            ctx,
+            [
+                (new_value(ctx, key), _wrap_item(ctx, node, key, item))
+                for key, item in result.items()
+            ],
         )
     if isinstance(result, torch.Tensor):
         raise GraphBreak("BD011", f"{node.target} gave a real tensor while capturing")
-    return ctx.create(result)
+    return new_value(ctx, result)
 
 
 def _wrap_item(ctx: Context, node: Any, key: Any, item: Any) -> VariableTracker:
-    return wrap_result(ctx, _item(ctx, node, key), item) if _has_tensor(item) else ctx.create(item)
+    return (
+        wrap_result(ctx, _item(ctx, node, key), item) if _has_tensor(item) else new_value(ctx, item)
+    )
 
 
 def _has_tensor(value: Any) -> bool:
     return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
+
+
+@protocol.call_torch.implement
+def _call_torch(
+    ctx: Context,
+    op: str,
+    target: Any,
+    args: Sequence[VariableTracker],
+    kwargs: Mapping[str, VariableTracker],
+) -> VariableTracker:
+    return call(ctx, op, target, list(args), dict(kwargs))

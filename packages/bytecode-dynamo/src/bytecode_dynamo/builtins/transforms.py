@@ -8,24 +8,24 @@ import functools
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from bytecode_dynamo import control_flow
+from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.protocol import get_attribute, pairs_of, written_as
 from bytecode_dynamo.subgraph import Subgraph, call_subgraph, capture_subgraph, inner_fake
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import Args, Kwargs, Variable, realize
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
-
-from .registry import evaluates_call, evaluates_code, written_as
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
+from bytecode_dynamo.variables.sequence import new_tuple
 
 FUNCTION_TRANSFORMS: tuple[Any, ...] = (
     torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.jacfwd,
@@ -34,7 +34,7 @@ FUNCTION_TRANSFORMS: tuple[Any, ...] = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TransformVariable(VariableTracker):
+class TransformVariable(Variable):
     """``torch.func.grad(function, **options)`` and its relatives, not called yet."""
 
     transform: Callable[..., Any]
@@ -146,7 +146,7 @@ def _of_made(rule: Any) -> Any:
         ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs
     ) -> VariableTracker:
         held = {
-            name: ctx.real(cell)
+            name: realize(ctx, cell)
             for name, cell in zip(function.code.co_freevars, function.closure)
             if name not in _OWN
         }
@@ -231,9 +231,9 @@ def vjp(
     )
     pullback = PullbackVariable(graph, args, aux)
     if not aux:
-        return ctx.create_tuple([result, pullback])
+        return new_tuple([result, pullback])
     value, extra = result.unpack(ctx)
-    return ctx.create_tuple([value, pullback, extra])
+    return new_tuple([value, pullback, extra])
 
 
 def _without_pullback(found: tuple[Any, ...]) -> Any:
@@ -241,7 +241,7 @@ def _without_pullback(found: tuple[Any, ...]) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PullbackVariable(VariableTracker):
+class PullbackVariable(Variable):
     """The function that ``torch.func.vjp`` returns: calling it evaluates the primal once more."""
 
     graph: Subgraph
@@ -272,9 +272,9 @@ def functional_call(
 ) -> VariableTracker:  # fmt: skip
     mappings = [dicts] if isinstance(dicts, DictVariable) else dicts.unpack(ctx)
     values = {
-        key.as_constant(ctx): ctx.real(held)
+        key.as_constant(ctx): realize(ctx, held)
         for mapping in mappings
-        for key, held in ctx.pairs_of(mapping)
+        for key, held in pairs_of(ctx, mapping)
     }
     if "strict" in options and options["strict"].truth(ctx) and set(values) != _names(module):
         raise GraphBreak(
@@ -293,14 +293,14 @@ def functional_call(
         if issubclass(args.python_type(), tuple)
         else [args]
     )
-    named = [] if kwargs is None or isinstance(kwargs, ConstantVariable) else ctx.pairs_of(kwargs)
+    named = [] if kwargs is None or isinstance(kwargs, ConstantVariable) else pairs_of(ctx, kwargs)
     before = [(*_registry(ctx, module, name), value) for name, value in values.items()]
     old = [(registry.key, ctx.effects.read(registry.key)) for registry, _, _ in before]
     try:
         for registry, label, value in before:
             registry.set_item(ctx, label, value)
         result = module.call(
-            ctx, given, {key.as_constant(ctx): ctx.real(held) for key, held in named}
+            ctx, given, {key.as_constant(ctx): realize(ctx, held) for key, held in named}
         )
         if any(registry.get(ctx, label) is not value for registry, label, value in before):
             raise GraphBreak(
@@ -349,9 +349,9 @@ def _registry(
     """The dict that holds a parameter or buffer, and its key there."""
     *path, last = name.split(".")
     for part in path:
-        module = ctx.get_attr(module, part)
+        module = get_attribute(ctx, module, part)
     for registry in ("_parameters", "_buffers"):
-        held = ctx.get_attr(module, registry)
+        held = get_attribute(ctx, module, registry)
         if isinstance(held, DictVariable) and held.contains(ctx, ConstantVariable(last)):
             return held, ConstantVariable(last)
     raise GraphBreak("BD018", f"functional_call: there is no parameter or buffer {name!r}")

@@ -8,25 +8,33 @@ import inspect
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.kernel_operators import Launch, layers
+from bytecode_dynamo.protocol import (
+    call_polyfill,
+    call_torch,
+    constant_of,
+    new_dict,
+    new_list,
+    new_value,
+    wrap_value,
+)
 from bytecode_dynamo.source import AttrSource, ConstSource, Source
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Variable
 from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.wrap import tracker_for
 
 from .registry import evaluates_call
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 _TYPES = {int: "SymInt", bool: "bool", float: "float"}
 
@@ -40,15 +48,15 @@ class KernelVariable(KnownObjectVariable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name == "run":
-            return ctx.bound_rule(self, name)
+            return BoundRuleVariable(self, name)
         if self.source is None or not hasattr(self.value, name):
             return KnownObjectVariable.get_attr(self, ctx, name)
-        return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
+        return wrap_value(ctx, getattr(self.value, name), AttrSource(self.source, name))
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name != "run" or "grid" not in kwargs:
-            return VariableTracker.call_method(self, ctx, name, args, kwargs)
-        if kwargs.pop("warmup", ctx.constant(False)).truth(ctx):
+            return Variable.call_method(self, ctx, name, args, kwargs)
+        if kwargs.pop("warmup", ConstantVariable(False)).truth(ctx):
             raise GraphBreak("BD007", f"a warm-up of {self.describe()}")
         return _launch(ctx, self.value, kwargs.pop("grid"), args, kwargs)
 
@@ -73,7 +81,7 @@ class HostFunctionVariable(KnownObjectVariable):
     """A function of Triton that kernels and programs call alike, such as ``triton.cdiv``."""
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        return ctx.polyfill(self.value.fn, args, kwargs)
+        return call_polyfill(ctx, self.value.fn, args, kwargs)
 
 
 @tracker_for("triton.runtime.jit.ConstexprFunction")
@@ -83,7 +91,7 @@ def wrap_host_function(ctx: Context, value: Any, source: Source) -> VariableTrac
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridVariable(VariableTracker):
+class GridVariable(Variable):
     """``kernel[grid]``."""
 
     kernel: KernelVariable
@@ -113,8 +121,8 @@ def _launch(
             else None
         )
         if kind is None:
-            constants[name] = ctx.constant_of(
-                value, f"argument {name!r} of a launch of {base.fn.__qualname__}"
+            constants[name] = constant_of(
+                ctx, value, f"argument {name!r} of a launch of {base.fn.__qualname__}"
             )
         else:
             types[name] = kind
@@ -127,7 +135,7 @@ def _launch(
     ]
     launch = Launch(kernel, types, constants, positional, tuple(configs)).operator()
     values = [given[name] for name in types]
-    return ctx.torch_call("call_function", launch, [*values, ctx.create_list(extents)], {})
+    return call_torch(ctx, "call_function", launch, [*values, new_list(ctx, extents)], {})
 
 
 def _type_of(ctx: Context, value: VariableTracker) -> str | None:
@@ -155,7 +163,7 @@ def _extents(
     if grid.python_type() not in (tuple, list, int, torch.Size):
         defaults = {p.name: p.default for p in parameters.values() if p.default is not p.empty}
         meta = {
-            name: ctx.create(value)
+            name: new_value(ctx, value)
             for name, value in {**defaults, **config}.items()
             if name in parameters
         } | dict(given)
@@ -165,17 +173,17 @@ def _extents(
                 pairs[name] = heuristic.call(ctx, [_dict(ctx, pairs)], {})
         grid = grid.call(ctx, [_dict(ctx, pairs)], {})
     extents = [grid] if grid.python_type() is int else grid.unpack(ctx)
-    return [*extents, *[ctx.constant(1)] * (3 - len(extents))]
+    return [*extents, *[ConstantVariable(1)] * (3 - len(extents))]
 
 
 def _heuristics(ctx: Context, layer: Any) -> list[tuple[str, VariableTracker]]:
     values = getattr(layer, "values", None)
     return (
-        [(name, ctx.wrap(rule, ConstSource(rule))) for name, rule in values.items()]
+        [(name, wrap_value(ctx, rule, ConstSource(rule))) for name, rule in values.items()]
         if isinstance(values, dict)
         else []
     )
 
 
 def _dict(ctx: Context, values: Mapping[str, VariableTracker]) -> VariableTracker:
-    return ctx.create_dict([(ctx.constant(name), value) for name, value in values.items()])
+    return new_dict(ctx, [(ConstantVariable(name), value) for name, value in values.items()])

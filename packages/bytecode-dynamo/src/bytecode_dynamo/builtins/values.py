@@ -6,19 +6,18 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import fold_call
 from bytecode_dynamo.source import ConstSource, Source
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import BY_TEXT, ConstantVariable
 from bytecode_dynamo.variables.userobject import wrap_user_object
 from bytecode_dynamo.variables.wrap import tracker_for
 
 from .construct import constructs
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 
 @tracker_for(decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
@@ -56,7 +55,7 @@ def _arithmetic() -> tuple[Any, ...]:
 def _making(cls: type) -> Any:
     def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
         require_arithmetic(ctx, cls)
-        return ctx.fold(cls, args, named)
+        return fold_call(ctx, cls, args, named)
 
     return rule
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from symshapes import is_wrapper
@@ -12,12 +12,22 @@ from torch._compile import _disable_dynamo  # pyright: ignore[reportPrivateUsage
 from torch.distributions.utils import lazy_property
 from torch.fx import traceback as fx_traceback
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.control_flow import polyfill_of
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.protocol import (
+    call_polyfill,
+    call_torch,
+    get_attribute,
+    instantiate,
+    wrap_value,
+)
+from bytecode_dynamo.requirements import remember_tensor
 from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.torch_versions import ALL_TRUE_FUNCTIONS
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import Args, Kwargs
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
@@ -25,18 +35,15 @@ from . import branching, torch_functions
 from .construct import constructs
 from .registry import evaluates_call, evaluates_code
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-
 
 @evaluates_code(_disable_dynamo(lambda: None))
 def wrapped(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    return ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs)
+    return get_attribute(ctx, function, "__wrapped__").call(ctx, args, kwargs)
 
 
 @evaluates_code(torch.jit.script_if_tracing(lambda: None))
 def scripted_if_tracing(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    return ctx.get_attr(function, "__original_fn").call(ctx, args, kwargs)
+    return get_attribute(ctx, function, "__original_fn").call(ctx, args, kwargs)
 
 
 @evaluates_code(*ALL_TRUE_FUNCTIONS)
@@ -44,13 +51,13 @@ def truth_of_all(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Var
     """The tensor itself, not its ``bool``: callers only raise if it is false, and a graph can
     assert that.
     """
-    return ctx.torch_call("call_function", torch._is_all_true, [args[0]], {})
+    return call_torch(ctx, "call_function", torch._is_all_true, [args[0]], {})
 
 
 @evaluates_call(fx_traceback.annotate)
 def annotated(ctx: Context, notes: VariableTracker) -> VariableTracker:
     """Notes for the nodes of torch's own tracer, which is not there."""
-    return ctx.construct(contextlib.nullcontext, [], {})
+    return instantiate(ctx, contextlib.nullcontext, [], {})
 
 
 _GRAPH_MODULE_CALL: Any = next(
@@ -62,14 +69,16 @@ _GRAPH_MODULE_CALL: Any = next(
 
 @evaluates_code(_GRAPH_MODULE_CALL)
 def graph_module_call(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    own = ctx.get_attr(ctx.get_attr(args[0], "_wrapped_call"), "cls_call").as_constant(ctx)
+    own = get_attribute(ctx, get_attribute(ctx, args[0], "_wrapped_call"), "cls_call").as_constant(
+        ctx
+    )
     call = torch.nn.Module.__call__ if own is None else own
-    return ctx.wrap(call, ConstSource(call)).call(ctx, args, kwargs)
+    return wrap_value(ctx, call, ConstSource(call)).call(ctx, args, kwargs)
 
 
 @evaluates_code(torch._ops.HigherOrderOperator.__call__)
 def higher_order_operator(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    name = ctx.get_attr(args[0], "_name").as_constant(ctx)
+    name = get_attribute(ctx, args[0], "_name").as_constant(ctx)
     if name == "cond":
         return branching.cond(ctx, *args[1:], **kwargs)
     if name == "while_loop" and not kwargs and (len(args) < 5 or not args[4].unpack(ctx)):
@@ -91,8 +100,8 @@ def _load_property(prop: Any, instance: Any) -> Any:
 def get_lazy_property(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     if isinstance(args[1], ConstantVariable):
         found = torch_functions.real_value(ctx, args[0]).__get__(None)
-        return ctx.wrap(found, ConstSource(found))
-    return ctx.polyfill(_load_property, args[:2], {})
+        return wrap_value(ctx, found, ConstSource(found))
+    return call_polyfill(ctx, _load_property, args[:2], {})
 
 
 def original_of(function: types.FunctionType) -> types.FunctionType | None:
@@ -130,5 +139,5 @@ def make_parameter(
         fake: Any = data.fake.detach().requires_grad_(wanted)
     node = ctx.graph.add_call("call_function", MAKE_PARAMETER, (data.node, wanted), {}, fake)
     made = TensorVariable(node, fake, torch.nn.Parameter)
-    ctx.remember_tensor(made)
+    remember_tensor(ctx, made)
     return made

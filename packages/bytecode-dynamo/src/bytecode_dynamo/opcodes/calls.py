@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING
 
 from bytecode_dynamo.bytecode import Call, Instruction, Op
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.evaluation import FrameExit
-from bytecode_dynamo.variables.base import NullVariable, VariableTracker
-from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable
+from bytecode_dynamo.frame import Frame
+from bytecode_dynamo.protocol import pairs_of, raise_error
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import NullVariable, realize
+from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable, SuperVariable
+from bytecode_dynamo.variables.constant import NONE
 from bytecode_dynamo.variables.function import CellVariable, FunctionVariable
 from bytecode_dynamo.variables.generator import stopped_inside
 from bytecode_dynamo.variables.mapping import DictVariable
 
 from .table import evaluates
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
 
 FunctionType = type(lambda: None)
 
@@ -44,7 +44,7 @@ def call(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     positional = values[: len(values) - len(names)]
     keywords = dict(zip(names, values[len(positional) :]))
     if isinstance(function, ClassVariable) and function.value is super and not values:
-        frame.push(ctx.zero_argument_super(frame))
+        frame.push(zero_argument_super(ctx, frame))
         return
     frame.push(function.call(ctx, [*receiver, *positional], keywords))
 
@@ -56,8 +56,8 @@ def call_function_ex(ctx: Context, frame: Frame, instruction: Instruction) -> No
     function, receiver = split_pair(*frame.pop_many(2))
     keywords: dict[str, VariableTracker] = {}
     if named is not None:
-        for key, value in ctx.pairs_of(named):
-            keywords[key.as_constant(ctx)] = ctx.real(value)
+        for key, value in pairs_of(ctx, named):
+            keywords[key.as_constant(ctx)] = realize(ctx, value)
     frame.push(function.call(ctx, [*receiver, *args], keywords))
 
 
@@ -73,7 +73,7 @@ def make_function(ctx: Context, frame: Frame, instruction: Instruction) -> None:
         held = frame.stack.pop()
         assert isinstance(held, DictVariable)
         keyword_defaults = tuple(
-            (ctx.real(key).as_constant(ctx), value) for key, value in held.entries(ctx).values()
+            (realize(ctx, key).as_constant(ctx), value) for key, value in held.entries(ctx).values()
         )
     defaults = tuple(frame.stack.pop().unpack(ctx)) if flags & 1 else ()
     assert all(isinstance(cell, CellVariable) for cell in closure)
@@ -114,3 +114,18 @@ def call_intrinsic(ctx: Context, frame: Frame, instruction: Instruction) -> None
         frame.push(error)
         return
     raise GraphBreak("BD006", f"intrinsic {instruction.arg}")
+
+
+def zero_argument_super(ctx: Context, frame: Frame) -> VariableTracker:
+    """``super()`` in a method."""
+    cell = frame.slots.get("__class__")
+    first = frame.slots.get(frame.code.varnames[0]) if frame.code.argcount else None
+    cell = realize(ctx, cell) if cell is not None else None
+    if not isinstance(cell, CellVariable) or first is None:
+        raise_error(ctx, RuntimeError, "super(): no arguments")
+    cls = cell.contents(ctx)
+    owner = realize(ctx, first)
+    if isinstance(owner, CellVariable):
+        owner = owner.contents(ctx) or NONE
+    assert cls is not None
+    return SuperVariable(cls.as_constant(ctx), owner)

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.frame import Frame
+from bytecode_dynamo.protocol import (
+    call_known,
+    get_attribute,
+    new_dict,
+    new_list,
+    pairs_of,
+    raise_error,
+)
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import find_special
-from bytecode_dynamo.variables.base import VariableTracker
-from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.derived import native
-from bytecode_dynamo.variables.mapping import DictVariable, dict_update, pairs_of
-from bytecode_dynamo.variables.sequence import ListVariable, list_append, list_extend
-from bytecode_dynamo.variables.sets import SetVariable, set_add, set_update
+from bytecode_dynamo.variables.mapping import DictVariable, dict_update
+from bytecode_dynamo.variables.sequence import ListVariable, list_append, list_extend, new_tuple
+from bytecode_dynamo.variables.sets import SetVariable, set_add, set_of, set_update
 from bytecode_dynamo.wording import hashed_as, too_many_values
 
 from .table import evaluates
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
-
-
 evaluates(Op.BUILD_TUPLE)(
-    lambda ctx, frame, instruction: frame.push(ctx.create_tuple(frame.pop_many(instruction.arg)))
+    lambda ctx, frame, instruction: frame.push(new_tuple(frame.pop_many(instruction.arg)))
 )
 evaluates(Op.BUILD_LIST)(
-    lambda ctx, frame, instruction: frame.push(ctx.create_list(frame.pop_many(instruction.arg)))
+    lambda ctx, frame, instruction: frame.push(new_list(ctx, frame.pop_many(instruction.arg)))
 )
 
 
@@ -37,26 +42,26 @@ def build_set(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     members: dict[object, VariableTracker] = {}
     for item in items:
         members.setdefault(hashed_as(ctx, "set element", item), item)
-    frame.push(ctx.new_set(members, set))
+    frame.push(set_of(ctx, members, set))
 
 
 @evaluates(Op.BUILD_MAP)
 def build_map(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     flat = frame.pop_many(2 * instruction.arg)
-    frame.push(ctx.create_dict(list(zip(flat[::2], flat[1::2]))))
+    frame.push(new_dict(ctx, list(zip(flat[::2], flat[1::2]))))
 
 
 @evaluates(Op.BUILD_CONST_KEY_MAP)
 def build_const_key_map(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     keys = frame.stack.pop().unpack(ctx)
-    frame.push(ctx.create_dict(list(zip(keys, frame.pop_many(instruction.arg)))))
+    frame.push(new_dict(ctx, list(zip(keys, frame.pop_many(instruction.arg)))))
 
 
 @evaluates(Op.BUILD_SLICE)
 def build_slice(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     parts = frame.pop_many(instruction.arg)
     start, stop, *step = parts
-    frame.push(SliceVariable((start, stop, step[0] if step else ctx.none)))
+    frame.push(SliceVariable((start, stop, step[0] if step else NONE)))
 
 
 def _has_any(ctx: Context, value: VariableTracker, *names: str) -> bool:
@@ -65,15 +70,15 @@ def _has_any(ctx: Context, value: VariableTracker, *names: str) -> bool:
 
 def _extend_list(ctx: Context, container: ListVariable, items: VariableTracker) -> None:
     if not _has_any(ctx, items, "__iter__", "__getitem__"):
-        ctx.raise_error(
-            TypeError, f"Value after * must be an iterable, not {items.python_type().__name__}"
+        raise_error(
+            ctx, TypeError, f"Value after * must be an iterable, not {items.python_type().__name__}"
         )
     list_extend(ctx, container, items)
 
 
 def _update_dict(ctx: Context, container: DictVariable, items: VariableTracker) -> None:
     if not _has_any(ctx, items, "keys"):
-        ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not a mapping")
+        raise_error(ctx, TypeError, f"{items.python_type().__name__!r} object is not a mapping")
     dict_update(ctx, container, items)
 
 
@@ -110,7 +115,9 @@ def merge_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
         raise GraphBreak("BD007", f"{items.describe()} after **")
     for key, _ in pairs_of(ctx, items):
         if base.contains(ctx, key):
-            ctx.raise_error(TypeError, f"got multiple values for keyword argument {key.describe()}")
+            raise_error(
+                ctx, TypeError, f"got multiple values for keyword argument {key.describe()}"
+            )
     dict_update(ctx, base, items)
 
 
@@ -118,7 +125,7 @@ def merge_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 def list_to_tuple(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     items = frame.stack.pop()
     assert isinstance(items, ListVariable)
-    frame.push(ctx.create_tuple(items.elements(ctx)))
+    frame.push(new_tuple(items.elements(ctx)))
 
 
 @evaluates(Op.UNPACK_SEQUENCE)
@@ -129,8 +136,8 @@ def unpack_sequence(ctx: Context, frame: Frame, instruction: Instruction) -> Non
 
 def _require_iterable(ctx: Context, value: VariableTracker) -> None:
     if not _has_any(ctx, value, "__iter__", "__getitem__"):
-        ctx.raise_error(
-            TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object"
+        raise_error(
+            ctx, TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object"
         )
 
 
@@ -142,11 +149,11 @@ def unpack_exactly(ctx: Context, value: VariableTracker, count: int) -> list[Var
     while len(items) <= count and (item := iterator.next(ctx)) is not None:
         items.append(item)
     if len(items) < count:
-        ctx.raise_error(
-            ValueError, f"not enough values to unpack (expected {count}, got {len(items)})"
+        raise_error(
+            ctx, ValueError, f"not enough values to unpack (expected {count}, got {len(items)})"
         )
     if len(items) > count:
-        ctx.raise_error(ValueError, too_many_values(count, value, ctx))
+        raise_error(ctx, ValueError, too_many_values(count, value, ctx))
     return items
 
 
@@ -157,12 +164,13 @@ def unpack_ex(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     _require_iterable(ctx, value)
     items = value.unpack(ctx)
     if len(items) < before + after:
-        ctx.raise_error(
+        raise_error(
+            ctx,
             ValueError,
             f"not enough values to unpack (expected at least {before + after}, got {len(items)})",
         )
     end = len(items) - after
-    frame.stack += reversed([*items[:before], ctx.create_list(items[before:end]), *items[end:]])
+    frame.stack += reversed([*items[:before], new_list(ctx, items[before:end]), *items[end:]])
 
 
 SEQUENCE_FLAG, MAPPING_FLAG = 1 << 5, 1 << 6
@@ -189,24 +197,24 @@ def match_keys(ctx: Context, frame: Frame, instruction: Instruction) -> None:
         raise GraphBreak("BD007", f"mapping pattern on {subject.describe()}")
     values = [subject.get(ctx, key) for key in keys.unpack(ctx)]
     found = [value for value in values if value is not None]
-    frame.push(ctx.create_tuple(found) if len(found) == len(values) else ctx.none)
+    frame.push(new_tuple(found) if len(found) == len(values) else NONE)
 
 
 @evaluates(Op.MATCH_CLASS)
 def match_class(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     subject, cls, names = frame.pop_many(3)
-    if not ctx.call_known(isinstance, [subject, cls], {}).truth(ctx):
-        frame.push(ctx.none)
+    if not call_known(ctx, isinstance, [subject, cls], {}).truth(ctx):
+        frame.push(NONE)
         return
     keywords = list(names.as_constant(ctx))
     positional: list[str] = []
     if instruction.arg:
         target = cls.as_constant(ctx)
         if target in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple):
-            frame.push(ctx.create_tuple([subject]))
+            frame.push(new_tuple([subject]))
             return
-        held = ctx.get_attr(cls, "__match_args__").as_constant(ctx)
+        held = get_attribute(ctx, cls, "__match_args__").as_constant(ctx)
         if type(held) is not tuple or len(held) < instruction.arg:
             raise GraphBreak("BD007", f"__match_args__ of {target.__name__}")
         positional = list(held[: instruction.arg])
-    frame.push(ctx.create_tuple([ctx.get_attr(subject, name) for name in (*positional, *keywords)]))
+    frame.push(new_tuple([get_attribute(ctx, subject, name) for name in (*positional, *keywords)]))

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from bytecode_dynamo import groups
 from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.frame import Frame
+from bytecode_dynamo.protocol import call_polyfill, handled_exception, observed, raise_error
+from bytecode_dynamo.requirements import require_order
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.userobject import ExceptionVariable
 
 from .table import evaluates
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
 
 
 @evaluates(Op.RAISE_VARARGS)
 def raise_varargs(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     if instruction.arg == 0:
-        handled = ctx.handled_exception()
+        handled = handled_exception(ctx)
         if handled is None:
             raise GraphBreak("BD008", "the exception being handled is raised again")
         raise ObservedException(handled)
@@ -35,7 +35,7 @@ def raise_varargs(ctx: Context, frame: Frame, instruction: Instruction) -> None:
             cause if cause.is_none else as_exception(ctx, cause, "exception causes"),
         )
         error.set_attr(ctx, "__suppress_context__", ConstantVariable(True))
-    raise ctx.observed(error)
+    raise observed(ctx, error)
 
 
 def as_exception(ctx: Context, value: VariableTracker, what: str) -> VariableTracker:
@@ -43,7 +43,7 @@ def as_exception(ctx: Context, value: VariableTracker, what: str) -> VariableTra
     if isinstance(value, ClassVariable) and issubclass(value.value, BaseException):
         value = value.call(ctx, [], {})
     if not issubclass(value.python_type(), BaseException):
-        ctx.raise_error(TypeError, f"{what} must derive from BaseException")
+        raise_error(ctx, TypeError, f"{what} must derive from BaseException")
     if not isinstance(value, ExceptionVariable):
         raise GraphBreak("BD007", f"raise of {value.describe()}")
     return value
@@ -62,7 +62,7 @@ def push_exc_info(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     error = frame.stack.pop()
     if isinstance(error, ExceptionVariable):
         error.key.raised = True
-    frame.stack += [frame.handled[-1] if frame.handled else ctx.none, error]
+    frame.stack += [frame.handled[-1] if frame.handled else NONE, error]
     frame.handled.append(error)
 
 
@@ -81,10 +81,10 @@ def check_exc_match(ctx: Context, frame: Frame, instruction: Instruction) -> Non
     if not isinstance(error, ExceptionVariable):
         raise GraphBreak("BD006", "matching an exception that was raised outside of the graph")
     if not all(isinstance(one, type) and issubclass(one, BaseException) for one in _each(wanted)):
-        ctx.raise_error(
-            TypeError, "catching classes that do not inherit from BaseException is not allowed"
+        raise_error(
+            ctx, TypeError, "catching classes that do not inherit from BaseException is not allowed"
         )
-    ctx.require_order(error.python_type())
+    require_order(ctx, error.python_type())
     frame.push(ConstantVariable(issubclass(error.python_type(), wanted)))
 
 
@@ -95,7 +95,7 @@ def _each(wanted: Any) -> tuple[Any, ...]:
 @evaluates(Op.CHECK_EG_MATCH)
 def check_group_match(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     error, wanted = frame.pop_many(2)
-    rest, match = ctx.polyfill(groups.match, [error, wanted], {}).unpack(ctx)
+    rest, match = call_polyfill(ctx, groups.match, [error, wanted], {}).unpack(ctx)
     frame.stack += [rest, match]
     if not match.is_none:
         frame.handled[-1] = match
@@ -103,4 +103,4 @@ def check_group_match(ctx: Context, frame: Frame, instruction: Instruction) -> N
 
 @evaluates(Op.PREP_RERAISE_STAR)
 def prepare_reraise(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(ctx.polyfill(groups.raised_again, frame.pop_many(2), {}))
+    frame.push(call_polyfill(ctx, groups.raised_again, frame.pop_many(2), {}))

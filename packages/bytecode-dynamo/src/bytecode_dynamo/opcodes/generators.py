@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import ObservedException
 from bytecode_dynamo.evaluation import FrameExit
+from bytecode_dynamo.frame import Frame, finish_send
+from bytecode_dynamo.protocol import get_attribute
+from bytecode_dynamo.variables.constant import NONE
 from bytecode_dynamo.variables.generator import GeneratorVariable
 
 from .table import evaluates
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
 
 
 @evaluates(Op.RETURN_GENERATOR)
 def return_generator(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     # The caller made the generator object; when the generator first runs, this leaves something for
     # POP_TOP.
-    frame.push(ctx.none)
+    frame.push(NONE)
 
 
 @evaluates(Op.YIELD_VALUE)
@@ -46,8 +44,8 @@ def send(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     if item is not None:
         frame.push(item)
         return
-    result = iterator.result(ctx) if isinstance(iterator, GeneratorVariable) else ctx.none
-    ctx.finish_send(frame, result)
+    result = iterator.result(ctx) if isinstance(iterator, GeneratorVariable) else NONE
+    finish_send(frame, result)
     frame.jump(instruction.arg)
 
 
@@ -64,4 +62,4 @@ def cleanup_throw(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     if not issubclass(error.python_type(), StopIteration):
         raise ObservedException(error)
     frame.pop_many(3)
-    frame.stack += [ctx.none, ctx.get_attr(error, "value")]
+    frame.stack += [NONE, get_attribute(ctx, error, "value")]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from bytecode_dynamo.bytecode import EXITS, JUMPS, Instruction, Op
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.frame import Frame
 from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.protocol import call_torch
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 from .table import evaluates
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
-    from bytecode_dynamo.variables.base import VariableTracker
 
 CONDITIONAL = (Op.POP_JUMP_IF_FALSE, Op.POP_JUMP_IF_TRUE)
 ASSUME = OpaqueCall(
@@ -81,10 +78,10 @@ def _expected(ctx: Context, frame: Frame, jump: int, condition: VariableTracker)
     asserted = (
         condition
         if expected
-        else ctx.torch_call("call_function", torch.logical_not, [condition], {})
+        else call_torch(ctx, "call_function", torch.logical_not, [condition], {})
     )
     on_host = condition.fake.fake_device.type == "cpu"
-    ctx.torch_call("call_function", torch._assert_async if on_host else ASSUME, [asserted], {})
+    call_torch(ctx, "call_function", torch._assert_async if on_host else ASSUME, [asserted], {})
     ctx.assumed = True
     return expected
 

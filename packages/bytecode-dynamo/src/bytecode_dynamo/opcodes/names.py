@@ -5,12 +5,16 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bytecode_dynamo.bytecode import NULL_BELOW_CALLABLE, Instruction, Op, SuperAttr
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import DELETED, MISSING
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.frame import Frame, GlobalNames
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import get_attribute, new_dict, new_exception, observed, wrap_value
+from bytecode_dynamo.requirements import globals_identity, require_no_global
 from bytecode_dynamo.source import (
     AttrSource,
     BuiltinSource,
@@ -18,16 +22,14 @@ from bytecode_dynamo.source import (
     ItemSource,
     NamespaceSource,
 )
-from bytecode_dynamo.variables.base import NULL, VariableTracker
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import NULL, realize
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
+from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 
 from .stack import load_deref
 from .table import evaluates
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
 
 
 def push_callable(frame: Frame, value: VariableTracker) -> None:
@@ -48,44 +50,44 @@ def load_global(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 def read_global(ctx: Context, frame: Frame, name: str) -> VariableTracker:
     """A global variable, with what this frame or an inlined one wrote to it."""
     names = frame.names
-    written = ctx.effects.read((ctx.globals_identity(names.mapping), name))
+    written = ctx.effects.read((globals_identity(ctx, names.mapping), name))
     if written is not MISSING and written is not DELETED:
         return written
     if written is MISSING and name in names.mapping:
-        return ctx.wrap(names.mapping[name], names.source(name))
+        return wrap_value(ctx, names.mapping[name], names.source(name))
     if name in names.builtins:
-        return ctx.wrap_builtin_name(names, name)
+        return wrap_builtin_name(ctx, names, name)
     if written is MISSING:
         ctx.guards.require(names.base or NamespaceSource(False), GuardKind.NO_ATTR, name)
     ctx.guards.require(NamespaceSource(True), GuardKind.NO_ATTR, name)
-    error = ctx.new_exception(NameError, [ctx.constant(f"name {name!r} is not defined")])
+    error: Any = new_exception(ctx, NameError, [ConstantVariable(f"name {name!r} is not defined")])
     error.note_missing(ctx, name)
-    raise ctx.observed(error)
+    raise observed(ctx, error)
 
 
 @evaluates(Op.STORE_GLOBAL)
 def store_global(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     ctx.effects.write(
-        (ctx.globals_identity(frame.names.mapping), instruction.arg), frame.stack.pop()
+        (globals_identity(ctx, frame.names.mapping), instruction.arg), frame.stack.pop()
     )
 
 
 @evaluates(Op.DELETE_GLOBAL)
 def delete_global(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     read_global(ctx, frame, instruction.arg)
-    ctx.effects.write((ctx.globals_identity(frame.names.mapping), instruction.arg), DELETED)
+    ctx.effects.write((globals_identity(ctx, frame.names.mapping), instruction.arg), DELETED)
 
 
 @evaluates(Op.LOAD_ATTR)
 def load_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     owner = frame.stack.pop()
-    frame.push(ctx.get_attr(owner, instruction.arg))
+    frame.push(get_attribute(ctx, owner, instruction.arg))
 
 
 @evaluates(Op.LOAD_METHOD)
 def load_method(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     owner = frame.stack.pop()
-    push_callable(frame, ctx.get_attr(owner, instruction.arg))
+    push_callable(frame, get_attribute(ctx, owner, instruction.arg))
 
 
 @evaluates(Op.LOAD_SUPER_ATTR)
@@ -139,14 +141,16 @@ def import_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     if not names and not level:
         full = full.partition(".")[0]
     frame.push(
-        ctx.wrap(sys.modules[full], ItemSource(AttrSource(ConstSource(sys), "modules"), full))
+        wrap_value(
+            ctx, sys.modules[full], ItemSource(AttrSource(ConstSource(sys), "modules"), full)
+        )
     )
 
 
 @evaluates(Op.IMPORT_FROM)
 def import_from(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     module = frame.stack[-1]
-    frame.push(ctx.get_attr(module, instruction.arg))
+    frame.push(get_attribute(ctx, module, instruction.arg))
 
 
 # -- class bodies ----------------------------------------------------------------------------------
@@ -154,27 +158,29 @@ def import_from(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 
 @evaluates(Op.STORE_NAME)
 def store_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    _namespace(frame).set_item(ctx, ctx.constant(instruction.arg), frame.stack.pop())
+    _namespace(frame).set_item(ctx, ConstantVariable(instruction.arg), frame.stack.pop())
 
 
 evaluates(Op.DELETE_NAME)(
-    lambda ctx, frame, instruction: _namespace(frame).del_item(ctx, ctx.constant(instruction.arg))
+    lambda ctx, frame, instruction: _namespace(frame).del_item(
+        ctx, ConstantVariable(instruction.arg)
+    )
 )
 
 
 @evaluates(Op.LOAD_NAME)
 def load_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    found = _namespace(frame).get(ctx, ctx.constant(instruction.arg))
-    frame.push(read_global(ctx, frame, instruction.arg) if found is None else ctx.real(found))
+    found = _namespace(frame).get(ctx, ConstantVariable(instruction.arg))
+    frame.push(read_global(ctx, frame, instruction.arg) if found is None else realize(ctx, found))
 
 
 @evaluates(Op.LOAD_CLASSDEREF)
 def load_class_deref(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    found = _namespace(frame).get(ctx, ctx.constant(instruction.arg))
+    found = _namespace(frame).get(ctx, ConstantVariable(instruction.arg))
     if found is None:
         load_deref(ctx, frame, instruction)
     else:
-        frame.push(ctx.real(found))
+        frame.push(realize(ctx, found))
 
 
 evaluates(Op.LOAD_LOCALS)(lambda ctx, frame, instruction: frame.push(_namespace(frame)))
@@ -183,7 +189,7 @@ evaluates(Op.LOAD_LOCALS)(lambda ctx, frame, instruction: frame.push(_namespace(
 @evaluates(Op.LOAD_FROM_DICT_OR_DEREF, Op.LOAD_FROM_DICT_OR_GLOBALS)
 def load_from_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     namespace = frame.stack.pop()
-    key = ctx.constant(instruction.arg)
+    key = ConstantVariable(instruction.arg)
     if namespace.contains(ctx, key):
         frame.push(namespace.get_item(ctx, key))
     elif instruction.op is Op.LOAD_FROM_DICT_OR_DEREF:
@@ -194,12 +200,20 @@ def load_from_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None
 
 @evaluates(Op.SETUP_ANNOTATIONS)
 def setup_annotations(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    key = ctx.constant("__annotations__")
+    key = ConstantVariable("__annotations__")
     if not _namespace(frame).contains(ctx, key):
-        _namespace(frame).set_item(ctx, key, ctx.create_dict([]))
+        _namespace(frame).set_item(ctx, key, new_dict(ctx, []))
 
 
 def _namespace(frame: Frame) -> DictVariable:
     if frame.namespace is None:
         raise GraphBreak("BD006", "a name outside of functions and class statements")
     return frame.namespace
+
+
+def wrap_builtin_name(ctx: Context, names: GlobalNames, name: str) -> VariableTracker:
+    """A built-in that a function finds because its globals do not have the name."""
+    value = names.builtins[name]
+    if not names.is_root:
+        require_no_global(ctx, names, name)
+    return wrap_value(ctx, value, names.source(name))

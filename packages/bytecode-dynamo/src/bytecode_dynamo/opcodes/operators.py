@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bytecode_dynamo.builtins import operators
 from bytecode_dynamo.bytecode import Instruction, Op
-from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.frame import Frame
+from bytecode_dynamo.protocol import call_known
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.text import joined, text_of
 
 from .jumps import truth_of
 from .table import evaluates
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
 
 _UNARY = {Op.UNARY_POSITIVE: "+", Op.UNARY_NEGATIVE: "-", Op.UNARY_INVERT: "~", Op.UNARY_NOT: "not"}
 
@@ -78,13 +75,13 @@ def delete_subscr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 @evaluates(Op.BINARY_SLICE)
 def binary_slice(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     container, start, stop = frame.pop_many(3)
-    frame.push(container.get_item(ctx, SliceVariable((start, stop, ctx.none))))
+    frame.push(container.get_item(ctx, SliceVariable((start, stop, NONE))))
 
 
 @evaluates(Op.STORE_SLICE)
 def store_slice(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     value, container, start, stop = frame.pop_many(4)
-    container.set_item(ctx, SliceVariable((start, stop, ctx.none)), value)
+    container.set_item(ctx, SliceVariable((start, stop, NONE)), value)
 
 
 # -- strings ---------------------------------------------------------------------------------------
@@ -94,7 +91,7 @@ _CONVERSIONS = {1: str, 2: repr, 3: ascii}
 
 @evaluates(Op.CONVERT_VALUE)
 def convert_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(ctx.call_known(_CONVERSIONS[instruction.arg], [frame.stack.pop()], {}))
+    frame.push(call_known(ctx, _CONVERSIONS[instruction.arg], [frame.stack.pop()], {}))
 
 
 @evaluates(Op.FORMAT_VALUE)
@@ -103,8 +100,8 @@ def format_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     spec = frame.stack.pop() if has_spec else ConstantVariable("")
     value = frame.stack.pop()
     if conversion:
-        value = ctx.call_known(_CONVERSIONS[conversion], [value], {})
-    frame.push(ctx.call_known(format, [value, spec], {}))
+        value = call_known(ctx, _CONVERSIONS[conversion], [value], {})
+    frame.push(call_known(ctx, format, [value, spec], {}))
 
 
 @evaluates(Op.BUILD_STRING)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import InvariantError
-from bytecode_dynamo.variables.base import NULL, LazyVariable, NullVariable
+from bytecode_dynamo.frame import Frame
+from bytecode_dynamo.protocol import new_value, raise_error
+from bytecode_dynamo.variables.base import NULL, LazyVariable, NullVariable, realize
 from bytecode_dynamo.variables.function import CellVariable
 
 from .table import evaluates
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
 
 
 @evaluates(Op.NOP, Op.RESUME)
@@ -34,14 +33,17 @@ def swap(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
 
-evaluates(Op.LOAD_CONST)(lambda ctx, frame, instruction: frame.push(ctx.create(instruction.arg)))
+evaluates(Op.LOAD_CONST)(
+    lambda ctx, frame, instruction: frame.push(new_value(ctx, instruction.arg))
+)
 
 
 @evaluates(Op.LOAD_FAST, Op.LOAD_FAST_CHECK)
 def load_fast(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     value = frame.slots.get(instruction.arg)
     if value is None or isinstance(value, NullVariable):
-        ctx.raise_error(
+        raise_error(
+            ctx,
             UnboundLocalError,
             f"cannot access local variable '{instruction.arg}' where it is not associated with a "
             f"value",
@@ -55,7 +57,7 @@ def load_fast(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 @evaluates(Op.LOAD_FAST_AND_CLEAR)
 def load_fast_and_clear(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     value = frame.slots.pop(instruction.arg, NULL)
-    frame.push(ctx.real(value))
+    frame.push(realize(ctx, value))
 
 
 @evaluates(Op.STORE_FAST)
@@ -70,7 +72,8 @@ def store_fast(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 @evaluates(Op.DELETE_FAST)
 def delete_fast(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     if frame.slots.pop(instruction.arg, None) is None:
-        ctx.raise_error(
+        raise_error(
+            ctx,
             UnboundLocalError,
             f"cannot access local variable '{instruction.arg}' where it is not associated with a "
             f"value",
@@ -97,7 +100,7 @@ def copy_free_vars(ctx: Context, frame: Frame, instruction: Instruction) -> None
 
 def cell_of(ctx: Context, frame: Frame, name: str) -> CellVariable:
     """The cell of a variable."""
-    cell = ctx.real(frame.slots[name])
+    cell = realize(ctx, frame.slots[name])
     if not isinstance(cell, CellVariable):
         raise InvariantError(
             f"variable {name!r} of {frame.code.name} holds {cell.describe()}, not a cell"
@@ -111,9 +114,9 @@ def load_closure(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     # In an inlined comprehension the slot can hold a plain value.
     value = frame.slots.get(instruction.arg)
     if value is None:
-        ctx.raise_error(UnboundLocalError, f"cannot access local variable '{instruction.arg}'")
+        raise_error(ctx, UnboundLocalError, f"cannot access local variable '{instruction.arg}'")
         return
-    value = frame.slots[instruction.arg] = ctx.real(value)
+    value = frame.slots[instruction.arg] = realize(ctx, value)
     frame.push(value)
 
 
@@ -128,8 +131,8 @@ def load_deref(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 def _unbound(ctx: Context, frame: Frame, name: str) -> NoReturn:
     where = "where it is not associated with a value"
     if name in frame.code.cellvars:
-        ctx.raise_error(UnboundLocalError, f"cannot access local variable {name!r} {where}")
-    ctx.raise_error(NameError, f"cannot access free variable {name!r} {where} in enclosing scope")
+        raise_error(ctx, UnboundLocalError, f"cannot access local variable {name!r} {where}")
+    raise_error(ctx, NameError, f"cannot access free variable {name!r} {where} in enclosing scope")
 
 
 @evaluates(Op.STORE_DEREF)

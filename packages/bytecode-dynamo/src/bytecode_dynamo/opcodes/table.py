@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.frame import Frame
 from bytecode_dynamo.rule_table import RuleTable
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
 
 Handler = Callable[["Context", "Frame", Instruction], object]
 HANDLERS: RuleTable[Op, Handler] = RuleTable()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.frame import Frame
 
 from .table import evaluates
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
 
 UNSUPPORTED = (
     Op.IMPORT_STAR, Op.PRINT_EXPR, Op.CALL_INTRINSIC_2, Op.GET_AWAITABLE, Op.GET_AITER,

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bytecode_dynamo.bytecode import EXIT_IS_PAIR, Instruction, Op
 from bytecode_dynamo.class_flags import type_name
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.frame import Frame
+from bytecode_dynamo.protocol import get_attribute, raise_error
+from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import find_in_class
-from bytecode_dynamo.variables.base import NULL, VariableTracker
+from bytecode_dynamo.variables.base import NULL
 from bytecode_dynamo.variables.callable import ClassVariable
 from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
 
 from .calls import split_pair
 from .table import evaluates
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
-
 
 def special_method(ctx: Context, owner: VariableTracker, name: str) -> VariableTracker:
     """A method that is looked up on the class."""
     found = owner.special(ctx, name) if isinstance(owner, UserObjectVariable) else None
     if found is None and find_in_class(owner.python_type(), name)[0] >= 0:
-        found = ctx.get_attr(owner, name)
+        found = get_attribute(ctx, owner, name)
     if found is None:
         which = " (missed __exit__ method)" if name == "__exit__" else ""
         message = (
             f"{type_name(owner.python_type())!r} object does not support the context manager "
             f"protocol{which}"
         )
-        ctx.raise_error(TypeError, message)
+        raise_error(ctx, TypeError, message)
     return found
 
 

@@ -5,19 +5,37 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from symshapes import FakeTensor
 from torch.utils import _pytree as pytree
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.source import AppliedSource, Source
+from bytecode_dynamo.protocol import (
+    call_known,
+    call_torch,
+    constant_of,
+    decide,
+    new_iterator,
+    new_list,
+    new_value,
+    raise_error,
+)
+from bytecode_dynamo.requirements import remember_tensor
+from bytecode_dynamo.source import Source
+from bytecode_dynamo.tensor_source import ArraySource
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs, realize
+from bytecode_dynamo.variables.constant import NONE
+from bytecode_dynamo.variables.sequence import new_tuple
+from bytecode_dynamo.variables.wrap import wrap_object
 
-from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import SCALAR, ConstantVariable, SliceVariable, SymbolicVariable
 from .function import FunctionVariable
 from .tensor import TensorVariable
@@ -29,9 +47,6 @@ try:
 except ImportError:  # torch works without NumPy
     numpy = torch_numpy = cast("Any", None)
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 METHODS = frozenset(
     """
@@ -57,12 +72,12 @@ class ArrayVariable(KeyedVariable):
 
     def truth(self, ctx: Context) -> bool:
         count = self.tensor.fake.numel()
-        if ctx.decide(lambda: bool(count == 1), self.describe()):
+        if decide(ctx, lambda: bool(count == 1), self.describe()):
             return self.tensor.truth(ctx)
         try:
-            return bool(numpy.zeros(2 if ctx.decide(lambda: bool(count), self.describe()) else 0))
+            return bool(numpy.zeros(2 if decide(ctx, lambda: bool(count), self.describe()) else 0))
         except ValueError as error:
-            return ctx.raise_error(ValueError, str(error))
+            return raise_error(ctx, ValueError, str(error))
 
     def as_proxy(self, ctx: Context) -> Any:
         raise GraphBreak("BD005", f"{self.describe()} as an argument of a torch call")
@@ -71,8 +86,8 @@ class ArrayVariable(KeyedVariable):
         return self.tensor.length(ctx)
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        size = ctx.constant_of(self.length(ctx), "the length of an array")
-        return ctx.iterator([self.get_item(ctx, ConstantVariable(k)) for k in range(size)])
+        size = constant_of(ctx, self.length(ctx), "the length of an array")
+        return new_iterator(ctx, [self.get_item(ctx, ConstantVariable(k)) for k in range(size)])
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         return call_array(ctx, operator.getitem, [self, key], {})
@@ -83,14 +98,14 @@ class ArrayVariable(KeyedVariable):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         fake = self.tensor.fake
         if name in ("shape", "ndim"):
-            return ctx.create(tuple(fake.shape) if name == "shape" else fake.dim())
+            return new_value(ctx, tuple(fake.shape) if name == "shape" else fake.dim())
         if name == "size":
-            return ctx.create(fake.numel())
+            return new_value(ctx, fake.numel())
         if name == "dtype":
             return ConstantVariable(_dtype(fake))
         if name in ("T", "real", "imag", "flat"):
             return call_array(ctx, operator.attrgetter(name), [self], {})
-        return ctx.bound_rule(self, name)
+        return BoundRuleVariable(self, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name in ("item", "tolist"):
@@ -178,10 +193,10 @@ def call_array(
     expected = _expected(ctx, reference, args, kwargs, examples)
     given = [_unwrapped(ctx, arg) for arg in args]
     named = {key: _unwrapped(ctx, value) for key, value in kwargs.items()}
-    result = ctx.torch_call("call_function", _in_torch(function, name), given, named)
+    result = call_torch(ctx, "call_function", _in_torch(function, name), given, named)
     if name in _IN_PLACE_OPERATORS:
         return args[0]
-    return ctx.none if expected is None else _wrapped(ctx, result, expected, name, examples)
+    return NONE if expected is None else _wrapped(ctx, result, expected, name, examples)
 
 
 _Examples = list[tuple[Any, Any]]
@@ -202,21 +217,21 @@ def _expected(ctx: Context, reference: Any, args: Any, kwargs: Any, examples: _E
 def _example(ctx: Context, value: VariableTracker, examples: _Examples) -> Any:
     if isinstance(value, ArrayVariable):
         fake = value.tensor.fake
-        shape = tuple(ctx.decide(size.__index__, "the size of an array") for size in fake.shape)
+        shape = tuple(decide(ctx, size.__index__, "the size of an array") for size in fake.shape)
         made = _laid_out(
             shape,
-            tuple(ctx.decide(step.__index__, "a stride of an array") for step in fake.stride()),
+            tuple(decide(ctx, step.__index__, "a stride of an array") for step in fake.stride()),
             _dtype(fake),
         )
         examples.append((made, fake))
         return made[()] if value.scalar else made
     if value.python_type() in (list, tuple):
         return value.python_type()(
-            _example(ctx, ctx.real(item), examples) for item in value.unpack(ctx)
+            _example(ctx, realize(ctx, item), examples) for item in value.unpack(ctx)
         )
     if isinstance(value, SliceVariable):
         return slice(*(part.as_constant(ctx) for part in value.parts))
-    return ctx.constant_of(value, "an argument of a NumPy function")
+    return constant_of(ctx, value, "an argument of a NumPy function")
 
 
 def _laid_out(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
@@ -246,12 +261,15 @@ def _unwrapped(ctx: Context, value: VariableTracker) -> VariableTracker:
         return value if plain else ConstantVariable(numpy.dtype(known).name)  # as FX can write it
     if issubclass(kind, numpy.generic) and isinstance(value, ConstantVariable):
         dtype = torch.from_numpy(numpy.zeros(0, value.value.dtype)).dtype
-        return ctx.call_known(
-            torch.tensor, [ConstantVariable(value.value.item())], {"dtype": ConstantVariable(dtype)}
+        return call_known(
+            ctx,
+            torch.tensor,
+            [ConstantVariable(value.value.item())],
+            {"dtype": ConstantVariable(dtype)},
         )
     if kind in (list, tuple):
-        items = [_unwrapped(ctx, ctx.real(item)) for item in value.unpack(ctx)]
-        return ctx.create_list(items) if kind is list else ctx.create_tuple(items)
+        items = [_unwrapped(ctx, realize(ctx, item)) for item in value.unpack(ctx)]
+        return new_list(ctx, items) if kind is list else new_tuple(items)
     if isinstance(value, TensorVariable):
         raise GraphBreak("BD005", f"{value.describe()} as an argument of a NumPy function")
     return value
@@ -274,19 +292,19 @@ def _wrapped(
                 and min(strides, default=0) >= 0
                 and tuple(result.fake.stride()) != strides
             ):
-                layout = [result, ctx.create(expected.shape), ctx.create(strides)]
-                result = ctx.torch_call(
-                    "call_function", _copied if moved else torch.as_strided, layout, {}
+                layout = [result, new_value(ctx, expected.shape), new_value(ctx, strides)]
+                result = call_torch(
+                    ctx, "call_function", _copied if moved else torch.as_strided, layout, {}
                 )
             if isinstance(expected, numpy.ndarray):
                 result = _in_memory(ctx, cast("TensorVariable", result), expected, name, examples)
             return as_array(result, isinstance(expected, numpy.generic))
     elif type(expected) in (list, tuple) and result.python_type() in (list, tuple):
         items = [
-            _wrapped(ctx, ctx.real(item), part, name, examples)
+            _wrapped(ctx, realize(ctx, item), part, name, examples)
             for item, part in zip(result.unpack(ctx), expected, strict=True)
         ]
-        return ctx.create_list(items) if type(expected) is list else ctx.create_tuple(items)
+        return new_list(ctx, items) if type(expected) is list else new_tuple(items)
     raise GraphBreak("BD005", f"numpy's {name}: torch has no function with these results")
 
 
@@ -298,7 +316,7 @@ def _in_memory(
     for array, fake in examples:
         viewed = fake.untyped_storage()._cdata == storage
         if viewed and not numpy.may_share_memory(array, expected):
-            return cast("TensorVariable", ctx.torch_call("call_method", "clone", [result], {}))
+            return cast("TensorVariable", call_torch(ctx, "call_method", "clone", [result], {}))
         if not viewed and numpy.may_share_memory(array, expected):
             raise GraphBreak("BD005", f"numpy's {name} gives a view where torch copies")
     return result
@@ -309,13 +327,6 @@ def _copy_to(tensor: torch.Tensor, shape: Sequence[int], strides: Sequence[int])
 
 
 _copied = OpaqueCall(_copy_to, "numpy_copy_to")
-
-
-class ArraySource(AppliedSource):
-    """The tensor over an array's memory."""
-
-    function = torch.from_numpy
-    text = "torch.from_numpy({})"
 
 
 def _facts(value: Any) -> Any:
@@ -333,7 +344,7 @@ def wrap_array(ctx: Context, value: Any, source: Source) -> VariableTracker:
     except (TypeError, ValueError):
         tensor = None
     if tensor is None:
-        return ctx.wrap_object(value, source)
+        return wrap_object(ctx, value, source)
     facts = _facts(value)
     ctx.guards.require(
         source, GuardKind.CUSTOM, lambda now: type(now) is numpy.ndarray and _facts(now) == facts
@@ -341,7 +352,7 @@ def wrap_array(ctx: Context, value: Any, source: Source) -> VariableTracker:
     fake: Any = ctx.mode.from_real(tensor, source=source.name, symbols={})
     node = ctx.graph.add_input(ArraySource(source), tensor, fake)
     held = TensorVariable(node, cast("FakeTensor", fake), torch.Tensor, source=ArraySource(source))
-    ctx.remember_tensor(held)
+    remember_tensor(ctx, held)
     made = ArrayVariable(Identity(numpy.ndarray, value, source), held, source=source)
     return ctx.effects.remember(value, made)
 

@@ -9,20 +9,21 @@ import functools
 import threading
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecode_dynamo import protocol
 from bytecode_dynamo.class_flags import IMMUTABLE, type_name
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.hook import Activated
+from bytecode_dynamo.protocol import new_class, raise_error, wrap_callable, wrap_value
+from bytecode_dynamo.requirements import require_class_attribute, written_in_class
 from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
+from bytecode_dynamo.tracker import VariableTracker
 
-from .base import VariableTracker
 from .function import BoundMethodVariable
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 
 def find_in_class(cls: type, name: str) -> tuple[int, Any]:
@@ -40,13 +41,13 @@ def find_special(ctx: Context, cls: type, name: str) -> tuple[int, Any]:
     change.
     """
     if not cls.__flags__ & IMMUTABLE:
-        ctx.require_class_attribute(cls, name)
+        require_class_attribute(ctx, cls, name)
     return find_in_class(cls, name)
 
 
 def class_source(ctx: Context, cls: type, index: int, name: str) -> Source:
     """The source of a class attribute, guarded: no class before it in the order has gained one."""
-    ctx.require_class_attribute(cls, name)
+    require_class_attribute(ctx, cls, name)
     return ClassDictSource(ConstSource(cls), index, name)
 
 
@@ -55,6 +56,7 @@ def is_data_descriptor(found: object) -> bool:
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
 
 
+@protocol.class_attribute.implement
 def load_class_attribute(
     ctx: Context, owner: VariableTracker, cls: type, name: str
 ) -> VariableTracker:
@@ -63,8 +65,8 @@ def load_class_attribute(
     """
     index, found = find_in_class(cls, name)
     if index < 0:
-        return ctx.raise_error(
-            AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}"
+        return raise_error(
+            ctx, AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}"
         )
     return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
 
@@ -75,33 +77,33 @@ def bind(
     """What a raw class attribute gives when it is read through an instance."""
     kind = next((base for base in type(found).__mro__ if "__get__" in base.__dict__), None)
     if kind is None:
-        return ctx.wrap(found, source)
+        return wrap_value(ctx, found, source)
     rule = _BINDERS.get(kind)
     if rule is not None:
         return rule(ctx, owner, cls, found, source, name)
     if isinstance(kind.__dict__["__get__"], types.FunctionType):
-        descriptor = ctx.wrap(found, source)
-        return descriptor.call_method(ctx, "__get__", [owner, ctx.constant_class(cls)], {})
+        descriptor = wrap_value(ctx, found, source)
+        return descriptor.call_method(ctx, "__get__", [owner, new_class(ctx, cls)], {})
     raise GraphBreak("BD014", f"attribute {name!r} of a {cls.__name__} is a {type(found).__name__}")
 
 
 def _bind_function(
     ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
 ) -> VariableTracker:
-    return BoundMethodVariable(ctx.wrap(found, source), owner)
+    return BoundMethodVariable(wrap_value(ctx, found, source), owner)
 
 
 def _bind_static(
     ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
 ) -> VariableTracker:
-    return ctx.wrap(found.__func__, AttrSource(source, "__func__"))
+    return wrap_value(ctx, found.__func__, AttrSource(source, "__func__"))
 
 
 def _bind_class(
     ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
 ) -> VariableTracker:
     return BoundMethodVariable(
-        ctx.wrap(found.__func__, AttrSource(source, "__func__")), ctx.constant_class(cls)
+        wrap_value(ctx, found.__func__, AttrSource(source, "__func__")), new_class(ctx, cls)
     )
 
 
@@ -109,16 +111,16 @@ def _bind_property(
     ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
 ) -> VariableTracker:
     if found.fget is None:
-        return ctx.raise_error(
-            AttributeError, f"property {name!r} of {cls.__name__!r} object has no getter"
+        return raise_error(
+            ctx, AttributeError, f"property {name!r} of {cls.__name__!r} object has no getter"
         )
-    return ctx.wrap(found.fget, AttrSource(source, "fget")).call(ctx, [owner], {})
+    return wrap_value(ctx, found.fget, AttrSource(source, "fget")).call(ctx, [owner], {})
 
 
 def _bind_cached(
     ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
 ) -> VariableTracker:
-    value = ctx.wrap(found.func, AttrSource(source, "func")).call(ctx, [owner], {})
+    value = wrap_value(ctx, found.func, AttrSource(source, "func")).call(ctx, [owner], {})
     key = owner.identity()
     if not isinstance(key, Identity):
         raise GraphBreak("BD014", f"cached property {name!r} of a {cls.__name__}")
@@ -140,10 +142,10 @@ def _bind_slot(
             and key.source is not None
             and hasattr(key.value, name)
         ):
-            return ctx.wrap(getattr(key.value, name), AttrSource(key.source, name))
+            return wrap_value(ctx, getattr(key.value, name), AttrSource(key.source, name))
         if written is MISSING and key.exists and key.source is not None:
             ctx.guards.require(key.source, GuardKind.CUSTOM, _Empty(found))
-    return ctx.raise_error(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
+    return raise_error(ctx, AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
 
 
 def _bind_field(
@@ -169,13 +171,13 @@ class _Empty:
 def _bind_builtin(
     ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
 ) -> VariableTracker:
-    return BoundMethodVariable(ctx.wrap_callable(found, source), owner)
+    return BoundMethodVariable(wrap_callable(ctx, found, source), owner)
 
 
 def _bind_builtin_class(
     ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
 ) -> Any:
-    return BoundMethodVariable(ctx.wrap_callable(found, source), ctx.constant_class(cls))
+    return BoundMethodVariable(wrap_callable(ctx, found, source), new_class(ctx, cls))
 
 
 _Binder = Callable[["Context", VariableTracker, type, Any, Source, str], VariableTracker]
@@ -203,7 +205,7 @@ def load_attribute(
     ``__getattr__``.
     """
     cls = key.cls
-    written = ctx.written_in_class(cls, name)
+    written = written_in_class(ctx, cls, name)
     if written is not None:
         return load_instance_attribute(ctx, key, name) or bind_written(owner, written)
     index, found = find_in_class(cls, name)
@@ -214,11 +216,11 @@ def load_attribute(
         return held
     if index >= 0:
         return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
-    ctx.require_class_attribute(cls, name)
+    require_class_attribute(ctx, cls, name)
     fallback = owner.missing_attribute(ctx, name) if hook else None  # pyright: ignore[reportAttributeAccessIssue]
     if fallback is not None:
         return fallback
-    return ctx.raise_error(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
+    return raise_error(ctx, AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
 
 
 def bind_written(owner: VariableTracker, held: VariableTracker) -> VariableTracker:
@@ -251,7 +253,7 @@ def load_instance_attribute(ctx: Context, key: Identity, name: str) -> VariableT
     if name not in held:
         ctx.guards.require(AttrSource(key.source, "__dict__", hidden), GuardKind.NO_ATTR, name)
         return None
-    return ctx.wrap(held[name], AttrSource(key.source, name, hidden))
+    return wrap_value(ctx, held[name], AttrSource(key.source, name, hidden))
 
 
 def instance_dict(value: object) -> dict[str, Any] | None:

@@ -1,183 +1,58 @@
-"""VariableTracker: what is known about one Python value while a frame is evaluated.
-
-A tracker is immutable and cheap. ``source`` says how to load the value again, or is None for a
-value that was made while evaluating. Each capability is a method that returns a tracker or raises
-:class:`GraphBreak`.
-"""
+"""What all trackers have in common, and those that stand for no object of the program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from bytecode_dynamo.errors import GraphBreak, NotConstant
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.protocol import is_alike, new_value, raise_error, wrap_value
 from bytecode_dynamo.rule_table import RuleTable
-from bytecode_dynamo.source import Source
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.effects import Identity
-    from bytecode_dynamo.value_builder import ValueBuilder
-
-Args = list["VariableTracker"]
-Kwargs = dict[str, "VariableTracker"]
+from bytecode_dynamo.tracker import Args, Kwargs, VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VariableTracker:
-    """Base of all trackers; every capability breaks the graph unless a family provides it."""
-
-    source: Source | None = field(default=None, kw_only=True)
-    always_rebuilt: ClassVar[bool] = False
-    """Whether building it is as cheap as loading it from its source."""
-    kept_when_built: ClassVar[bool] = False
-    """Whether the object is kept in a variable once it is built."""
-
-    # -- what it is --------------------------------------------------------------------------------
-
-    def python_type(self) -> type:
-        """The type that ``type(value)`` gives."""
-        raise GraphBreak("BD007", f"the type of {self.describe()} is not known")
-
-    def class_of(self, ctx: Context) -> type:
-        """What ``value.__class__`` gives."""
-        return self.python_type()
-
-    @property
-    def is_none(self) -> bool:
-        """Whether the value is known to be None."""
-        return False
-
-    def describe(self) -> str:
-        """A few words for messages."""
-        where = f" {self.source.name}" if self.source is not None else ""
-        return f"{type(self).__name__.removesuffix('Variable').lower()}{where}"
-
-    def as_constant(self, ctx: Context) -> Any:
-        """The Python value when it is known and nothing it holds can change; raises NotConstant."""
-        raise NotConstant(self.describe())
-
-    def as_proxy(self, ctx: Context) -> Any:
-        """The value as an argument of a graph node."""
-        return self._known_argument(ctx)
-
-    def as_fake(self, ctx: Context) -> Any:
-        """The value to evaluate torch calls with."""
-        return self._known_argument(ctx)
-
-    def _known_argument(self, ctx: Context) -> Any:
-        try:
-            return self.as_constant(ctx)
-        except NotConstant:
-            raise GraphBreak(
-                "BD002", f"{self.describe()} can't be an argument of a torch call"
-            ) from None
-
-    def identity(self) -> object:
-        """An object that stands for the value in ``is`` and ``id``."""
-        return self
-
-    def hash_key(self, ctx: Context) -> Hashable:
-        """A key with the equality and hash of the value, for dicts and sets."""
-        raise GraphBreak("BD007", f"{self.describe()} as a key of a dict or set")
-
-    def hash_among(self, ctx: Context, keys: Collection[Hashable]) -> Hashable:
-        """The key to look for among others."""
-        return self.hash_key(ctx)
-
-    def truth(self, ctx: Context) -> bool:
-        """``bool(value)``."""
-        raise GraphBreak("BD007", f"the truth value of {self.describe()}")
+class Variable(VariableTracker):
+    """A tracker that refuses what its type doesn't support with the interpreter's error."""
 
     def require_method(self, ctx: Context, name: str, otherwise: str) -> None:
         """Raise TypeError in the program when the type of the value has no such method."""
         cls = self.python_type()
         if not any(name in base.__dict__ for base in cls.__mro__):
-            ctx.raise_error(TypeError, f"{cls.__name__!r} {otherwise}")
-
-    # -- what it does ------------------------------------------------------------------------------
+            raise_error(ctx, TypeError, f"{cls.__name__!r} {otherwise}")
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        """``value(*args, **kwargs)``."""
         self.require_method(ctx, "__call__", "object is not callable")
         raise GraphBreak("BD002", f"call of {self.describe()}")
 
-    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        """``value.name(*args, **kwargs)``."""
-        return self.get_attr(ctx, name).call(ctx, args, kwargs)
-
-    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        """``value.name``; raises ObservedException with an AttributeError when there is none."""
-        raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
-
-    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        """``self.name = value``."""
-        raise GraphBreak("BD020", f"assignment to attribute {name!r} of {self.describe()}")
-
-    def del_attr(self, ctx: Context, name: str) -> None:
-        """``del self.name``."""
-        raise GraphBreak("BD020", f"deletion of attribute {name!r} of {self.describe()}")
-
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        """``value[key]``."""
         self.require_method(ctx, "__getitem__", "object is not subscriptable")
         raise GraphBreak("BD007", f"an item of {self.describe()}")
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
-        """``self[key] = value``."""
         self.require_method(ctx, "__setitem__", "object does not support item assignment")
         raise GraphBreak("BD020", f"assignment to an item of {self.describe()}")
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
-        """``del self[key]``."""
         self.require_method(ctx, "__delitem__", "object doesn't support item deletion")
         raise GraphBreak("BD020", f"deletion of an item of {self.describe()}")
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
-        """``item in value``."""
         iterator = self.iterate(ctx)
         while (element := iterator.next(ctx)) is not None:
             ctx.count_instruction()
-            if ctx.alike(element, item):
+            if is_alike(ctx, element, item):
                 return True
         return False
 
-    def length(self, ctx: Context) -> VariableTracker:
-        """``len(value)``."""
-        raise GraphBreak("BD007", f"the length of {self.describe()}")
-
-    def iterate(self, ctx: Context) -> VariableTracker:
-        """``iter(value)``."""
-        raise GraphBreak("BD012", f"iteration over {self.describe()}")
-
-    def next(self, ctx: Context) -> VariableTracker | None:
-        """``next(value)``, None at the end."""
-        raise GraphBreak("BD012", f"iteration over {self.describe()}")
-
-    def unpack(self, ctx: Context) -> list[VariableTracker]:
-        """All elements that iterating gives."""
-        iterator = self.iterate(ctx)
-        items = []
-        while (item := iterator.next(ctx)) is not None:
-            ctx.count_instruction()
-            items.append(item)
-        return items
-
-    # -- how to build it ---------------------------------------------------------------------------
-
-    def reconstruct(self, gen: ValueBuilder) -> None:
-        """Emit instructions that push the value; called when it has no source, or a new object must
-        be made.
-        """
-        raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
-
-    def complete(self, gen: ValueBuilder) -> None:
-        """Build an object that is about to be hashed or iterated over, with what fills it."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyedVariable(VariableTracker):
+class KeyedVariable(Variable):
     """One object that can change: what it holds is in the effects, under its key."""
 
     key: Identity
@@ -190,7 +65,7 @@ class KeyedVariable(VariableTracker):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LazyVariable(VariableTracker):
+class LazyVariable(Variable):
     """An element of an existing container, or a local, that nobody has looked at yet: no guard is
     needed so far.
     """
@@ -200,7 +75,7 @@ class LazyVariable(VariableTracker):
     def realize(self, ctx: Context) -> VariableTracker:
         """The real tracker, with its guards."""
         assert self.source is not None
-        return ctx.wrap(self.value, self.source)
+        return wrap_value(ctx, self.value, self.source)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         assert self.source is not None
@@ -208,7 +83,7 @@ class LazyVariable(VariableTracker):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NullVariable(VariableTracker):
+class NullVariable(Variable):
     """The NULL that the interpreter pushes beside callables, or leaves in a cleared local."""
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -219,7 +94,7 @@ NULL = NullVariable()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LastiVariable(VariableTracker):
+class LastiVariable(Variable):
     """What some handlers find below the exception: the place of the raise. ``depth`` entries of the
     stack are below it.
     """
@@ -248,34 +123,42 @@ class MethodTable(RuleTable[str, MethodImplementation]):
         return rule if rule is not None or self._parent is None else self._parent.find(name)
 
 
-class ContainerVariable(VariableTracker):
-    """A value of a built-in type whose methods are rules of a table."""
-
-    __slots__ = ()
-
-    def methods(self) -> MethodTable:
-        """Methods of the type."""
-        raise NotImplementedError
-
-    def has_method(self, name: str) -> bool:
-        """Whether there is a rule for a method."""
-        return self.methods().find(name) is not None
-
-    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        return (
-            ctx.bound_rule(self, name)
-            if self.has_method(name)
-            else ctx.class_attribute(self, self.python_type(), name)
-        )
-
-    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        rule = self.methods().find(name)
-        if rule is None:
-            return self.get_attr(ctx, name).call(ctx, args, kwargs)
-        return ctx.apply_rule(name, rule, [self, *args], kwargs)
-
-
 def no_keywords(kwargs: Kwargs, what: str) -> None:
     """Break the graph when a rule without keyword parameters got some."""
     if kwargs:
         raise GraphBreak("BD007", f"{what} with keyword arguments")
+
+
+def realize(ctx: Context, value: VariableTracker) -> VariableTracker:
+    """The value, wrapped now if nobody had looked at it."""
+    return value.realize(ctx) if isinstance(value, LazyVariable) else value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundRuleVariable(Variable):
+    """A method that the owner's tracker implements in ``call_method``."""
+
+    owner: VariableTracker
+    name: str
+
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if type(self.owner).call_method is VariableTracker.call_method:
+            raise GraphBreak("BD007", f"{self.name} of {self.owner.describe()}")
+        return self.owner.call_method(ctx, self.name, args, kwargs)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "__self__":
+            return self.owner
+        if name == "__name__":
+            return new_value(ctx, self.name)
+        raise GraphBreak("BD014", f"attribute {name!r} of a method")
+
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        gen(self.owner)
+        gen.emitter.load_attr(self.name)

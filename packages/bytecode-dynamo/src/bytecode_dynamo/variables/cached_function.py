@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,24 +18,25 @@ from bytecode_dynamo.cache_lookup import (
     recall,
 )
 from bytecode_dynamo.computed_source import ComputedSource
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException, Retry
-from bytecode_dynamo.guards import GuardKind, GuardRecord
+from bytecode_dynamo.guard_records import GuardKind, GuardRecord
+from bytecode_dynamo.protocol import constant_of, wrap_value
+from bytecode_dynamo.requirements import example_of
 from bytecode_dynamo.source import AttrSource, ConstSource, DefaultsSource, Source
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, Kwargs, Variable, realize
 
-from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable, SymbolicVariable
 from .sequence import TupleVariable
 from .tensor import TensorVariable
 from .wrap import tracker_for
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CachedFunctionVariable(VariableTracker):
+class CachedFunctionVariable(Variable):
     """A cached function. A call gives the object that the cache holds, found again by a guard that
     asks the cache.
 
@@ -57,10 +58,10 @@ class CachedFunctionVariable(VariableTracker):
         assert self.source is not None
         lookup, given = CacheLookup(tuple(kwargs)), [*args, *kwargs.values()]
         if any(_is_symbolic(ctx, arg) for arg in given) and self._is_function_of(ctx, args, kwargs):
-            ctx.deferred.add(ctx, _Recall(self, lookup.names, tuple(given)))
+            ctx.deferred.add(_Recall(self, lookup.names, tuple(given)))
             # for any number, so that no cache can be asked
             return self.function.call(ctx, args, kwargs)
-        parts = [self._argument(ctx, ctx.real(arg)) for arg in given]
+        parts = [self._argument(ctx, realize(ctx, arg)) for arg in given]
         values = tuple(value for value, _ in parts)
         source = ComputedSource(lookup, (self.source, *(place for _, place in parts)))
         result = lookup(self.value, *values)
@@ -84,8 +85,8 @@ class CachedFunctionVariable(VariableTracker):
             raise GraphBreak(
                 "BD002", f"call of {self.function.describe()}, whose cache can't be read"
             )
-        ctx.deferred.add(ctx, _Recall(self, lookup.names, tuple(given)))
-        return ctx.wrap(result, source)
+        ctx.deferred.add(_Recall(self, lookup.names, tuple(given)))
+        return wrap_value(ctx, result, source)
 
     def _argument(self, ctx: Context, arg: VariableTracker) -> tuple[Any, Source]:
         """What an argument is, and where a guard finds it."""
@@ -94,10 +95,10 @@ class CachedFunctionVariable(VariableTracker):
             raise GraphBreak("BD002", f"{arg.describe()} as {what}")
         key = arg.identity()
         if isinstance(arg, TensorVariable):
-            value: Any = ctx.example_of(arg)
+            value: Any = example_of(ctx, arg)
         else:
             exists = isinstance(key, Identity) and key.exists
-            value = key.value if exists else ctx.constant_of(arg, what)  # pyright: ignore[reportAttributeAccessIssue]
+            value = key.value if exists else constant_of(ctx, arg, what)  # pyright: ignore[reportAttributeAccessIssue]
         if (value is None and not arg.is_none) or not is_key(value):
             raise GraphBreak("BD002", f"{arg.describe()} as {what}")
         if isinstance(value, torch.Tensor) or isinstance(key, Identity):
@@ -116,7 +117,7 @@ class CachedFunctionVariable(VariableTracker):
             or ctx.modes.function_modes(ctx)
             or any(ctx.effects.changed())
         )
-        return not done and all(isinstance(call, _Recall) for call in ctx.deferred.calls(ctx))
+        return not done and all(isinstance(call, _Recall) for call in ctx.deferred.calls())
 
     def _is_function_of(self, ctx: Context, args: Args, kwargs: Kwargs) -> bool:
         """Whether the result is one number or text for the same arguments: what the function reads
@@ -205,7 +206,7 @@ def _may_change(guard: GuardRecord, key: set[Source]) -> bool:
 
 def _places(ctx: Context, arg: VariableTracker) -> Iterator[Source]:
     """Where the parts of an argument come from that are parts of the key."""
-    arg = ctx.real(arg)
+    arg = realize(ctx, arg)
     if arg.source is not None:
         yield arg.source
     if isinstance(arg, TupleVariable):
@@ -214,14 +215,14 @@ def _places(ctx: Context, arg: VariableTracker) -> Iterator[Source]:
 
 
 def _is_symbolic(ctx: Context, arg: VariableTracker) -> bool:
-    arg = ctx.real(arg)
+    arg = realize(ctx, arg)
     return isinstance(arg, SymbolicVariable) or (
         isinstance(arg, TupleVariable) and any(_is_symbolic(ctx, item) for item in arg.items)
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Recall(VariableTracker):
+class _Recall(Variable):
     """A call after the graph, which the cache counts."""
 
     function: CachedFunctionVariable
@@ -237,5 +238,5 @@ class _Recall(VariableTracker):
 @tracker_for(functools._lru_cache_wrapper)
 def wrap_cached(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.IDENTITY, value)
-    function = ctx.wrap(value.__wrapped__, AttrSource(source, "__wrapped__"))
+    function = wrap_value(ctx, value.__wrapped__, AttrSource(source, "__wrapped__"))
     return ctx.effects.remember(value, CachedFunctionVariable(function, value, source=source))

@@ -11,32 +11,53 @@ import types
 import typing
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 
-from bytecode_dynamo import polyfills
+from bytecode_dynamo import polyfills, protocol
 from bytecode_dynamo.bytecode import UNBOUND
 from bytecode_dynamo.class_flags import IMMUTABLE, native_base
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import ABSENT, GuardKind
+from bytecode_dynamo.guard_records import ABSENT, GuardKind
+from bytecode_dynamo.protocol import (
+    call_known,
+    call_polyfill,
+    fold_call,
+    instantiate,
+    new_class,
+    new_dict,
+    new_iterator,
+    new_list,
+    new_value,
+    raise_error,
+    wrap_callable,
+    wrap_value,
+)
+from bytecode_dynamo.requirements import (
+    class_identity,
+    enum_members,
+    require_class_attribute,
+    require_order,
+    written_in_class,
+)
 from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, LazyVariable, Variable
+from bytecode_dynamo.variables.constant import ConstantVariable
 
 from .attribute import bind, class_source, find_in_class, find_special
-from .base import Args, Kwargs, LazyVariable, VariableTracker
 from .function import BoundMethodVariable, FunctionVariable
 from .proxy import ProxyVariable
 from .special_results import accepted
 from .wrap import tracker_for
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KnownObjectVariable(VariableTracker):
+class KnownObjectVariable(Variable):
     """An object that is pinned by its identity."""
 
     always_rebuilt: ClassVar[bool] = True
@@ -73,18 +94,22 @@ class KnownObjectVariable(VariableTracker):
 class CallableVariable(KnownObjectVariable):
     """A built-in or torch function; what a call does is looked up in the tables of ``builtins``."""
 
+    pinned: ClassVar[bool] = True
+
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        return ctx.call_known(self.value, args, kwargs)
+        return call_known(ctx, self.value, args, kwargs)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
-            return ctx.raise_error(
-                AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            return raise_error(
+                ctx,
+                AttributeError,
+                f"{type(self.value).__name__!r} object has no attribute {name!r}",
             )
         if isinstance(self.value, types.GetSetDescriptorType) and name == "__get__":
             return CallableVariable(found)
-        return ctx.wrap(found, AttrSource(ConstSource(self.value), name))
+        return wrap_value(ctx, found, AttrSource(ConstSource(self.value), name))
 
 
 _ABSENT = object()
@@ -104,26 +129,28 @@ _DTYPES = (
 class ClassVariable(KnownObjectVariable):
     """A class."""
 
+    pinned: ClassVar[bool] = True
+
     def as_proxy(self, ctx: Context) -> Any:
         return next((dtype for cls, dtype in _DTYPES if cls is self.value), self.value)
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        return ctx.construct(self.value, args, kwargs)
+        return instantiate(ctx, self.value, args, kwargs)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         cls: type = self.value
-        written = ctx.written_in_class(cls, name)
+        written = written_in_class(ctx, cls, name)
         if written is not None:
             return written if not isinstance(written, BoundMethodVariable) else written.function
         if name in _OF_CLASSES:
             found = getattr(cls, name)
             if name in ("__mro__", "__bases__"):
-                ctx.require_order(cls)
+                require_order(ctx, cls)
             elif not cls.__flags__ & IMMUTABLE:
                 ctx.guards.require(
                     ConstSource(cls), GuardKind.CUSTOM, lambda now: getattr(now, name) == found
                 )
-            return ctx.create(found)
+            return new_value(ctx, found)
         if name == "__dict__":
             return self._namespace(ctx, cls)
         index, found = find_in_class(cls, name)
@@ -137,11 +164,11 @@ class ClassVariable(KnownObjectVariable):
         ctx.guards.require(
             ConstSource(cls), GuardKind.CUSTOM, lambda now: tuple(now.__dict__) == names
         )
-        pairs = [(ctx.constant(name), self._held(ctx, cls, name)) for name in names]
-        return ProxyVariable(ctx.create_dict(pairs))
+        pairs = [(ConstantVariable(name), self._held(ctx, cls, name)) for name in names]
+        return ProxyVariable(new_dict(ctx, pairs))
 
     def _held(self, ctx: Context, cls: type, name: str) -> VariableTracker:
-        return ctx.written_in_class(cls, name) or LazyVariable(
+        return written_in_class(ctx, cls, name) or LazyVariable(
             cls.__dict__[name], source=class_source(ctx, cls, 0, name)
         )
 
@@ -150,41 +177,41 @@ class ClassVariable(KnownObjectVariable):
         index, found = find_special(ctx, meta, name)
         if index >= 0:
             if not self.value.__flags__ & IMMUTABLE:
-                ctx.require_class_attribute(self.value, name)
+                require_class_attribute(ctx, self.value, name)
             return bind(ctx, self, meta, found, class_source(ctx, meta, index, name), name)
-        ctx.require_class_attribute(self.value, name)
+        require_class_attribute(ctx, self.value, name)
         index, found = find_special(ctx, meta, "__getattr__")
         if isinstance(found, types.FunctionType):
-            return ctx.wrap(found, class_source(ctx, meta, index, "__getattr__")).call(
-                ctx, [self, ctx.constant(name)], {}
+            return wrap_value(ctx, found, class_source(ctx, meta, index, "__getattr__")).call(
+                ctx, [self, ConstantVariable(name)], {}
             )
-        return ctx.raise_error(
-            AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}"
+        return raise_error(
+            ctx, AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}"
         )
 
     def _bind(self, ctx: Context, found: Any, source: Source, name: str) -> VariableTracker:
         if isinstance(found, staticmethod):
-            return ctx.wrap(found.__func__, AttrSource(source, "__func__"))
+            return wrap_value(ctx, found.__func__, AttrSource(source, "__func__"))
         if isinstance(found, classmethod):
             return BoundMethodVariable(
-                ctx.wrap(found.__func__, AttrSource(source, "__func__")), self
+                wrap_value(ctx, found.__func__, AttrSource(source, "__func__")), self
             )
         if isinstance(
             found,
             (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType),
         ):
-            return ctx.wrap_callable(getattr(self.value, name), source)
+            return wrap_callable(ctx, getattr(self.value, name), source)
         if isinstance(found, types.ClassMethodDescriptorType):
-            return ctx.wrap_callable(getattr(self.value, name), source)
+            return wrap_callable(ctx, getattr(self.value, name), source)
         if isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)):
             value = getattr(self.value, name)
-            return CallableVariable(value) if value is found else ctx.create(value)
-        made = ctx.wrap(found, source)
+            return CallableVariable(value) if value is found else new_value(ctx, value)
+        made = wrap_value(ctx, found, source)
         if isinstance(found, types.FunctionType) or not isinstance(
             find_in_class(type(found), "__get__")[1], types.FunctionType
         ):
             return made
-        return made.call_method(ctx, "__get__", [ctx.constant(None), self], {})
+        return made.call_method(ctx, "__get__", [ConstantVariable(None), self], {})
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         setter = find_special(ctx, type(self.value), "__setattr__")[1]
@@ -195,27 +222,29 @@ class ClassVariable(KnownObjectVariable):
         if own or name.startswith("__") or self.value.__flags__ & IMMUTABLE:
             raise GraphBreak("BD020", f"assignment to {name!r} of class {self.value.__name__}")
         ctx.written_in_classes.add((self.value, name))
-        ctx.effects.write((ctx.class_identity(self.value), name), value)
+        ctx.effects.write((class_identity(ctx, self.value), name), value)
 
     def del_attr(self, ctx: Context, name: str) -> None:
         if (
-            ctx.written_in_class(self.value, name, own=True) is None
+            written_in_class(ctx, self.value, name, own=True) is None
             and name not in self.value.__dict__
         ):
-            ctx.raise_error(
-                AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}"
+            raise_error(
+                ctx,
+                AttributeError,
+                f"type object {self.value.__name__!r} has no attribute {name!r}",
             )
         self.set_attr(ctx, name, DELETED)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "mro" and not args:
-            return ctx.create_list(self.get_attr(ctx, "__mro__").unpack(ctx))
+            return new_list(ctx, self.get_attr(ctx, "__mro__").unpack(ctx))
         if name == "__subclasses__" and not args:
             found = self.value.__subclasses__()
             ctx.guards.require(
                 ConstSource(self.value), GuardKind.CUSTOM, lambda cls: cls.__subclasses__() == found
             )
-            return ctx.create_list([ctx.constant_class(cls) for cls in found])
+            return new_list(ctx, [new_class(ctx, cls) for cls in found])
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
     def of_metaclass(self, ctx: Context, name: str, args: Args) -> VariableTracker | None:
@@ -236,9 +265,9 @@ class ClassVariable(KnownObjectVariable):
             return made
         if find_special(ctx, type(self.value), "__getitem__")[0] >= 0:
             if isinstance(self.value, enum.EnumMeta):
-                ctx.enum_members(self.value)
-            return ctx.fold(lambda cls, item: cls[item], [self, key], {})
-        found = ctx.require_class_attribute(self.value, "__class_getitem__")
+                enum_members(ctx, self.value)
+            return fold_call(ctx, lambda cls, item: cls[item], [self, key], {})
+        found = require_class_attribute(ctx, self.value, "__class_getitem__")
         if (
             isinstance(found, classmethod)
             and isinstance(found.__func__, types.FunctionType)
@@ -246,26 +275,28 @@ class ClassVariable(KnownObjectVariable):
         ):
             return self.get_attr(ctx, "__class_getitem__").call(ctx, [key], {})
         if found is not ABSENT:
-            return ctx.wrap(
-                self.value[key.as_constant(ctx)], ConstSource(self.value[key.as_constant(ctx)])
+            return wrap_value(
+                ctx, self.value[key.as_constant(ctx)], ConstSource(self.value[key.as_constant(ctx)])
             )
-        return ctx.raise_error(TypeError, f"type {self.value.__name__!r} is not subscriptable")
+        return raise_error(ctx, TypeError, f"type {self.value.__name__!r} is not subscriptable")
 
     def iterate(self, ctx: Context) -> VariableTracker:
         made = self.of_metaclass(ctx, "__iter__", [])
         if made is not None:
             return made
-        return ctx.iterator([ctx.constant(member) for member in ctx.enum_members(self.value)])
+        return new_iterator(
+            ctx, [ConstantVariable(member) for member in enum_members(ctx, self.value)]
+        )
 
     def length(self, ctx: Context) -> VariableTracker:
         made = self.of_metaclass(ctx, "__len__", [])
-        return ctx.constant(len(ctx.enum_members(self.value))) if made is None else made
+        return ConstantVariable(len(enum_members(ctx, self.value))) if made is None else made
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
         made = self.of_metaclass(ctx, "__contains__", [item])
         if made is not None:
             return made.truth(ctx)
-        return item.as_constant(ctx) in ctx.enum_members(self.value)
+        return item.as_constant(ctx) in enum_members(ctx, self.value)
 
 
 def _of_typing(function: types.FunctionType) -> bool:
@@ -294,7 +325,7 @@ def wrap_builtin(ctx: Context, value: Any, source: Source) -> VariableTracker:
         and not isinstance(owner, (types.ModuleType, type, type(None)))
         and not _is_pybind(owner)
     ):
-        base = ctx.wrap(owner, AttrSource(source, "__self__"))
+        base = wrap_value(ctx, owner, AttrSource(source, "__self__"))
         native = native_base(type(owner))
         if native not in (object, type(owner)):
             return BoundMethodVariable(
@@ -311,7 +342,7 @@ def wrap_script(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.IDENTITY, value)
     original = getattr(value, "_torchdynamo_inline", None)
     if isinstance(original, types.FunctionType):
-        return ctx.wrap(original, ConstSource(original))
+        return wrap_value(ctx, original, ConstSource(original))
     return CallableVariable(value, source=source)
 
 
@@ -354,18 +385,20 @@ class NamespaceVariable(KnownObjectVariable):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
-            return ctx.raise_error(
-                AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            return raise_error(
+                ctx,
+                AttributeError,
+                f"{type(self.value).__name__!r} object has no attribute {name!r}",
             )
         if isinstance(self.value, PURE) and callable(found):
-            return ctx.bound_rule(self, name)
-        return ctx.create(found)
+            return BoundRuleVariable(self, name)
+        return new_value(ctx, found)
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         origin = typing.get_origin(self.value)
         if not isinstance(origin, type):
             return KnownObjectVariable.call(self, ctx, args, kwargs)
-        made = ctx.construct(origin, args, kwargs)
+        made = instantiate(ctx, origin, args, kwargs)
         if isinstance(self.value, _TYPING._GenericAlias) and origin.__dictoffset__:
             made.set_attr(ctx, "__orig_class__", self)
         return made
@@ -376,13 +409,13 @@ class NamespaceVariable(KnownObjectVariable):
             and name == "sub"
             and isinstance(args[0], FunctionVariable)
         ):
-            return ctx.polyfill(polyfills.substitute, [self, *args], kwargs)
+            return call_polyfill(ctx, polyfills.substitute, [self, *args], kwargs)
         if isinstance(self.value, PURE) and hasattr(self.value, name):
-            return ctx.fold(getattr(self.value, name), args, kwargs)
+            return fold_call(ctx, getattr(self.value, name), args, kwargs)
         if isinstance(self.value, property) and name in ("getter", "setter", "deleter"):
-            return ctx.call_known(getattr(property, name), [self, *args], kwargs)
+            return call_known(ctx, getattr(property, name), [self, *args], kwargs)
         if isinstance(self.value, property) and name in ("__get__", "__set__"):
-            return ctx.call_known(getattr(self.value, name), args, kwargs)
+            return call_known(ctx, getattr(self.value, name), args, kwargs)
         if isinstance(
             getattr(self.value, name, None), (types.BuiltinMethodType, types.MethodWrapperType)
         ):
@@ -392,50 +425,20 @@ class NamespaceVariable(KnownObjectVariable):
     def iterate(self, ctx: Context) -> VariableTracker:
         if not isinstance(self.value, PURE):
             return KnownObjectVariable.iterate(self, ctx)
-        return ctx.fold(list, [self], {}).iterate(ctx)
+        return fold_call(ctx, list, [self], {}).iterate(ctx)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return ctx.fold(lambda value, item: value[item], [self, key], {})
+        return fold_call(ctx, lambda value, item: value[item], [self, key], {})
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
-        return ctx.fold(lambda value, part: part in value, [self, item], {}).truth(ctx)
+        return fold_call(ctx, lambda value, part: part in value, [self, item], {}).truth(ctx)
 
     def length(self, ctx: Context) -> VariableTracker:
-        return ctx.fold(len, [self], {})
+        return fold_call(ctx, len, [self], {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BoundRuleVariable(VariableTracker):
-    """A method that the owner's tracker implements in ``call_method``."""
-
-    owner: VariableTracker
-    name: str
-
-    def python_type(self) -> type:
-        return types.BuiltinMethodType
-
-    def truth(self, ctx: Context) -> bool:
-        return True
-
-    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        if type(self.owner).call_method is VariableTracker.call_method:
-            raise GraphBreak("BD007", f"{self.name} of {self.owner.describe()}")
-        return self.owner.call_method(ctx, self.name, args, kwargs)
-
-    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if name == "__self__":
-            return self.owner
-        if name == "__name__":
-            return ctx.constant(self.name)
-        raise GraphBreak("BD014", f"attribute {name!r} of a method")
-
-    def reconstruct(self, gen: ValueBuilder) -> None:
-        gen(self.owner)
-        gen.emitter.load_attr(self.name)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NumberOfVariable(VariableTracker):
+class NumberOfVariable(Variable):
     """A number that only stands for something: ``id(value)``, or the number of this thread."""
 
     function: Callable[..., int]
@@ -482,7 +485,7 @@ def _identity_key(value: VariableTracker) -> Hashable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SuperVariable(VariableTracker):
+class SuperVariable(Variable):
     """``super(cls, owner)``."""
 
     cls: type
@@ -496,10 +499,10 @@ class SuperVariable(VariableTracker):
         actual: type = self.owner.value if is_class else self.owner.python_type()  # pyright: ignore
         order = actual.__mro__
         for index in range(order.index(self.cls) + 1, len(order)):
-            ctx.require_class_attribute(order[index], name)
+            require_class_attribute(ctx, order[index], name)
             if name in order[index].__dict__:
                 return self._bind(ctx, actual, index, name, is_class)
-        return ctx.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
+        return raise_error(ctx, AttributeError, f"'super' object has no attribute {name!r}")
 
     def _bind(
         self, ctx: Context, actual: type, index: int, name: str, is_class: bool
@@ -508,12 +511,26 @@ class SuperVariable(VariableTracker):
         found = base.__dict__[name]
         source = ClassDictSource(ConstSource(actual), index, name)
         if name == "__new__" and isinstance(found, staticmethod):
-            return ctx.wrap(found.__func__, AttrSource(source, "__func__"))
+            return wrap_value(ctx, found.__func__, AttrSource(source, "__func__"))
         if isinstance(found, types.BuiltinFunctionType):
-            return ctx.wrap_callable(found, source)
+            return wrap_callable(ctx, found, source)
         if is_class and not isinstance(found, classmethod):
-            return ctx.wrap(found, source)
+            return wrap_value(ctx, found, source)
         return bind(ctx, self.owner, actual, found, source, name)
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        self.get_attr(ctx, "__setattr__").call(ctx, [ctx.constant(name), value], {})
+        self.get_attr(ctx, "__setattr__").call(ctx, [ConstantVariable(name), value], {})
+
+
+@protocol.wrap_callable.implement
+def _wrap_callable(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """A function written in C."""
+    if isinstance(value, types.FunctionType):
+        return wrap_value(ctx, value, source)
+    return CallableVariable(value)
+
+
+@protocol.new_class.implement
+def _new_class(ctx: Context, cls: type) -> VariableTracker:
+    """A class that is pinned by other guards."""
+    return ClassVariable(cls)

@@ -11,24 +11,35 @@ import sys
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from bytecode_dynamo.class_flags import HEAP_TYPE
 from bytecode_dynamo.computed_source import computed
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.dynamic import number_symbol
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind, same_constant
+from bytecode_dynamo.guard_records import GuardKind, same_constant
+from bytecode_dynamo.protocol import (
+    call_known,
+    class_attribute,
+    decide,
+    fold_call,
+    new_iterator,
+    new_list,
+    new_value,
+    raise_error,
+    wrap_contents,
+    wrap_value,
+)
 from bytecode_dynamo.shape_program import python_function
 from bytecode_dynamo.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Variable
 
-from .base import Args, Kwargs, VariableTracker
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 NUMBERS = (int, float, bool, complex)
 BY_VALUE = (*NUMBERS, str, bytes)
@@ -53,7 +64,7 @@ def is_constant_value(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ConstantVariable(VariableTracker):
+class ConstantVariable(Variable):
     """A value that never changes and is known."""
 
     always_rebuilt: ClassVar[bool] = True
@@ -102,66 +113,70 @@ class ConstantVariable(VariableTracker):
         try:
             return bool(self.value)
         except TypeError as error:  # NotImplemented, from CPython 3.14 on
-            return ctx.raise_error(TypeError, str(error))
+            return raise_error(ctx, TypeError, str(error))
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if isinstance(self.value, enum.Enum):
             return _enum_attribute(ctx, self.value, name)
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
-            return ctx.raise_error(
-                AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            return raise_error(
+                ctx,
+                AttributeError,
+                f"{type(self.value).__name__!r} object has no attribute {name!r}",
             )
         if isinstance(found, (types.BuiltinMethodType, types.MethodWrapperType)):
             return ConstantMethodVariable(self, name)
-        return ctx.create(found)
+        return new_value(ctx, found)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         method = getattr(type(self.value), name, None)
         if isinstance(self.value, enum.Enum) and isinstance(method, types.FunctionType):
             return self.get_attr(ctx, name).call(ctx, args, kwargs)
         if not hasattr(self.value, name):
-            return ctx.raise_error(
-                AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}"
+            return raise_error(
+                ctx,
+                AttributeError,
+                f"{type(self.value).__name__!r} object has no attribute {name!r}",
             )
         if name in _OF_A_PLACE and getattr(self.value, "tzinfo", None) is None:
             raise GraphBreak("BD003", f"{name}() of a time without a time zone")
         if name == "format" and type(self.value) is str:
-            return ctx.call_known(str.format, [self, *args], kwargs)
+            return call_known(ctx, str.format, [self, *args], kwargs)
         if name == "join" and type(self.value) in (str, bytes) and len(args) == 1:
             if not hasattr(args[0].python_type(), "__iter__") and not hasattr(
                 args[0].python_type(), "__getitem__"
             ):
-                return ctx.raise_error(TypeError, "can only join an iterable")
-            args = [ctx.create_list(args[0].unpack(ctx))]
-        return ctx.fold(getattr(self.value, name), args, kwargs)
+                return raise_error(ctx, TypeError, "can only join an iterable")
+            args = [new_list(ctx, args[0].unpack(ctx))]
+        return fold_call(ctx, getattr(self.value, name), args, kwargs)
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         if isinstance(self.value, enum.Enum) and callable(self.value):
-            return ctx.class_attribute(self, type(self.value), "__call__").call(ctx, args, kwargs)
+            return class_attribute(ctx, self, type(self.value), "__call__").call(ctx, args, kwargs)
         if not callable(self.value):
-            return ctx.raise_error(
-                TypeError, f"{type(self.value).__name__!r} object is not callable"
+            return raise_error(
+                ctx, TypeError, f"{type(self.value).__name__!r} object is not callable"
             )
-        return VariableTracker.call(self, ctx, args, kwargs)
+        return Variable.call(self, ctx, args, kwargs)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return ctx.fold(lambda value, index: value[index], [self, key], {})
+        return fold_call(ctx, lambda value, index: value[index], [self, key], {})
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
-        return ctx.fold(lambda value, part: part in value, [self, item], {}).truth(ctx)
+        return fold_call(ctx, lambda value, part: part in value, [self, item], {}).truth(ctx)
 
     def length(self, ctx: Context) -> VariableTracker:
-        return ctx.fold(len, [self], {})
+        return fold_call(ctx, len, [self], {})
 
     def iterate(self, ctx: Context) -> VariableTracker:
         if isinstance(self.value, enum.Flag):
             return self.get_attr(ctx, "__iter__").call(ctx, [], {})
         if not isinstance(self.value, (str, bytes, tuple)):
-            return ctx.raise_error(
-                TypeError, f"{type(self.value).__name__!r} object is not iterable"
+            return raise_error(
+                ctx, TypeError, f"{type(self.value).__name__!r} object is not iterable"
             )
-        return ctx.iterator([ctx.create(part) for part in self.value])
+        return new_iterator(ctx, [new_value(ctx, part) for part in self.value])
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen.load_const(self.value)
@@ -175,19 +190,19 @@ def _enum_attribute(ctx: Context, member: enum.Enum, name: str) -> VariableTrack
     home = next((base for base in type(member).__mro__ if name in base.__dict__), None)
     if name in ("_value_", "_name_") or (name in ("value", "name") and home is enum.Enum):
         held = f"_{name.strip('_')}_"
-        return ctx.wrap(getattr(member, held), AttrSource(ConstSource(member), held))
+        return wrap_value(ctx, getattr(member, held), AttrSource(ConstSource(member), held))
     if home in (int, float, str) and isinstance(home.__dict__[name], types.GetSetDescriptorType):
-        return ctx.create(getattr(member, name))
+        return new_value(ctx, getattr(member, name))
     descriptor = home is not None and hasattr(type(home.__dict__[name]), "__set__")
     if name in vars(member) and not descriptor:
-        return ctx.wrap(vars(member)[name], AttrSource(ConstSource(member), name))
+        return wrap_value(ctx, vars(member)[name], AttrSource(ConstSource(member), name))
     if not descriptor:
         ctx.guards.require(ConstSource(member), GuardKind.NO_ATTR, name)
-    return ctx.class_attribute(ctx.constant(member), type(member), name)
+    return class_attribute(ctx, ConstantVariable(member), type(member), name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ConstantMethodVariable(VariableTracker):
+class ConstantMethodVariable(Variable):
     """A method of a constant, such as ``", ".join``."""
 
     base: ConstantVariable
@@ -207,7 +222,7 @@ class ConstantMethodVariable(VariableTracker):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SymbolicVariable(VariableTracker):
+class SymbolicVariable(Variable):
     """A SymInt, SymFloat or SymBool. Where Python needs the number itself, it is specialised by a
     guard.
     """
@@ -221,7 +236,7 @@ class SymbolicVariable(VariableTracker):
         return f"symbolic {self.python_type().__name__} {self.value}"
 
     def as_constant(self, ctx: Context) -> Any:
-        return ctx.decide(lambda: self.python_type()(self.value), self.describe())
+        return decide(ctx, lambda: self.python_type()(self.value), self.describe())
 
     def as_proxy(self, ctx: Context) -> Any:
         return ctx.graph.size(self.value)
@@ -233,7 +248,7 @@ class SymbolicVariable(VariableTracker):
         return self.as_constant(ctx)
 
     def truth(self, ctx: Context) -> bool:
-        return ctx.decide(lambda: bool(self.value), self.describe())
+        return decide(ctx, lambda: bool(self.value), self.describe())
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         return ConstantVariable(self.as_constant(ctx)).get_attr(ctx, name)
@@ -270,15 +285,15 @@ def computed_number(
         isinstance(operand, ConstantVariable) and isinstance(operand.value, SCALAR)
         for operand in operands
     ):
-        return ctx.fold(function, operands, {})  # NumPy's number or bool
+        return fold_call(ctx, function, operands, {})  # NumPy's number or bool
     origins = [_origin(ctx, operand) for operand in operands]
     origin = computed(function, [one for one in origins if one is not None])
     if origin is None or None in origins:
-        return ctx.fold(function, operands, {})
+        return fold_call(ctx, function, operands, {})
     try:
         value = function(*(_example(ctx, operand) for operand in operands))
     except Exception:
-        return ctx.fold(function, operands, {})
+        return fold_call(ctx, function, operands, {})
     if type(value) is float and math.isfinite(value):
         number = ctx.env.create_float(value)
         if function not in _CLOSED:
@@ -290,7 +305,7 @@ def computed_number(
             else None
         )
         if number is None:
-            return ctx.fold(function, operands, {})
+            return fold_call(ctx, function, operands, {})
     ctx.bind_symbol(number, origin, value)
     return (
         FloatVariable(number, origin=origin) if type(value) is float else SymbolicVariable(number)
@@ -353,7 +368,7 @@ def _wrap_extended(ctx: Context, value: Any, source: Source) -> VariableTracker:
     contents = plain(value)
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     ctx.guards.require(source, GuardKind.CUSTOM, lambda now: same_constant(plain(now), contents))
-    return ctx.derived(value, source, ConstantVariable(contents), base)
+    return wrap_contents(ctx, value, source, ConstantVariable(contents), base)
 
 
 _PLAIN: dict[type, Callable[[Any], Any]] = {
@@ -375,7 +390,7 @@ def wrap_device(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SliceVariable(VariableTracker):
+class SliceVariable(Variable):
     """``slice(start, stop, step)``, which may hold symbolic sizes or tensors."""
 
     parts: tuple[VariableTracker, VariableTracker, VariableTracker]
@@ -399,13 +414,13 @@ class SliceVariable(VariableTracker):
         if name in ("start", "stop", "step"):
             return self.parts[("start", "stop", "step").index(name)]
         if name == "indices":
-            return ctx.bound_rule(self, name)
+            return BoundRuleVariable(self, name)
         if not hasattr(slice, name):
-            return ctx.raise_error(AttributeError, f"'slice' object has no attribute {name!r}")
+            return raise_error(ctx, AttributeError, f"'slice' object has no attribute {name!r}")
         raise GraphBreak("BD014", f"attribute {name!r} of a slice")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        return ctx.fold(getattr(self.as_constant(ctx), name), args, kwargs)
+        return fold_call(ctx, getattr(self.as_constant(ctx), name), args, kwargs)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         for part in self.parts:
@@ -415,8 +430,16 @@ class SliceVariable(VariableTracker):
 
 @tracker_for(slice)
 def wrap_slice(ctx: Context, value: slice, source: Source) -> VariableTracker:
-    from_attribute = ctx.attribute_of(value, source)
+    from_attribute = _attribute_of(ctx, value, source)
     ctx.guards.require(source, GuardKind.TYPE_IS, slice)
     return SliceVariable(
         (from_attribute("start"), from_attribute("stop"), from_attribute("step")), source=source
     )
+
+
+def _attribute_of(ctx: Context, value: Any, source: Source) -> Callable[[str], VariableTracker]:
+    """A function that wraps attributes of an existing object."""
+    return lambda name: wrap_value(ctx, getattr(value, name), AttrSource(source, name))
+
+
+NONE = ConstantVariable(None)

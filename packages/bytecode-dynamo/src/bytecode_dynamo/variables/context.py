@@ -9,27 +9,35 @@ import inspect
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bytecode_dynamo import polyfills
 from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.protocol import (
+    call_polyfill,
+    class_attribute,
+    constant_of,
+    get_attribute,
+    wrap_value,
+)
 from bytecode_dynamo.source import AttrSource, Source
 from bytecode_dynamo.stance import STRICT_WRAPPER, error_on_graph_break
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
+from bytecode_dynamo.variables.constant import NONE
+from bytecode_dynamo.variables.wrap import wrap_object
 
-from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,17 +49,17 @@ class ModeContextVariable(KeyedVariable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name in ("__enter__", "__exit__", "clone"):
-            return ctx.bound_rule(self, name)
+            return BoundRuleVariable(self, name)
         written = ctx.effects.read((self.key, name))
         if written is not MISSING:
             return written
         if self.key.exists and self.key.source is not None and name in vars(self.key.value):
-            return ctx.wrap(vars(self.key.value)[name], AttrSource(self.key.source, name))
-        return ctx.class_attribute(self, self.key.cls, name)
+            return wrap_value(ctx, vars(self.key.value)[name], AttrSource(self.key.source, name))
+        return class_attribute(ctx, self, self.key.cls, name)
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         if name != "prev" and not self.key.exists:
-            VariableTracker.set_attr(self, ctx, name, value)
+            Variable.set_attr(self, ctx, name, value)
         ctx.effects.write((self.key, name), value)
 
     def enter(self, ctx: Context) -> None:
@@ -66,11 +74,11 @@ class ModeContextVariable(KeyedVariable):
         if name == "__enter__":
             self.enter(ctx)
             ctx.modes.push(ctx, self)
-            return self if not isinstance(self, GradModeVariable) else ctx.none
+            return self if not isinstance(self, GradModeVariable) else NONE
         if name == "__exit__":
             ctx.modes.pop(ctx, self)
             self.exit(ctx)
-            return ctx.none
+            return NONE
         if name == "clone":
             return self.fresh()
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
@@ -90,14 +98,14 @@ def decorate(
 ) -> VariableTracker:
     """A function under a manager; a generator is in it while it runs, and not while it waits."""
     if getattr(getattr(function, "code", None), "co_flags", 0) & inspect.CO_GENERATOR:
-        return ctx.polyfill(
-            polyfills.generator_in_context, [manager.get_attr(ctx, "clone"), function], {}
+        return call_polyfill(
+            ctx, polyfills.generator_in_context, [manager.get_attr(ctx, "clone"), function], {}
         )
     return DecoratedVariable(manager, function)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DecoratedVariable(VariableTracker):
+class DecoratedVariable(Variable):
     """A function under ``@torch.no_grad()`` or ``@torch.autocast(...)``: each call enters a fresh
     manager.
     """
@@ -117,7 +125,7 @@ class DecoratedVariable(VariableTracker):
         try:
             return self.function.call(ctx, args, kwargs)
         finally:
-            manager.call_method(ctx, "__exit__", [ctx.none] * 3, {})
+            manager.call_method(ctx, "__exit__", [NONE] * 3, {})
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         return self.function if name == "__wrapped__" else self.function.get_attr(ctx, name)
@@ -145,7 +153,7 @@ class GradModeVariable(ModeContextVariable):
         """The mode that leaving sets."""
         held = ctx.effects.read((self.key, "prev"))
         if held is MISSING and self.key.exists and self.key.source is not None:
-            held = ctx.wrap(self.key.value.prev, AttrSource(self.key.source, "prev"))
+            held = wrap_value(ctx, self.key.value.prev, AttrSource(self.key.source, "prev"))
         return ctx.modes.grad_enabled(ctx) if held is MISSING else held.truth(ctx)
 
     def fresh(self) -> VariableTracker:
@@ -251,7 +259,7 @@ def wrap_inference_mode(ctx: Context, value: Any, source: Source) -> VariableTra
 @tracker_for(torch.autocast)
 def wrap_autocast(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if type(value) is not torch.autocast:
-        return ctx.wrap_object(value, source)
+        return wrap_object(ctx, value, source)
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     settings = (value.device, value.fast_dtype, value._enabled, value._cache_enabled)
     for name, setting in zip(("device", "fast_dtype", "_enabled", "_cache_enabled"), settings):
@@ -310,7 +318,9 @@ def call_strictly(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Va
     manager = StrictVariable(
         Identity(error_on_graph_break), function.value.__dict__["_error_on_graph_break"]
     )
-    return DecoratedVariable(manager, ctx.get_attr(function, "__wrapped__")).call(ctx, args, kwargs)
+    return DecoratedVariable(manager, get_attribute(ctx, function, "__wrapped__")).call(
+        ctx, args, kwargs
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -373,7 +383,7 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
         return SetGradVariable(mode.key, mode.enabled)
     if cls is error_on_graph_break:
         return StrictVariable(
-            Identity(cls), ctx.constant_of(args[0], "the argument of error_on_graph_break")
+            Identity(cls), constant_of(ctx, args[0], "the argument of error_on_graph_break")
         )
     if cls is torch.inference_mode:
         decorated = [
@@ -391,7 +401,7 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
     if cls in (torch._C.DisableTorchFunctionSubclass, torch._C.DisableTorchFunction):
         return OverridesOffVariable(Identity(cls))
     if cls is torch.autograd.profiler.record_function:
-        return LabelVariable(Identity(cls), tuple(ctx.constant_of(arg, "a label") for arg in args))
+        return LabelVariable(Identity(cls), tuple(constant_of(ctx, arg, "a label") for arg in args))
     if cls in (torch.autocast, torch.cpu.amp.autocast, torch.cuda.amp.autocast):
         return _make_autocast(ctx, cls, args, kwargs)
     return None

@@ -6,26 +6,27 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bytecode_dynamo import rebuilding
+from bytecode_dynamo import protocol, rebuilding
 from bytecode_dynamo.class_flags import native_base
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import fold_call, instantiate, new_dict, new_list
 from bytecode_dynamo.source import Source
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import NULL, Variable
+from bytecode_dynamo.variables.sets import set_of
 
 from .attribute import find_special
-from .base import NULL, VariableTracker
 from .constant import ConstantVariable
 from .sequence import TupleVariable
 from .userobject import UserObjectVariable
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +40,7 @@ class DerivedVariable(UserObjectVariable):
             return self.key.value
         if isinstance(self.contents, ConstantVariable):
             return self.contents.value
-        return VariableTracker.as_constant(self, ctx)
+        return Variable.as_constant(self, ctx)
 
     def as_proxy(self, ctx: Context) -> Any:
         return self.contents.as_proxy(ctx)
@@ -126,15 +127,25 @@ def _link(contents: VariableTracker, owner: DerivedVariable) -> None:
 
 
 _MAKERS: dict[type, Callable[[Context, list[VariableTracker]], VariableTracker]] = {
-    dict: lambda ctx, args: ctx.create_dict([]),
-    collections.OrderedDict: lambda ctx, args: ctx.create_dict([], collections.OrderedDict),
-    collections.defaultdict: lambda ctx, args: ctx.create_dict([], collections.defaultdict),
-    list: lambda ctx, args: ctx.create_list([]),
-    collections.deque: lambda ctx, args: ctx.create_list([], collections.deque),
-    set: lambda ctx, args: ctx.new_set({}, set),
+    dict: lambda ctx, args: new_dict(ctx, []),
+    collections.OrderedDict: lambda ctx, args: new_dict(ctx, [], collections.OrderedDict),
+    collections.defaultdict: lambda ctx, args: new_dict(ctx, [], collections.defaultdict),
+    list: lambda ctx, args: new_list(ctx, []),
+    collections.deque: lambda ctx, args: new_list(ctx, [], collections.deque),
+    set: lambda ctx, args: set_of(ctx, {}, set),
     **{
-        base: lambda ctx, args, base=base: ctx.fold(partial(base.__new__, base), args, {})
+        base: lambda ctx, args, base=base: fold_call(ctx, partial(base.__new__, base), args, {})
         for base in (int, float, str)
     },
-    tuple: lambda ctx, args: ctx.construct(tuple, args, {}),
+    tuple: lambda ctx, args: instantiate(ctx, tuple, args, {}),
 }
+
+
+@protocol.wrap_contents.implement
+def _wrap_contents(
+    ctx: Context, value: Any, source: Source, contents: VariableTracker, base: type
+) -> VariableTracker:
+    """An existing object with contents: those themselves when its class is a built-in one."""
+    if type(value) is not base:
+        return wrap_derived(ctx, value, source, contents)
+    return ctx.effects.remember(value, replace(contents, source=source))

@@ -9,12 +9,23 @@ import types
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecode_dynamo import rebuilding
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import (
+    call_function,
+    class_attribute,
+    globals_of,
+    new_dict,
+    new_value,
+    pairs_of,
+    raise_error,
+    wrap_value,
+)
 from bytecode_dynamo.source import (
     AttrSource,
     CellSource,
@@ -23,15 +34,23 @@ from bytecode_dynamo.source import (
     ItemSource,
     Source,
 )
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import (
+    Args,
+    BoundRuleVariable,
+    KeyedVariable,
+    Kwargs,
+    LazyVariable,
+    Variable,
+    realize,
+)
+from bytecode_dynamo.variables.constant import NONE
+from bytecode_dynamo.variables.sequence import new_tuple
+from bytecode_dynamo.variables.wrap import wrap_object
 
-from .base import Args, KeyedVariable, Kwargs, LazyVariable, VariableTracker
 from .constant import ConstantVariable
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
-
 
 KEPT_APART = (
     *("__module__", "__doc__", "__defaults__", "__kwdefaults__"),
@@ -55,15 +74,15 @@ class CellVariable(KeyedVariable):
     def contents(self, ctx: Context) -> VariableTracker | None:
         """What the cell holds, or None when it is empty."""
         held = ctx.effects.read(self.key)
-        return None if held is MISSING else ctx.real(held)
+        return None if held is MISSING else realize(ctx, held)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         held = self.contents(ctx)
         if not hasattr(types.CellType, name):
-            return ctx.raise_error(AttributeError, f"'cell' object has no attribute {name!r}")
+            return raise_error(ctx, AttributeError, f"'cell' object has no attribute {name!r}")
         if name != "cell_contents":
             raise GraphBreak("BD014", f"attribute {name!r} of a cell")
-        return ctx.raise_error(ValueError, "Cell is empty") if held is None else held
+        return raise_error(ctx, ValueError, "Cell is empty") if held is None else held
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         if name != "cell_contents":
@@ -112,7 +131,7 @@ def is_empty_cell(cell: types.CellType) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FunctionVariable(VariableTracker):
+class FunctionVariable(Variable):
     """A Python function. ``value`` is the existing function, or None for one made while
     evaluating.
     """
@@ -141,7 +160,7 @@ class FunctionVariable(VariableTracker):
 
     def as_constant(self, ctx: Context) -> Any:
         if self.value is None:
-            return VariableTracker.as_constant(self, ctx)
+            return Variable.as_constant(self, ctx)
         return self.value
 
     def hash_key(self, ctx: Context) -> Hashable:
@@ -151,7 +170,7 @@ class FunctionVariable(VariableTracker):
         return True
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        return ctx.call_function(self, args, kwargs)
+        return call_function(ctx, self, args, kwargs)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         written = ctx.effects.read((self.key, name)) if self.key is not None else MISSING
@@ -159,7 +178,7 @@ class FunctionVariable(VariableTracker):
             return written
         if name in ("__name__", "__qualname__"):
             if self.value is not None and self.source is not None:
-                return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
+                return wrap_value(ctx, getattr(self.value, name), AttrSource(self.source, name))
             return ConstantVariable(
                 self.name
                 if name == "__name__"
@@ -168,23 +187,25 @@ class FunctionVariable(VariableTracker):
         if name == "__code__":
             return ConstantVariable(self.code)
         if name == "__get__":
-            return ctx.bound_rule(self, name)
+            return BoundRuleVariable(self, name)
         if name == "__globals__":
-            return ctx.globals_of(self)
+            return globals_of(ctx, self)
         if self.value is None:
             return self._attribute_of_new(ctx, name)
         assert self.source is not None
         if name == "__dict__":
             return self._existing_dict(ctx, self.source)
         if name in self.value.__dict__:
-            return ctx.wrap(
-                self.value.__dict__[name], ItemSource(AttrSource(self.source, "__dict__"), name)
+            return wrap_value(
+                ctx,
+                self.value.__dict__[name],
+                ItemSource(AttrSource(self.source, "__dict__"), name),
             )
         if name in KEPT_APART and hasattr(self.value, name):
-            return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
+            return wrap_value(ctx, getattr(self.value, name), AttrSource(self.source, name))
         if not hasattr(self.value, name):
             ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
-            return ctx.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
+            return raise_error(ctx, AttributeError, f"'function' object has no attribute {name!r}")
         raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
 
     def _existing_dict(self, ctx: Context, source: Source) -> VariableTracker:
@@ -192,40 +213,42 @@ class FunctionVariable(VariableTracker):
             raise GraphBreak(
                 "BD014", f"__dict__ of {self.describe()}, whose attributes are assigned to"
             )
-        return ctx.wrap(self.value.__dict__, AttrSource(source, "__dict__"))
+        return wrap_value(ctx, self.value.__dict__, AttrSource(source, "__dict__"))
 
     def _attribute_of_new(self, ctx: Context, name: str) -> VariableTracker:
         if name == "__module__":
-            return ctx.create(self.globals.get("__name__"))
+            return new_value(ctx, self.globals.get("__name__"))
         if name == "__doc__":
-            return ctx.create(
+            return new_value(
+                ctx,
                 self.code.co_consts[0]
                 if self.code.co_consts and isinstance(self.code.co_consts[0], str)
-                else None
+                else None,
             )
         if name == "__dict__":
             held = ctx.effects.attributes(self.key).items() if self.key is not None else ()
-            return ctx.create_dict(
-                [(ConstantVariable(key), value) for key, value in held if key not in KEPT_APART]
+            return new_dict(
+                ctx,
+                [(ConstantVariable(key), value) for key, value in held if key not in KEPT_APART],
             )
         if name == "__type_params__":
-            return ctx.create_tuple([])
+            return new_tuple([])
         if name == "__defaults__":
-            return ctx.create_tuple(self.defaults) if self.defaults else ctx.none
+            return new_tuple(self.defaults) if self.defaults else NONE
         if name == "__kwdefaults__":
             pairs = [(ConstantVariable(key), value) for key, value in self.keyword_defaults]
-            return ctx.create_dict(pairs) if pairs else ctx.none
+            return new_dict(ctx, pairs) if pairs else NONE
         if name == "__annotations__":
-            annotate = self.get_attr(ctx, "__annotate__") if DEFERS_ANNOTATIONS else ctx.none
+            annotate = self.get_attr(ctx, "__annotate__") if DEFERS_ANNOTATIONS else NONE
             if not annotate.is_none:
                 return annotate.call(ctx, [ConstantVariable(VALUE_FORMAT)], {})
             pairs = self.annotations.unpack(ctx) if self.annotations is not None else []
-            return ctx.create_dict(list(zip(pairs[::2], pairs[1::2])))
+            return new_dict(ctx, list(zip(pairs[::2], pairs[1::2])))
         if name == "__annotate__" and DEFERS_ANNOTATIONS:
-            return self.annotate or ctx.none
+            return self.annotate or NONE
         if hasattr(types.FunctionType, name):
             raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
-        return ctx.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
+        return raise_error(ctx, AttributeError, f"'function' object has no attribute {name!r}")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "__get__":
@@ -245,7 +268,7 @@ class FunctionVariable(VariableTracker):
             written = ctx.effects.read((self.key, "__kwdefaults__"))
             if written is not MISSING:
                 named = {
-                    key.as_constant(ctx): ctx.real(held) for key, held in ctx.pairs_of(written)
+                    key.as_constant(ctx): realize(ctx, held) for key, held in pairs_of(ctx, written)
                 }
         return positional, named
 
@@ -257,7 +280,7 @@ class FunctionVariable(VariableTracker):
         ):
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
         if name in ("__name__", "__qualname__") and not issubclass(value.python_type(), str):
-            ctx.raise_error(TypeError, f"{name} must be set to a string object")
+            raise_error(ctx, TypeError, f"{name} must be set to a string object")
         ctx.effects.write((self.key, name), value)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -283,7 +306,7 @@ class FunctionVariable(VariableTracker):
         gen.fill_attributes(self.key)
         if self.annotations is not None:
             pairs = self.annotations.unpack(gen.ctx)
-            made = gen.ctx.create_dict(list(zip(pairs[::2], pairs[1::2])))
+            made = new_dict(gen.ctx, list(zip(pairs[::2], pairs[1::2])))
             gen.pending.append(partial(store, "__annotations__", made))
 
 
@@ -314,7 +337,7 @@ def wrap_function(ctx: Context, value: types.FunctionType, source: Source) -> Va
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BoundMethodVariable(VariableTracker):
+class BoundMethodVariable(Variable):
     """A function (or other callable) with its first argument."""
 
     function: VariableTracker
@@ -352,13 +375,13 @@ class BoundMethodVariable(VariableTracker):
 @tracker_for(types.MethodType)
 def wrap_method(ctx: Context, value: types.MethodType, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.TYPE_IS, types.MethodType)
-    function = ctx.wrap(value.__func__, AttrSource(source, "__func__"))
-    owner = ctx.wrap(value.__self__, AttrSource(source, "__self__"))
+    function = wrap_value(ctx, value.__func__, AttrSource(source, "__func__"))
+    owner = wrap_value(ctx, value.__self__, AttrSource(source, "__self__"))
     return BoundMethodVariable(function, owner, source=source)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartialVariable(VariableTracker):
+class PartialVariable(Variable):
     """``functools.partial``."""
 
     function: VariableTracker
@@ -370,30 +393,32 @@ class PartialVariable(VariableTracker):
 
     def named(self, ctx: Context) -> dict[str, VariableTracker]:
         """The keyword arguments as they are now."""
-        return {key.as_constant(ctx): ctx.real(value) for key, value in ctx.pairs_of(self.keywords)}
+        return {
+            key.as_constant(ctx): realize(ctx, value) for key, value in pairs_of(ctx, self.keywords)
+        }
 
     def truth(self, ctx: Context) -> bool:
         return True
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         return self.function.call(
-            ctx, [*(ctx.real(arg) for arg in self.args), *args], {**self.named(ctx), **kwargs}
+            ctx, [*(realize(ctx, arg) for arg in self.args), *args], {**self.named(ctx), **kwargs}
         )
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name == "func":
             return self.function
         if name == "args":
-            return ctx.create_tuple(self.args)
+            return new_tuple(self.args)
         if name == "__self__":
             return self.function.get_attr(ctx, name)
         if name == "keywords":
             return self.keywords
-        return ctx.class_attribute(self, functools.partial, name)
+        return class_attribute(ctx, self, functools.partial, name)
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         if name != "__self__":  # which ``functools.partialmethod`` sets to the function's
-            VariableTracker.set_attr(self, ctx, name, value)
+            Variable.set_attr(self, ctx, name, value)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call(ConstantVariable(_with_keywords), [self.keywords, self.function, *self.args])
@@ -409,11 +434,11 @@ def _with_keywords(keywords: dict[str, Any], function: Any, *args: Any) -> funct
 @tracker_for(functools.partial)
 def wrap_partial(ctx: Context, value: functools.partial[Any], source: Source) -> VariableTracker:
     if type(value) is not functools.partial:
-        return ctx.wrap_object(value, source)
+        return wrap_object(ctx, value, source)
     ctx.guards.require(source, GuardKind.TYPE_IS, functools.partial)
-    function = ctx.wrap(value.func, AttrSource(source, "func"))
-    args = ctx.wrap(value.args, AttrSource(source, "args")).unpack(ctx)
-    keywords = ctx.wrap(value.keywords, AttrSource(source, "keywords"))
+    function = wrap_value(ctx, value.func, AttrSource(source, "func"))
+    args = wrap_value(ctx, value.args, AttrSource(source, "args")).unpack(ctx)
+    keywords = wrap_value(ctx, value.keywords, AttrSource(source, "keywords"))
     return ctx.effects.remember(
         value, PartialVariable(function, tuple(args), keywords, source=source)
     )

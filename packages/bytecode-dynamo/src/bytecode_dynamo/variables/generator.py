@@ -5,24 +5,25 @@ from __future__ import annotations
 import contextlib
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecode_dynamo.bytecode import Op
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.evaluation import Suspended
+from bytecode_dynamo.frame import Frame, finish_send
+from bytecode_dynamo.protocol import new_exception, raise_error, resume_frame, stop_iteration
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, realize
+from bytecode_dynamo.variables.constant import NONE
 from bytecode_dynamo.variables.iterator import remaining
 
-from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
 from .iterator import IteratorVariable, RangeIterator, require_run
 from .sequence import TupleVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 _FINISHED: Any = object()
 DELEGATING = 2  # of RESUME: after a yield that belongs to ``yield from``
@@ -58,7 +59,7 @@ class GeneratorVariable(IteratorVariable):
         return f"{code.co_filename}:{code.co_firstlineno}"
 
     def next(self, ctx: Context) -> VariableTracker | None:
-        return self.send(ctx, ctx.none)
+        return self.send(ctx, NONE)
 
     def send(self, ctx: Context, value: VariableTracker) -> VariableTracker | None:
         """What the next ``yield`` gives, None at the end."""
@@ -69,14 +70,14 @@ class GeneratorVariable(IteratorVariable):
         if state is not MISSING:
             frame.push(value)
         elif not value.is_none:
-            ctx.raise_error(TypeError, "can't send non-None value to a just-started generator")
+            raise_error(ctx, TypeError, "can't send non-None value to a just-started generator")
         return self._run(ctx, frame, None)
 
     def _run(
         self, ctx: Context, frame: Frame, raised: ObservedException | None
     ) -> VariableTracker | None:
         try:
-            exit_ = ctx.resume_frame(frame, raised)
+            exit_ = resume_frame(ctx, frame, raised)
         except ObservedException as error:
             ctx.effects.write(self.key, _FINISHED)
             if issubclass(error.value.python_type(), StopIteration):
@@ -94,8 +95,8 @@ class GeneratorVariable(IteratorVariable):
 
     def result(self, ctx: Context) -> VariableTracker:
         """What the generator returned; only once."""
-        held = ctx.effects.read((self.key, "result"), ctx.none)
-        ctx.effects.write((self.key, "result"), ctx.none)
+        held = ctx.effects.read((self.key, "result"), NONE)
+        ctx.effects.write((self.key, "result"), NONE)
         return held
 
     def throw(self, ctx: Context, error: VariableTracker) -> VariableTracker | None:
@@ -124,7 +125,7 @@ class GeneratorVariable(IteratorVariable):
             place = max(
                 k for k in range(frame.index) if frame.decoded.instructions[k].op is Op.SEND
             )
-            ctx.finish_send(frame, inner.result(ctx))
+            finish_send(frame, inner.result(ctx))
             frame.jump(frame.decoded.instructions[place].arg)
             return self._run(ctx, frame, None)
         return self._run(ctx, frame, ObservedException(error))
@@ -143,23 +144,23 @@ class GeneratorVariable(IteratorVariable):
             ctx.effects.write(self.key, _FINISHED)
             return
         try:
-            item = self.throw(ctx, ctx.new_exception(GeneratorExit, []))
+            item = self.throw(ctx, new_exception(ctx, GeneratorExit, []))
         except ObservedException as raised:
             if not issubclass(raised.value.python_type(), (GeneratorExit, StopIteration)):
                 raise
             return
         if item is not None:
-            ctx.raise_error(RuntimeError, "generator ignored GeneratorExit")
+            raise_error(ctx, RuntimeError, "generator ignored GeneratorExit")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "close":
             self.close(ctx)
-            return ctx.none
+            return NONE
         if name in ("send", "throw"):
             item = (
                 self.send(ctx, args[0]) if name == "send" else self.throw(ctx, _thrown(ctx, args))
             )
-            return item if item is not None else ctx.stop_iteration(self)
+            return item if item is not None else stop_iteration(ctx, self)
         return IteratorVariable.call_method(self, ctx, name, args, kwargs)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
@@ -168,7 +169,7 @@ class GeneratorVariable(IteratorVariable):
         if name.startswith("gi_"):
             raise GraphBreak("BD014", f"{name} of a generator")
         return (
-            ctx.bound_rule(self, name)
+            BoundRuleVariable(self, name)
             if name in METHODS
             else IteratorVariable.get_attr(self, ctx, name)
         )
@@ -181,7 +182,7 @@ class GeneratorVariable(IteratorVariable):
             gen.call(self.function, *self.args)
             return
         held = () if state is _FINISHED else (*state.slots.values(), *state.stack)
-        if not all(isinstance(ctx.real(value), LASTING) for value in held):
+        if not all(isinstance(realize(ctx, value), LASTING) for value in held):
             raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
         code = self.frame.decoded.instructions
         receives = (
@@ -196,7 +197,7 @@ class GeneratorVariable(IteratorVariable):
         items = remaining(gen, self)
         gen.call(
             ConstantVariable(replay),
-            [TupleVariable(tuple(items)), ctx.effects.read((self.key, "result"), ctx.none)],
+            [TupleVariable(tuple(items)), ctx.effects.read((self.key, "result"), NONE)],
         )
 
 
@@ -239,7 +240,7 @@ def require_none_started(ctx: Context) -> None:
 
 def stopped_inside(ctx: Context, error: VariableTracker) -> ObservedException:
     """What a StopIteration that leaves a generator's body becomes."""
-    changed = ctx.new_exception(RuntimeError, [ConstantVariable("generator raised StopIteration")])
+    changed = new_exception(ctx, RuntimeError, [ConstantVariable("generator raised StopIteration")])
     for name in ("__cause__", "__context__"):
         changed.set_attr(ctx, name, error)
     changed.set_attr(ctx, "__suppress_context__", ConstantVariable(True))

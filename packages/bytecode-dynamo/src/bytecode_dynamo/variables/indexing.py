@@ -4,23 +4,22 @@ as they are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from symshapes import FakeTensor
 
-from .base import VariableTracker
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.protocol import call_torch
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.sequence import new_tuple
+
 from .constant import ConstantVariable, SliceVariable, SymbolicVariable
 from .sequence import TupleVariable
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-
-    from .tensor import TensorVariable
-
 
 def at_positions(
-    ctx: Context, x: TensorVariable, key: VariableTracker
+    ctx: Context, x: Any, key: VariableTracker
 ) -> tuple[VariableTracker, VariableTracker | None]:
     """``x`` at the symbolic positions in a key, and what is left of the key, if anything is."""
     if x.overrides or ctx.modes.function_modes(ctx):
@@ -36,11 +35,11 @@ def at_positions(
     for place in reversed(range(len(parts))):
         if _is_position(parts[place]):
             dim = sum(rank for rank in ranks[:place] if rank is not None)
-            base = ctx.torch_call(
-                "call_function", torch.select, [base, ConstantVariable(dim), parts[place]], {}
+            base = call_torch(
+                ctx, "call_function", torch.select, [base, ConstantVariable(dim), parts[place]], {}
             )
     rest = [part for part in parts if not _is_position(part)]
-    return base, ctx.create_tuple(rest) if rest else None
+    return base, new_tuple(rest) if rest else None
 
 
 def _with_bounds_read(ctx: Context, key: VariableTracker) -> VariableTracker:
@@ -52,7 +51,7 @@ def _with_bounds_read(ctx: Context, key: VariableTracker) -> VariableTracker:
             _with_bounds_read(ctx, item) if isinstance(item, SliceVariable) else item
             for item in key.items
         ]
-        return key if all(a is b for a, b in zip(items, key.items)) else ctx.create_tuple(items)
+        return key if all(a is b for a, b in zip(items, key.items)) else new_tuple(items)
     if isinstance(key, SliceVariable) and any(_is_known_bound(ctx, part) for part in key.parts):
         start, stop, step = (
             part.call_method(ctx, "item", [], {}) if _is_known_bound(ctx, part) else part

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import new_value
+from bytecode_dynamo.requirements import example_of
 from bytecode_dynamo.source import AttrSource
-
-from .base import VariableTracker
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-
-    from .tensor import TensorVariable
+from bytecode_dynamo.tracker import VariableTracker
 
 
-def state_of_inputs(ctx: Context, x: TensorVariable, name: str) -> VariableTracker:
+def state_of_inputs(ctx: Context, x: Any, name: str) -> VariableTracker:
     """What a method says that fakes do not know of, guarded; what is computed from inputs may say
     the same as they.
     """
     for tensor in list(ctx.tensors.values()):
-        value = ctx.example_of(tensor)
+        value = example_of(ctx, tensor)
         if value is not None and tensor.source is not None:
             ctx.guards.require(
                 AttrSource(tensor.source, name), GuardKind.CUSTOM, _Answers(getattr(value, name)())
             )
-    example = ctx.example_of(x)
+    example = example_of(ctx, x)
     if example is None and any(getattr(value, name)() for value in ctx.examples.values()):
         raise GraphBreak("BD014", f"{x.describe()}.{name}(): it depends on an input")
-    return ctx.create(getattr(x.fake if example is None else example, name)())
+    return new_value(ctx, getattr(x.fake if example is None else example, name)())
 
 
 class _Answers:
@@ -40,3 +37,20 @@ class _Answers:
 
     def __call__(self, method: Any) -> bool:
         return method() == self.answer
+
+
+def was_leaf(ctx: Context, x: Any) -> bool:
+    """Whether an input came without history, guarded; True of other tensors."""
+    return state_of_input(ctx, x, "is_leaf")
+
+
+def state_of_input(ctx: Context, x: Any, name: str) -> Any:
+    """An attribute of an input that fake tensors do not know of, guarded; that of the fake where it
+    is no input.
+    """
+    value = example_of(ctx, x)
+    if value is None or x.source is None:
+        return True if name == "is_leaf" else getattr(x.fake, name)
+    answer = getattr(value, name)
+    ctx.guards.require(AttrSource(x.source, name), GuardKind.EQUALS, answer)
+    return answer

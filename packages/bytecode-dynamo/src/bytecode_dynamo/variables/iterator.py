@@ -9,18 +9,33 @@ import itertools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from bytecode_dynamo import protocol
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.iterator_words import EXHAUSTED, chain_at, cycle_at, following, move_index
+from bytecode_dynamo.protocol import (
+    binary_operation,
+    class_attribute,
+    next_item,
+    raise_error,
+    until_stop,
+)
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import (
+    Args,
+    BoundRuleVariable,
+    KeyedVariable,
+    Kwargs,
+    Variable,
+    realize,
+)
+from bytecode_dynamo.variables.sequence import ListVariable, new_tuple
 
-from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,14 +52,14 @@ class IteratorVariable(KeyedVariable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name in ("__next__", "__iter__"):
-            return ctx.bound_rule(self, name)
-        return ctx.class_attribute(self, self.key.cls, name)
+            return BoundRuleVariable(self, name)
+        return class_attribute(ctx, self, self.key.cls, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "__iter__":
             return self
         if name == "__next__":
-            return ctx.next_or_raise(self)
+            return next_item(ctx, self)
         if name == "__length_hint__":
             raise GraphBreak("BD007", "__length_hint__ of an iterator")
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
@@ -59,7 +74,7 @@ class IteratorVariable(KeyedVariable):
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         # What is left is run through now.
-        gen.call_const(iter, gen.ctx.create_tuple(remaining(gen, self)))
+        gen.call_const(iter, new_tuple(remaining(gen, self)))
 
 
 def remaining(gen: ValueBuilder, iterator: IteratorVariable) -> list[VariableTracker]:
@@ -93,10 +108,10 @@ class ItemsIterator(IteratorVariable):
         if at >= len(self.items):
             return None
         self.advance(ctx, at + 1)
-        return ctx.real(self.items[at])
+        return realize(ctx, self.items[at])
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        gen.call_const(iter, gen.ctx.create_tuple(self.items[self.position(gen.ctx) :]))
+        gen.call_const(iter, new_tuple(self.items[self.position(gen.ctx) :]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,9 +150,9 @@ class KeysIterator(LiveIterator):
             return None
         items, moved = self.base.unpack_lazy(ctx), self.has_moved(ctx)
         if ordered and moved and items:
-            return ctx.raise_error(RuntimeError, "OrderedDict mutated during iteration")
+            return raise_error(ctx, RuntimeError, "OrderedDict mutated during iteration")
         if not ordered and len(items) != self.count:
-            return ctx.raise_error(RuntimeError, f"{self.base.noun} changed size during iteration")
+            return raise_error(ctx, RuntimeError, f"{self.base.noun} changed size during iteration")
         if moved:  # the places of keys in the table decide what comes next
             raise GraphBreak(
                 "BD015", f"a {self.base.key.cls.__name__} whose keys changed in a loop over it"
@@ -145,7 +160,7 @@ class KeysIterator(LiveIterator):
         self.advance(ctx, at + 1)
         if at == self.count:
             return None  # and what is added from now on is not noticed
-        return ctx.real(items[-1 - at if self.backward else at])
+        return realize(ctx, items[-1 - at if self.backward else at])
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         self.rebuild(gen, backward_at if self.backward else iterator_at)
@@ -173,13 +188,13 @@ class ListIterator(LiveIterator):
         at = self.position(ctx)
         items = self.base.elements(ctx)
         if self.has_moved(ctx):
-            return ctx.raise_error(RuntimeError, "deque mutated during iteration")
+            return raise_error(ctx, RuntimeError, "deque mutated during iteration")
         if at >= len(items):
             if at != EXHAUSTED:
                 self.advance(ctx, EXHAUSTED)
             return None
         self.advance(ctx, at + 1)
-        return ctx.real(items[at])
+        return realize(ctx, items[at])
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         self.rebuild(gen, list_iterator_at)
@@ -208,8 +223,8 @@ class ReversedIterator(LiveIterator):
         found = at < len(items) and not moved
         self.advance(ctx, at - 1 if found else -1)
         if moved:
-            return ctx.raise_error(RuntimeError, "deque mutated during iteration")
-        return ctx.real(items[at]) if found else None
+            return raise_error(ctx, RuntimeError, "deque mutated during iteration")
+        return realize(ctx, items[at]) if found else None
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         self.rebuild(gen, reversed_at)
@@ -251,7 +266,7 @@ class CountIterator(IteratorVariable):
     def next(self, ctx: Context) -> VariableTracker | None:
         value = self._following(ctx)
         self.advance(ctx, self.position(ctx) + 1)
-        ctx.effects.write((_FOLLOWING, self.key), ctx.binary("+", value, self.step))
+        ctx.effects.write((_FOLLOWING, self.key), binary_operation(ctx, "+", value, self.step))
         return value
 
     def _following(self, ctx: Context) -> VariableTracker:
@@ -294,11 +309,7 @@ class ZipIterator(IteratorVariable):
             values.append(value)
         if not values:
             return None
-        return (
-            ctx.create_tuple(values)
-            if self.function is None
-            else self.function.call(ctx, values, {})
-        )
+        return new_tuple(values) if self.function is None else self.function.call(ctx, values, {})
 
     def _check_lengths(self, ctx: Context, place: int) -> None:
         if not self.strict:
@@ -311,7 +322,7 @@ class ZipIterator(IteratorVariable):
         for longer in others:
             number, word = (place + 1, "shorter") if place else (longer + 1, "longer")
             before = "argument 1" if number == 2 else f"arguments 1-{number - 1}"
-            ctx.raise_error(ValueError, f"zip() argument {number} is {word} than {before}")
+            raise_error(ctx, ValueError, f"zip() argument {number} is {word} than {before}")
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         function = [] if self.function is None else [self.function]
@@ -337,7 +348,7 @@ class EnumerateIterator(IteratorVariable):
             return None
         at = self.position(ctx)
         self.advance(ctx, at + 1)
-        return ctx.create_tuple([ConstantVariable(self.start + at), item])
+        return new_tuple([ConstantVariable(self.start + at), item])
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(enumerate, self.base, self.start + self.position(gen.ctx))
@@ -424,7 +435,7 @@ class CycleIterator(IteratorVariable):
             at = ~at
         items = self.saved.elements(ctx)
         self.advance(ctx, (at + 1) % max(len(items), 1))
-        return ctx.real(items[at]) if items else None
+        return realize(ctx, items[at]) if items else None
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         at = gen.ctx.effects.read(self.key, ~0)
@@ -461,7 +472,7 @@ class IsliceIterator(IteratorVariable):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UserIterator(VariableTracker):
+class UserIterator(Variable):
     """An object with ``__next__`` written in Python."""
 
     base: VariableTracker
@@ -476,7 +487,7 @@ class UserIterator(VariableTracker):
         return self
 
     def next(self, ctx: Context) -> VariableTracker | None:
-        return ctx.until_stop(lambda: self.base.call_method(ctx, "__next__", [], {}))
+        return until_stop(lambda: self.base.call_method(ctx, "__next__", [], {}))
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         return self.base.get_attr(ctx, name)
@@ -490,3 +501,35 @@ def islice_bounds(args: Sequence[Any]) -> tuple[int, int | None, int]:
     given = slice(*args)
     bounds = (given.start or 0, given.stop, given.step or 1)
     return bounds
+
+
+@protocol.new_iterator.implement
+def _new_iterator(ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
+    """An iterator over fixed items."""
+    return ItemsIterator(Identity(type(iter(()))), items=tuple(items))
+
+
+def iterate_keys(ctx: Context, base: Any, backward: bool = False) -> VariableTracker:
+    """An iterator over a dict, a view of one, or a set."""
+    count = len(base.unpack_lazy(ctx))
+    return KeysIterator(
+        Identity(type(iter(()))),
+        base=base,
+        count=count,
+        moves=ctx.effects.moves(base.key),
+        backward=backward,
+    )
+
+
+@protocol.iterate_list.implement
+def _iterate_list(ctx: Context, base: ListVariable) -> VariableTracker:
+    """An iterator over a list or deque."""
+    return ListIterator(
+        Identity(type(iter(base.key.cls()))), base=base, moves=ctx.effects.moves(base.key)
+    )
+
+
+@protocol.iterate_range.implement
+def _iterate_range(value: range) -> VariableTracker:
+    """An iterator over a range."""
+    return RangeIterator(Identity(type(iter(range(0)))), value=value)

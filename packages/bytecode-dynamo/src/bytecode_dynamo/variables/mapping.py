@@ -4,34 +4,50 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from bytecode_dynamo import protocol
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import (
+    call_special,
+    class_attribute,
+    get_attribute,
+    pairs_of,
+    raise_error,
+    raise_exception,
+    wrap_contents,
+    wrap_value,
+)
 from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, hidden_lookup
-from bytecode_dynamo.wording import hashed_as, no_pair
-
-from .attribute import find_special
-from .base import (
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import (
     Args,
-    ContainerVariable,
+    BoundRuleVariable,
     KeyedVariable,
     Kwargs,
     LazyVariable,
     MethodTable,
-    VariableTracker,
+    Variable,
+    realize,
 )
+from bytecode_dynamo.variables.constant import NONE
+from bytecode_dynamo.variables.container import ContainerVariable
+from bytecode_dynamo.variables.iterator import iterate_keys
+from bytecode_dynamo.variables.sequence import ListVariable, new_tuple
+from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.wording import hashed_as, no_pair
+
+from .attribute import find_special
 from .constant import ConstantVariable, is_constant_value
 from .proxy import ProxyVariable
 from .userobject import UserObjectVariable
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 Entries = dict[Hashable, tuple[VariableTracker, VariableTracker]]
 DICT_TYPES = (collections.OrderedDict, collections.defaultdict, dict)
@@ -58,7 +74,8 @@ class DictVariable(KeyedVariable, ContainerVariable):
     def as_constant(self, ctx: Context) -> Any:
         pairs = self.entries(ctx).values()
         values = {
-            ctx.real(key).as_constant(ctx): ctx.real(value).as_constant(ctx) for key, value in pairs
+            realize(ctx, key).as_constant(ctx): realize(ctx, value).as_constant(ctx)
+            for key, value in pairs
         }
         if self.key.cls is collections.defaultdict:
             return collections.defaultdict(
@@ -73,17 +90,19 @@ class DictVariable(KeyedVariable, ContainerVariable):
     def as_proxy(self, ctx: Context) -> Any:
         pairs = self.entries(ctx).values()
         return {
-            ctx.real(key).as_constant(ctx): ctx.real(value).as_proxy(ctx) for key, value in pairs
+            realize(ctx, key).as_constant(ctx): realize(ctx, value).as_proxy(ctx)
+            for key, value in pairs
         }
 
     def as_fake(self, ctx: Context) -> Any:
         pairs = self.entries(ctx).values()
         return {
-            ctx.real(key).as_constant(ctx): ctx.real(value).as_fake(ctx) for key, value in pairs
+            realize(ctx, key).as_constant(ctx): realize(ctx, value).as_fake(ctx)
+            for key, value in pairs
         }
 
     def hash_key(self, ctx: Context) -> Hashable:
-        return ctx.raise_error(TypeError, f"unhashable type: {self.key.cls.__name__!r}")
+        return raise_error(ctx, TypeError, f"unhashable type: {self.key.cls.__name__!r}")
 
     def methods(self) -> MethodTable:
         return DICT_METHODS
@@ -98,7 +117,7 @@ class DictVariable(KeyedVariable, ContainerVariable):
         """The value of a key, or None."""
         entries = self.entries(ctx)
         entry = entries.get(hashed_as(ctx, "dict key", key, entries))
-        return ctx.real(entry[1]) if entry is not None else None
+        return realize(ctx, entry[1]) if entry is not None else None
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         found = self.get(ctx, key)
@@ -113,7 +132,7 @@ class DictVariable(KeyedVariable, ContainerVariable):
             made = self.factory.call(ctx, [], {})
             self.set_item(ctx, key, made)
             return made
-        return ctx.raise_observed(KeyError, [key])
+        return raise_exception(ctx, KeyError, [key])
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         entries = dict(self.entries(ctx))
@@ -125,7 +144,7 @@ class DictVariable(KeyedVariable, ContainerVariable):
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
         entries = dict(self.entries(ctx))
         if entries.pop(hashed_as(ctx, "dict key", key, entries), None) is None:
-            ctx.raise_observed(KeyError, [key])
+            raise_exception(ctx, KeyError, [key])
         self.replace(ctx, entries)
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
@@ -133,7 +152,7 @@ class DictVariable(KeyedVariable, ContainerVariable):
         return hashed_as(ctx, "dict key", item, entries) in entries
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.keys_iterator(self)
+        return iterate_keys(ctx, self)
 
     noun: ClassVar[str] = "dictionary"
 
@@ -142,11 +161,11 @@ class DictVariable(KeyedVariable, ContainerVariable):
         return [key for key, _ in self.entries(ctx).values()]
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
-        return [ctx.real(key) for key, _ in self.entries(ctx).values()]
+        return [realize(ctx, key) for key, _ in self.entries(ctx).values()]
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if self.has_method(name):
-            return ctx.bound_rule(self, name)
+            return BoundRuleVariable(self, name)
         written = ctx.effects.read((self.key, name))
         if written is not MISSING and written is not DELETED:
             return written
@@ -156,14 +175,14 @@ class DictVariable(KeyedVariable, ContainerVariable):
             and name in vars(self.key.value)
             and self.key.source
         ):
-            return ctx.wrap(vars(self.key.value)[name], AttrSource(self.key.source, name))
+            return wrap_value(ctx, vars(self.key.value)[name], AttrSource(self.key.source, name))
         if name == "default_factory" and self.key.cls is collections.defaultdict:
-            return self.factory or ctx.none
-        return ctx.class_attribute(self, self.key.cls, name)
+            return self.factory or NONE
+        return class_attribute(ctx, self, self.key.cls, name)
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         if self.key.cls is not collections.OrderedDict or hasattr(collections.OrderedDict, name):
-            VariableTracker.set_attr(self, ctx, name, value)
+            Variable.set_attr(self, ctx, name, value)
         ctx.effects.write((self.key, name), value)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -174,7 +193,7 @@ class DictVariable(KeyedVariable, ContainerVariable):
         else:
             gen.emitter.load_callee_const(cls)
             if cls is collections.defaultdict:
-                gen(self.factory or gen.ctx.none)
+                gen(self.factory or NONE)
             gen.emitter.build_dict(gen.push_entries(entries))
             gen.emitter.call(1 + (cls is collections.defaultdict))
         gen.keep(self.key)
@@ -182,7 +201,7 @@ class DictVariable(KeyedVariable, ContainerVariable):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DictViewVariable(VariableTracker):
+class DictViewVariable(Variable):
     """``d.keys()``, ``d.values()`` or ``d.items()``."""
 
     base: DictVariable
@@ -192,7 +211,7 @@ class DictViewVariable(VariableTracker):
         return type(getattr({}, self.kind)())
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
-        return [ctx.real(item) for item in self.unpack_lazy(ctx)]
+        return [realize(ctx, item) for item in self.unpack_lazy(ctx)]
 
     noun: ClassVar[str] = "dictionary"
 
@@ -207,10 +226,10 @@ class DictViewVariable(VariableTracker):
             return [key for key, _ in pairs]
         if self.kind == "values":
             return [value for _, value in pairs]
-        return [ctx.create_tuple(pair) for pair in pairs]
+        return [new_tuple(pair) for pair in pairs]
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.keys_iterator(self)
+        return iterate_keys(ctx, self)
 
     def length(self, ctx: Context) -> VariableTracker:
         return self.base.length(ctx)
@@ -221,15 +240,15 @@ class DictViewVariable(VariableTracker):
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
         if self.kind == "keys":
             return self.base.contains(ctx, item)
-        return VariableTracker.contains(self, ctx, item)
+        return Variable.contains(self, ctx, item)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name == "mapping":
             return ProxyVariable(self.base)
         return (
-            ctx.bound_rule(self, name)
+            BoundRuleVariable(self, name)
             if hasattr(self.python_type(), name)
-            else VariableTracker.get_attr(self, ctx, name)
+            else Variable.get_attr(self, ctx, name)
         )
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -238,7 +257,7 @@ class DictViewVariable(VariableTracker):
                 not any(self.contains(ctx, item) for item in args[0].unpack(ctx))
             )
         if name.startswith("__") and name != "__class__":
-            return ctx.special_method(self, name, args)
+            return call_special(ctx, self, name, args)
         raise GraphBreak("BD007", f"{name} of {self.describe()}")
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -267,8 +286,8 @@ def wrap_dict(ctx: Context, value: dict[Any, Any], source: Source) -> VariableTr
     ctx.effects.set_initial(key, entries)
     factory = None
     if isinstance(value, collections.defaultdict) and value.default_factory is not None:
-        factory = ctx.wrap(value.default_factory, AttrSource(source, "default_factory"))
-    return ctx.derived(value, source, DictVariable(key, factory), base)
+        factory = wrap_value(ctx, value.default_factory, AttrSource(source, "default_factory"))
+    return wrap_contents(ctx, value, source, DictVariable(key, factory), base)
 
 
 def wrap_key(ctx: Context, key: Any) -> VariableTracker:
@@ -276,8 +295,8 @@ def wrap_key(ctx: Context, key: Any) -> VariableTracker:
     if is_constant_value(key):
         return ConstantVariable(key)
     if type(key) is tuple:
-        return ctx.create_tuple([wrap_key(ctx, part) for part in key])
-    return ctx.wrap(key, ConstSource(key))
+        return new_tuple([wrap_key(ctx, part) for part in key])
+    return wrap_value(ctx, key, ConstSource(key))
 
 
 def count_staying(before: dict[Hashable, Any], now: dict[Hashable, Any]) -> int:
@@ -308,7 +327,7 @@ def dict_setdefault(
 ) -> Any:
     found = self.get(ctx, key)
     if found is None:
-        found = default or ctx.none
+        found = default or NONE
         self.set_item(ctx, key, found)
     return found
 
@@ -319,7 +338,7 @@ def dict_pop(
 ) -> VariableTracker:
     found = self.get(ctx, key)
     if found is None:
-        return default[0] if default else ctx.raise_observed(KeyError, [key])
+        return default[0] if default else raise_exception(ctx, KeyError, [key])
     self.del_item(ctx, key)
     return found
 
@@ -331,18 +350,18 @@ def dict_popitem(
     entries = dict(self.entries(ctx))
     if not entries:
         ordered = issubclass(self.key.cls, collections.OrderedDict)
-        return ctx.raise_error(
-            KeyError, "dictionary is empty" if ordered else "popitem(): dictionary is empty"
+        return raise_error(
+            ctx, KeyError, "dictionary is empty" if ordered else "popitem(): dictionary is empty"
         )
     at = list(entries)[-1 if last is None or last.truth(ctx) else 0]
     pair = entries.pop(at)
     self.replace(ctx, entries)
-    return ctx.create_tuple([ctx.real(part) for part in pair])
+    return new_tuple([realize(ctx, part) for part in pair])
 
 
 DICT_METHODS.register("clear")(lambda ctx, self: self.replace(ctx, {}))
 DICT_METHODS.register("copy", "__copy__")(
-    lambda ctx, self: ctx.new_dict(self.entries(ctx), self.key.cls, self.factory)
+    lambda ctx, self: dict_of(ctx, self.entries(ctx), self.key.cls, self.factory)
 )
 
 
@@ -368,7 +387,7 @@ def dict_move_to_end(
     entries = dict(self.entries(ctx))
     hashed = key.hash_key(ctx)
     if hashed not in entries:
-        ctx.raise_observed(KeyError, [key])
+        raise_exception(ctx, KeyError, [key])
     moved = {hashed: entries.pop(hashed)}
     self.replace(
         ctx, {**entries, **moved} if last is None or last.truth(ctx) else {**moved, **entries}
@@ -380,7 +399,10 @@ def constant_pairs(named: Kwargs) -> Iterable[tuple[VariableTracker, VariableTra
     return [(ConstantVariable(name), value) for name, value in named.items()]
 
 
-def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:
+@protocol.pairs_of.implement
+def _pairs_of(
+    ctx: Context, value: VariableTracker
+) -> list[tuple[VariableTracker, VariableTracker]]:
     """Entries of a mapping, or of an iterable of pairs."""
     if (
         isinstance(value, UserObjectVariable)
@@ -388,8 +410,8 @@ def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker
     ):  # pyright: ignore
         value = value.contents  # pyright: ignore
     if isinstance(value, DictVariable):
-        return [(ctx.real(key), held) for key, held in value.entries(ctx).values()]
-    keys = ctx.find_method(value, "keys")
+        return [(realize(ctx, key), held) for key, held in value.entries(ctx).values()]
+    keys = _find_method(ctx, value, "keys")
     if keys is not None:
         names = keys.call(ctx, [], {}).unpack(ctx)
         return [(name, value.get_item(ctx, name)) for name in names]
@@ -400,10 +422,11 @@ def _pair(ctx: Context, at: int, item: VariableTracker) -> tuple[VariableTracker
     if not hasattr(item.python_type(), "__iter__") and not hasattr(
         item.python_type(), "__getitem__"
     ):
-        ctx.raise_error(TypeError, no_pair(at))
+        raise_error(ctx, TypeError, no_pair(at))
     parts = item.unpack(ctx)
     if len(parts) != 2:
-        ctx.raise_error(
+        raise_error(
+            ctx,
             ValueError,
             f"dictionary update sequence element #{at} has length {len(parts)}; 2 is required",
         )
@@ -411,3 +434,31 @@ def _pair(ctx: Context, at: int, item: VariableTracker) -> tuple[VariableTracker
 
 
 # -- set methods -----------------------------------------------------------------------------------
+
+
+@protocol.new_dict.implement
+def _new_dict(
+    ctx: Context, pairs: Sequence[tuple[VariableTracker, VariableTracker]], cls: type = dict
+) -> DictVariable:
+    """A new dict; of equal keys the first stays, with the last value."""
+    entries: dict[Hashable, tuple[VariableTracker, VariableTracker]] = {}
+    for key, value in pairs:
+        hashed = hashed_as(ctx, "dict key", key)
+        entries[hashed] = (entries[hashed][0] if hashed in entries else key, value)
+    return dict_of(ctx, entries, cls)
+
+
+def dict_of(
+    ctx: Context, entries: Mapping[Hashable, Any], cls: type, factory: Any = None
+) -> DictVariable:
+    """A new dict from entries."""
+    key = Identity(cls)
+    ctx.effects.write(key, dict(entries))
+    return DictVariable(key, factory)
+
+
+def _find_method(ctx: Context, owner: VariableTracker, name: str) -> VariableTracker | None:
+    """A method of an object, or None when it has no such attribute."""
+    if isinstance(owner, (ListVariable, TensorVariable)) or not hasattr(owner.python_type(), name):
+        return None
+    return get_attribute(ctx, owner, name)

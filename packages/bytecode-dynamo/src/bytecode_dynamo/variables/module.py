@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import torch
 from symshapes import LazyGraphModule
@@ -13,22 +13,23 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils import _pytree as pytree
 
 from bytecode_dynamo.builtins.registry import evaluates_call
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak, Retry
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import raise_error, wrap_value
+from bytecode_dynamo.requirements import globals_identity
 from bytecode_dynamo.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import Args, Kwargs
 
 from .attribute import find_special, is_data_descriptor, load_instance_attribute
-from .base import Args, Kwargs, VariableTracker
 from .callable import KnownObjectVariable
 from .constant import ConstantVariable
 from .mapping import DictVariable
 from .tensor import TensorVariable
 from .userobject import UserObjectVariable
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -62,7 +63,9 @@ class NNModuleVariable(UserObjectVariable):
 
     def _has_hooks(self, ctx: Context) -> bool:
         for name in GLOBAL_HOOKS:
-            if ctx.wrap(getattr(module_code, name), AttrSource(_MODULE_SOURCE, name)).truth(ctx):
+            if wrap_value(ctx, getattr(module_code, name), AttrSource(_MODULE_SOURCE, name)).truth(
+                ctx
+            ):
                 return True
         return any(self.get_attr(ctx, name).truth(ctx) for name in HOOKS)
 
@@ -149,32 +152,33 @@ def wrap_module(ctx: Context, value: torch.nn.Module, source: Source) -> Variabl
 class PythonModuleVariable(KnownObjectVariable):
     """An imported module."""
 
+    pinned: ClassVar[bool] = True
     value: types.ModuleType
 
     def describe(self) -> str:
         return f"module {self.value.__name__}"
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        written = ctx.effects.read((ctx.globals_identity(self.value.__dict__), name))
+        written = ctx.effects.read((globals_identity(ctx, self.value.__dict__), name))
         if written is DELETED:
-            return ctx.raise_error(
-                AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}"
+            return raise_error(
+                ctx, AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}"
             )
         if written is not MISSING:
             return written
         source = AttrSource(ConstSource(self.value), name)
         if name in self.value.__dict__ and not self._asks_class(ctx, name):
-            return ctx.wrap(self.value.__dict__[name], source)
+            return wrap_value(ctx, self.value.__dict__[name], source)
         # A module's own __getattr__ (lazy submodules) runs as it would in eager mode.
         found = getattr(self.value, name, MISSING)
         if found is MISSING:
             for absent in (name, "__getattr__"):
                 if absent not in self.value.__dict__:
                     ctx.guards.require(ConstSource(self.value), GuardKind.NO_ATTR, absent)
-            return ctx.raise_error(
-                AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}"
+            return raise_error(
+                ctx, AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}"
             )
-        return ctx.wrap(found, source)
+        return wrap_value(ctx, found, source)
 
     def _asks_class(self, ctx: Context, name: str) -> bool:
         """Whether the class of the module comes before what the module holds."""
@@ -185,7 +189,7 @@ class PythonModuleVariable(KnownObjectVariable):
         return is_data_descriptor(find_special(ctx, cls, name)[1]) or chooses
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        ctx.effects.write((ctx.globals_identity(self.value.__dict__), name), value)
+        ctx.effects.write((globals_identity(ctx, self.value.__dict__), name), value)
 
 
 @tracker_for(types.ModuleType)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from .base import VariableTracker
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.protocol import raise_error
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Variable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProxyVariable(VariableTracker):
+class ProxyVariable(Variable):
     """``types.MappingProxyType``: a mapping that can't be written through it."""
 
     base: VariableTracker
@@ -38,15 +37,15 @@ class ProxyVariable(VariableTracker):
         return self.base.iterate(ctx)
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
-        ctx.raise_error(TypeError, "'mappingproxy' object does not support item assignment")
+        raise_error(ctx, TypeError, "'mappingproxy' object does not support item assignment")
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
-        ctx.raise_error(TypeError, "'mappingproxy' object does not support item deletion")
+        raise_error(ctx, TypeError, "'mappingproxy' object does not support item deletion")
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if not hasattr(types.MappingProxyType, name):
-            return ctx.raise_error(
-                AttributeError, f"'mappingproxy' object has no attribute {name!r}"
+            return raise_error(
+                ctx, AttributeError, f"'mappingproxy' object has no attribute {name!r}"
             )
         return self.base.get_attr(ctx, name)
 

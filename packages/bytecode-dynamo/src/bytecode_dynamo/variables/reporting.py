@@ -7,26 +7,27 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecode_dynamo.builtins.construct import constructs
 from bytecode_dynamo.builtins.registry import evaluates_call
 from bytecode_dynamo.bytecode import NO_POSITION, Position
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak, NotConstant
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.frame import Frame
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.requirements import require_class_attribute
 from bytecode_dynamo.source import Source
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
+from bytecode_dynamo.variables.callable import CallableVariable, KnownObjectVariable
+from bytecode_dynamo.variables.constant import NONE
 
-from .base import Args, KeyedVariable, Kwargs, VariableTracker
-from .callable import BoundRuleVariable, CallableVariable, KnownObjectVariable
 from .constant import ConstantVariable
 from .userobject import UserObjectVariable
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.frame import Frame
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 REPORTING = frozenset({"debug", "info", "warning", "warn", "error", "critical", "log"})
 
@@ -41,7 +42,7 @@ def require_known(ctx: Context, args: Args, kwargs: Kwargs, what: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MessageVariable(VariableTracker):
+class MessageVariable(Variable):
     """A call that reports something, on the line of the captured function that led to it."""
 
     position: Position
@@ -63,7 +64,7 @@ def report_later(ctx: Context, function: VariableTracker, args: Args, kwargs: Kw
     while root is not None and root.parent is not None:
         root = root.parent
     position = root.instruction().position if root is not None else NO_POSITION
-    ctx.deferred.add(ctx, MessageVariable(position, function, tuple(args), kwargs))
+    ctx.deferred.add(MessageVariable(position, function, tuple(args), kwargs))
 
 
 QUESTIONS = ("isEnabledFor", "getEffectiveLevel", "hasHandlers")
@@ -79,7 +80,7 @@ class LoggerVariable(UserObjectVariable):
         if (name in QUESTIONS or name.removesuffix("_once") in REPORTING) and hasattr(
             self.key.cls, name
         ):
-            ctx.require_class_attribute(self.key.cls, name)
+            require_class_attribute(ctx, self.key.cls, name)
             return BoundRuleVariable(self, name)
         return UserObjectVariable.get_attr(self, ctx, name)
 
@@ -91,7 +92,7 @@ class LoggerVariable(UserObjectVariable):
             return method.call(ctx, args, kwargs)
         require_known(ctx, args, kwargs, f"{self.describe()}.{name}()")
         report_later(ctx, method, args, kwargs)
-        return ctx.none
+        return NONE
 
     def _asked(self, ctx: Context, name: str, args: list[Any]) -> VariableTracker:
         """What the logger says now; a guard asks it again."""
@@ -173,8 +174,8 @@ class CaughtWarningsVariable(KeyedVariable):
             raise GraphBreak("BD003", f"{name} of warnings.catch_warnings()")
         depth = ctx.effects.read(_FILTERED, 0)
         ctx.effects.write(_FILTERED, depth + 1 if name == "__enter__" else depth - 1)
-        report_later(ctx, BoundRuleVariable(self, name), [ctx.none] * len(args), {})
-        return ctx.none
+        report_later(ctx, BoundRuleVariable(self, name), [NONE] * len(args), {})
+        return NONE
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call(KnownObjectVariable(warnings.catch_warnings), [], list(self.options.items()))

@@ -7,30 +7,46 @@ import operator
 import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from bytecode_dynamo import protocol
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import (
+    binary_operation,
+    constant_of,
+    fold_call,
+    is_alike,
+    is_less,
+    iterate_list,
+    iterate_range,
+    new_dict,
+    new_iterator,
+    new_list,
+    raise_error,
+    wrap_contents,
+)
+from bytecode_dynamo.requirements import require_class_attribute
 from bytecode_dynamo.source import AttrSource, ItemSource, Source, hidden_lookup
-from bytecode_dynamo.wording import not_found
-
-from .base import (
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import (
     Args,
-    ContainerVariable,
+    BoundRuleVariable,
     Kwargs,
     LazyVariable,
     MethodTable,
-    VariableTracker,
     no_keywords,
+    realize,
 )
+from bytecode_dynamo.variables.container import ContainerVariable
+from bytecode_dynamo.wording import not_found
+
 from .constant import ConstantVariable
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
 
 Items = tuple[VariableTracker, ...]
 SEQUENCE_METHODS = MethodTable()
@@ -59,13 +75,15 @@ class SequenceVariable(ContainerVariable):
         return SEQUENCE_METHODS
 
     def as_constant(self, ctx: Context) -> Any:
-        return self.python_type()([ctx.real(item).as_constant(ctx) for item in self.elements(ctx)])
+        return self.python_type()(
+            [realize(ctx, item).as_constant(ctx) for item in self.elements(ctx)]
+        )
 
     def as_proxy(self, ctx: Context) -> Any:
-        return [ctx.real(item).as_proxy(ctx) for item in self.elements(ctx)]
+        return [realize(ctx, item).as_proxy(ctx) for item in self.elements(ctx)]
 
     def as_fake(self, ctx: Context) -> Any:
-        return [ctx.real(item).as_fake(ctx) for item in self.elements(ctx)]
+        return [realize(ctx, item).as_fake(ctx) for item in self.elements(ctx)]
 
     def truth(self, ctx: Context) -> bool:
         return bool(self.elements(ctx))
@@ -74,16 +92,16 @@ class SequenceVariable(ContainerVariable):
         return ConstantVariable(len(self.elements(ctx)))
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
-        return [ctx.real(item) for item in self.elements(ctx)]
+        return [realize(ctx, item) for item in self.elements(ctx)]
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         items = self.native(self.elements(ctx))
-        index = ctx.index(key)
+        index = key.as_index(ctx)
         try:
             found = items[index]
         except (IndexError, TypeError, ValueError) as error:
-            return ctx.raise_error(type(error), *error.args)
-        return self.same_kind(ctx, found) if isinstance(index, slice) else ctx.real(found)  # pyright: ignore
+            return raise_error(ctx, type(error), *error.args)
+        return self.same_kind(ctx, found) if isinstance(index, slice) else realize(ctx, found)  # pyright: ignore
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +126,7 @@ class TupleVariable(SequenceVariable):
         return TupleVariable(tuple(items), torch.Size if self.cls is torch.Size else tuple)
 
     def as_constant(self, ctx: Context) -> Any:
-        values = [ctx.real(item).as_constant(ctx) for item in self.items]
+        values = [realize(ctx, item).as_constant(ctx) for item in self.items]
         return self._build(values)
 
     def _build(self, values: list[Any]) -> Any:
@@ -117,39 +135,39 @@ class TupleVariable(SequenceVariable):
         return self.cls(values)
 
     def as_proxy(self, ctx: Context) -> Any:
-        return tuple(ctx.real(item).as_proxy(ctx) for item in self.items)
+        return tuple(realize(ctx, item).as_proxy(ctx) for item in self.items)
 
     def as_fake(self, ctx: Context) -> Any:
-        return tuple(ctx.real(item).as_fake(ctx) for item in self.items)
+        return tuple(realize(ctx, item).as_fake(ctx) for item in self.items)
 
     def hash_key(self, ctx: Context) -> Hashable:
-        return tuple(ctx.real(item).hash_key(ctx) for item in self.items)
+        return tuple(realize(ctx, item).hash_key(ctx) for item in self.items)
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.iterator(self.items)
+        return new_iterator(ctx, self.items)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         index = _field_index(ctx, self.cls, name)
         if index is not None:
-            return ctx.real(self.items[index])
+            return realize(ctx, self.items[index])
         if self.cls is torch.Size and name == "numel":
-            return ctx.bound_rule(self, "numel")
+            return BoundRuleVariable(self, "numel")
         if name in ("_replace", "_asdict") and hasattr(self.cls, "_fields"):
-            ctx.require_class_attribute(self.cls, "_fields")
-            found = ctx.require_class_attribute(self.cls, name)
+            require_class_attribute(ctx, self.cls, "_fields")
+            found = require_class_attribute(ctx, self.cls, name)
             if getattr(found, "__globals__", None) is vars(collections):
-                return ctx.bound_rule(self, name)
+                return BoundRuleVariable(self, name)
         return SequenceVariable.get_attr(self, ctx, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "numel" and self.cls is torch.Size:
-            return ctx.product(self.unpack(ctx))
+            return product_of(ctx, self.unpack(ctx))
         if name == "_replace":
             fields = dict(zip(self.cls._fields, self.items)) | kwargs  # pyright: ignore[reportAttributeAccessIssue]
             return TupleVariable(tuple(fields.values()), self.cls)
         if name == "_asdict":
             names = [ConstantVariable(field) for field in self.cls._fields]  # pyright: ignore[reportAttributeAccessIssue]
-            return ctx.create_dict(list(zip(names, self.items)))
+            return new_dict(ctx, list(zip(names, self.items)))
         return SequenceVariable.call_method(self, ctx, name, args, kwargs)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -163,7 +181,7 @@ class TupleVariable(SequenceVariable):
 
 def _field_index(ctx: Context, cls: type, name: str) -> int | None:
     if hasattr(cls, "_fields"):
-        found = ctx.require_class_attribute(cls, name)
+        found = require_class_attribute(ctx, cls, name)
         return found.__reduce__()[1][0] if type(found) is _FIELD else None
     if cls.__module__ == "torch.return_types" and name not in dir(tuple):
         member = cls.__dict__.get(name)
@@ -215,30 +233,30 @@ class ListVariable(SequenceVariable):
             ctx.effects.note_move(self.key)
 
     def same_kind(self, ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
-        return ctx.create_list(collections.deque(items, self.maxlen), self.key.cls, self.maxlen)
+        return new_list(ctx, collections.deque(items, self.maxlen), self.key.cls, self.maxlen)
 
     def hash_key(self, ctx: Context) -> Hashable:
-        return ctx.raise_error(TypeError, f"unhashable type: {self.key.cls.__name__!r}")
+        return raise_error(ctx, TypeError, f"unhashable type: {self.key.cls.__name__!r}")
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.list_iterator(self)
+        return iterate_list(ctx, self)
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         items = self.native(self.elements(ctx))
-        index = ctx.index(key)
+        index = key.as_index(ctx)
         try:
             items[index] = value.unpack(ctx) if isinstance(index, slice) else value
         except (IndexError, TypeError, ValueError) as error:
-            ctx.raise_error(type(error), *error.args)
+            raise_error(ctx, type(error), *error.args)
         self.replace(ctx, items, moved=False)
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
         items = self.native(self.elements(ctx))
-        index = ctx.index(key)
+        index = key.as_index(ctx)
         try:
             del items[index]
         except (IndexError, TypeError) as error:
-            ctx.raise_error(type(error), *error.args)
+            raise_error(ctx, type(error), *error.args)
         self.replace(ctx, items)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -292,10 +310,10 @@ class RangeVariable(SequenceVariable):
         return SequenceVariable.get_attr(self, ctx, name)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return ctx.fold(operator.getitem, [self, key], {})
+        return fold_call(ctx, operator.getitem, [self, key], {})
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.range_iterator(self.value)
+        return iterate_range(self.value)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen.load_const(self.value)
@@ -348,7 +366,7 @@ def _wrap_sequence(ctx: Context, base: type, value: Any, source: Source) -> Vari
     items = lazy_items(base.__iter__(value), source, hidden_lookup(type(value), base))
     ctx.effects.set_initial(key, items)
     contents = ListVariable(key, getattr(value, "maxlen", None))
-    return ctx.derived(value, source, contents, base)
+    return wrap_contents(ctx, value, source, contents, base)
 
 
 @tracker_for(tuple)
@@ -361,7 +379,7 @@ def wrap_tuple(ctx: Context, value: tuple[Any, ...], source: Source) -> Variable
     require_length(ctx, value, source, tuple)
     if is_plain_tuple(type(value)):
         return ctx.effects.remember(value, TupleVariable(items, type(value), source=source))
-    return ctx.derived(value, source, TupleVariable(items), tuple)
+    return wrap_contents(ctx, value, source, TupleVariable(items), tuple)
 
 
 @tracker_for(range)
@@ -375,7 +393,7 @@ def wrap_range(ctx: Context, value: range, source: Source) -> VariableTracker:
 
 @SEQUENCE_METHODS.register("count")
 def sequence_count(ctx: Context, self: SequenceVariable, item: VariableTracker) -> VariableTracker:
-    return ConstantVariable(sum(ctx.alike(element, item) for element in self.unpack(ctx)))
+    return ConstantVariable(sum(is_alike(ctx, element, item) for element in self.unpack(ctx)))
 
 
 @SEQUENCE_METHODS.register("index")
@@ -387,9 +405,9 @@ def sequence_index(
         len(self.elements(ctx))
     ) if bounds else (0, len(self.elements(ctx)), 1)  # fmt: skip
     for index, element in enumerate(self.unpack(ctx)[low:high]):
-        if ctx.alike(element, item):
+        if is_alike(ctx, element, item):
             return ConstantVariable(low + index)
-    return ctx.raise_error(ValueError, not_found(self.python_type(), "index", item.describe()))
+    return raise_error(ctx, ValueError, not_found(self.python_type(), "index", item.describe()))
 
 
 # Methods that only move items are run on the trackers: "i" is an item, "s" an iterable, "n" a
@@ -410,9 +428,9 @@ def _moving(name: str) -> Callable[..., VariableTracker | None]:
         try:
             result = getattr(base, name)(items, *given)
         except (IndexError, TypeError) as error:
-            ctx.raise_error(type(error), *error.args)
+            raise_error(ctx, type(error), *error.args)
         self.replace(ctx, items, moved=name != "reverse" and given != [[]])
-        return result if result is None else ctx.real(result)
+        return result if result is None else realize(ctx, result)
 
     return rule
 
@@ -420,7 +438,7 @@ def _moving(name: str) -> Callable[..., VariableTracker | None]:
 def _argument(ctx: Context, value: VariableTracker, kind: str) -> Any:
     if kind == "i":
         return value
-    return value.unpack(ctx) if kind == "s" else ctx.constant_of(value, "an index")
+    return value.unpack(ctx) if kind == "s" else constant_of(ctx, value, "an index")
 
 
 for _name in _MOVING:
@@ -432,15 +450,15 @@ list_append, list_extend = (LIST_METHODS[name] for name in ("append", "extend"))
 def list_remove(ctx: Context, self: ListVariable, item: VariableTracker) -> None:
     items = list(self.elements(ctx))
     for index, element in enumerate(items):
-        if ctx.alike(ctx.real(element), item):
+        if is_alike(ctx, realize(ctx, element), item):
             del items[index]
             self.replace(ctx, items)
             return
-    ctx.raise_error(ValueError, not_found(self.key.cls, "remove", item.describe()))
+    raise_error(ctx, ValueError, not_found(self.key.cls, "remove", item.describe()))
 
 
 LIST_METHODS.register("copy", "__copy__")(
-    lambda ctx, self: ctx.create_list(self.elements(ctx), self.key.cls, self.maxlen)
+    lambda ctx, self: new_list(ctx, self.elements(ctx), self.key.cls, self.maxlen)
 )
 LIST_METHODS.register("sort")(
     lambda ctx, self, **options: self.replace(ctx, sort_items(ctx, self.unpack(ctx), options))
@@ -462,7 +480,7 @@ class Comparable:
         self.ctx, self.value = ctx, value
 
     def __lt__(self, other: Comparable) -> bool:
-        return self.ctx.less(self.value, other.value)
+        return is_less(self.ctx, self.value, other.value)
 
 
 def sort_items(
@@ -480,3 +498,26 @@ def sort_items(
     keys = [Comparable(ctx, by(item)) for item in items]
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
     return [items[index] for index in order]
+
+
+def new_tuple(items: Sequence[VariableTracker], cls: type = tuple) -> TupleVariable:
+    """A new tuple."""
+    return TupleVariable(tuple(items), cls)
+
+
+@protocol.new_list.implement
+def _new_list(
+    ctx: Context, items: Sequence[VariableTracker], cls: type = list, maxlen: int | None = None
+) -> ListVariable:
+    """A new list (or deque)."""
+    key = Identity(cls)
+    ctx.effects.write(key, tuple(items))
+    return ListVariable(key, maxlen)
+
+
+def product_of(ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
+    """The product of sizes."""
+    total: VariableTracker = ConstantVariable(1)
+    for item in items:
+        total = binary_operation(ctx, "*", total, item)
+    return total

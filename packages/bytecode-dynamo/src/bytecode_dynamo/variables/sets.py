@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import raise_error, raise_exception, wrap_contents, wrap_value
 from bytecode_dynamo.source import AppliedSource, ItemSource, Source
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import KeyedVariable, MethodTable, realize
+from bytecode_dynamo.variables.container import ContainerVariable
+from bytecode_dynamo.variables.iterator import iterate_keys
 from bytecode_dynamo.wording import hashed_as
 
-from .base import ContainerVariable, KeyedVariable, MethodTable, VariableTracker
 from .constant import ConstantVariable, SymbolicVariable, is_constant_value
 from .mapping import LASTING, wrap_key
 from .text import TextVariable
 from .userobject import wrap_opaque
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
-
 
 SET_METHODS = MethodTable()
 
@@ -42,11 +43,13 @@ class SetVariable(KeyedVariable, ContainerVariable):
         ctx.effects.write(self.key, members)
 
     def as_constant(self, ctx: Context) -> Any:
-        return self.key.cls(ctx.real(item).as_constant(ctx) for item in self.members(ctx).values())
+        return self.key.cls(
+            realize(ctx, item).as_constant(ctx) for item in self.members(ctx).values()
+        )
 
     def hash_key(self, ctx: Context) -> Hashable:
         if self.key.cls is not frozenset:
-            return ctx.raise_error(TypeError, "unhashable type: 'set'")
+            return raise_error(ctx, TypeError, "unhashable type: 'set'")
         return frozenset(self.members(ctx))
 
     def methods(self) -> MethodTable:
@@ -63,7 +66,7 @@ class SetVariable(KeyedVariable, ContainerVariable):
         return hashed_as(ctx, "set element", item, members) in members
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
-        items = [ctx.real(item) for item in self.members(ctx).values()]
+        items = [realize(ctx, item) for item in self.members(ctx).values()]
         if len(items) > 1 and not self.key.exists:
             # The order of a set is an accident of hashes: ask a real one where that is possible.
             # numbers that change are specialised
@@ -74,7 +77,7 @@ class SetVariable(KeyedVariable, ContainerVariable):
         return items
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.keys_iterator(self)
+        return iterate_keys(ctx, self)
 
     noun: ClassVar[str] = "Set"
 
@@ -114,7 +117,7 @@ def wrap_set(ctx: Context, value: set[Any], source: Source) -> VariableTracker:
     key = Identity(base, value, source)
     members = [wrap_key(ctx, item) for item in value]
     ctx.effects.set_initial(key, {item.hash_key(ctx): item for item in members})
-    return ctx.derived(value, source, SetVariable(key), base)
+    return wrap_contents(ctx, value, source, SetVariable(key), base)
 
 
 class MembersSource(AppliedSource):
@@ -134,7 +137,8 @@ def _wrap_objects(ctx: Context, value: Any, source: Source, base: type) -> Varia
     ctx.guards.require(source, GuardKind.TYPE_IS, base)
     ctx.guards.require(source, GuardKind.LENGTH, len(items))
     members = [
-        ctx.wrap(item, ItemSource(MembersSource(source), at)) for at, item in enumerate(items)
+        wrap_value(ctx, item, ItemSource(MembersSource(source), at))
+        for at, item in enumerate(items)
     ]
     key = Identity(base, value, source)
     ctx.effects.set_initial(key, {item.hash_key(ctx): item for item in members})
@@ -171,7 +175,7 @@ def set_discard(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
 @SET_METHODS.register("remove")
 def set_remove(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
     if not self.contains(ctx, item):
-        ctx.raise_observed(KeyError, [item])
+        raise_exception(ctx, KeyError, [item])
     set_discard(ctx, self, item)
 
 
@@ -188,7 +192,7 @@ def set_update(ctx: Context, self: SetVariable, *others: VariableTracker) -> Non
         self.replace(ctx, members)
 
 
-SET_METHODS.register("copy")(lambda ctx, self: ctx.new_set(self.members(ctx), self.key.cls))
+SET_METHODS.register("copy")(lambda ctx, self: set_of(ctx, self.members(ctx), self.key.cls))
 
 
 def _combine(
@@ -202,7 +206,7 @@ def _combine(
             right = members_of(ctx, other)
             every = {**members, **right}
             members = {key: item for key, item in every.items() if keep(key, members, right)}
-        return ctx.new_set(members, self.key.cls)
+        return set_of(ctx, members, self.key.cls)
 
     return rule
 
@@ -237,7 +241,7 @@ for _name in ("intersection", "difference", "symmetric_difference"):
 def set_pop(ctx: Context, self: SetVariable) -> VariableTracker:
     items = self.unpack(ctx)
     if not items:
-        return ctx.raise_error(KeyError, "pop from an empty set")
+        return raise_error(ctx, KeyError, "pop from an empty set")
     set_discard(ctx, self, items[0])
     return items[0]
 
@@ -252,3 +256,10 @@ def _compare(holds: Callable[[set[Hashable], set[Hashable]], bool]) -> Any:
 SET_METHODS.register("issubset", "__le__")(_compare(lambda left, right: left <= right))
 SET_METHODS.register("issuperset", "__ge__")(_compare(lambda left, right: left >= right))
 SET_METHODS.register("isdisjoint")(_compare(lambda left, right: left.isdisjoint(right)))
+
+
+def set_of(ctx: Context, members: Mapping[Any, VariableTracker], cls: type) -> SetVariable:
+    """A new set from members."""
+    key = Identity(cls)
+    ctx.effects.write(key, dict(members))
+    return SetVariable(key)

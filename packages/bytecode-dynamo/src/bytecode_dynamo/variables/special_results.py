@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.base import Args, Kwargs, Variable
 
-from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
 
 Accepts = Callable[[type, Any], bool]
 
@@ -52,7 +51,7 @@ def accepted(name: str, result: VariableTracker) -> VariableTracker:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SpecialMethodVariable(VariableTracker):
+class SpecialMethodVariable(Variable):
     """A bound special method as the interpreter calls it."""
 
     method: VariableTracker

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import torch
 from symshapes import FakeTensor, FakeTensorError, is_wrapper
@@ -17,34 +17,49 @@ from torch.fx import Node
 from torch.nn.parameter import is_lazy
 
 from bytecode_dynamo import rebuilding
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import ABSENT, GuardKind
+from bytecode_dynamo.guard_records import ABSENT, GuardKind
+from bytecode_dynamo.protocol import (
+    call_special,
+    call_torch,
+    class_attribute,
+    decide,
+    dispatch_override,
+    new_list,
+    new_value,
+    raise_error,
+    wrap_value,
+)
+from bytecode_dynamo.requirements import (
+    example_of,
+    pinned_alike,
+    remember_tensor,
+    require_class_attribute,
+    require_tensor,
+    tensor_identity,
+)
 from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import AttrSource, ItemSource, Source
 from bytecode_dynamo.tensor_facts import TensorFacts
 from bytecode_dynamo.tensor_source import PlainTensorSource, SizeSource, as_plain
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Variable
+from bytecode_dynamo.variables.constant import NONE
+from bytecode_dynamo.variables.input_state import state_of_input, was_leaf
+from bytecode_dynamo.variables.sequence import new_tuple
+from bytecode_dynamo.variables.torch_classes import TENSOR_TYPES, TORCHS
 
 from . import tensor_setters, wrapper_tensor
 from .attribute import bind, class_source, find_in_class
-from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
 from .indexing import at_positions
 from .input_state import state_of_inputs
 from .special_results import accepted
 from .userobject import OpaqueVariable, wrap_opaque
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
-
-TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-TORCHS = {
-    cls: {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
-    for cls in TENSOR_TYPES
-}
-"""What the classes have of torch: programs may replace it."""
 
 # fakes don't have them
 ASKS_FOR_LAZY_BITS = frozenset(["is_conj", "is_neg", "resolve_conj", "resolve_neg"])
@@ -74,9 +89,10 @@ PLAIN_ATTRIBUTES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TensorVariable(VariableTracker):
+class TensorVariable(Variable):
     """A tensor inside the graph."""
 
+    is_tensor: ClassVar[bool] = True
     node: Node
     fake: FakeTensor
     cls: type = torch.Tensor
@@ -114,21 +130,21 @@ class TensorVariable(VariableTracker):
 
     def truth(self, ctx: Context) -> bool:
         known = _comparison_of_random(self.node) if self.fake.numel() == 1 else None
-        return ctx.decide(lambda: bool(self.fake), self.describe()) if known is None else known
+        return decide(ctx, lambda: bool(self.fake), self.describe()) if known is None else known
 
     def length(self, ctx: Context) -> VariableTracker:
-        found = ctx.require_class_attribute(self.cls, "__len__")
+        found = require_class_attribute(ctx, self.cls, "__len__")
         if found is not TORCHS[self.torch_class]["__len__"]:
             return accepted(
                 "__len__", self._replaced_attribute(ctx, "__len__", found).call(ctx, [], {})
             )
         if not self.fake.dim():
-            return ctx.raise_error(TypeError, "len() of a 0-d tensor")
-        return ctx.create(self.fake.shape[0])
+            return raise_error(ctx, TypeError, "len() of a 0-d tensor")
+        return new_value(ctx, self.fake.shape[0])
 
     def iterate(self, ctx: Context) -> VariableTracker:
         if not self.fake.dim():
-            return ctx.raise_error(TypeError, "iteration over a 0-d tensor")
+            return raise_error(ctx, TypeError, "iteration over a 0-d tensor")
         return self.call_method(ctx, "unbind", [ConstantVariable(0)], {}).iterate(ctx)
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
@@ -139,24 +155,24 @@ class TensorVariable(VariableTracker):
         return (
             base
             if rest is None
-            else ctx.torch_call("call_function", operator.getitem, [base, rest], {})
+            else call_torch(ctx, "call_function", operator.getitem, [base, rest], {})
         )
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         base, rest = at_positions(ctx, self, key)
-        ctx.torch_call(
-            "call_function", operator.setitem, [base, rest or ConstantVariable(...), value], {}
+        call_torch(
+            ctx, "call_function", operator.setitem, [base, rest or ConstantVariable(...), value], {}
         )
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if self.cls not in TENSOR_TYPES and (_is_own(self.cls, name) or self._holds(ctx, name)):
             return self._own_attribute(ctx, name)
-        found = ctx.require_class_attribute(self.cls, name)
+        found = require_class_attribute(ctx, self.cls, name)
         if found is not TORCHS[self.torch_class].get(name, ABSENT):
             return self._replaced_attribute(ctx, name, found)
         seen = self.overrides or ctx.modes.function_modes(ctx)
         if seen and hasattr(torch.Tensor, name) and not callable(getattr(torch.Tensor, name)):
-            handled = ctx.dispatch_override("get_attr", name, [self], {})
+            handled = dispatch_override(ctx, "get_attr", name, [self], {})
             if handled is not None:
                 return handled
         if name == "_version" and ctx.examples and not _is_made_here(ctx, self.fake):
@@ -164,7 +180,7 @@ class TensorVariable(VariableTracker):
                 "BD014", f"{self.describe()}._version: how often inputs were written is not known"
             )
         if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name, callable)):
-            return ctx.create(_plain_attribute(ctx, self, name))
+            return new_value(ctx, _plain_attribute(ctx, self, name))
         rule = TENSOR_ATTRIBUTES.get(name)
         if rule is not None:
             return rule(ctx, self)
@@ -172,9 +188,9 @@ class TensorVariable(VariableTracker):
         if isinstance(found, methods) or isinstance(
             getattr(self.cls, name, None), types.MethodDescriptorType
         ):
-            return ctx.bound_rule(self, name)
+            return BoundRuleVariable(self, name)
         if found is ABSENT:
-            if ctx.require_class_attribute(self.cls, "__getattr__") is not ABSENT:
+            if require_class_attribute(ctx, self.cls, "__getattr__") is not ABSENT:
                 raise GraphBreak(
                     "BD014",
                     f"attribute {name!r} of {self.describe()}: the class has got a __getattr__",
@@ -196,40 +212,42 @@ class TensorVariable(VariableTracker):
         """What a subclass defines; an attribute of the object comes before a method."""
         held = ctx.effects.read((self.key(ctx), name)) is not MISSING or self._holds(ctx, name)
         return (
-            self._custom_attribute(ctx, name) if held else ctx.class_attribute(self, self.cls, name)
+            self._custom_attribute(ctx, name)
+            if held
+            else class_attribute(ctx, self, self.cls, name)
         )
 
     def _holds(self, ctx: Context, name: str) -> bool:
         """Whether the object itself has an attribute that its class does not take precedence
         with.
         """
-        value = self.fake if is_wrapper(self.fake) else ctx.example_of(self)
+        value = self.fake if is_wrapper(self.fake) else example_of(ctx, self)
         if value is None or name not in value.__dict__:
             return False
         return not hasattr(inspect.getattr_static(self.cls, name, None), "__set__")
 
     def key(self, ctx: Context) -> Identity:
         """What attributes of the object are written to."""
-        return ctx.tensor_identity(self)
+        return tensor_identity(ctx, self)
 
     def _custom_attribute(self, ctx: Context, name: str) -> VariableTracker:
         written = ctx.effects.read((self.key(ctx), name))
         if written is not MISSING and written is not DELETED:
             return written
-        value = ctx.example_of(self) if written is MISSING else None
+        value = example_of(ctx, self) if written is MISSING else None
         if value is None and written is MISSING and is_wrapper(self.fake):
             return wrapper_tensor.attribute(ctx, self, name)
         if value is None:
-            return ctx.raise_error(
-                AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}"
+            return raise_error(
+                ctx, AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}"
             )
         assert self.source is not None
         if name not in value.__dict__:
             ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
-            return ctx.raise_error(
-                AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}"
+            return raise_error(
+                ctx, AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}"
             )
-        return ctx.wrap(value.__dict__[name], AttrSource(self.source, name))
+        return wrap_value(ctx, value.__dict__[name], AttrSource(self.source, name))
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         tensor_setters.set_attribute(ctx, self, name, value)
@@ -245,7 +263,7 @@ class TensorVariable(VariableTracker):
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if self.cls not in TENSOR_TYPES and (_is_own(self.cls, name) or self._holds(ctx, name)):
             return self._own_attribute(ctx, name).call(ctx, args, kwargs)
-        found = ctx.require_class_attribute(self.cls, name)
+        found = require_class_attribute(ctx, self.cls, name)
         if found is not TORCHS[self.torch_class].get(name, ABSENT):
             return self._replaced_attribute(ctx, name, found).call(ctx, args, kwargs)
         rule = TENSOR_METHODS.get(name)
@@ -253,7 +271,7 @@ class TensorVariable(VariableTracker):
             return rule(ctx, self, *args, **kwargs)
         if (
             name == "requires_grad_"
-            and ctx.example_of(self) is not None
+            and example_of(ctx, self) is not None
             and not _keeps_requires_grad(ctx, self, args)
         ):
             ctx.require_once(f"{self.describe()}.requires_grad_()")
@@ -265,7 +283,7 @@ class TensorVariable(VariableTracker):
                 "BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily"
             )
         if name in ("storage_offset", "is_inference", "is_shared", "is_pinned") or (
-            name == "_is_view" and ctx.example_of(self) is not None
+            name == "_is_view" and example_of(ctx, self) is not None
         ):
             return state_of_inputs(ctx, self, name)
         if name in LEAVING:
@@ -285,8 +303,11 @@ class TensorVariable(VariableTracker):
             # as FX can write it
             args = [ConstantVariable(f"{wanted.__module__}.{wanted.__name__}"), *args[1:]]
         if name in ("__getitem__", "__setitem__", "__len__", "__iter__"):
-            return ctx.special_method(self, name, args)
-        return ctx.torch_call("call_method", name, [self, *args], kwargs)
+            return call_special(ctx, self, name, args)
+        return call_torch(ctx, "call_method", name, [self, *args], kwargs)
+
+    def as_index(self, ctx: Context) -> Any:
+        return decide(ctx, lambda: self.fake.__index__(), f"{self.describe()} as an index")
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         origin = gen.ctx.from_arrays.get(id(self.fake)) or gen.ctx.from_arrays.get(
@@ -294,7 +315,7 @@ class TensorVariable(VariableTracker):
         )
         if origin is not None and not self.fake.requires_grad:
             push = partial(self._push_of_array, gen, None if origin.fake is self.fake else origin)
-            gen.build_once(gen.ctx.tensor_identity(self), push)
+            gen.build_once(tensor_identity(gen.ctx, self), push)
             return
         plain = self.cls in TENSOR_TYPES or is_wrapper(self.fake)
         if not plain and self.fake.requires_grad and self.fake.is_leaf:
@@ -302,7 +323,7 @@ class TensorVariable(VariableTracker):
                 "BD015",
                 f"{self.describe()}, a {self.cls.__name__} without history that requires gradients",
             )
-        key = gen.ctx.identities.get(id(self.fake)) if plain else gen.ctx.tensor_identity(self)
+        key = gen.ctx.identities.get(id(self.fake)) if plain else tensor_identity(gen.ctx, self)
         if key is None or (plain and not gen.ctx.effects.attributes(key)):
             gen.load_graph_value(self.node)
         else:
@@ -352,7 +373,7 @@ def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:
     if not x.fake.dim():
         return x.call_method(ctx, "item", [], {})
     rows = x.call_method(ctx, "unbind", [ConstantVariable(0)], {}).unpack(ctx)
-    return ctx.create_list([to_list(ctx, row) for row in rows])  # pyright: ignore[reportArgumentType]
+    return new_list(ctx, [to_list(ctx, row) for row in rows])  # pyright: ignore[reportArgumentType]
 
 
 TENSOR_METHODS["tolist"] = to_list
@@ -398,7 +419,7 @@ class GradientFunctionVariable(OpaqueVariable):
 @TENSOR_ATTRIBUTES.register("T")
 def transposed(ctx: Context, x: TensorVariable) -> VariableTracker:
     dims = [ConstantVariable(dim) for dim in reversed(range(x.fake.dim()))]
-    return x.call_method(ctx, "permute", [ctx.create_tuple(dims)], {})
+    return x.call_method(ctx, "permute", [new_tuple(dims)], {})
 
 
 TENSOR_ATTRIBUTES.register("mT")(
@@ -419,13 +440,13 @@ def adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
 
 
 TENSOR_ATTRIBUTES.register("real")(
-    lambda ctx, x: ctx.torch_call("call_function", torch.real, [x], {})
+    lambda ctx, x: call_torch(ctx, "call_function", torch.real, [x], {})
 )
 TENSOR_ATTRIBUTES.register("imag")(
-    lambda ctx, x: ctx.torch_call("call_function", torch.imag, [x], {})
+    lambda ctx, x: call_torch(ctx, "call_function", torch.imag, [x], {})
 )
 TENSOR_ATTRIBUTES.register("data")(
-    lambda ctx, x: ctx.torch_call("call_function", getattr, [x, ConstantVariable("data")], {})
+    lambda ctx, x: call_torch(ctx, "call_function", getattr, [x, ConstantVariable("data")], {})
 )
 
 
@@ -434,49 +455,32 @@ def gradient(ctx: Context, x: TensorVariable) -> VariableTracker:
     written = ctx.effects.read((x.key(ctx), "grad"))
     if written is not MISSING:
         return written
-    value = ctx.example_of(x)
+    value = example_of(ctx, x)
     if value is None:
         if x.fake.is_leaf:
-            return ctx.none
+            return NONE
         raise GraphBreak("BD014", f".grad of {x.describe()}, which is not a leaf")
     assert x.source is not None
-    return ctx.wrap(value.grad, AttrSource(x.source, "grad"))
+    return wrap_value(ctx, value.grad, AttrSource(x.source, "grad"))
 
 
 @TENSOR_ATTRIBUTES.register("grad_fn")
 def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
-    function, value, leaf = x.fake.grad_fn, ctx.example_of(x), was_leaf(ctx, x)
+    function, value, leaf = x.fake.grad_fn, example_of(ctx, x), was_leaf(ctx, x)
     if function is None and value is not None and not leaf:
         function = value.grad_fn
     return (
-        ctx.none
+        NONE
         if function is None
         else GradientFunctionVariable(type(function), f".grad_fn of {x.describe()}", x)
     )
-
-
-def was_leaf(ctx: Context, x: TensorVariable) -> bool:
-    """Whether an input came without history, guarded; True of other tensors."""
-    return _state_of_input(ctx, x, "is_leaf")
 
 
 def _plain_attribute(ctx: Context, x: TensorVariable, name: str) -> Any:
     held = getattr(x.fake, name) if name != "nbytes" else x.fake.numel() * x.fake.itemsize
     if name == "is_leaf":
         return was_leaf(ctx, x) and held
-    return held or _state_of_input(ctx, x, name) if name in ("retains_grad", "output_nr") else held
-
-
-def _state_of_input(ctx: Context, x: TensorVariable, name: str) -> Any:
-    """An attribute of an input that fake tensors do not know of, guarded; that of the fake where it
-    is no input.
-    """
-    value = ctx.example_of(x)
-    if value is None or x.source is None:
-        return True if name == "is_leaf" else getattr(x.fake, name)
-    answer = getattr(value, name)
-    ctx.guards.require(AttrSource(x.source, name), GuardKind.EQUALS, answer)
-    return answer
+    return held or state_of_input(ctx, x, name) if name in ("retains_grad", "output_nr") else held
 
 
 def is_static(value: torch.Tensor, source: Source) -> bool:
@@ -511,7 +515,7 @@ def wrap_subclass(ctx: Context, value: torch.Tensor, source: Source) -> Variable
     )
     node = ctx.graph.add_input(PlainTensorSource(source), plain, fake)
     tracker = TensorVariable(node, fake, cls, source=source)
-    ctx.remember_tensor(tracker, value)
+    remember_tensor(ctx, tracker, value)
     return ctx.effects.remember(value, tracker)
 
 
@@ -546,7 +550,7 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
         raise GraphBreak("BD007", f"{source.name}: {error}") from error
     for dim, size in symbols.items():
         ctx.bind_symbol(size, SizeSource(source, dim), int(value.shape[dim]))
-    ctx.require_tensor(source, value, fake, dims)
+    require_tensor(ctx, source, value, fake, dims)
     return _wrap_input(ctx, value, source, fake, static)
 
 
@@ -555,5 +559,13 @@ def _wrap_input(
 ) -> VariableTracker:
     node = ctx.graph.add_input(source, value, fake, static=static)
     tracker = TensorVariable(node, fake, type(value), source=source)
-    ctx.remember_tensor(tracker, value)
+    remember_tensor(ctx, tracker, value)
     return ctx.effects.remember(value, tracker)
+
+
+def require_not_aliased(ctx: Context, left: VariableTracker, right: VariableTracker) -> None:
+    """Guard that two existing objects are different ones."""
+    if isinstance(left, TensorVariable) or isinstance(left.identity(), Identity):
+        assert left.source is not None and right.source is not None
+        if not pinned_alike(left, right.source) and not pinned_alike(right, left.source):
+            ctx.guards.require(left.source, GuardKind.NOT_ALIASED, right.source)

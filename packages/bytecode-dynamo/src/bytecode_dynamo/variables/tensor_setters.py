@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from symshapes import is_wrapper
 from torch.fx import Node
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import ABSENT
+from bytecode_dynamo.guard_records import ABSENT
 from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.protocol import dispatch_override, wrap_value
+from bytecode_dynamo.requirements import example_of, require_class_attribute
 from bytecode_dynamo.source import AttrSource
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.input_state import was_leaf
+from bytecode_dynamo.variables.torch_classes import TORCHS
 
-from . import tensor
 from .attribute import class_source, find_in_class
-from .base import VariableTracker
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-
-    from .tensor import TensorVariable
 
 SEEN = ("data", "requires_grad", "grad")
 """Attributes of torch's that can be assigned here: ``__torch_function__`` sees that."""
 
 
-def is_replaced(ctx: Context, x: TensorVariable, method: str, name: str) -> bool:
+def is_replaced(ctx: Context, x: Any, method: str, name: str) -> bool:
     """Whether the class has its own ``__setattr__`` or ``__delattr__``, or its own descriptor of a
     name.
     """
-    torchs = tensor.TORCHS[x.torch_class]
-    if ctx.require_class_attribute(x.cls, method) is not torchs[method]:
+    torchs = TORCHS[x.torch_class]
+    if require_class_attribute(ctx, x.cls, method) is not torchs[method]:
         return True
-    found = ctx.require_class_attribute(x.cls, name)
+    found = require_class_attribute(ctx, x.cls, name)
     if found is torchs.get(name, ABSENT) or isinstance(found, types.MemberDescriptorType):
         return False
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
 
 
-def set_attribute(ctx: Context, x: TensorVariable, name: str, value: VariableTracker) -> None:
+def set_attribute(ctx: Context, x: Any, name: str, value: VariableTracker) -> None:
     """``x.name = value``."""
     if is_replaced(ctx, x, "__setattr__", name):
         _set_by_property(ctx, x, name, value)
@@ -48,16 +47,16 @@ def set_attribute(ctx: Context, x: TensorVariable, name: str, value: VariableTra
         set_by_torch(ctx, x, name, value)
 
 
-def set_by_torch(ctx: Context, x: TensorVariable, name: str, value: VariableTracker) -> None:
+def set_by_torch(ctx: Context, x: Any, name: str, value: VariableTracker) -> None:
     """The same by torch's descriptor, or into the object."""
-    if name in SEEN and ctx.dispatch_override("set_attr", name, [x, value], {}) is not None:
+    if name in SEEN and dispatch_override(ctx, "set_attr", name, [x, value], {}) is not None:
         return
     if name == "requires_grad":
         _set_requires_grad(ctx, x, value)
         return
     if name == "grad":
         _check_gradient(ctx, x, value)
-    elif name == "data" and isinstance(value, tensor.TensorVariable):
+    elif name == "data" and value.is_tensor:
         _set_data(ctx, x, value)
         return
     elif hasattr(torch.Tensor, name) or is_wrapper(x.fake):
@@ -65,27 +64,27 @@ def set_by_torch(ctx: Context, x: TensorVariable, name: str, value: VariableTrac
     ctx.effects.write((x.key(ctx), name), value)
 
 
-def _set_by_property(ctx: Context, x: TensorVariable, name: str, value: VariableTracker) -> None:
+def _set_by_property(ctx: Context, x: Any, name: str, value: VariableTracker) -> None:
     index, found = find_in_class(x.cls, name)
-    setter: Any = ctx.require_class_attribute(x.cls, "__setattr__")
-    plain = setter is tensor.TORCHS[x.torch_class]["__setattr__"]
+    setter: Any = require_class_attribute(ctx, x.cls, "__setattr__")
+    plain = setter is TORCHS[x.torch_class]["__setattr__"]
     if not plain or not isinstance(found, property) or found.fset is None:
         raise GraphBreak(
             "BD020", f"assignment to {name!r} of {x.describe()}, whose class handles it"
         )
     source = AttrSource(class_source(ctx, x.cls, index, name), "fset")
-    ctx.wrap(found.fset, source).call(ctx, [x, value], {})
+    wrap_value(ctx, found.fset, source).call(ctx, [x, value], {})
 
 
-def _set_requires_grad(ctx: Context, x: TensorVariable, value: VariableTracker) -> None:
-    if value.python_type() is not bool or not (x.fake.is_leaf and tensor.was_leaf(ctx, x)):
+def _set_requires_grad(ctx: Context, x: Any, value: VariableTracker) -> None:
+    if value.python_type() is not bool or not (x.fake.is_leaf and was_leaf(ctx, x)):
         raise GraphBreak(
             "BD020", f"assignment to 'requires_grad' of {x.describe()}, which may be refused"
         )
     x.call_method(ctx, "requires_grad_", [value], {})
 
 
-def _set_data(ctx: Context, x: TensorVariable, value: TensorVariable) -> None:
+def _set_data(ctx: Context, x: Any, value: Any) -> None:
     """``x.data = value``: the tensor keeps its history and gets other contents, also in the
     fake.
     """
@@ -98,7 +97,7 @@ def _set_data(ctx: Context, x: TensorVariable, value: TensorVariable) -> None:
             f"exchanged",
         )
     ctx.graph.require_no_alias(x.fake)
-    if ctx.example_of(x) is not None:
+    if example_of(ctx, x) is not None:
         ctx.require_once(f"assignment to 'data' of {x.describe()}")
     if _layout(x.fake) != _layout(value.fake):  # what was read before has the old one
         ctx.graph.change_metadata(x.fake)
@@ -111,14 +110,14 @@ def _set_data(ctx: Context, x: TensorVariable, value: TensorVariable) -> None:
     ctx.graph.add_host_call(SET_DATA, (x.node, value.node), val=x.fake)
 
 
-def _check_gradient(ctx: Context, x: TensorVariable, value: VariableTracker) -> None:
+def _check_gradient(ctx: Context, x: Any, value: Any) -> None:
     """Eager mode says what is wrong with a gradient that does not fit."""
-    if isinstance(value, tensor.TensorVariable):
+    if value.is_tensor:
         fits = value.fake.shape == x.fake.shape and value.fake.dtype == x.fake.dtype
         if (
             fits
             and value.fake.device == x.fake.device
-            and (ctx.example_of(x) is not None or x.fake.is_leaf)
+            and (example_of(ctx, x) is not None or x.fake.is_leaf)
         ):
             return
     elif value.is_none:

@@ -6,21 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from .base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.protocol import fold_call
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, Kwargs, Variable
+
 from .constant import ConstantVariable, SymbolicVariable
 from .sequence import TupleVariable
 
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TextVariable(VariableTracker):
+class TextVariable(Variable):
     """``function(*parts)``. Where the program reads the text, its numbers are specialised by
     guards.
     """
@@ -83,7 +84,7 @@ def text_of(
         and all(_succeeds(function, parts, number) for number in (7, 1 << 62))
     ):
         return TextVariable(function, tuple(parts))
-    return ctx.fold(function, list(parts), {})
+    return fold_call(ctx, function, list(parts), {})
 
 
 def changes(part: VariableTracker) -> bool:

@@ -9,12 +9,15 @@ import gc
 import itertools
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.iterator_words import PLACES, cycle_position, held_by, words_of
+from bytecode_dynamo.protocol import new_iterator, wrap_value
 from bytecode_dynamo.source import AppliedSource, ItemSource, LocalSource, Source
+from bytecode_dynamo.tracker import VariableTracker
 
 from .iterator import (
     ChainIterator,
@@ -35,11 +38,6 @@ from .mapping import DictViewVariable
 from .proxy import ProxyVariable
 from .userobject import UserObjectVariable, wrap_opaque
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-
-    from .base import VariableTracker
 
 
 class ReducedSource(AppliedSource):
@@ -119,7 +117,7 @@ def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if place:
         ctx.guards.require(ItemSource(ReducedSource(source), 2), GuardKind.EQUALS, place[0])
     key = Identity(type(value), value, source)
-    base: Any = ctx.wrap(held, ItemSource(given, 0))
+    base: Any = wrap_value(ctx, held, ItemSource(given, 0))
     made: VariableTracker
     if type(value) is type(iter([])):
         made = ListIterator(key, base=base, moves=ctx.effects.moves(base.key), source=source)
@@ -141,7 +139,7 @@ def wrap_reversed(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if place:
         ctx.guards.require(ItemSource(ReducedSource(source), 2), GuardKind.EQUALS, place[0])
     key = Identity(type(value), value, source)
-    made = ReversedIterator(key, base=ctx.wrap(held[0], ItemSource(given, 0)), source=source)
+    made = ReversedIterator(key, base=wrap_value(ctx, held[0], ItemSource(given, 0)), source=source)
     ctx.effects.set_initial(key, place[0] if place else -1)
     return ctx.effects.remember(value, made)
 
@@ -152,7 +150,7 @@ def wrap_count(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.TYPE_IS, itertools.count)
     numbers = CountedSource(source)
     start, step = (
-        ctx.wrap(number, ItemSource(numbers, at))
+        wrap_value(ctx, number, ItemSource(numbers, at))
         for at, number in enumerate(numbers_of_count(value))
     )
     key = Identity(itertools.count, value, source)
@@ -175,9 +173,11 @@ def wrap_placed(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(HeldSource(source), GuardKind.LENGTH, len(held))
     for at, word in enumerate(place):
         ctx.guards.require(ItemSource(WordsSource(source), at), GuardKind.EQUALS, word)
-    parts = [ctx.wrap(part, ItemSource(HeldSource(source), at)) for at, part in enumerate(held)]
+    parts = [
+        wrap_value(ctx, part, ItemSource(HeldSource(source), at)) for at, part in enumerate(held)
+    ]
     key = Identity(type(value), value, source)
-    base = _stepped(parts[0]) if parts else ctx.iterator([])
+    base = _stepped(parts[0]) if parts else new_iterator(ctx, [])
     if isinstance(base, UserIterator) and isinstance(value, (itertools.cycle, itertools.islice)):
         return wrap_opaque(
             ctx, value, source, "which lets go of an iterator of the program's when that ends"
@@ -212,7 +212,7 @@ def wrap_combined(ctx: Context, value: Any, source: Source) -> VariableTracker:
         return wrap_opaque(ctx, value, source, "which drives a loop")
     given, (_, parts, *strict) = _reduced(ctx, value, source)
     ctx.guards.require(given, GuardKind.LENGTH, len(parts))
-    held = [_stepped(ctx.wrap(part, ItemSource(given, at))) for at, part in enumerate(parts)]
+    held = [_stepped(wrap_value(ctx, part, ItemSource(given, at))) for at, part in enumerate(parts)]
     key = Identity(type(value), value, source)
     if type(value) is zip:
         made: VariableTracker = ZipIterator(
@@ -232,7 +232,7 @@ def wrap_combined(ctx: Context, value: Any, source: Source) -> VariableTracker:
 def _wrap_view(kind: str) -> Any:
     def rule(ctx: Context, value: Any, source: Source) -> VariableTracker:
         ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-        base: Any = ctx.wrap(gc.get_referents(value)[0], ViewedSource(source))
+        base: Any = wrap_value(ctx, gc.get_referents(value)[0], ViewedSource(source))
         base = getattr(base, "contents", base)
         return ctx.effects.remember(value, DictViewVariable(base, kind, source=source))
 
@@ -248,5 +248,5 @@ for _kind in ("keys", "values", "items"):
 def wrap_proxy(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """A read-only view of a mapping."""
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    base = ctx.wrap(gc.get_referents(value)[0], ViewedSource(source))
+    base = wrap_value(ctx, gc.get_referents(value)[0], ViewedSource(source))
     return ctx.effects.remember(value, ProxyVariable(base, source=source))

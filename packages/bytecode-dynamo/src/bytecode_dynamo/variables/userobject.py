@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from bytecode_dynamo import polyfills, rebuilding
+from bytecode_dynamo import polyfills, protocol, rebuilding
 from bytecode_dynamo.class_flags import native_base, type_name
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import (
+    call_polyfill,
+    call_special,
+    constant_of,
+    fold_call,
+    is_alike,
+    new_class,
+    new_dict,
+    new_iterator,
+    new_value,
+    pairs_of,
+    raise_error,
+    raise_exception,
+    wrap_value,
+)
+from bytecode_dynamo.requirements import written_in_class
 from bytecode_dynamo.source import AttrSource, Source
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
+from bytecode_dynamo.variables.constant import NONE
+from bytecode_dynamo.variables.sequence import new_tuple
 
 from .attribute import (
     bind,
@@ -27,16 +49,10 @@ from .attribute import (
     load_attribute,
     load_instance_attribute,
 )
-from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable, is_constant_value
 from .iterator import UserIterator
 from .special_results import ACCEPTED, SpecialMethodVariable
 from .wrap import tracker_for
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-    from bytecode_dynamo.value_builder import ValueBuilder
-
 
 PLAIN_SETTERS = [
     base.__dict__[name]
@@ -60,8 +76,8 @@ class ObjectKey:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ObjectKey):
-            return self.ctx.alike(self.value, other.value)
-        return is_constant_value(other) and self.ctx.alike(self.value, ConstantVariable(other))
+            return is_alike(self.ctx, self.value, other.value)
+        return is_constant_value(other) and is_alike(self.ctx, self.value, ConstantVariable(other))
 
 
 _REFUSALS = {
@@ -109,7 +125,7 @@ class UserObjectVariable(KeyedVariable):
     def as_constant(self, ctx: Context) -> Any:
         rule = ctx.constant_objects.get(self.key.cls)
         if rule is None or not self.key.exists:
-            return VariableTracker.as_constant(self, ctx)
+            return Variable.as_constant(self, ctx)
         return self.key.value
 
     def hash_key(self, ctx: Context) -> Hashable:
@@ -117,7 +133,7 @@ class UserObjectVariable(KeyedVariable):
         for name in ("__hash__", "__eq__"):
             find_special(ctx, cls, name)
         if cls.__hash__ is None:
-            return ctx.raise_error(TypeError, f"unhashable type: {cls.__name__!r}")
+            return raise_error(ctx, TypeError, f"unhashable type: {cls.__name__!r}")
         if (cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__) or issubclass(
             cls, torch.nn.Module
         ):
@@ -190,7 +206,7 @@ class UserObjectVariable(KeyedVariable):
 
     def store(self, ctx: Context, name: str, value: VariableTracker) -> None:
         """``object.__setattr__``: data descriptors first, then the instance dict."""
-        assigned = ctx.written_in_class(self.key.cls, name)
+        assigned = written_in_class(ctx, self.key.cls, name)
         if (
             assigned is not None
             and self.key.cls.__dictoffset__
@@ -207,15 +223,16 @@ class UserObjectVariable(KeyedVariable):
             source = class_source(ctx, self.key.cls, index, name)
             if isinstance(found, property):
                 if found.fset is None:
-                    ctx.raise_error(
+                    raise_error(
+                        ctx,
                         AttributeError,
                         f"property {name!r} of {self.key.cls.__qualname__!r} object has no setter",
                     )
-                ctx.wrap(found.fset, AttrSource(source, "fset")).call(ctx, [self, value], {})
+                wrap_value(ctx, found.fset, AttrSource(source, "fset")).call(ctx, [self, value], {})
                 return
             setter = getattr(type(found), "__set__", None)
             if isinstance(setter, types.FunctionType):
-                ctx.wrap(found, source).call_method(ctx, "__set__", [self, value], {})
+                wrap_value(ctx, found, source).call_method(ctx, "__set__", [self, value], {})
                 return
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
         kept = self.key.cls.__dictoffset__ or isinstance(found, types.MemberDescriptorType)
@@ -237,14 +254,15 @@ class UserObjectVariable(KeyedVariable):
         if isinstance(found, property) or isinstance(deleter, types.FunctionType):
             source = class_source(ctx, self.key.cls, index, name)
             if not isinstance(found, property):
-                ctx.wrap(found, source).call_method(ctx, "__delete__", [self], {})
+                wrap_value(ctx, found, source).call_method(ctx, "__delete__", [self], {})
             elif found.fdel is None:
-                ctx.raise_error(
+                raise_error(
+                    ctx,
                     AttributeError,
                     f"property {name!r} of {self.key.cls.__qualname__!r} object has no deleter",
                 )
             else:
-                ctx.wrap(found.fdel, AttrSource(source, "fdel")).call(ctx, [self], {})
+                wrap_value(ctx, found.fdel, AttrSource(source, "fdel")).call(ctx, [self], {})
             return
         if isinstance(found, types.MemberDescriptorType):
             try:
@@ -257,7 +275,7 @@ class UserObjectVariable(KeyedVariable):
                     name,
                 )
             except ObservedException:
-                ctx.raise_error(AttributeError, name)
+                raise_error(ctx, AttributeError, name)
             ctx.effects.write((self.key, name), DELETED)
             return
         if load_instance_attribute(ctx, self.key, name) is None:
@@ -271,7 +289,7 @@ class UserObjectVariable(KeyedVariable):
         why = f"has no attribute {name!r}"
         if not self.key.cls.__dictoffset__:
             why = f"attribute {name!r} is read-only" if index >= 0 else why + _NO_DICT
-        ctx.raise_error(AttributeError, f"{type_name(self.key.cls)!r} object {why}")
+        raise_error(ctx, AttributeError, f"{type_name(self.key.cls)!r} object {why}")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
@@ -281,7 +299,7 @@ class UserObjectVariable(KeyedVariable):
         method = self.special(ctx, name)
         if method is None:
             text = _REFUSALS.get(name, f"{{}} object does not support {name}")
-            return ctx.raise_error(TypeError, text.format(repr(self.key.cls.__name__)))
+            return raise_error(ctx, TypeError, text.format(repr(self.key.cls.__name__)))
         return method.call(ctx, args, {})
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
@@ -301,21 +319,25 @@ class UserObjectVariable(KeyedVariable):
         if method is not None:
             return method.call(ctx, [item], {}).truth(ctx)
         if self.special(ctx, "__iter__") is None and self.special(ctx, "__getitem__") is None:
-            ctx.raise_error(
-                TypeError, f"argument of type {self.key.cls.__name__!r} is not iterable"
+            raise_error(
+                ctx, TypeError, f"argument of type {self.key.cls.__name__!r} is not iterable"
             )
-        return VariableTracker.contains(self, ctx, item)
+        return Variable.contains(self, ctx, item)
 
     def iterate(self, ctx: Context) -> VariableTracker:
         if isinstance(find_special(ctx, self.key.cls, "__next__")[1], types.WrapperDescriptorType):
             raise GraphBreak("BD012", f"iteration over {self.describe()}")
         method = self.special(ctx, "__iter__")
         if method is None and self.special(ctx, "__getitem__") is not None:
-            return ctx.polyfill(polyfills.iterate_sequence, [self], {})
+            return call_polyfill(ctx, polyfills.iterate_sequence, [self], {})
         if method is None:
-            return ctx.raise_error(TypeError, f"{self.key.cls.__name__!r} object is not iterable")
+            return raise_error(ctx, TypeError, f"{self.key.cls.__name__!r} object is not iterable")
         found = method.call(ctx, [], {})
         return UserIterator(found) if isinstance(found, UserObjectVariable) else found
+
+    def as_index(self, ctx: Context) -> Any:
+        found = self.special(ctx, "__index__") is not None
+        return constant_of(ctx, self.ask(ctx, "__index__", []) if found else self, "an index")
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         """Push a new object; its attributes are set later."""
@@ -338,12 +360,12 @@ def instance_dict(ctx: Context, owner: UserObjectVariable) -> VariableTracker:
     key = owner.key
     held = getattr(key.value, "__dict__", None) if key.exists else None
     if held is not None and key.source is not None and ctx.effects.find(held) is not None:
-        return ctx.wrap(held, AttrSource(key.source, "__dict__"))
+        return wrap_value(ctx, held, AttrSource(key.source, "__dict__"))
     return InstanceDictVariable(owner)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class InstanceDictVariable(VariableTracker):
+class InstanceDictVariable(Variable):
     """``obj.__dict__``: operations act on the attributes of the object."""
 
     owner: UserObjectVariable
@@ -371,7 +393,7 @@ class InstanceDictVariable(VariableTracker):
         return load_instance_attribute(ctx, self.owner.key, name)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return self.get(ctx, self._name(ctx, key)) or ctx.raise_observed(KeyError, [key])
+        return self.get(ctx, self._name(ctx, key)) or raise_exception(ctx, KeyError, [key])
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         ctx.effects.write((self.owner.key, self._name(ctx, key)), value)
@@ -386,7 +408,7 @@ class InstanceDictVariable(VariableTracker):
         return [ConstantVariable(name) for name in self.names(ctx)]
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.iterator(self.unpack(ctx))
+        return new_iterator(ctx, self.unpack(ctx))
 
     def length(self, ctx: Context) -> VariableTracker:
         return ConstantVariable(len(self.names(ctx)))
@@ -396,37 +418,33 @@ class InstanceDictVariable(VariableTracker):
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "get":
-            return self.get(ctx, self._name(ctx, args[0])) or (
-                args[1] if len(args) > 1 else ctx.none
-            )
+            return self.get(ctx, self._name(ctx, args[0])) or (args[1] if len(args) > 1 else NONE)
         if name in ("keys", "values", "items", "copy"):
-            pairs = [
-                (ConstantVariable(key), self.get(ctx, key) or ctx.none) for key in self.names(ctx)
-            ]
-            return ctx.create_dict(pairs).call_method(ctx, name, args, kwargs)
+            pairs = [(ConstantVariable(key), self.get(ctx, key) or NONE) for key in self.names(ctx)]
+            return new_dict(ctx, pairs).call_method(ctx, name, args, kwargs)
         if name == "setdefault":
             found = self.get(ctx, self._name(ctx, args[0]))
             if found is None:
-                self.set_item(ctx, args[0], found := args[1] if len(args) > 1 else ctx.none)
+                self.set_item(ctx, args[0], found := args[1] if len(args) > 1 else NONE)
             return found
         if name == "update":
-            pairs = [pair for arg in args for pair in ctx.pairs_of(arg)]
+            pairs = [pair for arg in args for pair in pairs_of(ctx, arg)]
             pairs += [(ConstantVariable(key), value) for key, value in kwargs.items()]
             for key, value in pairs:
                 self.set_item(ctx, key, value)
-            return ctx.none
+            return NONE
         if name == "pop":
             found = self.get(ctx, self._name(ctx, args[0]))
             if found is None:
-                return args[1] if len(args) > 1 else ctx.raise_observed(KeyError, [args[0]])
+                return args[1] if len(args) > 1 else raise_exception(ctx, KeyError, [args[0]])
             self.del_item(ctx, args[0])
             return found
         if name in ("__getitem__", "__contains__", "__setitem__"):
-            return ctx.special_method(self, name, args)
+            return call_special(ctx, self, name, args)
         raise GraphBreak("BD007", f"__dict__.{name}")
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        return ctx.bound_rule(self, name)
+        return BoundRuleVariable(self, name)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.owner)
@@ -443,7 +461,9 @@ class ExceptionVariable(UserObjectVariable):
         if held is MISSING:
             if not self.key.exists or self.key.source is None:
                 return []
-            return ctx.wrap(self.key.value.args, AttrSource(self.key.source, "args")).unpack(ctx)
+            return wrap_value(ctx, self.key.value.args, AttrSource(self.key.source, "args")).unpack(
+                ctx
+            )
         return held.unpack(ctx)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
@@ -451,7 +471,7 @@ class ExceptionVariable(UserObjectVariable):
             name == "args"
             and find_special(ctx, self.key.cls, name)[1] is BaseException.__dict__[name]
         ):
-            return ctx.create_tuple(self.arguments(ctx))
+            return new_tuple(self.arguments(ctx))
         if name in ("__cause__", "__context__", "__traceback__", "__suppress_context__"):
             held = ctx.effects.read((self.key, name))
             if name == "__traceback__" and self.key.raised:
@@ -464,12 +484,12 @@ class ExceptionVariable(UserObjectVariable):
                 else ConstantVariable(False if name == "__suppress_context__" else None)
             )
         if name == "value" and self.key.cls is StopIteration:
-            return next(iter(self.arguments(ctx)), ctx.none)
+            return next(iter(self.arguments(ctx)), NONE)
         if name == "with_traceback":
-            return ctx.bound_rule(self, name)
+            return BoundRuleVariable(self, name)
         if name in ("message", "exceptions") and issubclass(self.key.cls, BaseExceptionGroup):
             message, exceptions = self.arguments(ctx)
-            return message if name == "message" else ctx.create_tuple(exceptions.unpack(ctx))
+            return message if name == "message" else new_tuple(exceptions.unpack(ctx))
         found = find_in_class(self.key.cls, name)[1]
         written = ctx.effects.read((self.key, name)) is not MISSING
         if (
@@ -487,8 +507,8 @@ class ExceptionVariable(UserObjectVariable):
         if self.key.exists:
             raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
         if issubclass(base, (AttributeError, NameError, ImportError)):
-            return ctx.none  # known by keyword only
-        return ctx.fold(lambda *args: getattr(base(*args), name), self.arguments(ctx), {})
+            return NONE  # known by keyword only
+        return fold_call(ctx, lambda *args: getattr(base(*args), name), self.arguments(ctx), {})
 
     def note_missing(self, ctx: Context, name: str, owner: VariableTracker | None = None) -> None:
         """Give an AttributeError or NameError the name that was looked up, and where, unless it has
@@ -529,7 +549,7 @@ def wrap_user_object(ctx: Context, value: object, source: Source) -> VariableTra
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OpaqueVariable(VariableTracker):
+class OpaqueVariable(Variable):
     """An existing value of which only the type is known: it can be passed on, and any use breaks
     the graph.
     """
@@ -571,3 +591,32 @@ def wrap_exception(ctx: Context, value: BaseException, source: Source) -> Variab
     return ctx.effects.remember(
         value, ExceptionVariable(Identity(type(value), value, source), source=source)
     )
+
+
+@protocol.get_attribute.implement
+def _get_attribute(ctx: Context, owner: VariableTracker, name: str) -> VariableTracker:
+    """``owner.name``."""
+    if name == "__class__":
+        return new_class(ctx, owner.class_of(ctx))
+    try:
+        return owner.get_attr(ctx, name)
+    except ObservedException as raised:
+        error = raised.value
+        if isinstance(error, ExceptionVariable) and issubclass(error.key.cls, AttributeError):
+            error.note_missing(ctx, name, owner)
+        raise
+
+
+@protocol.new_exception.implement
+def _new_exception(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> ExceptionVariable:
+    """A new exception object."""
+    error = ExceptionVariable(Identity(cls))
+    ctx.effects.write((error.key, "args"), new_tuple(args))
+    return error
+
+
+@protocol.new_constant.implement
+def _new_constant(ctx: Context, value: Any) -> VariableTracker:
+    if is_constant_value(value):
+        return new_value(ctx, value)
+    return ConstantVariable(str(value))

@@ -5,15 +5,15 @@ order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bytecode_dynamo import protocol
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.requirements import pinned_alike
 from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import Source
-
-from .base import VariableTracker
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
+from bytecode_dynamo.tracker import VariableTracker
 
 Wrapper = Callable[["Context", Any, Source], VariableTracker]
 
@@ -44,3 +44,19 @@ class TrackerTable(RuleTable[type | str, Wrapper]):
 
 TRACKERS = TrackerTable()
 tracker_for = TRACKERS.register
+
+
+@protocol.wrap_value.implement
+def _wrap_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """The tracker of an existing value; adds the guards that its kind needs."""
+    known = ctx.effects.find(value)
+    if known is not None:
+        if known.source is not None and known.source != source and not pinned_alike(known, source):
+            ctx.guards.require(source, GuardKind.ALIASED, known.source)
+        return known
+    return TRACKERS.find(type(value))(ctx, value, source)
+
+
+def wrap_object(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """An object by its attributes only."""
+    return TRACKERS.find(object)(ctx, value, source)

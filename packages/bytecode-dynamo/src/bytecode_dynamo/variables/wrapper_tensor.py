@@ -8,7 +8,7 @@ compilers take it apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from symshapes import (
@@ -22,19 +22,18 @@ from symshapes import (
     with_history,
 )
 
+from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guard_records import GuardKind
+from bytecode_dynamo.protocol import call_torch
+from bytecode_dynamo.requirements import require_class_attribute
 from bytecode_dynamo.source import AttrSource, Source
 from bytecode_dynamo.tensor_facts import TensorFacts
 from bytecode_dynamo.tensor_source import SizeSource
+from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
 
-from .base import VariableTracker
 from .constant import is_constant_value
-
-if TYPE_CHECKING:
-    from bytecode_dynamo.context import Context
-
-    from .tensor import TensorVariable
 
 _DEFAULT: Any = torch.Tensor.__torch_function__
 _NO_OVERRIDE = torch._C._disabled_torch_function_impl  # pyright: ignore
@@ -121,7 +120,7 @@ def make_fake(ctx: Context, value: torch.Tensor, source: Source, static: bool) -
         raise GraphBreak("BD007", f"{source.name}, a {type(value).__name__}: {error}") from error
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     for name in ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__"):
-        ctx.require_class_attribute(type(value), name)
+        require_class_attribute(ctx, type(value), name)
     ctx.guards.require(source, GuardKind.CUSTOM, facts.hold)
     return fake
 
@@ -186,7 +185,7 @@ class _Sizes:
         )
 
 
-def attribute(ctx: Context, x: TensorVariable, name: str) -> VariableTracker:
+def attribute(ctx: Context, x: Any, name: str) -> VariableTracker:
     """An attribute of a tensor that the graph computes."""
     fake: Any = x.fake
     held = fake.__dict__.get(name)
@@ -201,9 +200,9 @@ def attribute(ctx: Context, x: TensorVariable, name: str) -> VariableTracker:
             return known
         old = ctx.modes.set_overrides_off(ctx, True)
         try:
-            return ctx.torch_call("call_function", inner_tensor, [x, ctx.constant(name)], {})
+            return call_torch(ctx, "call_function", inner_tensor, [x, ConstantVariable(name)], {})
         finally:
             ctx.modes.set_overrides_off(ctx, old)
     if name in fake.__dict__ and is_constant_value(held):
-        return ctx.constant(held)
+        return ConstantVariable(held)
     raise GraphBreak("BD014", f"attribute {name!r} of {x.describe()}")

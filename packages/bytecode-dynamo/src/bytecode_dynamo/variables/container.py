@@ -1,0 +1,35 @@
+"""Values of built-in types whose methods are rules of a table."""
+
+from __future__ import annotations
+
+from bytecode_dynamo.context import Context
+from bytecode_dynamo.protocol import apply_rule, class_attribute
+from bytecode_dynamo.tracker import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.base import BoundRuleVariable, MethodTable, Variable
+
+
+class ContainerVariable(Variable):
+    """A value of a built-in type whose methods are rules of a table."""
+
+    __slots__ = ()
+
+    def methods(self) -> MethodTable:
+        """Methods of the type."""
+        raise NotImplementedError
+
+    def has_method(self, name: str) -> bool:
+        """Whether there is a rule for a method."""
+        return self.methods().find(name) is not None
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return (
+            BoundRuleVariable(self, name)
+            if self.has_method(name)
+            else class_attribute(ctx, self, self.python_type(), name)
+        )
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        rule = self.methods().find(name)
+        if rule is None:
+            return self.get_attr(ctx, name).call(ctx, args, kwargs)
+        return apply_rule(name, rule, ctx, [self, *args], kwargs)
