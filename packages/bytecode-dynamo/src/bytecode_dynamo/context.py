@@ -98,6 +98,7 @@ class Context:
         self.examples.clear()
         self.tensors.clear()
         self.effects = Effects()
+        self.deferred = Deferred(self.effects)
 
     def may_assume(self) -> bool:
         """Whether the graph may assert something of its data: what happens when it is wrong can be

@@ -120,10 +120,6 @@ class Frame:
         """Push one entry."""
         self.stack.append(value)
 
-    def pop(self) -> VariableTracker:
-        """Pop one entry."""
-        return self.stack.pop()
-
     def pop_many(self, count: int) -> list[VariableTracker]:
         """Pop entries, in the order in which they were pushed."""
         if not count:
