@@ -46,6 +46,8 @@ from .builtins import (  # noqa: F401 (modules that register rules)  # isort: sk
     settings, transforms, triton_kernels, values,
 )  # fmt: skip
 from bytecode_dynamo.builtins.registry import CODE_RULES, FUNCTIONS
+from bytecode_dynamo.bytecode.decode import decoded
+from bytecode_dynamo.frame import Frame
 from bytecode_dynamo.protocol import apply_rule
 from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.mapping import DictVariable
@@ -56,7 +58,6 @@ from .effects import Identity
 from .errors import GraphBreak, ObservedException
 from .evaluation import FrameExit
 from .evaluator import run_inlined
-from .frame import Frame, decoded
 from .source import AttrSource, ConstSource
 from .variables import (  # noqa: F401 (modules that register rules)
     cached_function,

@@ -16,6 +16,8 @@ import torch
 from symshapes import deferred, quiet
 from torch.fx import GraphModule
 
+from bytecode_dynamo.bytecode.decode import Decoded, decoded
+from bytecode_dynamo.frame import Frame, GlobalNames, place_stack
 from bytecode_dynamo.guard_compiler import Loads
 from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.guard_state import GlobalState
@@ -83,7 +85,6 @@ from .errors import (
 from .evaluator import Broken, Restart, Returned, run_root
 from .exit_code import ExitCode
 from .failing import CompiledGraph
-from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
 from .function_modes import (
     FunctionModeSource,
     hidden_from,

@@ -9,7 +9,7 @@ import torch
 from symshapes import ShapeEnv, SizeGuard, check
 
 from bytecode_dynamo.guard_records import Guards, ShapeGuards
-from bytecode_dynamo.hook_policy import globals_source
+from bytecode_dynamo.source import globals_source
 
 from .config import Config
 from .deferred import Deferred

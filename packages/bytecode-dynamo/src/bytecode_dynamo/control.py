@@ -13,6 +13,7 @@ from typing import Any, TypeVar, overload
 import torch
 
 from bytecode_dynamo.protocol import constant_of, wrap_value
+from bytecode_dynamo.roots import innermost_function
 
 from .builtins.queries import ANSWERS
 from .builtins.registry import FUNCTIONS, evaluates_call
@@ -63,18 +64,6 @@ def disable(
     never_intercept(disabled)
     disabled.__dict__[DISABLED] = mark
     return disabled
-
-
-def innermost_function(target: Any) -> types.FunctionType | None:
-    """The Python function that a call of ``target`` starts with."""
-    while isinstance(target, functools.partial):
-        target = target.func
-    if isinstance(target, types.MethodType):
-        target = target.__func__
-    if isinstance(target, types.FunctionType):
-        return target
-    call = getattr(type(target), "__call__", None)  # noqa: B004 - the function itself is wanted
-    return call if isinstance(call, types.FunctionType) else None
 
 
 def graph_break(msg: str = "") -> None:

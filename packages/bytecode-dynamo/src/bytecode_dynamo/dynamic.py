@@ -13,13 +13,10 @@ import torch
 
 from bytecode_dynamo.guard_records import GuardKind
 
+from .marks import DYNAMIC_MARK, STATIC_MARK, UNBACKED_MARK, marks_of
 from .source import ItemSource, LocalSource, Source
 from .tensor_source import SizeSource
 from .tracker import Capture
-
-DYNAMIC_MARK = "_bytecode_dynamo_dynamic"
-STATIC_MARK = "_bytecode_dynamo_static"
-UNBACKED_MARK = "_bytecode_dynamo_unbacked"
 
 LIMITS = (2**31, 2**62)  # products of two small numbers fit, a large one has room for a sum
 
@@ -55,13 +52,6 @@ class Seen:
         merged = value if type(before) is type(value) and before == value else CHANGED
         self.numbers[name] = merged
         return merged
-
-
-def marks_of(value: torch.Tensor, name: str) -> Any:
-    """What a mark says. The instance has it; asked for what is absent, the class may answer with
-    anything (``__getattr__``).
-    """
-    return getattr(value, "__dict__", {}).get(name, ())
 
 
 def dynamic_marks(value: torch.Tensor) -> dict[int, tuple[int | None, int | None]]:

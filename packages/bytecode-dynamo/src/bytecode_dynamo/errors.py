@@ -157,6 +157,10 @@ class Retry(Exception):
     """
 
 
+ASSUMED = "sizes that depend on data are not as assumed"
+"""In the message of an assertion that a graph makes of its data."""
+
+
 class UnsoundAssumption(Exception):
     """Capture the frame again without assumptions on data: a graph that has found one wrong could
     not be undone.

@@ -7,46 +7,14 @@ import types
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bytecode_dynamo.bytecode.decode import Decoded
 from bytecode_dynamo.bytecode.versions import RUNNING
 from bytecode_dynamo.tracker import VariableTracker
 
-from .bytecode import Code, Instruction, Label, Op, decode, label_positions
+from .bytecode import Code, Instruction, Label
 from .errors import Place
 from .evaluation import Suspended
 from .source import AttrSource, BuiltinSource, ConstSource, GlobalSource, ItemSource, Source
-
-
-@dataclass(slots=True)
-class Decoded:
-    """A code object in neutral form, with the places of its labels."""
-
-    native: types.CodeType
-    neutral: Code
-    places: dict[Label, int]
-    handles: bool = False
-    """Whether it has exception handlers."""
-
-    @property
-    def instructions(self) -> list[Instruction]:
-        """The neutral instructions."""
-        return self.neutral.instructions
-
-
-_decoded: dict[int, Decoded] = {}
-
-
-def decoded(code: types.CodeType) -> Decoded:
-    """Decode once per code object (by identity: equal code objects may differ in positions)."""
-    found = _decoded.get(id(code))
-    if found is None or found.native is not code:
-        neutral = decode(code)
-        if len(_decoded) > 10_000:
-            _decoded.clear()
-        handles = any(item.op is Op.PUSH_EXC_INFO for item in neutral.instructions)
-        found = _decoded[id(code)] = Decoded(
-            code, neutral, label_positions(neutral.instructions), handles
-        )
-    return found
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import sysconfig
 import types
 from functools import lru_cache
@@ -13,7 +12,6 @@ from typing import Any
 import symshapes
 
 from .errors import GraphBreak
-from .source import ConstSource, MappingSource, Source
 from .trace import TORCH_ROOT
 
 DISABLED = "_bytecode_dynamo_disabled"
@@ -121,13 +119,3 @@ def check_inlining(function: types.FunctionType) -> None:
             and filename[len(site) :].split(os.sep)[0] in _NOT_CAPTURED_PACKAGES
         ):
             raise GraphBreak("BD005", f"call of {function.__module__}.{function.__qualname__}")
-
-
-def globals_source(mapping: dict[str, Any]) -> Source:
-    """A source for the globals of another module: the module where possible, for its text is
-    short.
-    """
-    module = sys.modules.get(mapping.get("__name__", ""))
-    if module is not None and getattr(module, "__dict__", None) is mapping:
-        return ConstSource(module)
-    return MappingSource(mapping)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
-from .dynamic import DYNAMIC_MARK, STATIC_MARK, UNBACKED_MARK, marks_of
 from .errors import UserError
+
+DYNAMIC_MARK = "_bytecode_dynamo_dynamic"
+STATIC_MARK = "_bytecode_dynamo_static"
+UNBACKED_MARK = "_bytecode_dynamo_unbacked"
+
+
+def marks_of(value: torch.Tensor, name: str) -> Any:
+    """What a mark says. The instance has it; asked for what is absent, the class may answer with
+    anything (``__getattr__``).
+    """
+    return getattr(value, "__dict__", {}).get(name, ())
 
 
 def mark_dynamic(

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
+from bytecode_dynamo.bytecode.decode import Decoded
+
 from .bytecode import Code, Instruction, Op, Resume
-from .frame import Decoded
 
 
 @dataclass(frozen=True, slots=True)

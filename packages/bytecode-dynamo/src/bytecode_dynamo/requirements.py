@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo import hook_policy
 from bytecode_dynamo.class_flags import IMMUTABLE
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import DELETED, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.frame import GlobalNames
 from bytecode_dynamo.guard_records import ABSENT, GuardKind
-from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source
+from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, globals_source
 from bytecode_dynamo.tensor_facts import TensorFacts
 from bytecode_dynamo.tracker import VariableTracker
 
@@ -70,7 +69,7 @@ def require_order(ctx: Context, cls: type) -> None:
 
 def require_no_global(ctx: Context, names: GlobalNames, name: str) -> None:
     """Guard that a module does not have a variable."""
-    base = names.base or hook_policy.globals_source(names.mapping)
+    base = names.base or globals_source(names.mapping)
     ctx.guards.require(base, GuardKind.NO_ATTR, name)
 
 

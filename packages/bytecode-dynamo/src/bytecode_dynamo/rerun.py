@@ -30,6 +30,7 @@ import torch
 from symshapes import FakeTensor, inner_tensors, is_of_handler, is_wrapper
 from torch.fx import GraphModule, Node
 
+from bytecode_dynamo.errors import ASSUMED
 from bytecode_dynamo.hook import Activated, Continuation
 
 from .config import config
@@ -43,7 +44,6 @@ from .tensor_source import ArraySource
 
 log = logging.getLogger("bytecode_dynamo")
 
-ASSUMED = "sizes that depend on data are not as assumed"
 _C: Any = torch._C
 _set_versions = _C._autograd._unsafe_set_version_counter
 # Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and

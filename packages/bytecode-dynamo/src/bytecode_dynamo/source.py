@@ -13,6 +13,7 @@ built-ins and free variables.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -477,3 +478,13 @@ class DefaultsSource(ChainedSource):
         self.base.emit(emitter)
         emitter.load_attr(self._attribute)
         emitter.load_item(self.key)
+
+
+def globals_source(mapping: dict[str, Any]) -> Source:
+    """A source for the globals of another module: the module where possible, for its text is
+    short.
+    """
+    module = sys.modules.get(mapping.get("__name__", ""))
+    if module is not None and getattr(module, "__dict__", None) is mapping:
+        return ConstSource(module)
+    return MappingSource(mapping)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bytecode_dynamo.builtins.registry import CONSTRUCTORS
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.guard_records import GuardKind
@@ -24,7 +25,6 @@ from bytecode_dynamo.variables.sequence import SequenceVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.wrap import tracker_for
 
-from .construct import CONSTRUCTORS
 from .registry import FUNCTIONS, evaluates_call
 from .torch_functions import make_tensor
 

@@ -20,6 +20,7 @@ import typing
 from typing import Any
 
 from bytecode_dynamo import rebuilding
+from bytecode_dynamo.builtins.registry import constructs
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.protocol import (
@@ -45,7 +46,6 @@ from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, TupleVariable, new_tuple
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-from .construct import constructs
 from .registry import evaluates_call
 
 Value = VariableTracker

@@ -8,13 +8,19 @@ import functools
 import itertools
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from bytecode_dynamo import polyfills, protocol
-from bytecode_dynamo.builtins.registry import FUNCTIONS, evaluates_call
+from bytecode_dynamo.builtins.registry import (
+    CONSTRUCTORS,
+    FUNCTIONS,
+    Constructor,
+    constructs,
+    evaluates_call,
+)
 from bytecode_dynamo.class_flags import native_base
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
@@ -38,7 +44,6 @@ from bytecode_dynamo.protocol import (
     written_as,
 )
 from bytecode_dynamo.requirements import require_class_attribute
-from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import ConstSource, ItemSource
 from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
@@ -80,11 +85,6 @@ from bytecode_dynamo.variables.userobject import UserObjectVariable
 from . import torch_functions
 from .construct_wrapper import WrapperDraft, finish_wrapper
 from .python import text_rule
-
-Constructor = Callable[..., VariableTracker]
-CONSTRUCTORS: RuleTable[type, Constructor] = RuleTable()
-constructs = CONSTRUCTORS.register
-"""Decorator: this rule evaluates ``cls(*args, **kwargs)`` for these classes."""
 
 
 @protocol.instantiate.implement

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 
+from bytecode_dynamo.builtins.registry import constructs
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.protocol import constant_of, new_iterator, new_list, raise_error
@@ -29,8 +30,6 @@ from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
 from bytecode_dynamo.variables.sequence import ListVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
-
-from .construct import constructs
 
 
 @constructs(zip)

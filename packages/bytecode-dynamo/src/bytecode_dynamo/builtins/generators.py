@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from bytecode_dynamo.builtins.registry import constructs
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
@@ -22,7 +23,6 @@ from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.userobject import wrap_opaque
 from bytecode_dynamo.variables.wrap import tracker_for
 
-from .construct import constructs
 from .registry import evaluates_call
 from .torch_functions import wrap_result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 
+from bytecode_dynamo.builtins.registry import Constructor, constructs
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.protocol import fold_call, get_attribute
 from bytecode_dynamo.tracker import VariableTracker
@@ -12,8 +13,6 @@ from bytecode_dynamo.value_builder import ValueBuilder
 from bytecode_dynamo.variables.base import Args, Kwargs, Variable
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.sequence import new_tuple
-
-from .construct import Constructor, constructs
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.hooks import BackwardHook
 
+from bytecode_dynamo.builtins.registry import constructs
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak
@@ -21,7 +22,6 @@ from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Variable
 from bytecode_dynamo.variables.module import NNModuleVariable
 
-from .construct import constructs
 from .saved_tensors import real_function
 from .torch_functions import wrap_result
 

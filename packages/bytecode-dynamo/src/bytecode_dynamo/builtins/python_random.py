@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+from bytecode_dynamo.builtins.registry import constructs
 from bytecode_dynamo.bytecode import Instruction
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING, Identity
@@ -25,7 +26,6 @@ from bytecode_dynamo.variables.constant import NONE, SymbolicVariable
 from bytecode_dynamo.variables.sequence import ListVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-from .construct import constructs
 from .registry import evaluates_call
 
 FLOATS = ("random", "uniform", "triangular", "gauss", "normalvariate", "lognormvariate",

@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from bytecode_dynamo.builtins.registry import constructs
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
@@ -20,7 +21,6 @@ from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, Variable
 from bytecode_dynamo.variables.constant import NONE
 from bytecode_dynamo.variables.wrap import tracker_for, wrap_object
 
-from .construct import constructs
 from .registry import evaluates_call
 
 

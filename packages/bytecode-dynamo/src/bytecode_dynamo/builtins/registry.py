@@ -6,9 +6,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.rule_table import RuleTable
 
-Rule = Callable[..., "VariableTracker | None"]
+Rule = Callable[..., Any]
 
 
 class FunctionTable:
@@ -58,7 +58,7 @@ def method_key(method: types.MethodType) -> int:
     return hash((id(method.__func__), id(method.__self__)))
 
 
-CodeRule = Callable[..., "VariableTracker"]
+CodeRule = Callable[..., Any]
 CODE_RULES: dict[types.CodeType, CodeRule] = {}
 """Rules ``(ctx, function, args, kwargs)`` for functions by their code: wrappers that a decorator
 makes.
@@ -80,3 +80,8 @@ def evaluates_code(*functions: Any) -> Callable[[CodeRule], CodeRule]:
 
 FUNCTIONS = FunctionTable()
 evaluates_call = FUNCTIONS.register
+
+Constructor = Callable[..., Any]
+CONSTRUCTORS: RuleTable[type, Constructor] = RuleTable()
+constructs = CONSTRUCTORS.register
+"""Decorator: this rule evaluates ``cls(*args, **kwargs)`` for these classes."""

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from bytecode_dynamo import control_flow, protocol
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.errors import ASSUMED, GraphBreak
 from bytecode_dynamo.graph import NestedGraph
 from bytecode_dynamo.opaque import OpaqueCall, as_target
 from bytecode_dynamo.protocol import (
@@ -34,7 +34,6 @@ from bytecode_dynamo.protocol import (
     raise_exception,
 )
 from bytecode_dynamo.requirements import example_of, remember_tensor
-from bytecode_dynamo.rerun import ASSUMED
 from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable, new_tuple

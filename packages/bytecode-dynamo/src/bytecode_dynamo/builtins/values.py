@@ -8,6 +8,7 @@ import datetime
 import decimal
 from typing import Any
 
+from bytecode_dynamo.builtins.registry import constructs
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.guard_records import GuardKind
 from bytecode_dynamo.protocol import fold_call
@@ -16,8 +17,6 @@ from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import BY_TEXT, ConstantVariable
 from bytecode_dynamo.variables.userobject import wrap_user_object
 from bytecode_dynamo.variables.wrap import tracker_for
-
-from .construct import constructs
 
 
 @tracker_for(decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, datetime.timezone)

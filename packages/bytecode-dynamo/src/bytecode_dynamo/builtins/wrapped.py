@@ -12,6 +12,7 @@ from torch._compile import _disable_dynamo  # pyright: ignore[reportPrivateUsage
 from torch.distributions.utils import lazy_property
 from torch.fx import traceback as fx_traceback
 
+from bytecode_dynamo.builtins.registry import constructs
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.control_flow import polyfill_of
 from bytecode_dynamo.errors import GraphBreak
@@ -32,7 +33,6 @@ from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 from . import branching, torch_functions
-from .construct import constructs
 from .registry import evaluates_call, evaluates_code
 
 

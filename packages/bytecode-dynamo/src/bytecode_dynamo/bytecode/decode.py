@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import types
 import weakref
+from dataclasses import dataclass
 from opcode import opname
 from types import CodeType
+
+from bytecode_dynamo.bytecode.instruction import Op, label_positions
 
 from .instruction import Code, Handler, Instruction, Label
 from .operands import BACKWARD, FORWARD, Pool
@@ -163,3 +167,36 @@ def decode_anew(code: CodeType) -> Code:
         consts=code.co_consts,
         names=code.co_names,
     )
+
+
+@dataclass(slots=True)
+class Decoded:
+    """A code object in neutral form, with the places of its labels."""
+
+    native: types.CodeType
+    neutral: Code
+    places: dict[Label, int]
+    handles: bool = False
+    """Whether it has exception handlers."""
+
+    @property
+    def instructions(self) -> list[Instruction]:
+        """The neutral instructions."""
+        return self.neutral.instructions
+
+
+_decoded: dict[int, Decoded] = {}
+
+
+def decoded(code: types.CodeType) -> Decoded:
+    """Decode once per code object (by identity: equal code objects may differ in positions)."""
+    found = _decoded.get(id(code))
+    if found is None or found.native is not code:
+        neutral = decode(code)
+        if len(_decoded) > 10_000:
+            _decoded.clear()
+        handles = any(item.op is Op.PUSH_EXC_INFO for item in neutral.instructions)
+        found = _decoded[id(code)] = Decoded(
+            code, neutral, label_positions(neutral.instructions), handles
+        )
+    return found

@@ -9,8 +9,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from bytecode_dynamo.builtins.construct import constructs
-from bytecode_dynamo.builtins.registry import evaluates_call
+from bytecode_dynamo.builtins.registry import constructs, evaluates_call
 from bytecode_dynamo.bytecode import NO_POSITION, Position
 from bytecode_dynamo.context import Context
 from bytecode_dynamo.effects import Identity
