@@ -60,7 +60,7 @@ COPIES = {"clone", "copy", "deepcopy", "detach", "list", "dict", "set"}
 TUNING = ("cost.py", "heuristics.py", "tuning.py", "autotune.py")
 NEUTRAL = Path(__file__).with_name("planted_bugs_neutral.json")
 # their text is compiled by Triton, or captured
-NOT_PROBED = ("device_functions.py", "polyfills.py")
+NOT_PROBED = ("device_functions.py", "polyfills/library.py")
 TIMEOUT = 1800  # seconds for the tests of one bug; one that makes them hang is found
 NO_TESTS = 5  # pytest's exit code
 PROBE = """

@@ -106,8 +106,8 @@ LIMIT = sys.getrecursionlimit()
 def _is_sound() -> None:
     assert gc.isenabled() and not torch.compiler.is_compiling() and sys.getrecursionlimit() == LIMIT
     assert (
-        bytecode_dynamo.hook.status()["threads"] == 0
-        and not bytecode_dynamo.hook.status()["installed"]
+        bytecode_dynamo.hook.frame_hook.status()["threads"] == 0
+        and not bytecode_dynamo.hook.frame_hook.status()["installed"]
     )
     torchstrata.reset()
     compiled = torchstrata.compile(lambda x: x.sin() * 2, backend="aot_eager")

@@ -43,7 +43,7 @@ def _state() -> tuple[Any, ...]:
     stacks = (len(_get_current_dispatch_mode_stack()), torch._C._len_torch_function_stack())
     flags = (gc.isenabled(), torch.is_grad_enabled(), torch.compiler._is_compiling_flag, excluded)
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    hook = bytecode_dynamo.hook
+    hook = bytecode_dynamo.hook.frame_hook
     handlers = (signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGINT))
     return (
         stacks, flags, sys.getrecursionlimit(), hooks, hook.get_region(), hook.status()["threads"],

@@ -11,7 +11,7 @@ import weakref
 import pytest
 from bytecode_dynamo import _hook
 from bytecode_dynamo.bytecode import Analysis, Op, decode, encode, split_at, split_points
-from bytecode_dynamo.hook import SKIP, Activated, Continuation, Entry, Region
+from bytecode_dynamo.hook.frame_hook import SKIP, Activated, Continuation, Entry, Region
 
 
 @pytest.fixture(params=[True, False], ids=["in_place", "as_function"])

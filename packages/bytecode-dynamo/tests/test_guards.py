@@ -16,7 +16,7 @@ import weakref
 import pytest
 import sympy
 import torch
-from bytecode_dynamo.guards import (
+from bytecode_dynamo.guards.guards import (
     ABSENT,
     GlobalState,
     GuardKind,
@@ -27,8 +27,7 @@ from bytecode_dynamo.guards import (
     explain_failure,
     python_guards,
 )
-from bytecode_dynamo.hook import SKIP, Activated, Entry, Region
-from bytecode_dynamo.source import (
+from bytecode_dynamo.guards.source import (
     AttrSource,
     BuiltinSource,
     CellSource,
@@ -42,7 +41,8 @@ from bytecode_dynamo.source import (
     TypeSource,
     scope_of,
 )
-from bytecode_dynamo.tensor_source import SizeSource, StrideSource
+from bytecode_dynamo.guards.tensor_source import SizeSource, StrideSource
+from bytecode_dynamo.hook.frame_hook import SKIP, Activated, Entry, Region
 from symshapes import FloorDiv, Mod, SizeGuard
 from torch import nn
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 from bytecode_dynamo import _hook
-from bytecode_dynamo.hook import (
+from bytecode_dynamo.hook.frame_hook import (
     NULL,
     RUN_ONCE,
     SKIP,

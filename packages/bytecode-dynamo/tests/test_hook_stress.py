@@ -10,7 +10,14 @@ import sys
 import threading
 
 from bytecode_dynamo import _hook
-from bytecode_dynamo.hook import RUN_ONCE, SKIP, Activated, Entry, Region, never_intercept
+from bytecode_dynamo.hook.frame_hook import (
+    RUN_ONCE,
+    SKIP,
+    Activated,
+    Entry,
+    Region,
+    never_intercept,
+)
 
 
 class Player:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 
-from bytecode_dynamo.kernel_writes import written_parameters
+from bytecode_dynamo.polyfills.kernel_writes import written_parameters
 
 tl = types.ModuleType("triton.language")
 for name in (

@@ -7,7 +7,7 @@ from types import FunctionType
 import pytest
 import torch
 from bytecode_dynamo.bytecode import decode, encode, replacement
-from bytecode_dynamo.source import (
+from bytecode_dynamo.guards.source import (
     AttrSource,
     BuiltinSource,
     CellSource,
@@ -24,7 +24,7 @@ from bytecode_dynamo.source import (
     class_attribute,
     scope_of,
 )
-from bytecode_dynamo.tensor_source import SizeSource, StorageOffsetSource, StrideSource
+from bytecode_dynamo.guards.tensor_source import SizeSource, StorageOffsetSource, StrideSource
 
 SETTING = 5
 

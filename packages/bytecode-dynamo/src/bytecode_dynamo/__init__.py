@@ -1,9 +1,15 @@
 """Graph capture by the PEP 523 frame hook."""
 
-from . import interpreter  # noqa: F401 (first, for it refuses what the rest can't run on)
+from bytecode_dynamo import interpreter  # noqa: F401 (first, for it refuses what the rest can't run on)
 
 # isort: split
-from . import errors as exc
+from bytecode_dynamo import errors as exc
+from bytecode_dynamo.capture.policy import Captured
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.graph.show import format_graph, format_source
+from bytecode_dynamo.graph.verify import check_captured
+from bytecode_dynamo.hook.stance import error_on_graph_break, set_stance
+
 from .api import Optimizer, explain, optimize, reset, run
 from .backends import eager, list_backends, lookup_backend
 from .config import Config, config
@@ -29,11 +35,6 @@ from .errors import (
 from .explain import Explanation
 from .export import ExportResult, export
 from .marks import mark_dynamic, mark_static, mark_unbacked
-from .opaque import OpaqueCall
-from .policy import Captured
-from .show import format_graph, format_source
-from .stance import error_on_graph_break, set_stance
-from .verify import check_captured
 
 __version__ = "0.2.0"
 

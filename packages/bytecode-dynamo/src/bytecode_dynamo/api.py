@@ -12,21 +12,21 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.hook import Activated, FrameView, Region
-from bytecode_dynamo.protocol import wrap_value
+from bytecode_dynamo.capture.frame_capture import compile_frame
+from bytecode_dynamo.capture.policy import Backend, Captured, Policy
+from bytecode_dynamo.capture.roots import MODULE_CALL, captured_function, is_graphed
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, Source
+from bytecode_dynamo.hook.frame_hook import Activated, FrameView, Region
+from bytecode_dynamo.hook.policy import DISABLED
+from bytecode_dynamo.state.protocol import wrap_value
+from bytecode_dynamo.variables.wrap import tracker_for
 
 from .backends import lookup_backend
-from .capture import compile_frame
 from .compiled_module import CompiledModule, compiled_module
 from .counters import counters
 from .errors import UserError
 from .explain import Explanation
-from .hook_policy import DISABLED
-from .policy import Backend, Captured, Policy
-from .roots import MODULE_CALL, captured_function, is_graphed
-from .source import AttrSource, Source
-from .variables.wrap import tracker_for
 
 _regions: weakref.WeakSet[Region] = weakref.WeakSet()
 _lock = threading.Lock()

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from bytecode_dynamo.capture.policy import Backend
+from bytecode_dynamo.graph.show import format_graph
+
 from .errors import UserError
-from .policy import Backend
-from .show import format_graph
 
 GROUP = "torch_dynamo_backends"
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.hook import Activated
-from bytecode_dynamo.protocol import get_attribute
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import Source
+from bytecode_dynamo.hook.frame_hook import Activated
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import get_attribute
+from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.variables.attribute import is_data_descriptor
 from bytecode_dynamo.variables.base import Args, Kwargs
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+from bytecode_dynamo.variables.wrap import tracker_for
 
-from .builtins.registry import evaluates_code
-from .context import Context
-from .effects import Identity
-from .source import Source
-from .variables.attribute import is_data_descriptor
-from .variables.userobject import UserObjectVariable
-from .variables.wrap import tracker_for
+from .function_table import evaluates_code
 
 # by torch's own compiler, which looks into Python functions only
 _is_traced = torch.compiler.is_dynamo_compiling

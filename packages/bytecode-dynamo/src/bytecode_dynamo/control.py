@@ -12,17 +12,17 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from bytecode_dynamo.protocol import constant_of, wrap_value
-from bytecode_dynamo.roots import innermost_function
+from bytecode_dynamo.builtins.queries import ANSWERS
+from bytecode_dynamo.builtins.torch_functions import allowed_rule, constant_result_rule
+from bytecode_dynamo.capture.roots import innermost_function
+from bytecode_dynamo.guards.source import ConstSource
+from bytecode_dynamo.hook.frame_hook import activate, never_intercept
+from bytecode_dynamo.hook.policy import DISABLED
+from bytecode_dynamo.state.protocol import constant_of, wrap_value
+from bytecode_dynamo.variables.constant import ConstantVariable
 
-from .builtins.queries import ANSWERS
-from .builtins.registry import FUNCTIONS, evaluates_call
-from .builtins.torch_functions import allowed_rule, constant_result_rule
 from .errors import GraphBreak, UserError
-from .hook import activate, never_intercept
-from .hook_policy import DISABLED
-from .source import ConstSource
-from .variables.constant import ConstantVariable
+from .function_table import FUNCTIONS, evaluates_call
 
 F = TypeVar("F", bound=Callable[..., Any])
 

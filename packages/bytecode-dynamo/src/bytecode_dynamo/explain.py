@@ -9,9 +9,10 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from bytecode_dynamo.capture.policy import Captured
+from bytecode_dynamo.graph.show import format_graph
+
 from .errors import BreakRecord
-from .policy import Captured
-from .show import format_graph
 
 
 @dataclass(frozen=True, slots=True)

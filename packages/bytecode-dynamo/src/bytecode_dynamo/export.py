@@ -12,11 +12,11 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import CodeGen
 from torch.utils import _pytree as pytree
 
-from bytecode_dynamo.guard_records import GuardRecord
+from bytecode_dynamo.capture.policy import Captured
+from bytecode_dynamo.guards.records import GuardRecord
 
 from .api import optimize
 from .errors import UserError
-from .policy import Captured
 
 
 class ExportResult(NamedTuple):

@@ -27,9 +27,9 @@ from bytecode_dynamo.bytecode import (
     split_at,
     split_points,
 )
-from bytecode_dynamo.hook import SKIP, Activated, Continuation, Region
-from bytecode_dynamo.hook import Entry as CacheEntry
-from bytecode_dynamo.source import SourceEmitter
+from bytecode_dynamo.guards.source import SourceEmitter
+from bytecode_dynamo.hook.frame_hook import SKIP, Activated, Continuation, Region
+from bytecode_dynamo.hook.frame_hook import Entry as CacheEntry
 
 
 def load_cases():

@@ -12,7 +12,7 @@ import bytecode_dynamo as bd
 import pytest
 import torch
 from bytecode_dynamo import _hook
-from bytecode_dynamo import input_loader as module
+from bytecode_dynamo.capture import input_loader as module
 from torch import nn
 
 MODEL = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
@@ -47,7 +47,7 @@ def made(monkeypatch):
         found.append(module.input_loader(*arguments))
         return found[-1]
 
-    monkeypatch.setattr("bytecode_dynamo.capture.input_loader", recorded)
+    monkeypatch.setattr("bytecode_dynamo.capture.frame_capture.input_loader", recorded)
     return found
 
 

@@ -8,7 +8,7 @@ import bytecode_dynamo as bd
 import pytest
 import torch
 from bytecode_dynamo.bytecode import Op
-from bytecode_dynamo.opcodes import HANDLERS, UNSUPPORTED
+from bytecode_dynamo.tracing.opcodes import HANDLERS, UNSUPPORTED
 
 
 def captured_graph(**options):

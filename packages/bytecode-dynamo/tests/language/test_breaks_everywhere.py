@@ -9,9 +9,9 @@ from pathlib import Path
 
 import bytecode_dynamo as bd
 import pytest
-from bytecode_dynamo import evaluator
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.origins import origins
+from bytecode_dynamo.hook.origins import origins
+from bytecode_dynamo.tracing import evaluator
 
 from .comparing import check_program, load, programs
 

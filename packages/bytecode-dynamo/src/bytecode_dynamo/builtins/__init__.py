@@ -1,1 +1,26 @@
 """What known callables do to trackers: Python's built-ins, operators, torch functions."""
+
+from . import (  # noqa: F401 (each registers its rules)
+    arrays,
+    autograd,
+    autograd_function,
+    branching,
+    class_statement,
+    class_tests,
+    construct_iterators,
+    copying,
+    generators,
+    getters,
+    module_hooks,
+    objects,
+    optimizers,
+    overrides,
+    python_random,
+    references,
+    reflection,
+    saved_tensors,
+    settings,
+    transforms,
+    triton_kernels,
+    values,
+)  # fmt: skip

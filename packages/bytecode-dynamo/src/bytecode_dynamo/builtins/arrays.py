@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.builtins.registry import CONSTRUCTORS
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak, NotConstant
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import call_torch, new_list, new_value, raise_error
-from bytecode_dynamo.source import Source
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import CONSTRUCTORS, FUNCTIONS, evaluates_call
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import Source
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import call_torch, new_list, new_value, raise_error
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable, as_array, call_array, numpy, torch_numpy
 from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import CallableVariable
@@ -25,7 +25,6 @@ from bytecode_dynamo.variables.sequence import SequenceVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.wrap import tracker_for
 
-from .registry import FUNCTIONS, evaluates_call
 from .torch_functions import make_tensor
 
 PURE = (

@@ -12,18 +12,18 @@ import torch.utils.checkpoint
 from symshapes import statically_known_true
 from torch.utils import _pytree as pytree
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.graph import NestedGraph
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.protocol import call_torch, get_attribute
-from bytecode_dynamo.requirements import example_of
-from bytecode_dynamo.source import AttrSource
-from bytecode_dynamo.subgraph import capture_subgraph, inner_fake, without_effects
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.graph.builder import NestedGraph
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import call_torch, get_attribute
+from bytecode_dynamo.state.requirements import example_of
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.function import FunctionVariable
@@ -32,8 +32,8 @@ from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import OpaqueVariable
 
 from . import torch_functions
-from .registry import evaluates_call
 from .saved_tensors import real_function
+from .subgraph import capture_subgraph, inner_fake, without_effects
 
 
 @evaluates_call(torch.autograd.grad)

@@ -17,15 +17,15 @@ import torch
 from torch.autograd.function import Function, FunctionCtx, once_differentiable
 from torch.fx import GraphModule, Node
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.graph import NestedGraph
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.protocol import get_attribute, new_value, raise_error
-from bytecode_dynamo.subgraph import nested_graph, parameter, without_effects
+from bytecode_dynamo.function_table import evaluates_call, evaluates_code
+from bytecode_dynamo.graph.builder import NestedGraph
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING, Identity
+from bytecode_dynamo.state.protocol import get_attribute, new_value, raise_error
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.torch_versions import FUNCTION_APPLY
-from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs
 from bytecode_dynamo.variables.callable import ClassVariable
 from bytecode_dynamo.variables.constant import NONE
@@ -34,7 +34,7 @@ from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from . import torch_functions
-from .registry import evaluates_call, evaluates_code
+from .subgraph import nested_graph, parameter, without_effects
 
 _ONCE = once_differentiable(lambda ctx: None).__code__
 MOST_OPTIONAL = 3

@@ -11,18 +11,18 @@ import torch
 from symshapes import FakeTensor
 from torch.utils import _pytree as pytree
 
-from bytecode_dynamo import control_flow
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.graph import is_in_place
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.protocol import call_polyfill, decide
-from bytecode_dynamo.subgraph import Subgraph, capture_subgraph, without_effects
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.graph.builder import is_in_place
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.polyfills import control_flow
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import call_polyfill, decide
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 from . import torch_functions
-from .registry import evaluates_call
+from .subgraph import Subgraph, capture_subgraph, without_effects
 
 
 @evaluates_call(torch.cond)

@@ -19,11 +19,11 @@ import types
 import typing
 from typing import Any
 
-from bytecode_dynamo import rebuilding
-from bytecode_dynamo.builtins.registry import constructs
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak, NotConstant
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import constructs, evaluates_call
+from bytecode_dynamo.reconstruction import rebuilding
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import (
     new_class,
     new_dict,
     new_frame,
@@ -31,8 +31,7 @@ from bytecode_dynamo.protocol import (
     raise_error,
     resume_frame,
 )
-from bytecode_dynamo.recipe import Recipe
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import (
     CallableVariable,
@@ -46,7 +45,7 @@ from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, TupleVariable, new_tuple
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-from .registry import evaluates_call
+from .class_recipe import Recipe
 
 Value = VariableTracker
 QUIET_MODULES = (

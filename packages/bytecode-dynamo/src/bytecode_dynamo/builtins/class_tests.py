@@ -12,19 +12,18 @@ from typing import Any
 import torch
 from torch.storage import TypedStorage
 
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import call_known, get_attribute, new_value, raise_error
-from bytecode_dynamo.requirements import example_of, require_order
-from bytecode_dynamo.source import ConstSource
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import ConstSource
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import call_known, get_attribute, new_value, raise_error
+from bytecode_dynamo.state.requirements import example_of, require_order
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
-
-from .registry import evaluates_call
 
 Value = VariableTracker
 

@@ -10,21 +10,20 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo import collective
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import call_polyfill, constant_of, new_value
-from bytecode_dynamo.source import ConstSource, Source
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import ConstSource, Source
+from bytecode_dynamo.polyfills import collectives as collective
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import call_polyfill, constant_of, new_value
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.trace import TORCH_ROOT
-from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs
 from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.wrap import tracker_for
-
-from .registry import evaluates_call
 
 FUNCTIONAL = TORCH_ROOT + "distributed/_functional_collectives.py"
 _world: Any = getattr(torch.distributed, "distributed_c10d", None)

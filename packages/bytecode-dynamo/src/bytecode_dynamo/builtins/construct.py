@@ -13,20 +13,22 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo import polyfills, protocol
-from bytecode_dynamo.builtins.registry import (
+from bytecode_dynamo.class_flags import native_base
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.function_table import (
     CONSTRUCTORS,
     FUNCTIONS,
     Constructor,
     constructs,
     evaluates_call,
 )
-from bytecode_dynamo.class_flags import native_base
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import ConstSource, ItemSource
+from bytecode_dynamo.polyfills import library as polyfills
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import (
     apply_rule,
     call_known,
     call_torch,
@@ -43,9 +45,8 @@ from bytecode_dynamo.protocol import (
     raise_error,
     written_as,
 )
-from bytecode_dynamo.requirements import require_class_attribute
-from bytecode_dynamo.source import ConstSource, ItemSource
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.state.requirements import require_class_attribute
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import Args, Kwargs, realize
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable

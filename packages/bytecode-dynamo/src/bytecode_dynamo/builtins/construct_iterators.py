@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import itertools
 
-from bytecode_dynamo.builtins.registry import constructs
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.protocol import constant_of, new_iterator, new_list, raise_error
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import constructs
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import constant_of, new_iterator, new_list, raise_error
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.iterator import (
     ChainIterator,

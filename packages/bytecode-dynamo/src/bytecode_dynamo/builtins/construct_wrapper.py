@@ -11,19 +11,18 @@ from typing import Any, NoReturn
 import torch
 from symshapes import Maker
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import DELETED, Identity
 from bytecode_dynamo.errors import GraphBreak, NotConstant
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.protocol import call_torch, constant_of, new_list
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import DELETED, Identity
+from bytecode_dynamo.state.protocol import call_torch, constant_of, new_list
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 from bytecode_dynamo.variables.wrapper_tensor import refusal_of_class
-
-from .registry import evaluates_call
 
 _NUMBERS = ("strides", "storage_offset")
 _Tensor: Any = torch.Tensor

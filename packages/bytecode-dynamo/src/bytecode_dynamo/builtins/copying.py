@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.builtins.construct import new_object
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.protocol import new_dict, new_list
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import new_dict, new_list
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import (
     find_in_class,
     instance_names,
@@ -37,7 +37,7 @@ from bytecode_dynamo.variables.userobject import (
     UserObjectVariable,
 )
 
-from .registry import evaluates_call
+from .construct import new_object
 
 Part = Callable[[VariableTracker], VariableTracker]
 ATOMIC = (ConstantVariable, SymbolicVariable, KnownObjectVariable, FunctionVariable)

@@ -9,21 +9,20 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.builtins.registry import constructs
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.source import AttrSource, Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.function_table import constructs, evaluates_call
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, Source
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.userobject import wrap_opaque
 from bytecode_dynamo.variables.wrap import tracker_for
 
-from .registry import evaluates_call
 from .torch_functions import wrap_result
 
 MAKE = OpaqueCall(torch.Generator, "Generator")

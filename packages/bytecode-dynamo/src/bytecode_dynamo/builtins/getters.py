@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 
-from bytecode_dynamo.builtins.registry import Constructor, constructs
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.protocol import fold_call, get_attribute
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.function_table import Constructor, constructs
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import fold_call, get_attribute
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, Kwargs, Variable
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.sequence import new_tuple

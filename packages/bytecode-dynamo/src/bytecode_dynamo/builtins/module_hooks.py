@@ -12,13 +12,13 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.hooks import BackwardHook
 
-from bytecode_dynamo.builtins.registry import constructs
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import constructs
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Variable
 from bytecode_dynamo.variables.module import NNModuleVariable
 

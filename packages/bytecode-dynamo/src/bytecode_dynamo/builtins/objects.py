@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from bytecode_dynamo import groups, polyfills
-from bytecode_dynamo.builtins.construct import new_object
-from bytecode_dynamo.builtins.operators import is_equal
-from bytecode_dynamo.builtins.registry import evaluates_call
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.polyfills import exception_groups as groups
+from bytecode_dynamo.polyfills import library as polyfills
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING
+from bytecode_dynamo.state.protocol import (
     call_known,
     fold_call,
     get_attribute,
@@ -21,13 +20,15 @@ from bytecode_dynamo.protocol import (
     raise_error,
     written_as,
 )
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
 
 from . import operators
+from .construct import new_object
+from .operators import is_equal
 
 Value = VariableTracker
 

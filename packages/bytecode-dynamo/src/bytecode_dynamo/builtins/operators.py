@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo import protocol
 from bytecode_dynamo.class_flags import native_base, type_name
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import (
     call_known,
     call_torch,
     fold_call,
@@ -23,7 +24,7 @@ from bytecode_dynamo.protocol import (
     next_item,
     raise_error,
 )
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable, call_array, is_folded
 from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import realize
@@ -50,7 +51,6 @@ from bytecode_dynamo.variables.userobject import (
     UserObjectVariable,
 )
 
-from .registry import evaluates_call
 from .size_arithmetic import is_number, of_numbers, of_sizes
 from .text_format import formatted
 

@@ -13,9 +13,10 @@ from torch.optim.asgd import asgd
 from torch.optim.optimizer import _get_value, _use_grad_for_differentiable  # pyright: ignore
 from torch.optim.radam import radam
 
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import evaluates_call, evaluates_code
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import (
     binary_operation,
     call_torch,
     get_attribute,
@@ -23,13 +24,11 @@ from bytecode_dynamo.protocol import (
     new_list,
     new_value,
 )
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, Kwargs
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
-
-from .registry import evaluates_call, evaluates_code
 
 _C: Any = torch._C
 

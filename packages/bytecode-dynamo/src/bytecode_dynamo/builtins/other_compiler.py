@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.protocol import get_attribute
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import get_attribute
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.trace import OTHER_COMPILER, TORCH_ROOT
-from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, Kwargs
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.function import FunctionVariable

@@ -18,11 +18,13 @@ import torch.overrides
 from symshapes import is_wrapper_class
 from torch.overrides import TorchFunctionMode
 
-from bytecode_dynamo import protocol
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import ConstSource
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import (
     call_torch,
     get_attribute,
     new_dict,
@@ -32,9 +34,8 @@ from bytecode_dynamo.protocol import (
     raise_error,
     wrap_value,
 )
-from bytecode_dynamo.requirements import remember_tensor
-from bytecode_dynamo.source import ConstSource
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.state.requirements import remember_tensor
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable
 from bytecode_dynamo.variables.constant import (
@@ -46,8 +47,6 @@ from bytecode_dynamo.variables.constant import (
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable, new_tuple
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
-
-from .registry import evaluates_call
 
 Args = list[VariableTracker]
 Kwargs = dict[str, VariableTracker]

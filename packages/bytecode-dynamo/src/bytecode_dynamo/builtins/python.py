@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecode_dynamo import polyfills
-from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import evaluates_call, evaluates_code
+from bytecode_dynamo.guards.source import ConstSource
+from bytecode_dynamo.polyfills import library as polyfills
+from bytecode_dynamo.state.protocol import (
     call_polyfill,
     fold_call,
     get_attribute,
@@ -37,8 +38,7 @@ from bytecode_dynamo.protocol import (
     wrap_value,
     written_as,
 )
-from bytecode_dynamo.source import ConstSource
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import realize
@@ -65,7 +65,7 @@ from .size_arithmetic import is_number, of_sizes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.state.context import Context
 
 Value = VariableTracker
 

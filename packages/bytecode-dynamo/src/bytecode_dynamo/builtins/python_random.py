@@ -12,21 +12,19 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from bytecode_dynamo.builtins.registry import constructs
 from bytecode_dynamo.bytecode import Instruction
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.protocol import constant_of, fold_call, new_list, new_value, raise_error
-from bytecode_dynamo.source import Source, SourceEmitter
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.function_table import constructs, evaluates_call
+from bytecode_dynamo.guards.source import Source, SourceEmitter
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING, Identity
+from bytecode_dynamo.state.protocol import constant_of, fold_call, new_list, new_value, raise_error
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Variable
 from bytecode_dynamo.variables.constant import NONE, SymbolicVariable
 from bytecode_dynamo.variables.sequence import ListVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
-
-from .registry import evaluates_call
 
 FLOATS = ("random", "uniform", "triangular", "gauss", "normalvariate", "lognormvariate",
     "expovariate", "vonmisesvariate",

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.protocol import new_value
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import new_value
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
-
-from .registry import evaluates_call
 
 _C: Any = torch._C
 

@@ -8,20 +8,18 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from bytecode_dynamo.builtins.registry import constructs
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import raise_exception, wrap_value
-from bytecode_dynamo.source import AttrSource, LocalSource, ReferentSource, Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.function_table import constructs, evaluates_call
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, LocalSource, ReferentSource, Source
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING, Identity
+from bytecode_dynamo.state.protocol import raise_exception, wrap_value
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, Variable
 from bytecode_dynamo.variables.constant import NONE
 from bytecode_dynamo.variables.wrap import tracker_for, wrap_object
-
-from .registry import evaluates_call
 
 
 @dataclass(frozen=True, slots=True, eq=False)

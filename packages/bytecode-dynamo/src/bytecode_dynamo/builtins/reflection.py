@@ -6,12 +6,13 @@ import inspect
 import types
 from dataclasses import dataclass
 
-from bytecode_dynamo import protocol
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import DELETED, MISSING
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.frame import GlobalNames
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import DELETED, MISSING
+from bytecode_dynamo.state.frame import GlobalNames
+from bytecode_dynamo.state.protocol import (
     call_special,
     get_attribute,
     new_dict,
@@ -19,14 +20,12 @@ from bytecode_dynamo.protocol import (
     raise_exception,
     wrap_value,
 )
-from bytecode_dynamo.requirements import globals_identity, require_no_global
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.state.requirements import globals_identity, require_no_global
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import BoundRuleVariable, NullVariable, Variable, realize
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable, instance_dict
-
-from .registry import evaluates_call
 
 Value = VariableTracker
 

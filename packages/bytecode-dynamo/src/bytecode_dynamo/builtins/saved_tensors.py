@@ -10,18 +10,17 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.protocol import constant_of, raise_error
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import constant_of, raise_error
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import LazyVariable, realize
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
-
-from .registry import evaluates_call
 
 _autograd: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
 POP = OpaqueCall(_autograd._pop_saved_tensors_default_hooks, "pop_saved_tensors_hooks")

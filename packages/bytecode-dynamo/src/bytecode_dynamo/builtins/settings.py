@@ -12,15 +12,14 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.compiling import recursion_limit
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import new_value
-from bytecode_dynamo.source import ConstSource
-from bytecode_dynamo.tracker import VariableTracker
-
-from .registry import evaluates_call
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import ConstSource
+from bytecode_dynamo.hook.compiling import recursion_limit
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import new_value
+from bytecode_dynamo.state.tracker import VariableTracker
 
 _C: Any = torch._C
 

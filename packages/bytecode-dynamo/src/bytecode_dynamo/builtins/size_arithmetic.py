@@ -13,12 +13,12 @@ import sympy
 import torch
 from symshapes import DataDependentError, GuardOnDataDependent
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.dynamic import fits
 from bytecode_dynamo.errors import GraphBreak, InvariantError
-from bytecode_dynamo.graph import size_operation
-from bytecode_dynamo.protocol import decide, fold_call, new_value
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.graph.builder import size_operation
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.dynamic_shapes import fits
+from bytecode_dynamo.state.protocol import decide, fold_call, new_value
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import (
     ConstantVariable,
     FloatVariable,

@@ -5,16 +5,15 @@ from __future__ import annotations
 import operator
 import re
 
-from bytecode_dynamo import polyfills
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.protocol import call_known, call_polyfill, fold_call
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.polyfills import library as polyfills
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import call_known, call_polyfill, fold_call
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import TupleVariable
 from bytecode_dynamo.variables.text import TextVariable, interpolated, text_of
-
-from .registry import evaluates_call
 
 TEXT_PLACES = re.compile(r"%(?:\((\w*)\))?[-+ #0]*(\*|\d+)?(?:\.(\*|\d+))?[hlL]?([a-zA-Z%])")
 

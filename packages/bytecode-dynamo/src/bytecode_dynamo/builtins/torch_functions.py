@@ -15,13 +15,15 @@ import torch
 from symshapes import DataDependentError, FakeTensor, GuardOnDataDependent, is_fake, is_wrapper
 from torch.utils import _pytree as pytree
 
-from bytecode_dynamo import control_flow, protocol
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import ASSUMED, GraphBreak
-from bytecode_dynamo.graph import NestedGraph
-from bytecode_dynamo.opaque import OpaqueCall, as_target
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.graph.builder import NestedGraph
+from bytecode_dynamo.graph.opaque import OpaqueCall, as_target
+from bytecode_dynamo.polyfills import control_flow
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import (
     call_known,
     call_polyfill,
     call_torch,
@@ -33,13 +35,11 @@ from bytecode_dynamo.protocol import (
     new_value,
     raise_exception,
 )
-from bytecode_dynamo.requirements import example_of, remember_tensor
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.state.requirements import example_of, remember_tensor
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable, new_tuple
 from bytecode_dynamo.variables.tensor import TensorVariable
-
-from .registry import evaluates_call
 
 _C: Any = torch._C
 _torch: Any = torch

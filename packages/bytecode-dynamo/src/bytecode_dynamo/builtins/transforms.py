@@ -13,19 +13,20 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from bytecode_dynamo import control_flow
-from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.protocol import get_attribute, pairs_of, written_as
-from bytecode_dynamo.subgraph import Subgraph, call_subgraph, capture_subgraph, inner_fake
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import evaluates_call, evaluates_code
+from bytecode_dynamo.polyfills import control_flow
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import get_attribute, pairs_of, written_as
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, Kwargs, Variable, realize
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import new_tuple
+
+from .subgraph import Subgraph, call_subgraph, capture_subgraph, inner_fake
 
 FUNCTION_TRANSFORMS: tuple[Any, ...] = (
     torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.jacfwd,

@@ -12,11 +12,14 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.kernel_operators import Launch, layers
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.polyfills.kernel_operators import Launch, layers
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import (
     call_polyfill,
     call_torch,
     constant_of,
@@ -25,16 +28,12 @@ from bytecode_dynamo.protocol import (
     new_value,
     wrap_value,
 )
-from bytecode_dynamo.source import AttrSource, ConstSource, Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Variable
 from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.wrap import tracker_for
-
-from .registry import evaluates_call
 
 _TYPES = {int: "SymInt", bool: "bool", float: "float"}
 

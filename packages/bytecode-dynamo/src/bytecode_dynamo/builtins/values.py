@@ -8,12 +8,12 @@ import datetime
 import decimal
 from typing import Any
 
-from bytecode_dynamo.builtins.registry import constructs
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import fold_call
-from bytecode_dynamo.source import ConstSource, Source
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.function_table import constructs
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import ConstSource, Source
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import fold_call
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import BY_TEXT, ConstantVariable
 from bytecode_dynamo.variables.userobject import wrap_user_object
 from bytecode_dynamo.variables.wrap import tracker_for

@@ -12,28 +12,27 @@ from torch._compile import _disable_dynamo  # pyright: ignore[reportPrivateUsage
 from torch.distributions.utils import lazy_property
 from torch.fx import traceback as fx_traceback
 
-from bytecode_dynamo.builtins.registry import constructs
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.control_flow import polyfill_of
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import constructs, evaluates_call, evaluates_code
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.guards.source import ConstSource
+from bytecode_dynamo.polyfills.control_flow import polyfill_of
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import (
     call_polyfill,
     call_torch,
     get_attribute,
     instantiate,
     wrap_value,
 )
-from bytecode_dynamo.requirements import remember_tensor
-from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.state.requirements import remember_tensor
+from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.torch_versions import ALL_TRUE_FUNCTIONS
-from bytecode_dynamo.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, Kwargs
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 from . import branching, torch_functions
-from .registry import evaluates_call, evaluates_code
 
 
 @evaluates_code(_disable_dynamo(lambda: None))

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from opcode import opname
 from types import CodeType
 
-from bytecode_dynamo.bytecode.instruction import Op, label_positions
+from bytecode_dynamo.bytecode.versions.base import Native
 
-from .instruction import Code, Handler, Instruction, Label
+from .instruction import Code, Handler, Instruction, Label, Op, label_positions
 from .operands import BACKWARD, FORWARD, Pool
 from .tables import positions_of, read_exception_table
 from .versions import RUNNING
-from .versions.base import Native
 
 EXTENDED_ARG = "EXTENDED_ARG"
 _ROWS = {row.native: (row.op, row.operand.unpack) for row in RUNNING.rows}

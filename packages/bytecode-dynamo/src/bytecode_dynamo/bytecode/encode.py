@@ -5,12 +5,13 @@ from __future__ import annotations
 from opcode import opmap
 from types import CodeType
 
+from bytecode_dynamo.bytecode.versions.base import Native
+
 from .instruction import NO_FALL_THROUGH, Code, Instruction, Label, Op
 from .operands import BACKWARD, Pool
 from .stack_effect import stack_size
 from .tables import ExceptionEntry, write_exception_table, write_position_table
 from .versions import RUNNING
-from .versions.base import Native
 
 _ROWS = {
     row.op: (row.native, row.operand.pack)

@@ -19,8 +19,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from bytecode_dynamo.testing.oracle import check_source
-from bytecode_dynamo.testing.strategies import arguments, programs
+from .oracle import check_source
+from .strategies import arguments, programs
 
 CHUNK = 125
 HEALTH: Any = tuple(HealthCheck)

@@ -20,7 +20,8 @@ import torch
 
 from bytecode_dynamo.api import optimize, reset
 from bytecode_dynamo.config import config
-from bytecode_dynamo.testing.differences import NAMESPACE, Equal, difference, equal_values
+
+from .differences import NAMESPACE, Equal, difference, equal_values
 
 Make = Callable[[], Sequence[Any]]
 HIDDEN = (

@@ -1,0 +1,10 @@
+"""Trackers by family of Python values."""
+
+from . import (  # noqa: F401 (each registers what it tracks)
+    array,
+    cached_function,
+    new_values,
+    reporting,
+    tensor_setters,
+    underlying,
+)  # fmt: skip

@@ -11,12 +11,15 @@ import torch
 from symshapes import FakeTensor
 from torch.utils import _pytree as pytree
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import Source
+from bytecode_dynamo.guards.tensor_source import ArraySource
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import (
     call_known,
     call_torch,
     constant_of,
@@ -26,20 +29,15 @@ from bytecode_dynamo.protocol import (
     new_value,
     raise_error,
 )
-from bytecode_dynamo.requirements import remember_tensor
-from bytecode_dynamo.source import Source
-from bytecode_dynamo.tensor_source import ArraySource
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs, realize
-from bytecode_dynamo.variables.constant import NONE
-from bytecode_dynamo.variables.sequence import new_tuple
-from bytecode_dynamo.variables.wrap import wrap_object
+from bytecode_dynamo.state.requirements import remember_tensor
+from bytecode_dynamo.state.tracker import VariableTracker
 
-from .constant import SCALAR, ConstantVariable, SliceVariable, SymbolicVariable
+from .base import Args, BoundRuleVariable, KeyedVariable, Kwargs, realize
+from .constant import NONE, SCALAR, ConstantVariable, SliceVariable, SymbolicVariable
 from .function import FunctionVariable
+from .sequence import new_tuple
 from .tensor import TensorVariable
-from .wrap import tracker_for
+from .wrap import tracker_for, wrap_object
 
 try:
     import numpy

@@ -11,17 +11,17 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from bytecode_dynamo import protocol
 from bytecode_dynamo.class_flags import IMMUTABLE, type_name
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.hook import Activated
-from bytecode_dynamo.protocol import new_class, raise_error, wrap_callable, wrap_value
-from bytecode_dynamo.requirements import require_class_attribute, written_in_class
-from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, ClassDictSource, ConstSource, Source
+from bytecode_dynamo.hook.frame_hook import Activated
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.state.protocol import new_class, raise_error, wrap_callable, wrap_value
+from bytecode_dynamo.state.requirements import require_class_attribute, written_in_class
+from bytecode_dynamo.state.tracker import VariableTracker
 
 from .function import BoundMethodVariable
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.protocol import is_alike, new_value, raise_error, wrap_value
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.rule_table import RuleTable
-from bytecode_dynamo.tracker import Args, Kwargs, VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import is_alike, new_value, raise_error, wrap_value
+from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,26 +9,19 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.cache_lookup import (
-    NOT_CACHED,
-    CacheLookup,
-    count_early,
-    is_counted,
-    is_key,
-    recall,
-)
-from bytecode_dynamo.computed_source import ComputedSource
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException, Retry
-from bytecode_dynamo.guard_records import GuardKind, GuardRecord
-from bytecode_dynamo.protocol import constant_of, wrap_value
-from bytecode_dynamo.requirements import example_of
-from bytecode_dynamo.source import AttrSource, ConstSource, DefaultsSource, Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Args, Kwargs, Variable, realize
+from bytecode_dynamo.guards.computed_source import ComputedSource
+from bytecode_dynamo.guards.records import GuardKind, GuardRecord
+from bytecode_dynamo.guards.source import AttrSource, ConstSource, DefaultsSource, Source
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import constant_of, wrap_value
+from bytecode_dynamo.state.requirements import example_of
+from bytecode_dynamo.state.tracker import VariableTracker
 
+from .base import Args, Kwargs, Variable, realize
+from .cache_lookup import NOT_CACHED, CacheLookup, count_early, is_counted, is_key, recall
 from .constant import ConstantVariable, SymbolicVariable
 from .sequence import TupleVariable
 from .tensor import TensorVariable

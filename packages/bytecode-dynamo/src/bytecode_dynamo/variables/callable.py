@@ -15,14 +15,17 @@ from typing import Any, ClassVar
 
 import torch
 
-from bytecode_dynamo import polyfills, protocol
 from bytecode_dynamo.bytecode import UNBOUND
 from bytecode_dynamo.class_flags import IMMUTABLE, native_base
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import ABSENT, GuardKind
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.guards.records import ABSENT, GuardKind
+from bytecode_dynamo.guards.source import AttrSource, ClassDictSource, ConstSource, Source
+from bytecode_dynamo.polyfills import library as polyfills
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.state.protocol import (
     call_known,
     call_polyfill,
     fold_call,
@@ -36,20 +39,18 @@ from bytecode_dynamo.protocol import (
     wrap_callable,
     wrap_value,
 )
-from bytecode_dynamo.requirements import (
+from bytecode_dynamo.state.requirements import (
     class_identity,
     enum_members,
     require_class_attribute,
     require_order,
     written_in_class,
 )
-from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, LazyVariable, Variable
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.state.tracker import VariableTracker
 
 from .attribute import bind, class_source, find_in_class, find_special
+from .base import Args, BoundRuleVariable, Kwargs, LazyVariable, Variable
+from .constant import ConstantVariable
 from .function import BoundMethodVariable, FunctionVariable
 from .proxy import ProxyVariable
 from .special_results import accepted

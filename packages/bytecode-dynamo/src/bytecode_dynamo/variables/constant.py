@@ -16,12 +16,15 @@ from typing import Any, ClassVar
 import torch
 
 from bytecode_dynamo.class_flags import HEAP_TYPE
-from bytecode_dynamo.computed_source import computed
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.dynamic import number_symbol
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind, same_constant
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.guards.computed_source import computed
+from bytecode_dynamo.guards.records import GuardKind, same_constant
+from bytecode_dynamo.guards.shape_program import python_function
+from bytecode_dynamo.guards.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.dynamic_shapes import number_symbol
+from bytecode_dynamo.state.protocol import (
     call_known,
     class_attribute,
     decide,
@@ -33,12 +36,9 @@ from bytecode_dynamo.protocol import (
     wrap_contents,
     wrap_value,
 )
-from bytecode_dynamo.shape_program import python_function
-from bytecode_dynamo.source import AttrSource, ConstSource, Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Variable
+from bytecode_dynamo.state.tracker import VariableTracker
 
+from .base import Args, BoundRuleVariable, Kwargs, Variable
 from .wrap import tracker_for
 
 NUMBERS = (int, float, bool, complex)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.protocol import apply_rule, class_attribute
-from bytecode_dynamo.tracker import Args, Kwargs, VariableTracker
-from bytecode_dynamo.variables.base import BoundRuleVariable, MethodTable, Variable
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import apply_rule, class_attribute
+from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
+
+from .base import BoundRuleVariable, MethodTable, Variable
 
 
 class ContainerVariable(Variable):

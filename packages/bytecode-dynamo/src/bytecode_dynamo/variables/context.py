@@ -14,30 +14,28 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bytecode_dynamo import polyfills
-from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.function_table import evaluates_call, evaluates_code
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, Source
+from bytecode_dynamo.hook.stance import STRICT_WRAPPER, error_on_graph_break
+from bytecode_dynamo.polyfills import library as polyfills
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING, Identity
+from bytecode_dynamo.state.protocol import (
     call_polyfill,
     class_attribute,
     constant_of,
     get_attribute,
     wrap_value,
 )
-from bytecode_dynamo.source import AttrSource, Source
-from bytecode_dynamo.stance import STRICT_WRAPPER, error_on_graph_break
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
-from bytecode_dynamo.variables.constant import NONE
-from bytecode_dynamo.variables.wrap import wrap_object
+from bytecode_dynamo.state.tracker import VariableTracker
 
-from .constant import ConstantVariable
-from .wrap import tracker_for
+from .base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
+from .constant import NONE, ConstantVariable
+from .wrap import tracker_for, wrap_object
 
 
 @dataclass(frozen=True, slots=True, eq=False)

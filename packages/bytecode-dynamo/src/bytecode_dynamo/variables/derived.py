@@ -10,22 +10,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from bytecode_dynamo import protocol, rebuilding
 from bytecode_dynamo.class_flags import native_base
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import fold_call, instantiate, new_dict, new_list
-from bytecode_dynamo.source import Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import NULL, Variable
-from bytecode_dynamo.variables.sets import set_of
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import Source
+from bytecode_dynamo.reconstruction import rebuilding
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import fold_call, instantiate, new_dict, new_list
+from bytecode_dynamo.state.tracker import VariableTracker
 
 from .attribute import find_special
+from .base import NULL, Variable
 from .constant import ConstantVariable
 from .sequence import TupleVariable
+from .sets import set_of
 from .userobject import UserObjectVariable
 
 

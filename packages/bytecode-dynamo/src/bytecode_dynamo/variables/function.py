@@ -11,12 +11,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bytecode_dynamo import rebuilding
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import (
+    AttrSource,
+    CellSource,
+    ConstSource,
+    DefaultsSource,
+    ItemSource,
+    Source,
+)
+from bytecode_dynamo.reconstruction import rebuilding
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING, Identity
+from bytecode_dynamo.state.protocol import (
     call_function,
     class_attribute,
     globals_of,
@@ -26,31 +35,12 @@ from bytecode_dynamo.protocol import (
     raise_error,
     wrap_value,
 )
-from bytecode_dynamo.source import (
-    AttrSource,
-    CellSource,
-    ConstSource,
-    DefaultsSource,
-    ItemSource,
-    Source,
-)
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import (
-    Args,
-    BoundRuleVariable,
-    KeyedVariable,
-    Kwargs,
-    LazyVariable,
-    Variable,
-    realize,
-)
-from bytecode_dynamo.variables.constant import NONE
-from bytecode_dynamo.variables.sequence import new_tuple
-from bytecode_dynamo.variables.wrap import wrap_object
+from bytecode_dynamo.state.tracker import VariableTracker
 
-from .constant import ConstantVariable
-from .wrap import tracker_for
+from .base import Args, BoundRuleVariable, KeyedVariable, Kwargs, LazyVariable, Variable, realize
+from .constant import NONE, ConstantVariable
+from .sequence import new_tuple
+from .wrap import tracker_for, wrap_object
 
 KEPT_APART = (
     *("__module__", "__doc__", "__defaults__", "__kwdefaults__"),

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from bytecode_dynamo.bytecode import Op
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.evaluation import Suspended
-from bytecode_dynamo.frame import Frame, finish_send
-from bytecode_dynamo.protocol import new_exception, raise_error, resume_frame, stop_iteration
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, realize
-from bytecode_dynamo.variables.constant import NONE
-from bytecode_dynamo.variables.iterator import remaining
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING
+from bytecode_dynamo.state.evaluation import Suspended
+from bytecode_dynamo.state.frame import Frame, finish_send
+from bytecode_dynamo.state.protocol import new_exception, raise_error, resume_frame, stop_iteration
+from bytecode_dynamo.state.tracker import VariableTracker
 
-from .constant import ConstantVariable
-from .iterator import IteratorVariable, RangeIterator, require_run
+from .base import Args, BoundRuleVariable, Kwargs, realize
+from .constant import NONE, ConstantVariable
+from .iterator import IteratorVariable, RangeIterator, remaining, require_run
 from .sequence import TupleVariable
 from .tensor import TensorVariable
 

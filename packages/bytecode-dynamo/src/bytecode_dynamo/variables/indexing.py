@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from symshapes import FakeTensor
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.protocol import call_torch
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.variables.sequence import new_tuple
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import call_torch
+from bytecode_dynamo.state.tracker import VariableTracker
 
 from .constant import ConstantVariable, SliceVariable, SymbolicVariable
-from .sequence import TupleVariable
+from .sequence import TupleVariable, new_tuple
 
 
 def at_positions(

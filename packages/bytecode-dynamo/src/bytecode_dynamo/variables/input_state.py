@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import new_value
-from bytecode_dynamo.requirements import example_of
-from bytecode_dynamo.source import AttrSource
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import new_value
+from bytecode_dynamo.state.requirements import example_of
+from bytecode_dynamo.state.tracker import VariableTracker
 
 
 def state_of_inputs(ctx: Context, x: Any, name: str) -> VariableTracker:

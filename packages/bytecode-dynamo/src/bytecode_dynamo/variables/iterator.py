@@ -11,31 +11,30 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from bytecode_dynamo import protocol
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.iterator_words import EXHAUSTED, chain_at, cycle_at, following, move_index
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.reconstruction.iterator_words import (
+    EXHAUSTED,
+    chain_at,
+    cycle_at,
+    following,
+    move_index,
+)
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING, Identity
+from bytecode_dynamo.state.protocol import (
     binary_operation,
     class_attribute,
     next_item,
     raise_error,
     until_stop,
 )
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import (
-    Args,
-    BoundRuleVariable,
-    KeyedVariable,
-    Kwargs,
-    Variable,
-    realize,
-)
-from bytecode_dynamo.variables.sequence import ListVariable, new_tuple
+from bytecode_dynamo.state.tracker import VariableTracker
 
+from .base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable, realize
 from .constant import ConstantVariable
+from .sequence import ListVariable, new_tuple
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bytecode_dynamo import protocol
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, ConstSource, ItemSource, Source, hidden_lookup
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.state.protocol import (
     call_special,
     class_attribute,
     get_attribute,
@@ -23,10 +25,10 @@ from bytecode_dynamo.protocol import (
     wrap_contents,
     wrap_value,
 )
-from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, hidden_lookup
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import (
+from bytecode_dynamo.state.tracker import VariableTracker
+
+from .attribute import find_special
+from .base import (
     Args,
     BoundRuleVariable,
     KeyedVariable,
@@ -36,17 +38,14 @@ from bytecode_dynamo.variables.base import (
     Variable,
     realize,
 )
-from bytecode_dynamo.variables.constant import NONE
-from bytecode_dynamo.variables.container import ContainerVariable
-from bytecode_dynamo.variables.iterator import iterate_keys
-from bytecode_dynamo.variables.sequence import ListVariable, new_tuple
-from bytecode_dynamo.variables.tensor import TensorVariable
-from bytecode_dynamo.wording import hashed_as, no_pair
-
-from .attribute import find_special
-from .constant import ConstantVariable, is_constant_value
+from .constant import NONE, ConstantVariable, is_constant_value
+from .container import ContainerVariable
+from .iterator import iterate_keys
 from .proxy import ProxyVariable
+from .sequence import ListVariable, new_tuple
+from .tensor import TensorVariable
 from .userobject import UserObjectVariable
+from .wording import hashed_as, no_pair
 from .wrap import tracker_for
 
 Entries = dict[Hashable, tuple[VariableTracker, VariableTracker]]

@@ -12,18 +12,18 @@ from torch.nn.modules import module as module_code
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils import _pytree as pytree
 
-from bytecode_dynamo.builtins.registry import evaluates_call
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak, Retry
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import raise_error, wrap_value
-from bytecode_dynamo.requirements import globals_identity
-from bytecode_dynamo.source import AttrSource, ConstSource, Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.variables.base import Args, Kwargs
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.state.protocol import raise_error, wrap_value
+from bytecode_dynamo.state.requirements import globals_identity
+from bytecode_dynamo.state.tracker import VariableTracker
 
 from .attribute import find_special, is_data_descriptor, load_instance_attribute
+from .base import Args, Kwargs
 from .callable import KnownObjectVariable
 from .constant import ConstantVariable
 from .mapping import DictVariable

@@ -9,17 +9,18 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo import protocol
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.protocol import new_dict, new_iterator, new_list, new_value, wrap_value
-from bytecode_dynamo.source import ConstSource
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.variables.callable import ClassVariable, NamespaceVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
-from bytecode_dynamo.variables.module import PythonModuleVariable
-from bytecode_dynamo.variables.proxy import ProxyVariable
-from bytecode_dynamo.variables.sequence import RangeVariable, TupleVariable
-from bytecode_dynamo.variables.sets import set_of
+from bytecode_dynamo.guards.source import ConstSource
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import new_dict, new_iterator, new_list, new_value, wrap_value
+from bytecode_dynamo.state.tracker import VariableTracker
+
+from .callable import ClassVariable, NamespaceVariable
+from .constant import ConstantVariable, SymbolicVariable, is_constant_value
+from .module import PythonModuleVariable
+from .proxy import ProxyVariable
+from .sequence import RangeVariable, TupleVariable
+from .sets import set_of
 
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

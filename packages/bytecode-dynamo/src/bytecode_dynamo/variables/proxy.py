@@ -5,11 +5,12 @@ from __future__ import annotations
 import types
 from dataclasses import dataclass
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.protocol import raise_error
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Variable
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import raise_error
+from bytecode_dynamo.state.tracker import VariableTracker
+
+from .base import Variable
 
 
 @dataclass(frozen=True, slots=True, eq=False)

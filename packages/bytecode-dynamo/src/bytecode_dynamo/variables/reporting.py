@@ -9,22 +9,21 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from bytecode_dynamo.builtins.registry import constructs, evaluates_call
 from bytecode_dynamo.bytecode import NO_POSITION, Position
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak, NotConstant
-from bytecode_dynamo.frame import Frame
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.requirements import require_class_attribute
-from bytecode_dynamo.source import Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
-from bytecode_dynamo.variables.callable import CallableVariable, KnownObjectVariable
-from bytecode_dynamo.variables.constant import NONE
+from bytecode_dynamo.function_table import constructs, evaluates_call
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import Source
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.frame import Frame
+from bytecode_dynamo.state.requirements import require_class_attribute
+from bytecode_dynamo.state.tracker import VariableTracker
 
-from .constant import ConstantVariable
+from .base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
+from .callable import CallableVariable, KnownObjectVariable
+from .constant import NONE, ConstantVariable
 from .userobject import UserObjectVariable
 from .wrap import tracker_for
 

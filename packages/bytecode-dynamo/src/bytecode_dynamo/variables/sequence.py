@@ -11,11 +11,13 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo import protocol
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, ItemSource, Source, hidden_lookup
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import (
     binary_operation,
     constant_of,
     fold_call,
@@ -29,23 +31,13 @@ from bytecode_dynamo.protocol import (
     raise_error,
     wrap_contents,
 )
-from bytecode_dynamo.requirements import require_class_attribute
-from bytecode_dynamo.source import AttrSource, ItemSource, Source, hidden_lookup
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import (
-    Args,
-    BoundRuleVariable,
-    Kwargs,
-    LazyVariable,
-    MethodTable,
-    no_keywords,
-    realize,
-)
-from bytecode_dynamo.variables.container import ContainerVariable
-from bytecode_dynamo.wording import not_found
+from bytecode_dynamo.state.requirements import require_class_attribute
+from bytecode_dynamo.state.tracker import VariableTracker
 
+from .base import Args, BoundRuleVariable, Kwargs, LazyVariable, MethodTable, no_keywords, realize
 from .constant import ConstantVariable
+from .container import ContainerVariable
+from .wording import not_found
 from .wrap import tracker_for
 
 Items = tuple[VariableTracker, ...]

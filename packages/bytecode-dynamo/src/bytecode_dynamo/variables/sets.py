@@ -8,22 +8,22 @@ from typing import Any, ClassVar, cast
 
 import torch
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import raise_error, raise_exception, wrap_contents, wrap_value
-from bytecode_dynamo.source import AppliedSource, ItemSource, Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import KeyedVariable, MethodTable, realize
-from bytecode_dynamo.variables.container import ContainerVariable
-from bytecode_dynamo.variables.iterator import iterate_keys
-from bytecode_dynamo.wording import hashed_as
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AppliedSource, ItemSource, Source
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import raise_error, raise_exception, wrap_contents, wrap_value
+from bytecode_dynamo.state.tracker import VariableTracker
 
+from .base import KeyedVariable, MethodTable, realize
 from .constant import ConstantVariable, SymbolicVariable, is_constant_value
+from .container import ContainerVariable
+from .iterator import iterate_keys
 from .mapping import LASTING, wrap_key
 from .text import TextVariable
 from .userobject import wrap_opaque
+from .wording import hashed_as
 from .wrap import tracker_for
 
 SET_METHODS = MethodTable()

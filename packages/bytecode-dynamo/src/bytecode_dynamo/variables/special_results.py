@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.variables.base import Args, Kwargs, Variable
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.tracker import VariableTracker
 
+from .base import Args, Kwargs, Variable
 from .constant import ConstantVariable
 
 Accepts = Callable[[type, Any], bool]

@@ -16,12 +16,17 @@ from symshapes import FakeTensor, FakeTensorError, is_wrapper
 from torch.fx import Node
 from torch.nn.parameter import is_lazy
 
-from bytecode_dynamo import rebuilding
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import ABSENT, GuardKind
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.guards.records import ABSENT, GuardKind
+from bytecode_dynamo.guards.source import AttrSource, ItemSource, Source
+from bytecode_dynamo.guards.tensor_facts import TensorFacts
+from bytecode_dynamo.guards.tensor_source import PlainTensorSource, SizeSource, as_plain
+from bytecode_dynamo.reconstruction import rebuilding
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.rule_table import RuleTable
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.state.protocol import (
     call_special,
     call_torch,
     class_attribute,
@@ -32,7 +37,7 @@ from bytecode_dynamo.protocol import (
     raise_error,
     wrap_value,
 )
-from bytecode_dynamo.requirements import (
+from bytecode_dynamo.state.requirements import (
     example_of,
     pinned_alike,
     remember_tensor,
@@ -40,24 +45,17 @@ from bytecode_dynamo.requirements import (
     require_tensor,
     tensor_identity,
 )
-from bytecode_dynamo.rule_table import RuleTable
-from bytecode_dynamo.source import AttrSource, ItemSource, Source
-from bytecode_dynamo.tensor_facts import TensorFacts
-from bytecode_dynamo.tensor_source import PlainTensorSource, SizeSource, as_plain
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Variable
-from bytecode_dynamo.variables.constant import NONE
-from bytecode_dynamo.variables.input_state import state_of_input, was_leaf
-from bytecode_dynamo.variables.sequence import new_tuple
-from bytecode_dynamo.variables.torch_classes import TENSOR_TYPES, TORCHS
+from bytecode_dynamo.state.tracker import VariableTracker
 
 from . import tensor_setters, wrapper_tensor
 from .attribute import bind, class_source, find_in_class
-from .constant import ConstantVariable
+from .base import Args, BoundRuleVariable, Kwargs, Variable
+from .constant import NONE, ConstantVariable
 from .indexing import at_positions
-from .input_state import state_of_inputs
+from .input_state import state_of_input, state_of_inputs, was_leaf
+from .sequence import new_tuple
 from .special_results import accepted
+from .torch_classes import TENSOR_TYPES, TORCHS
 from .userobject import OpaqueVariable, wrap_opaque
 from .wrap import tracker_for
 

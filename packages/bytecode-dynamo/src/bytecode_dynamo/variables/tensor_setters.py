@@ -9,18 +9,18 @@ import torch
 from symshapes import is_wrapper
 from torch.fx import Node
 
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import ABSENT
-from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.protocol import dispatch_override, wrap_value
-from bytecode_dynamo.requirements import example_of, require_class_attribute
-from bytecode_dynamo.source import AttrSource
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.variables.input_state import was_leaf
-from bytecode_dynamo.variables.torch_classes import TORCHS
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.guards.records import ABSENT
+from bytecode_dynamo.guards.source import AttrSource
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import dispatch_override, wrap_value
+from bytecode_dynamo.state.requirements import example_of, require_class_attribute
+from bytecode_dynamo.state.tracker import VariableTracker
 
 from .attribute import class_source, find_in_class
+from .input_state import was_leaf
+from .torch_classes import TORCHS
 
 SEEN = ("data", "requires_grad", "grad")
 """Attributes of torch's that can be assigned here: ``__torch_function__`` sees that."""

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.protocol import fold_call
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Args, Kwargs, Variable
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import fold_call
+from bytecode_dynamo.state.tracker import VariableTracker
 
+from .base import Args, Kwargs, Variable
 from .constant import ConstantVariable, SymbolicVariable
 from .sequence import TupleVariable
 

@@ -11,13 +11,13 @@ import sys
 import types
 from typing import Any
 
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.iterator_words import PLACES, cycle_position, held_by, words_of
-from bytecode_dynamo.protocol import new_iterator, wrap_value
-from bytecode_dynamo.source import AppliedSource, ItemSource, LocalSource, Source
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AppliedSource, ItemSource, LocalSource, Source
+from bytecode_dynamo.reconstruction.iterator_words import PLACES, cycle_position, held_by, words_of
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.protocol import new_iterator, wrap_value
+from bytecode_dynamo.state.tracker import VariableTracker
 
 from .iterator import (
     ChainIterator,

@@ -10,13 +10,17 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo import polyfills, protocol, rebuilding
 from bytecode_dynamo.class_flags import native_base, type_name
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import (
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, Source
+from bytecode_dynamo.polyfills import library as polyfills
+from bytecode_dynamo.reconstruction import rebuilding
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.state.protocol import (
     call_polyfill,
     call_special,
     constant_of,
@@ -31,13 +35,8 @@ from bytecode_dynamo.protocol import (
     raise_exception,
     wrap_value,
 )
-from bytecode_dynamo.requirements import written_in_class
-from bytecode_dynamo.source import AttrSource, Source
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.value_builder import ValueBuilder
-from bytecode_dynamo.variables.base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
-from bytecode_dynamo.variables.constant import NONE
-from bytecode_dynamo.variables.sequence import new_tuple
+from bytecode_dynamo.state.requirements import written_in_class
+from bytecode_dynamo.state.tracker import VariableTracker
 
 from .attribute import (
     bind,
@@ -49,8 +48,10 @@ from .attribute import (
     load_attribute,
     load_instance_attribute,
 )
-from .constant import ConstantVariable, is_constant_value
+from .base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
+from .constant import NONE, ConstantVariable, is_constant_value
 from .iterator import UserIterator
+from .sequence import new_tuple
 from .special_results import ACCEPTED, SpecialMethodVariable
 from .wrap import tracker_for
 

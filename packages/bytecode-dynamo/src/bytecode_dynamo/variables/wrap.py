@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bytecode_dynamo import protocol
-from bytecode_dynamo.context import Context
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.requirements import pinned_alike
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import Source
 from bytecode_dynamo.rule_table import RuleTable
-from bytecode_dynamo.source import Source
-from bytecode_dynamo.tracker import VariableTracker
+from bytecode_dynamo.state import protocol
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.requirements import pinned_alike
+from bytecode_dynamo.state.tracker import VariableTracker
 
 Wrapper = Callable[["Context", Any, Source], VariableTracker]
 

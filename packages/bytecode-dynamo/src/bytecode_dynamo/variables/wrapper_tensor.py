@@ -22,18 +22,17 @@ from symshapes import (
     with_history,
 )
 
-from bytecode_dynamo.context import Context
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guard_records import GuardKind
-from bytecode_dynamo.protocol import call_torch
-from bytecode_dynamo.requirements import require_class_attribute
-from bytecode_dynamo.source import AttrSource, Source
-from bytecode_dynamo.tensor_facts import TensorFacts
-from bytecode_dynamo.tensor_source import SizeSource
-from bytecode_dynamo.tracker import VariableTracker
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import AttrSource, Source
+from bytecode_dynamo.guards.tensor_facts import TensorFacts
+from bytecode_dynamo.guards.tensor_source import SizeSource
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import call_torch
+from bytecode_dynamo.state.requirements import require_class_attribute
+from bytecode_dynamo.state.tracker import VariableTracker
 
-from .constant import is_constant_value
+from .constant import ConstantVariable, is_constant_value
 
 _DEFAULT: Any = torch.Tensor.__torch_function__
 _NO_OVERRIDE = torch._C._disabled_torch_function_impl  # pyright: ignore

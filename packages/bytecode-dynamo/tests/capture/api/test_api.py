@@ -180,7 +180,7 @@ def test_defect_falls_back_to_eager_with_a_warning(monkeypatch):
     def defective(*arguments):
         raise ZeroDivisionError("defect")
 
-    monkeypatch.setattr("bytecode_dynamo.capture.run_root", defective)
+    monkeypatch.setattr("bytecode_dynamo.capture.frame_capture.run_root", defective)
     with (
         bd.config.patch(fallback="eager"),
         pytest.warns(UserWarning, match="bytecode_dynamo: capture of"),

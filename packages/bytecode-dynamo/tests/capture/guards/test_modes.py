@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from bytecode_dynamo import optimize, precision
+from bytecode_dynamo import optimize
+from bytecode_dynamo.graph import precision
 
 from .changing import Doubling, M, States, changed, check_state, rows_of
 

@@ -1,0 +1,207 @@
+"""Frames that are not captured but run in eager mode, or must not: what is counted, said and
+raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from bytecode_dynamo.config import config
+from bytecode_dynamo.counters import counters
+from bytecode_dynamo.errors import (
+    BreakRecord,
+    DynamoError,
+    InvariantError,
+    Place,
+    RecompileError,
+    Unsupported,
+)
+from bytecode_dynamo.guards.global_state import dispatch_keys, usual_keys
+from bytecode_dynamo.guards.guards import explain_failure
+from bytecode_dynamo.guards.source import Scope
+from bytecode_dynamo.hook.frame_hook import RUN_ONCE, SKIP, FrameView, Region
+
+from .policy import Policy
+
+log = logging.getLogger("bytecode_dynamo")
+
+_C: Any = torch._C
+_MODES = _C.DispatchKeySet(_C.DispatchKey.Python) | _C.DispatchKeySet(
+    _C.DispatchKey.PythonTLSSnapshot
+)
+_NONE = _C.DispatchKeySet(_C.DispatchKey.Undefined)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Something active around a call that would not see what a graph does; a tracer makes the call
+    a part of its own graph.
+    """
+
+    id: str
+    what: str
+    traces: bool = False
+
+
+def surroundings(view: FrameView) -> Surroundings | None:
+    """What is active around a frame for which no graph can be captured, if anything."""
+    found = _handler(view) or _dispatch_mode() or _transform() or _dispatch_keys()
+    counters["fallbacks"] += found is not None and found.id != "BD002"
+    return found
+
+
+def _handler(view: FrameView) -> Surroundings | None:
+    """Torch has handed an operator over to Python: what runs now is below autograd and
+    functionalisation.
+    """
+    if not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Functionalize):  # type: ignore[attr-defined]
+        return None
+    traces = any(isinstance(value, torch.Tensor) and value.is_meta for value in view.locals)
+    return Surroundings("BD002", "a handler of operators (``__torch_dispatch__``)", traces)
+
+
+def _dispatch_mode() -> Surroundings | None:
+    """A dispatch mode, of the program or of a tracer, would see and might change calls that a graph
+    does not make.
+    """
+    if not torch._C._len_torch_dispatch_stack():
+        return None
+    modes = _get_current_dispatch_mode_stack()
+    if any(mode.is_infra_mode() for mode in modes):
+        return Surroundings("BD017", "a tracer", traces=True)
+    seeing = next((mode for mode in modes if not mode.ignore_compile_internals()), None)
+    return (
+        None
+        if seeing is None
+        else Surroundings("BD017", f"the dispatch mode {type(seeing).__name__}")
+    )
+
+
+def _transform() -> Surroundings | None:
+    """A transform of ``torch.func`` wraps the tensors, or ``torch.jit`` traces them."""
+    if torch._C._is_tracing():  # type: ignore[attr-defined]
+        return Surroundings("BD018", "torch.jit", traces=True)
+    if torch._C._are_functorch_transforms_active():
+        return Surroundings("BD018", "a transform of torch.func")
+    return None
+
+
+def _dispatch_keys() -> Surroundings | None:
+    """A guard of torch takes kernels from operators, such as those of autograd or of fake tensors,
+    or adds some.
+    """
+    usual = usual_keys(torch.is_inference_mode_enabled())
+    modes = _MODES if torch._C._len_torch_dispatch_stack() else _NONE
+    included, excluded = dispatch_keys()
+    included, excluded = included - modes, excluded - usual.autocast
+    if included == usual.included and excluded == usual.excluded:
+        return None
+    # A custom operator's code runs below autograd, whoever calls it.
+    operator = included == usual.included and excluded == usual_keys(inference=True).excluded
+    return Surroundings("BD002", "a guard that includes or excludes dispatch keys", operator)
+
+
+def run_inside(policy: Policy, code: CodeType, around: Surroundings) -> Any:
+    """Run in eager mode inside of something that would not see what a graph does; under
+    ``fullgraph`` an error.
+    """
+    if policy.fullgraph and id(code) in policy.roots and not around.traces:
+        reason = f"{code.co_qualname} is called inside of {around.what}, where no graph is captured"
+        raise Unsupported(unsuitable(code, around.id, reason))
+    return RUN_ONCE
+
+
+def unsuitable(code: CodeType, id_: str, reason: str) -> BreakRecord:
+    """Why a function as a whole is not captured."""
+    place = Place(code.co_filename, code.co_firstlineno, code.co_qualname)
+    return BreakRecord(id_, reason, "call it without fullgraph=True", (place,))
+
+
+def refuse(region: Region, policy: Policy, view: FrameView) -> Any:
+    """Under "fail_on_recompile": an error for a frame that would be compiled, eager mode for one
+    without tensors.
+    """
+    code = view.code
+    if not region.entries(code) and id(code) not in policy.roots and not has_tensors(view):
+        return RUN_ONCE
+    raise RecompileError(
+        f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) would have to be compiled "
+        f"under the stance "
+        f"'fail_on_recompile': {_what_changed(policy, view)}. Call it with such arguments before, "
+        f"or set another stance"
+    )
+
+
+def _what_changed(policy: Policy, view: FrameView) -> str:
+    """Why what is compiled for the code of a frame does not fit."""
+    code = view.code
+    scope = Scope(
+        dict(zip(code.co_varnames, view.locals)),
+        view.globals,
+        view.builtins,
+        dict(zip(code.co_freevars, view.closure or ())),
+    )
+    earlier = policy.captured.get(code)
+    return (
+        explain_failure(*earlier[-1], scope) or "no guard fails"
+        if earlier
+        else "nothing is compiled for it yet"
+    )
+
+
+def has_tensors(view: FrameView) -> bool:
+    """Whether tensors or modules are among the arguments, or in containers among them."""
+    values: list[Any] = list(view.locals)
+    for value in list(values):
+        if isinstance(value, (list, tuple)):
+            values += value
+        elif isinstance(value, dict):
+            values += value.values()
+    return any(isinstance(value, (torch.Tensor, torch.nn.Module)) for value in values)
+
+
+def limit_reached(policy: Policy, view: FrameView) -> Any:
+    """Run in eager mode when nothing compiled fits, and say so once; under ``fullgraph`` an
+    error.
+    """
+    code = view.code
+    if code not in policy.limited or policy.fullgraph:
+        policy.limited.add(code)
+        said = (
+            f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled "
+            f"{config.recompile_limit} times "
+            f"(config.recompile_limit), and nothing compiled fits: {_what_changed(policy, view)}"
+        )
+        if policy.fullgraph:
+            raise RecompileError(f"{said}. Raise the limit, or pass what changes as a tensor")
+        warnings.warn(f"bytecode_dynamo: {said}. Such calls run in eager mode", stacklevel=2)
+    counters["fallbacks"] += 1
+    return RUN_ONCE
+
+
+def failed(policy: Policy, code: CodeType, error: Exception) -> Any:
+    """A defect of this package: eager mode and a warning, or the error."""
+    counters["fallbacks"] += 1
+    mode = policy.on_error or config.fallback
+    if mode == "error" or policy.fullgraph:
+        if isinstance(error, DynamoError):
+            raise error
+        raise InvariantError(
+            f"capture of {code.co_qualname} failed: {type(error).__name__}: {error}"
+        ) from error
+    log.debug("capture of %s failed", code.co_qualname, exc_info=error)
+    warnings.warn(
+        f"bytecode_dynamo: capture of {code.co_qualname} "
+        f"({code.co_filename}:{code.co_firstlineno}) failed "
+        f"({type(error).__name__}: {error}); it runs in eager mode. This is a defect of "
+        f"bytecode_dynamo.",
+        stacklevel=2,
+    )
+    return SKIP

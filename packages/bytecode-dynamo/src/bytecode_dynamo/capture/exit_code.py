@@ -1,0 +1,153 @@
+"""What follows the graph at the end of a frame: writes that are pending, cells and instructions."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bytecode_dynamo.bytecode import Instruction
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards.source import LocalSource
+from bytecode_dynamo.reconstruction import rebuilding
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.effects import DELETED, MISSING, Identity, owner
+from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.variables.function import CellVariable
+from bytecode_dynamo.variables.mapping import count_staying
+
+from .leaf_gradients import keep_leaves
+
+
+class ExitCode(ValueBuilder):
+    """Writes the code that follows the graph."""
+
+    _owners: dict[Identity, str]
+
+    def load_owners(self) -> None:
+        """Load the objects that will be written to."""
+        self._owners = {}
+        for slot, _, _ in list(self.ctx.effects.changed()):
+            self._owner(owner(slot))
+
+    def prepare_effects(self) -> list[Callable[[], None]]:
+        """Build the values that mutations need; returns what writes them."""
+        writers: list[Callable[[], None]] = []
+        for call in self.ctx.deferred.calls():
+            self(call)
+            self.emitter.pop()
+        for slot, before, now in list(self.ctx.effects.changed()):
+            key, *name = _parts(slot)
+            writer = (
+                self._attribute_writer(key, name[0], now)
+                if name
+                else self._contents_writer(key, before, now)
+            )
+            if writer is not None:
+                writers.append(writer)
+        return writers
+
+    def _contents_writer(self, key: Any, before: Any, now: Any) -> Callable[[], None] | None:
+        if issubclass(key.cls, types.CellType):
+            if now is MISSING:
+                return lambda: self._call_on(rebuilding.clear_cell, key)
+            name = self.spill(now)
+            return lambda: self._call_on(rebuilding.set_cell, key, name)
+        moved = self.ctx.effects.moves(key) is not MISSING
+        writer = (rebuilding.REFILLED if moved else rebuilding.CONTENTS_WRITERS).get(key.cls)
+        if writer is None:
+            raise GraphBreak("BD020", f"a changed {key.cls.__name__}")
+        if writer in (rebuilding.replace_dict, rebuilding.replace_set):
+            writer = partial(writer, stay=count_staying(before, now))
+        if issubclass(key.cls, dict):
+            self.emitter.build_dict(self.push_entries(now))
+        elif type(now) is int:
+            self.load_const(now)
+        else:
+            self.emitter.build_list(self.push_all(now.values() if isinstance(now, dict) else now))
+        return self._writer(writer, key)
+
+    def _writer(self, function: Callable[..., None], key: Identity) -> Callable[[], None]:
+        name = self.temporary()
+        self.emitter.store_fast(name)
+        return lambda: self._call_on(function, key, name)
+
+    def _call_on(self, function: Callable[..., None], key: Identity, *names: str) -> None:
+        self.emitter.load_callee_const(function)
+        assert key.source is not None
+        owner = self._owners.get(key)
+        if owner is not None:
+            self.emitter.load_fast(owner)
+        else:
+            self.load_source(key.source)
+        for name in names:
+            self.emitter.load_fast(name)
+        self.emitter.call(1 + len(names))
+        self.emitter.pop()
+
+    def _attribute_writer(self, key: Identity, attribute: str, now: Any) -> Callable[[], None]:
+        self._owner(key)
+        if now is DELETED:
+            return lambda: self._set(
+                rebuilding.delete_item if key.cls is dict else rebuilding.delete_attribute,
+                key,
+                attribute,
+                None,
+            )
+        name = self.spill(now)
+        return lambda: self._set(rebuilding.setter_of(key.cls), key, attribute, name)
+
+    def _set(self, function: Any, key: Identity, attribute: str, name: str | None) -> None:
+        self.emitter.load_callee_const(function)
+        self.emitter.load_fast(self._owners[key])
+        self.load_const(attribute)
+        if name is not None:
+            self.emitter.load_fast(name)
+        self.emitter.call(2 + (name is not None))
+        self.emitter.pop()
+
+    def _owner(self, key: Identity) -> None:
+        """Load a mutated object before anything that leads to it is mutated."""
+        if key not in self._owners:
+            assert key.source is not None
+            self.load_source(key.source)
+            name = self._owners[key] = self.temporary()
+            self.emitter.store_fast(name)
+
+    def write_cells(self) -> None:
+        """Fill the cells of the frame itself, when all that may come from the arguments that they
+        held is built.
+        """
+        keep_leaves(self)
+        made: dict[str, str | None] = {}
+        while names := [name for name in self.frame_cells if name not in made]:
+            for name in names:
+                held = self._contents_of(name)
+                made[name] = None if held is None or _is_argument(held, name) else self.spill(held)
+                self.flush()
+        for name, value in made.items():
+            if value is not None:
+                self.emitter.load_fast(value)
+                self.emitter.store_deref(name)
+
+    def _contents_of(self, name: str) -> VariableTracker | None:
+        cell = self.frame_cells[name]
+        assert isinstance(cell, CellVariable)
+        return cell.contents(self.ctx)
+
+    def need_cell(self, name: str, cell: CellVariable) -> None:
+        """Let :meth:`write_cells` fill a cell of the frame."""
+        self.frame_cells[name] = cell
+
+    def instructions(self) -> list[Instruction]:
+        """What was written."""
+        return self.emitter.instructions
+
+
+def _parts(slot: Any) -> tuple[Any, ...]:
+    return slot if type(slot) is tuple else (slot,)
+
+
+def _is_argument(value: VariableTracker, name: str) -> bool:
+    return isinstance(value.source, LocalSource) and value.source.variable == name

@@ -1,0 +1,619 @@
+"""One frame from bytecode to a cache entry: evaluate, call the backend, write the replacement
+code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import CodeType
+from typing import Any
+
+import torch
+from symshapes import deferred, quiet
+from torch.fx import GraphModule
+
+from bytecode_dynamo.builtins.python_random import draws
+from bytecode_dynamo.bytecode import (
+    JUMPS,
+    NO_FALL_THROUGH,
+    Analysis,
+    Instruction,
+    UnsupportedCode,
+    can_split,
+    encode,
+    frame_entry,
+    label_positions,
+    reads_frame,
+    replace_before,
+    replacement,
+)
+from bytecode_dynamo.bytecode.decode import Decoded, decoded
+from bytecode_dynamo.config import config
+from bytecode_dynamo.counters import counters
+from bytecode_dynamo.errors import (
+    BackendCompilerFailed,
+    BreakRecord,
+    GraphBreak,
+    InvariantError,
+    LosesEffects,
+    RecompileError,
+    Retry,
+    UnsoundAssumption,
+    Unsupported,
+    UserError,
+)
+from bytecode_dynamo.graph.precision import has_float32_products
+from bytecode_dynamo.graph.verify import check_captured
+from bytecode_dynamo.guards.compiler import Loads
+from bytecode_dynamo.guards.global_state import GlobalState, state_masks
+from bytecode_dynamo.guards.guards import compile_guards, explain_failure
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import ClosureCellSource, LocalSource, Scope
+from bytecode_dynamo.hook import policy as hook_policy
+from bytecode_dynamo.hook.compiling import compiling, uncollected
+from bytecode_dynamo.hook.frame_hook import (
+    NULL,
+    RUN_ONCE,
+    SKIP,
+    STEP_ASIDE,
+    Continuation,
+    Entry,
+    FrameView,
+    Region,
+)
+from bytecode_dynamo.hook.origins import (
+    Origin,
+    like_frame,
+    origins,
+    with_constant,
+    without_entry_handler,
+)
+from bytecode_dynamo.hook.stance import current_stance
+from bytecode_dynamo.polyfills.control_flow import code_calling, polyfill_of
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.dynamic_shapes import DynamicShapes, Seen
+from bytecode_dynamo.state.effects import describe_slot
+from bytecode_dynamo.state.frame import Frame, GlobalNames, place_stack
+from bytecode_dynamo.state.protocol import wrap_value
+from bytecode_dynamo.state.requirements import require_distinct
+from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.trace import OTHER_COMPILER
+from bytecode_dynamo.tracing import calls  # noqa: F401 (implements the protocol)
+from bytecode_dynamo.tracing.evaluator import Broken, Restart, Returned, run_root
+from bytecode_dynamo.tracing.function_modes import (
+    FunctionModeSource,
+    hidden_from,
+    modes_around,
+    restack,
+    within,
+    without,
+    without_saved_tensors_hooks,
+)
+from bytecode_dynamo.variables.base import KeyedVariable, LazyVariable, NullVariable
+from bytecode_dynamo.variables.context import GradModeVariable
+from bytecode_dynamo.variables.function import CellVariable
+from bytecode_dynamo.variables.generator import require_none_started
+
+from .backend_call import call_backend
+from .eager_frames import (
+    failed,
+    has_tensors,
+    limit_reached,
+    refuse,
+    run_inside,
+    surroundings,
+    unsuitable,
+)
+from .exit_code import ExitCode
+from .failing_graphs import CompiledGraph
+from .graph_code import graph_call
+from .input_loader import input_loader
+from .lifetimes import holds_watched
+from .policy import Captured, Policy
+from .rerun import plan_rerun
+from .roots import MODULE_CALLS, is_whole, note_root
+
+log = logging.getLogger("bytecode_dynamo")
+
+
+def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
+    """The hook's callback: a cache entry for a frame, or what else to do with it."""
+    code = view.code
+    polyfill = polyfill_of(code)
+    if polyfill is not None:
+        return Entry(None, code_calling(polyfill))
+    if (
+        not hook_policy.is_captured_file(code.co_filename)
+        or not can_split(code)
+        or hook_policy.is_disabled(view.function)
+    ):
+        return STEP_ASIDE if code.co_filename.startswith(OTHER_COMPILER) else SKIP
+    note_root(policy, code)
+    stance = current_stance()
+    if stance == "eager_on_recompile" or holds_watched(view):
+        return RUN_ONCE
+    if around := surroundings(view):
+        return run_inside(policy, code, around)
+    if stance == "fail_on_recompile":
+        return refuse(region, policy, view)
+    if len(region.entries(code)) >= config.recompile_limit:
+        return limit_reached(policy, view)
+    with deferred(), uncollected:
+        return _capture(region, policy, view)
+
+
+def _capture(region: Region, policy: Policy, view: FrameView) -> Any:
+    compilation = None
+    try:
+        compilation = Compilation(region, policy, view)
+        with without(compilation.function_modes):
+            return compilation.run()
+    except (BackendCompilerFailed, UnsoundAssumption, LosesEffects) as error:
+        if compilation is None or not compilation.retreats(error):
+            raise
+    except (Unsupported, RecompileError, UserError):
+        raise
+    except Exception as error:
+        return failed(policy, view.code, error)
+    finally:
+        if compilation is not None:
+            compilation.ctx.close()
+    return compile_frame(region, policy, view)
+
+
+class Compilation:
+    """The capture of one frame."""
+
+    def __init__(self, region: Region, policy: Policy, view: FrameView) -> None:
+        self.region = region
+        self.policy = policy
+        self.view = view
+        self.started = time.perf_counter()
+        with without(modes_around()):
+            state_masks()  # its first call experiments
+        self.function_modes = modes_around()
+        self.state = GlobalState.now()
+        origin = origins.by_code.get(id(view.code))
+        if origin is not None:
+            neutral = origin.resume.code
+            self.decoded = Decoded(view.code, neutral, label_positions(neutral.instructions))
+            self.original = origin.original
+            self.origin: Origin | None = origin
+        else:
+            self.decoded = self.original = decoded(view.code)
+            self.origin = None
+        self.ctx = self._context()
+        self.scope = self._scope()
+        self.loads: Loads | None = None
+
+    # -- evaluation --------------------------------------------------------------------------------
+
+    def run(self) -> Any:
+        """Evaluate, then compile what was captured."""
+        try:
+            with compiling(), quiet, without_saved_tensors_hooks():
+                outcome = self._evaluate_twice()
+            self.ctx.check_marks()
+        except UnsupportedCode as error:
+            if self._is_whole():
+                raise Unsupported(unsuitable(self.view.code, "BD006", str(error))) from None
+            return SKIP
+        except GraphBreak as error:
+            # while closing a generator that no code of this frame can close any more
+            return self._unbuildable(error)
+        finally:
+            self.ctx.modes.restore()
+        try:
+            if isinstance(outcome, Broken):
+                return self._finish_broken(outcome)
+            if not self.ctx.graph.calls:
+                return self._nothing_captured(outcome)
+            return self._entry(self._returning(outcome), True)
+        except GraphBreak as error:
+            return self._unbuildable(error)
+
+    def retreats(self, error: Exception) -> bool:
+        """Whether to capture again with less than what led to an error."""
+        policy = self.policy
+        if isinstance(error, (UnsoundAssumption, LosesEffects)):
+            (policy.careful if isinstance(error, LosesEffects) else policy.exact).add(
+                self.view.code
+            )
+            return True
+        if not any(
+            isinstance(item.example, (float, torch.Generator))
+            for item in self.ctx.graph.inputs.values()
+        ):
+            return False
+        # the backend does not know them: a graph per value, or a break
+        policy.symbolic_floats = policy.host_effects = False
+        counters["graphs"] -= 1
+        return True
+
+    def _evaluate_twice(self) -> Returned | Broken:
+        """Evaluate; again with a known end when going back was not enough, or after an object was
+        completed.
+        """
+        stop: Restart | None = None
+        while True:
+            try:
+                return self._evaluate(stop)
+            except (Restart, Retry) as again:
+                stop = again if isinstance(again, Restart) else None
+                self.ctx.modes.restore()
+                self.ctx.close()
+                self.ctx = self._context()
+
+    def _context(self) -> Context:
+        names = GlobalNames(self.view.globals, self.view.builtins, True)
+        seen = self.policy.seen.setdefault(self.view.code, Seen())
+        dynamic = DynamicShapes(self.policy.dynamic, seen, self.policy.symbolic_floats)
+        settings = replace(
+            config, capture_scalar_outputs=config.capture_scalar_outputs or self.policy.fullgraph
+        )
+        ctx = Context(settings, names, dynamic, host_effects=self.policy.host_effects)
+        ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
+        ctx.whole, ctx.resumes, ctx.careful = (
+            self._is_whole(),
+            self.origin is not None,
+            self.view.code in self.policy.careful,
+        )
+        ctx.modes.begin_in(
+            ctx,
+            [
+                wrap_value(ctx, mode, FunctionModeSource(k))
+                for k, mode in enumerate(self.function_modes)
+            ],
+        )
+        return ctx
+
+    def _evaluate(self, stop: Restart | None = None) -> Returned | Broken:
+        view = self.view
+        slots: dict[str, VariableTracker] = {}
+        for name, value in zip(view.code.co_varnames, view.locals):
+            if value is not NULL:
+                slots[name] = LazyVariable(value, source=LocalSource(name))
+        cells = tuple(
+            LazyVariable(cell, source=ClosureCellSource(name))
+            for name, cell in zip(view.code.co_freevars, view.closure or ())
+        )
+        frame = Frame(self.decoded, self.ctx.root_names, slots, closure=cells)
+        with torch._C.DisableTorchFunctionSubclass():
+            return run_root(self.ctx, frame, stop)
+
+    def _scope(self) -> Scope:
+        view = self.view
+        arguments = {
+            name: value
+            for name, value in zip(view.code.co_varnames, view.locals)
+            if value is not NULL
+        }
+        closure = dict(zip(view.code.co_freevars, view.closure or ()))
+        return Scope(arguments, view.globals, view.builtins, closure)
+
+    # -- outcomes ----------------------------------------------------------------------------------
+
+    def _nothing_captured(self, outcome: Returned) -> Any:
+        """No torch call at all: the original runs where its result can't be built, under the guards
+        if tensors are around.
+        """
+        if not self.ctx.graph.inputs and id(self.view.code) not in self.policy.roots:
+            return SKIP
+        try:  # callees of its code, unlike the original's, are not captured once more
+            code = self._returning(outcome)
+        except GraphBreak as error:
+            if self._is_whole():
+                return self._unbuildable(error)
+            self._report(None, None)
+            return self._entry(self.view.code, False)
+        return self._entry(code, False)
+
+    def _returning(self, outcome: Returned) -> CodeType:
+        """Code that calls the graph, applies the effects and returns the result; raises GraphBreak
+        for what can't be built.
+        """
+        gen = ExitCode(self.ctx, self.decoded.neutral)
+        gen.emitter.position = self.decoded.neutral.position_at(outcome.index)
+        require_none_started(self.ctx)
+        self._begin(gen)
+        writers = gen.prepare_effects()
+        gen(outcome.value)
+        gen.flush()
+        writers.append(restack(gen, self.ctx))
+        gen.write_cells()
+        gen.flush()
+        for write in writers:
+            write()
+        gen.emitter.return_value()
+        body = [*draws(gen), *gen.read_numbers(), *self._graph(gen, None), *gen.instructions()]
+        return encode(replacement(without_entry_handler(self.decoded.neutral), body, gen.locals))
+
+    def _finish_broken(self, outcome: Broken) -> Any:
+        error, user_exception = outcome.error, outcome.error.id == "BD008"
+        if (self._is_whole() or error.strict) and not user_exception:
+            raise Unsupported(error.record()) from None
+        if self._pointless():
+            return self._skip()
+        if (index := self._original_index(outcome.snapshot.index)) is None:
+            return self._unbuildable(error)
+        analysis = Analysis(self.original.neutral)
+        gen = ExitCode(self.ctx, self.decoded.neutral)
+        gen.emitter.position = self.original.neutral.position_at(index)
+        require_none_started(self.ctx)
+        self._begin(gen)
+        writers = gen.prepare_effects()
+        for value in outcome.snapshot.stack:
+            gen(value)
+        writers.append(restack(gen, self.ctx))
+        stores = self._restore_locals(gen, outcome, analysis, index)
+        gen.flush()
+        gen.write_cells()
+        gen.flush()
+        for store in stores:
+            store()
+        for write in writers:
+            write()
+        prefix = [
+            *draws(gen),
+            *gen.read_numbers(),
+            *self._graph(gen, error.record()),
+            *gen.instructions(),
+        ]
+        if not user_exception:
+            counters["graph_breaks"] += 1
+            log.info("graph break: %s", error.record().format())
+        return self._entry(self._cut(index, prefix, analysis, gen.locals), True)
+
+    def _is_whole(self) -> bool:
+        """Whether a break is an error: frames called natively are those of eager mode after the
+        program's own exception.
+        """
+        return is_whole(self.policy, self.view, self.original.native)
+
+    def _pointless(self) -> bool:
+        """Whether cutting the frame would only cost time: a helper without tensors, or the way from
+        a module to its forward.
+        """
+        if self.ctx.graph.calls:
+            return False
+        if self.view.code in MODULE_CALLS:
+            return True
+        return (
+            not self.ctx.graph.inputs
+            and id(self.view.code) not in self.policy.roots
+            and not has_tensors(self.view)
+        )
+
+    def _skip(self) -> Any:
+        # the second on the way to ``forward`` would break like the first
+        if self.view.code in MODULE_CALLS:
+            for code in MODULE_CALLS:
+                self.region.skip(code)
+        return SKIP
+
+    def _unbuildable(self, error: GraphBreak) -> Any:
+        error.stack = error.stack or place_stack(self.ctx.frame)
+        if self._is_whole():
+            raise Unsupported(error.record()) from None
+        counters["graph_breaks"] += 1
+        log.info("frame runs in eager mode: %s", error.record().format())
+        self._report(None, error.record())
+        return SKIP
+
+    # -- code --------------------------------------------------------------------------------------
+
+    def _begin(self, gen: ExitCode) -> None:
+        """Load what is written to, and enter the context managers that are active here."""
+        ctx = self.ctx
+        if ctx.modes.overrides_off(ctx) != ctx.modes.overrides_off_at_entry:
+            raise GraphBreak("BD017", "tensor subclasses do not see torch calls here")
+        gen.load_owners()
+        enabled = ctx.modes.entry_grad
+        for manager in ctx.modes.active(ctx):
+            if isinstance(manager, GradModeVariable):
+                self._set_grad(gen, enabled, manager.previous(ctx))  # entering notes it
+            gen(manager)
+            if manager.key not in gen.built:
+                gen.keep(manager.key)
+            gen.emitter.pop()
+            gen.emitter.load_fast(gen.built[manager.key])
+            gen.emitter.load_method("__enter__")
+            gen.emitter.call(0)
+            gen.emitter.pop()
+            if isinstance(manager, GradModeVariable):
+                enabled = manager.enabled
+        self._set_grad(gen, enabled, ctx.modes.grad_enabled(ctx))
+
+    def _set_grad(self, gen: ExitCode, before: bool, after: bool) -> None:
+        if before != after:
+            gen.call_const(torch._C._set_grad_enabled, after)
+            gen.emitter.pop()
+
+    def _restore_locals(
+        self, gen: ExitCode, outcome: Broken, analysis: Analysis, index: int
+    ) -> list[Callable[[], None]]:
+        """Push the variables that are needed later; returns what stores them, last pushed first."""
+        code = self.original.neutral
+        item = code.instructions[index]
+        targets = [index + 1] if item.op not in NO_FALL_THROUGH else []
+        if item.op in JUMPS:
+            targets.append(analysis.places[item.arg])
+        live, written = analysis.live[index], 0
+        for target in targets:
+            live |= analysis.live[target]
+            written |= analysis.written_after(target)
+        if reads_frame(code):
+            live = -1
+        state = analysis.states[index]
+        assert state is not None
+        stores: list[Callable[[], None]] = []
+        for name in analysis.names((live | written) & state.maybe_bound):
+            value = outcome.snapshot.slots.get(name)
+            is_live = bool(live & analysis.bit[name])
+            self._restore_local(gen, name, value, is_live, stores)
+        for name in self._initial_names():
+            if name not in outcome.snapshot.slots and name in code.varnames:
+                stores.append(lambda name=name: gen.emitter.delete_fast(name))
+        stores.reverse()
+        return stores
+
+    def _initial_names(self) -> list[str]:
+        return [
+            name
+            for name, value in zip(self.view.code.co_varnames, self.view.locals)
+            if value is not NULL
+        ]
+
+    def _restore_local(
+        self,
+        gen: ExitCode,
+        name: str,
+        value: VariableTracker | None,
+        live: bool,
+        stores: list[Callable[[], None]],
+    ) -> None:
+        if value is None or isinstance(value, NullVariable):
+            return
+        if isinstance(value, CellVariable) and value.variable == name:
+            gen.need_cell(name, value)
+            return
+        if isinstance(value.source, LocalSource) and value.source.variable == name:
+            return
+        # which may be watched: it ends later
+        if live or (isinstance(value, KeyedVariable) and value.key in gen.built):
+            gen(value)
+        else:
+            gen.load_const(None)
+        stores.append(lambda: gen.emitter.store_fast(name))
+
+    def _original_index(self, index: int) -> int | None:
+        """The place in the original function of an instruction of this one; None for one that only
+        restores its stack.
+        """
+        if self.origin is None:
+            return index
+        places = {id(item): k for k, item in enumerate(self.original.instructions)}
+        items = self.decoded.instructions
+        found = places.get(id(items[index]))
+        if found is not None:
+            return found
+        target = self.origin.resume.target
+        entry = self.original.instructions[target]
+        at_entry = items[index].op is entry.op and items[index].position == entry.position
+        return target if at_entry else None
+
+    def _cut(
+        self, index: int, prefix: list[Instruction], analysis: Analysis, extra: list[str]
+    ) -> CodeType:
+        """The first half: the prefix, the instruction that breaks, and the handover."""
+        split = replace_before(self.original.neutral, index, prefix, analysis, Continuation, extra)
+        first = split.first_half
+        natives = {}
+        for resume in split.resumes:
+            known = origins.canonical(self.original, resume)
+            self.policy.roots.add(id(known.native))
+            natives[id(resume.native)] = known.native
+        instructions = [with_constant(item, natives) for item in first.instructions]
+        if self.origin is not None:
+            skipped = len(frame_entry(self.original.neutral))
+            instructions = [*frame_entry(self.decoded.neutral), *instructions[skipped:]]
+            first = like_frame(self.decoded.neutral, first, instructions)
+        else:
+            first = replace(first, instructions=instructions)
+        return encode(first)
+
+    # -- graph -------------------------------------------------------------------------------------
+
+    def _graph(self, gen: ExitCode, stop: BreakRecord | None) -> list[Instruction]:
+        """Compile the graph; returns the instructions that call it (none when it is empty)."""
+        ctx = self.ctx
+        if not ctx.graph.calls:
+            if gen.outputs:
+                raise InvariantError("an empty graph has outputs")
+            self._report(None, stop)
+            return []
+        ctx.modes.close_graph(ctx)
+        module, inputs = ctx.graph.finish(gen.outputs)
+        if config.verify:
+            check_captured(module)
+        rerun = plan_rerun(ctx, self._flat_code(), module, inputs, self.policy.on_error)
+        counters.update(graphs=1, captured_calls=ctx.graph.calls)
+        report = self._report(module, stop)
+        compiled = call_backend(
+            self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs]
+        )
+        rerun = replace(
+            rerun,
+            graph=CompiledGraph(
+                compiled, module, report, getattr(self.policy.backend, "plain", None)
+            ),
+        )
+        ctx.graph.release_examples()
+        sources = [item.source for item in inputs]
+        with within(self.function_modes):
+            self.loads = input_loader(sources, self.view.code, self.scope)
+        compiled = hidden_from(self.function_modes, compiled)
+        return graph_call(
+            self.decoded.neutral, gen.emitter.position, compiled, sources, self.loads, rerun
+        )
+
+    def _flat_code(self) -> CodeType:
+        """The original with every argument positional. (What is compiled for a code object must not
+        keep that alive.)
+        """
+        code = self.view.code
+        flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        count = self.decoded.neutral.parameter_count
+        return code.replace(
+            co_argcount=count, co_posonlyargcount=0, co_kwonlyargcount=0, co_flags=flags
+        )
+
+    # -- entry -------------------------------------------------------------------------------------
+
+    def _entry(self, code: CodeType, continues: bool) -> Entry:
+        ctx = self.ctx
+        require_distinct(ctx)
+        ctx.guards.require_global_state(
+            self.state if has_float32_products(ctx.graph.graph) else replace(self.state, tf32=None)
+        )
+        shapes = ctx.shape_guards()
+        with within(self.function_modes):
+            guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope, self.loads)
+        if self.region.entries(self.view.code):
+            counters["recompiles"] += 1
+            log.info("recompiled %s: %s", self.view.code.co_qualname, self._recompile_reason())
+        self.policy.captured.setdefault(self.view.code, []).append((tuple(ctx.guards), shapes))
+        return Entry(guard, code, continues)
+
+    def _recompile_reason(self) -> str | None:
+        """The guard of the latest graph of this code that fails now."""
+        earlier = self.policy.captured.get(self.view.code)
+        if not earlier:
+            return None
+        records, shapes = earlier[-1]
+        for record in records:  # while capturing, the state is another one
+            if record.kind is GuardKind.GLOBAL_STATE and (
+                changed := record.expected.difference(self.state)
+            ):
+                return changed
+        with within(self.function_modes):
+            return explain_failure(
+                [r for r in records if r.kind is not GuardKind.GLOBAL_STATE], shapes, self.scope
+            )
+
+    def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> Captured | None:
+        if self.policy.on_capture is None:
+            return None
+        seconds = time.perf_counter() - self.started
+        shapes = self.ctx.shape_guards()
+        changes = tuple(
+            dict.fromkeys(describe_slot(slot) for slot, _, _ in self.ctx.effects.changed())
+        )
+        guards, reason = tuple(self.ctx.guards), self._recompile_reason()
+        found = Captured(self.view.code, module, stop, guards, shapes, seconds, changes, reason)
+        self.policy.on_capture(found)
+        return found

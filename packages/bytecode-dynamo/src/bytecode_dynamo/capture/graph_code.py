@@ -1,0 +1,82 @@
+"""Instructions that call the compiled graph, and run the call again where it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bytecode_dynamo.bytecode import Code, Handler, Instruction, Label, Op
+from bytecode_dynamo.guards.compiler import Loads
+from bytecode_dynamo.guards.source import Source, SourceEmitter
+from bytecode_dynamo.reconstruction.value_builder import KEPT, RESULT
+
+from .rerun import Rerun
+
+
+def graph_call(
+    code: Code,
+    position: Any,
+    compiled: Any,
+    inputs: Sequence[Source],
+    loads: Loads | None,
+    rerun: Rerun,
+) -> list[Instruction]:
+    """Call the compiled graph and keep its outputs; when it raises, run the call again or raise
+    that.
+
+    ``loads``: what gives all inputs.
+    """
+    emitter = SourceEmitter(code, position)
+    if rerun.keeps:
+        emitter.call_const(
+            rerun.keep, [lambda item=item: item.source.emit(emitter) for item in rerun.written]
+        )
+        emitter.store_fast(KEPT)
+    emitter.load_callee_const(compiled)
+    if loads is not None:
+        inputs = loads.roots
+        emitter.load_callee_const(loads.loader.load)
+    for source in inputs:
+        source.emit(emitter)
+    raised, done = Label(), Label()
+    if loads is not None:
+        emitter.call(len(inputs))
+    emitter.handler = Handler(raised, 0, False)
+    if loads is not None:
+        emitter.call_ex(False)
+    else:
+        emitter.call(len(inputs))
+    emitter.handler = None
+    emitter.store_fast(RESULT)
+    emitter.jump(done)
+    emitter.label(raised)
+    _call_again(emitter, code, rerun)
+    emitter.label(done)
+    emitter.emit(Op.NOP)
+    return emitter.instructions
+
+
+def _call_again(emitter: SourceEmitter, code: Code, rerun: Rerun) -> None:
+    """Exception -> nothing: return what runs the call again, or raise."""
+    names = code.varnames[: code.parameter_count]
+    emitter.load_callee_const(rerun)
+    emitter.copy(3)
+    if rerun.keeps:
+        emitter.load_fast(KEPT)
+    else:
+        emitter.load_const(None)
+    for name in code.freevars:
+        emitter.load_closure(name)
+    emitter.build_tuple(len(code.freevars))
+    for name in names:
+        emitter.load_argument(name)
+    emitter.call(3 + len(names))
+    refused = Label()
+    emitter.duplicate()
+    emitter.emit(Op.POP_JUMP_IF_NONE, refused)
+    emitter.swap(2)
+    emitter.pop()
+    emitter.return_value()
+    emitter.label(refused)
+    emitter.pop()
+    emitter.emit(Op.RERAISE, 0)

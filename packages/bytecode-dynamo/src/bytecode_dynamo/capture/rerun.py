@@ -1,0 +1,413 @@
+"""When a graph raises: the call runs again in eager mode, from the state in which it was entered.
+
+What the program does to Python objects before the operator that fails is written after the graph,
+so it is not done yet when the graph raises; and only eager mode knows which effects came first,
+which handler of the program catches the exception, and which of its lines the traceback shows. So
+the generated code catches the exception and hands over to the original code with the original
+arguments.
+
+This is sound as long as what the graph itself did can be undone. Besides computing, it may have
+written to tensors that were there before, drawn random numbers, and changed torch's modes. What is
+needed to undo that is kept during the call of such a graph: versions of tensors; and, when an
+operator that may refuse its data follows, random states and the contents of small tensors. Where
+more is written, or a function of the program is called by the graph, the graph's own exception is
+raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from symshapes import FakeTensor, inner_tensors, is_of_handler, is_wrapper
+from torch.fx import GraphModule, Node
+
+from bytecode_dynamo.config import config
+from bytecode_dynamo.counters import counters
+from bytecode_dynamo.errors import ASSUMED, DynamoError, GraphBreak, LosesEffects, UnsoundAssumption
+from bytecode_dynamo.graph.builder import GraphInput
+from bytecode_dynamo.graph.opaque import OpaqueCall
+from bytecode_dynamo.guards.tensor_source import ArraySource
+from bytecode_dynamo.hook.frame_hook import Activated, Continuation
+from bytecode_dynamo.state.context import Context
+
+from .failing_graphs import CompiledGraph
+
+log = logging.getLogger("bytecode_dynamo")
+
+_C: Any = torch._C
+_set_versions = _C._autograd._unsafe_set_version_counter
+# Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and
+# would see it twice.
+_top_hooks = _C._autograd._top_saved_tensors_default_hooks
+MOST_KEPT = 8
+"""How many tensors a graph may write to."""
+MOST_ELEMENTS = 4096
+"""How large a tensor is whose contents are kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rerun:
+    """What generated code calls when its graph has raised, and before the graph where something has
+    to be kept.
+    """
+
+    code: CodeType
+    """The original, with every argument positional."""
+    sound: bool
+    grad: bool
+    handled: bool
+    """Whether the program may catch the exception itself."""
+    custom: bool
+    """Whether an operator may raise exceptions of any class."""
+    on_error: str | None
+    generators: tuple[str, ...] = ()
+    modes: bool = False
+    written: tuple[GraphInput, ...] = ()
+    contents: bool = False
+    """Whether the contents of what is written are kept."""
+    visible: bool = True
+    """Whether versions tell that it was written."""
+    whole: bool = False
+    """Whether the program asked for one graph."""
+    graph: CompiledGraph | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there is something to keep during the call of the graph."""
+        return bool(self.generators or self.modes or self.written)
+
+    def keep(self, *written: torch.Tensor) -> Any:
+        """The state before the graph."""
+        # Modes of the program would see that tensors are copied.
+        contents = self.contents and not torch._C._len_torch_dispatch_stack()
+        with torch._C.DisableTorchFunction():
+            states = [
+                (made, made.get_state())
+                for device in self.generators
+                for made in _generators(device)
+            ]
+            return (
+                [_Kept(t, contents, self.visible) for t in written],
+                states,
+                _autocast() if self.modes else None,
+            )
+
+    def __call__(
+        self, error: BaseException, kept: Any, closure: tuple[Any, ...], *arguments: Any
+    ) -> Continuation | None:
+        """What runs the call again; None: raise the graph's exception. The modes are those before
+        the graph.
+        """
+        if self.modes:
+            # managers that the graph entered leave when they are gone
+            traceback.clear_frames(error.__traceback__)
+        torch._C._set_grad_enabled(self.grad)
+        if kept is not None and kept[2] is not None:
+            _set_autocast(kept[2])
+        if not (
+            self.sound and isinstance(error, Exception) and self._is_of_operator(error)
+        ) or is_of_handler(error):
+            return None
+        if torch._C._len_torch_dispatch_stack() or _top_hooks(True):
+            return None
+        if kept is not None and not _undo(*kept[:2]):
+            return None
+        counters["reruns"] += 1
+        said = f"{type(error).__name__}: {error}"
+        log.info(
+            "the graph of %s raised %s; the call runs again in eager mode",
+            self.code.co_qualname,
+            said,
+        )
+        after = partial(self._unlike_eager, error)
+        if self.handled:
+            after = None
+            if self.graph is not None:
+                self.graph.suspect(error)
+        function = FunctionType(
+            self.code, sys._getframe(1).f_globals, self.code.co_name, None, closure or None
+        )
+        return Continuation(Activated(function, None, after), *arguments)
+
+    def _is_of_operator(self, error: Exception) -> bool:
+        """Whether an operator may have raised it: other exceptions are the backend's own."""
+        home = type(error).__module__.partition(".")[0]
+        return home in ("builtins", "torch") or (self.custom and not isinstance(error, DynamoError))
+
+    def _unlike_eager(self, error: Exception) -> None:
+        """Eager mode did not raise what the graph raised."""
+        counters["fallbacks"] += 1
+        assumed, whose = ASSUMED in str(error), ""
+        if (self.on_error or config.fallback) == "error" or (self.whole and not assumed):
+            raise error
+        if not assumed:
+            whose = " This is a defect of the backend."
+            if self.graph is not None:
+                self.graph.replace(error)
+        code, said = self.code, f"{type(error).__name__}: {error}"
+        warnings.warn(
+            f"bytecode_dynamo: the compiled graph of {code.co_qualname} "
+            f"({code.co_filename}:{code.co_firstlineno}) raised "
+            f"{said}; eager mode does not: the result of this call is eager's.{whose}",
+            stacklevel=2,
+        )
+
+
+# -- state before a graph --------------------------------------------------------------------------
+
+
+class _Kept:
+    """A tensor that the graph writes to."""
+
+    __slots__ = ("contents", "history", "layout", "memory", "tensor", "version", "written_before")
+
+    def __init__(self, tensor: torch.Tensor, contents: bool, visible: bool) -> None:
+        self.tensor = tensor
+        self.written_before = 0 if tensor.is_inference() else tensor._version
+        self.version = self.written_before if visible and not tensor.is_inference() else None
+        self.contents = None
+        if contents and tensor.numel() <= MOST_ELEMENTS:
+            with torch.set_grad_enabled(tensor.grad_fn is not None):
+                # leads to what led to the tensor, which a write replaces
+                self.contents = tensor.clone()
+        self.memory, self.layout, self.history = _memory(tensor), _layout(tensor), _history(tensor)
+
+    def can_be_undone(self) -> bool:
+        """Whether it was not written to, or only its contents changed and are known, and perhaps
+        what led to them.
+        """
+        tensor = self.tensor
+        if self.contents is None:
+            return self.version is not None and self.version == tensor._version
+        return _memory(tensor) == self.memory and (
+            self._has_history() or self._can_restore_history()
+        )
+
+    def restore(self) -> None:
+        """Undo what the graph wrote, and with which sizes and strides it looks at its memory."""
+        if self.contents is None:
+            return
+        if _layout(self.tensor) != self.layout:
+            self.tensor.as_strided_(*self.layout)
+        self._restore_contents(self.contents)
+        if not self.tensor.is_inference():
+            _set_versions((self.tensor,), (self.written_before,))
+
+    def _restore_contents(self, contents: torch.Tensor) -> None:
+        if self._has_history():
+            into, contents = self.tensor.data, contents.detach()
+            for dim, step in enumerate(into.stride()):
+                # an expanded tensor: `copy_` refuses to write an element twice
+                if step == 0 and into.shape[dim] > 1:
+                    into, contents = into.narrow(dim, 0, 1), contents.narrow(dim, 0, 1)
+            into.copy_(contents)
+            return
+        self.tensor.detach_()
+        with torch.set_grad_enabled(contents.requires_grad):
+            self.tensor.copy_(contents)
+
+    def _has_history(self) -> bool:
+        return _history(self.tensor) == self.history
+
+    def _can_restore_history(self) -> bool:
+        """Not of views, which share it, nor where hooks wait for a gradient; nothing undoes
+        ``requires_grad_``.
+        """
+        tensor = self.tensor
+        return not (
+            tensor.grad_fn is None
+            or tensor._is_view()
+            or tensor.retains_grad
+            or tensor._backward_hooks
+        )
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int], int]:
+    return tensor.shape, tensor.stride(), int(tensor.storage_offset())
+
+
+def _history(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What led to a tensor. After each write a view makes its ``grad_fn`` anew, from that of its
+    base.
+    """
+    base = tensor._base if tensor._is_view() and tensor._base is not None else tensor
+    return base.grad_fn, base.requires_grad, tensor.requires_grad
+
+
+def _undo(tensors: Sequence[_Kept], states: Sequence[tuple[Any, Any]]) -> bool:
+    """Restore contents and random states; False (and nothing done) where that is not enough."""
+    if not all(kept.can_be_undone() for kept in tensors):
+        return False
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        for kept in tensors:
+            kept.restore()
+        for generator, state in states:
+            generator.set_state(state)
+    return True
+
+
+def _generators(device: str) -> Sequence[Any]:
+    return (
+        [torch.default_generator]
+        if device == "cpu"
+        else [torch.cuda.default_generators[torch.cuda.current_device()]]
+    )
+
+
+_DEVICES = ("cpu", "cuda")
+
+
+def _autocast() -> tuple[Any, ...]:
+    nesting = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    devices = [
+        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in _DEVICES
+    ]
+    return nesting, torch.is_autocast_cache_enabled(), devices
+
+
+def _set_autocast(state: tuple[Any, ...]) -> None:
+    nesting, cached, devices = state
+    while _autocast()[0] > nesting:
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+    torch.set_autocast_cache_enabled(cached)
+    for device, enabled, dtype in devices:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+
+
+# -- what a graph needs ----------------------------------------------------------------------------
+
+
+def plan_rerun(
+    ctx: Context,
+    code: CodeType,
+    module: GraphModule,
+    inputs: Sequence[GraphInput],
+    on_error: str | None,
+) -> Rerun:
+    """How a call goes on when its graph raises; ``code`` is the original with every argument
+    positional.
+
+    Raises UnsoundAssumption or LosesEffects when the frame has to be captured again, GraphBreak
+    when that was no help.
+    """
+    storages = {item.node.meta["val"].untyped_storage()._cdata: item for item in _tensors(inputs)}
+    written, random, exposed, history, too_late = {}, False, False, False, False
+    for event in ctx.mode.events:
+        if event == "refuse":
+            exposed, too_late = exposed or random or bool(written), history
+        elif event == "history":
+            history = True
+        elif event == "random":
+            random = True
+        elif event in storages:
+            written[event] = storages[event]
+    too_late = too_late or (
+        exposed and any(_shares_history(ctx, item.node.meta["val"]) for item in written.values())
+    )
+    devices = {item.node.meta["val"].fake_device.type for item in _tensors(inputs)} | {"cpu"}
+    visible = all(map(_is_counted, written.values()))
+    known = all(map(_is_known, module.graph.nodes))
+    inside = {
+        t.untyped_storage()._cdata
+        for i in inputs
+        if is_wrapper(i.node.meta["val"])
+        for t in inner_tensors(i.node.meta["val"])
+    }
+    known = known and not inside & {*ctx.mode.events}
+    lost = ctx.has_handlers or any(ctx.effects.changed())
+    may_refuse = "refuse" in ctx.mode.events
+    if not ctx.whole and (
+        (lost and too_late) or ((lost or written) and ctx.runs_once and may_refuse)
+    ):
+        if ctx.careful:
+            raise GraphBreak(
+                "BD020",
+                "a write that shares its history, in a frame whose effects are lost when an "
+                "operator refuses",
+            )
+        raise LosesEffects
+    # Copies cost every call of a network with batch norm, whose writes no version shows: only what
+    # may refuse its data pays.
+    contents = exposed or (may_refuse and not visible)
+    sound = (
+        known
+        and not ctx.runs_once
+        and len(written) <= MOST_KEPT
+        and devices <= {*_DEVICES}
+        and (visible or contents)
+    )
+    if ctx.assumed and not sound:
+        raise UnsoundAssumption
+    return Rerun(
+        code,
+        sound,
+        ctx.modes.entry_grad,
+        ctx.has_handlers,
+        "custom" in ctx.mode.events,
+        on_error,
+        tuple(sorted(devices)) if sound and random and exposed else (),
+        ctx.modes.entered,
+        tuple(written.values()) if sound else (),
+        contents,
+        visible,
+        ctx.whole,
+    )
+
+
+def _shares_history(ctx: Context, fake: FakeTensor) -> bool:
+    """Whether an input has a history that nothing undoes: that of a view, or of what has a view
+    among the inputs.
+    """
+    example = ctx.examples.get(id(fake))
+    if not fake.requires_grad or example is None:
+        return False
+    return example._is_view() or any(
+        view._is_view() and view._base is example for view in ctx.examples.values()
+    )
+
+
+def _is_counted(item: GraphInput) -> bool:
+    """Whether the version of an input that is written tells of it; NumPy's writes count nowhere."""
+    fake = item.node.meta["val"]
+    return not (isinstance(item.source, ArraySource) or fake.is_inference()) and fake._version > 0
+
+
+def _tensors(inputs: Sequence[GraphInput]) -> Iterator[GraphInput]:
+    return (item for item in inputs if isinstance(item.node.meta["val"], FakeTensor))
+
+
+def _is_known(node: Node) -> bool:
+    """Whether calling the node's target twice is calling it once: it is not a function of the
+    program.
+    """
+    target: Any = node.target
+    graphs = getattr(target, "graphs", ())
+    if graphs:
+        return all(_is_known(inner) for module in graphs for inner in module.graph.nodes)
+    if node.op != "call_function":
+        return True
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return not str(target).startswith("_c10d_functional")  # other processes take part
+    function = target.function if isinstance(target, OpaqueCall) else target
+    home = getattr(function, "__module__", None) or type(function).__module__
+    return home.partition(".")[0] in _KNOWN_HOMES and not home.startswith("torch.distributed")
+
+
+_KNOWN_HOMES = frozenset({"torch", "bytecode_dynamo", "_operator", "builtins", "math"})

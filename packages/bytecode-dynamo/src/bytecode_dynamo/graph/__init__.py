@@ -1,0 +1,1 @@
+"""The captured graph under construction, its checker (C1), and its text."""

@@ -1,0 +1,1 @@
+"""What was read while capturing, and whether it is still so."""

@@ -1,0 +1,74 @@
+"""Resume functions: which function they carry on, and the code of first halves that is cut from the
+original.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import CodeType
+from typing import Any
+
+from bytecode_dynamo.bytecode import Code, Instruction, Op, Resume
+from bytecode_dynamo.bytecode.decode import Decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A resume function knows the function that it carries on: breaks in it are cut from the
+    original again.
+    """
+
+    original: Decoded
+    resume: Resume
+
+
+@dataclass(slots=True)
+class Origins:
+    """Resume functions by their code, each made once per original, target and passed variables."""
+
+    by_code: dict[int, Origin] = field(default_factory=dict)
+    by_place: dict[Any, Resume] = field(default_factory=dict)
+
+    def canonical(self, original: Decoded, resume: Resume) -> Resume:
+        """The one resume function for this place."""
+        key = (id(original.native), resume.target, resume.variables, resume.stack)
+        known = self.by_place.get(key)
+        if known is None:
+            known = self.by_place[key] = resume
+            self.by_code[id(known.native)] = Origin(original, known)
+        return known
+
+
+origins = Origins()
+
+
+def without_entry_handler(code: Code) -> Code:
+    """The code with a RESUME that has no exception handler: in a resume function it has that of a
+    place that is gone.
+    """
+    instructions = [
+        Instruction(item.op, item.arg, item.position, None, item.label)
+        if item.op is Op.RESUME and item.handler
+        else item
+        for item in code.instructions
+    ]
+    return replace(code, instructions=instructions)
+
+
+def with_constant(item: Instruction, natives: dict[int, CodeType]) -> Instruction:
+    if item.op is Op.LOAD_CONST and id(item.arg) in natives:
+        return Instruction(item.op, natives[id(item.arg)], item.position, item.handler, item.label)
+    return item
+
+
+def like_frame(frame_code: Code, first: Code, instructions: list[Instruction]) -> Code:
+    """Code with the signature of a resume function and the body of a first half of the original."""
+    known = {*frame_code.varnames, *frame_code.cellvars, *frame_code.freevars}
+    added = [name for name in first.varnames if name not in known]
+    return replace(
+        frame_code,
+        varnames=(*frame_code.varnames, *added),
+        instructions=instructions,
+        consts=(None,),
+        names=(),
+    )

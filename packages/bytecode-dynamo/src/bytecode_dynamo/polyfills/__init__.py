@@ -1,0 +1,1 @@
+"""Python forms of what is written in C, or would start another compiler."""

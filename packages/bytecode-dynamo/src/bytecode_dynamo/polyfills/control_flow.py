@@ -1,0 +1,222 @@
+"""Python programs with the meaning of torch functions that would start another compiler.
+
+They are evaluated in place of the originals, and frames of the originals run them: the signatures
+are the same.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from dataclasses import replace
+from functools import partial
+from inspect import CO_VARARGS
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from bytecode_dynamo.bytecode import Emitter, Op, decode, encode
+
+
+def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    """``torch.cond``."""
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
+def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
+    """``torch._higher_order_ops.while_loop``."""
+    while cond_fn(*carried_inputs):
+        carried_inputs = body_fn(*carried_inputs)
+    return carried_inputs
+
+
+def map(f: Any, xs: Any, *args: Any) -> Any:
+    """``torch._higher_order_ops.map``."""
+    leaves, spec = pytree.tree_flatten(xs)
+    rows = [
+        f(pytree.tree_unflatten([leaf[k] for leaf in leaves], spec), *args)
+        for k in range(leaves[0].shape[0])
+    ]
+    return _stacked(rows, 0)
+
+
+def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
+    """``torch._higher_order_ops.scan``."""
+    leaves, spec = pytree.tree_flatten(xs)
+    dim %= leaves[0].dim()
+    count, carry, rows = leaves[0].shape[dim], init, []
+    for k in reversed(range(count)) if reverse else range(count):
+        carry, row = combine_fn(
+            carry, pytree.tree_unflatten([leaf.select(dim, k) for leaf in leaves], spec)
+        )
+        rows.append(row)
+    stacked = _stacked(rows[::-1] if reverse else rows, 0)
+    return carry, pytree.tree_map(
+        lambda row: row.movedim(0, dim) if dim < row.dim() else row, stacked
+    )
+
+
+def item_of_each(value: Any, index: Any) -> Any:
+    """``value[index]`` where the numbers in tensors without dimensions are others for each of a
+    batch.
+    """
+    keys = index if isinstance(index, tuple) else (index,)
+    numbers, dim = [], 0
+    for key in keys:
+        if key is Ellipsis:
+            dim += value.dim() - sum(k is not None and k is not Ellipsis for k in keys)
+        else:
+            if isinstance(key, torch.Tensor):
+                numbers.append((dim, key))
+            dim += key is None or isinstance(key, (slice, torch.Tensor))
+    value = value[tuple(slice(None) if isinstance(key, torch.Tensor) else key for key in keys)]
+    for dim, number in numbers:
+        value = value[(slice(None),) * dim + (number.reshape(1),)]
+    return value.squeeze([dim for dim, _ in numbers])
+
+
+def linearize(func: Any, *primals: Any) -> Any:
+    """``torch.func.linearize``: each tangent evaluates the function again."""
+    return func(*primals), lambda *tangents: torch.func.jvp(func, primals, tangents)[1]
+
+
+def stack_module_state(models: Any) -> Any:
+    """``torch.func.stack_module_state``."""
+    if len(models) == 0:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if len({model.training for model in models}) > 1:
+        raise RuntimeError(
+            "stack_module_state: Expected all models to have the same training/eval mode."
+        )
+    if any(type(model) is not type(models[0]) for model in models):
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    states = [(dict(model.named_parameters()), dict(model.named_buffers())) for model in models]
+    return tuple(
+        {name: _leaf([state[k][name] for state in states]) for name in states[0][k]}
+        for k in range(2)
+    )
+
+
+def _leaf(tensors: list[Any]) -> Any:
+    wanted = {tensor.requires_grad for tensor in tensors}
+    if len(wanted) > 1:
+        raise RuntimeError("Expected all tensors of a name to have the same .requires_grad")
+    stacked = torch.stack(tensors).detach()
+    return stacked.requires_grad_() if wanted == {True} else stacked
+
+
+def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
+    """``torch._check_is_size``."""
+    torch._check(i >= 0, message)
+    if max is not None:
+        torch._check(i <= max, message)
+
+
+def _stacked(rows: list[Any], dim: int) -> Any:
+    flat = [pytree.tree_flatten(row) for row in rows]
+    columns = zip(*(leaves for leaves, _ in flat))
+    return pytree.tree_unflatten([torch.stack(column, dim) for column in columns], flat[0][1])
+
+
+def flex_attention(
+    query: Any, key: Any, value: Any, score_mod: Any = None, block_mask: Any = None,
+    scale: Any = None,
+    enable_gqa: bool = False, return_lse: bool = False, kernel_options: Any = None, *,
+    return_aux: Any = None,
+) -> Any:  # fmt: skip
+    """``torch.nn.attention.flex_attention``: its functions see all elements at once, by indices
+    that broadcast.
+    """
+    if query.device.type == "cpu" and (
+        query.requires_grad or key.requires_grad or value.requires_grad
+    ):
+        raise NotImplementedError(
+            "FlexAttention does not support backward on CPU. Please set the input requires_grad to "
+            "False or use another device."
+        )
+    if not query.dim() == key.dim() == value.dim() == 4:
+        raise NotImplementedError("NYI: query, key, and value must be 4D tensors")
+    heads, groups = query.size(1), query.size(1) // key.size(1)
+    if groups * key.size(1) != heads or (groups > 1 and not enable_gqa):
+        raise ValueError(
+            f"Expect query and key/value to have the same number of heads but got {heads} and "
+            f"{key.size(1)}"
+        )
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    precise = torch.float64 if query.dtype == torch.float64 else torch.float32
+    scores = (
+        query.to(precise)
+        @ key.to(precise).transpose(-2, -1)
+        * (query.size(-1) ** -0.5 if scale is None else scale)
+    )
+    places = _places(scores.shape, query.device)
+    if score_mod is not None:
+        scores = score_mod(scores, *places)
+    if block_mask is not None:
+        scores = torch.where(block_mask.mask_mod(*places), scores, -math.inf)
+    out = torch._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
+    if query.transpose(1, 2).is_contiguous():
+        out = out.transpose(1, 2).contiguous().transpose(1, 2)
+    if return_aux is not None:
+        sums = scores.logsumexp(-1) if return_aux.lse else None
+        highest = scores.amax(-1) if return_aux.max_scores else None
+        aux_output = torch.nn.attention.flex_attention.AuxOutput  # type: ignore[attr-defined]
+        return out, aux_output(lse=sums, max_scores=highest)
+    return (out, scores.logsumexp(-1)) if return_lse else out
+
+
+def create_mask(mod_fn: Any, B: Any, H: Any, Q_LEN: int, KV_LEN: int, device: Any = None) -> Any:
+    """What ``torch.nn.attention.flex_attention`` makes of a function of places, or of a score and
+    places.
+    """
+    shape = (1 if B is None else B, 1 if H is None else H, Q_LEN, KV_LEN)
+    if device is None:
+        device = torch.accelerator.current_accelerator() or "cpu"
+    places = _places(shape, device)
+    if mod_fn.__code__.co_argcount - len(mod_fn.__defaults__ or ()) == 5:
+        return ~mod_fn(torch.zeros(shape, device=device), *places).isneginf().expand(shape)
+    return mod_fn(*places).expand(shape)
+
+
+def _places(shape: Any, device: Any) -> list[Any]:
+    lengths = [[size if k == dim else 1 for k in range(4)] for dim, size in enumerate(shape)]
+    return [torch.arange(size, device=device).view(length) for size, length in zip(shape, lengths)]
+
+
+_POLYFILLS = {
+    **{
+        (f"_higher_order_ops/{rule.__name__}.py", rule.__name__): rule
+        for rule in (cond, while_loop, map, scan)
+    },
+    **{
+        ("nn/attention/flex_attention.py", rule.__name__): rule
+        for rule in (flex_attention, create_mask)
+    },
+}
+
+
+def polyfill_of(code: types.CodeType) -> types.FunctionType | None:
+    """The program to run in place of a function of torch's, by its code."""
+    found = _POLYFILLS.get((code.co_filename.rpartition("torch/")[2], code.co_qualname))
+    return found if found is not None and found.__code__.co_argcount == code.co_argcount else None
+
+
+def _spreading(function: Any) -> Any:
+    return lambda *given: function(*given[:-1], *given[-1])
+
+
+def code_calling(function: types.FunctionType) -> types.CodeType:
+    """Code with the signature of ``function`` that calls it, for frames with other globals."""
+    code = decode(function.__code__)
+    names = code.varnames[: code.parameter_count]
+    emit = Emitter()
+    emit.emit(Op.RESUME, 0)
+    spreads = bool(code.flags & CO_VARARGS)
+    keywords = () if spreads else names[code.argcount :]
+    callee = _spreading(function) if spreads else function
+    emit.call_const(callee, [partial(emit.load_fast, name) for name in names], keywords)
+    emit.emit(Op.RETURN_VALUE)
+    made = {"consts": (None,), "names": (), "varnames": names, "cellvars": (), "freevars": ()}
+    return encode(replace(code, instructions=emit.instructions, **made))

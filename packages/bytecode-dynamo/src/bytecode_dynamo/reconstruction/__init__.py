@@ -1,0 +1,1 @@
+"""Instructions that load, call and build values again."""

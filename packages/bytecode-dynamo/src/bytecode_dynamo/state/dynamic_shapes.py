@@ -1,0 +1,194 @@
+"""Which sizes and numbers are symbolic: the caller's wish, marks on tensors, and what changed from
+call to call.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import ItemSource, LocalSource, Source
+from bytecode_dynamo.guards.tensor_source import SizeSource
+from bytecode_dynamo.marks import DYNAMIC_MARK, STATIC_MARK, UNBACKED_MARK, marks_of
+
+from .tracker import Capture
+
+LIMITS = (2**31, 2**62)  # products of two small numbers fit, a large one has room for a sum
+
+
+class _Changed:
+    def __repr__(self) -> str:
+        return "<changed>"
+
+
+CHANGED = _Changed()
+
+
+@dataclass(slots=True)
+class Seen:
+    """What inputs looked like in earlier captures of one code object, by source text."""
+
+    sizes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def merge_sizes(self, name: str, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+        """Note sizes; returns them with CHANGED where they ever differed."""
+        before = self.sizes.get(name)
+        if before is None or len(before) != len(sizes):
+            merged: tuple[Any, ...] = sizes
+        else:
+            merged = tuple(new if old == new else CHANGED for old, new in zip(before, sizes))
+        self.sizes[name] = merged
+        return merged
+
+    def merge_number(self, name: str, value: Any) -> Any:
+        """Note a number; returns CHANGED when it ever differed."""
+        before = self.numbers.get(name, value)
+        merged = value if type(before) is type(value) and before == value else CHANGED
+        self.numbers[name] = merged
+        return merged
+
+
+def dynamic_marks(value: torch.Tensor) -> dict[int, tuple[int | None, int | None]]:
+    """The dimensions that ``mark_dynamic``, ours or that of torch's own compiler, named, with their
+    bounds.
+    """
+    marks: dict[int, tuple[int | None, int | None]] = dict.fromkeys(
+        marks_of(value, "_dynamo_dynamic_indices"), (None, None)
+    )
+    marks.update((one.dim, (one.min, one.max)) for one in marks_of(value, "_dynamo_dynamic_range"))
+    return {**marks, **dict(marks_of(value, DYNAMIC_MARK))}
+
+
+@dataclass(slots=True)
+class DynamicShapes:
+    """The policy of one capture. ``dynamic`` None: what changed is symbolic; True: everything;
+    False: nothing.
+    """
+
+    dynamic: bool | None
+    seen: Seen
+    floats: bool = True
+    """Whether floats that changed are symbolic."""
+    made: dict[Source, Any] = field(default_factory=dict)
+    marked: dict[Any, str] = field(default_factory=dict)
+    """Symbols of dimensions that the program marked, with the text of their source."""
+
+    def dims(self, value: torch.Tensor, source: Source, static: bool) -> list[int]:
+        """The dimensions that get symbols; sizes 0 and 1 never do."""
+        marked = {
+            **dynamic_marks(value),
+            **dict.fromkeys(marks_of(value, "_dynamo_weak_dynamic_indices")),
+        }
+        fixed = {*marks_of(value, STATIC_MARK), *marks_of(value, "_dynamo_static_indices")}
+        merged = self.seen.merge_sizes(source.name, tuple(value.shape))
+        candidates = []
+        unbacked = self.unbacked(value)
+        for dim, size in enumerate(value.shape):
+            if dim in unbacked:
+                candidates.append(dim)
+            if size < 2 or dim in fixed or dim in unbacked:
+                continue
+            if dim in marked or (not static and self._wanted(merged[dim])):
+                candidates.append(dim)
+        return candidates
+
+    def unbacked(self, value: torch.Tensor) -> set[int]:
+        """The dimensions that ``mark_unbacked`` named."""
+        return {*marks_of(value, UNBACKED_MARK), *marks_of(value, "_dynamo_unbacked_indices")}
+
+    def new_size(self, ctx: Capture, value: torch.Tensor, source: SizeSource) -> torch.SymInt:
+        """The symbol of a dimension."""
+        dim = source.dim
+        if source in self.made:  # a tensor in one of a wrapper subclass may be an input of its own
+            return self.made[source]
+        if dim in self.unbacked(value):
+            return ctx.env.create_unbacked(0, source=source.name)
+        self.made[source] = size = ctx.env.create_symbol(
+            value.shape[dim], source.name, *self.range_of(value, dim)
+        )
+        if dim in dynamic_marks(value):
+            self.marked[size.node.expr] = source.name
+        return size
+
+    def _wanted(self, merged: Any) -> bool:
+        if self.dynamic is None:
+            return merged is CHANGED
+        return self.dynamic
+
+    def range_of(self, value: torch.Tensor, dim: int) -> tuple[int, int | None]:
+        """The bounds that ``mark_dynamic`` declared for a dimension."""
+        low, high = dynamic_marks(value).get(dim, (None, None))
+        return (2 if low is None else max(2, low)), high
+
+    def number(self, ctx: Capture, value: Any, source: Source) -> Any:
+        """A symbol for an int or float that comes from outside, or None to specialise."""
+        if type(value) not in (int, float):
+            return None
+        if source in self.made:
+            return self.made[source]
+        if type(value) is float:
+            return self._float(ctx, value, source)
+        merged = self.seen.merge_number(source.name, value)
+        if value in (0, 1) or self.dynamic is False:
+            return None
+        if merged is not CHANGED and not (self.dynamic and _is_argument(source)):
+            return None
+        size = number_symbol(ctx, value, source.name)
+        if size is None:
+            return None
+        ctx.bind_symbol(size, source, value)
+        self.made[source] = size
+        return size
+
+    def _float(self, ctx: Capture, value: float, source: Source) -> torch.SymFloat | None:
+        """A symbol for a float that changed; 0, infinities and NaN stay constants."""
+        if self.seen.merge_number(source.name, value) is not CHANGED or self.dynamic is False:
+            return None
+        if not value or not math.isfinite(value) or not self.floats:
+            return None
+        number = ctx.env.create_float(value, source.name)
+        ctx.guards.require(source, GuardKind.FINITE, True)
+        ctx.bind_symbol(number, source, value)
+        self.made[source] = number
+        return number
+
+
+def number_symbol(ctx: Capture, value: int, name: str) -> torch.SymInt | None:
+    """A symbol for an int that changes, with bounds: programs compute in 64 bits. None for one that
+    leaves no room for that.
+    """
+    limit = next((limit for limit in LIMITS if -limit <= value < limit), None)
+    if limit is None:
+        return None
+    return ctx.env.create_symbol(value, name, 2 if value >= 2 else -limit, limit - 1)
+
+
+def fits(ctx: Capture, made: Any) -> bool:
+    """Whether a program may compute a number in 64 bits. Sizes by themselves do: there is memory of
+    their product.
+    """
+    if not isinstance(made, torch.SymInt):
+        return not isinstance(made, int) or -(2**63) <= made < 2**63
+    expr, interval = made.node.expr, ctx.env.symbol_interval
+    sizes = {
+        symbol: sympy.Integer(2**31)
+        for symbol in expr.free_symbols
+        if interval(symbol).hi == math.inf
+    }
+    if len(sizes) == len(expr.free_symbols):
+        return True
+    low, high = ctx.env.bounds(expr.xreplace(sizes))
+    return low >= -(2**63) and high < 2**63
+
+
+def _is_argument(source: Source) -> bool:
+    """Arguments and their items; numbers in attributes are hyperparameters more often than
+    sizes.
+    """
+    return all(isinstance(step, (LocalSource, ItemSource)) for step in source.path())

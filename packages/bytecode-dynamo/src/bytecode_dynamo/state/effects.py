@@ -1,0 +1,203 @@
+"""Pending mutations: what mutable objects hold now, keyed by identity, with an undo journal.
+
+A tracker never changes. What changes (list items, dict entries, attributes, cells, iterator
+positions) is the contents of a *slot* here. A slot is an :class:`Identity`, or a pair of an
+identity and an attribute name. A snapshot is the length of the journal; going back undoes the
+entries after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from bytecode_dynamo.guards.source import Source
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<missing>"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING: Any = _Missing()
+DELETED: Any = _Missing()
+_NO_SLOT: Any = _Missing()
+_MOVES: Any = _Missing()
+
+
+class Identity:
+    """One mutable object: an existing one (``value`` and ``source``), or one created while
+    evaluating.
+    """
+
+    __slots__ = ("cls", "raised", "shell", "source", "value")
+
+    def __init__(self, cls: type, value: Any = MISSING, source: Source | None = None) -> None:
+        self.cls = cls
+        self.value = value
+        self.source = source
+        self.shell: Any = None
+        """The tracker of the object whose built-in part this is (of a subclass of a built-in type).
+        """
+        self.raised = False
+        """Whether it is an exception that was raised while evaluating."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the object was there before the frame was entered."""
+        return self.value is not MISSING
+
+    def __repr__(self) -> str:
+        return f"<{'existing' if self.exists else 'new'} {self.cls.__name__}>"
+
+
+Slot = Hashable
+
+
+def owner(slot: Any) -> Identity:
+    """The object whose state a slot is part of."""
+    return slot[0] if type(slot) is tuple else slot
+
+
+def describe_slot(slot: Any) -> str:
+    """``L['self'].count`` for an attribute, the source for what a container or cell holds."""
+    holder = owner(slot)
+    name = holder.source.name if holder.source is not None else holder.cls.__name__
+    return f"{name}.{slot[1]}" if isinstance(slot, tuple) else name
+
+
+class Effects:
+    """Contents of slots, and the journal of their changes."""
+
+    def __init__(self) -> None:
+        self._contents: dict[Slot, Any] = {}
+        self._initial: dict[Slot, Any] = {}
+        self._journal: list[tuple[Slot, Any]] = []
+        self._known: dict[int, tuple[Any, Any]] = {}
+
+    # -- objects -----------------------------------------------------------------------------------
+
+    def find(self, value: object) -> Any:
+        """The tracker made for an existing object, or None."""
+        entry = self._known.get(id(value))
+        return entry[1] if entry is not None else None
+
+    def remember(self, value: object, tracker: Any) -> Any:
+        """Let later wraps of the same object find this tracker."""
+        self._known[id(value)] = (value, tracker)
+        return tracker
+
+    def same_type(self, identity: Identity) -> Iterator[Any]:
+        """The trackers of the other existing objects of an object's type."""
+        for value, tracker in self._known.values():
+            if type(value) is identity.cls and value is not identity.value:
+                yield tracker
+
+    # -- contents ----------------------------------------------------------------------------------
+
+    def set_initial(self, slot: Slot, contents: Any) -> None:
+        """State what a slot held before evaluation; not a mutation."""
+        self._initial[slot] = contents
+        self._contents.setdefault(slot, contents)
+
+    def read(self, slot: Slot, default: Any = MISSING) -> Any:
+        """What a slot holds now."""
+        return self._contents.get(slot, default)
+
+    def write(self, slot: Slot, contents: Any) -> None:
+        """Change what a slot holds."""
+        self._journal.append((slot, self._contents.get(slot, _NO_SLOT)))
+        self._contents[slot] = contents
+
+    def note_move(self, key: Identity) -> None:
+        """Items of a container come, go or change places: its iterators notice, even when all is as
+        before again.
+        """
+        self.write((key, _MOVES), object())
+
+    def moves(self, key: Identity) -> object:
+        """What is another object after each :meth:`note_move`; MISSING before the first."""
+        return self.read((key, _MOVES))
+
+    def attributes(self, identity: Identity) -> dict[str, Any]:
+        """Attributes of an object that were written (the latest values, in order of first
+        write).
+        """
+        found: dict[str, Any] = {}
+        for slot, _ in self._journal:
+            if type(slot) is tuple and slot[0] is identity and slot[1] is not _MOVES:
+                found[slot[1]] = self._contents[slot]
+        return found
+
+    def slots(self) -> Iterator[Slot]:
+        """All slots with contents."""
+        return iter(self._contents)
+
+    def slots_since(self, mark: int) -> list[Slot]:
+        """The slots written since a mark."""
+        return [slot for slot, _ in self._journal[mark:]]
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """A snapshot for :meth:`rollback`."""
+        return len(self._journal)
+
+    def rollback(self, mark: int) -> None:
+        """Undo every write since the mark."""
+        journal, contents = self._journal, self._contents
+        while len(journal) > mark:
+            slot, old = journal.pop()
+            if old is _NO_SLOT:
+                del contents[slot]
+            else:
+                contents[slot] = old
+
+    def written_since(self, mark: int) -> Iterator[Any]:
+        """The owners of what was written since a snapshot."""
+        return (owner(slot) for slot, _ in self._journal[mark:])
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def changed(self) -> Iterator[tuple[Slot, Any, Any]]:
+        """(slot, contents before or MISSING, contents now) for changed slots of existing objects,
+        in order of first write.
+        """
+        seen: set[Slot] = set()
+        for slot, _ in self._journal:
+            holder = owner(slot)
+            if (
+                slot in seen
+                or not isinstance(holder, Identity)
+                or not holder.exists
+                or slot == (holder, _MOVES)
+            ):
+                continue
+            seen.add(slot)
+            before, now = self._initial.get(slot, MISSING), self._contents[slot]
+            if before is not now and (self.moves(holder) is not MISSING or not _same(before, now)):
+                yield slot, before, now
+
+
+def _same(before: Any, now: Any) -> bool:
+    """Whether two contents hold the same objects."""
+    if type(before) is not type(now):
+        return False
+    if type(before) is tuple:
+        return len(before) == len(now) and all(_are_one(a, b) for a, b in zip(before, now))
+    if type(before) is dict:
+        return list(before) == list(now) and all(_are_one(before[key], now[key]) for key in before)
+    return False
+
+
+def _are_one(before: Any, now: Any) -> bool:
+    """Whether two trackers, or a dict's pairs of them, are of one object: one that was looked at
+    late has the same source.
+    """
+    if type(before) is type(now) is tuple:
+        return all(map(_are_one, before, now))
+    source = getattr(before, "source", None)
+    return before is now or (source is not None and source is getattr(now, "source", None))

@@ -1,0 +1,154 @@
+"""One Python frame under evaluation: stack, variables, position, handled exceptions."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bytecode_dynamo.bytecode import Code, Instruction, Label
+from bytecode_dynamo.bytecode.decode import Decoded
+from bytecode_dynamo.bytecode.versions import RUNNING
+from bytecode_dynamo.errors import Place
+from bytecode_dynamo.guards.source import (
+    AttrSource,
+    BuiltinSource,
+    ConstSource,
+    GlobalSource,
+    ItemSource,
+    Source,
+)
+
+from .evaluation import Suspended
+from .tracker import VariableTracker
+
+
+@dataclass(slots=True)
+class GlobalNames:
+    """Global variables of a function: where to read and how the source of a name is written."""
+
+    mapping: dict[str, Any]
+    builtins: dict[str, Any]
+    is_root: bool
+    base: Source | None = None
+
+    def source(self, name: str) -> Source:
+        """The source of a variable that exists."""
+        if self.is_root:
+            return GlobalSource(name) if name in self.mapping else BuiltinSource(name)
+        if name in self.mapping:
+            assert isinstance(self.base, ConstSource)
+            is_module = isinstance(self.base.value, types.ModuleType)
+            return AttrSource(self.base, name) if is_module else ItemSource(self.base, name)
+        return AttrSource(ConstSource(builtins), name)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A copy of what changes in a frame from instruction to instruction."""
+
+    index: int
+    stack: list[VariableTracker]
+    slots: dict[str, VariableTracker]
+    handled: list[VariableTracker]
+    steps: int = 0
+    """How many instructions of the root frame were evaluated before."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """A frame; ``slots`` holds fast locals and cells, without the unbound ones."""
+
+    decoded: Decoded
+    names: GlobalNames
+    slots: dict[str, VariableTracker]
+    parent: Frame | None = None
+    index: int = 0
+    stack: list[VariableTracker] = field(default_factory=list)
+    handled: list[VariableTracker] = field(default_factory=list)
+    closure: tuple[VariableTracker, ...] = ()
+    current: int = 0
+    steps: int = 0
+    function_name: str = ""
+    namespace: Any = None
+    """Of the body of a class statement: the dict that it fills."""
+
+    @property
+    def code(self) -> Code:
+        """The neutral code."""
+        return self.decoded.neutral
+
+    def instruction(self) -> Instruction:
+        """The instruction being evaluated."""
+        return self.decoded.instructions[self.current]
+
+    def place(self) -> Place:
+        """The line being evaluated."""
+        line = self.instruction().position[0]
+        code = self.decoded.neutral
+        return Place(code.filename, line or code.first_line, code.name)
+
+    # -- stack -------------------------------------------------------------------------------------
+
+    def push(self, value: VariableTracker) -> None:
+        """Push one entry."""
+        self.stack.append(value)
+
+    def pop_many(self, count: int) -> list[VariableTracker]:
+        """Pop entries, in the order in which they were pushed."""
+        if not count:
+            return []
+        taken = self.stack[-count:]
+        del self.stack[-count:]
+        return taken
+
+    def jump(self, label: Label) -> None:
+        """Go on at a label."""
+        self.index = self.decoded.places[label]
+
+    def snapshot(self) -> Snapshot:
+        """A copy for :meth:`restore`, taken before the current instruction."""
+        return Snapshot(
+            self.current, list(self.stack), dict(self.slots), list(self.handled), self.steps
+        )
+
+    def suspend(self) -> Suspended:
+        """The state of a generator that just yielded."""
+        return Suspended(
+            self.index,
+            tuple(self.stack),
+            dict(self.slots),
+            tuple(self.handled),
+            self.decoded.handles,
+        )
+
+    def suspended_copy(self, state: Suspended | None) -> Frame:
+        """A frame that goes on from a state (None: from the beginning)."""
+        copy = replace(self, slots=dict(self.slots), stack=[], handled=[], parent=None)
+        if state is not None:
+            copy.index, copy.stack = state.index, list(state.stack)
+            copy.slots, copy.handled = dict(state.slots), list(state.handled)
+        return copy
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back."""
+        self.index = self.current = snapshot.index
+        self.stack, self.slots = list(snapshot.stack), dict(snapshot.slots)
+        self.handled = list(snapshot.handled)
+
+
+def place_stack(frame: Frame | None) -> tuple[Place, ...]:
+    """The lines of a frame and its callers, innermost last."""
+    places: list[Place] = []
+    while frame is not None:
+        places.append(frame.place())
+        frame = frame.parent
+    return tuple(reversed(places))
+
+
+def finish_send(frame: Frame, result: VariableTracker) -> None:
+    """The stack after a delegated generator is done."""
+    if RUNNING.send_jump_effect < 0:
+        frame.stack.pop()
+    frame.push(result)

@@ -1,0 +1,220 @@
+"""Torch modes while a frame is evaluated: set for real during capture, as nodes in the graph, and
+undone at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from bytecode_dynamo.guards.global_state import AUTOCAST_DEVICES
+from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import ConstSource
+from bytecode_dynamo.hook.stance import breaks_are_errors
+
+from .tracker import Capture, VariableTracker
+
+
+class Setting(Protocol):
+    """A setting of torch that the program may change."""
+
+    def read(self) -> Any: ...
+
+    def restore(self, value: Any) -> None: ...
+
+
+_GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_OVERRIDES, _SETTING = (object() for _ in range(7))
+
+
+def autocast_defaults() -> tuple[Any, ...]:
+    """What ``autocast`` takes where nothing is said: each device's dtype, and whether casts are
+    cached.
+    """
+    return (*map(torch.get_autocast_dtype, AUTOCAST_DEVICES), torch.is_autocast_cache_enabled())
+
+
+class Modes:
+    """Grad mode and the stack of entered context managers, kept in the effects so that going back
+    restores them.
+    """
+
+    def __init__(self, ctx: Capture) -> None:
+        self.entry_grad = torch.is_grad_enabled()
+        self.entry_autocast = autocast_defaults()
+        self.overrides_off_at_entry = not torch._C._is_torch_function_enabled()
+        self.entered = False
+        """Whether the graph enters modes other than grad mode."""
+        self.entry_function_modes: tuple[VariableTracker, ...] = ()
+        self._real: list[Any] = []
+        self._before: dict[Setting, Any] = {}
+        ctx.effects.set_initial(_GRAD, self.entry_grad)
+        ctx.effects.set_initial(_ACTIVE, ())
+        ctx.effects.set_initial(_ENTERED, ())
+        ctx.effects.set_initial(_STRICT, breaks_are_errors())
+        ctx.effects.set_initial(_NO_OVERRIDES, self.overrides_off_at_entry)
+
+    def begin_in(self, ctx: Capture, modes: Sequence[VariableTracker]) -> None:
+        """Say which function modes are around the frame."""
+        self.entry_function_modes = tuple(modes)
+        ctx.effects.set_initial(_FUNCTION, self.entry_function_modes)
+
+    def require_autocast_defaults(self, ctx: Capture) -> None:
+        """Guard that ``autocast`` would take what it took when the frame began; the guard on
+        torch's state asks for them only while it is on.
+        """
+        ctx.guards.require(ConstSource(autocast_defaults), GuardKind.CUSTOM, self._same_autocast)
+
+    def _same_autocast(self, read: Callable[[], tuple[Any, ...]]) -> bool:
+        return read() == self.entry_autocast
+
+    # -- traced changes ----------------------------------------------------------------------------
+
+    def grad_enabled(self, ctx: Capture) -> bool:
+        """Grad mode at this point of the program."""
+        return ctx.effects.read(_GRAD)
+
+    def set_grad(self, ctx: Capture, enabled: bool) -> None:
+        """Change grad mode, in the graph as well."""
+        if enabled != self.grad_enabled(ctx):
+            ctx.graph.add_call("call_function", torch._C._set_grad_enabled, (enabled,), {}, None)
+            ctx.graph.calls -= 1
+            ctx.effects.write(_GRAD, enabled)
+            torch._C._set_grad_enabled(enabled)
+
+    def assume_grad(self, ctx: Capture, enabled: bool) -> bool:
+        """Set grad mode where torch sets it itself when the graph runs; returns what it was."""
+        before = self.grad_enabled(ctx)
+        ctx.effects.write(_GRAD, enabled)
+        torch._C._set_grad_enabled(enabled)
+        return before
+
+    def strict(self, ctx: Capture) -> bool:
+        """Whether graph breaks are errors at this point of the program."""
+        return ctx.effects.read(_STRICT)
+
+    def set_strict(self, ctx: Capture, strict: bool) -> None:
+        """Say whether graph breaks are errors from here on."""
+        ctx.effects.write(_STRICT, strict)
+
+    def push(self, ctx: Capture, manager: Any) -> None:
+        """Note that a context manager was entered."""
+        ctx.effects.write(_ACTIVE, (*ctx.effects.read(_ACTIVE), manager))
+
+    def pop(self, ctx: Capture, manager: Any) -> None:
+        """Note that it was left."""
+        active = ctx.effects.read(_ACTIVE)
+        ctx.effects.write(_ACTIVE, tuple(other for other in active if other.key is not manager.key))
+
+    def active(self, ctx: Capture) -> tuple[Any, ...]:
+        """Entered and not left, outermost first."""
+        return ctx.effects.read(_ACTIVE)
+
+    def enter(self, ctx: Capture, manager: Any) -> None:
+        """Enter a mode of torch for real, and in the graph."""
+        self.entered = True
+        node = ctx.graph.add_call("call_function", manager.mode.enter, manager.settings, {}, None)
+        ctx.graph.calls -= 1
+        ctx.effects.write(_ENTERED, (*ctx.effects.read(_ENTERED), (manager, node)))
+        self._enter(manager)
+
+    def leave(self, ctx: Capture) -> None:
+        """Leave the mode that was entered last."""
+        *outer, (manager, node) = ctx.effects.read(_ENTERED)
+        ctx.graph.add_call("call_function", manager.mode.leave, (node,), {}, None)
+        ctx.graph.calls -= 1
+        ctx.effects.write(_ENTERED, tuple(outer))
+        self._leave()
+
+    def set_value(self, ctx: Capture, setting: Setting, value: Any) -> None:
+        """Change a setting of torch for real; what it was comes back when capture ends."""
+        self._before.setdefault(setting, setting.read())
+        ctx.effects.write((_SETTING, setting), value)
+        setting.restore(value)
+
+    def is_set(self, setting: Setting) -> bool:
+        """Whether the program changed a setting."""
+        return setting in self._before
+
+    def note_grad(self, ctx: Capture, enabled: bool) -> None:
+        """Grad mode as entering or leaving another mode has set it."""
+        ctx.effects.write(_GRAD, enabled)
+
+    def function_modes(self, ctx: Capture) -> tuple[VariableTracker, ...]:
+        """Objects whose ``__torch_function__`` sees each torch call at this point of the program,
+        outermost first.
+        """
+        return ctx.effects.read(_FUNCTION, ())
+
+    def set_function_modes(self, ctx: Capture, modes: tuple[VariableTracker, ...]) -> None:
+        """Say which these are from here on."""
+        ctx.effects.write(_FUNCTION, modes)
+
+    def push_function_mode(self, ctx: Capture, mode: VariableTracker) -> None:
+        """Enter such a mode."""
+        self.set_function_modes(ctx, (*self.function_modes(ctx), mode))
+
+    def pop_function_mode(self, ctx: Capture) -> VariableTracker:
+        """Leave the innermost one."""
+        *outer, mode = self.function_modes(ctx)
+        self.set_function_modes(ctx, tuple(outer))
+        return mode
+
+    @contextmanager
+    def outer_function_modes(self, ctx: Capture) -> Iterator[None]:
+        """As inside a mode's own method: without the innermost mode."""
+        mode = self.pop_function_mode(ctx)
+        try:
+            yield
+        finally:
+            self.push_function_mode(ctx, mode)
+
+    def overrides_off(self, ctx: Capture) -> bool:
+        """Whether tensor subclasses do not see torch calls at this point of the program."""
+        return ctx.effects.read(_NO_OVERRIDES)
+
+    def set_overrides_off(self, ctx: Capture, off: bool) -> bool:
+        """Say so from here on; returns what it was."""
+        before = self.overrides_off(ctx)
+        ctx.effects.write(_NO_OVERRIDES, off)
+        return before
+
+    def _enter(self, manager: Any) -> None:
+        self._real.append((manager.mode.leave, manager.mode.enter(*manager.settings)))
+
+    def _leave(self) -> None:
+        leave, entered = self._real.pop()
+        leave(entered)
+
+    # -- undoing -----------------------------------------------------------------------------------
+
+    def resync(self, ctx: Capture) -> None:
+        """Make the thread's modes those of the effects, after these went back to a snapshot."""
+        self._leave_all()
+        for manager, _ in ctx.effects.read(_ENTERED):
+            self._enter(manager)
+        torch._C._set_grad_enabled(self.grad_enabled(ctx))
+        for setting, value in self._before.items():
+            setting.restore(ctx.effects.read((_SETTING, setting), value))
+
+    def close_graph(self, ctx: Capture) -> None:
+        """End the graph in the modes that it began with."""
+        for manager, node in reversed(ctx.effects.read(_ENTERED)):
+            ctx.graph.add_call("call_function", manager.mode.leave, (node,), {}, None)
+        if self.grad_enabled(ctx) != self.entry_grad:
+            ctx.graph.add_call(
+                "call_function", torch._C._set_grad_enabled, (self.entry_grad,), {}, None
+            )
+
+    def restore(self) -> None:
+        """Set the thread's modes back to what they were before capture."""
+        self._leave_all()
+        torch._C._set_grad_enabled(self.entry_grad)
+        for setting, value in self._before.items():
+            setting.restore(value)
+
+    def _leave_all(self) -> None:
+        while self._real:
+            self._leave()

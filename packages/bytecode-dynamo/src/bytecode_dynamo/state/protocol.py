@@ -1,0 +1,380 @@
+"""What can be done with trackers, below them: operations that are declared here and implemented by
+the rooms above, and functions of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+
+from symshapes import DataDependentError, GuardOnDataDependent
+
+from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
+from bytecode_dynamo.guards.source import Source
+
+from .context import Context
+from .effects import Identity
+from .evaluation import FrameExit
+from .frame import Frame
+from .tracker import VariableTracker
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class Operation(Generic[_P, _R]):
+    """A function that is declared here and implemented, once, by a module above."""
+
+    def __init__(self, declaration: Callable[_P, _R]) -> None:
+        self.__doc__ = declaration.__doc__
+        self.__name__ = declaration.__name__
+        self._rule: Callable[_P, _R] | None = None
+
+    def implement(self, rule: Callable[_P, _R]) -> Callable[_P, _R]:
+        """Decorator: this function does it. Raises ValueError for a second one."""
+        if self._rule is not None:
+            raise ValueError(f"two rules for {self.__name__}")
+        self._rule = rule
+        return rule
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        assert self._rule is not None
+        return self._rule(*args, **kwargs)
+
+
+operation = Operation
+
+# -- trackers of values ----------------------------------------------------------------------------
+
+
+@operation
+def wrap_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """The tracker of an existing value; adds the guards that its kind needs."""
+    ...
+
+
+@operation
+def wrap_contents(
+    ctx: Context, value: Any, source: Source, contents: VariableTracker, base: type
+) -> VariableTracker:
+    """An existing object with contents: those themselves when its class is a built-in one."""
+    ...
+
+
+@operation
+def wrap_callable(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """A function written in C."""
+    ...
+
+
+@operation
+def new_value(ctx: Context, value: Any) -> VariableTracker:
+    """The tracker of a value computed while evaluating; containers in it are new objects."""
+    ...
+
+
+@operation
+def new_class(ctx: Context, cls: type) -> VariableTracker:
+    """A class that is pinned by other guards."""
+    ...
+
+
+@operation
+def new_list(
+    ctx: Context, items: Sequence[VariableTracker], cls: type = list, maxlen: int | None = None
+) -> VariableTracker:
+    """A new list (or deque)."""
+    ...
+
+
+@operation
+def new_dict(
+    ctx: Context, pairs: Sequence[tuple[VariableTracker, VariableTracker]], cls: type = dict
+) -> VariableTracker:
+    """A new dict; of equal keys the first stays, with the last value."""
+    ...
+
+
+@operation
+def new_iterator(ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
+    """An iterator over fixed items."""
+    ...
+
+
+@operation
+def iterate_list(ctx: Context, base: Any) -> VariableTracker:
+    """An iterator over a list or deque."""
+    ...
+
+
+@operation
+def iterate_range(value: range) -> VariableTracker:
+    """An iterator over a range."""
+    ...
+
+
+@operation
+def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:
+    """Entries of a mapping or an iterable of pairs."""
+    ...
+
+
+# -- attributes and operators ----------------------------------------------------------------------
+
+
+@operation
+def get_attribute(ctx: Context, owner: VariableTracker, name: str) -> VariableTracker:
+    """``owner.name``."""
+    ...
+
+
+@operation
+def class_attribute(ctx: Context, owner: VariableTracker, cls: type, name: str) -> VariableTracker:
+    """``owner.name`` by its class only."""
+    ...
+
+
+@operation
+def binary_operation(
+    ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
+) -> VariableTracker:
+    """A binary operator."""
+    ...
+
+
+@operation
+def is_less(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
+    """``left < right`` as a Python bool."""
+    ...
+
+
+@operation
+def is_alike(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
+    """``left is right or left == right``: how containers compare."""
+    ...
+
+
+@operation
+def call_special(
+    ctx: Context, owner: VariableTracker, name: str, args: Sequence[VariableTracker]
+) -> VariableTracker:
+    """``owner.__getitem__(key)`` and its relatives, by the capability of the tracker."""
+    ...
+
+
+# -- calls -----------------------------------------------------------------------------------------
+
+
+@operation
+def call_function(
+    ctx: Context,
+    function: Any,
+    args: Sequence[VariableTracker],
+    kwargs: Mapping[str, VariableTracker],
+) -> VariableTracker:
+    """Inline a Python function."""
+    ...
+
+
+@operation
+def resume_frame(ctx: Context, frame: Frame, raised: ObservedException | None = None) -> FrameExit:
+    """Run an inlined frame until it returns or yields; first raise an exception where it
+    stands.
+    """
+    ...
+
+
+@operation
+def new_frame(ctx: Context, function: Any, slots: dict[str, VariableTracker]) -> Frame:
+    """A frame of a function about to be inlined."""
+    ...
+
+
+@operation
+def call_known(
+    ctx: Context,
+    function: Any,
+    args: Sequence[VariableTracker],
+    kwargs: Mapping[str, VariableTracker],
+) -> VariableTracker:
+    """A call of a built-in or torch function."""
+    ...
+
+
+@operation
+def instantiate(
+    ctx: Context,
+    cls: type,
+    args: Sequence[VariableTracker],
+    kwargs: Mapping[str, VariableTracker],
+) -> VariableTracker:
+    """``cls(*args, **kwargs)``."""
+    ...
+
+
+@operation
+def call_torch(
+    ctx: Context,
+    op: str,
+    target: Any,
+    args: Sequence[VariableTracker],
+    kwargs: Mapping[str, VariableTracker],
+) -> VariableTracker:
+    """Record a torch function or tensor method."""
+    ...
+
+
+@operation
+def dispatch_override(
+    ctx: Context,
+    op: str,
+    target: Any,
+    args: list[VariableTracker],
+    kwargs: dict[str, VariableTracker],
+) -> VariableTracker | None:
+    """What ``__torch_function__`` makes of a torch call; None when nobody has one."""
+    ...
+
+
+@operation
+def call_polyfill(
+    ctx: Context,
+    function: Any,
+    args: Sequence[VariableTracker],
+    kwargs: Mapping[str, VariableTracker],
+) -> VariableTracker:
+    """Evaluate one of our own Python functions in place of one written in C."""
+    ...
+
+
+@operation
+def globals_of(ctx: Context, function: Any) -> VariableTracker:
+    """``function.__globals__``."""
+    ...
+
+
+def apply_rule(
+    function: Any, rule: Any, ctx: Context, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> VariableTracker:
+    """Evaluate a call by its rule; arguments that the rule does not take break the graph, and eager
+    mode judges them.
+    """
+    try:
+        return rule(ctx, *args, **kwargs) or new_value(ctx, None)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise
+        raise GraphBreak(
+            "BD007", f"{getattr(function, '__name__', function)} with these arguments: {error}"
+        ) from None
+
+
+def written_as(function: Callable[..., Any]) -> Callable[..., VariableTracker]:
+    """The rule that evaluates a Python function in the place of one that is written in C."""
+    return lambda ctx, *args, **named: call_polyfill(ctx, function, args, named)
+
+
+def fold_call(
+    ctx: Context,
+    function: Callable[..., Any],
+    args: Sequence[VariableTracker],
+    kwargs: Mapping[str, VariableTracker],
+) -> VariableTracker:
+    """Call a pure function on known values now; what it raises is raised in the program."""
+    try:
+        values = [arg.as_constant(ctx) for arg in args]
+        named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+    except NotConstant as error:
+        name = getattr(function, "__name__", str(function))
+        raise GraphBreak("BD007", f"{name} of {error}") from None
+    try:
+        result = function(*values, **named)
+    except Exception as error:
+        raise_error(ctx, type(error), *error.args)
+    return new_value(ctx, result)
+
+
+# -- exceptions ------------------------------------------------------------------------------------
+
+
+@operation
+def new_exception(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> VariableTracker:
+    """A new exception object."""
+    ...
+
+
+@operation
+def new_constant(ctx: Context, value: Any) -> VariableTracker:
+    """A value that can't change as it is, of another its text."""
+    ...
+
+
+def handled_exception(ctx: Context) -> VariableTracker | None:
+    """The exception of the innermost handler."""
+    frame = ctx.frame
+    while frame is not None and not frame.handled:
+        frame = frame.parent
+    return frame.handled[-1] if frame is not None else None
+
+
+def observed(ctx: Context, error: VariableTracker) -> ObservedException:
+    """The raise of an exception object: what is being handled becomes its context."""
+    handled = handled_exception(ctx)
+    key = error.identity()
+    if handled is not None and handled is not error and isinstance(key, Identity):
+        ctx.effects.write((key, "__context__"), handled)
+    return ObservedException(error)
+
+
+def raise_exception(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> NoReturn:
+    """Raise an exception in the evaluated program."""
+    raise observed(ctx, new_exception(ctx, cls, args))
+
+
+def raise_error(ctx: Context, cls: type, *args: Any) -> NoReturn:
+    """Raise an exception with constant arguments in the evaluated program."""
+    raise_exception(ctx, cls, [new_constant(ctx, arg) for arg in args])
+
+
+# -- iteration and decisions -----------------------------------------------------------------------
+
+
+def until_stop(advance: Callable[[], VariableTracker]) -> VariableTracker | None:
+    """Call something like ``__next__``; None when it raises StopIteration."""
+    try:
+        return advance()
+    except ObservedException as raised:
+        if issubclass(raised.value.python_type(), StopIteration):
+            return None
+        raise
+
+
+def stop_iteration(ctx: Context, iterator: VariableTracker) -> NoReturn:
+    """Raise the StopIteration of a finished iterator, with what a generator returned."""
+    result = iterator.result(ctx)
+    raise_exception(ctx, StopIteration, [] if result is None or result.is_none else [result])
+
+
+def next_item(ctx: Context, iterator: VariableTracker) -> VariableTracker:
+    """``next(iterator)``."""
+    item = iterator.next(ctx)
+    return stop_iteration(ctx, iterator) if item is None else item
+
+
+def constant_of(ctx: Context, value: VariableTracker, what: str) -> Any:
+    """The Python value of a tracker, or a graph break that says what it was needed for."""
+    try:
+        return value.as_constant(ctx)
+    except NotConstant:
+        raise GraphBreak("BD007", f"{value.describe()} as {what}") from None
+
+
+def decide(ctx: Context, compute: Callable[[], Any], what: str) -> Any:
+    """A Python value computed from fake values: may add guards on sizes, or break the graph."""
+    try:
+        with ctx.mode:
+            return compute()
+    except (DataDependentError, GuardOnDataDependent):
+        raise GraphBreak("BD001", f"the value of {what} decides what happens next") from None
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError, RuntimeError) as error:
+        return raise_error(ctx, type(error), *error.args)

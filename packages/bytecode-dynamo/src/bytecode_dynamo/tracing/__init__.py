@@ -1,0 +1,1 @@
+"""Symbolic evaluation: the evaluator, opcodes, and calls."""

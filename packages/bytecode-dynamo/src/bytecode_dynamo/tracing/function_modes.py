@@ -1,0 +1,131 @@
+"""Torch function modes around a frame: capture takes them off the thread's stack and evaluates what
+they would do.
+
+A compiled graph holds what the modes made of the calls, so it runs without them, too. Modes that
+only say the default device stay where they are, unless one of the program's is among them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._device import DeviceContext
+
+from bytecode_dynamo.guards.source import Source, SourceEmitter
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.tracker import VariableTracker
+
+_C: Any = torch._C
+STACK_SIZE, MODE_AT = _C._len_torch_function_stack, _C._get_function_stack_at
+PUSH, POP = _C._push_on_torch_function_stack, _C._pop_torch_function_stack
+
+
+def modes_around() -> tuple[Any, ...]:
+    """The modes of the thread, outermost first, if a program's own is among them; else none."""
+    modes = tuple(map(MODE_AT, range(STACK_SIZE())))
+    return () if all(isinstance(mode, DeviceContext) for mode in modes) else modes
+
+
+@contextmanager
+def without(modes: Sequence[Any]) -> Iterator[None]:
+    """Take these modes, which are all, off the thread's stack for a while."""
+    for _ in modes:
+        POP()
+    try:
+        yield
+    finally:
+        for mode in modes:
+            PUSH(mode)
+
+
+@contextmanager
+def without_saved_tensors_hooks() -> Iterator[None]:
+    """Take hooks on saved tensors off for a while: they are for what the graph saves, not for
+    fakes.
+    """
+    autograd, held = _C._autograd, []
+    while (hooks := autograd._top_saved_tensors_default_hooks(False)) is not None:
+        held.append(hooks)
+        autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for hooks in reversed(held):
+            autograd._push_saved_tensors_default_hooks(*hooks)
+
+
+@contextmanager
+def within(modes: Sequence[Any]) -> Iterator[None]:
+    """Put modes that were taken off back for a while; they see nothing of what is called."""
+    for mode in modes:
+        PUSH(mode)
+    try:
+        with torch._C.DisableTorchFunction():
+            yield
+    finally:
+        for _ in modes:
+            POP()
+
+
+def hidden_from(modes: Sequence[Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled graph that the modes around its call do not see."""
+    if not modes:
+        return compiled
+
+    @functools.wraps(compiled, updated=())
+    def call(*args: Any) -> Any:
+        with without(tuple(map(MODE_AT, range(STACK_SIZE())))):
+            return compiled(*args)
+
+    return call
+
+
+@dataclass(frozen=True)
+class FunctionModeSource(Source):
+    """A torch function mode around the frame, counted from the outermost one."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"torch._C._get_function_stack_at({self.index})"
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return MODE_AT(self.index)
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_callee_const(MODE_AT)
+        emitter.load_const(self.index)
+        emitter.call(1)
+
+
+def restack(gen: ValueBuilder, ctx: Context) -> Callable[[], None]:
+    """Build the modes that the frame entered and did not leave; returns what writes the code that
+    makes the stack theirs.
+    """
+    before, now = ctx.modes.entry_function_modes, ctx.modes.function_modes(ctx)
+    same = next(
+        (k for k, (a, b) in enumerate(zip(before, now)) if not _is_same(a, b)),
+        min(len(before), len(now)),
+    )
+    built = [gen.spill(mode) for mode in now[same:]]
+
+    def write() -> None:
+        for name in [None] * (len(before) - same) + built:
+            gen.emitter.load_callee_const(POP if name is None else PUSH)
+            if name is not None:
+                gen.emitter.load_fast(name)
+            gen.emitter.call(name is not None)
+            gen.emitter.pop()
+
+    return write
+
+
+def _is_same(left: VariableTracker, right: VariableTracker) -> bool:
+    return left is right or left.identity() is right.identity()
