@@ -1,4 +1,4 @@
-"""Captured graphs that were compiled before need no trace (torchstrata.memory), and are never taken
+"""Captured graphs that were compiled before need no trace (torchstrata.graph_cache), and are never taken
 for others.
 """
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from primops import ExternPrim, prim_of
 from torch._ops import OpOverload
-from torchstrata.pieces import compile_pieces
+from torchstrata.host_calls import compile_pieces
 
 from integration_tests.models.test_capture import ENTRIES, backward
 

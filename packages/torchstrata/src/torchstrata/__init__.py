@@ -20,12 +20,12 @@ from bytecode_dynamo import (
     substitute_in_graph,
 )
 
-from torchstrata.api import compile, compile_fx, list_backends, reset
-from torchstrata.config import Config, config
-from torchstrata.counters import counters
-from torchstrata.errors import CompileError, FallbackWarning, StoreWarning, UsageError
-from torchstrata.log import log_as_environment_says
-from torchstrata.stages import STAGES, Stage
+from .api import compile, compile_fx, list_backends, reset
+from .config import Config, config
+from .counters import counters
+from .errors import CompileError, FallbackWarning, StoreWarning, UsageError
+from .log import log_as_environment_says
+from .stages import STAGES, Stage
 
 __version__ = "0.2.0"
 

@@ -11,10 +11,10 @@ import bytecode_dynamo
 import torch
 from symshapes import deferred
 
-from torchstrata.config import Config, config
-from torchstrata.counters import counters
-from torchstrata.errors import CompileError, FallbackWarning, UsageError
-from torchstrata.stages import aot_eager, capture, compile_captured
+from .config import Config, config
+from .counters import counters
+from .errors import CompileError, FallbackWarning, UsageError
+from .stages import aot_eager, capture, compile_captured
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
 
-from torchstrata.errors import UsageError
+from .errors import UsageError
 
 Fallback = Literal["eager", "error"]
 Partition = Literal["min_cut", "default"]

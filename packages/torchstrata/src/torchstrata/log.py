@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import os
 
-from torchstrata.errors import UsageError
+from .errors import UsageError
 
 _LEVELS = ("debug", "info", "warning", "error")
 

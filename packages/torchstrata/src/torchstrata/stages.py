@@ -21,12 +21,12 @@ import primops
 import torch
 from symshapes import check
 
-from torchstrata.config import Config
-from torchstrata.counters import counters
-from torchstrata.dump import Dump
-from torchstrata.errors import CompileError
-from torchstrata.memory import Memory
-from torchstrata.pieces import compile_pieces, has_host_calls, makes_leaves
+from .config import Config
+from .counters import counters
+from .dump import Dump
+from .errors import CompileError
+from .graph_cache import Memory
+from .host_calls import compile_pieces, has_host_calls, makes_leaves
 
 MACHINE_ERRORS = (loopir.SettingError, loopir.StoreError)
 """A wrong setting, no place even for temporary files: they are raised, never turned into a

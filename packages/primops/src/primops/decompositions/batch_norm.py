@@ -101,13 +101,9 @@ def native_batch_norm(
 
 @rules.register("_native_batch_norm_legit.no_stats", auxiliary=(1, 2))
 def native_batch_norm_no_stats(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    input: Tensor, weight: Tensor | None, bias: Tensor | None,
+    training: bool, momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Output, batch mean and 1 / deviation, without running statistics."""
     return native_batch_norm(input, weight, bias, None, None, training, momentum, eps)
 

@@ -313,14 +313,9 @@ def rrelu_with_noise(
 
 @derivatives.register("rrelu_with_noise_backward")
 def rrelu_with_noise_backward(
-    grad_output: Tensor,
-    self: Tensor,
-    noise: Tensor,
-    lower: float,
-    upper: float,
-    training: bool,
-    self_is_result: bool,
-) -> Tensor:
+    grad_output: Tensor, self: Tensor, noise: Tensor,
+    lower: float, upper: float, training: bool, self_is_result: bool,
+) -> Tensor:  # fmt: skip
     """The gradient times the slopes."""
     if training and upper - lower > 1e-6:
         return elementwise(prims.mul, grad_output, noise)

@@ -19,7 +19,7 @@ from torch.autograd import grad_mode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from torchstrata.errors import CompileError
+from .errors import CompileError
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Sequence[Any]]]
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)

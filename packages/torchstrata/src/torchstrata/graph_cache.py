@@ -30,7 +30,7 @@ from loopir.cache.program_cache import (
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
-from torchstrata.counters import counters
+from .counters import counters
 
 SUFFIX = ".graph"
 _OWNERS = frozenset(["torch", "_operator", "operator", "math", "builtins"])
@@ -80,7 +80,9 @@ class Memory:
                 (self.settings, state, versions("torchstrata", "aotgrad"), generators)
             )
             text = _graph_text(graph)
-            self.key = self.store.key("torchstrata.memory", around, describe(tuple(inputs)), text)
+            self.key = self.store.key(
+                "torchstrata.graph_cache", around, describe(tuple(inputs)), text
+            )
         except Undescribed:
             return None
         with counters.watching(self.store):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from loopir.cache.program_cache import Undescribed
-from torchstrata.memory import _argument_text
+from torchstrata.graph_cache import _argument_text
 
 
 def test_arguments():
