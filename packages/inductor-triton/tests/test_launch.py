@@ -101,6 +101,29 @@ def test_binaries_are_kept_in_the_store(tmp_path):
     assert wide.image != first.image
 
 
+class Recorder(ArtifactStore):
+    """A store that puts nothing, and keeps what it was to put."""
+
+    def put(self, key, suffix, data):
+        self.__dict__.setdefault("puts", []).append((key, suffix, data))
+
+
+def test_processes_that_put_one_key_leave_one_whole_binary(tmp_path):
+    pytest.importorskip("triton")
+    puts = []
+    for name in ("one", "two"):
+        source = generate_source(parse_kernel(TEXT.replace("def scale(", f"def {name}(")))
+        recorder = Recorder(tmp_path)
+        load_or_compile(source, usual_variant(launch_spec(source), [32]), 90, recorder)
+        puts.append(recorder.__dict__["puts"])
+    store = ArtifactStore(tmp_path)
+    first, second = puts
+    for arguments in [*first[:1], *second, *first[1:]]:
+        store.put(*arguments)
+    binary = load_or_compile(source, usual_variant(launch_spec(source), [32]), 90, store)
+    assert binary.name.encode() in binary.image
+
+
 def test_kernels_that_differ_in_names_and_counters_are_one_code(tmp_path):
     text = """
 @kernel(device='cuda', vector='i')

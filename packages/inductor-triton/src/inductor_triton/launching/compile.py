@@ -19,7 +19,8 @@ from inductor_triton.toolchain import execute_kernel, load_part, load_triton
 from .workers import run_all
 
 ALIGNMENT = 16
-FORMAT = "1"
+FORMAT = "2"
+SUFFIX = ".kernel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +171,22 @@ def compile_all(
         for source, variant in missing.values()
     ]
     for key, binary in zip(missing, run_all(tasks), strict=True):
-        facts = {
-            name: value for name, value in asdict(binary).items() if name not in ("image", "ptx")
-        }
-        store.put(key, ".cubin", binary.image)
-        store.put(key, ".json", json.dumps(facts).encode())
+        store.put(key, SUFFIX, _packed(binary))
         found[key] = binary
     return [found[key] for key in keys]  # type: ignore[misc]
 
 
+def _packed(binary: Binary) -> bytes:
+    """One artifact per binary: kernels of one key differ in name, and of two processes that put
+    theirs, the facts of one must not stand beside the machine code of the other.
+    """
+    facts = {name: value for name, value in asdict(binary).items() if name not in ("image", "ptx")}
+    return json.dumps(facts).encode() + b"\n" + binary.image
+
+
 def _load(store: ArtifactStore, key: str) -> Binary | None:
-    image, notes = store.get(key, ".cubin"), store.get(key, ".json")
-    if image is None or notes is None:
+    path = store.get(key, SUFFIX)
+    if path is None:
         return None
-    return Binary(image=image.read_bytes(), **json.loads(notes.read_text()))
+    facts, _, image = path.read_bytes().partition(b"\n")
+    return Binary(image=image, **json.loads(facts))
