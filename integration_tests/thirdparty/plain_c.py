@@ -11,19 +11,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import loopir
 import sympy
 import torch
-from loopir import (
-    ArtifactStore,
-    Body,
-    BuildError,
-    FloorDiv,
-    Instruction,
-    Kernel,
-    KernelSource,
-    Mod,
-    Value,
-)
+from loopir import ArtifactStore, Body, Instruction, Kernel, KernelSource, Value
 
 C_TYPES = {
     torch.bool: "bool", torch.uint8: "uint8_t", torch.int8: "int8_t", torch.int16: "int16_t",
@@ -90,8 +81,8 @@ def print_index(expr: sympy.Expr) -> str:
         return f"({(' + ' if isinstance(expr, sympy.Add) else ' * ').join(args)})"
     if isinstance(expr, sympy.Pow):
         return "(" + " * ".join([args[0]] * int(expr.args[1])) + ")"  # type: ignore[arg-type]
-    if isinstance(expr, FloorDiv | Mod):
-        return f"{'floor_div' if isinstance(expr, FloorDiv) else 'floor_mod'}({args[0]}, {args[1]})"
+    if isinstance(expr, loopir.FloorDiv | loopir.Mod):
+        return f"{'floor_div' if isinstance(expr, loopir.FloorDiv) else 'floor_mod'}({args[0]}, {args[1]})"
     function = "index_min" if isinstance(expr, sympy.Min) else "index_max"
     text = args[0]
     for arg in args[1:]:
@@ -138,10 +129,8 @@ class Writer:
 
     def write(self) -> str:
         kernel = self.kernel
-        parameters = [
-            f"{'const ' if b.role == 'in' else ''}{C_TYPES[b.dtype]}* {b.name}"
-            for b in kernel.buffers
-        ]
+        const = {b.name: "const " if b.role == "in" else "" for b in kernel.buffers}
+        parameters = [f"{const[b.name]}{C_TYPES[b.dtype]}* {b.name}" for b in kernel.buffers]
         parameters += [f"int64_t {size.name}" for size in kernel.sizes]  # type: ignore[attr-defined]
         self.open_loops(kernel.ranges)
         for body in kernel.bodies:
@@ -149,15 +138,8 @@ class Writer:
                 self.write_step(step) for step in body.instructions
             ]
         self.close_loops(len(kernel.ranges))
-        return "\n".join(
-            [
-                f"int {kernel.name}({', '.join(parameters)}) {{",
-                *self.lines,
-                "    return 0;",
-                "}",
-                "",
-            ]
-        )
+        head = f"int {kernel.name}({', '.join(parameters)}) {{"
+        return "\n".join([head, *self.lines, "    return 0;", "}", ""])
 
     def open_loops(self, ranges: Sequence) -> None:
         for item in ranges:
@@ -231,11 +213,8 @@ class Writer:
     def write_reduce(self, step: Instruction) -> None:
         kind, value, total = str(step.args[0]), str(step.args[1]), f"{step.result}_all"
         if kind in ("argmax", "argmin"):
-            best, at, sign = (
-                f"{step.result}_best",
-                f"{step.result}_at",
-                ">" if kind == "argmax" else "<",
-            )
+            sign = ">" if kind == "argmax" else "<"
+            best, at = f"{step.result}_best", f"{step.result}_at"
             better = f"{value} {sign} {best} || ({value} != {value} && {best} == {best})"
             self.line(f"if ({at} == 0 || {better}) {{ {best} = {value}; {total} = {at}; }} ++{at};")
         elif kind in ("max", "min"):
@@ -281,11 +260,8 @@ class Writer:
             if op == "abs":
                 return f"{a} < 0 ? -{a} : {a}"
             self.line(f"if ({b} == 0) return 2;")
-            return {
-                "floordiv": f"floor_div({a}, {b})",
-                "remainder": f"floor_mod({a}, {b})",
-                "fmod": f"{a} % {b}",
-            }[op]
+            floored = {"floordiv": f"floor_div({a}, {b})", "remainder": f"floor_mod({a}, {b})"}
+            return floored.get(op, f"{a} % {b}")
         if op == "remainder":
             return f"float_mod({a}, {b})"
         if op == "rsqrt":
@@ -319,25 +295,15 @@ class PlainCGenerator:
 
 
 def compile_c(text: str, target: Path) -> None:
-    """Runs the compiler. Raises BuildError with its output."""
+    """Runs the compiler. Raises loopir.BuildError with its output."""
     with tempfile.TemporaryDirectory() as directory:
         source = Path(directory) / "kernels.c"
         source.write_text(text)
-        command = [
-            "cc",
-            "-O2",
-            "-fwrapv",
-            "-fno-builtin-lgamma",
-            "-shared",
-            "-fPIC",
-            str(source),
-            "-o",
-            str(target),
-            "-lm",
-        ]
+        flags = "-O2 -fwrapv -fno-builtin-lgamma -shared -fPIC".split()
+        command = ["cc", *flags, str(source), "-o", str(target), "-lm"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
-        raise BuildError("cc failed", command=" ".join(command), output=result.stderr)
+        raise loopir.BuildError("cc failed", command=" ".join(command), output=result.stderr)
 
 
 def launcher(kernel: Kernel, function: Callable[..., int]) -> Callable[..., None]:
@@ -351,10 +317,8 @@ def launcher(kernel: Kernel, function: Callable[..., int]) -> Callable[..., None
             *(arg.data_ptr() if isinstance(arg, torch.Tensor) else arg for arg in args)
         )
         if error:
-            raise (
-                IndexError(f"{kernel.name}: index out of range")
-                if error == 1
-                else RuntimeError("ZeroDivisionError")
-            )
+            if error == 1:
+                raise IndexError(f"{kernel.name}: index out of range")
+            raise RuntimeError("ZeroDivisionError")
 
     return launch

@@ -21,7 +21,7 @@ from integration_tests.thirdparty.plain_c import PlainCGenerator
 
 def test_the_generator_is_small() -> None:
     text = Path(__file__).with_name("plain_c.py").read_text()
-    assert len(text.splitlines()) <= 300
+    assert sum(bool(line.strip()) for line in text.splitlines()) < 300
 
 
 def test_it_conforms() -> None:
