@@ -42,18 +42,16 @@ class Operation(Generic[_P, _R]):
         return self._rule(*args, **kwargs)
 
 
-operation = Operation
-
 # -- trackers of values ----------------------------------------------------------------------------
 
 
-@operation
+@Operation
 def wrap_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """The tracker of an existing value; adds the guards that its kind needs."""
     ...
 
 
-@operation
+@Operation
 def wrap_contents(
     ctx: Context, value: Any, source: Source, contents: VariableTracker, base: type
 ) -> VariableTracker:
@@ -61,25 +59,25 @@ def wrap_contents(
     ...
 
 
-@operation
+@Operation
 def wrap_callable(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """A function written in C."""
     ...
 
 
-@operation
+@Operation
 def new_value(ctx: Context, value: Any) -> VariableTracker:
     """The tracker of a value computed while evaluating; containers in it are new objects."""
     ...
 
 
-@operation
+@Operation
 def new_class(ctx: Context, cls: type) -> VariableTracker:
     """A class that is pinned by other guards."""
     ...
 
 
-@operation
+@Operation
 def new_list(
     ctx: Context, items: Sequence[VariableTracker], cls: type = list, maxlen: int | None = None
 ) -> VariableTracker:
@@ -87,7 +85,7 @@ def new_list(
     ...
 
 
-@operation
+@Operation
 def new_dict(
     ctx: Context, pairs: Sequence[tuple[VariableTracker, VariableTracker]], cls: type = dict
 ) -> VariableTracker:
@@ -95,25 +93,25 @@ def new_dict(
     ...
 
 
-@operation
+@Operation
 def new_iterator(ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
     """An iterator over fixed items."""
     ...
 
 
-@operation
+@Operation
 def iterate_list(ctx: Context, base: Any) -> VariableTracker:
     """An iterator over a list or deque."""
     ...
 
 
-@operation
+@Operation
 def iterate_range(value: range) -> VariableTracker:
     """An iterator over a range."""
     ...
 
 
-@operation
+@Operation
 def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:
     """Entries of a mapping or an iterable of pairs."""
     ...
@@ -122,19 +120,19 @@ def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker
 # -- attributes and operators ----------------------------------------------------------------------
 
 
-@operation
+@Operation
 def get_attribute(ctx: Context, owner: VariableTracker, name: str) -> VariableTracker:
     """``owner.name``."""
     ...
 
 
-@operation
+@Operation
 def class_attribute(ctx: Context, owner: VariableTracker, cls: type, name: str) -> VariableTracker:
     """``owner.name`` by its class only."""
     ...
 
 
-@operation
+@Operation
 def binary_operation(
     ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
 ) -> VariableTracker:
@@ -142,19 +140,19 @@ def binary_operation(
     ...
 
 
-@operation
+@Operation
 def is_less(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
     """``left < right`` as a Python bool."""
     ...
 
 
-@operation
+@Operation
 def is_alike(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
     """``left is right or left == right``: how containers compare."""
     ...
 
 
-@operation
+@Operation
 def call_special(
     ctx: Context, owner: VariableTracker, name: str, args: Sequence[VariableTracker]
 ) -> VariableTracker:
@@ -165,7 +163,7 @@ def call_special(
 # -- calls -----------------------------------------------------------------------------------------
 
 
-@operation
+@Operation
 def call_function(
     ctx: Context,
     function: Any,
@@ -176,7 +174,7 @@ def call_function(
     ...
 
 
-@operation
+@Operation
 def resume_frame(ctx: Context, frame: Frame, raised: ObservedException | None = None) -> FrameExit:
     """Run an inlined frame until it returns or yields; first raise an exception where it
     stands.
@@ -184,13 +182,13 @@ def resume_frame(ctx: Context, frame: Frame, raised: ObservedException | None = 
     ...
 
 
-@operation
+@Operation
 def new_frame(ctx: Context, function: Any, slots: dict[str, VariableTracker]) -> Frame:
     """A frame of a function about to be inlined."""
     ...
 
 
-@operation
+@Operation
 def call_known(
     ctx: Context,
     function: Any,
@@ -201,7 +199,7 @@ def call_known(
     ...
 
 
-@operation
+@Operation
 def instantiate(
     ctx: Context,
     cls: type,
@@ -212,7 +210,7 @@ def instantiate(
     ...
 
 
-@operation
+@Operation
 def call_torch(
     ctx: Context,
     op: str,
@@ -224,7 +222,7 @@ def call_torch(
     ...
 
 
-@operation
+@Operation
 def dispatch_override(
     ctx: Context,
     op: str,
@@ -236,7 +234,7 @@ def dispatch_override(
     ...
 
 
-@operation
+@Operation
 def call_polyfill(
     ctx: Context,
     function: Any,
@@ -247,7 +245,7 @@ def call_polyfill(
     ...
 
 
-@operation
+@Operation
 def globals_of(ctx: Context, function: Any) -> VariableTracker:
     """``function.__globals__``."""
     ...
@@ -297,13 +295,13 @@ def fold_call(
 # -- exceptions ------------------------------------------------------------------------------------
 
 
-@operation
+@Operation
 def new_exception(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> VariableTracker:
     """A new exception object."""
     ...
 
 
-@operation
+@Operation
 def new_constant(ctx: Context, value: Any) -> VariableTracker:
     """A value that can't change as it is, of another its text."""
     ...
