@@ -77,7 +77,7 @@ def test_text_value_and_code_agree(text):
     arguments = {"x": object(), "w": holder, "t": torch.ones(2, 3)}
     scope = scope_of(FUNCTION, arguments)
     assert source.name == text
-    value = source.resolve(*scope)
+    value = source.resolve(scope)
     names = {"L": scope.locals, "G": scope.globals, "B": scope.builtins, "C": scope.closure}
     assert eval(text, names) == value
     neutral = decode(FUNCTION.__code__)
@@ -95,10 +95,10 @@ def test_text_value_and_code_agree(text):
 def test_defaults_of_a_function():
     base = ConstSource(FUNCTION)
     scope = scope_of(FUNCTION, {})
-    assert DefaultsSource(base, 0).resolve(*scope) == 3
-    assert DefaultsSource(base, "k").resolve(*scope) == 4
+    assert DefaultsSource(base, 0).resolve(scope) == 3
+    assert DefaultsSource(base, "k").resolve(scope) == 4
     assert DefaultsSource(LocalSource("f"), "k").name == "L['f'].__kwdefaults__['k']"
-    assert CellSource(ClosureCellSource("free")).resolve(*scope) == 9
+    assert CellSource(ClosureCellSource("free")).resolve(scope) == 9
 
 
 def test_sources_are_keys():

@@ -195,11 +195,9 @@ _ABOUT = ("__module__", "__qualname__", "__doc__", "__firstlineno__")
 
 
 def _attribute(self: CompiledModule, name: str) -> Any:
-    return (
-        object.__getattribute__(self, name)
-        if name in _OWN
-        else CompiledModule.__getattr__(self, name)
-    )
+    if name in _OWN:
+        return object.__getattribute__(self, name)
+    return CompiledModule.__getattr__(self, name)
 
 
 @functools.cache
@@ -261,9 +259,9 @@ class CompiledModuleVariable(UserObjectVariable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         original = self.original(ctx)
-        return (
-            original if name in ("_orig_mod", "__wrapped__") else get_attribute(ctx, original, name)
-        )
+        if name in ("_orig_mod", "__wrapped__"):
+            return original
+        return get_attribute(ctx, original, name)
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         self.original(ctx).set_attr(ctx, name, value)

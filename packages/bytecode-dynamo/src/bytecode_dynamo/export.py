@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from bytecode_dynamo.capture.policy import Captured
 from bytecode_dynamo.guards.records import GuardRecord
+from bytecode_dynamo.marker import Verbatim
 
 from .api import optimize
 from .errors import UserError
@@ -269,11 +270,9 @@ def _check_leaf(name: str, example: Any, symbolic: bool) -> Callable[[Any], str 
             wrong = [
                 d for d, size in enumerate(fixed) if size is not None and value.shape[d] != size
             ]
-            return (
-                f"{name}.size({wrong[0]}) was {fixed[wrong[0]]}, now {value.shape[wrong[0]]}"
-                if wrong
-                else None
-            )
+            if wrong:
+                return f"{name}.size({wrong[0]}) was {fixed[wrong[0]]}, now {value.shape[wrong[0]]}"
+            return None
 
         return check_tensor
 
@@ -282,15 +281,6 @@ def _check_leaf(name: str, example: Any, symbolic: bool) -> Callable[[Any], str 
         return None if same else f"{name} was {example!r}, now {value!r}"
 
     return check_constant
-
-
-class _Text(str):
-    """Text that stands for a default value in a printed signature."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 class _Signature(CodeGen):
@@ -321,7 +311,7 @@ class _Signature(CodeGen):
         signature = self.inputs.signature
         parameters = [
             parameter.replace(
-                annotation=parameter.empty, default=_Text(f"_default_{parameter.name}")
+                annotation=parameter.empty, default=Verbatim(f"_default_{parameter.name}")
             )
             if parameter.default is not parameter.empty
             else parameter.replace(annotation=parameter.empty)

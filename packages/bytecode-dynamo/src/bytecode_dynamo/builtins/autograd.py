@@ -31,7 +31,7 @@ from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import OpaqueVariable
 
-from . import torch_functions
+from . import graph_calls
 from .saved_tensors import real_function
 from .subgraph import capture_subgraph, inner_fake, without_effects
 
@@ -41,7 +41,7 @@ def autograd_grad(
     ctx: Context, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
     _require_whole_history(ctx, "torch.autograd.grad")
-    return torch_functions.call(ctx, "call_function", torch.autograd.grad, list(args), kwargs)
+    return graph_calls.call(ctx, "call_function", torch.autograd.grad, list(args), kwargs)
 
 
 def _require_whole_history(ctx: Context, what: str) -> None:
@@ -81,7 +81,7 @@ def autograd_backward(
     leaves = given or [value for value in ctx.tensors.values() if _is_leaf_of(ctx, value)]
     if not leaves or any(_has_hooks(ctx, leaf) for leaf in leaves):
         raise GraphBreak("BD018", "backward() that calls hooks of a leaf, or finds none")
-    options: Kwargs = {"allow_unused": ConstantVariable(True)}
+    options: dict[str, VariableTracker] = {"allow_unused": ConstantVariable(True)}
     if grad_tensors is not None:
         options["grad_outputs"] = (
             grad_tensors if grad_tensors.is_none else new_tuple(_listed(ctx, grad_tensors))
@@ -315,7 +315,7 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
 
     target = OpaqueCall(run, "register_hook", (graph.module,))
     fakes = [tensor.fake, *(node.meta["val"] for node in graph.lifted)]
-    torch_functions.evaluate(ctx, "call_function", target, fakes, {})
+    graph_calls.evaluate(ctx, "call_function", target, fakes, {})
     node = ctx.graph.add_call("call_function", target, (tensor.node, *graph.lifted), {}, None)
     return HookHandleVariable(key, node, tensor, "register_hook", hook)
 

@@ -27,13 +27,13 @@ from bytecode_dynamo.state.protocol import get_attribute, new_value, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.torch_versions import FUNCTION_APPLY
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs
-from bytecode_dynamo.variables.callable import ClassVariable
+from bytecode_dynamo.variables.class_object import ClassVariable
 from bytecode_dynamo.variables.constant import NONE
 from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-from . import torch_functions
+from . import graph_calls
 from .subgraph import nested_graph, parameter, without_effects
 
 _ONCE = once_differentiable(lambda ctx: None).__code__
@@ -107,7 +107,7 @@ evaluates_code(_ONCE)(
 class _Capture:
     """One call of ``apply``."""
 
-    def __init__(self, ctx: Context, cls: ClassVariable, args: Sequence[VariableTracker]) -> None:
+    def __init__(self, ctx: Context, cls: ClassVariable, args: Args) -> None:
         self.ctx = ctx
         self.cls = cls
         self.args = args
@@ -188,7 +188,7 @@ class _Capture:
         target = OpaqueCall(
             plan.build(), plan.name, (forward, *(module for module, _ in backward.values()))
         )
-        found = torch_functions.call_nodes(ctx, target, self.tensors, [*lifted, *outer])
+        found = graph_calls.call_nodes(ctx, target, self.tensors, [*lifted, *outer])
         return self._result(result, outputs, found)
 
     def _noted(self, name: str) -> list[TensorVariable]:

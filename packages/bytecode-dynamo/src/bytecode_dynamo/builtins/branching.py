@@ -18,10 +18,10 @@ from bytecode_dynamo.graph.opaque import OpaqueCall
 from bytecode_dynamo.polyfills import control_flow
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import call_polyfill, decide
-from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import Args, VariableTracker
 from bytecode_dynamo.variables.tensor import TensorVariable
 
-from . import torch_functions
+from . import graph_calls
 from .subgraph import Subgraph, capture_subgraph, without_effects
 
 
@@ -51,9 +51,9 @@ def cond(
         args, lifted = values[:count], values[count:]
         branch, own = (branches[0], lifted[:split]) if chosen else (branches[1], lifted[split:])
         result = branch.bind(own)(*args)
-        return (
-            pytree.tree_map(_in_history, result) if tracked and torch.is_grad_enabled() else result
-        )
+        if tracked and torch.is_grad_enabled():
+            return pytree.tree_map(_in_history, result)
+        return result
 
     return _record(ctx, "cond", run, [pred, *given], branches, branches[0].outputs, tracked)
 
@@ -99,9 +99,7 @@ def while_loop(
     return _record(ctx, "while_loop", run, carried, graphs, graphs[1].outputs)
 
 
-def _captured(
-    ctx: Context, function: VariableTracker, args: list[VariableTracker], what: str
-) -> Subgraph:
+def _captured(ctx: Context, function: VariableTracker, args: Args, what: str) -> Subgraph:
     """One of the functions; it must not change anything."""
     fakes = pytree.tree_map(lambda value: _like(ctx, value), [arg.as_fake(ctx) for arg in args])
     with without_effects(ctx, what):
@@ -126,11 +124,9 @@ def _require_alike(
 ) -> None:
     def fact(leaf: Any) -> Any:
         value = leaf.meta["val"] if isinstance(leaf, torch.fx.Node) else leaf
-        return (
-            [getattr(value, name) for name in ("dtype", "ndim", *further)]
-            if isinstance(value, torch.Tensor)
-            else value
-        )
+        if isinstance(value, torch.Tensor):
+            return [getattr(value, name) for name in ("dtype", "ndim", *further)]
+        return value
 
     (a, spec), (b, other) = pytree.tree_flatten(left), pytree.tree_flatten(right)
     if spec != other or [fact(leaf) for leaf in a] != [fact(leaf) for leaf in b]:
@@ -143,7 +139,7 @@ def _require_alike(
 
 
 def _record(
-    ctx: Context, name: str, run: Callable[..., Any], args: list[VariableTracker],
+    ctx: Context, name: str, run: Callable[..., Any], args: Args,
     graphs: list[Subgraph], outputs: Any,
     tracked: bool = False,
 ) -> VariableTracker:  # fmt: skip
@@ -158,7 +154,7 @@ def _record(
     node = ctx.graph.add_call(
         "call_function", target, (*(arg.as_proxy(ctx) for arg in args), *lifted), {}, result
     )
-    return torch_functions.wrap_result(ctx, node, result)
+    return graph_calls.wrap_result(ctx, node, result)
 
 
 def _result_like(leaf: Any, tracked: bool) -> Any:

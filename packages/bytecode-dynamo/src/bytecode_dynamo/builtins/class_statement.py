@@ -35,10 +35,10 @@ from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import (
     CallableVariable,
-    ClassVariable,
     KnownObjectVariable,
     NamespaceVariable,
 )
+from bytecode_dynamo.variables.class_object import ClassVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.function import CellVariable, FunctionVariable, PartialVariable
 from bytecode_dynamo.variables.mapping import DictVariable
@@ -94,12 +94,7 @@ def make_class(
         raise GraphBreak("BD019", f"an enumeration of values that are not known: {name}")
     pairs = [(ConstantVariable(key), value) for key, value in options.items()]
     entries = [(ConstantVariable(key), value) for key, value in held.items()]
-    args = [
-        ConstantVariable(name),
-        new_tuple(bases),
-        new_dict(ctx, pairs),
-        new_dict(ctx, entries),
-    ]
+    args = [ConstantVariable(name), new_tuple(bases), new_dict(ctx, pairs), new_dict(ctx, entries)]
     recipe = ctx.made[id(made)] = Recipe(made, ((rebuilding.make_class, tuple(args), {}),))
     ctx.identities[id(made)] = recipe.key
     cls = ClassVariable(made)

@@ -188,11 +188,11 @@ def instance_of(ctx: Context, actual: type, cls: Value, no_type: str = NO_TYPE) 
             return True
         elif isinstance(one, abc.ABCMeta) and (actual, one) not in ctx.unrelated:
             ctx.unrelated.add((actual, one))
-            ctx.guards.require(ConstSource(one), GuardKind.CUSTOM, _Unrelated(actual))
+            ctx.guards.require(ConstSource(one), GuardKind.CUSTOM, _NotRegistered(actual))
     return False
 
 
-class _Unrelated:
+class _NotRegistered:
     """Whether an abstract class was not told of a class; asked again when some class was
     registered.
     """

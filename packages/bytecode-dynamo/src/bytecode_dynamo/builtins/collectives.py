@@ -158,11 +158,9 @@ def _size_of(group: Any) -> int:
 
 
 def _root_of(group: Any, src: int | None, group_src: int | None) -> int:
-    return (
-        group_src
-        if group_src is not None
-        else _world.get_group_rank(group or _world._get_default_group(), src)
-    )
+    if group_src is not None:
+        return group_src
+    return _world.get_group_rank(group or _world._get_default_group(), src)
 
 
 for _asked, _answering in (

@@ -8,7 +8,6 @@ import functools
 import itertools
 import types
 import typing
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,18 +29,12 @@ from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
 from bytecode_dynamo.state.protocol import (
     apply_rule,
-    call_known,
-    call_torch,
-    constant_of,
-    decide,
     fold_call,
     get_attribute,
     new_class,
     new_dict,
     new_exception,
     new_iterator,
-    new_list,
-    new_value,
     raise_error,
     written_as,
 )
@@ -49,17 +42,8 @@ from bytecode_dynamo.state.requirements import require_class_attribute
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import Args, Kwargs, realize
-from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
-from bytecode_dynamo.variables.constant import (
-    BY_TEXT,
-    NONE,
-    ConstantVariable,
-    FloatVariable,
-    SliceVariable,
-    SymbolicVariable,
-    computed_number,
-    is_constant_value,
-)
+from bytecode_dynamo.variables.class_object import ClassVariable
+from bytecode_dynamo.variables.constant import BY_TEXT, NONE, ConstantVariable, is_constant_value
 from bytecode_dynamo.variables.context import make_context
 from bytecode_dynamo.variables.derived import DerivedVariable, new_derived
 from bytecode_dynamo.variables.function import (
@@ -68,33 +52,17 @@ from bytecode_dynamo.variables.function import (
     PartialVariable,
 )
 from bytecode_dynamo.variables.iterator import ChainIterator
-from bytecode_dynamo.variables.mapping import dict_of
 from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
-from bytecode_dynamo.variables.sequence import (
-    RangeVariable,
-    SequenceVariable,
-    TupleVariable,
-    is_plain_tuple,
-    new_tuple,
-)
-from bytecode_dynamo.variables.sets import members_of, set_of
+from bytecode_dynamo.variables.sequence import TupleVariable, is_plain_tuple, new_tuple
 from bytecode_dynamo.variables.special_results import accepted
-from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-from . import torch_functions
 from .construct_wrapper import WrapperDraft, finish_wrapper
-from .python import text_rule
 
 
 @protocol.instantiate.implement
-def _instantiate(
-    ctx: Context,
-    cls: type,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
-) -> VariableTracker:
+def _instantiate(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
     return construct(ctx, cls, list(args), dict(kwargs))
 
 
@@ -243,7 +211,7 @@ def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) ->
         cls.__new__(cls, *args, **kwargs)  # its fields hold anything
     except TypeError as error:
         return raise_error(ctx, TypeError, *error.args)
-    given = dict(zip(cls._fields, args)) | kwargs
+    given = {**dict(zip(cls._fields, args)), **kwargs}
     maker = get_attribute(ctx, ClassVariable(cls), "__new__")
     defaults = maker.defaults if isinstance(maker, FunctionVariable) else ()
     given = dict(zip(reversed(cls._fields), reversed(defaults))) | given
@@ -263,212 +231,6 @@ def make_named_tuple_class(
         return ClassVariable(make(*values, **options))
     except (TypeError, ValueError) as error:
         return raise_error(ctx, type(error), *error.args)
-
-
-# -- built-in types --------------------------------------------------------------------------------
-
-
-constructs(list)(
-    lambda ctx, items=None, /: new_list(ctx, items.unpack(ctx) if items is not None else [])
-)
-
-
-@constructs(collections.deque)
-def make_deque(
-    ctx: Context, iterable: VariableTracker | None = None, maxlen: VariableTracker | None = None
-) -> VariableTracker:
-    longest = None if maxlen is None else constant_of(ctx, maxlen, "the length of a deque")
-    if isinstance(longest, int) and longest < 0:
-        raise_error(ctx, ValueError, "maxlen must be non-negative")
-    items = collections.deque(iterable.unpack(ctx) if iterable is not None else [], longest)
-    return new_list(ctx, list(items), collections.deque, longest)
-
-
-constructs(tuple)(
-    lambda ctx, items=None, /: new_tuple(items.unpack(ctx) if items is not None else [])
-)
-constructs(torch.Size)(
-    lambda ctx, items=None, /: new_tuple(items.unpack(ctx) if items is not None else [], torch.Size)
-)
-
-
-def _make_dict(cls: type) -> Constructor:
-    def rule(ctx: Context, /, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        made = new_dict(ctx, [], cls)
-        if args or named:
-            made.call_method(ctx, "update", list(args), named)
-        return made
-
-    return rule
-
-
-constructs(dict)(_make_dict(dict))
-constructs(collections.OrderedDict)(_make_dict(collections.OrderedDict))
-
-
-@constructs(collections.defaultdict)
-def make_defaultdict(
-    ctx: Context, /, *args: VariableTracker, **named: VariableTracker
-) -> VariableTracker:
-    factory = args[0] if args and not args[0].is_none else None
-    if factory is not None and find_special(ctx, factory.python_type(), "__call__")[0] < 0:
-        raise_error(ctx, TypeError, "first argument must be callable or None")
-    made = dict_of(ctx, {}, collections.defaultdict, factory)
-    if len(args) > 1 or named:
-        made.call_method(ctx, "update", list(args[1:]), named)
-    return made
-
-
-def _make_set(cls: type) -> Constructor:
-    return lambda ctx, *items: set_of(ctx, members_of(ctx, items[0]) if items else {}, cls)
-
-
-constructs(set)(_make_set(set))
-constructs(frozenset)(_make_set(frozenset))
-
-
-@constructs(range)
-def make_range(ctx: Context, *bounds: VariableTracker) -> VariableTracker:
-    try:
-        return RangeVariable(range(*(bound.as_index(ctx) for bound in bounds)))
-    except (TypeError, ValueError) as error:
-        return raise_error(ctx, type(error), *error.args)
-
-
-@constructs(slice)
-def make_slice(ctx: Context, *parts: VariableTracker) -> VariableTracker:
-    if not 1 <= len(parts) <= 3:
-        return fold_call(ctx, slice, parts, {})
-    start, stop, step = (
-        (NONE, parts[0], NONE) if len(parts) == 1 else (*parts, *([NONE] * (3 - len(parts))))
-    )
-    return SliceVariable((start, stop, step))
-
-
-constructs(super)(lambda ctx, cls, owner: SuperVariable(cls.as_constant(ctx), owner))
-constructs(object)(lambda ctx: UserObjectVariable(Identity(object)))
-constructs(bool)(lambda ctx, *value: ConstantVariable(value[0].truth(ctx) if value else False))
-
-
-def _make_number(cls: type) -> Constructor:
-    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        value = args[0] if len(args) == 1 and not named else None  # with a base, Python takes text
-        if isinstance(value, TensorVariable):
-            if not ctx.config.capture_scalar_outputs and value.fake.known_number is None:
-                raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
-            if value.fake.dtype is torch.bool:
-                value = value.call_method(ctx, "long", [], {})
-            return construct(ctx, cls, [value.call_method(ctx, "item", [], {})], {})
-        if isinstance(value, FloatVariable):
-            return value if cls is float else computed_number(ctx, int, [value])
-        if isinstance(value, SymbolicVariable):
-            convert: Any = torch.sym_int if cls is int else torch.sym_float
-            return new_value(ctx, decide(ctx, lambda: convert(value.value), value.describe()))
-        return converted(ctx, cls, args) or fold_call(ctx, cls, args, named)
-
-    return rule
-
-
-_CONVERSIONS = {
-    int: ("__int__", "__index__"),
-    float: ("__float__", "__index__"),
-    bytes: ("__bytes__",),
-}
-
-
-def converted(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> VariableTracker | None:
-    """What the first special method that an object has for a conversion gives; None for other
-    values.
-    """
-    if len(args) != 1 or not isinstance(args[0], UserObjectVariable):
-        return None
-    for name in _CONVERSIONS.get(cls, ("__complex__", "__float__", "__index__")):
-        method = args[0].special(ctx, name)
-        if method is not None:
-            made = method.call(ctx, [], {})
-            return (
-                made
-                if made.python_type() is cls or cls is int
-                else call_known(ctx, cls, [made], {})
-            )
-    return None
-
-
-constructs(int)(_make_number(int))
-constructs(float)(_make_number(float))
-
-
-def _folded(cls: type) -> Constructor:
-    return lambda ctx, *args, **named: converted(ctx, cls, args) or fold_call(ctx, cls, args, named)
-
-
-for _cls in (type(None), complex, bytes, torch.device, torch.finfo, torch.iinfo):
-    constructs(_cls)(_folded(_cls))
-
-
-@constructs(str)
-def make_str(ctx: Context, *args: VariableTracker) -> VariableTracker:
-    if not args:
-        return ConstantVariable("")
-    return text_rule(str)(ctx, *args)
-
-
-@constructs(torch.Tensor)
-def make_tensor(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-    return torch_functions.call(ctx, "call_function", torch.Tensor, _sizes_apart(ctx, args), named)
-
-
-def _new(
-    ctx: Context, x: VariableTracker, *args: VariableTracker, **named: VariableTracker
-) -> VariableTracker:
-    return call_torch(ctx, "call_method", "new", [x, *_sizes_apart(ctx, args)], named)
-
-
-TENSOR_METHODS["new"] = _new
-
-
-def _sizes_apart(ctx: Context, args: Sequence[VariableTracker]) -> list[VariableTracker]:
-    """A ``torch.Size`` says how large a tensor is, and the tuple that graphs have in its place what
-    is in it.
-    """
-    return (
-        args[0].unpack(ctx)
-        if len(args) == 1 and args[0].python_type() is torch.Size
-        else list(args)
-    )
-
-
-def _make_typed_tensor(cls: Any) -> Constructor:
-    """``torch.FloatTensor(data)`` or ``torch.FloatTensor(*sizes)``."""
-
-    def rule(ctx: Context, *args: VariableTracker) -> VariableTracker:
-        is_data = (
-            len(args) == 1
-            and isinstance(args[0], SequenceVariable)
-            and args[0].python_type() is not torch.Size
-        )
-        dtype = {"dtype": ConstantVariable(cls.dtype)}
-        return call_known(
-            ctx, torch.tensor if is_data else torch.empty, args or [ConstantVariable(0)], dtype
-        )
-
-    return rule
-
-
-for _cls in (
-    *(
-        torch.FloatTensor,
-        torch.DoubleTensor,
-        torch.HalfTensor,
-        torch.BFloat16Tensor,
-        torch.ByteTensor,
-    ),
-    *(torch.CharTensor, torch.ShortTensor, torch.IntTensor, torch.LongTensor, torch.BoolTensor),
-):
-    constructs(_cls)(_make_typed_tensor(_cls))
-
-
-# -- functions and iterators -----------------------------------------------------------------------
 
 
 @constructs(functools.partial)
@@ -583,11 +345,9 @@ def call_class_method(
         if cls is tuple and is_plain_tuple(wanted):
             return new_tuple(args[1].unpack(ctx), wanted)
         if cls is object or native_base(wanted) is cls:
-            return (
-                construct(ctx, wanted, args[1:], kwargs)
-                if wanted is cls
-                else new_object(ctx, wanted, args[1:])
-            )
+            if wanted is cls:
+                return construct(ctx, wanted, args[1:], kwargs)
+            return new_object(ctx, wanted, args[1:])
     if cls.__module__ in ("builtins", "torch") or (cls in BY_TEXT and function.__name__ in _MAKING):
         return fold_call(ctx, function, args, kwargs)
     raise GraphBreak("BD002", f"call of {cls.__qualname__}.{function.__name__}")

@@ -79,9 +79,9 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
             ctx, [items.get_item(ctx, ConstantVariable(index)) for index in reversed(range(size))]
         )
     if isinstance(items, TensorVariable):  # a class with __reversed__
-        return (
-            items.call_method(ctx, "flip", [ConstantVariable(0)], {}) if items.fake.dim() else items
-        )
+        if items.fake.dim():
+            return items.call_method(ctx, "flip", [ConstantVariable(0)], {})
+        return items
     if not hasattr(items.python_type(), "__reversed__") and not hasattr(
         items.python_type(), "__getitem__"
     ):

@@ -26,16 +26,13 @@ from bytecode_dynamo.variables.base import LazyVariable, realize
 from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
 from bytecode_dynamo.variables.derived import DerivedVariable
+from bytecode_dynamo.variables.exception import ExceptionVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable, dict_of
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
 from bytecode_dynamo.variables.sets import SetVariable, set_of
 from bytecode_dynamo.variables.tensor import TensorVariable
-from bytecode_dynamo.variables.userobject import (
-    ExceptionVariable,
-    InstanceDictVariable,
-    UserObjectVariable,
-)
+from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
 
 from .construct import new_object
 
@@ -51,11 +48,9 @@ PLAIN = {
 @evaluates_call(copy.copy)
 def shallow(ctx: Context, value: VariableTracker) -> VariableTracker:
     own = _own_rule(ctx, value, "__copy__")
-    return (
-        own.call(ctx, [], {})
-        if own is not None
-        else _copied(ctx, value, lambda part: part, lambda made: None)
-    )
+    if own is not None:
+        return own.call(ctx, [], {})
+    return _copied(ctx, value, lambda part: part, lambda made: None)
 
 
 @evaluates_call(copy.deepcopy)
@@ -106,11 +101,9 @@ def _copied(
         return value
     if isinstance(value, TupleVariable):
         items = [part(item) for item in value.items]
-        return (
-            value
-            if all(a is b for a, b in zip(items, value.items))
-            else TupleVariable(tuple(items), value.cls)
-        )
+        if all(a is b for a, b in zip(items, value.items)):
+            return value
+        return TupleVariable(tuple(items), value.cls)
     if isinstance(value, ListVariable):
         made: Any = new_list(ctx, [], value.key.cls)
         announce(made)

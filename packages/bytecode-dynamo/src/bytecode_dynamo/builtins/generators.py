@@ -23,7 +23,7 @@ from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.userobject import wrap_opaque
 from bytecode_dynamo.variables.wrap import tracker_for
 
-from .torch_functions import wrap_result
+from .graph_calls import wrap_result
 
 MAKE = OpaqueCall(torch.Generator, "Generator")
 METHODS = {
@@ -77,9 +77,7 @@ def _require_support(ctx: Context, what: str) -> None:
         raise GraphBreak("BD018", f"{what}: the backend takes graphs of tensors and sizes only")
 
 
-def _record(
-    ctx: Context, target: Any, args: list[VariableTracker], state_size: int = 0
-) -> VariableTracker:
+def _record(ctx: Context, target: Any, args: Args, state_size: int = 0) -> VariableTracker:
     """A call that must run in its place; of those that return something, the result is a state."""
     _require_support(ctx, f"call of {target.__name__}")
     val = None

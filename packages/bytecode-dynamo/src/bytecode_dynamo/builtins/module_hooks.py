@@ -22,8 +22,8 @@ from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Variable
 from bytecode_dynamo.variables.module import NNModuleVariable
 
+from .graph_calls import wrap_result
 from .saved_tensors import real_function
-from .torch_functions import wrap_result
 
 _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 SET_UP = {

@@ -21,14 +21,14 @@ from bytecode_dynamo.state.protocol import (
     written_as,
 )
 from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables.callable import ClassVariable
+from bytecode_dynamo.variables.class_object import ClassVariable
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
+from bytecode_dynamo.variables.exception import TRACEBACK, ExceptionVariable
 from bytecode_dynamo.variables.sequence import new_tuple
-from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-from . import operators
+from .comparison import is_equal, is_same
 from .construct import new_object
-from .operators import is_equal
 
 Value = VariableTracker
 
@@ -73,7 +73,7 @@ def object_new(ctx: Context, cls: Value, *args: Value, **kwargs: Value) -> Value
 
 @evaluates_call(object.__eq__)
 def object_eq(ctx: Context, left: Value, right: Value) -> Value:
-    return ConstantVariable(True if operators.is_same(ctx, left, right) else NotImplemented)
+    return ConstantVariable(True if is_same(ctx, left, right) else NotImplemented)
 
 
 evaluates_call(object.__ne__)(

@@ -46,11 +46,9 @@ def _has_unknown(ctx: Context, x: VariableTracker) -> bool:
 
 
 def _known(ctx: Context, x: VariableTracker) -> bool | None:
-    return (
-        ctx.env.statically_known(x.value.node.expr)
-        if isinstance(x, SymbolicVariable)
-        else x.truth(ctx)
-    )
+    if isinstance(x, SymbolicVariable):
+        return ctx.env.statically_known(x.value.node.expr)
+    return x.truth(ctx)
 
 
 def _or(default: bool) -> Callable[..., bool]:

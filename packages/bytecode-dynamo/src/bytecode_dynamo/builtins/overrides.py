@@ -35,9 +35,10 @@ from bytecode_dynamo.state.protocol import (
     wrap_value,
 )
 from bytecode_dynamo.state.requirements import remember_tensor
-from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.base import realize
-from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable
+from bytecode_dynamo.variables.callable import CallableVariable
+from bytecode_dynamo.variables.class_object import ClassVariable
 from bytecode_dynamo.variables.constant import (
     NONE,
     ConstantVariable,
@@ -48,8 +49,6 @@ from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable, new_
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-Args = list[VariableTracker]
-Kwargs = dict[str, VariableTracker]
 _DEFAULT: Any = torch.Tensor.__torch_function__
 _Tensor: Any = torch.Tensor
 
@@ -139,24 +138,24 @@ def _is_default(cls: Any) -> bool:
 # -- which function a call names, and with what arguments ------------------------------------------
 
 
-class _Found(BaseException):
+class _OverrideCall(BaseException):
     """Carries what a torch call tells its overrides."""
 
 
-class _Recorder(TorchFunctionMode):
+class _RecordingMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise _Found(func, args, kwargs or {})
+        raise _OverrideCall(func, args, kwargs or {})
 
 
-class _Stand:
+class _OverrideProbe:
     """Stands for an object with ``__torch_function__``."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise _Found(func, args, kwargs or {})
+        raise _OverrideCall(func, args, kwargs or {})
 
 
-class _StandIns:
+class _Placeholders:
     """Values in place of the arguments of a call, and what they stand for."""
 
     def __init__(self, ctx: Context) -> None:
@@ -173,7 +172,7 @@ class _StandIns:
         if isinstance(value, TensorVariable):
             made: Any = torch.empty(0, dtype=value.fake.dtype)
         elif isinstance(value, UserObjectVariable):
-            made = _Stand()
+            made = _OverrideProbe()
         elif isinstance(value, SymbolicVariable):
             made = value.value
         else:
@@ -187,9 +186,9 @@ class _StandIns:
             return self.known[id(value)][1]
         if type(value) in (tuple, list, torch.Size):
             items = [self.tracker(item) for item in value]
-            return (
-                new_list(self.ctx, items) if type(value) is list else new_tuple(items, type(value))
-            )
+            if type(value) is list:
+                return new_list(self.ctx, items)
+            return new_tuple(items, type(value))
         if isinstance(value, slice):
             return SliceVariable(
                 (self.tracker(value.start), self.tracker(value.stop), self.tracker(value.step))
@@ -203,7 +202,7 @@ def _recorded(
     """The function, arguments and keywords that ``__torch_function__`` gets: a call with stand-ins
     tells.
     """
-    stand_ins = _StandIns(ctx)
+    stand_ins = _Placeholders(ctx)
     given, named = (
         [stand_ins.of(arg) for arg in args],
         {name: stand_ins.of(value) for name, value in kwargs.items()},
@@ -216,9 +215,9 @@ def _recorded(
     else:
         call = target
     try:
-        with torch._C._EnableTorchFunction(), _Recorder():
+        with torch._C._EnableTorchFunction(), _RecordingMode():
             call(*given, **named)
-    except _Found as found:
+    except _OverrideCall as found:
         function, given, named = found.args
         pairs: list[Any] = [
             (ConstantVariable(name), stand_ins.tracker(value)) for name, value in named.items()
@@ -348,11 +347,9 @@ def make_subclass(
         if require_grad is not None and require_grad.truth(ctx):
             made = made.call_method(ctx, "requires_grad_", [], {})
     assert isinstance(made, TensorVariable)
-    return (
-        as_subclass(ctx, made, cls)
-        if not made.fake.requires_grad
-        else with_class(ctx, made, cls.as_constant(ctx))
-    )
+    if not made.fake.requires_grad:
+        return as_subclass(ctx, made, cls)
+    return with_class(ctx, made, cls.as_constant(ctx))
 
 
 evaluates_call(torch.overrides._push_mode)(

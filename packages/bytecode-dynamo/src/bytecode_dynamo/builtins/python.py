@@ -11,7 +11,6 @@ import heapq
 import inspect
 import itertools
 import json
-import math
 import operator
 import os
 import sys
@@ -19,9 +18,7 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
+from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.function_table import evaluates_call, evaluates_code
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.polyfills import library as polyfills
@@ -39,32 +36,22 @@ from bytecode_dynamo.state.protocol import (
     written_as,
 )
 from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables.array import ArrayVariable
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import realize
-from bytecode_dynamo.variables.callable import ClassVariable, NumberOfVariable
-from bytecode_dynamo.variables.constant import (
-    NONE,
-    ConstantVariable,
-    FloatVariable,
-    SymbolicVariable,
-    computed_number,
-)
+from bytecode_dynamo.variables.callable import NumberOfVariable
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
-from bytecode_dynamo.variables.sequence import Comparable, ListVariable, new_tuple, sort_items
+from bytecode_dynamo.variables.sequence import ListVariable, new_tuple
+from bytecode_dynamo.variables.sequence_methods import Comparable, sort_items
 from bytecode_dynamo.variables.sets import SetVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
-from bytecode_dynamo.variables.text import changes, text_of
 from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
 
-from . import operators
-from .size_arithmetic import is_number, of_sizes
+from .comparison import compare
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bytecode_dynamo.state.context import Context
 
 Value = VariableTracker
@@ -168,11 +155,9 @@ def isgeneratorfunction(ctx: Context, value: Value) -> Value:
 
 @evaluates_call(iter)
 def iter_(ctx: Context, value: Value, *sentinel: Value) -> Value:
-    return (
-        call_polyfill(ctx, polyfills.call_until, [value, *sentinel], {})
-        if sentinel
-        else value.iterate(ctx)
-    )
+    if sentinel:
+        return call_polyfill(ctx, polyfills.call_until, [value, *sentinel], {})
+    return value.iterate(ctx)
 
 
 @evaluates_call(next)
@@ -186,22 +171,6 @@ def next_(ctx: Context, iterator: Value, *default: Value) -> Value:
     return default[0] if default else stop_iteration(ctx, iterator)
 
 
-@evaluates_call(sum)
-def sum_(ctx: Context, items: Value, start: Value | None = None) -> Value:
-    total = start or ConstantVariable(0)
-    for item in items.unpack(ctx):
-        total = operators.binary(ctx, "+", total, item)
-    return total
-
-
-@evaluates_call(math.prod)
-def prod(ctx: Context, items: Value, *, start: Value | None = None) -> Value:
-    total = start or ConstantVariable(1)
-    for item in items.unpack(ctx):
-        total = operators.binary(ctx, "*", total, item)
-    return total
-
-
 evaluates_call(any)(lambda ctx, items: ConstantVariable(_search(ctx, items, True)))
 evaluates_call(all)(lambda ctx, items: ConstantVariable(not _search(ctx, items, False)))
 
@@ -213,52 +182,6 @@ def _search(ctx: Context, items: Value, wanted: bool) -> bool:
         if item.truth(ctx) == wanted:
             return True
     return False
-
-
-def _extreme(function: Any, symbol: str) -> Any:
-    def rule(
-        ctx: Context, *args: Value, key: Value | None = None, default: Value | None = None
-    ) -> Value:
-        items = args[0].unpack(ctx) if len(args) == 1 else list(args)
-        if not items:
-            return default or fold_call(ctx, function, [new_tuple([])] if args else [], {})
-        if (
-            key is None
-            and any(isinstance(item, SymbolicVariable) for item in items)
-            and _have_one_type(items)
-        ):
-            return functools.reduce(lambda a, b: symbolic_extreme(ctx, symbol, a, b), items)
-        best, measure = items[0], _measured(ctx, items[0], key)
-        for item in items[1:]:
-            other = _measured(ctx, item, key)
-            if operators.compare(ctx, symbol, other, measure).truth(ctx):
-                best, measure = item, other
-        return best
-
-    return rule
-
-
-def _have_one_type(items: Sequence[Value]) -> bool:
-    """Whether the largest of numbers is an expression: of ints and floats together, which one it is
-    decides its type, and of zeros its sign.
-    """
-    kinds = {item.python_type() for item in items}
-    floats = [
-        item.value
-        for item in items
-        if isinstance(item, ConstantVariable) and type(item.value) is float
-    ]
-    return kinds in ({int}, {float}) and not any(value != value or not value for value in floats)
-
-
-def _measured(ctx: Context, item: Value, key: Value | None) -> Value:
-    if key is None or key.is_none:
-        return item
-    return key.call(ctx, [item], {})
-
-
-evaluates_call(max)(_extreme(max, ">"))
-evaluates_call(min)(_extreme(min, "<"))
 
 
 evaluates_call(sorted)(
@@ -275,147 +198,6 @@ def reduce_(ctx: Context, function: Value, items: Value, *initial: Value) -> Val
 
 
 evaluates_call(functools.cmp_to_key)(written_as(polyfills.cmp_to_key))
-
-
-# -- numbers and strings ---------------------------------------------------------------------------
-
-
-@evaluates_call(abs)
-def abs_(ctx: Context, value: Value) -> Value:
-    if isinstance(value, TensorVariable):
-        return value.call_method(ctx, "abs", [], {})
-    if isinstance(value, FloatVariable):
-        return computed_number(ctx, abs, [value])
-    if isinstance(value, SymbolicVariable):
-        return of_sizes(ctx, abs, [value])
-    if isinstance(value, UserObjectVariable):
-        return value.ask(ctx, "__abs__", [])
-    return fold_call(ctx, abs, [value], {})
-
-
-@evaluates_call(round)
-def round_(ctx: Context, value: Value, *digits: Value) -> Value:
-    if isinstance(value, TensorVariable):
-        if not hasattr(torch.Tensor, "__round__"):
-            return raise_error(ctx, TypeError, "type Tensor doesn't define __round__ method")
-        return value.call_method(ctx, "round", [], {"decimals": digits[0]} if digits else {})
-    if isinstance(value, UserObjectVariable):
-        if value.special(ctx, "__round__") is None:
-            raise_error(
-                ctx,
-                TypeError,
-                f"type {value.python_type().__name__} doesn't define __round__ method",
-            )
-        return value.ask(ctx, "__round__", list(digits))
-    if isinstance(value, FloatVariable):
-        return computed_number(ctx, round, [value, *digits])
-    return fold_call(ctx, round, [value, *digits], {})
-
-
-@evaluates_call(divmod)
-def divmod_(ctx: Context, left: Value, right: Value) -> Value:
-    for owner, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
-        if (
-            isinstance(owner, UserObjectVariable)
-            and find_special(ctx, owner.python_type(), name)[0] >= 0
-        ):
-            made = owner.call_method(ctx, name, [other], {})
-            if isinstance(made, ConstantVariable) and made.value is NotImplemented:
-                raise GraphBreak(
-                    "BD007", f"divmod() of {owner.describe()}, which does not implement it"
-                )
-            return made
-    if type(left) is type(right) is ConstantVariable:
-        return fold_call(ctx, divmod, [left, right], {})
-    if not all(is_number(side) or isinstance(side, ArrayVariable) for side in (left, right)):
-        names = left.python_type().__name__, right.python_type().__name__
-        raise_error(
-            ctx,
-            TypeError,
-            f"unsupported operand type(s) for divmod(): {names[0]!r} and {names[1]!r}",
-        )
-    return new_tuple(
-        [operators.binary(ctx, "//", left, right), operators.binary(ctx, "%", left, right)]
-    )
-
-
-@evaluates_call(pow)
-def pow_(ctx: Context, base: Value, exponent: Value, *modulus: Value) -> Value:
-    if modulus and isinstance(base, UserObjectVariable):
-        return base.call_method(ctx, "__pow__", [exponent, *modulus], {})
-    if modulus:
-        return fold_call(ctx, pow, [base, exponent, *modulus], {})
-    return operators.binary(ctx, "**", base, exponent)
-
-
-def text_rule(function: Any) -> Any:
-    """``repr``, ``str``, ``format`` of constants, containers of constants, and user objects with
-    their own method.
-    """
-
-    def rule(ctx: Context, value: Value, *args: Value) -> Value:
-        name = {repr: "__repr__", str: "__str__", format: "__format__"}.get(function, "__repr__")
-        if isinstance(value, TensorVariable):
-            raise GraphBreak("BD004", f"text of {value.describe()}")
-        if isinstance(value, UserObjectVariable):
-            plain, cls = vars(object), value.python_type()
-            empty = not args or (isinstance(args[0], ConstantVariable) and args[0].value == "")
-            found = find_special(ctx, cls, "__format__")[1]
-            if name == "__format__" and found is plain[name] and not empty:
-                raise_error(
-                    ctx, TypeError, f"unsupported format string passed to {cls.__name__}.__format__"
-                )
-            if name == "__format__" and (
-                found is plain[name] or (empty and isinstance(found, types.MethodDescriptorType))
-            ):
-                name, args = "__str__", ()
-            if name == "__str__" and find_special(ctx, cls, name)[1] is plain[name]:
-                name = "__repr__"
-            if find_special(ctx, cls, name)[1] is not plain[name]:
-                return value.ask(ctx, name, list(args))
-        if isinstance(value, ClassVariable):
-            own = value.of_metaclass(ctx, name, list(args))
-            own = (
-                value.of_metaclass(ctx, "__str__", [])
-                if own is None and name == "__format__"
-                else own
-            )
-            own = value.of_metaclass(ctx, "__repr__", []) if own is None else own
-            if own is not None:
-                return own
-        if changes(value):
-            return text_of(ctx, function, [value, *args])
-        try:
-            given = [item.as_constant(ctx) for item in (value, *args)]
-        except NotConstant:
-            return _container_text(ctx, value)
-        return fold_call(ctx, function, [ConstantVariable(item) for item in given], {})
-
-    return rule
-
-
-def _container_text(ctx: Context, value: Value) -> Value:
-    """The text of a list, tuple or dict of objects, which may have a text of their own."""
-    rule = CONTAINER_TEXTS.get(value.python_type())
-    if rule is None:
-        raise GraphBreak("BD007", f"text of {value.describe()}")
-    return call_polyfill(ctx, rule, [value], {})
-
-
-CONTAINER_TEXTS: dict[type, Any] = {
-    list: polyfills.describe_list,
-    tuple: polyfills.describe_tuple,
-    dict: polyfills.describe_dict,
-    types.MappingProxyType: polyfills.describe_proxy,
-    **{type(view): polyfills.describe_view for view in ({}.keys(), {}.values(), {}.items())},
-}
-
-
-for _function in (repr, format, ascii):
-    evaluates_call(_function)(text_rule(_function))
-TENSOR_METHODS |= {
-    f"__{_function.__name__}__": text_rule(_function) for _function in (repr, str, format)
-}
 
 
 def hash_(ctx: Context, value: Value) -> Value:
@@ -461,7 +243,7 @@ def namespace_eq(ctx: Context, left: Value, right: Value) -> Value:
         right.python_type(), types.SimpleNamespace
     ):
         return ConstantVariable(NotImplemented)
-    return operators.compare(ctx, "==", _state(ctx, left), _state(ctx, right))
+    return compare(ctx, "==", _state(ctx, left), _state(ctx, right))
 
 
 evaluates_call(types.SimpleNamespace.__repr__)(written_as(polyfills.describe_namespace))
@@ -546,11 +328,3 @@ for _function in (*_paths, json.dumps, json.loads, os.fspath, sys.intern, str.ma
 
 
 evaluates_call(operator.length_hint)(lambda ctx, value, *default: value.length(ctx))
-
-
-def symbolic_extreme(
-    ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
-) -> VariableTracker:
-    """``max`` (symbol ``>``) or ``min`` of numbers of which one is symbolic."""
-    function: Any = torch.sym_max if symbol == ">" else torch.sym_min
-    return new_value(ctx, function(left.as_fake(ctx), right.as_fake(ctx)))

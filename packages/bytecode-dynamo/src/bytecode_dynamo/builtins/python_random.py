@@ -15,7 +15,7 @@ from typing import Any
 from bytecode_dynamo.bytecode import Instruction
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import constructs, evaluates_call
-from bytecode_dynamo.guards.source import Source, SourceEmitter
+from bytecode_dynamo.guards.source import Scope, SourceEmitter, VariableSource
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import MISSING, Identity
@@ -134,26 +134,17 @@ def _pick(
 # -- draws before the graph ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DrawSource(Source):
-    """A number drawn before the graph, kept in a variable."""
+class DrawSource(VariableSource):
+    """A number drawn before the graph, kept in a variable of the frame."""
 
-    index: int
+    text, load = "random number {}", SourceEmitter.load_fast
 
-    @property
-    def name(self) -> str:
-        return f"random number {self.index}"
+    def resolve(self, scope: Scope) -> Any:
+        return None  # drawn after the guards, so none reads it
 
-    @property
-    def variable(self) -> str:
-        """The variable."""
-        return f".random{self.index}"
 
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return None  # a register's value, which no guard asks
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_fast(self.variable)
+def _draw_variable(index: int) -> str:
+    return f".random{index}"
 
 
 def _draw_later(
@@ -178,22 +169,22 @@ def _draw_later(
     ctx.require_once(what)
     draws = ctx.effects.read(_DRAWS, ())
     ctx.effects.write(_DRAWS, (*draws, (source, name, given, named)))
-    place = DrawSource(len(draws))
+    drawn = DrawSource(_draw_variable(len(draws)))
     bounds = (0, *given, *named.values())[len(given) + len(named) > 1 :][:2]
     number = (
         ctx.env.create_unbacked(*bounds)
         if type(example) is int
         else ctx.env.create_unbacked_symfloat()
     )
-    ctx.bind_symbol(number, place, example)
-    return SymbolicVariable(number, source=place)
+    ctx.bind_symbol(number, drawn, example)
+    return SymbolicVariable(number, source=drawn)
 
 
 def draws(gen: ValueBuilder) -> list[Instruction]:
     """The code before the graph that draws the numbers, in order."""
     emitter = SourceEmitter(gen.code, gen.emitter.position)
     for index, (source, name, args, kwargs) in enumerate(gen.ctx.effects.read(_DRAWS, ())):
-        variable = DrawSource(index).variable
+        variable = _draw_variable(index)
         gen.locals.append(variable)
         source.emit(emitter)
         emitter.load_method(name)

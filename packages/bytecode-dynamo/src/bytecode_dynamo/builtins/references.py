@@ -11,7 +11,7 @@ from typing import Any
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import constructs, evaluates_call
 from bytecode_dynamo.guards.records import GuardKind
-from bytecode_dynamo.guards.source import AttrSource, LocalSource, ReferentSource, Source
+from bytecode_dynamo.guards.source import AppliedSource, LocalSource, ReferentSource, Source
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import MISSING, Identity
@@ -86,12 +86,18 @@ def context_variable(
     except LookupError:
         held = _UNSET
     if held is not _UNSET:
-        return wrap_value(ctx, held, ReferentSource(AttrSource(variable.source, "get")))
+        return wrap_value(ctx, held, ContextValueSource(variable.source))
     ctx.guards.require(variable.source, GuardKind.CUSTOM, _is_unset)
     return default[0] if default else raise_exception(ctx, LookupError, [variable])
 
 
 _UNSET, _VALUE = object(), object()
+
+
+class ContextValueSource(AppliedSource):
+    """The value of a context variable."""
+
+    function, text = contextvars.ContextVar.get, "{}.get()"
 
 
 def _existing(variable: VariableTracker) -> Identity:

@@ -21,7 +21,7 @@ from bytecode_dynamo.state.protocol import (
     wrap_value,
 )
 from bytecode_dynamo.state.requirements import globals_identity, require_no_global
-from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.base import BoundRuleVariable, NullVariable, Variable, realize
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
@@ -72,9 +72,7 @@ class GlobalsVariable(Variable):
     def get_attr(self, ctx: Context, name: str) -> Value:
         return BoundRuleVariable(self, name)
 
-    def call_method(
-        self, ctx: Context, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "get":
             return self._get(ctx, args[0]) or (args[1] if len(args) > 1 else NONE)
         if name in ("__getitem__", "__setitem__", "__contains__"):
@@ -125,11 +123,9 @@ def signature(ctx: Context, function: Value) -> Value:
 
 @evaluates_call(vars)
 def vars_(ctx: Context, value: Value) -> Value:
-    return (
-        instance_dict(ctx, value)
-        if isinstance(value, UserObjectVariable)
-        else get_attribute(ctx, value, "__dict__")
-    )
+    if isinstance(value, UserObjectVariable):
+        return instance_dict(ctx, value)
+    return get_attribute(ctx, value, "__dict__")
 
 
 @protocol.globals_of.implement

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -18,7 +17,7 @@ from bytecode_dynamo.graph.builder import size_operation
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.dynamic_shapes import fits
 from bytecode_dynamo.state.protocol import decide, fold_call, new_value
-from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import Args, VariableTracker
 from bytecode_dynamo.variables.constant import (
     ConstantVariable,
     FloatVariable,
@@ -64,9 +63,7 @@ ROUNDING = (math.floor, math.ceil, math.trunc)
 TOTAL = (math.sin, math.cos, math.tan, math.atan, math.sinh, math.cosh, math.tanh)
 
 
-def function_of_size(
-    ctx: Context, function: Any, args: Sequence[VariableTracker]
-) -> VariableTracker | None:
+def function_of_size(ctx: Context, function: Any, args: Args) -> VariableTracker | None:
     """A function of math of an expression of sizes or a float that changes, where it is one,
     too.
     """

@@ -18,11 +18,11 @@ from bytecode_dynamo.graph.opaque import OpaqueCall
 from bytecode_dynamo.state.effects import Identity, owner
 from bytecode_dynamo.state.protocol import decide, new_dict, new_list, new_value
 from bytecode_dynamo.state.requirements import remember_tensor
-from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.tensor import TensorVariable
 
-from . import torch_functions
+from . import graph_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,11 +108,7 @@ class Subgraph:
 
 
 def capture_subgraph(
-    ctx: Context,
-    function: VariableTracker,
-    args: Sequence[VariableTracker],
-    fakes: Any,
-    kwargs: dict[str, VariableTracker],
+    ctx: Context, function: VariableTracker, args: Args, fakes: Any, kwargs: Kwargs
 ) -> Subgraph:
     """Evaluate ``function(*args, **kwargs)`` with ``fakes`` (nested as the arguments) in place of
     the tensors.
@@ -149,11 +145,7 @@ def rebuilt(ctx: Context, graph: NestedGraph, arg: VariableTracker, fakes: Any) 
 
 
 def call_subgraph(
-    ctx: Context,
-    name: str,
-    run: Callable[..., Any],
-    args: Sequence[VariableTracker],
-    *graphs: Subgraph,
+    ctx: Context, name: str, run: Callable[..., Any], args: Args, *graphs: Subgraph
 ) -> VariableTracker:
     """Record ``run(*args, *lifted)``; the lifted values of the graphs come one graph after the
     other.
@@ -167,4 +159,4 @@ def call_subgraph(
         for graph in graphs
         for node in graph.lifted
     ]
-    return torch_functions.call_nodes(ctx, target, args, lifted)
+    return graph_calls.call_nodes(ctx, target, args, lifted)

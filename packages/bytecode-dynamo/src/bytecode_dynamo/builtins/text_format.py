@@ -6,6 +6,7 @@ import operator
 import re
 
 from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.marker import Verbatim
 from bytecode_dynamo.polyfills import library as polyfills
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import call_known, call_polyfill, fold_call
@@ -20,12 +21,6 @@ TEXT_PLACES = re.compile(r"%(?:\((\w*)\))?[-+ #0]*(\*|\d+)?(?:\.(\*|\d+))?[hlL]?
 
 PLAIN = (ConstantVariable, SymbolicVariable, TextVariable)
 """What is formatted without running code of the program's."""
-
-
-class Verbatim(str):
-    """A text that is its own ``repr``."""
-
-    __repr__ = str.__str__
 
 
 def formatted(ctx: Context, template: ConstantVariable, given: VariableTracker) -> VariableTracker:
@@ -53,8 +48,6 @@ def format_(
 ) -> VariableTracker:
     if not all(isinstance(value, PLAIN) for value in (template, *args, *kwargs.values())):
         return call_polyfill(ctx, polyfills.format_text, [template, *args], kwargs)
-    return (
-        fold_call(ctx, str.format, [template, *args], kwargs)
-        if kwargs
-        else text_of(ctx, str.format, [template, *args])
-    )
+    if kwargs:
+        return fold_call(ctx, str.format, [template, *args], kwargs)
+    return text_of(ctx, str.format, [template, *args])

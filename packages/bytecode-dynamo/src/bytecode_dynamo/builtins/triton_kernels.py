@@ -55,9 +55,10 @@ class KernelVariable(KnownObjectVariable):
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name != "run" or "grid" not in kwargs:
             return Variable.call_method(self, ctx, name, args, kwargs)
-        if kwargs.pop("warmup", ConstantVariable(False)).truth(ctx):
+        named = dict(kwargs)
+        if named.pop("warmup", ConstantVariable(False)).truth(ctx):
             raise GraphBreak("BD007", f"a warm-up of {self.describe()}")
-        return _launch(ctx, self.value, kwargs.pop("grid"), args, kwargs)
+        return _launch(ctx, self.value, named.pop("grid"), args, named)
 
 
 @tracker_for("triton.runtime.jit.KernelInterface")
@@ -111,7 +112,7 @@ def _launch(
     if len(args) > len(parameters):
         raise GraphBreak("BD007", f"a launch of {base.fn.__qualname__} with {len(args)} arguments")
     positional = tuple(parameters)[: len(args)]
-    given = dict(zip(positional, args)) | kwargs
+    given = {**dict(zip(positional, args)), **kwargs}
     types, constants = {}, {}
     for name, value in given.items():
         kind = (
@@ -177,11 +178,9 @@ def _extents(
 
 def _heuristics(ctx: Context, layer: Any) -> list[tuple[str, VariableTracker]]:
     values = getattr(layer, "values", None)
-    return (
-        [(name, wrap_value(ctx, rule, ConstSource(rule))) for name, rule in values.items()]
-        if isinstance(values, dict)
-        else []
-    )
+    if isinstance(values, dict):
+        return [(name, wrap_value(ctx, rule, ConstSource(rule))) for name, rule in values.items()]
+    return []
 
 
 def _dict(ctx: Context, values: Mapping[str, VariableTracker]) -> VariableTracker:

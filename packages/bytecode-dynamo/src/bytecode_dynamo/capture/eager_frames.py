@@ -77,11 +77,9 @@ def _dispatch_mode() -> Surroundings | None:
     if any(mode.is_infra_mode() for mode in modes):
         return Surroundings("BD017", "a tracer", traces=True)
     seeing = next((mode for mode in modes if not mode.ignore_compile_internals()), None)
-    return (
-        None
-        if seeing is None
-        else Surroundings("BD017", f"the dispatch mode {type(seeing).__name__}")
-    )
+    if seeing is None:
+        return None
+    return Surroundings("BD017", f"the dispatch mode {type(seeing).__name__}")
 
 
 def _transform() -> Surroundings | None:
@@ -149,11 +147,9 @@ def _what_changed(policy: Policy, view: FrameView) -> str:
         dict(zip(code.co_freevars, view.closure or ())),
     )
     earlier = policy.captured.get(code)
-    return (
-        explain_failure(*earlier[-1], scope) or "no guard fails"
-        if earlier
-        else "nothing is compiled for it yet"
-    )
+    if earlier:
+        return explain_failure(*earlier[-1], scope) or "no guard fails"
+    return "nothing is compiled for it yet"
 
 
 def has_tensors(view: FrameView) -> bool:

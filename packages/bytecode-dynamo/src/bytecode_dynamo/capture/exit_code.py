@@ -7,16 +7,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bytecode_dynamo.bytecode import Instruction
+import torch
+
+from bytecode_dynamo.bytecode import JUMPS, NO_FALL_THROUGH, Analysis, Instruction, reads_frame
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards.source import LocalSource
 from bytecode_dynamo.reconstruction import rebuilding
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.effects import DELETED, MISSING, Identity, owner
 from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.variables.base import KeyedVariable, NullVariable
+from bytecode_dynamo.variables.context import GradModeVariable
 from bytecode_dynamo.variables.function import CellVariable
 from bytecode_dynamo.variables.mapping import count_staying
 
+from .frame_code import FrameCode
 from .leaf_gradients import keep_leaves
 
 
@@ -30,6 +35,32 @@ class ExitCode(ValueBuilder):
         self._owners = {}
         for slot, _, _ in list(self.ctx.effects.changed()):
             self._owner(owner(slot))
+
+    def enter_contexts(self) -> None:
+        """Enter the context managers that are active here."""
+        ctx = self.ctx
+        if ctx.modes.overrides_off(ctx) != ctx.modes.overrides_off_at_entry:
+            raise GraphBreak("BD017", "tensor subclasses do not see torch calls here")
+        enabled = ctx.modes.entry_grad
+        for manager in ctx.modes.active(ctx):
+            if isinstance(manager, GradModeVariable):
+                self._set_grad(enabled, manager.previous(ctx))  # entering notes it
+            self(manager)
+            if manager.key not in self.built:
+                self.keep(manager.key)
+            self.emitter.pop()
+            self.emitter.load_fast(self.built[manager.key])
+            self.emitter.load_method("__enter__")
+            self.emitter.call(0)
+            self.emitter.pop()
+            if isinstance(manager, GradModeVariable):
+                enabled = manager.enabled
+        self._set_grad(enabled, ctx.modes.grad_enabled(ctx))
+
+    def _set_grad(self, before: bool, after: bool) -> None:
+        if before != after:
+            self.call_const(torch._C._set_grad_enabled, after)
+            self.emitter.pop()
 
     def prepare_effects(self) -> list[Callable[[], None]]:
         """Build the values that mutations need; returns what writes them."""
@@ -139,6 +170,51 @@ class ExitCode(ValueBuilder):
     def need_cell(self, name: str, cell: CellVariable) -> None:
         """Let :meth:`write_cells` fill a cell of the frame."""
         self.frame_cells[name] = cell
+
+    def restore_locals(
+        self, frame: FrameCode, slots: dict[str, Any], analysis: Analysis, index: int
+    ) -> list[Callable[[], None]]:
+        """Push the variables that are needed later; returns what stores them, last pushed first."""
+        code = frame.original.neutral
+        item = code.instructions[index]
+        targets = [index + 1] if item.op not in NO_FALL_THROUGH else []
+        if item.op in JUMPS:
+            targets.append(analysis.places[item.arg])
+        live, written = analysis.live[index], 0
+        for target in targets:
+            live |= analysis.live[target]
+            written |= analysis.written_after(target)
+        if reads_frame(code):
+            live = -1
+        state = analysis.states[index]
+        assert state is not None
+        stores: list[Callable[[], None]] = []
+        for name in analysis.names((live | written) & state.maybe_bound):
+            value = slots.get(name)
+            is_live = bool(live & analysis.bit[name])
+            self._restore_local(name, value, is_live, stores)
+        for name in frame.arguments():
+            if name not in slots and name in code.varnames:
+                stores.append(lambda name=name: self.emitter.delete_fast(name))
+        stores.reverse()
+        return stores
+
+    def _restore_local(
+        self, name: str, value: VariableTracker | None, live: bool, stores: list[Callable[[], None]]
+    ) -> None:
+        if value is None or isinstance(value, NullVariable):
+            return
+        if isinstance(value, CellVariable) and value.variable == name:
+            self.need_cell(name, value)
+            return
+        if isinstance(value.source, LocalSource) and value.source.variable == name:
+            return
+        # which may be watched: it ends later
+        if live or (isinstance(value, KeyedVariable) and value.key in self.built):
+            self(value)
+        else:
+            self.load_const(None)
+        stores.append(lambda: self.emitter.store_fast(name))
 
     def instructions(self) -> list[Instruction]:
         """What was written."""

@@ -1,13 +1,9 @@
-"""One frame from bytecode to a cache entry: evaluate, call the backend, write the replacement
-code.
-"""
+"""One frame from bytecode to a cache entry: evaluate, call the backend, write the new code."""
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -18,20 +14,13 @@ from torch.fx import GraphModule
 
 from bytecode_dynamo.builtins.python_random import draws
 from bytecode_dynamo.bytecode import (
-    JUMPS,
-    NO_FALL_THROUGH,
     Analysis,
     Instruction,
     UnsupportedCode,
     can_split,
     encode,
-    frame_entry,
-    label_positions,
-    reads_frame,
-    replace_before,
     replacement,
 )
-from bytecode_dynamo.bytecode.decode import Decoded, decoded
 from bytecode_dynamo.config import config
 from bytecode_dynamo.counters import counters
 from bytecode_dynamo.errors import (
@@ -52,50 +41,30 @@ from bytecode_dynamo.guards.compiler import Loads
 from bytecode_dynamo.guards.global_state import GlobalState, state_masks
 from bytecode_dynamo.guards.guards import compile_guards, explain_failure
 from bytecode_dynamo.guards.records import GuardKind
-from bytecode_dynamo.guards.source import ClosureCellSource, LocalSource, Scope
 from bytecode_dynamo.hook import policy as hook_policy
 from bytecode_dynamo.hook.compiling import compiling, uncollected
-from bytecode_dynamo.hook.frame_hook import (
-    NULL,
-    RUN_ONCE,
-    SKIP,
-    STEP_ASIDE,
-    Continuation,
-    Entry,
-    FrameView,
-    Region,
-)
-from bytecode_dynamo.hook.origins import (
-    Origin,
-    like_frame,
-    origins,
-    with_constant,
-    without_entry_handler,
-)
+from bytecode_dynamo.hook.frame_hook import RUN_ONCE, SKIP, STEP_ASIDE, Entry, FrameView, Region
+from bytecode_dynamo.hook.origins import without_entry_handler
 from bytecode_dynamo.hook.stance import current_stance
 from bytecode_dynamo.polyfills.control_flow import code_calling, polyfill_of
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.dynamic_shapes import DynamicShapes, Seen
 from bytecode_dynamo.state.effects import describe_slot
-from bytecode_dynamo.state.frame import Frame, GlobalNames, place_stack
+from bytecode_dynamo.state.frame import GlobalNames, place_stack
 from bytecode_dynamo.state.protocol import wrap_value
 from bytecode_dynamo.state.requirements import require_distinct
-from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.trace import OTHER_COMPILER
 from bytecode_dynamo.tracing import calls  # noqa: F401 (implements the protocol)
 from bytecode_dynamo.tracing.evaluator import Broken, Restart, Returned, run_root
 from bytecode_dynamo.tracing.function_modes import (
-    FunctionModeSource,
     hidden_from,
+    mode_source,
     modes_around,
     restack,
     within,
     without,
     without_saved_tensors_hooks,
 )
-from bytecode_dynamo.variables.base import KeyedVariable, LazyVariable, NullVariable
-from bytecode_dynamo.variables.context import GradModeVariable
-from bytecode_dynamo.variables.function import CellVariable
 from bytecode_dynamo.variables.generator import require_none_started
 
 from .backend_call import call_backend
@@ -110,11 +79,12 @@ from .eager_frames import (
 )
 from .exit_code import ExitCode
 from .failing_graphs import CompiledGraph
+from .frame_code import FrameCode
 from .graph_code import graph_call
 from .input_loader import input_loader
 from .lifetimes import holds_watched
 from .policy import Captured, Policy
-from .rerun import plan_rerun
+from .rerun_plan import plan_rerun
 from .roots import MODULE_CALLS, is_whole, note_root
 
 log = logging.getLogger("bytecode_dynamo")
@@ -177,17 +147,9 @@ class Compilation:
             state_masks()  # its first call experiments
         self.function_modes = modes_around()
         self.state = GlobalState.now()
-        origin = origins.by_code.get(id(view.code))
-        if origin is not None:
-            neutral = origin.resume.code
-            self.decoded = Decoded(view.code, neutral, label_positions(neutral.instructions))
-            self.original = origin.original
-            self.origin: Origin | None = origin
-        else:
-            self.decoded = self.original = decoded(view.code)
-            self.origin = None
+        self.frame = FrameCode(view)
         self.ctx = self._context()
-        self.scope = self._scope()
+        self.scope = self.frame.scope()
         self.loads: Loads | None = None
 
     # -- evaluation --------------------------------------------------------------------------------
@@ -259,41 +221,19 @@ class Compilation:
         ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
         ctx.whole, ctx.resumes, ctx.careful = (
             self._is_whole(),
-            self.origin is not None,
+            self.frame.origin is not None,
             self.view.code in self.policy.careful,
         )
         ctx.modes.begin_in(
             ctx,
-            [
-                wrap_value(ctx, mode, FunctionModeSource(k))
-                for k, mode in enumerate(self.function_modes)
-            ],
+            [wrap_value(ctx, mode, mode_source(k)) for k, mode in enumerate(self.function_modes)],
         )
         return ctx
 
     def _evaluate(self, stop: Restart | None = None) -> Returned | Broken:
-        view = self.view
-        slots: dict[str, VariableTracker] = {}
-        for name, value in zip(view.code.co_varnames, view.locals):
-            if value is not NULL:
-                slots[name] = LazyVariable(value, source=LocalSource(name))
-        cells = tuple(
-            LazyVariable(cell, source=ClosureCellSource(name))
-            for name, cell in zip(view.code.co_freevars, view.closure or ())
-        )
-        frame = Frame(self.decoded, self.ctx.root_names, slots, closure=cells)
+        frame = self.frame.begin(self.ctx)
         with torch._C.DisableTorchFunctionSubclass():
             return run_root(self.ctx, frame, stop)
-
-    def _scope(self) -> Scope:
-        view = self.view
-        arguments = {
-            name: value
-            for name, value in zip(view.code.co_varnames, view.locals)
-            if value is not NULL
-        }
-        closure = dict(zip(view.code.co_freevars, view.closure or ()))
-        return Scope(arguments, view.globals, view.builtins, closure)
 
     # -- outcomes ----------------------------------------------------------------------------------
 
@@ -316,10 +256,8 @@ class Compilation:
         """Code that calls the graph, applies the effects and returns the result; raises GraphBreak
         for what can't be built.
         """
-        gen = ExitCode(self.ctx, self.decoded.neutral)
-        gen.emitter.position = self.decoded.neutral.position_at(outcome.index)
-        require_none_started(self.ctx)
-        self._begin(gen)
+        code = self.frame.decoded.neutral
+        gen = self._exit_code(code.position_at(outcome.index))
         writers = gen.prepare_effects()
         gen(outcome.value)
         gen.flush()
@@ -330,7 +268,15 @@ class Compilation:
             write()
         gen.emitter.return_value()
         body = [*draws(gen), *gen.read_numbers(), *self._graph(gen, None), *gen.instructions()]
-        return encode(replacement(without_entry_handler(self.decoded.neutral), body, gen.locals))
+        return encode(replacement(without_entry_handler(code), body, gen.locals))
+
+    def _exit_code(self, position: Any) -> ExitCode:
+        gen = ExitCode(self.ctx, self.frame.decoded.neutral)
+        gen.emitter.position = position
+        require_none_started(self.ctx)
+        gen.load_owners()
+        gen.enter_contexts()
+        return gen
 
     def _finish_broken(self, outcome: Broken) -> Any:
         error, user_exception = outcome.error, outcome.error.id == "BD008"
@@ -338,18 +284,15 @@ class Compilation:
             raise Unsupported(error.record()) from None
         if self._pointless():
             return self._skip()
-        if (index := self._original_index(outcome.snapshot.index)) is None:
+        if (index := self.frame.original_index(outcome.snapshot.index)) is None:
             return self._unbuildable(error)
-        analysis = Analysis(self.original.neutral)
-        gen = ExitCode(self.ctx, self.decoded.neutral)
-        gen.emitter.position = self.original.neutral.position_at(index)
-        require_none_started(self.ctx)
-        self._begin(gen)
+        analysis = Analysis(self.frame.original.neutral)
+        gen = self._exit_code(self.frame.original.neutral.position_at(index))
         writers = gen.prepare_effects()
         for value in outcome.snapshot.stack:
             gen(value)
         writers.append(restack(gen, self.ctx))
-        stores = self._restore_locals(gen, outcome, analysis, index)
+        stores = gen.restore_locals(self.frame, outcome.snapshot.slots, analysis, index)
         gen.flush()
         gen.write_cells()
         gen.flush()
@@ -366,13 +309,14 @@ class Compilation:
         if not user_exception:
             counters["graph_breaks"] += 1
             log.info("graph break: %s", error.record().format())
-        return self._entry(self._cut(index, prefix, analysis, gen.locals), True)
+        code = self.frame.first_half(index, prefix, analysis, gen.locals, self.policy.roots)
+        return self._entry(code, True)
 
     def _is_whole(self) -> bool:
         """Whether a break is an error: frames called natively are those of eager mode after the
         program's own exception.
         """
-        return is_whole(self.policy, self.view, self.original.native)
+        return is_whole(self.policy, self.view, self.frame.original.native)
 
     def _pointless(self) -> bool:
         """Whether cutting the frame would only cost time: a helper without tensors, or the way from
@@ -404,128 +348,6 @@ class Compilation:
         self._report(None, error.record())
         return SKIP
 
-    # -- code --------------------------------------------------------------------------------------
-
-    def _begin(self, gen: ExitCode) -> None:
-        """Load what is written to, and enter the context managers that are active here."""
-        ctx = self.ctx
-        if ctx.modes.overrides_off(ctx) != ctx.modes.overrides_off_at_entry:
-            raise GraphBreak("BD017", "tensor subclasses do not see torch calls here")
-        gen.load_owners()
-        enabled = ctx.modes.entry_grad
-        for manager in ctx.modes.active(ctx):
-            if isinstance(manager, GradModeVariable):
-                self._set_grad(gen, enabled, manager.previous(ctx))  # entering notes it
-            gen(manager)
-            if manager.key not in gen.built:
-                gen.keep(manager.key)
-            gen.emitter.pop()
-            gen.emitter.load_fast(gen.built[manager.key])
-            gen.emitter.load_method("__enter__")
-            gen.emitter.call(0)
-            gen.emitter.pop()
-            if isinstance(manager, GradModeVariable):
-                enabled = manager.enabled
-        self._set_grad(gen, enabled, ctx.modes.grad_enabled(ctx))
-
-    def _set_grad(self, gen: ExitCode, before: bool, after: bool) -> None:
-        if before != after:
-            gen.call_const(torch._C._set_grad_enabled, after)
-            gen.emitter.pop()
-
-    def _restore_locals(
-        self, gen: ExitCode, outcome: Broken, analysis: Analysis, index: int
-    ) -> list[Callable[[], None]]:
-        """Push the variables that are needed later; returns what stores them, last pushed first."""
-        code = self.original.neutral
-        item = code.instructions[index]
-        targets = [index + 1] if item.op not in NO_FALL_THROUGH else []
-        if item.op in JUMPS:
-            targets.append(analysis.places[item.arg])
-        live, written = analysis.live[index], 0
-        for target in targets:
-            live |= analysis.live[target]
-            written |= analysis.written_after(target)
-        if reads_frame(code):
-            live = -1
-        state = analysis.states[index]
-        assert state is not None
-        stores: list[Callable[[], None]] = []
-        for name in analysis.names((live | written) & state.maybe_bound):
-            value = outcome.snapshot.slots.get(name)
-            is_live = bool(live & analysis.bit[name])
-            self._restore_local(gen, name, value, is_live, stores)
-        for name in self._initial_names():
-            if name not in outcome.snapshot.slots and name in code.varnames:
-                stores.append(lambda name=name: gen.emitter.delete_fast(name))
-        stores.reverse()
-        return stores
-
-    def _initial_names(self) -> list[str]:
-        return [
-            name
-            for name, value in zip(self.view.code.co_varnames, self.view.locals)
-            if value is not NULL
-        ]
-
-    def _restore_local(
-        self,
-        gen: ExitCode,
-        name: str,
-        value: VariableTracker | None,
-        live: bool,
-        stores: list[Callable[[], None]],
-    ) -> None:
-        if value is None or isinstance(value, NullVariable):
-            return
-        if isinstance(value, CellVariable) and value.variable == name:
-            gen.need_cell(name, value)
-            return
-        if isinstance(value.source, LocalSource) and value.source.variable == name:
-            return
-        # which may be watched: it ends later
-        if live or (isinstance(value, KeyedVariable) and value.key in gen.built):
-            gen(value)
-        else:
-            gen.load_const(None)
-        stores.append(lambda: gen.emitter.store_fast(name))
-
-    def _original_index(self, index: int) -> int | None:
-        """The place in the original function of an instruction of this one; None for one that only
-        restores its stack.
-        """
-        if self.origin is None:
-            return index
-        places = {id(item): k for k, item in enumerate(self.original.instructions)}
-        items = self.decoded.instructions
-        found = places.get(id(items[index]))
-        if found is not None:
-            return found
-        target = self.origin.resume.target
-        entry = self.original.instructions[target]
-        at_entry = items[index].op is entry.op and items[index].position == entry.position
-        return target if at_entry else None
-
-    def _cut(
-        self, index: int, prefix: list[Instruction], analysis: Analysis, extra: list[str]
-    ) -> CodeType:
-        """The first half: the prefix, the instruction that breaks, and the handover."""
-        split = replace_before(self.original.neutral, index, prefix, analysis, Continuation, extra)
-        first = split.first_half
-        natives = {}
-        for resume in split.resumes:
-            known = origins.canonical(self.original, resume)
-            self.policy.roots.add(id(known.native))
-            natives[id(resume.native)] = known.native
-        instructions = [with_constant(item, natives) for item in first.instructions]
-        if self.origin is not None:
-            skipped = len(frame_entry(self.original.neutral))
-            instructions = [*frame_entry(self.decoded.neutral), *instructions[skipped:]]
-            first = like_frame(self.decoded.neutral, first, instructions)
-        else:
-            first = replace(first, instructions=instructions)
-        return encode(first)
-
     # -- graph -------------------------------------------------------------------------------------
 
     def _graph(self, gen: ExitCode, stop: BreakRecord | None) -> list[Instruction]:
@@ -540,7 +362,7 @@ class Compilation:
         module, inputs = ctx.graph.finish(gen.outputs)
         if config.verify:
             check_captured(module)
-        rerun = plan_rerun(ctx, self._flat_code(), module, inputs, self.policy.on_error)
+        rerun = plan_rerun(ctx, self.frame.flat_code(), module, inputs, self.policy.on_error)
         counters.update(graphs=1, captured_calls=ctx.graph.calls)
         report = self._report(module, stop)
         compiled = call_backend(
@@ -558,18 +380,7 @@ class Compilation:
             self.loads = input_loader(sources, self.view.code, self.scope)
         compiled = hidden_from(self.function_modes, compiled)
         return graph_call(
-            self.decoded.neutral, gen.emitter.position, compiled, sources, self.loads, rerun
-        )
-
-    def _flat_code(self) -> CodeType:
-        """The original with every argument positional. (What is compiled for a code object must not
-        keep that alive.)
-        """
-        code = self.view.code
-        flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-        count = self.decoded.neutral.parameter_count
-        return code.replace(
-            co_argcount=count, co_posonlyargcount=0, co_kwonlyargcount=0, co_flags=flags
+            self.frame.decoded.neutral, gen.emitter.position, compiled, sources, self.loads, rerun
         )
 
     # -- entry -------------------------------------------------------------------------------------

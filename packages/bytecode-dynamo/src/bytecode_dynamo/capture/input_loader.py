@@ -34,7 +34,7 @@ def input_loader(sources: Sequence[Source], code: CodeType, scope: Scope) -> Loa
     for source in sources:
         root = source.root
         if root not in paths.nodes:
-            paths.nodes[root] = argument(root, root.resolve(*scope))
+            paths.nodes[root] = argument(root, root.resolve(scope))
         try:
             node = paths.node(source)
         except NoNativePath:

@@ -20,24 +20,20 @@ import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
 import torch
-from symshapes import FakeTensor, inner_tensors, is_of_handler, is_wrapper
-from torch.fx import GraphModule, Node
+from symshapes import is_of_handler
 
 from bytecode_dynamo.config import config
 from bytecode_dynamo.counters import counters
-from bytecode_dynamo.errors import ASSUMED, DynamoError, GraphBreak, LosesEffects, UnsoundAssumption
+from bytecode_dynamo.errors import ASSUMED, DynamoError
 from bytecode_dynamo.graph.builder import GraphInput
-from bytecode_dynamo.graph.opaque import OpaqueCall
-from bytecode_dynamo.guards.tensor_source import ArraySource
 from bytecode_dynamo.hook.frame_hook import Activated, Continuation
-from bytecode_dynamo.state.context import Context
 
 from .failing_graphs import CompiledGraph
 
@@ -48,10 +44,10 @@ _set_versions = _C._autograd._unsafe_set_version_counter
 # Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and
 # would see it twice.
 _top_hooks = _C._autograd._top_saved_tensors_default_hooks
-MOST_KEPT = 8
-"""How many tensors a graph may write to."""
-MOST_ELEMENTS = 4096
-"""How large a tensor is whose contents are kept."""
+MAX_SAVED = 8
+"""The most tensors that a graph may write to and still run again."""
+MAX_ELEMENTS = 4096
+"""The most elements of a tensor whose contents are saved."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +92,7 @@ class Rerun:
                 for made in _generators(device)
             ]
             return (
-                [_Kept(t, contents, self.visible) for t in written],
+                [_SavedTensor(t, contents, self.visible) for t in written],
                 states,
                 _autocast() if self.modes else None,
             )
@@ -165,7 +161,7 @@ class Rerun:
 # -- state before a graph --------------------------------------------------------------------------
 
 
-class _Kept:
+class _SavedTensor:
     """A tensor that the graph writes to."""
 
     __slots__ = ("contents", "history", "layout", "memory", "tensor", "version", "written_before")
@@ -175,7 +171,7 @@ class _Kept:
         self.written_before = 0 if tensor.is_inference() else tensor._version
         self.version = self.written_before if visible and not tensor.is_inference() else None
         self.contents = None
-        if contents and tensor.numel() <= MOST_ELEMENTS:
+        if contents and tensor.numel() <= MAX_ELEMENTS:
             with torch.set_grad_enabled(tensor.grad_fn is not None):
                 # leads to what led to the tensor, which a write replaces
                 self.contents = tensor.clone()
@@ -247,7 +243,7 @@ def _history(tensor: torch.Tensor) -> tuple[Any, ...]:
     return base.grad_fn, base.requires_grad, tensor.requires_grad
 
 
-def _undo(tensors: Sequence[_Kept], states: Sequence[tuple[Any, Any]]) -> bool:
+def _undo(tensors: Sequence[_SavedTensor], states: Sequence[tuple[Any, Any]]) -> bool:
     """Restore contents and random states; False (and nothing done) where that is not enough."""
     if not all(kept.can_be_undone() for kept in tensors):
         return False
@@ -260,14 +256,12 @@ def _undo(tensors: Sequence[_Kept], states: Sequence[tuple[Any, Any]]) -> bool:
 
 
 def _generators(device: str) -> Sequence[Any]:
-    return (
-        [torch.default_generator]
-        if device == "cpu"
-        else [torch.cuda.default_generators[torch.cuda.current_device()]]
-    )
+    if device == "cpu":
+        return [torch.default_generator]
+    return [torch.cuda.default_generators[torch.cuda.current_device()]]
 
 
-_DEVICES = ("cpu", "cuda")
+DEVICES = ("cpu", "cuda")
 
 
 def _autocast() -> tuple[Any, ...]:
@@ -275,7 +269,7 @@ def _autocast() -> tuple[Any, ...]:
     torch.autocast_decrement_nesting()
     devices = [
         (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-        for device in _DEVICES
+        for device in DEVICES
     ]
     return nesting, torch.is_autocast_cache_enabled(), devices
 
@@ -289,125 +283,3 @@ def _set_autocast(state: tuple[Any, ...]) -> None:
     for device, enabled, dtype in devices:
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)
-
-
-# -- what a graph needs ----------------------------------------------------------------------------
-
-
-def plan_rerun(
-    ctx: Context,
-    code: CodeType,
-    module: GraphModule,
-    inputs: Sequence[GraphInput],
-    on_error: str | None,
-) -> Rerun:
-    """How a call goes on when its graph raises; ``code`` is the original with every argument
-    positional.
-
-    Raises UnsoundAssumption or LosesEffects when the frame has to be captured again, GraphBreak
-    when that was no help.
-    """
-    storages = {item.node.meta["val"].untyped_storage()._cdata: item for item in _tensors(inputs)}
-    written, random, exposed, history, too_late = {}, False, False, False, False
-    for event in ctx.mode.events:
-        if event == "refuse":
-            exposed, too_late = exposed or random or bool(written), history
-        elif event == "history":
-            history = True
-        elif event == "random":
-            random = True
-        elif event in storages:
-            written[event] = storages[event]
-    too_late = too_late or (
-        exposed and any(_shares_history(ctx, item.node.meta["val"]) for item in written.values())
-    )
-    devices = {item.node.meta["val"].fake_device.type for item in _tensors(inputs)} | {"cpu"}
-    visible = all(map(_is_counted, written.values()))
-    known = all(map(_is_known, module.graph.nodes))
-    inside = {
-        t.untyped_storage()._cdata
-        for i in inputs
-        if is_wrapper(i.node.meta["val"])
-        for t in inner_tensors(i.node.meta["val"])
-    }
-    known = known and not inside & {*ctx.mode.events}
-    lost = ctx.has_handlers or any(ctx.effects.changed())
-    may_refuse = "refuse" in ctx.mode.events
-    if not ctx.whole and (
-        (lost and too_late) or ((lost or written) and ctx.runs_once and may_refuse)
-    ):
-        if ctx.careful:
-            raise GraphBreak(
-                "BD020",
-                "a write that shares its history, in a frame whose effects are lost when an "
-                "operator refuses",
-            )
-        raise LosesEffects
-    # Copies cost every call of a network with batch norm, whose writes no version shows: only what
-    # may refuse its data pays.
-    contents = exposed or (may_refuse and not visible)
-    sound = (
-        known
-        and not ctx.runs_once
-        and len(written) <= MOST_KEPT
-        and devices <= {*_DEVICES}
-        and (visible or contents)
-    )
-    if ctx.assumed and not sound:
-        raise UnsoundAssumption
-    return Rerun(
-        code,
-        sound,
-        ctx.modes.entry_grad,
-        ctx.has_handlers,
-        "custom" in ctx.mode.events,
-        on_error,
-        tuple(sorted(devices)) if sound and random and exposed else (),
-        ctx.modes.entered,
-        tuple(written.values()) if sound else (),
-        contents,
-        visible,
-        ctx.whole,
-    )
-
-
-def _shares_history(ctx: Context, fake: FakeTensor) -> bool:
-    """Whether an input has a history that nothing undoes: that of a view, or of what has a view
-    among the inputs.
-    """
-    example = ctx.examples.get(id(fake))
-    if not fake.requires_grad or example is None:
-        return False
-    return example._is_view() or any(
-        view._is_view() and view._base is example for view in ctx.examples.values()
-    )
-
-
-def _is_counted(item: GraphInput) -> bool:
-    """Whether the version of an input that is written tells of it; NumPy's writes count nowhere."""
-    fake = item.node.meta["val"]
-    return not (isinstance(item.source, ArraySource) or fake.is_inference()) and fake._version > 0
-
-
-def _tensors(inputs: Sequence[GraphInput]) -> Iterator[GraphInput]:
-    return (item for item in inputs if isinstance(item.node.meta["val"], FakeTensor))
-
-
-def _is_known(node: Node) -> bool:
-    """Whether calling the node's target twice is calling it once: it is not a function of the
-    program.
-    """
-    target: Any = node.target
-    graphs = getattr(target, "graphs", ())
-    if graphs:
-        return all(_is_known(inner) for module in graphs for inner in module.graph.nodes)
-    if node.op != "call_function":
-        return True
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return not str(target).startswith("_c10d_functional")  # other processes take part
-    function = target.function if isinstance(target, OpaqueCall) else target
-    home = getattr(function, "__module__", None) or type(function).__module__
-    return home.partition(".")[0] in _KNOWN_HOMES and not home.startswith("torch.distributed")
-
-
-_KNOWN_HOMES = frozenset({"torch", "bytecode_dynamo", "_operator", "builtins", "math"})

@@ -32,11 +32,9 @@ def captured_function(target: Any) -> Any:
     have no such frame.
     """
     function = innermost_function(target)
-    return (
-        function
-        if function is not None and is_captured_file(function.__code__.co_filename)
-        else None
-    )
+    if function is not None and is_captured_file(function.__code__.co_filename):
+        return function
+    return None
 
 
 def is_graphed(function: Any) -> bool:

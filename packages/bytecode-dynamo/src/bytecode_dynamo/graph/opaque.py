@@ -41,8 +41,6 @@ def as_target(function: Callable[..., Any]) -> Callable[..., Any]:
         and name.isidentifier()
     )
     home = getattr(function, "__module__", None) or ""
-    return (
-        function
-        if plain and not home.startswith("torch")
-        else OpaqueCall(function, name.strip("<>"))
-    )
+    if plain and not home.startswith("torch"):
+        return function
+    return OpaqueCall(function, name.strip("<>"))

@@ -417,7 +417,7 @@ def _python_shapes(
     def holds(scope: Scope) -> bool:
         try:
             return bool(
-                condition(*(source.resolve(*scope) for source in sources if source is not None))
+                condition(*(source.resolve(scope) for source in sources if source is not None))
             )
         except Exception as error:
             if is_of_handler(error):

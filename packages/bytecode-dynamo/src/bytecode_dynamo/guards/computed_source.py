@@ -1,6 +1,4 @@
-"""Numbers that Python arithmetic makes of numbers from outside: they are computed again from where
-those come from.
-"""
+"""Numbers that Python arithmetic computes from inputs; they are computed again from the inputs."""
 
 from __future__ import annotations
 
@@ -8,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .source import ConstSource, Source, SourceEmitter, hashed_once
+from .source import ConstSource, Scope, Source, SourceEmitter, hashed_once
 
-LARGEST = 40
-"""How many steps a computation may have."""
+MAX_CALLS = 40
+"""The most function calls in one computed source."""
 
 
 @hashed_once
@@ -27,16 +25,14 @@ class ComputedSource(Source):
         return f"{self.function.__name__}({', '.join(operand.name for operand in self.operands)})"
 
     @property
-    def steps(self) -> int:
-        """How many functions are called."""
+    def calls(self) -> int:
+        """The number of function calls."""
         return 1 + sum(
-            operand.steps for operand in self.operands if isinstance(operand, ComputedSource)
+            operand.calls for operand in self.operands if isinstance(operand, ComputedSource)
         )
 
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return self.function(
-            *(operand.resolve(locals, globals, builtins, closure) for operand in self.operands)
-        )
+    def resolve(self, scope: Scope) -> Any:
+        return self.function(*(operand.resolve(scope) for operand in self.operands))
 
     def emit(self, emitter: SourceEmitter) -> None:
         emitter.load_callee_const(self.function)
@@ -46,12 +42,7 @@ class ComputedSource(Source):
 
 
 def computed(function: Callable[..., Any], operands: list[Source]) -> Source | None:
-    """Where the result comes from; None where that takes too many steps. What constants alone make
-    is one.
-    """
+    """The source of the result; None if it takes too many calls or all operands are constants."""
     source = ComputedSource(function, tuple(operands))
-    return (
-        source
-        if source.steps <= LARGEST and not all(isinstance(one, ConstSource) for one in operands)
-        else None
-    )
+    constant = all(isinstance(operand, ConstSource) for operand in operands)
+    return None if constant or source.calls > MAX_CALLS else source

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import ReferenceType
@@ -23,24 +23,20 @@ import torch
 from bytecode_dynamo._hook import GUARD_OPS, has_generic_getattr, member_offset
 
 from .source import (
-    AttrSource,
     BuiltinSource,
-    CellSource,
-    ClassDictSource,
+    ChainedSource,
     ClosureCellSource,
     ClosureSource,
     ConstSource,
-    DefaultsSource,
     GlobalSource,
-    ItemSource,
     LocalSource,
     MappingSource,
     NamespaceSource,
-    ReferentSource,
     Scope,
     Source,
-    TypeSource,
+    class_entry,
 )
+from .step import Attribute, Call, Item, Step
 
 TEST_NONE, TEST_IDENTITY, TEST_EQUALS, TEST_ABSENT, TEST_TYPE = range(5)
 FUNCTION_FIELDS = {
@@ -129,13 +125,21 @@ class PathBuilder:
 
     def node(self, source: Source) -> Node:
         """The register of a source, or NoNativePath."""
-        found = self.nodes.get(source)
-        if found is None:
-            step = STEPS.get(type(source))
-            if step is None:
-                raise NoNativePath(source.name)
-            found = self.nodes[source] = step(self, source)
-        return found
+        node = self.nodes.get(source)
+        if node is None:
+            node = self.nodes[source] = self._grow(source)
+        return node
+
+    def _grow(self, source: Source) -> Node:
+        if isinstance(source, ChainedSource):
+            node = self.node(source.base)
+            for step in source.steps:
+                node = STEPS[type(step)](self, node, step)
+            return node
+        root = ROOTS.get(type(source))
+        if root is None:
+            raise NoNativePath(source.name)
+        return root(self, source)
 
     def root(self, value: Any, op: str, *operands: Any) -> Node:
         """A register filled from the frame."""
@@ -217,9 +221,6 @@ def _memo(operand: Any) -> Any:
     return (type(operand), operand) if not isinstance(operand, type) else operand
 
 
-Step = Callable[[PathBuilder, Any], Node]
-
-
 def _local(paths: PathBuilder, source: LocalSource) -> Node:
     return paths.root(paths.scope.locals[source.variable], "ARGUMENT", paths.slots[source.variable])
 
@@ -255,44 +256,32 @@ def _closure(paths: PathBuilder, source: ClosureSource) -> Node:
     return _contents(paths, _closure_cell(paths, source))
 
 
-def _cell(paths: PathBuilder, source: CellSource) -> Node:
-    return _contents(paths, paths.node(source.base))
-
-
 def _constant(paths: PathBuilder, source: ConstSource) -> Node:
     memo = ("CONSTANT", id(source.value))
     return paths._step(None, source.value, "CONSTANT", (source.value,), memo)
 
 
-def _referent(paths: PathBuilder, source: ReferentSource) -> Node:
+def _call(paths: PathBuilder, base: Node, call: Call) -> Node:
+    rule = CALLS.get(call.function)
+    if rule is None:
+        raise NoNativePath(call.text(""))
+    return rule(paths, base, *call.arguments)
+
+
+def _referent(paths: PathBuilder, base: Node) -> Node:
     """The object of a weak reference is its first field, None when it is gone."""
-    base = paths.node(source.base)
     if type(base.value) is not ReferenceType:
         raise NoNativePath("not a plain weak reference")
     return paths.step(base, base.value(), "MEMBER", ReferenceType, object.__basicsize__)
 
 
-def _type(paths: PathBuilder, source: TypeSource) -> Node:
-    base = paths.node(source.base)
+def _type(paths: PathBuilder, base: Node) -> Node:
     return paths.step(base, type(base.value), "TYPE_OF")
 
 
-def _class_dict(paths: PathBuilder, source: ClassDictSource) -> Node:
-    base = paths.node(source.base)
-    return paths.step(base, source.step(base.value), "CLASS_DICT", source.index, source.attribute)
-
-
-def _defaults(paths: PathBuilder, source: DefaultsSource) -> Node:
-    base = paths.node(source.base)
-    if type(base.value) is not FunctionType:
-        raise NoNativePath("not a function")
-    if isinstance(source.key, str):
-        return paths.item(
-            paths.step(base, base.value.__kwdefaults__, "FUNCTION_FIELD", 2), source.key
-        )
-    return _sequence_item(
-        paths, paths.step(base, base.value.__defaults__, "FUNCTION_FIELD", 1), source.key
-    )
+def _class_entry(paths: PathBuilder, base: Node, index: int, attribute: str) -> Node:
+    value = class_entry(base.value, index, attribute)
+    return paths.step(base, value, "CLASS_DICT", index, attribute)
 
 
 def _sequence_item(paths: PathBuilder, base: Node, index: Any) -> Node:
@@ -302,33 +291,40 @@ def _sequence_item(paths: PathBuilder, base: Node, index: Any) -> Node:
     return paths.step(base, base.value[index], "ITEM", kind, index)
 
 
-def _item(paths: PathBuilder, source: ItemSource) -> Node:
-    base = paths.node(source.base)
+def _item(paths: PathBuilder, base: Node, item: Item) -> Node:
+    return _looked_up(paths, base, item.key, find_in_class(type(base.value), "__getitem__"))
+
+
+def _looked_up(paths: PathBuilder, base: Node, key: Any, lookup: Any) -> Node:
     value = base.value
-    lookup = source.lookup or find_in_class(type(value), "__getitem__")
     if isinstance(value, list | tuple) and lookup in (list.__getitem__, tuple.__getitem__):
-        return _sequence_item(paths, base, source.key)
+        return _sequence_item(paths, base, key)
     if isinstance(value, dict) and lookup is dict.__dict__["__getitem__"]:
-        return paths.item(base, source.key)
-    if isinstance(value, INDEXED_MODULES) and type(source.key) is int and source.key >= 0:
+        return paths.item(base, key)
+    if isinstance(value, INDEXED_MODULES) and type(key) is int and key >= 0:
         paths.require_class(type(value), "__getitem__")
-        held = paths.item(paths.instance_dict(base), "_modules")
-        return paths.item(held, str(source.key))
-    raise NoNativePath(source.name)
+        modules = paths.item(paths.instance_dict(base), "_modules")
+        return paths.item(modules, str(key))
+    raise NoNativePath(f"item {key!r} of {type(value).__name__}")
 
 
-def _attribute(paths: PathBuilder, source: AttrSource) -> Node:
-    base = paths.node(source.base)
-    value, name = base.value, source.attribute
+def _attribute(paths: PathBuilder, base: Node, attribute: Attribute) -> Node:
+    return _named_attribute(paths, base, attribute.name)
+
+
+def _named_attribute(paths: PathBuilder, base: Node, name: str, generic: bool = False) -> Node:
+    value = base.value
     if type(value) is FunctionType and name in FUNCTION_FIELDS:
         return paths.step(base, getattr(value, name), "FUNCTION_FIELD", FUNCTION_FIELDS[name])
     if type(value) is MethodType and name in ("__func__", "__self__"):
         return paths.step(base, getattr(value, name), "METHOD_FIELD", int(name == "__self__"))
+    if type(value) is CellType:
+        return _contents(paths, base)
     if isinstance(value, type):
         return _attribute_of_class(paths, base, name)
     if type(value) is ModuleType:
         return paths.item(paths.instance_dict(base), name)
-    return _attribute_of_object(paths, base, name, source.generic)
+    return _attribute_of_object(paths, base, name, generic)
 
 
 @cache
@@ -358,11 +354,11 @@ def _attribute_of_class(paths: PathBuilder, base: Node, name: str) -> Node:
     return paths.step(base, found, "CLASS_LOOKUP", None, name)
 
 
-def _attribute_of_object(paths: PathBuilder, base: Node, name: str, chosen: bool) -> Node:
+def _attribute_of_object(paths: PathBuilder, base: Node, name: str, generic: bool) -> Node:
     """Python's rules for an object whose class does not change them, and for ``nn.Module``."""
     value = base.value
     cls = type(value)
-    generic = chosen or has_generic_getattr(cls)
+    generic = generic or has_generic_getattr(cls)
     if not generic and paths.require_class(cls, "__getattribute__") is not object.__getattribute__:
         raise NoNativePath(f"{cls.__name__} has its own __getattribute__")
     if name == "__class__":
@@ -408,20 +404,28 @@ def _attribute_of_module(paths: PathBuilder, base: Node, held: Node, name: str) 
     raise NoNativePath(f"{type(base.value).__name__}.{name}")
 
 
-STEPS: Mapping[type[Source], Step] = {
+ROOTS: Mapping[type[Source], Callable[[PathBuilder, Any], Node]] = {
     LocalSource: _local,
     GlobalSource: _global,
     BuiltinSource: _builtin,
     NamespaceSource: _namespace,
     ClosureSource: _closure,
     ClosureCellSource: _closure_cell,
-    CellSource: _cell,
     ConstSource: _constant,
     MappingSource: _constant,
-    TypeSource: _type,
-    ReferentSource: _referent,
-    ClassDictSource: _class_dict,
-    DefaultsSource: _defaults,
-    ItemSource: _item,
-    AttrSource: _attribute,
+}
+STEPS: Mapping[type[Step], Callable[[PathBuilder, Node, Any], Node]] = {
+    Attribute: _attribute,
+    Item: _item,
+    Call: _call,
+}
+CALLS: Mapping[Callable[..., Any], Callable[..., Node]] = {
+    type: _type,
+    ReferenceType.__call__: _referent,
+    class_entry: _class_entry,
+    object.__getattribute__: partial(_named_attribute, generic=True),
+    **{
+        lookup: partial(_looked_up, lookup=lookup)
+        for lookup in (list.__getitem__, tuple.__getitem__, dict.__getitem__)
+    },
 }

@@ -45,21 +45,13 @@ import sympy
 import torch
 from symshapes import SizeGuard, is_of_handler
 
+from bytecode_dynamo.marker import Marker
+
 from .global_state import GlobalState
 from .source import ConstSource, Scope, Source
 from .tensor_facts import TensorFacts
 
-
-class Absent:
-    """The type of ``ABSENT``."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "<absent>"
-
-
-ABSENT = Absent()
+ABSENT = Marker("absent")
 """In CLASS_ATTR: no class of the MRO has the attribute."""
 
 
@@ -91,7 +83,7 @@ class StateSource(Source):
     def name(self) -> str:
         return "torch"
 
-    def resolve(self, locals, globals, builtins, closure) -> GlobalState:
+    def resolve(self, scope: Scope) -> GlobalState:
         return GlobalState.now()
 
     def emit(self, emitter) -> None:
@@ -254,7 +246,7 @@ def shape_failure(shapes: ShapeGuards, scope: Scope) -> str | None:
     values: dict[sympy.Symbol, Any] = {}
     for symbol, source in shapes.symbols.items():
         try:
-            values[symbol] = source.resolve(*scope)
+            values[symbol] = source.resolve(scope)
         except Exception as error:
             return f"{source.name} was a size, now {type(error).__name__}"
         if type(values[symbol]) not in (int, float):
@@ -277,7 +269,7 @@ def failure(record: GuardRecord, scope: Scope) -> str | None:
     """Why a record does not hold in a call, or None if it does."""
     name = record.source.name
     try:
-        value = record.source.resolve(*scope)
+        value = record.source.resolve(scope)
     except Exception as error:
         return f"{name} was {describe(record.expected)}, now {type(error).__name__}: {error}"
     return FAILURES[record.kind](name, value, record.expected, scope)
@@ -286,7 +278,7 @@ def failure(record: GuardRecord, scope: Scope) -> str | None:
 def holds(record: GuardRecord, scope: Scope) -> bool:
     """Whether a record holds in a call: :func:`failure` without its text."""
     try:
-        value = record.source.resolve(*scope)
+        value = record.source.resolve(scope)
     except Exception as error:
         if is_of_handler(error):
             raise
@@ -321,11 +313,9 @@ def _compare(
             return (
                 f"{what.format(name)} was {describe(expected)}, now {type(error).__name__}: {error}"
             )
-        return (
-            None
-            if same(now, expected)
-            else f"{what.format(name)} was {describe(expected)}, now {describe(now)}"
-        )
+        if same(now, expected):
+            return None
+        return f"{what.format(name)} was {describe(expected)}, now {describe(now)}"
 
     return check
 
@@ -336,18 +326,16 @@ def _has_attr(wanted: bool) -> Failure:
             expected in (value if isinstance(value, dict) else getattr(value, "__dict__", ()))
         ) is wanted:
             return None
-        return (
-            f"{name}.{expected} was there, now it is not"
-            if wanted
-            else f"{name}.{expected} was not there, now it is"
-        )
+        if wanted:
+            return f"{name}.{expected} was there, now it is not"
+        return f"{name}.{expected} was not there, now it is"
 
     return check
 
 
 def _aliased(wanted: bool) -> Failure:
     def check(name: str, value: Any, expected: Source, scope: Scope) -> str | None:
-        if (value is expected.resolve(*scope)) is wanted:
+        if (value is expected.resolve(scope)) is wanted:
             return None
         return (
             f"{name} and {expected.name} were "
@@ -381,27 +369,21 @@ def _class_attr(name: str, value: Any, expected: tuple[str, Any], scope: Scope) 
         (owner.__dict__[attribute] for owner in value.__mro__ if attribute in owner.__dict__),
         ABSENT,
     )
-    return (
-        None
-        if found is wanted
-        else f"{name}.{attribute} was {describe(wanted)}, now {describe(found)}"
-    )
+    if found is wanted:
+        return None
+    return f"{name}.{attribute} was {describe(wanted)}, now {describe(found)}"
 
 
 def _custom(name: str, value: Any, expected: Callable[[Any], bool], scope: Scope) -> str | None:
-    return (
-        None
-        if expected(value)
-        else f"{name} does not satisfy {getattr(expected, '__qualname__', expected)}"
-    )
+    if expected(value):
+        return None
+    return f"{name} does not satisfy {getattr(expected, '__qualname__', expected)}"
 
 
 def _finite(name: str, value: Any, expected: bool, scope: Scope) -> str | None:
-    return (
-        None
-        if type(value) is float and math.isfinite(value)
-        else f"{name} was a finite float, now {describe(value)}"
-    )
+    if type(value) is float and math.isfinite(value):
+        return None
+    return f"{name} was a finite float, now {describe(value)}"
 
 
 def _tensor(name: str, value: Any, expected: TensorFacts, scope: Scope) -> str | None:

@@ -1,9 +1,9 @@
 """Where a value comes from, seen from the start of a frame.
 
 A ``Source`` is an immutable path: a root (argument, global, built-in, free variable, constant) and
-steps (attribute, item, cell contents, type, ...). It can be printed (``name``), followed now
-(``resolve``), and written as instructions that load the value again (``emit``). Guards follow the
-same path in C (``guards.py``). Sources compare and hash by structure, so they are keys.
+steps (attribute, item, call). Its text (``name``), its value now (``resolve``), the instructions
+that load it again (``emit``) and the native guard path (``paths.py``) follow from the declared root
+and steps. Sources compare and hash by structure, so they are keys.
 
     AttrSource(LocalSource("self"), "weight").name == "L['self'].weight"
 
@@ -17,14 +17,18 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from functools import partial, reduce
+from types import CellType, CodeType, FunctionType
 from typing import Any, ClassVar, NamedTuple, TypeVar
+from weakref import ReferenceType
 
 from bytecode_dynamo.bytecode import Code, Emitter, has_raw_cells
 
+from .step import PLAIN_EQUALITY, Attribute, Call, Item, Step, format_constant
+
 
 class Scope(NamedTuple):
-    """What the roots of sources are looked up in: ``source.resolve(*scope)``.
+    """What the roots of sources are looked up in: ``source.resolve(scope)``.
 
     ``locals`` maps argument names to values as they are passed, ``closure`` the names of free
     variables to their cells.
@@ -44,9 +48,7 @@ def scope_of(function: FunctionType, arguments: Mapping[str, Any]) -> Scope:
 
 
 class SourceEmitter(Emitter):
-    """An emitter that knows which variables of a function are cells, so that sources can be loaded
-    in it.
-    """
+    """An emitter that knows which variables are cells, so that it can load sources."""
 
     def __init__(self, code: Code, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -67,19 +69,17 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def hashed_once(cls: _Class) -> _Class:
-    """Decorator: objects keep their hash. Paths share their beginnings, so that each step is hashed
-    once.
-    """
+    """Decorator that caches the hash: paths share prefixes, so each step is hashed once."""
     decorated: Any = cls
     compute: Any = cls.__hash__
 
-    def remembered(self: Any) -> int:
-        found = self.__dict__.get("_hash")
-        if found is None:
-            found = self.__dict__["_hash"] = compute(self)
-        return found
+    def cached_hash(self: Any) -> int:
+        value = self.__dict__.get("_hash")
+        if value is None:
+            value = self.__dict__["_hash"] = compute(self)
+        return value
 
-    decorated.__hash__ = remembered
+    decorated.__hash__ = cached_hash
     return cls
 
 
@@ -92,13 +92,7 @@ class Source(ABC):
         """Python text of the path."""
 
     @abstractmethod
-    def resolve(
-        self,
-        locals: Mapping[str, Any],
-        globals: Mapping[str, Any],
-        builtins: Mapping[str, Any],
-        closure: Mapping[str, CellType],
-    ) -> Any:
+    def resolve(self, scope: Scope) -> Any:
         """The value now; raises what following the path raises."""
 
     @abstractmethod
@@ -129,84 +123,61 @@ class Source(ABC):
 @hashed_once
 @dataclass(frozen=True)
 class VariableSource(Source):
-    """A variable that the frame can name; ``text`` shows it."""
+    """A variable of the frame: its text, the field of ``Scope`` that has it, what loads it."""
 
     variable: str
     text: ClassVar[str]
+    mapping: ClassVar[str]
+    load: ClassVar[Callable[[SourceEmitter, str], None]]
 
     @property
     def name(self) -> str:
         return self.text.format(self.variable)
 
-
-class LocalSource(VariableSource):
-    """An argument of the frame as it was passed; in a resume function a cell variable is the raw
-    cell.
-    """
-
-    text = "L[{!r}]"
-
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return locals[self.variable]
+    def resolve(self, scope: Scope) -> Any:
+        return getattr(scope, self.mapping)[self.variable]
 
     def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_argument(self.variable)
+        type(self).load(emitter, self.variable)
+
+
+class LocalSource(VariableSource):
+    """An argument as it was passed; in a resume function a cell variable is the raw cell."""
+
+    text, mapping, load = "L[{!r}]", "locals", SourceEmitter.load_argument
 
 
 class GlobalSource(VariableSource):
     """A variable of the function's globals."""
 
-    text = "G[{!r}]"
-
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return globals[self.variable]
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_global(self.variable)
+    text, mapping, load = "G[{!r}]", "globals", SourceEmitter.load_global
 
 
 class BuiltinSource(VariableSource):
     """A name that is not in the function's globals but in its built-ins; guards check both."""
 
-    text = "B[{!r}]"
+    text, mapping, load = "B[{!r}]", "builtins", SourceEmitter.load_global
 
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return builtins[self.variable]
 
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_global(self.variable)
+class ClosureCellSource(VariableSource):
+    """The cell of a free variable."""
+
+    text, mapping, load = "C[{!r}]", "closure", SourceEmitter.load_closure
 
 
 class ClosureSource(VariableSource):
     """The contents of a free variable's cell."""
 
-    text = "C[{!r}].cell_contents"
+    text, mapping, load = "C[{!r}].cell_contents", "closure", SourceEmitter.load_deref
 
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return closure[self.variable].cell_contents
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_deref(self.variable)
-
-
-class ClosureCellSource(VariableSource):
-    """The cell itself of a free variable."""
-
-    text = "C[{!r}]"
-
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return closure[self.variable]
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_closure(self.variable)
+    def resolve(self, scope: Scope) -> Any:
+        return scope.closure[self.variable].cell_contents
 
 
 @hashed_once
 @dataclass(frozen=True)
 class NamespaceSource(Source):
-    """The function's globals, or its built-ins, as a dict: only guards that a name is absent ask
-    for them.
-    """
+    """The dict of the function's globals or built-ins, for guards that a name is absent."""
 
     builtin: bool
 
@@ -214,40 +185,24 @@ class NamespaceSource(Source):
     def name(self) -> str:
         return "builtins" if self.builtin else "globals()"
 
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return builtins if self.builtin else globals
+    def resolve(self, scope: Scope) -> Any:
+        return scope.builtins if self.builtin else scope.globals
 
     def emit(self, emitter: SourceEmitter) -> None:
         raise TypeError("a namespace is not a value")
 
 
-PLAIN_EQUALITY = frozenset(
-    kind.__eq__ for kind in (int, float, str, bytes, tuple, complex, frozenset, type(None), type)
-)
-_SHOWN = (FunctionType, BuiltinFunctionType, ModuleType)
-
-
-def _shown(value: Any) -> str:
-    """The text of a constant; that of other objects is code of their classes, or as long as a
-    tensor.
-    """
-    is_shown = type(value).__eq__ in PLAIN_EQUALITY or isinstance(value, _SHOWN)
-    return repr(value) if is_shown else f"<{type(value).__name__} {id(value):x}>"
-
-
 @dataclass(frozen=True, eq=False)
 class ConstSource(Source):
-    """An object known at compile time; generated code holds it. Compares by the identity of the
-    object.
-    """
+    """An object known at compile time, held by generated code. Compares by identity."""
 
     value: Any
 
     @property
     def name(self) -> str:
-        return _shown(self.value)
+        return format_constant(self.value)
 
-    def resolve(self, locals, globals, builtins, closure) -> Any:
+    def resolve(self, scope: Scope) -> Any:
         return self.value
 
     def emit(self, emitter: SourceEmitter) -> None:
@@ -271,63 +226,55 @@ class MappingSource(ConstSource):
 @hashed_once
 @dataclass(frozen=True)
 class ChainedSource(Source):
-    """A source that is one step from another one."""
+    """A source reached from another one by the declared ``steps``."""
 
     base: Source
+
+    @property
+    @abstractmethod
+    def steps(self) -> tuple[Step, ...]:
+        """From the base's value to this one, in order."""
 
     @property
     def parent(self) -> Source:
         return self.base
 
-    @abstractmethod
-    def step(self, value: Any) -> Any:
-        """Take the step from the base's value."""
+    @property
+    def name(self) -> str:
+        return reduce(lambda text, step: step.text(text), self.steps, self.base.name)
 
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return self.step(self.base.resolve(locals, globals, builtins, closure))
+    def resolve(self, scope: Scope) -> Any:
+        return reduce(lambda value, step: step.take(value), self.steps, self.base.resolve(scope))
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        load = partial(self.base.emit, emitter)
+        for step in self.steps:
+            load = partial(step.emit, emitter, load)
+        load()
 
 
 @hashed_once
 @dataclass(frozen=True)
 class AttrSource(ChainedSource):
-    """``base.attribute``, by the ordinary rules of attribute access; ``generic``: whatever
-    ``__getattribute__`` says.
-    """
+    """``base.attribute``; ``generic``: by ``object.__getattribute__``, whatever the class says."""
 
     attribute: str
     generic: bool = False
 
     @property
-    def name(self) -> str:
-        if self.attribute.isidentifier():
-            return f"{self.base.name}.{self.attribute}"
-        return f"getattr({self.base.name}, {self.attribute!r})"
-
-    def step(self, value: Any) -> Any:
-        return (
-            object.__getattribute__(value, self.attribute)
-            if self.generic
-            else getattr(value, self.attribute)
-        )
-
-    def emit(self, emitter: SourceEmitter) -> None:
+    def steps(self) -> tuple[Step, ...]:
+        attribute = Attribute(self.attribute)
         if not self.generic:
-            self.base.emit(emitter)
-            emitter.load_attr(self.attribute)
-            return
-        emitter.load_callee_const(object.__getattribute__)
-        self.base.emit(emitter)
-        emitter.load_const(self.attribute)
-        emitter.call(2)
+            return (attribute,)
+        return (Call(object.__getattribute__, attribute.text("{}"), (self.attribute,)),)
 
 
 @hashed_once
 @dataclass(frozen=True, eq=False)
 class ItemSource(ChainedSource):
-    """``base[key]`` of a list, tuple or dict; ``key`` is a constant, or an object that the dict has
-    as a key.
+    """``base[key]`` of a list, tuple or dict; ``key`` is a constant or the dict's own key object.
 
-    ``lookup`` is what subclasses with another ``__getitem__`` hide, such as ``dict.__getitem__``.
+    ``lookup``, such as ``dict.__getitem__``, is used for subclasses that override it.
     """
 
     key: Any
@@ -346,25 +293,13 @@ class ItemSource(ChainedSource):
         return type(self.key).__eq__ in PLAIN_EQUALITY
 
     @property
-    def name(self) -> str:
-        return f"{self.base.name}[{_shown(self.key)}]"
-
-    def step(self, value: Any) -> Any:
-        return value[self.key] if self.lookup is None else self.lookup(value, self.key)
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        if self.lookup is None:
-            self.base.emit(emitter)
-            emitter.load_item(self.key)
-            return
-        emitter.load_callee_const(self.lookup)
-        self.base.emit(emitter)
-        emitter.load_const(self.key)
-        emitter.call(2)
+    def steps(self) -> tuple[Step, ...]:
+        item = Item(self.key)
+        return (item if self.lookup is None else Call(self.lookup, item.text("{}"), (self.key,)),)
 
 
 def hidden_lookup(cls: type, base: type) -> Any:
-    """The ``lookup`` of items of objects of a class whose contents are those of a built-in one."""
+    """The ``lookup`` for items of a subclass that stores its contents as the built-in ``base``."""
     return None if cls.__getitem__ is base.__getitem__ else base.__getitem__  # pyright: ignore
 
 
@@ -376,78 +311,50 @@ class CellSource(AttrSource):
     attribute: str = "cell_contents"
 
 
-@hashed_once
-@dataclass(frozen=True)
-class ReferentSource(ChainedSource):
-    """``base()`` of a weak reference."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.base.name}()"
-
-    def step(self, value: Any) -> Any:
-        return value()
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_callee(lambda: self.base.emit(emitter))
-        emitter.call(0)
-
-
 class AppliedSource(ChainedSource):
-    """``function(base)`` of a function that generated code holds; ``text`` shows it."""
+    """``function(base)``, where generated code holds the function; ``text`` shows the call."""
 
     function: ClassVar[Callable[[Any], Any]]
     text: ClassVar[str]
 
     @property
-    def name(self) -> str:
-        return self.text.format(self.base.name)
-
-    def step(self, value: Any) -> Any:
-        return type(self).function(value)
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_callee_const(type(self).function)
-        self.base.emit(emitter)
-        emitter.call(1)
+    def steps(self) -> tuple[Step, ...]:
+        return (Call(type(self).function, self.text),)
 
 
 class TypeSource(AppliedSource):
     """``type(base)``."""
 
-    function = type
-    text = "type({})"
+    function, text = type, "type({})"
+
+
+class ReferentSource(AppliedSource):
+    """``base()`` of a weak reference."""
+
+    function, text = ReferenceType.__call__, "{}()"
+
+
+def class_entry(cls: type, index: int, attribute: str) -> Any:
+    """What the class at ``index`` of the method resolution order stores under a name, unbound."""
+    return cls.__mro__[index].__dict__[attribute]
 
 
 @hashed_once
 @dataclass(frozen=True)
 class ClassDictSource(ChainedSource):
-    """What a class in the method resolution order of the class ``base`` stores under a name,
-    without binding it.
-    """
+    """``class_entry`` of the class ``base``."""
 
     index: int
     attribute: str
 
     @property
-    def name(self) -> str:
-        return f"{self.base.name}.__mro__[{self.index}].__dict__[{self.attribute!r}]"
-
-    def step(self, value: type) -> Any:
-        return value.__mro__[self.index].__dict__[self.attribute]
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        self.base.emit(emitter)
-        emitter.load_attr("__mro__")
-        emitter.load_item(self.index)
-        emitter.load_attr("__dict__")
-        emitter.load_item(self.attribute)
+    def steps(self) -> tuple[Step, ...]:
+        text = f"{{}}.__mro__[{self.index}].__dict__[{self.attribute!r}]"
+        return (Call(class_entry, text, (self.index, self.attribute)),)
 
 
 def class_attribute(base: Source, cls: type, attribute: str) -> ClassDictSource | None:
-    """Where the class ``cls``, which ``base`` gives, finds an attribute: the first class of its MRO
-    that has it.
-    """
+    """The source of an attribute in the first class of the MRO of ``cls`` that has it."""
     for index, owner in enumerate(cls.__mro__):
         if attribute in owner.__dict__:
             return ClassDictSource(base, index, attribute)
@@ -457,33 +364,18 @@ def class_attribute(base: Source, cls: type, attribute: str) -> ClassDictSource 
 @hashed_once
 @dataclass(frozen=True)
 class DefaultsSource(ChainedSource):
-    """A default of the function ``base``: positional (index into ``__defaults__``) or keyword-only
-    (name).
-    """
+    """A default of the function ``base``: positional (an index) or keyword-only (a name)."""
 
     key: int | str
 
     @property
-    def name(self) -> str:
-        return f"{self.base.name}.{self._attribute}[{self.key!r}]"
-
-    @property
-    def _attribute(self) -> str:
-        return "__kwdefaults__" if isinstance(self.key, str) else "__defaults__"
-
-    def step(self, value: FunctionType) -> Any:
-        return getattr(value, self._attribute)[self.key]
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        self.base.emit(emitter)
-        emitter.load_attr(self._attribute)
-        emitter.load_item(self.key)
+    def steps(self) -> tuple[Step, ...]:
+        by_name = isinstance(self.key, str)
+        return Attribute("__kwdefaults__" if by_name else "__defaults__"), Item(self.key)
 
 
 def globals_source(mapping: dict[str, Any]) -> Source:
-    """A source for the globals of another module: the module where possible, for its text is
-    short.
-    """
+    """A source for the globals of another module; the module itself if it is loaded."""
     module = sys.modules.get(mapping.get("__name__", ""))
     if module is not None and getattr(module, "__dict__", None) is mapping:
         return ConstSource(module)

@@ -91,8 +91,6 @@ class TensorFacts:
 
 def key_names(keys: int) -> str:
     """Readable names of a bit set of dispatch keys."""
-    return (
-        str(torch._C.DispatchKeySet.from_raw_repr(keys))
-        if hasattr(torch._C.DispatchKeySet, "from_raw_repr")
-        else hex(keys)
-    )
+    if hasattr(torch._C.DispatchKeySet, "from_raw_repr"):
+        return str(torch._C.DispatchKeySet.from_raw_repr(keys))
+    return hex(keys)

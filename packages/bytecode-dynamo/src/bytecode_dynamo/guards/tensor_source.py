@@ -1,48 +1,26 @@
-"""Where numbers of a tensor come from: its sizes, strides and storage offset."""
+"""Sources of a tensor's sizes, strides and storage offset, and of tensors in another form."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from .source import AppliedSource, ChainedSource, SourceEmitter, hashed_once
-
-
-class NumberSource(ChainedSource):
-    """What a method of a tensor gives."""
-
-    method: ClassVar[str]
-
-    @property
-    def arguments(self) -> tuple[int, ...]:
-        """Of the call."""
-        return ()
-
-    @property
-    def name(self) -> str:
-        return f"{self.base.name}.{self.method}({', '.join(map(str, self.arguments))})"
-
-    def step(self, value: Any) -> int:
-        return getattr(value, self.method)(*self.arguments)
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        self.base.emit(emitter)
-        emitter.load_method(self.method)
-        for argument in self.arguments:
-            emitter.load_const(argument)
-        emitter.call(len(self.arguments))
+from .source import AppliedSource, ChainedSource, hashed_once
+from .step import Call, Step
 
 
 @hashed_once
 @dataclass(frozen=True)
-class _DimSource(NumberSource):
+class _DimSource(ChainedSource):
     dim: int
+    method: ClassVar[str]
 
     @property
-    def arguments(self) -> tuple[int, ...]:
-        return (self.dim,)
+    def steps(self) -> tuple[Step, ...]:
+        text = f"{{}}.{self.method}({self.dim})"
+        return (Call(getattr(torch.Tensor, self.method), text, (self.dim,)),)
 
 
 class SizeSource(_DimSource):
@@ -57,27 +35,25 @@ class StrideSource(_DimSource):
     method = "stride"
 
 
-class StorageOffsetSource(NumberSource):
+class StorageOffsetSource(AppliedSource):
     """``base.storage_offset()`` of a tensor."""
 
-    method = "storage_offset"
+    function, text = torch.Tensor.storage_offset, "{}.storage_offset()"
 
 
 def as_plain(value: torch.Tensor) -> torch.Tensor:
-    """The tensor without its class."""
+    """The tensor without its subclass."""
     with torch._C.DisableTorchFunctionSubclass():
         return value.as_subclass(torch.Tensor)
 
 
 class PlainTensorSource(AppliedSource):
-    """A tensor of a subclass as one of torch.Tensor."""
+    """A tensor of a subclass as a ``torch.Tensor``."""
 
-    function = as_plain
-    text = "{}.as_subclass(Tensor)"
+    function, text = as_plain, "{}.as_subclass(Tensor)"
 
 
 class ArraySource(AppliedSource):
-    """The tensor over an array's memory."""
+    """The tensor that shares an array's memory."""
 
-    function = torch.from_numpy
-    text = "torch.from_numpy({})"
+    function, text = torch.from_numpy, "torch.from_numpy({})"

@@ -31,10 +31,10 @@ def written_parameters(function: types.FunctionType) -> frozenset[str]:
         tree = None
     if not isinstance(tree, ast.FunctionDef):
         return frozenset(inspect.signature(function).parameters)
-    return _Reading(function, tree).written()
+    return _KernelReader(function, tree).written()
 
 
-class _Reading:
+class _KernelReader:
     def __init__(self, function: types.FunctionType, tree: ast.FunctionDef) -> None:
         self._tree = tree
         self._known = {
@@ -144,14 +144,14 @@ class _Reading:
                 return None
 
 
-class _Active(threading.local):
+class _CodesBeingRead(threading.local):
     """The code that this thread is reading."""
 
     def __init__(self) -> None:
         self.codes: list[types.CodeType] = []
 
 
-_reading = _Active()
+_reading = _CodesBeingRead()
 
 
 def _pairs(target: ast.AST, value: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:

@@ -16,7 +16,7 @@ from bytecode_dynamo.graph.builder import size_operation
 from bytecode_dynamo.guards.source import Source, SourceEmitter
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import DELETED, Identity
-from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import Args, VariableTracker
 
 from . import rebuilding
 
@@ -172,7 +172,7 @@ class ValueBuilder:
     def call(
         self,
         function: VariableTracker,
-        args: Sequence[VariableTracker],
+        args: Args,
         named: Sequence[tuple[str, Any]] = (),
     ) -> None:
         """Push what a call returns."""

@@ -14,6 +14,7 @@ import torch
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import ItemSource, LocalSource, Source
 from bytecode_dynamo.guards.tensor_source import SizeSource
+from bytecode_dynamo.marker import Marker
 from bytecode_dynamo.marks import DYNAMIC_MARK, STATIC_MARK, UNBACKED_MARK, marks_of
 
 from .tracker import Capture
@@ -21,12 +22,7 @@ from .tracker import Capture
 LIMITS = (2**31, 2**62)  # products of two small numbers fit, a large one has room for a sum
 
 
-class _Changed:
-    def __repr__(self) -> str:
-        return "<changed>"
-
-
-CHANGED = _Changed()
+CHANGED = Marker("changed")
 
 
 @dataclass(slots=True)

@@ -12,20 +12,12 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from bytecode_dynamo.guards.source import Source
+from bytecode_dynamo.marker import Marker
 
-
-class _Missing:
-    def __repr__(self) -> str:
-        return "<missing>"
-
-    def __bool__(self) -> bool:
-        return False
-
-
-MISSING: Any = _Missing()
-DELETED: Any = _Missing()
-_NO_SLOT: Any = _Missing()
-_MOVES: Any = _Missing()
+MISSING: Any = Marker("missing")
+DELETED: Any = Marker("deleted")
+_NO_SLOT: Any = Marker("no slot")
+_MOVES: Any = Marker("moves")
 
 
 class Identity:

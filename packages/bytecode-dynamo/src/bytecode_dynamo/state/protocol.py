@@ -11,6 +11,7 @@ from symshapes import DataDependentError, GuardOnDataDependent
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
 from bytecode_dynamo.guards.source import Source
+from bytecode_dynamo.state.tracker import Args, Kwargs
 
 from .context import Context
 from .effects import Identity
@@ -153,9 +154,7 @@ def is_alike(ctx: Context, left: VariableTracker, right: VariableTracker) -> boo
 
 
 @Operation
-def call_special(
-    ctx: Context, owner: VariableTracker, name: str, args: Sequence[VariableTracker]
-) -> VariableTracker:
+def call_special(ctx: Context, owner: VariableTracker, name: str, args: Args) -> VariableTracker:
     """``owner.__getitem__(key)`` and its relatives, by the capability of the tracker."""
     ...
 
@@ -164,12 +163,7 @@ def call_special(
 
 
 @Operation
-def call_function(
-    ctx: Context,
-    function: Any,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
-) -> VariableTracker:
+def call_function(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     """Inline a Python function."""
     ...
 
@@ -189,58 +183,33 @@ def new_frame(ctx: Context, function: Any, slots: dict[str, VariableTracker]) ->
 
 
 @Operation
-def call_known(
-    ctx: Context,
-    function: Any,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
-) -> VariableTracker:
+def call_known(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     """A call of a built-in or torch function."""
     ...
 
 
 @Operation
-def instantiate(
-    ctx: Context,
-    cls: type,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
-) -> VariableTracker:
+def instantiate(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
     """``cls(*args, **kwargs)``."""
     ...
 
 
 @Operation
-def call_torch(
-    ctx: Context,
-    op: str,
-    target: Any,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
-) -> VariableTracker:
+def call_torch(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     """Record a torch function or tensor method."""
     ...
 
 
 @Operation
 def dispatch_override(
-    ctx: Context,
-    op: str,
-    target: Any,
-    args: list[VariableTracker],
-    kwargs: dict[str, VariableTracker],
+    ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs
 ) -> VariableTracker | None:
     """What ``__torch_function__`` makes of a torch call; None when nobody has one."""
     ...
 
 
 @Operation
-def call_polyfill(
-    ctx: Context,
-    function: Any,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
-) -> VariableTracker:
+def call_polyfill(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     """Evaluate one of our own Python functions in place of one written in C."""
     ...
 
@@ -273,10 +242,7 @@ def written_as(function: Callable[..., Any]) -> Callable[..., VariableTracker]:
 
 
 def fold_call(
-    ctx: Context,
-    function: Callable[..., Any],
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
+    ctx: Context, function: Callable[..., Any], args: Args, kwargs: Kwargs
 ) -> VariableTracker:
     """Call a pure function on known values now; what it raises is raised in the program."""
     try:
@@ -296,7 +262,7 @@ def fold_call(
 
 
 @Operation
-def new_exception(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> VariableTracker:
+def new_exception(ctx: Context, cls: type, args: Args) -> VariableTracker:
     """A new exception object."""
     ...
 
@@ -324,7 +290,7 @@ def observed(ctx: Context, error: VariableTracker) -> ObservedException:
     return ObservedException(error)
 
 
-def raise_exception(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> NoReturn:
+def raise_exception(ctx: Context, cls: type, args: Args) -> NoReturn:
     """Raise an exception in the evaluated program."""
     raise observed(ctx, new_exception(ctx, cls, args))
 

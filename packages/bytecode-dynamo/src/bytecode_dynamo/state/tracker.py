@@ -7,15 +7,15 @@ value that was made while evaluating. Each capability is a method that returns a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.guards.source import Source
 
-Args = list["VariableTracker"]
-Kwargs = dict[str, "VariableTracker"]
+Args = Sequence["VariableTracker"]
+Kwargs = Mapping[str, "VariableTracker"]
 Capture = Any
 """The ``Context`` of the capture, which is made of trackers and so is defined above them."""
 Builder = Any

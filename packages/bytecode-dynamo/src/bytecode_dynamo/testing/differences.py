@@ -38,9 +38,9 @@ def difference(a: Any, b: Any, where: str = "result", *, equal: Equal = equal_va
 
 def _difference(a: Any, b: Any, where: str, seen: dict[int, Any], equal: Equal) -> str | None:
     if isinstance(a, (type, types.FunctionType)):
-        return (
-            None if getattr(b, "__qualname__", None) == a.__qualname__ else f"{where}: {a} and {b}"
-        )
+        if getattr(b, "__qualname__", None) == a.__qualname__:
+            return None
+        return f"{where}: {a} and {b}"
     if id(a) in seen:
         return None if seen[id(a)][1] is b else f"{where}: the same object in one, not in the other"
     if type(a).__qualname__ != type(b).__qualname__:

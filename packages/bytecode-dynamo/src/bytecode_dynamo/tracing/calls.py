@@ -6,14 +6,15 @@ import functools
 import inspect
 import math
 import types
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bytecode_dynamo.builtins import (  # fmt: skip
     collectives,
     construct,
-    operators,
+    construct_builtins,
+    graph_calls,
     other_compiler,
+    special_methods,
     torch_functions,
     wrapped,
 )
@@ -43,20 +44,20 @@ from bytecode_dynamo.state.protocol import (
     resume_frame,
     wrap_value,
 )
-from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables import (
-    tensor_setters,
-)
-from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable
+from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables import tensor_setters
+from bytecode_dynamo.variables.callable import CallableVariable
+from bytecode_dynamo.variables.class_object import ClassVariable
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
 from bytecode_dynamo.variables.derived import native
+from bytecode_dynamo.variables.exception import ExceptionVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.generator import GeneratorVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import SequenceVariable, TupleVariable, new_tuple
 from bytecode_dynamo.variables.sets import SetVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
-from bytecode_dynamo.variables.userobject import ExceptionVariable, UserObjectVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from .evaluator import run_inlined
 
@@ -84,10 +85,7 @@ BREAK_IDS = {
 
 @protocol.call_function.implement
 def _call_function(
-    ctx: Context,
-    function: FunctionVariable,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
+    ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs
 ) -> VariableTracker:
     """Inline a Python function."""
     rule = FUNCTIONS.find(function.value) if function.value is not None else None
@@ -162,12 +160,7 @@ def _new_frame(
 
 
 @protocol.call_polyfill.implement
-def _call_polyfill(
-    ctx: Context,
-    function: Any,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
-) -> VariableTracker:
+def _call_polyfill(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     """Evaluate one of our own Python functions in place of one written in C."""
     code, variables = function.__code__, function.__globals__
     defaults = tuple(map(ConstantVariable, function.__defaults__ or ()))
@@ -181,12 +174,7 @@ def _call_polyfill(
 
 
 @protocol.call_known.implement
-def _call_known(
-    ctx: Context,
-    function: Any,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
-) -> VariableTracker:
+def _call_known(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     """A call of a built-in or torch function."""
     rule = FUNCTIONS.find(function)
     if rule is not None:
@@ -194,30 +182,11 @@ def _call_known(
     if isinstance(function, type):
         return instantiate(ctx, function, args, kwargs)
     if torch_functions.is_graph_function(function):
-        return torch_functions.call(ctx, "call_function", function, list(args), dict(kwargs))
+        return graph_calls.call(ctx, "call_function", function, list(args), dict(kwargs))
     receiver = getattr(function, "__self__", None)
-    if isinstance(receiver, (types.GetSetDescriptorType, property)) and function.__name__ in (
-        "__get__",
-        "__set__",
-    ):
-        descriptor: Any = receiver
-        if (
-            isinstance(descriptor, property)
-            and function.__name__ == "__get__"
-            and not isinstance(args[0], TensorVariable)
-        ):
-            getter = wrap_value(ctx, descriptor.fget, AttrSource(ConstSource(descriptor), "fget"))
-            return (
-                new_value(ctx, descriptor) if args[0].is_none else getter.call(ctx, [args[0]], {})
-            )
-        name = str(
-            getattr(descriptor, "__name__", None) or getattr(descriptor.fget, "__name__", None)
-        )
-        return (
-            get_attribute(ctx, args[0], name)
-            if function.__name__ == "__get__"
-            else _set_natively(ctx, name, *args)
-        )
+    is_descriptor = isinstance(receiver, (types.GetSetDescriptorType, property))
+    if is_descriptor and function.__name__ in ("__get__", "__set__"):
+        return _call_accessor(ctx, function.__name__, receiver, args)
     owner = getattr(function, "__objclass__", None)
     if owner is not None and args:
         return _call_descriptor(ctx, function, owner, args, kwargs)
@@ -238,6 +207,20 @@ def _call_known(
     raise GraphBreak(BREAK_IDS.get(module, "BD002"), f"call of {name}")
 
 
+def _call_accessor(ctx: Context, method: str, descriptor: Any, args: Args) -> VariableTracker:
+    """``descriptor.__get__(owner)`` or ``descriptor.__set__(owner, value)``."""
+    is_property = isinstance(descriptor, property)
+    if method == "__get__" and is_property and not isinstance(args[0], TensorVariable):
+        getter = wrap_value(ctx, descriptor.fget, AttrSource(ConstSource(descriptor), "fget"))
+        if args[0].is_none:
+            return new_value(ctx, descriptor)
+        return getter.call(ctx, [args[0]], {})
+    name = str(getattr(descriptor, "__name__", None) or getattr(descriptor.fget, "__name__", None))
+    if method == "__get__":
+        return get_attribute(ctx, args[0], name)
+    return _set_natively(ctx, name, *args)
+
+
 def _set_natively(
     ctx: Context, name: str, owner: VariableTracker, value: VariableTracker
 ) -> VariableTracker:
@@ -248,9 +231,7 @@ def _set_natively(
     return NONE
 
 
-def _rounded(
-    ctx: Context, function: Any, args: Sequence[VariableTracker]
-) -> VariableTracker | None:
+def _rounded(ctx: Context, function: Any, args: Args) -> VariableTracker | None:
     """What an object's own ``__floor__``, ``__ceil__`` or ``__trunc__`` gives, whatever that
     is.
     """
@@ -269,19 +250,13 @@ def _as_number(ctx: Context, function: Any, value: VariableTracker) -> VariableT
     if not isinstance(value, UserObjectVariable):
         return value
     own = value.special(ctx, f"__{function.__name__}__")
-    return (
-        own.call(ctx, [], {})
-        if own is not None
-        else construct.converted(ctx, float, [value]) or value
-    )
+    if own is not None:
+        return own.call(ctx, [], {})
+    return construct_builtins.converted(ctx, float, [value]) or value
 
 
 def _call_descriptor(
-    ctx: Context,
-    function: Any,
-    owner: type,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
+    ctx: Context, function: Any, owner: type, args: Args, kwargs: Kwargs
 ) -> VariableTracker:
     """``list.append(xs, x)``: a method of a class, called with its object."""
     name = function.__name__
@@ -291,7 +266,7 @@ def _call_descriptor(
     if (
         isinstance(first, ClassVariable)
         and owner is type
-        and name not in operators.DUNDERS | {"mro": 0, "__subclasses__": 0}
+        and name not in special_methods.DUNDERS | {"mro": 0, "__subclasses__": 0}
     ):
         raise GraphBreak("BD002", f"type.{name} of {first.describe()}")
     if (
@@ -306,7 +281,7 @@ def _call_descriptor(
         "torch.nn"
     ):
         raise GraphBreak("BD007", f"{owner.__name__}.{name} of {first.describe()}")
-    rule = None if isinstance(first, UserObjectVariable) else operators.DUNDERS.get(name)
+    rule = None if isinstance(first, UserObjectVariable) else special_methods.DUNDERS.get(name)
     if rule is not None:
         result = apply_rule(function, rule, ctx, [first, *rest], kwargs)
     elif isinstance(first, (SequenceVariable, DictVariable, SetVariable)) and not first.has_method(
@@ -348,10 +323,7 @@ def signature_stub(code: types.CodeType) -> types.FunctionType:
 
 
 def bind_arguments(
-    ctx: Context,
-    function: FunctionVariable,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
+    ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs
 ) -> dict[str, VariableTracker]:
     """Local variables of a call; a mismatch raises TypeError in the program, in the interpreter's
     words.

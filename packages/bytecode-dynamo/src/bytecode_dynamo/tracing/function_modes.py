@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._device import DeviceContext
 
-from bytecode_dynamo.guards.source import Source, SourceEmitter
+from bytecode_dynamo.guards.computed_source import ComputedSource
+from bytecode_dynamo.guards.source import ConstSource, Source
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.tracker import VariableTracker
@@ -86,23 +86,9 @@ def hidden_from(modes: Sequence[Any], compiled: Callable[..., Any]) -> Callable[
     return call
 
 
-@dataclass(frozen=True)
-class FunctionModeSource(Source):
-    """A torch function mode around the frame, counted from the outermost one."""
-
-    index: int
-
-    @property
-    def name(self) -> str:
-        return f"torch._C._get_function_stack_at({self.index})"
-
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return MODE_AT(self.index)
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_callee_const(MODE_AT)
-        emitter.load_const(self.index)
-        emitter.call(1)
+def mode_source(index: int) -> Source:
+    """The source of a torch function mode around the frame, counted from the outermost one."""
+    return ComputedSource(MODE_AT, (ConstSource(index),))
 
 
 def restack(gen: ValueBuilder, ctx: Context) -> Callable[[], None]:

@@ -7,4 +7,5 @@ from . import (  # noqa: F401 (each registers what it tracks)
     reporting,
     tensor_setters,
     underlying,
+    wrap_tensor,
 )  # fmt: skip

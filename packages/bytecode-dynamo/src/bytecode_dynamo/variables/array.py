@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -174,11 +174,7 @@ def _in_torch(function: Callable[..., Any], name: str) -> OpaqueCall:
 
 
 def call_array(
-    ctx: Context,
-    function: Any,
-    args: Sequence[VariableTracker],
-    kwargs: Mapping[str, VariableTracker],
-    reference: Any = None,
+    ctx: Context, function: Any, args: Args, kwargs: Kwargs, reference: Any = None
 ) -> VariableTracker:
     """Record a call of a function of arrays; ``reference`` is NumPy's own, where they differ.
 

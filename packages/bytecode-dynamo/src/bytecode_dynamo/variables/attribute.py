@@ -144,7 +144,7 @@ def _bind_slot(
         ):
             return wrap_value(ctx, getattr(key.value, name), AttrSource(key.source, name))
         if written is MISSING and key.exists and key.source is not None:
-            ctx.guards.require(key.source, GuardKind.CUSTOM, _Empty(found))
+            ctx.guards.require(key.source, GuardKind.CUSTOM, _IsEmptySlot(found))
     return raise_error(ctx, AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
 
 
@@ -154,7 +154,7 @@ def _bind_field(
     return owner.contents.unpack(ctx)[found.__reduce__()[1][0]]
 
 
-class _Empty:
+class _IsEmptySlot:
     """Whether a slot of an object holds nothing."""
 
     def __init__(self, slot: types.MemberDescriptorType | types.GetSetDescriptorType) -> None:

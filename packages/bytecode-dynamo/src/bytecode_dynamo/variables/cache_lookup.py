@@ -12,6 +12,8 @@ from typing import Any, TypeGuard
 
 import torch
 
+from bytecode_dynamo.marker import Marker
+
 LARGEST = 1000
 """Bounded caches are searched from end to end: how many entries are too many."""
 
@@ -19,12 +21,7 @@ _TUPLES = (tuple, torch.Size)
 _PLAIN = (int, float, complex, bool, str, bytes, type(None))
 
 
-class _NotCached:
-    def __repr__(self) -> str:
-        return "<not cached>"
-
-
-NOT_CACHED: Any = _NotCached()
+NOT_CACHED: Any = Marker("not cached")
 
 
 @dataclass(frozen=True)

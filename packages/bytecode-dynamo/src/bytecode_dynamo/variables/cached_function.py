@@ -51,7 +51,7 @@ class CachedFunctionVariable(Variable):
         assert self.source is not None
         lookup, given = CacheLookup(tuple(kwargs)), [*args, *kwargs.values()]
         if any(_is_symbolic(ctx, arg) for arg in given) and self._is_function_of(ctx, args, kwargs):
-            ctx.deferred.add(_Recall(self, lookup.names, tuple(given)))
+            ctx.deferred.add(_CachedCall(self, lookup.names, tuple(given)))
             # for any number, so that no cache can be asked
             return self.function.call(ctx, args, kwargs)
         parts = [self._argument(ctx, realize(ctx, arg)) for arg in given]
@@ -78,7 +78,7 @@ class CachedFunctionVariable(Variable):
             raise GraphBreak(
                 "BD002", f"call of {self.function.describe()}, whose cache can't be read"
             )
-        ctx.deferred.add(_Recall(self, lookup.names, tuple(given)))
+        ctx.deferred.add(_CachedCall(self, lookup.names, tuple(given)))
         return wrap_value(ctx, result, source)
 
     def _argument(self, ctx: Context, arg: VariableTracker) -> tuple[Any, Source]:
@@ -110,7 +110,7 @@ class CachedFunctionVariable(Variable):
             or ctx.modes.function_modes(ctx)
             or any(ctx.effects.changed())
         )
-        return not done and all(isinstance(call, _Recall) for call in ctx.deferred.calls())
+        return not done and all(isinstance(call, _CachedCall) for call in ctx.deferred.calls())
 
     def _is_function_of(self, ctx: Context, args: Args, kwargs: Kwargs) -> bool:
         """Whether the result is one number or text for the same arguments: what the function reads
@@ -215,7 +215,7 @@ def _is_symbolic(ctx: Context, arg: VariableTracker) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Recall(Variable):
+class _CachedCall(Variable):
     """A call after the graph, which the cache counts."""
 
     function: CachedFunctionVariable

@@ -307,9 +307,9 @@ def computed_number(
         if number is None:
             return fold_call(ctx, function, operands, {})
     ctx.bind_symbol(number, origin, value)
-    return (
-        FloatVariable(number, origin=origin) if type(value) is float else SymbolicVariable(number)
-    )
+    if type(value) is float:
+        return FloatVariable(number, origin=origin)
+    return SymbolicVariable(number)
 
 
 # of floats these give floats
@@ -344,11 +344,9 @@ def _example(ctx: Context, value: VariableTracker) -> Any:
 @tracker_for(*BY_VALUE)
 def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if type(value).__flags__ & HEAP_TYPE:
-        return (
-            wrap_by_identity(ctx, value, source)
-            if isinstance(value, enum.Enum)
-            else _wrap_extended(ctx, value, source)
-        )
+        if isinstance(value, enum.Enum):
+            return wrap_by_identity(ctx, value, source)
+        return _wrap_extended(ctx, value, source)
     symbolic = ctx.dynamic.number(ctx, value, source)
     if symbolic is not None:
         ctx.guards.note(source, GuardKind.EQUALS, value)

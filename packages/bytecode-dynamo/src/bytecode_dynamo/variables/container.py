@@ -23,11 +23,9 @@ class ContainerVariable(Variable):
         return self.methods().find(name) is not None
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        return (
-            BoundRuleVariable(self, name)
-            if self.has_method(name)
-            else class_attribute(ctx, self, self.python_type(), name)
-        )
+        if self.has_method(name):
+            return BoundRuleVariable(self, name)
+        return class_attribute(ctx, self, self.python_type(), name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         rule = self.methods().find(name)

@@ -20,7 +20,7 @@ from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
 from bytecode_dynamo.state.protocol import fold_call, instantiate, new_dict, new_list
-from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.state.tracker import Args, VariableTracker
 
 from .attribute import find_special
 from .base import NULL, Variable
@@ -108,14 +108,12 @@ def wrap_derived(
     return ctx.effects.remember(value, made)
 
 
-def new_derived(
-    ctx: Context, cls: type, base: type, args: list[VariableTracker]
-) -> VariableTracker:
+def new_derived(ctx: Context, cls: type, base: type, args: Args) -> VariableTracker:
     """``base.__new__(cls, *args)``."""
     maker = _MAKERS.get(base)
     if maker is None:
         raise GraphBreak("BD019", f"construction of {cls.__module__}.{cls.__qualname__}")
-    contents = maker(ctx, args)
+    contents = maker(ctx, list(args))
     made = DerivedVariable(Identity(cls), contents)
     _link(contents, made)
     return made

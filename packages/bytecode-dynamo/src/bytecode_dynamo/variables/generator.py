@@ -166,11 +166,9 @@ class GeneratorVariable(IteratorVariable):
             return self.function.get_attr(ctx, name)
         if name.startswith("gi_"):
             raise GraphBreak("BD014", f"{name} of a generator")
-        return (
-            BoundRuleVariable(self, name)
-            if name in METHODS
-            else IteratorVariable.get_attr(self, ctx, name)
-        )
+        if name in METHODS:
+            return BoundRuleVariable(self, name)
+        return IteratorVariable.get_attr(self, ctx, name)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         ctx = gen.ctx

@@ -20,16 +20,15 @@ def state_of_inputs(ctx: Context, x: Any, name: str) -> VariableTracker:
     for tensor in list(ctx.tensors.values()):
         value = example_of(ctx, tensor)
         if value is not None and tensor.source is not None:
-            ctx.guards.require(
-                AttrSource(tensor.source, name), GuardKind.CUSTOM, _Answers(getattr(value, name)())
-            )
+            answers_same = _SameAnswer(getattr(value, name)())
+            ctx.guards.require(AttrSource(tensor.source, name), GuardKind.CUSTOM, answers_same)
     example = example_of(ctx, x)
     if example is None and any(getattr(value, name)() for value in ctx.examples.values()):
         raise GraphBreak("BD014", f"{x.describe()}.{name}(): it depends on an input")
     return new_value(ctx, getattr(x.fake if example is None else example, name)())
 
 
-class _Answers:
+class _SameAnswer:
     """Whether a method still says what it said."""
 
     def __init__(self, answer: object) -> None:

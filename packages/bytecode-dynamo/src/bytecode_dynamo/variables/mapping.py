@@ -80,11 +80,9 @@ class DictVariable(KeyedVariable, ContainerVariable):
             return collections.defaultdict(
                 None if self.factory is None else self.factory.as_constant(ctx), values
             )
-        return (
-            values
-            if self.key.cls is not collections.OrderedDict
-            else collections.OrderedDict(values)
-        )
+        if self.key.cls is not collections.OrderedDict:
+            return values
+        return collections.OrderedDict(values)
 
     def as_proxy(self, ctx: Context) -> Any:
         pairs = self.entries(ctx).values()
@@ -244,11 +242,9 @@ class DictViewVariable(Variable):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name == "mapping":
             return ProxyVariable(self.base)
-        return (
-            BoundRuleVariable(self, name)
-            if hasattr(self.python_type(), name)
-            else Variable.get_attr(self, ctx, name)
-        )
+        if hasattr(self.python_type(), name):
+            return BoundRuleVariable(self, name)
+        return Variable.get_attr(self, ctx, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "isdisjoint":

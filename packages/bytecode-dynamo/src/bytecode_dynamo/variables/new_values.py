@@ -15,7 +15,8 @@ from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import new_dict, new_iterator, new_list, new_value, wrap_value
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .callable import ClassVariable, NamespaceVariable
+from .callable import NamespaceVariable
+from .class_object import ClassVariable
 from .constant import ConstantVariable, SymbolicVariable, is_constant_value
 from .module import PythonModuleVariable
 from .proxy import ProxyVariable

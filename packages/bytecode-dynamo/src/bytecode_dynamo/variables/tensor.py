@@ -12,15 +12,12 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from symshapes import FakeTensor, FakeTensorError, is_wrapper
+from symshapes import FakeTensor, is_wrapper
 from torch.fx import Node
-from torch.nn.parameter import is_lazy
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards.records import ABSENT, GuardKind
-from bytecode_dynamo.guards.source import AttrSource, ItemSource, Source
-from bytecode_dynamo.guards.tensor_facts import TensorFacts
-from bytecode_dynamo.guards.tensor_source import PlainTensorSource, SizeSource, as_plain
+from bytecode_dynamo.guards.source import AttrSource
 from bytecode_dynamo.reconstruction import rebuilding
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.rule_table import RuleTable
@@ -40,9 +37,7 @@ from bytecode_dynamo.state.protocol import (
 from bytecode_dynamo.state.requirements import (
     example_of,
     pinned_alike,
-    remember_tensor,
     require_class_attribute,
-    require_tensor,
     tensor_identity,
 )
 from bytecode_dynamo.state.tracker import VariableTracker
@@ -56,8 +51,7 @@ from .input_state import state_of_input, state_of_inputs, was_leaf
 from .sequence import new_tuple
 from .special_results import accepted
 from .torch_classes import TENSOR_TYPES, TORCHS
-from .userobject import OpaqueVariable, wrap_opaque
-from .wrap import tracker_for
+from .userobject import OpaqueVariable
 
 # fakes don't have them
 ASKS_FOR_LAZY_BITS = frozenset(["is_conj", "is_neg", "resolve_conj", "resolve_neg"])
@@ -150,11 +144,9 @@ class TensorVariable(Variable):
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         base, rest = at_positions(ctx, self, key)
-        return (
-            base
-            if rest is None
-            else call_torch(ctx, "call_function", operator.getitem, [base, rest], {})
-        )
+        if rest is None:
+            return base
+        return call_torch(ctx, "call_function", operator.getitem, [base, rest], {})
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         base, rest = at_positions(ctx, self, key)
@@ -163,7 +155,7 @@ class TensorVariable(Variable):
         )
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if self.cls not in TENSOR_TYPES and (_is_own(self.cls, name) or self._holds(ctx, name)):
+        if self.cls not in TENSOR_TYPES and (is_own(self.cls, name) or self._holds(ctx, name)):
             return self._own_attribute(ctx, name)
         found = require_class_attribute(ctx, self.cls, name)
         if found is not TORCHS[self.torch_class].get(name, ABSENT):
@@ -209,11 +201,9 @@ class TensorVariable(Variable):
     def _own_attribute(self, ctx: Context, name: str) -> VariableTracker:
         """What a subclass defines; an attribute of the object comes before a method."""
         held = ctx.effects.read((self.key(ctx), name)) is not MISSING or self._holds(ctx, name)
-        return (
-            self._custom_attribute(ctx, name)
-            if held
-            else class_attribute(ctx, self, self.cls, name)
-        )
+        if held:
+            return self._custom_attribute(ctx, name)
+        return class_attribute(ctx, self, self.cls, name)
 
     def _holds(self, ctx: Context, name: str) -> bool:
         """Whether the object itself has an attribute that its class does not take precedence
@@ -259,7 +249,7 @@ class TensorVariable(Variable):
         ctx.effects.write((self.key(ctx), name), DELETED)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        if self.cls not in TENSOR_TYPES and (_is_own(self.cls, name) or self._holds(ctx, name)):
+        if self.cls not in TENSOR_TYPES and (is_own(self.cls, name) or self._holds(ctx, name)):
             return self._own_attribute(ctx, name).call(ctx, args, kwargs)
         found = require_class_attribute(ctx, self.cls, name)
         if found is not TORCHS[self.torch_class].get(name, ABSENT):
@@ -430,11 +420,9 @@ TENSOR_ATTRIBUTES.register("mH")(lambda ctx, x: x.call_method(ctx, "adjoint", []
 def adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
     if x.fake.dim() not in (0, 2):
         raise GraphBreak("BD014", f"{x.describe()}.H needs a matrix")
-    return (
-        x.call_method(ctx, "adjoint", [], {})
-        if x.fake.dim()
-        else x.call_method(ctx, "conj", [], {})
-    )
+    if x.fake.dim():
+        return x.call_method(ctx, "adjoint", [], {})
+    return x.call_method(ctx, "conj", [], {})
 
 
 TENSOR_ATTRIBUTES.register("real")(
@@ -467,11 +455,9 @@ def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
     function, value, leaf = x.fake.grad_fn, example_of(ctx, x), was_leaf(ctx, x)
     if function is None and value is not None and not leaf:
         function = value.grad_fn
-    return (
-        NONE
-        if function is None
-        else GradientFunctionVariable(type(function), f".grad_fn of {x.describe()}", x)
-    )
+    if function is None:
+        return NONE
+    return GradientFunctionVariable(type(function), f".grad_fn of {x.describe()}", x)
 
 
 def _plain_attribute(ctx: Context, x: TensorVariable, name: str) -> Any:
@@ -481,89 +467,17 @@ def _plain_attribute(ctx: Context, x: TensorVariable, name: str) -> Any:
     return held or state_of_input(ctx, x, name) if name in ("retains_grad", "output_nr") else held
 
 
-def is_static(value: torch.Tensor, source: Source) -> bool:
-    """Parameters and buffers: their sizes do not change from call to call."""
-    if isinstance(value, (torch.nn.Parameter, torch.nn.Buffer)):
-        return True
-    base = source.parent
-    return (
-        isinstance(source, ItemSource)
-        and isinstance(base, AttrSource)
-        and base.attribute in ("_buffers", "_parameters")
-    )
-
-
-def _is_own(cls: type, name: str) -> bool:
-    """Whether a tensor subclass defines an attribute that torch's classes do not, or otherwise."""
-    own = cls.__mro__[: cls.__mro__.index(torch.Tensor)]
-    return name != "__torch_function__" and any(
-        name in base.__dict__ for base in own if base not in TENSOR_TYPES
-    )
-
-
-def wrap_subclass(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
-    """A tensor of a class that is written in Python and sees torch calls: graphs get it as a plain
-    tensor.
-    """
-    plain, facts, cls = as_plain(value), TensorFacts.of(value), type(value)
-    fake = ctx.mode.from_real(plain, source=source.name, symbols={})
-    ctx.guards.require(source, GuardKind.TYPE_IS, cls)
-    ctx.guards.require(
-        source, GuardKind.CUSTOM, lambda now: type(now) is cls and TensorFacts.of(now) == facts
-    )
-    node = ctx.graph.add_input(PlainTensorSource(source), plain, fake)
-    tracker = TensorVariable(node, fake, cls, source=source)
-    remember_tensor(ctx, tracker, value)
-    return ctx.effects.remember(value, tracker)
-
-
-@tracker_for(torch.Tensor)
-def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
-    cls: Any = type(value)
-    if is_lazy(value):
-        return wrap_opaque(ctx, value, source, "a tensor that is not initialized")
-    if cls.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # pyright: ignore
-        refusal = wrapper_tensor.refusal(value)
-        if refusal is not None:
-            return wrap_opaque(ctx, value, source, f"a {cls.__name__}: {refusal}")
-        static = is_static(value, source)
-        return _wrap_input(
-            ctx, value, source, wrapper_tensor.make_fake(ctx, value, source, static), static
-        )
-    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-        return wrap_opaque(ctx, value, source, f"a tensor of layout {value.layout}")
-    if (
-        cls not in TENSOR_TYPES
-        and cls.__torch_function__ is not torch._C._disabled_torch_function_impl
-    ):
-        return wrap_subclass(ctx, value, source)
-    static = is_static(value, source)
-    symbols: dict[int, torch.SymInt] = {}
-    dims = ctx.dynamic.dims(value, source, static)
-    for dim in dims:
-        symbols[dim] = ctx.dynamic.new_size(ctx, value, SizeSource(source, dim))
-    try:
-        fake = ctx.mode.from_real(value, source=source.name, symbols=symbols)
-    except FakeTensorError as error:
-        raise GraphBreak("BD007", f"{source.name}: {error}") from error
-    for dim, size in symbols.items():
-        ctx.bind_symbol(size, SizeSource(source, dim), int(value.shape[dim]))
-    require_tensor(ctx, source, value, fake, dims)
-    return _wrap_input(ctx, value, source, fake, static)
-
-
-def _wrap_input(
-    ctx: Context, value: torch.Tensor, source: Source, fake: Any, static: bool
-) -> VariableTracker:
-    node = ctx.graph.add_input(source, value, fake, static=static)
-    tracker = TensorVariable(node, fake, type(value), source=source)
-    remember_tensor(ctx, tracker, value)
-    return ctx.effects.remember(value, tracker)
-
-
 def require_not_aliased(ctx: Context, left: VariableTracker, right: VariableTracker) -> None:
     """Guard that two existing objects are different ones."""
     if isinstance(left, TensorVariable) or isinstance(left.identity(), Identity):
         assert left.source is not None and right.source is not None
         if not pinned_alike(left, right.source) and not pinned_alike(right, left.source):
             ctx.guards.require(left.source, GuardKind.NOT_ALIASED, right.source)
+
+
+def is_own(cls: type, name: str) -> bool:
+    """Whether a tensor subclass defines an attribute that torch's classes do not, or otherwise."""
+    own = cls.__mro__[: cls.__mro__.index(torch.Tensor)]
+    return name != "__torch_function__" and any(
+        name in base.__dict__ for base in own if base not in TENSOR_TYPES
+    )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 from bytecode_dynamo.errors import ObservedException
+from bytecode_dynamo.marker import Verbatim
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import get_attribute, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
@@ -30,20 +31,12 @@ _SAYS_HOW_MANY = "got" in _message(_unpack_two, (1, 2, 3))
 _SAYS_WHERE_HASHED = "dict key" in _message({}.__setitem__, [], None)
 
 
-class _Shown:
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return self.text
-
-
 def not_found(cls: type, method: str, item: str) -> str:
     """What ``index`` or ``remove`` of a list, tuple or deque says of an item, given as text, that
     is not in it.
     """
     base = next(base for base in (list, tuple, deque) if issubclass(cls, base))
-    return _message(getattr(base(), method), _Shown(item))
+    return _message(getattr(base(), method), Verbatim(item))
 
 
 def too_many_values(expected: int, items: VariableTracker, ctx: Context) -> str:

@@ -111,7 +111,7 @@ def make_fake(ctx: Context, value: torch.Tensor, source: Source, static: bool) -
     """The fake of an input, guarded."""
     shared = dict.fromkeys(ctx.dynamic.dims(value, source, static))
     try:
-        fake, facts = _Sizes(ctx, value, shared, static).fake(value, source)
+        fake, facts = _FakeMaker(ctx, value, shared, static).fake(value, source)
         fake = with_history(ctx.mode, fake, value)
         if not facts.hold(value):
             raise TypeError("what __tensor_flatten__ gives is not equal to itself")
@@ -125,7 +125,7 @@ def make_fake(ctx: Context, value: torch.Tensor, source: Source, static: bool) -
 
 
 @dataclass(slots=True)
-class _Sizes:
+class _FakeMaker:
     """Makes fakes. A dynamic size of the whole that tensors inside have, too, is one symbol."""
 
     ctx: Context

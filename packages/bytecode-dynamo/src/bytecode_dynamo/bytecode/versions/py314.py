@@ -89,11 +89,9 @@ def expand_constant(item: Instruction, pool: Pool) -> list[tuple[str, object]]:
     if type(value) is int and 0 <= value < 256:
         return [("LOAD_SMALL_INT", value)]
     common = COMMON_INDEX.get(id(value))
-    return (
-        [("LOAD_CONST", pool.const(value))]
-        if common is None
-        else [("LOAD_COMMON_CONSTANT", common)]
-    )
+    if common is None:
+        return [("LOAD_CONST", pool.const(value))]
+    return [("LOAD_COMMON_CONSTANT", common)]
 
 
 def becomes(op: Op, arg: object = None) -> Fold:

@@ -13,7 +13,8 @@ from bytecode_dynamo.state.frame import Frame
 from bytecode_dynamo.state.protocol import pairs_of, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import NullVariable, realize
-from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable, SuperVariable
+from bytecode_dynamo.variables.callable import CallableVariable
+from bytecode_dynamo.variables.class_object import ClassVariable, SuperVariable
 from bytecode_dynamo.variables.constant import NONE
 from bytecode_dynamo.variables.function import CellVariable, FunctionVariable
 from bytecode_dynamo.variables.generator import stopped_inside

@@ -22,7 +22,8 @@ from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.mapping import DictVariable, dict_update
-from bytecode_dynamo.variables.sequence import ListVariable, list_append, list_extend, new_tuple
+from bytecode_dynamo.variables.sequence import ListVariable, new_tuple
+from bytecode_dynamo.variables.sequence_methods import list_append, list_extend
 from bytecode_dynamo.variables.sets import SetVariable, set_add, set_of, set_update
 from bytecode_dynamo.variables.wording import hashed_as, too_many_values
 

@@ -12,9 +12,9 @@ from bytecode_dynamo.state.frame import Frame
 from bytecode_dynamo.state.protocol import call_polyfill, handled_exception, observed, raise_error
 from bytecode_dynamo.state.requirements import require_order
 from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables.callable import ClassVariable
+from bytecode_dynamo.variables.class_object import ClassVariable
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
-from bytecode_dynamo.variables.userobject import ExceptionVariable
+from bytecode_dynamo.variables.exception import ExceptionVariable
 
 from .table import evaluates
 

@@ -30,7 +30,7 @@ from bytecode_dynamo.state.protocol import (
 from bytecode_dynamo.state.requirements import globals_identity, require_no_global
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import NULL, realize
-from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
+from bytecode_dynamo.variables.class_object import ClassVariable, SuperVariable
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 

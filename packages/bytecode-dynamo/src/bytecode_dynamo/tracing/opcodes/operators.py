@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bytecode_dynamo.builtins import operators
+from bytecode_dynamo.builtins.comparison import compare, is_same
+from bytecode_dynamo.builtins.operators import binary, unary
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.frame import Frame
@@ -18,7 +19,7 @@ _UNARY = {Op.UNARY_POSITIVE: "+", Op.UNARY_NEGATIVE: "-", Op.UNARY_INVERT: "~", 
 
 evaluates(*_UNARY)(
     lambda ctx, frame, instruction: frame.push(
-        operators.unary(ctx, _UNARY[instruction.op], frame.stack.pop())
+        unary(ctx, _UNARY[instruction.op], frame.stack.pop())
     )
 )
 evaluates(Op.TO_BOOL)(
@@ -27,16 +28,14 @@ evaluates(Op.TO_BOOL)(
     )
 )
 evaluates(Op.BINARY_OP)(
-    lambda ctx, frame, instruction: frame.push(
-        operators.binary(ctx, instruction.arg, *frame.pop_many(2))
-    )
+    lambda ctx, frame, instruction: frame.push(binary(ctx, instruction.arg, *frame.pop_many(2)))
 )
 
 
 @evaluates(Op.COMPARE_OP)
 def compare_op(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     left, right = frame.pop_many(2)
-    result = operators.compare(ctx, instruction.arg.operator, left, right)
+    result = compare(ctx, instruction.arg.operator, left, right)
     frame.push(
         ConstantVariable(truth_of(ctx, frame, result)) if instruction.arg.as_bool else result
     )
@@ -45,7 +44,7 @@ def compare_op(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 @evaluates(Op.IS_OP)
 def is_op(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     left, right = frame.pop_many(2)
-    frame.push(ConstantVariable(operators.is_same(ctx, left, right) != bool(instruction.arg)))
+    frame.push(ConstantVariable(is_same(ctx, left, right) != bool(instruction.arg)))
 
 
 @evaluates(Op.CONTAINS_OP)

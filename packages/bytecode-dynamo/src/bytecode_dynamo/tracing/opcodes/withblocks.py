@@ -11,8 +11,9 @@ from bytecode_dynamo.state.protocol import get_attribute, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import find_in_class
 from bytecode_dynamo.variables.base import NULL
-from bytecode_dynamo.variables.callable import ClassVariable
-from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
+from bytecode_dynamo.variables.class_object import ClassVariable
+from bytecode_dynamo.variables.exception import TRACEBACK, ExceptionVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from .calls import split_pair
 from .table import evaluates

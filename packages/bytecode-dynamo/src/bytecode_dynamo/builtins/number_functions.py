@@ -1,0 +1,181 @@
+"""Numbers: ``abs``, ``round``, ``divmod``, ``pow``, sums, products and extremes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.state.protocol import fold_call, new_value, raise_error
+from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.variables.array import ArrayVariable
+from bytecode_dynamo.variables.attribute import find_special
+from bytecode_dynamo.variables.constant import (
+    ConstantVariable,
+    FloatVariable,
+    SymbolicVariable,
+    computed_number,
+)
+from bytecode_dynamo.variables.sequence import new_tuple
+from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+
+from .comparison import compare
+from .operators import binary
+from .size_arithmetic import is_number, of_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bytecode_dynamo.state.context import Context
+
+
+@evaluates_call(sum)
+def sum_(
+    ctx: Context, items: VariableTracker, start: VariableTracker | None = None
+) -> VariableTracker:
+    total = start or ConstantVariable(0)
+    for item in items.unpack(ctx):
+        total = binary(ctx, "+", total, item)
+    return total
+
+
+@evaluates_call(math.prod)
+def prod(
+    ctx: Context, items: VariableTracker, *, start: VariableTracker | None = None
+) -> VariableTracker:
+    total = start or ConstantVariable(1)
+    for item in items.unpack(ctx):
+        total = binary(ctx, "*", total, item)
+    return total
+
+
+def _extreme(function: Any, symbol: str) -> Any:
+    def rule(
+        ctx: Context,
+        *args: VariableTracker,
+        key: VariableTracker | None = None,
+        default: VariableTracker | None = None,
+    ) -> VariableTracker:
+        items = args[0].unpack(ctx) if len(args) == 1 else list(args)
+        if not items:
+            return default or fold_call(ctx, function, [new_tuple([])] if args else [], {})
+        if (
+            key is None
+            and any(isinstance(item, SymbolicVariable) for item in items)
+            and _have_one_type(items)
+        ):
+            return functools.reduce(lambda a, b: symbolic_extreme(ctx, symbol, a, b), items)
+        best, measure = items[0], _measured(ctx, items[0], key)
+        for item in items[1:]:
+            other = _measured(ctx, item, key)
+            if compare(ctx, symbol, other, measure).truth(ctx):
+                best, measure = item, other
+        return best
+
+    return rule
+
+
+def _have_one_type(items: Sequence[VariableTracker]) -> bool:
+    """Whether the largest of numbers is an expression: of ints and floats together, which one it is
+    decides its type, and of zeros its sign.
+    """
+    kinds = {item.python_type() for item in items}
+    floats = [
+        item.value
+        for item in items
+        if isinstance(item, ConstantVariable) and type(item.value) is float
+    ]
+    return kinds in ({int}, {float}) and not any(value != value or not value for value in floats)
+
+
+def _measured(ctx: Context, item: VariableTracker, key: VariableTracker | None) -> VariableTracker:
+    if key is None or key.is_none:
+        return item
+    return key.call(ctx, [item], {})
+
+
+evaluates_call(max)(_extreme(max, ">"))
+
+
+evaluates_call(min)(_extreme(min, "<"))
+
+
+@evaluates_call(abs)
+def abs_(ctx: Context, value: VariableTracker) -> VariableTracker:
+    if isinstance(value, TensorVariable):
+        return value.call_method(ctx, "abs", [], {})
+    if isinstance(value, FloatVariable):
+        return computed_number(ctx, abs, [value])
+    if isinstance(value, SymbolicVariable):
+        return of_sizes(ctx, abs, [value])
+    if isinstance(value, UserObjectVariable):
+        return value.ask(ctx, "__abs__", [])
+    return fold_call(ctx, abs, [value], {})
+
+
+@evaluates_call(round)
+def round_(ctx: Context, value: VariableTracker, *digits: VariableTracker) -> VariableTracker:
+    if isinstance(value, TensorVariable):
+        if not hasattr(torch.Tensor, "__round__"):
+            return raise_error(ctx, TypeError, "type Tensor doesn't define __round__ method")
+        return value.call_method(ctx, "round", [], {"decimals": digits[0]} if digits else {})
+    if isinstance(value, UserObjectVariable):
+        if value.special(ctx, "__round__") is None:
+            raise_error(
+                ctx,
+                TypeError,
+                f"type {value.python_type().__name__} doesn't define __round__ method",
+            )
+        return value.ask(ctx, "__round__", list(digits))
+    if isinstance(value, FloatVariable):
+        return computed_number(ctx, round, [value, *digits])
+    return fold_call(ctx, round, [value, *digits], {})
+
+
+@evaluates_call(divmod)
+def divmod_(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+    for owner, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
+        if (
+            isinstance(owner, UserObjectVariable)
+            and find_special(ctx, owner.python_type(), name)[0] >= 0
+        ):
+            made = owner.call_method(ctx, name, [other], {})
+            if isinstance(made, ConstantVariable) and made.value is NotImplemented:
+                raise GraphBreak(
+                    "BD007", f"divmod() of {owner.describe()}, which does not implement it"
+                )
+            return made
+    if type(left) is type(right) is ConstantVariable:
+        return fold_call(ctx, divmod, [left, right], {})
+    if not all(is_number(side) or isinstance(side, ArrayVariable) for side in (left, right)):
+        names = left.python_type().__name__, right.python_type().__name__
+        raise_error(
+            ctx,
+            TypeError,
+            f"unsupported operand type(s) for divmod(): {names[0]!r} and {names[1]!r}",
+        )
+    return new_tuple([binary(ctx, "//", left, right), binary(ctx, "%", left, right)])
+
+
+@evaluates_call(pow)
+def pow_(
+    ctx: Context, base: VariableTracker, exponent: VariableTracker, *modulus: VariableTracker
+) -> VariableTracker:
+    if modulus and isinstance(base, UserObjectVariable):
+        return base.call_method(ctx, "__pow__", [exponent, *modulus], {})
+    if modulus:
+        return fold_call(ctx, pow, [base, exponent, *modulus], {})
+    return binary(ctx, "**", base, exponent)
+
+
+def symbolic_extreme(
+    ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
+) -> VariableTracker:
+    """``max`` (symbol ``>``) or ``min`` of numbers of which one is symbolic."""
+    function: Any = torch.sym_max if symbol == ">" else torch.sym_min
+    return new_value(ctx, function(left.as_fake(ctx), right.as_fake(ctx)))
