@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import pytest
 import torchstrata
@@ -28,8 +29,8 @@ def test_doctor_shows_the_problem(monkeypatch, capsys, name, value) -> None:
 
 
 def test_doctor_shows_variables_that_nothing_reads(monkeypatch, capsys) -> None:
-    for name in ("STRATA_PROFILE", "STRATA_SHARE"):  # of the tests
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("STRATA_")]:  # of the test sessions
+        monkeypatch.delenv(name)
     monkeypatch.setenv("STRATA_DUPM", "here")
     main(["doctor"])
     assert "STRATA_DUPM: nothing reads this" in capsys.readouterr().out

@@ -38,14 +38,14 @@ def _renew_lock() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)  # another thread may hold it
+    os.register_at_fork(after_in_child=_renew_lock)  # another thread may hold the lock
 
 
 # -- optimize --------------------------------------------------------------------------------------
 
 
 class Optimizer:
-    """What ``optimize`` returns: a decorator for functions and modules, with a cache of its own."""
+    """The result of ``optimize``: a decorator for functions and modules, with its own cache."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -69,9 +69,9 @@ class Optimizer:
             )
         inner, whole = captured_function(target), self.policy.fullgraph
         if inner is None or (whole and not is_graphed(inner)):
-            # A builtin has no frame, and those of libraries are not captured by themselves: the
-            # call of it is. So is that of what is never captured, where that is an error, which
-            # evaluating the call finds.
+            # Built-ins have no frame, and library functions are not captured on their own: capture
+            # the call instead. The same holds for functions that are never captured; under
+            # fullgraph, evaluating the call raises the error.
             target = inner = _caller_of(target)
             if whole:
                 inner.__dict__.pop(DISABLED, None)
@@ -129,7 +129,7 @@ class OptimizedFunction(Activated):
     """
 
     def __getattr__(self, name: str) -> Any:
-        """What ``inspect`` asks functions for, as the original has it now."""
+        """Attributes that ``inspect`` reads, from the original."""
         if name not in _OF_FUNCTIONS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.function, name)
@@ -144,7 +144,7 @@ def wrap_callable(target: Callable[..., Any], region: Region) -> Callable[..., A
 
 @tracker_for(OptimizedFunction)
 def wrap_optimized(ctx: Any, value: OptimizedFunction, source: Source) -> Any:
-    """What is optimized again inside of a graph belongs to that graph."""
+    """A function that is optimized again inside of a graph belongs to that graph."""
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     return wrap_value(ctx, value.function, AttrSource(source, "function"))
 
@@ -209,13 +209,13 @@ def reset() -> None:
 
 
 def region_policy(region: Region) -> Policy:
-    """The policy of a region made here."""
+    """The policy of a region created by this package."""
     closure = getattr(region.callback, "__closure__", ())
     return next(cell.cell_contents for cell in closure if isinstance(cell.cell_contents, Policy))
 
 
 def run(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Call an optimized function with what is compiled already; nothing new is captured."""
+    """Call an optimized function with its compiled entries; nothing new is captured."""
     call = fn._bytecode_dynamo_call if isinstance(fn, CompiledModule) else fn
     region = call.region if isinstance(call, Activated) else None
     if region is None:

@@ -66,7 +66,7 @@ def lookup_backend(backend: str | Backend) -> Backend:
 
 
 def list_backends() -> list[str]:
-    """Names that ``lookup_backend`` knows."""
+    """The names that ``lookup_backend`` accepts."""
     return sorted(
         {*_BACKENDS, *(point.name for point in importlib.metadata.entry_points(group=GROUP))}
     )

@@ -1,6 +1,4 @@
-"""Refuses, when it is imported, an interpreter whose frames and bytecode this package does not
-know.
-"""
+"""Refuses, at import, an interpreter whose frames and bytecode are not supported."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ OLDEST, NEWEST = (3, 11), (3, 14)
 
 
 def refusal(implementation: str, version: tuple[int, int], has_gil: bool) -> str | None:
-    """Why an interpreter can't be used, and what to use instead; None for one that can."""
+    """The reason that an interpreter can't be used, with what to use instead, or None."""
     supported = (
         f"bytecode_dynamo captures on CPython {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
     )

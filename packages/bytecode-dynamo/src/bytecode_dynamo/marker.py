@@ -1,4 +1,4 @@
-"""Values that stand for something: a unique marker, a text that is its own ``repr``."""
+"""Unique markers, and texts that are their own ``repr``."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ UNBACKED_MARK = "_bytecode_dynamo_unbacked"
 
 
 def marks_of(value: torch.Tensor, name: str) -> Any:
-    """What a mark says. The instance has it; asked for what is absent, the class may answer with
-    anything (``__getattr__``).
+    """The value of a mark, read from the instance: a class's ``__getattr__`` may answer for a
+    missing one.
     """
     return getattr(value, "__dict__", {}).get(name, ())
 

@@ -1,4 +1,4 @@
-"""Rules by key: the shape that the tables of operations, types, methods and constructors share."""
+"""Rules by key: the base of the tables of operations, types, methods and constructors."""
 
 from __future__ import annotations
 

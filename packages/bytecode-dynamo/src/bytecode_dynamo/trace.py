@@ -12,7 +12,7 @@ from .errors import Place
 
 TORCH_ROOT = str(Path(torch.__file__).parent) + "/"
 OTHER_COMPILER = TORCH_ROOT + "_dynamo/"
-"""Where the code of torch's own frame capture stands, which may be used in the same process."""
+"""The folder of torch's own frame capture, which may be used in the same process."""
 
 
 @lru_cache(maxsize=20_000)

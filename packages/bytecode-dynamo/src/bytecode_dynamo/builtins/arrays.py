@@ -1,5 +1,5 @@
-"""NumPy's numbers are constants, and functions of them are called while capturing; those of arrays
-are calls in the graph.
+"""NumPy: functions of its numbers are called while capturing, those of arrays are calls in the
+graph.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PURE = (
 
 
 def _in_graph(home: str, name: str) -> Any:
-    """The function of torch's NumPy in place of one of NumPy."""
+    """The function of ``torch._numpy`` in place of NumPy's."""
     found = functools.reduce(
         lambda part, step: getattr(part, step, None), home.split(".")[1:], torch_numpy
     )
@@ -85,7 +85,7 @@ def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
 def to_numpy(
     ctx: Context, tensor: TensorVariable, force: VariableTracker | None = None
 ) -> VariableTracker:
-    """``tensor.numpy()``: the same memory, writes to which no version of a tensor counts."""
+    """``tensor.numpy()``: the same memory; writes to the array change no tensor version."""
     fake = tensor.fake
     if (
         fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg()
@@ -102,12 +102,12 @@ def to_numpy(
 
 
 def from_numpy(ctx: Context, array: VariableTracker) -> VariableTracker:
-    """``torch.from_numpy(array)``: the same memory, with a version of its own."""
+    """``torch.from_numpy(array)``: the same memory, with its own version."""
     if not isinstance(array, ArrayVariable):
         raise GraphBreak("BD005", f"torch.from_numpy of {array.describe()}")
     made = array.tensor.get_attr(ctx, "data")
     if isinstance(made, TensorVariable):
-        # NumPy's arrays without elements have no steps
+        # NumPy's empty arrays have strides of zero
         if 0 in made.fake.shape and any(made.fake.stride()):
             shape, steps = (
                 new_value(ctx, tuple(made.fake.shape)),
@@ -146,8 +146,8 @@ def _has_scalar(ctx: Context, data: VariableTracker) -> bool:
 def _typed(
     ctx: Context, function: Any, data: VariableTracker, options: dict[str, VariableTracker]
 ) -> Any:
-    """Plain numbers in place of NumPy's, and the dtype that eager finds in them: a graph's text has
-    no float64 but float.
+    """Plain numbers in place of NumPy's, and the dtype that eager infers: a graph's text has no
+    float64 but float.
     """
     examples, numbers = _split(ctx, data)
     try:
@@ -161,7 +161,7 @@ def _typed(
 
 
 def _split(ctx: Context, data: VariableTracker) -> tuple[Any, VariableTracker]:
-    """Nested lists as examples of what eager reads, and with plain numbers."""
+    """Nested lists twice: as eager reads them, and with plain numbers."""
     if isinstance(data, SequenceVariable):
         parts = [_split(ctx, realize(ctx, item)) for item in data.unpack(ctx)]
         return [example for example, _ in parts], new_list(ctx, [number for _, number in parts])

@@ -45,9 +45,7 @@ def autograd_grad(
 
 
 def _require_whole_history(ctx: Context, what: str) -> None:
-    """A compiler sees only what happens inside: paths that lead through what made an input would be
-    lost.
-    """
+    """Break if an input has a history: a compiler would lose the paths through it."""
     if isinstance(ctx.graph, NestedGraph):
         raise GraphBreak("BD018", f"{what} inside a function under a torch transform")
     for node in ctx.graph.inputs:
@@ -71,8 +69,8 @@ def autograd_backward(
     retain_graph: VariableTracker | None = None, create_graph: VariableTracker | None = None,
     grad_variables: VariableTracker | None = None, inputs: VariableTracker | None = None,
 ) -> None:  # fmt: skip
-    """Gradients of all leaves by ``torch.autograd.grad``, which are then added to what the leaves
-    hold.
+    """``backward``: gradients of all leaves by ``torch.autograd.grad``, accumulated into the
+    leaves.
     """
     _require_whole_history(ctx, "backward()")
     if grad_variables is not None:
@@ -114,8 +112,8 @@ def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) 
             ctx, "grad", call_torch(ctx, "call_function", torch.add, [held, gradient], {})
         )
         return
-    # Not shared with anything, and with the layout of the leaf; autograd keeps a gradient's own
-    # where that says the same.
+    # The gradient shares no memory and has the leaf's layout; autograd keeps the gradient's own
+    # layout if they agree.
     if _is_laid_out_like(gradient, leaf):
         made = gradient.call_method(ctx, "clone", [], {})
     else:
@@ -126,7 +124,7 @@ def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) 
 
 
 def _is_laid_out_like(gradient: VariableTracker, leaf: VariableTracker) -> bool:
-    """Whether strides agree, but for dimensions of one element, where the leaf has no gaps."""
+    """Whether strides agree, apart from dimensions of size one, and the leaf is dense."""
     if not (isinstance(gradient, TensorVariable) and isinstance(leaf, TensorVariable)):
         return False
     sizes, steps = leaf.fake.shape, leaf.fake.stride()
@@ -188,9 +186,7 @@ _RECOMPUTING: Any = torch.utils.checkpoint._CachedTorchDispatchMode
 
 @evaluates_call(torch.utils.checkpoint.create_selective_checkpoint_contexts)
 def selective(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-    """Which values are kept is a wish: results do not depend on it, and the partitioner of
-    gradients decides.
-    """
+    """The checkpoint policy is a hint; the partitioner decides, and results do not depend on it."""
     return new_tuple(
         [OpaqueVariable(cls, "a selective checkpoint") for cls in (_SAVING, _RECOMPUTING)]
     )
@@ -200,7 +196,9 @@ def selective(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -
 def checkpoint(
     ctx: Context, function: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
-    """The function's calls, each marked with the number of the outermost region (contract P1)."""
+    """The function's calls, each marked with the number of its outermost checkpoint region
+    (contract P1).
+    """
     options = {name: kwargs.pop(name) for name in _CHECKPOINT_OPTIONS if name in kwargs}
     around, again = (
         options["context_fn"].call(ctx, [], {}).unpack(ctx)
@@ -213,7 +211,7 @@ def checkpoint(
         raise GraphBreak("BD018", "torch.utils.checkpoint.checkpoint with a context_fn of its own")
     reentrant = "use_reentrant" not in options or options["use_reentrant"].truth(ctx)
     tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
-    # The reentrant form differentiates only what depends on an argument that requires a gradient.
+    # The reentrant form differentiates only with respect to arguments that require a gradient.
     enabled = ctx.modes.grad_enabled(ctx) and not (
         reentrant and not any(arg.fake.requires_grad for arg in tensors)
     )
@@ -232,8 +230,10 @@ def checkpoint(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HookHandleVariable(KeyedVariable):
-    """The handle of a hook on a tensor. In the graph there is a node for it; for an input, the hook
-    is registered after the graph, when the handle is built.
+    """The handle of a hook on a tensor.
+
+    Inside of the graph the hook is a node; for an input, building the handle registers the hook
+    after the graph.
     """
 
     node: Any
@@ -323,13 +323,12 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
 def _register_as_it_is(
     ctx: Context, key: Identity, tensor: TensorVariable, hook: VariableTracker
 ) -> VariableTracker:
-    """Register the function itself: it runs in eager mode, whatever it does."""
+    """Register the function itself, which runs in eager mode."""
     function = real_function(ctx, hook, "a hook on a tensor")
     ctx.require_once("a hook on a tensor")
 
     def run(value: torch.Tensor) -> Any:
-        # results of one graph have one node: it runs, without a gradient for this one, when others
-        # go backward
+        # results of one graph share an autograd node: it also runs when only others have gradients
         return value.register_hook(lambda grad: None if grad is None else function(grad))
 
     target = OpaqueCall(run, "register_hook")
@@ -361,7 +360,7 @@ def retain_grad(ctx: Context, tensor: TensorVariable) -> VariableTracker:
             f"{tensor.describe()}.retain_grad(): compilers do not keep gradients between calls",
         )
     result = call_torch(ctx, "call_method", "retain_grad", [tensor], {})
-    # what came before belongs to another program
+    # its earlier history is not in the graph
     next(iter(reversed(ctx.graph.graph.nodes))).meta["host"] = True
     return result
 

@@ -1,8 +1,8 @@
-"""``torch.autograd.Function``: forward and backward are captured as graphs; the call becomes one of
-a function made of both.
+"""``torch.autograd.Function``: forward and backward are captured as graphs, and called as one
+function.
 
-What forward leaves on ``ctx`` is evaluated with it: tensors that backward needs become saved
-values, all else is constant.
+The attributes of ``ctx`` that forward sets are evaluated with it: tensors that backward needs
+become saved values, everything else is constant.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .subgraph import nested_graph, parameter, without_effects
 _ONCE = once_differentiable(lambda ctx: None).__code__
 MOST_OPTIONAL = 3
 HIGHEST_ORDER = 4
-"""Functions that call each other in their backwards have derivatives without end."""
+"""Limit of nesting: functions may call each other in their backwards without end."""
 Backwards = dict[tuple[bool, ...], tuple[GraphModule, list[int]]]
 _LISTS = {
     "save_for_backward": "saved",
@@ -56,7 +56,7 @@ class FunctionContextVariable(UserObjectVariable):
     needs: tuple[bool, ...] = ()
 
     def noted(self, ctx: Context, name: str) -> list[VariableTracker]:
-        """The tensors that were given to a method."""
+        """The tensors passed to a method of ``ctx``."""
         return list(ctx.effects.read((self.key, f".{name}"), ()))
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
@@ -113,7 +113,7 @@ class _Capture:
         self.args = args
         self.tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
         needs = tuple(isinstance(arg, TensorVariable) and arg.fake.requires_grad for arg in args)
-        # Whether a backward is differentiated is only known when it runs.
+        # Whether a backward is differentiated is known only when it runs.
         in_backward = 0 < ctx.graph.order < HIGHEST_ORDER
         needs = (
             tuple(isinstance(arg, TensorVariable) and is_differentiable(arg.fake) for arg in args)
@@ -215,8 +215,8 @@ class _Capture:
         return result
 
     def _backwards(self, outputs: list[VariableTracker]) -> tuple[Backwards, list[Node]]:
-        """The graphs of backward by which gradients are defined, and the values that any of them
-        needs.
+        """The backward graphs by the set of gradients that are defined, and the values that they
+        need.
         """
         tensors = [isinstance(out, TensorVariable) for out in outputs]
         patterns: list[tuple[bool, ...]] = [tuple(tensors)]
@@ -291,10 +291,10 @@ def is_differentiable(fake: torch.Tensor) -> bool:
 
 
 class Plan:
-    """What the function made of two graphs has to know.
+    """The layout of the inputs of the combined function.
 
-    Its inputs are the tensor arguments, what forward takes from outside, and what backward alone
-    takes from outside.
+    Its inputs are the tensor arguments, values that forward captures, and values that only backward
+    captures.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class Plan:
         self.constant: list[int] = []
         self.materialize = True
         self.once = False
-        # torch's transforms ask for a function that sets its context up apart from forward
+        # torch's transforms require ``setup_context``
         self.transformed = False
         self.vmaps = False
 
@@ -343,17 +343,17 @@ class Plan:
         return apply
 
     def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """The outputs among what the forward graph gives, and what backward needs."""
+        """Split the forward graph's results into the outputs and the values that backward needs."""
         return values[: self.outputs], values[self.outputs :]
 
     def made(self) -> list[bool]:
-        """Which of the values that backward needs are neither inputs nor outputs."""
+        """The indices of values for backward that are neither inputs nor outputs."""
         nodes: Any = self.forward.graph.output_node().args[0]
         outputs, kept = self.split(nodes)
         return [node.op != "placeholder" and node not in outputs for node in kept]
 
     def kept(self, inputs: Sequence[Any], outputs: Sequence[Any], made: Iterable[Any]) -> list[Any]:
-        """What backward needs, with the values of ``made``."""
+        """The values for backward; those at the indices ``made`` are given."""
         nodes: Any = self.forward.graph.output_node().args[0]
         known = dict(
             zip(
@@ -374,7 +374,7 @@ def run_alone(plan: Plan, *inputs: torch.Tensor) -> Any:
 def set_up(
     plan: Plan, ctx: Any, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, ...]
 ) -> None:
-    """The context of ``run_alone``."""
+    """Set up the context of ``run_alone``."""
     outputs, made = plan.split(output)
     own = len(inputs) - plan.outer_saved
     save(plan, ctx, inputs, outputs, [*plan.kept(inputs[:own], outputs, made), *inputs[own:]])
@@ -392,7 +392,7 @@ def run_forward(plan: Plan, ctx: Any, *inputs: torch.Tensor) -> Any:
 def save(
     plan: Plan, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any], kept: Sequence[Any]
 ) -> None:
-    """Leaves on the context what backward needs."""
+    """Save the values for backward on the context."""
     saved = [kept[place] for place in plan.saved_order]
     is_tensor = [isinstance(value, torch.Tensor) for value in saved]
     ctx.save_for_backward(

@@ -1,6 +1,4 @@
-"""``torch.cond`` and ``while_loop`` on tensors: their functions are graphs of their own, called as
-the data says.
-"""
+"""``torch.cond`` and ``while_loop`` on tensors: each branch is a graph, and the data chooses."""
 
 from __future__ import annotations
 
@@ -59,8 +57,8 @@ def cond(
 
 
 def _in_history(leaf: Any) -> Any:
-    """A result as that of an operator on tensors that require gradients, whether the branch reads
-    them or not.
+    """A result that requires gradients as an operator's would, whether or not the branch reads the
+    operands.
     """
     if (
         not isinstance(leaf, torch.Tensor)
@@ -100,7 +98,7 @@ def while_loop(
 
 
 def _captured(ctx: Context, function: VariableTracker, args: Args, what: str) -> Subgraph:
-    """One of the functions; it must not change anything."""
+    """Capture one of the functions, which must not have effects."""
     fakes = pytree.tree_map(lambda value: _like(ctx, value), [arg.as_fake(ctx) for arg in args])
     with without_effects(ctx, what):
         graph = capture_subgraph(ctx, function, args, fakes, {})
@@ -115,7 +113,7 @@ def _like(ctx: Context, value: Any) -> Any:
     with ctx.mode:
         made = value.detach().requires_grad_(value.requires_grad)
     if isinstance(made, FakeTensor):
-        made.constant = None  # a loop gives other values
+        made.constant = None  # a loop returns new values
     return made
 
 
@@ -143,8 +141,8 @@ def _record(
     graphs: list[Subgraph], outputs: Any,
     tracked: bool = False,
 ) -> VariableTracker:  # fmt: skip
-    """A call whose results are like ``outputs``: which function makes them is known when it
-    runs.
+    """Record a call whose results are like ``outputs``; the function that computes them is chosen
+    at run time.
     """
     target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
     target.branches = True

@@ -1,4 +1,4 @@
-"""How generated code makes anew what a class statement made while capturing."""
+"""How generated code creates a captured class again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Step = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 @dataclass
 class Recipe:
-    """Calls (function, arguments, named arguments) of which each takes what the one before returned
-    as its first argument.
+    """A chain of calls (function, arguments, keywords), each of which takes the previous result as
+    its first argument.
     """
 
     made: Any
-    """The object that stands for the result while capturing."""
+    """The stand-in for the result while capturing."""
     steps: tuple[Step, ...]
     key: Identity = field(init=False)
 
@@ -30,7 +30,7 @@ class Recipe:
         self.key = Identity(type(self.made))
 
     def build(self, gen: ValueBuilder) -> None:
-        """Push the result; built once."""
+        """Push the result, which is built once."""
         if self.key in gen.built:
             gen.emitter.load_fast(gen.built[self.key])
             return
@@ -55,9 +55,7 @@ class Recipe:
             )
 
     def _complete_functions(self, gen: ValueBuilder) -> None:
-        """Build functions to which the program gave attributes, such as those that say that a
-        method is abstract.
-        """
+        """Build functions with attributes set by the program, such as ``__isabstractmethod__``."""
         gen.begin(self.key)
         for _, args, _ in self.steps:
             for held in (

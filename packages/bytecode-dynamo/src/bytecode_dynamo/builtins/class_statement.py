@@ -60,12 +60,12 @@ QUIET_MODULES = (
 
 
 class Placeholder:
-    """What a stand-in class holds for a value that is not known while capturing."""
+    """The value in a stand-in class for one that is unknown while capturing."""
 
 
 @evaluates_call(builtins.__build_class__)
 def build_class(ctx: Context, body: Value, name: Value, *bases: Value, **options: Value) -> Value:
-    """A class statement: its body is evaluated with a namespace of its own."""
+    """A class statement: its body is evaluated in a new namespace."""
     if not isinstance(body, FunctionVariable):
         raise GraphBreak("BD019", "a class statement with another body")
     frame = new_frame(ctx, body, {})
@@ -107,7 +107,7 @@ def make_class(
 
 
 def _require_quiet(bases: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Break where making the class runs functions of the program."""
+    """Break if creating the class runs functions of the program."""
     resolved = types.resolve_bases(bases)
     meta = types.prepare_class("made", resolved, dict(options))[0]
     if not _is_quiet(meta):
@@ -124,7 +124,7 @@ def _is_quiet(cls: type) -> bool:
 
 
 def stand_in(ctx: Context, value: Value, is_setting: bool = False) -> Any:
-    """The object that stands for a value in a stand-in class."""
+    """The stand-in for a value in a stand-in class."""
     value = realize(ctx, value)
     if isinstance(value, FunctionVariable) and value.value is None:
         made = rebuilding.make_function(
@@ -157,7 +157,7 @@ def stand_in(ctx: Context, value: Value, is_setting: bool = False) -> Any:
 
 
 def _is_lasting(ctx: Context, value: Value) -> bool:
-    """Whether a value can't change."""
+    """Whether a value is immutable."""
     if isinstance(value, TupleVariable):
         return all(_is_lasting(ctx, realize(ctx, item)) for item in value.items)
     known = (ConstantVariable, KnownObjectVariable, FunctionVariable, RangeVariable, SliceVariable)
@@ -170,7 +170,7 @@ def _is_lasting(ctx: Context, value: Value) -> bool:
 def call_known(
     ctx: Context, function: Any, args: tuple[Value, ...], named: dict[str, Value]
 ) -> Value:
-    """The result of a call on stand-ins, with what makes it anew."""
+    """The result of a call on stand-ins, with the recipe to create it again."""
     try:
         made = function(
             *(stand_in(ctx, arg) for arg in args),
@@ -212,7 +212,7 @@ for _name in ("getter", "setter", "deleter"):
 
 
 def _decorator(function: Any) -> Any:
-    """A decorator of classes, done to the stand-in."""
+    """Apply a class decorator to the stand-in."""
 
     def rule(ctx: Context, cls: Value | None = None, **options: Value) -> Value:
         if cls is None:

@@ -1,6 +1,4 @@
-"""``isinstance`` and ``issubclass``: classes, tuples, abstract classes, protocols, and metaclasses
-that answer themselves.
-"""
+"""``isinstance`` and ``issubclass``: classes, tuples, abstract classes, protocols, metaclasses."""
 
 from __future__ import annotations
 
@@ -60,8 +58,8 @@ _KNOWN_CHECKS = ("abc", "_py_abc", "typing", "torch", "enum")
 
 
 def _told(ctx: Context, cls: Value, name: str, value: Value) -> Value | None:
-    """What a metaclass of the program says of a value; None where the check is one of Python's or
-    torch's.
+    """The answer of the program's metaclass for a value; None if the check is Python's or torch's
+    own.
     """
     check = find_special(ctx, type(cls.as_constant(ctx)), name)[1]
     if (
@@ -97,9 +95,7 @@ _FLAGS = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
 
 
 def _is_flagged(ctx: Context, value: TensorVariable, flag: str) -> bool:
-    """Whether torch has marked a tensor of a subclass as a parameter or buffer: these keep their
-    class.
-    """
+    """Whether torch marked a subclass's tensor as a parameter or buffer, which keeps its class."""
     example = example_of(ctx, value)
     if example is None or value.source is None:
         return False
@@ -111,7 +107,7 @@ def _is_flagged(ctx: Context, value: TensorVariable, flag: str) -> bool:
 
 
 def _follows(ctx: Context, value: UserObjectVariable, protocol: Any) -> bool:
-    """Whether an object has what a protocol asks for, in its class or itself."""
+    """Whether an object or its class has a protocol's members."""
     nominal = protocol in value.python_type().__mro__
     names = () if nominal else _names_of(protocol)
     return all(
@@ -193,8 +189,8 @@ def instance_of(ctx: Context, actual: type, cls: Value, no_type: str = NO_TYPE) 
 
 
 class _NotRegistered:
-    """Whether an abstract class was not told of a class; asked again when some class was
-    registered.
+    """Whether a class is not registered with an abstract class; checked again after any
+    registration.
     """
 
     def __init__(self, cls: type) -> None:

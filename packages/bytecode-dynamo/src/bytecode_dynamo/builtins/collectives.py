@@ -1,5 +1,5 @@
-"""What a process knows of torch.distributed is constant in a graph and guarded; collectives are
-operators in it.
+"""torch.distributed: a process's knowledge of its groups is constant and guarded; collectives are
+operators in the graph.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _world: Any = getattr(torch.distributed, "distributed_c10d", None)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupVariable(KnownObjectVariable):
-    """A process group or a mesh of devices: what it says of itself never changes."""
+    """A process group or device mesh, whose attributes never change."""
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name in _SAID:
@@ -78,7 +78,7 @@ def _call(ctx: Context, function: Callable[..., Any], args: Args, kwargs: Kwargs
 
 
 def _known(function: Callable[..., Any]) -> Any:
-    """The rule of a function of what the process knows of its groups; the answer is guarded."""
+    """The rule of a function of the process's groups; the answer is guarded."""
 
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         answer = _call(ctx, function, [*args], kwargs)
@@ -192,10 +192,10 @@ def refuse_async(ctx: Context, async_op: VariableTracker) -> None:
 def evaluate(
     ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs
 ) -> VariableTracker | None:
-    """A call inside functional collectives that says what they are for; None for any other
+    """A call inside of functional collectives that annotates the result; None for any other
     function.
 
-    They are looked into: under a compiler they wait for their results.
+    The collectives are evaluated as Python code: under a compiler they wait for their results.
     """
     if function.code.co_filename != FUNCTIONAL:
         return None

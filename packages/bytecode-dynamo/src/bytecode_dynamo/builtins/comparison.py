@@ -97,8 +97,8 @@ def compare(
 def _compared_by_objects(
     ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
 ) -> VariableTracker | None:
-    """What the comparison methods of the operands say; ``!=`` is the opposite of ``__eq__`` where
-    there is no ``__ne__``.
+    """The result of the operands' own comparison methods; ``!=`` negates ``__eq__`` if there is no
+    ``__ne__``.
     """
     _, method, reflected = COMPARE[symbol]
     for owner, name, other in ((left, method, right), (right, reflected, left)):
@@ -193,7 +193,7 @@ def _is_alike(ctx: Context, left: VariableTracker, right: VariableTracker) -> bo
     """``left is right or left == right``: how containers compare."""
     if isinstance(left, TextVariable) or isinstance(right, TextVariable):
         return is_equal(ctx, left, right)
-    numbers = is_number(left) and is_number(right)  # whose identity may be unknown
+    numbers = is_number(left) and is_number(right)  # their identity may be unknown
     known = left is right or not numbers or (type(left) is type(right) is ConstantVariable)
     return (known and is_same(ctx, left, right)) or is_equal(ctx, left, right)
 

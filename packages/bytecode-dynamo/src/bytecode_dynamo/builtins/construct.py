@@ -116,7 +116,7 @@ def construct_member(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> Vari
 
 
 def _missing_member(ctx: Context, cls: Any, value: VariableTracker) -> VariableTracker | None:
-    """What an enumeration's own ``_missing_`` gives for a value that no member has."""
+    """The result of an enumeration's own ``_missing_`` for a value that no member has."""
     found = require_class_attribute(ctx, cls, "_missing_")
     if (
         not isinstance(getattr(found, "__func__", None), types.FunctionType)
@@ -131,7 +131,9 @@ def _missing_member(ctx: Context, cls: Any, value: VariableTracker) -> VariableT
 
 
 _WITHOUT_KEYWORDS = (int, float, str, tuple, frozenset)
-"""Those whose ``__new__`` refuses keyword arguments that only an ``__init__`` below knows."""
+"""Built-in types whose ``__new__`` refuses keyword arguments that only a subclass's ``__init__``
+accepts.
+"""
 
 
 def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -141,7 +143,7 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
     if find_special(ctx, cls, "__del__")[0] >= 0:
         raise GraphBreak("BD019", f"{cls.__qualname__} has __del__")
     if getattr(cls, "__abstractmethods__", None):
-        fold_call(ctx, cls, [], {})  # raises the TypeError that names them
+        fold_call(ctx, cls, [], {})  # raises the TypeError that names the abstract methods
     maker = cls.__new__
     base = native_base(cls)
     if isinstance(maker, types.FunctionType):
@@ -171,7 +173,7 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
 
 
 def new_object(ctx: Context, cls: type, args: Args | None = None) -> VariableTracker:
-    """``base.__new__(cls, *args)`` of the first base that is written in C."""
+    """``base.__new__(cls, *args)`` for the first base written in C."""
     base = native_base(cls)
     if base is not object:
         return new_derived(ctx, cls, base, args or [])
@@ -201,14 +203,14 @@ _KNOWN_BY_NAME = {"name", "obj", "path"}
 
 
 def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    """A ``namedtuple``, by its fields; by the ``__new__`` of a class below where it has one."""
+    """A ``namedtuple``: by its fields, or by a subclass's ``__new__``."""
     index, maker = find_special(ctx, cls, "__new__")
     if cls.__mro__[index].__bases__ != (tuple,):
         return get_attribute(ctx, ClassVariable(cls), "__new__").call(
             ctx, [ClassVariable(cls), *args], kwargs
         )
     try:
-        cls.__new__(cls, *args, **kwargs)  # its fields hold anything
+        cls.__new__(cls, *args, **kwargs)  # fields accept any value; this checks the arguments
     except TypeError as error:
         return raise_error(ctx, TypeError, *error.args)
     given = {**dict(zip(cls._fields, args)), **kwargs}
@@ -249,7 +251,7 @@ constructs(types.MethodType)(lambda ctx, function, owner: BoundMethodVariable(fu
 
 
 def _eager_iterator(function: Any) -> Constructor:
-    """Finite combinations of known elements."""
+    """The rule of finite combinations of known elements."""
 
     def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
         options = {
@@ -305,14 +307,14 @@ def make_namespace(ctx: Context, /, **named: VariableTracker) -> VariableTracker
     return made
 
 
-# Of dates and decimals: not those that ask for the time.
+# Alternative constructors of dates and decimals that do not read the clock.
 _MAKING = ("fromisoformat", "fromisocalendar", "fromordinal", "combine", "strptime", "from_float")
 
 
 def _from_keys(
     ctx: Context, cls: type, function: Any, args: Args, kwargs: Kwargs
 ) -> VariableTracker:
-    """``dict.fromkeys``; that of OrderedDict takes names."""
+    """``dict.fromkeys``; only OrderedDict's accepts keywords."""
     named = {**dict(zip(("iterable", "value"), args)), **kwargs}
     fits = (
         "iterable" in named

@@ -137,7 +137,8 @@ constructs(bool)(lambda ctx, *value: ConstantVariable(value[0].truth(ctx) if val
 
 def _make_number(cls: type) -> Constructor:
     def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        value = args[0] if len(args) == 1 and not named else None  # with a base, Python takes text
+        # with a base, Python converts text only
+        value = args[0] if len(args) == 1 and not named else None
         if isinstance(value, TensorVariable):
             if not ctx.config.capture_scalar_outputs and value.fake.known_number is None:
                 raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
@@ -162,9 +163,7 @@ _CONVERSIONS = {
 
 
 def converted(ctx: Context, cls: type, args: Args) -> VariableTracker | None:
-    """What the first special method that an object has for a conversion gives; None for other
-    values.
-    """
+    """The result of the object's first special method for a conversion; None for other values."""
     if len(args) != 1 or not isinstance(args[0], UserObjectVariable):
         return None
     for name in _CONVERSIONS.get(cls, ("__complex__", "__float__", "__index__")):
@@ -213,8 +212,8 @@ TENSOR_METHODS["new"] = _new
 
 
 def _sizes_apart(ctx: Context, args: Args) -> list[VariableTracker]:
-    """A ``torch.Size`` says how large a tensor is, and the tuple that graphs have in its place what
-    is in it.
+    """The sizes of a new tensor. ``torch.Tensor`` reads a Size as a shape but a tuple as data, so
+    pass dimensions separately.
     """
     if len(args) == 1 and args[0].python_type() is torch.Size:
         return args[0].unpack(ctx)

@@ -1,5 +1,5 @@
-"""Making tensors of wrapper subclasses: the constructor is evaluated, then the graph makes what it
-describes.
+"""Construction of wrapper subclasses: the constructor is evaluated, then the graph creates the
+tensor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Tensor: Any = torch.Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WrapperDraft(UserObjectVariable):
-    """A tensor whose constructor has not ended."""
+    """A tensor whose constructor is still running."""
 
     numbers: tuple[VariableTracker, ...] = ()
     dims: int = 0
@@ -75,7 +75,7 @@ def _is_none(value: VariableTracker) -> bool:
 
 
 def finish_wrapper(ctx: Context, draft: WrapperDraft) -> VariableTracker:
-    """The tensor that a constructor has made."""
+    """The tensor of a finished constructor."""
     tensors: dict[str, VariableTracker] = {}
     constants: list[tuple[str, Any]] = []
     for name, held in ctx.effects.attributes(draft.key).items():

@@ -65,7 +65,7 @@ def deep(
         if isinstance(value, LazyVariable) and is_constant_value(value.value):
             return value
         value = realize(ctx, value)
-        # equal constants of different types are no copies of each other
+        # equal constants of different types are not copies
         if isinstance(value, ATOMIC):
             return value
         key = value.identity()
@@ -83,7 +83,7 @@ def deep(
 
 
 def _copied_tensor(ctx: Context, value: TensorVariable) -> VariableTracker:
-    """A copy of a tensor whose memory is its own."""
+    """A copy of a tensor with its own memory."""
     if value.cls is not torch.Tensor or value.fake.requires_grad or not value.fake.is_contiguous():
         raise GraphBreak("BD002", f"a copy of {value.describe()}")
     return value.call_method(ctx, "clone", [], {})
@@ -96,7 +96,7 @@ def _own_rule(ctx: Context, value: VariableTracker, name: str) -> VariableTracke
 def _copied(
     ctx: Context, value: VariableTracker, part: Part, announce: Callable[[VariableTracker], None]
 ) -> VariableTracker:
-    """A copy whose parts are what ``part`` says; ``announce`` gets it before its parts are made."""
+    """A copy with the parts ``part(x)``; ``announce`` is called with it before its parts exist."""
     if isinstance(value, ATOMIC):
         return value
     if isinstance(value, TupleVariable):

@@ -1,5 +1,5 @@
-"""torch's random generators: what sets, reads or names their state is a call in the graph, in its
-place among the draws.
+"""torch's random generators: reading or setting their state is a call in the graph, in order with
+the draws.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ METHODS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratorObjectVariable(KeyedVariable):
-    """A ``torch.Generator``: a node; fake calls are made without it."""
+    """A ``torch.Generator``: a graph node; fake calls leave it out."""
 
     node: Any
     device: torch.device
@@ -78,7 +78,7 @@ def _require_support(ctx: Context, what: str) -> None:
 
 
 def _record(ctx: Context, target: Any, args: Args, state_size: int = 0) -> VariableTracker:
-    """A call that must run in its place; of those that return something, the result is a state."""
+    """Record a call whose order matters; if it returns something, that is a state."""
     _require_support(ctx, f"call of {target.__name__}")
     val = None
     if target.__name__ in ("get_state", "get_rng_state"):

@@ -31,9 +31,7 @@ from bytecode_dynamo.variables.tensor import TensorVariable
 
 
 def call(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    """Evaluate a torch call on fake values, and record it if its result is a tensor or it has an
-    effect.
-    """
+    """Evaluate a torch call on fake values; record it if it returns tensors or has an effect."""
     handled = dispatch_override(ctx, op, target, args, kwargs)
     if handled is not None:
         return handled
@@ -51,7 +49,7 @@ def call(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> Vari
     try:
         result = evaluate(ctx, op, target, fakes, named)
         if target in _INDEXED and len(ctx.env.unbacked) > with_unbacked and _has_number(fakes[1]):
-            # torch 2.15 reads the number into the view's offset
+            # torch 2.15 reads the number for the view's offset
             del ctx.env.deferred_asserts[assumptions:]
             raise GraphBreak("BD001", f"{name_of(target)} with a number in a tensor")
     except GraphBreak as error:
@@ -108,8 +106,8 @@ def _note_relayout(
 def _changes_history_of_view(
     ctx: Context, target: Any, written: VariableTracker, fakes: list[Any]
 ) -> bool:
-    """Whether a call writes to a view that was there before, and it or what is written requires
-    gradients: nothing undoes that.
+    """Whether a call writes to an existing view and a gradient is required: its history can't be
+    undone.
     """
     name = name_of(target)
     is_write = name.endswith("_") or target in _AUGMENTED or target is operator.setitem
@@ -140,8 +138,8 @@ REQUIRE = OpaqueCall(_require, "require")
 
 
 def require(ctx: Context, since: int, error: str, message: str) -> None:
-    """Let the graph check what was assumed, since then, of numbers that depend on data, before
-    anything relies on it.
+    """Let the graph check the assumptions about data-dependent numbers since ``since`` before
+    anything relies on them.
     """
     for guard in ctx.env.deferred_asserts[since:]:
         condition = ctx.graph.condition(guard.expr, ctx.env)
@@ -149,9 +147,7 @@ def require(ctx: Context, since: int, error: str, message: str) -> None:
 
 
 def _indexed_by_host(ctx: Context, target: Any, args: Args, fakes: list[Any]) -> VariableTracker:
-    """A call with a number in a tensor as an index: the host reads it, and what is there has the
-    same sizes everywhere.
-    """
+    """Index with a number in a tensor: the host reads the number; sizes do not depend on it."""
     fakes[1] = pytree.tree_map_only(
         FakeTensor, lambda index: index if index.dim() or index.dtype in _MASKS else 0, fakes[1]
     )
@@ -211,8 +207,7 @@ def call_nodes(
 
 
 def evaluate(ctx: Context, op: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The fake result of a torch call; a failure breaks the graph, and eager mode then says what is
-    wrong.
+    """The fake result of a torch call; a failure breaks the graph, and eager mode raises the error.
     """
     ctx.graph.note_operands((args, kwargs))
     try:
@@ -235,14 +230,14 @@ def name_of(target: Any) -> str:
 
 
 def _is_query(ctx: Context, result: Any) -> bool:
-    """Whether a result is known now, so that nothing has to be computed."""
+    """Whether a result is known now and needs no node."""
     if result is None:
         return False
     return not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(result))
 
 
 def bind_unbacked(ctx: Context, node: Any, result: Any) -> None:
-    """Let the node that makes an unbacked number stand for it."""
+    """Make the node that computes an unbacked number stand for it."""
     for leaf, path in _leaves(result, ()):
         if _is_unbacked(ctx, leaf) or (
             isinstance(leaf, torch.SymBool) and leaf.node.expr.free_symbols
@@ -300,7 +295,7 @@ def wrap_result(ctx: Context, node: Any, result: Any) -> VariableTracker:
     if is_fake(result):
         known = ctx.tensors.get(id(result))
         if known is not None:
-            return known  # an in-place call gives its operand
+            return known  # an in-place call returns its operand
         tracker = TensorVariable(node, result, type(result) if is_wrapper(result) else torch.Tensor)
         remember_tensor(ctx, tracker)
         return tracker

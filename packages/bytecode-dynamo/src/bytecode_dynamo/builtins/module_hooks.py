@@ -1,6 +1,4 @@
-"""Hooks of modules on gradients: the graph sets them up as eager mode does, and they run in eager
-mode.
-"""
+"""Module hooks on gradients: the graph installs them as eager mode does, and they run eagerly."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ SET_UP = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackwardHookVariable(Variable):
-    """What torch makes for one call of a module with such hooks."""
+    """torch's helper for one call of a module with backward hooks."""
 
     node: Any
 
@@ -63,7 +61,7 @@ class BackwardHookVariable(Variable):
 
 
 def _returned(fake: torch.Tensor) -> torch.Tensor:
-    """A result of an ``autograd.Function`` that is its input: eager mode refuses to write to it."""
+    """An ``autograd.Function`` result that is its input: eager mode refuses writes to it."""
     view = fake.view_as(fake)
     if view.requires_grad and torch.is_grad_enabled():
         _autograd._set_creation_meta(view, _autograd.CreationMeta.IN_CUSTOM_FUNCTION)

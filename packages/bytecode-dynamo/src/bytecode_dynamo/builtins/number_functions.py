@@ -81,8 +81,9 @@ def _extreme(function: Any, symbol: str) -> Any:
 
 
 def _have_one_type(items: Sequence[VariableTracker]) -> bool:
-    """Whether the largest of numbers is an expression: of ints and floats together, which one it is
-    decides its type, and of zeros its sign.
+    """Whether an extreme of numbers can be an expression.
+
+    Of ints and floats together the chosen one decides the type, and of zeros the sign.
     """
     kinds = {item.python_type() for item in items}
     floats = [
@@ -176,6 +177,6 @@ def pow_(
 def symbolic_extreme(
     ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
 ) -> VariableTracker:
-    """``max`` (symbol ``>``) or ``min`` of numbers of which one is symbolic."""
+    """``max`` (symbol ``>``) or ``min`` of two numbers, at least one of them symbolic."""
     function: Any = torch.sym_max if symbol == ">" else torch.sym_min
     return new_value(ctx, function(left.as_fake(ctx), right.as_fake(ctx)))

@@ -1,4 +1,4 @@
-"""What methods of object and of exceptions do."""
+"""Methods of ``object`` and of exceptions."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
 def binary(
     ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker
 ) -> VariableTracker:
-    """``left symbol right``; a symbol such as ``+=`` works in place where the left operand can."""
+    """``left symbol right``; ``+=`` and its relatives work in place if the left operand can."""
     base = symbol.removesuffix("=")
     if base == "+" and {type(left), type(right)} - {ConstantVariable} == {TextVariable}:
         return text_of(ctx, operator.add, [left, right])
@@ -124,8 +124,8 @@ def binary(
 
 
 def plain_value(ctx: Context, value: VariableTracker, *names: str) -> VariableTracker:
-    """The number or text in an object of a class that extends it and leaves these methods alone;
-    what a proxy shows.
+    """The number or text of a subclass instance that does not override these methods, or a proxy's
+    contents.
     """
     if isinstance(value, ProxyVariable):
         return value.base
@@ -177,7 +177,7 @@ def _repeats(value: VariableTracker) -> bool:
 
 
 def _repeated(ctx: Context, items: Any, times: VariableTracker, in_place: bool) -> VariableTracker:
-    """A sequence so many times."""
+    """A sequence repeated."""
     if find_special(ctx, times.python_type(), "__index__")[0] < 0:
         raise_error(
             ctx,
@@ -240,7 +240,7 @@ def _defines(
     if not isinstance(value, UserObjectVariable) or (
         of_number and isinstance(other, TensorVariable)
     ):
-        return False  # numbers know nothing of tensors
+        return False  # a number's method returns NotImplemented for tensors
     return find_special(ctx, value.python_type(), name)[0] >= 0
 
 

@@ -1,6 +1,4 @@
-"""What ``torch.optim`` needs to be captured: the wrapper around ``step``, scalars that are tensors,
-groups of tensors.
-"""
+"""Rules for ``torch.optim``: the wrapper of ``step``, tensor scalars, grouping of tensors."""
 
 from __future__ import annotations
 
@@ -47,8 +45,8 @@ def step(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTra
 
 
 def _capturable(function: Any) -> Any:
-    """These branch on the number of steps; their form for CUDA graphs computes the same with
-    tensors, here in double precision as eager mode does with Python's numbers.
+    """These branch on the step count; their capturable form computes the same with tensors, here in
+    double precision as eager's Python numbers.
     """
 
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
@@ -78,12 +76,10 @@ for _function in (radam, asgd):
 def adafactor_step(
     ctx: Context, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
-    """Reads the norms of the parameters, and goes on with Python's numbers: they become unbacked
-    symbols.
-    """
+    """Adafactor reads the norms of parameters as Python numbers, which become unbacked symbols."""
     settings = ctx.config
     ctx.config = replace(settings, capture_scalar_outputs=True)
-    ctx.env.allow_unbacked = True  # for good: the graph holds such numbers now
+    ctx.env.allow_unbacked = True  # permanently: the graph contains such numbers now
     try:
         return new_value(ctx, adafactor.__wrapped__).call(ctx, list(args), kwargs)  # type: ignore[attr-defined]
     finally:
@@ -91,7 +87,7 @@ def adafactor_step(
 
 
 def _fused(name: str, combine: str) -> Any:
-    """``x.addcdiv_(a, b, value=v)`` where ``v`` is a tensor, which torch would have to read."""
+    """``x.addcdiv_(a, b, value=v)`` with a tensor ``v``, which torch would read on the host."""
 
     def rule(
         ctx: Context, x: TensorVariable, *args: VariableTracker, **kwargs: VariableTracker
@@ -142,7 +138,7 @@ evaluates_call(torch.jit.annotate)(lambda ctx, annotation, value: value)
 
 @evaluates_call(_get_value)
 def get_value(ctx: Context, value: VariableTracker) -> VariableTracker:
-    """Eager mode reads the number of steps and goes on in double precision."""
+    """Eager mode reads the step count and continues in double precision."""
     if not isinstance(value, TensorVariable) or not value.fake.dtype.is_floating_point:
         return value
     return value.call_method(ctx, "double", [], {})

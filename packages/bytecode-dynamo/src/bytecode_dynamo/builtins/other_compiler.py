@@ -1,8 +1,6 @@
-"""What torch's own compiler leaves in a process where it is used, too: wrappers around functions
-and modules, decorators.
+"""Traces of torch's own compiler in the process: wrappers of functions and modules, decorators.
 
-They are known by where their code stands and by the attributes that they carry; that compiler is
-never imported.
+They are recognised by where their code is and by their attributes; that compiler is never imported.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ from .torch_functions import allowed_rule, constant_result_rule
 ORIGINAL, DISABLED = "_torchdynamo_orig_callable", "_torchdynamo_disable"
 CONSTANT = "_dynamo_marked_constant"
 _PASSED_THROUGH = ("wrap_inline.<locals>.inner", "OptimizedModule.__getattr__")
-"""Wrappers that only ask or call what they hold."""
+"""Wrappers that only query or call their target."""
 
 
 SIZES = TORCH_ROOT + "fx/experimental/symbolic_shapes.py"
 
 
 def _has_unknown(ctx: Context, x: VariableTracker) -> bool:
-    """Whether a number, or a size of a tensor, depends on data."""
+    """Whether a number or tensor size depends on data."""
     numbers = (
         x.fake.shape
         if isinstance(x, TensorVariable)
@@ -76,16 +74,16 @@ _DECISIONS: dict[str, Callable[..., bool]] = {
     "statically_known_false": _is_known(False),
     "has_free_unbacked_symbols": _has_unknown,
 }
-"""What programs ask that compiler of sizes which only data gives."""
+"""Queries about data-dependent sizes."""
 
 
 def evaluate(
     ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs
 ) -> VariableTracker | None:
-    """A call of something that the other compiler made or marked; None for any other function.
+    """A call of something that the other compiler created or marked; None for any other function.
 
-    What it compiled is evaluated as it was before. What it was told to leave alone breaks the
-    graph, but for what it wrapped in torch itself.
+    Code that it compiled is evaluated from the original. A function that it was told to leave alone
+    breaks the graph, unless torch itself wrapped it.
     """
     value, filename = function.value, function.code.co_filename
     if value is not None and CONSTANT in value.__dict__:
@@ -118,7 +116,7 @@ def evaluate(
 
 
 def is_passed_through(function: FunctionVariable) -> bool:
-    """Whether a function of the other compiler can be looked into."""
+    """Whether a function of the other compiler can be evaluated."""
     return (
         function.code.co_filename.startswith(OTHER_COMPILER)
         and function.code.co_qualname in _PASSED_THROUGH

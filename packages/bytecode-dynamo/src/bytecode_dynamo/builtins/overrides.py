@@ -1,8 +1,7 @@
-"""``__torch_function__``: of objects, of tensor subclasses, and of modes entered inside; evaluated
-as torch calls it.
+"""``__torch_function__`` of objects, tensor subclasses and modes, evaluated in torch's order.
 
 Graphs compute on plain tensors: an input of a subclass is passed as an alias without it, and a
-result gets its class where it leaves the graph.
+result gets its class at the graph's end.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _Tensor: Any = torch.Tensor
 
 
 def overriding(ctx: Context, values: Any) -> Iterator[VariableTracker]:
-    """The values, also in lists and tuples, whose classes want to see torch calls."""
+    """The values, also inside of lists and tuples, whose classes override torch calls."""
     for value in values:
         if isinstance(value, TensorVariable):
             if value.overrides:
@@ -83,7 +82,7 @@ def _is_off(enabled: Callable[[], bool]) -> bool:
 def dispatch(
     ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs
 ) -> VariableTracker | None:
-    """What modes and classes make of a torch call; None when nobody has a say in it."""
+    """The result of modes and classes for a torch call; None if none overrides it."""
     found = list(overriding(ctx, args[:1] if op == "set_attr" else (*args, *kwargs.values())))
     modes = ctx.modes.function_modes(ctx)
     if not found and not modes:
@@ -139,7 +138,7 @@ def _is_default(cls: Any) -> bool:
 
 
 class _OverrideCall(BaseException):
-    """Carries what a torch call tells its overrides."""
+    """Carries the arguments that a torch call passes to its overrides."""
 
 
 class _RecordingMode(TorchFunctionMode):
@@ -148,7 +147,7 @@ class _RecordingMode(TorchFunctionMode):
 
 
 class _OverrideProbe:
-    """Stands for an object with ``__torch_function__``."""
+    """A stand-in for an object with ``__torch_function__``."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -156,14 +155,14 @@ class _OverrideProbe:
 
 
 class _Placeholders:
-    """Values in place of the arguments of a call, and what they stand for."""
+    """Stand-ins for the arguments of a call."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.known: dict[int, tuple[Any, VariableTracker]] = {}
 
     def of(self, value: VariableTracker) -> Any:
-        """What the call gets for an argument."""
+        """The stand-in for an argument."""
         if isinstance(value, (ListVariable, TupleVariable)):
             items = [self.of(realize(self.ctx, item)) for item in value.elements(self.ctx)]
             return items if isinstance(value, ListVariable) else tuple(items)
@@ -181,7 +180,7 @@ class _Placeholders:
         return made
 
     def tracker(self, value: Any) -> VariableTracker:
-        """The argument again."""
+        """The argument that a value stands for."""
         if id(value) in self.known:
             return self.known[id(value)][1]
         if type(value) in (tuple, list, torch.Size):
@@ -199,8 +198,8 @@ class _Placeholders:
 def _recorded(
     ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs
 ) -> tuple[VariableTracker, VariableTracker, VariableTracker]:
-    """The function, arguments and keywords that ``__torch_function__`` gets: a call with stand-ins
-    tells.
+    """The function, arguments and keywords that ``__torch_function__`` receives, recorded from a
+    call with stand-ins.
     """
     stand_ins = _Placeholders(ctx)
     given, named = (
@@ -268,7 +267,7 @@ def default_torch_function(
 def _converted(
     ctx: Context, cls: type, call: Any, func: VariableTracker | None = None
 ) -> VariableTracker:
-    """The result of a call without overrides by subclasses; new tensors in it are of the class."""
+    """The result of a call without subclass overrides; new tensors in it get the class."""
     before = set(ctx.tensors)
     with _without_overrides(ctx):
         result = call()

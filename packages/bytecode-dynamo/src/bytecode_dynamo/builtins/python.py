@@ -89,7 +89,7 @@ def hasattr_(ctx: Context, owner: Value, name: Value) -> Value:
             raise
         return ConstantVariable(False)
     except GraphBreak as error:
-        # The attribute is there; only its value is beyond evaluation.
+        # The attribute exists; only its value can't be evaluated.
         if error.id != "BD014":
             raise
     return ConstantVariable(True)
@@ -105,7 +105,7 @@ evaluates_call(delattr)(lambda ctx, owner, name: owner.del_attr(ctx, name.as_con
 def single_dispatch(
     ctx: Context, function: FunctionVariable, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """The implementation for the type of the first argument; what is registered is guarded."""
+    """The implementation for the type of the first argument; the registry is guarded."""
     if function.value is None or function.source is None or not args:
         raise GraphBreak("BD002", f"call of {function.describe()}, which dispatches on a type")
     found: Value = function
@@ -122,7 +122,7 @@ def single_dispatch(
 def dispatched(
     ctx: Context, function: FunctionVariable, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """The implementation for a class, as ``functools.singledispatchmethod`` asks for it."""
+    """The implementation for a class, for ``functools.singledispatchmethod``."""
     if function.value is None:
         raise GraphBreak("BD002", f"call of {function.describe()}, which dispatches on a type")
     realize(ctx, function.closure[function.code.co_freevars.index("registry")]).get_attr(

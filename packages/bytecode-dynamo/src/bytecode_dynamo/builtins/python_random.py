@@ -36,7 +36,7 @@ _STATE = object()
 
 
 class RandomVariable(UserObjectVariable):
-    """A ``random.Random`` that the frame makes."""
+    """A ``random.Random`` that the frame creates."""
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(_with_state, gen.ctx.effects.read((_STATE, self.key)))
@@ -61,7 +61,7 @@ def make_random(ctx: Context, seed: VariableTracker | None = None) -> VariableTr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateWrite(Variable):
-    """What sets the last state of an existing generator after the graph."""
+    """Sets the final state of an existing generator after the graph."""
 
     owner: UserObjectVariable
 
@@ -112,7 +112,7 @@ def _rule(name: str) -> Any:
 def _pick(
     ctx: Context, generator: random.Random, name: str, args: Any, kwargs: Any
 ) -> VariableTracker:
-    """``choice(items)`` and its relatives: of positions, then of the items."""
+    """``choice(items)`` and its relatives: choose positions, then take the items."""
     items = args[0].unpack(ctx)
     named = {key: value.as_constant(ctx) for key, value in kwargs.items()}
     positions = list(range(len(items)))

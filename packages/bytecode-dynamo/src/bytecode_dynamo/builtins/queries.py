@@ -1,4 +1,4 @@
-"""Questions of torch about its state and its arguments, answered while a frame is captured."""
+"""Queries of torch about its state and arguments, answered while capturing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bytecode_dynamo.variables.tensor import TensorVariable
 
 _C: Any = torch._C
 
-# Answered while capturing; the answer does not change, or the guard on torch's state covers it.
+# The answer never changes, or the guard on torch's state covers it.
 _QUERIES: tuple[Callable[..., Any], ...] = (
     torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.is_grad_enabled,
     torch.is_inference_mode_enabled,

@@ -1,4 +1,4 @@
-"""Weak references and context variables: what they refer to is found again by asking them."""
+"""Weak references and context variables: guards read their current value."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ReferenceVariable(Variable):
         return ("reference", self.referent.hash_key(ctx))
 
     def identity(self) -> object:
-        """Without a callback an object has one reference."""
+        """An object has one reference without a callback."""
         return self if self.callback else f"reference to {id(self.referent.identity())}"
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -75,7 +75,7 @@ def wrap_reference(ctx: Context, value: Any, source: Source) -> VariableTracker:
 def context_variable(
     ctx: Context, variable: VariableTracker, *default: VariableTracker
 ) -> VariableTracker:
-    """The value of a context variable: it is asked again by a guard."""
+    """The value of a context variable, which a guard reads again."""
     key = _existing(variable)
     written = ctx.effects.read((_VALUE, key))
     if written is not MISSING:
@@ -109,7 +109,7 @@ def _existing(variable: VariableTracker) -> Identity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenVariable(KeyedVariable):
-    """What ``ContextVar.set`` returns; building it sets the variable."""
+    """The token that ``ContextVar.set`` returns; building it sets the variable."""
 
     variable: VariableTracker
     value: VariableTracker
@@ -128,7 +128,7 @@ class TokenVariable(KeyedVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResetVariable(Variable):
-    """What resets a context variable after the graph."""
+    """Resets a context variable after the graph."""
 
     token: TokenVariable
 
@@ -143,7 +143,7 @@ class ResetVariable(Variable):
 def set_context_variable(
     ctx: Context, variable: VariableTracker, value: VariableTracker
 ) -> VariableTracker:
-    """Set after the graph, where no function of the program runs in between."""
+    """Set the variable after the graph, if no function of the program runs in between."""
     key = _existing(variable)
     token = TokenVariable(
         Identity(contextvars.Token), variable, value, ctx.effects.read((_VALUE, key))

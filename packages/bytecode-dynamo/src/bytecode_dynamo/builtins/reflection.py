@@ -32,7 +32,7 @@ Value = VariableTracker
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalsVariable(Variable):
-    """``globals()``: variables that exist are read and assigned."""
+    """``globals()``, for reading and assigning existing variables."""
 
     names: GlobalNames
 

@@ -1,6 +1,4 @@
-"""Hooks on what autograd saves: entering and leaving them are calls in the graph, and the hooks run
-as in eager mode.
-"""
+"""Saved-tensor hooks: entering and leaving them are calls in the graph; the hooks run eagerly."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ _CONTAINERS = (list, dict, set, collections.deque)
 
 
 def real_function(ctx: Context, function: VariableTracker, what: str) -> Any:
-    """The function itself, one like it that holds constants only, or a method of an object that
-    exists.
+    """The real function of a tracker: an existing one, one with constant closure cells, or a bound
+    method.
     """
     if isinstance(function, BoundMethodVariable):
         owner = _existing(ctx, realize(ctx, function.owner))
@@ -61,14 +59,14 @@ def real_function(ctx: Context, function: VariableTracker, what: str) -> Any:
 
 
 def _held(ctx: Context, cell: VariableTracker, what: str) -> Any:
-    """What a cell holds: a constant, or an object that exists."""
+    """The contents of a cell: a constant or an existing object."""
     held = ctx.effects.read(cell.key) if isinstance(cell, CellVariable) else None
     if (
         isinstance(held, LazyVariable)
         and isinstance(held.value, _CONTAINERS)
         and held.source is not None
     ):
-        ctx.guards.require(held.source, GuardKind.IDENTITY, held.value)  # whatever is in it
+        ctx.guards.require(held.source, GuardKind.IDENTITY, held.value)  # any contents
         return held.value
     value = cell.contents(ctx) if isinstance(cell, CellVariable) else None
     value = realize(ctx, value) if value is not None else NONE
@@ -79,7 +77,7 @@ def _held(ctx: Context, cell: VariableTracker, what: str) -> Any:
 
 
 def _existing(ctx: Context, value: VariableTracker) -> Any:
-    """An object that was there before the call, or None."""
+    """The existing object of a tracker, or None."""
     key = value.identity()
     if not isinstance(key, Identity) or not key.exists or key.source is None:
         return None

@@ -1,6 +1,4 @@
-"""Settings of torch: what is read of them is guarded; what sets one is a call in the graph, and
-holds while capturing, too.
-"""
+"""Settings of torch: reads are guarded; a write is a graph call and holds while capturing."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ _C: Any = torch._C
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: ``read()`` gives it, ``write(value)`` makes it so. ``in_state``: the guard on
+    """One setting: ``read()`` returns it, ``write(value)`` sets it. ``in_state``: the guard on
     torch's state covers it.
     """
 
@@ -35,12 +33,12 @@ class Setting:
     in_state: bool = False
 
     def restore(self, value: Any) -> None:
-        """Set what was read before."""
+        """Set a value that was read before."""
         if value is not None:
             self.write(*value) if isinstance(value, tuple) else self.write(value)
 
 
-# Those with a ``_get_`` and a ``_set_`` in torch._C, where torch has them.
+# Settings with a ``_get_`` and a ``_set_`` function in torch._C.
 _PLAIN = """
     cudnn_enabled cudnn_benchmark cudnn_deterministic cudnn_allow_tf32 cudnn_depthwise_kernel
     mkldnn_enabled mkldnn_deterministic onednn_allow_tf32 nnpack_enabled cublas_allow_tf32
@@ -128,7 +126,7 @@ evaluates_call(sys.getrecursionlimit)(_reading(Setting(recursion_limit, lambda _
 
 @functools.cache
 def _precision(*where: str) -> Setting:
-    """The precision of a backend's operator."""
+    """The setting of a backend operator's float32 precision."""
     put = functools.partial(_C._set_fp32_precision_setter, *where)
     return Setting(functools.partial(_C._get_fp32_precision_getter, *where), put)
 

@@ -1,6 +1,4 @@
-"""Arithmetic of sizes, and of numbers that change between calls: expressions of symbols where
-Python has an answer for all.
-"""
+"""Arithmetic of sizes and changing numbers, as expressions of symbols where Python never raises."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from bytecode_dynamo.variables.constant import (
 
 
 def is_number(value: VariableTracker) -> bool:
-    """Whether it is a number or a symbolic size."""
+    """Whether a value is a number or a symbolic size."""
     if isinstance(value, SymbolicVariable):
         return True
     return isinstance(value, ConstantVariable) and isinstance(value.value, (int, float))
@@ -36,16 +34,14 @@ def is_number(value: VariableTracker) -> bool:
 def of_numbers(
     ctx: Context, function: Any, left: VariableTracker, right: VariableTracker
 ) -> VariableTracker:
-    """What a binary function of Python makes of two numbers."""
+    """The result of a binary Python function of two numbers."""
     if isinstance(left, FloatVariable) or isinstance(right, FloatVariable):
         return computed_number(ctx, function, [left, right])
     return of_sizes(ctx, function, [left, right])
 
 
 def of_sizes(ctx: Context, function: Any, operands: list[VariableTracker]) -> VariableTracker:
-    """An expression of sizes, or, where there is none or Python raises, what becomes of their
-    values.
-    """
+    """An expression of sizes; their values if there is none or Python raises."""
     try:
         with ctx.mode:
             made = function(*(operand.as_fake(ctx) for operand in operands))
@@ -64,9 +60,7 @@ TOTAL = (math.sin, math.cos, math.tan, math.atan, math.sinh, math.cosh, math.tan
 
 
 def function_of_size(ctx: Context, function: Any, args: Args) -> VariableTracker | None:
-    """A function of math of an expression of sizes or a float that changes, where it is one,
-    too.
-    """
+    """A math function of a size expression or changing float, if it has a symbolic form."""
     if len(args) != 1 or not isinstance(args[0], SymbolicVariable):
         return None
     if isinstance(args[0], FloatVariable):
@@ -85,7 +79,7 @@ def function_of_size(ctx: Context, function: Any, args: Args) -> VariableTracker
 
 
 def known_form(value: Any) -> Any:
-    """A size expression that graphs can compute, or its value, by a guard."""
+    """A size expression that graphs can compute, or its guarded value."""
     expr = value.node.expr if isinstance(value, (torch.SymInt, torch.SymFloat)) else None
     try:
         for part in () if expr is None else sympy.preorder_traversal(expr):

@@ -81,8 +81,8 @@ def index(ctx: Context, value: VariableTracker) -> VariableTracker:
 
 
 def _matching(rule: Any, name: str) -> Any:
-    """A binary special method: NotImplemented for an operand that the built-in type does not know;
-    a tensor decides.
+    """The rule of a binary special method: NotImplemented for foreign operands; a tensor decides
+    itself.
     """
 
     def special(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:

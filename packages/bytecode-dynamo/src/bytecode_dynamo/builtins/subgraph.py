@@ -1,4 +1,4 @@
-"""Functions that torch transforms call, captured as graphs of their own."""
+"""Functions passed to torch transforms, captured as nested graphs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def nested_graph(ctx: Context) -> Iterator[NestedGraph]:
-    """Record torch calls in a graph of their own; a graph break abandons it."""
+    """Record torch calls in a nested graph; a graph break discards it."""
     outer = ctx.graph
     inner = NestedGraph(outer)
     ctx.graph = inner
@@ -47,16 +47,14 @@ def nested_graph(ctx: Context) -> Iterator[NestedGraph]:
 
 
 def parameter(ctx: Context, graph: NestedGraph, fake: Any) -> TensorVariable:
-    """A tensor that the function gets as an argument."""
+    """A tensor parameter of the nested graph."""
     tracker = TensorVariable(graph.add_parameter(fake), fake)
     remember_tensor(ctx, tracker)
     return tracker
 
 
 def inner_fake(ctx: Context, value: Any) -> Any:
-    """A tensor like the argument, for a function that may differentiate it; other values are
-    themselves.
-    """
+    """A fake like the argument that the function may differentiate; other values are unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
     with ctx.mode, torch.enable_grad():
@@ -66,9 +64,7 @@ def inner_fake(ctx: Context, value: Any) -> Any:
 
 @contextmanager
 def without_effects(ctx: Context, what: str) -> Iterator[None]:
-    """Break the graph when the block changes objects from before it: it will run at another time,
-    or not at all.
-    """
+    """Break if the block changes existing objects: it will run at another time, or not at all."""
     known = {owner(slot) for slot in ctx.effects.slots()}
     mark = ctx.effects.mark()
     yield
@@ -94,7 +90,7 @@ class Subgraph:
     outputs: Any
 
     def bind(self, lifted: Sequence[Any]) -> Callable[..., Any]:
-        """The function, with values for what it takes from outside."""
+        """The function, bound to its lifted values."""
         leaves, spec = pytree.tree_flatten(self.outputs)
 
         def run(*args: Any) -> Any:
@@ -110,8 +106,8 @@ class Subgraph:
 def capture_subgraph(
     ctx: Context, function: VariableTracker, args: Args, fakes: Any, kwargs: Kwargs
 ) -> Subgraph:
-    """Evaluate ``function(*args, **kwargs)`` with ``fakes`` (nested as the arguments) in place of
-    the tensors.
+    """Evaluate ``function(*args, **kwargs)`` with ``fakes`` (nested like the arguments) as its
+    tensors.
     """
     with nested_graph(ctx) as graph:
         inner = [rebuilt(ctx, graph, arg, fake) for arg, fake in zip(args, fakes)]
@@ -124,7 +120,7 @@ def capture_subgraph(
 
 
 def rebuilt(ctx: Context, graph: NestedGraph, arg: VariableTracker, fakes: Any) -> VariableTracker:
-    """An argument with parameters of the nested graph for its tensors."""
+    """An argument whose tensors are parameters of the nested graph."""
     leaves, spec = pytree.tree_flatten(fakes)
     if not any(isinstance(leaf, FakeTensor) for leaf in leaves):
         return arg
@@ -147,11 +143,9 @@ def rebuilt(ctx: Context, graph: NestedGraph, arg: VariableTracker, fakes: Any) 
 def call_subgraph(
     ctx: Context, name: str, run: Callable[..., Any], args: Args, *graphs: Subgraph
 ) -> VariableTracker:
-    """Record ``run(*args, *lifted)``; the lifted values of the graphs come one graph after the
-    other.
-    """
+    """Record ``run(*args, *lifted)``; the lifted values follow graph by graph."""
     target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
-    # torch's transforms do not take symbolic numbers everywhere.
+    # torch's transforms do not accept symbolic numbers everywhere.
     lifted = [
         decide(ctx, node.meta["val"].__index__, "a size")
         if isinstance(node.meta["val"], torch.SymInt)

@@ -20,11 +20,11 @@ TEXT_PLACES = re.compile(r"%(?:\((\w*)\))?[-+ #0]*(\*|\d+)?(?:\.(\*|\d+))?[hlL]?
 
 
 PLAIN = (ConstantVariable, SymbolicVariable, TextVariable)
-"""What is formatted without running code of the program's."""
+"""Values that are formatted without running code of the program."""
 
 
 def formatted(ctx: Context, template: ConstantVariable, given: VariableTracker) -> VariableTracker:
-    """``template % given``, with the text of objects in their place where it asks for text."""
+    """``template % given``, with objects replaced by their text."""
     if isinstance(given, DictVariable):
         return fold_call(ctx, operator.mod, [template, given], {})
     values = list(given.unpack(ctx)) if isinstance(given, TupleVariable) else [given]

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def text_rule(function: Any) -> Any:
-    """``repr``, ``str``, ``format`` of constants, containers of constants, and user objects with
-    their own method.
+    """The rule of ``repr``, ``str`` or ``format``: constants, containers, objects with their own
+    method.
     """
 
     def rule(ctx: Context, value: VariableTracker, *args: VariableTracker) -> VariableTracker:
@@ -68,7 +68,7 @@ def text_rule(function: Any) -> Any:
 
 
 def _container_text(ctx: Context, value: VariableTracker) -> VariableTracker:
-    """The text of a list, tuple or dict of objects, which may have a text of their own."""
+    """The text of a container whose items may have their own text."""
     rule = CONTAINER_TEXTS.get(value.python_type())
     if rule is None:
         raise GraphBreak("BD007", f"text of {value.describe()}")

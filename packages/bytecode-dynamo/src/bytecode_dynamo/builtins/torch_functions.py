@@ -1,6 +1,4 @@
-"""Torch functions: which are recorded, which are answered while capturing, and how results become
-trackers.
-"""
+"""Torch functions: which are recorded as nodes, and which are answered while capturing."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ NAMESPACES: tuple[Any, ...] = (
     _C._fft, _C._special, _C._VariableFunctions, torch.nn.init, torch.sparse,
 )  # fmt: skip
 
-# In these namespaces, but not computations on tensors.
+# Functions of these namespaces that do not compute on tensors.
 EXCLUDED = frozenset(
     """
     manual_seed seed set_rng_state get_rng_state initial_seed save load compile set_default_dtype
@@ -88,7 +86,7 @@ _PYTHON_HOMES = frozenset(
 
 
 def is_graph_function(function: Any) -> bool:
-    """Whether calls of a function stand in graphs as they are."""
+    """Whether calls of a function are recorded as they are."""
     if not _graph_functions:
         _collect()
     if id(function) in _graph_functions:
@@ -99,15 +97,13 @@ def is_graph_function(function: Any) -> bool:
 
 
 def allowed_rule(function: Any) -> Any:
-    """The rule of a function whose calls are recorded without looking into it."""
+    """The rule of a function whose calls are recorded without evaluating its code."""
     target = as_target(function)
     return lambda ctx, *args, **kwargs: call(ctx, "call_function", target, list(args), kwargs)
 
 
 def constant_result_rule(function: Any) -> Any:
-    """The rule of a function that is called while capturing, with the real values of its
-    arguments.
-    """
+    """The rule of a function that is called while capturing, on real arguments."""
 
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         result = function(
@@ -120,7 +116,7 @@ def constant_result_rule(function: Any) -> Any:
 
 
 def real_value(ctx: Context, value: VariableTracker) -> Any:
-    """The object that a tracker stands for, when it exists while capturing."""
+    """The real object of a tracker, if it exists while capturing."""
     if isinstance(value, TensorVariable):
         found = example_of(ctx, value)
         if found is not None:
@@ -147,8 +143,7 @@ evaluates_call(torch.resolve_neg)(lambda ctx, input: input.call_method(ctx, "res
 
 @evaluates_call(torch._C._len_torch_dispatch_stack)
 def dispatch_modes(ctx: Context) -> VariableTracker:
-    # Asked outside capture's own mode, which is not the program's; the number is part of the
-    # guarded global state.
+    # Read outside of capture's own mode; the guarded global state includes the number.
     return ConstantVariable(torch._C._len_torch_dispatch_stack())
 
 
@@ -170,8 +165,8 @@ def function_mode_at(ctx: Context, index: VariableTracker) -> VariableTracker:
 def check_with(
     ctx: Context, error: VariableTracker, condition: VariableTracker, message: VariableTracker
 ) -> None:
-    """``torch._check`` and its relatives: a condition on sizes becomes a guard, one on unbacked
-    numbers a call in the graph.
+    """``torch._check`` and its relatives: a guard for a condition on sizes, a graph call for one on
+    unbacked numbers.
     """
     unknown = (
         isinstance(condition, SymbolicVariable)
@@ -208,7 +203,7 @@ evaluates_call(torch._C._set_grad_enabled)(
 
 
 def _writes(function: Any) -> Any:
-    """Writes to its first arguments; gives nothing."""
+    """The rule of a function that writes to its first arguments and returns nothing."""
 
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> None:
         named = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
@@ -242,9 +237,7 @@ def has_compatible_type(
 def make_tensor(
     ctx: Context, data: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
-    """``torch.tensor(data)``; of numbers in tensors, which eager mode reads one by one, by stacking
-    them.
-    """
+    """``torch.tensor(data)``; numbers in tensors are stacked, where eager reads them one by one."""
     rows = data.unpack(ctx) if isinstance(data, (ListVariable, TupleVariable)) else []
     kinds = {
         (row.fake.dtype, row.fake.device, row.fake.dim())
@@ -264,7 +257,7 @@ def make_tensor(
             and given.is_floating_point
             and not (wanted.is_floating_point or wanted.is_complex)
         ):
-            # which eager mode refuses
+            # eager mode refuses this
             raise GraphBreak("BD018", f"torch.tensor of numbers in tensors, as {wanted}")
         if not args and set(kwargs) <= {"dtype", "device"}:
             return data.call_method(ctx, "to", [], kwargs) if kwargs else data
@@ -294,9 +287,7 @@ def _numbers_in(ctx: Context, data: VariableTracker) -> list[VariableTracker]:
 def _of_numbers(
     ctx: Context, data: VariableTracker, options: dict[str, VariableTracker]
 ) -> VariableTracker:
-    """A tensor of numbers of which some are symbolic: that they are read does not say what they
-    are.
-    """
+    """A tensor of numbers, some symbolic; creating it does not specialise them."""
     if isinstance(data, (ListVariable, TupleVariable)):
         rows = new_list(ctx, [_of_numbers(ctx, row, options) for row in data.unpack(ctx)])
         return call_torch(ctx, "call_function", torch.stack, [rows], {})

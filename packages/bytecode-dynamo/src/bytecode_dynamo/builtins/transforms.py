@@ -1,6 +1,4 @@
-"""torch.func: the transformed function is captured as a graph of its own, which the transform then
-calls in the graph.
-"""
+"""torch.func: the function is captured as a nested graph that the transform calls in the graph."""
 
 from __future__ import annotations
 
@@ -59,7 +57,7 @@ class TransformVariable(Variable):
         )
 
     def inner_fakes(self, ctx: Context, fakes: list[Any]) -> list[Any]:
-        """What the function gets in place of the arguments."""
+        """The fakes that the function receives as arguments."""
         return inner_fakes(ctx, fakes)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
@@ -67,7 +65,7 @@ class TransformVariable(Variable):
 
 
 def inner_fakes(ctx: Context, fakes: Any) -> Any:
-    """Tensors like the arguments, which the function may differentiate."""
+    """Fakes like the arguments that the function may differentiate."""
     return pytree.tree_map(functools.partial(inner_fake, ctx), fakes)
 
 
@@ -104,7 +102,7 @@ class VmapVariable(TransformVariable):
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         graph, before = ctx.graph, ctx.graph.in_batch
-        graph.in_batch = True  # the graphs inside inherit it
+        graph.in_batch = True  # nested graphs inherit it
         try:
             return TransformVariable.call(self, ctx, args, kwargs)
         finally:
@@ -112,7 +110,7 @@ class VmapVariable(TransformVariable):
 
 
 def _example(batch: torch.Tensor, dim: int) -> torch.Tensor:
-    """One of a batch, which may be empty."""
+    """An example element of a batch, which may be empty."""
     if batch.shape[dim] != 0:
         return batch.select(dim, 0)
     kept = list(batch.shape)
@@ -121,7 +119,7 @@ def _example(batch: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _making(variable: type[TransformVariable], transform: Any, *names: str) -> Any:
-    """The rule of a transform whose options have these names by position."""
+    """The rule of a transform whose positional options have these names."""
 
     def rule(
         ctx: Context, func: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
@@ -135,12 +133,12 @@ def _making(variable: type[TransformVariable], transform: Any, *names: str) -> A
     return rule
 
 
-_OWN = ("eager_transforms", "reapply_views")  # what made functions hold beside that
+_OWN = ("eager_transforms", "reapply_views")  # other contents of their closures
 
 
 def _of_made(rule: Any) -> Any:
-    """The rule for calls of what the transform has made in eager mode: a function that holds its
-    own and the options.
+    """The rule for functions that the transform created in eager mode, which hold the original and
+    options.
     """
 
     def call(
@@ -166,7 +164,7 @@ for _function in FUNCTION_TRANSFORMS:
         *["has_aux"] * (_function is not torch.func.hessian),
     )
     evaluates_call(_function)(_rule)
-    if _function is not torch.func.hessian:  # made of the others
+    if _function is not torch.func.hessian:  # computed from the others
         evaluates_code(_function(lambda x: x))(_of_made(_rule))
 
 _vmap = _making(VmapVariable, torch.func.vmap, "in_dims", "out_dims", "randomness")
@@ -183,7 +181,7 @@ evaluates_call(torch.func.linearize)(written_as(control_flow.linearize))
 def functionalize(
     ctx: Context, func: VariableTracker, *, remove: VariableTracker | None = None
 ) -> VariableTracker:
-    """The function itself: what a graph is made of is made functional anyway."""
+    """The function itself: graphs are functionalised anyway."""
     if remove is not None and remove.as_constant(ctx) not in ("mutations", "mutations_and_views"):
         raise GraphBreak("BD018", "functionalize that removes something else")
     return func
@@ -243,7 +241,7 @@ def _without_pullback(found: tuple[Any, ...]) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PullbackVariable(Variable):
-    """The function that ``torch.func.vjp`` returns: calling it evaluates the primal once more."""
+    """The function that ``torch.func.vjp`` returns; calling it evaluates the primal again."""
 
     graph: Subgraph
     primals: Args

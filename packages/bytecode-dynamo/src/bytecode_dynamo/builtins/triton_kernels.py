@@ -1,6 +1,4 @@
-"""Launches of the program's own Triton kernels: each is an operator in the graph, with its grid as
-sizes.
-"""
+"""Launches of the program's Triton kernels, recorded as operators with their grid as sizes."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ _TYPES = {int: "SymInt", bool: "bool", float: "float"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelVariable(KnownObjectVariable):
-    """A Triton kernel: a decorated function, or an autotuner or heuristics around one."""
+    """A Triton kernel: a ``@triton.jit`` function, perhaps inside of an autotuner or heuristics."""
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         return GridVariable(self, key)
@@ -139,7 +137,7 @@ def _launch(
 
 
 def _type_of(ctx: Context, value: VariableTracker) -> str | None:
-    """The type of an argument of an operator; None for what must be a constant."""
+    """The schema type of an argument; None for one that must be constant."""
     if isinstance(value, TensorVariable):
         return "Tensor"
     if isinstance(value, (ConstantVariable, SymbolicVariable)):
@@ -159,7 +157,7 @@ def _extents(
     given: Mapping[str, VariableTracker],
     config: Mapping[str, Any],
 ) -> list[VariableTracker]:
-    """The three extents of the grid where the autotuner chooses a configuration."""
+    """The three extents of the grid if the autotuner chooses the configuration."""
     if grid.python_type() not in (tuple, list, int, torch.Size):
         defaults = {p.name: p.default for p in parameters.values() if p.default is not p.empty}
         meta = {

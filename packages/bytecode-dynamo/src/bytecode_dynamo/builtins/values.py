@@ -1,6 +1,4 @@
-"""Decimals, dates and times: immutable values of classes written in C, constants whose guard
-compares their text.
-"""
+"""Decimals, dates and times: immutable values, guarded by their text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that torch wraps for its own compiler, and constructors of parameters."""
+"""Functions that torch wraps for its own compiler, and parameter constructors."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def scripted_if_tracing(ctx: Context, function: Any, args: Args, kwargs: Kwargs)
 
 @evaluates_code(*ALL_TRUE_FUNCTIONS)
 def truth_of_all(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    """The tensor itself, not its ``bool``: callers only raise if it is false, and a graph can
-    assert that.
+    """The tensor itself instead of its ``bool``: callers only raise if it is false, which a graph
+    can assert.
     """
     return call_torch(ctx, "call_function", torch._is_all_true, [args[0]], {})
 
 
 @evaluates_call(fx_traceback.annotate)
 def annotated(ctx: Context, notes: VariableTracker) -> VariableTracker:
-    """Notes for the nodes of torch's own tracer, which is not there."""
+    """Annotations for torch's own tracer, which is not active."""
     return instantiate(ctx, contextlib.nullcontext, [], {})
 
 
@@ -104,9 +104,7 @@ def get_lazy_property(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -
 
 
 def original_of(function: types.FunctionType) -> types.FunctionType | None:
-    """What to evaluate in place of a function that would start another compiler, or that one has
-    wrapped.
-    """
+    """The function to evaluate in place of one that starts, or was wrapped by, another compiler."""
     if function.__qualname__.endswith("patched_init") and function.__code__.co_filename.endswith(
         "mutation_guard.py"
     ):
@@ -116,7 +114,7 @@ def original_of(function: types.FunctionType) -> types.FunctionType | None:
 
 
 def _make_parameter(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
-    # of a tracer, which does not see what the constructor does
+    # for a tracer that does not see the constructor's effects
     if torch._is_functional_tensor(data):
         return data.detach().requires_grad_(requires_grad)
     return torch.nn.Parameter(data, requires_grad)

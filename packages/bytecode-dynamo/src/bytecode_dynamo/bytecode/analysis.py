@@ -11,7 +11,7 @@ from .versions import RUNNING
 
 
 class Entry(Enum):
-    """What one stack entry can be."""
+    """The kind of a stack entry."""
 
     VALUE = auto()
     NULL = auto()
@@ -20,15 +20,15 @@ class Entry(Enum):
 
 
 class State(NamedTuple):
-    """What is known before an instruction; variables are bits of an integer."""
+    """The facts before an instruction; variables are bits of an integer."""
 
     stack: tuple[Entry, ...]
     bound: int
     maybe_bound: int
 
 
-# Instructions that add (positive) or remove entries at the top and leave those below alone,
-# though their stack effect mentions them.
+# Instructions that only push (positive) or pop entries, though their stack effect mentions those
+# below.
 _KEEPS_BELOW = {
     Op.LIST_APPEND: -1,
     Op.SET_ADD: -1,
@@ -83,7 +83,7 @@ class Analysis:
             if item.handler is not None:
                 target, depth, lasti = item.handler
                 stack = state.stack[:depth] + (Entry.LASTI,) * lasti + (Entry.VALUE,)
-                # The instruction may raise before or after it changed a variable.
+                # The instruction may raise before or after it changes a variable.
                 raised = State(stack, state.bound & out.bound, state.maybe_bound | out.maybe_bound)
                 self._join(self.places[target], raised, pending)
             if item.op in JUMPS:

@@ -17,7 +17,7 @@ from .versions import RUNNING
 
 EXTENDED_ARG = "EXTENDED_ARG"
 _ROWS = {row.native: (row.op, row.operand.unpack) for row in RUNNING.rows}
-# Jumps that a fold takes apart are not rows.
+# Jumps that a fold splits are not rows.
 _FORWARD = {row.native for row in RUNNING.rows if row.operand is FORWARD} | {
     name for name in RUNNING.folds if name.startswith("JUMP_")
 }
@@ -62,7 +62,7 @@ def read_natives(code: CodeType) -> list[Native]:
 
 
 def drop_loop_landings(natives: list[Native]) -> None:
-    """Let FOR_ITER leave to the instruction after its END_FOR, and drop the latter."""
+    """Make FOR_ITER jump to the instruction after its END_FOR, and drop END_FOR."""
     landing = RUNNING.loop_landing
     if not landing:
         return
@@ -89,7 +89,7 @@ def lower(natives: list[Native], pool: Pool) -> list[Instruction]:
     """Turn native instructions into neutral ones."""
     out: list[Instruction] = []
     folds = RUNNING.folds
-    label: Label | None = None  # of what is to come: some natives stand for nothing
+    label: Label | None = None  # of the next instruction: some natives have no neutral form
     k, end = 0, len(natives)
     while k < end:
         native = natives[k]
@@ -123,7 +123,7 @@ _KNOWN: dict[int, tuple[weakref.ref[CodeType], Code]] = {}
 
 
 def remember(native: CodeType, code: Code) -> None:
-    """Make ``decode(native)`` give this very object as long as the code object lives."""
+    """Make ``decode(native)`` return this object while the code object lives."""
     key = id(native)
     _KNOWN[key] = weakref.ref(native, lambda ref: _KNOWN.pop(key, None)), code
 
@@ -141,7 +141,7 @@ def decode(native: CodeType) -> Code:
 
 
 def decode_anew(code: CodeType) -> Code:
-    """The neutral form of a code object, made afresh."""
+    """The neutral form of a code object, without the cache."""
     if not set(code.co_cellvars).isdisjoint(code.co_freevars):
         raise UnsupportedCode("one name stands for two variables")
     # an inlined comprehension (PEP 709) may have a variable of the name of a free one: it never
@@ -170,7 +170,7 @@ def decode_anew(code: CodeType) -> Code:
 
 @dataclass(slots=True)
 class Decoded:
-    """A code object in neutral form, with the places of its labels."""
+    """A code object in neutral form, with the indices of its labels."""
 
     native: types.CodeType
     neutral: Code

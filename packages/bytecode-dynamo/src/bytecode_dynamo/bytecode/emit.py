@@ -1,15 +1,4 @@
-"""Writes neutral instructions: one method per thing that generated code does.
-
-An ``Emitter`` collects a list; every instruction gets the emitter's current source position and
-exception handler. The order of NULL and callable differs between interpreter versions, so calls go
-through ``load_callee``:
-
-    emit.load_callee(lambda: emit.load_const(function))
-    emit.load_fast("x")
-    emit.call(1)
-
-Any object can be a constant: code made at run time is never marshalled.
-"""
+"""Writes neutral instructions: one method per operation of generated code."""
 
 from __future__ import annotations
 
@@ -66,7 +55,7 @@ class Emitter:
 
     @contextmanager
     def at(self, position: Position) -> Iterator[None]:
-        """Give what is emitted inside another source position."""
+        """Set the source position of the instructions emitted inside."""
         before, self.position = self.position, position
         try:
             yield
@@ -190,7 +179,7 @@ class Emitter:
     # Calls.
 
     def load_callee(self, load: Callable[[], None]) -> None:
-        """Push what ``load`` pushes as the callable of a coming ``call`` or ``call_ex``."""
+        """Push what ``load`` pushes as the callable of a later ``call`` or ``call_ex``."""
         if RUNNING.null_below_callable:
             self.push_null()
             load()
@@ -199,7 +188,7 @@ class Emitter:
             self.push_null()
 
     def load_callee_const(self, function: object) -> None:
-        """Push a constant as the callable of a coming call."""
+        """Push a constant as the callable of a later call."""
         self.load_callee(lambda: self.load_const(function))
 
     def call(self, count: int, keywords: Sequence[str] = ()) -> None:
@@ -224,7 +213,7 @@ class Emitter:
         self.emit(Op.CALL_FUNCTION_EX, int(has_keywords))
 
     def load_method(self, name: str) -> None:
-        """Object -> callee of a coming ``call``."""
+        """Object -> callee of a later ``call``."""
         self.emit(Op.LOAD_METHOD, name)
 
     # Control flow.

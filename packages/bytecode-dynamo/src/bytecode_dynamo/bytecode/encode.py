@@ -33,7 +33,7 @@ def raise_to_natives(instructions: list[Instruction], pool: Pool) -> list[Native
     out: list[Native] = []
     expands = RUNNING.expands
     exits = {item.arg for item in instructions if item.op is Op.FOR_ITER}
-    # Where an exhausted loop goes, a landing that FOR_ITER skips has to stand.
+    # An exhausted loop jumps to a landing instruction that FOR_ITER skips.
     landing_of = {label: Label() for label in exits} if RUNNING.loop_landing else {}
     pending: Label | None = None
     previous: Op | None = None
@@ -151,7 +151,7 @@ def extra_units(argument: int) -> int:
 
 
 def lay_out(natives: list[Native]) -> int:
-    """Give every native its offset and every jump its operand; returns the size in units."""
+    """Assign every native its offset and every jump its operand; returns the size in units."""
     sizes = [1 + _CACHES[native.name] + extra_units(native.arg) for native in natives]
     jumps = [k for k, native in enumerate(natives) if native.target is not None]
     while True:

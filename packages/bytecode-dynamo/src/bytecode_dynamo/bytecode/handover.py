@@ -1,5 +1,5 @@
-"""Crossing from the first half of a cut function to the function that carries on: what is passed,
-and how it is taken up.
+"""The handover from the first half of a split function to its resume function: the values passed,
+and their restoration.
 
 See ``resume.py`` for the whole picture.
 """
@@ -70,7 +70,7 @@ class Resume:
 
 
 class Origin:
-    """A function that is cut, and the resume functions it has."""
+    """A function that is split, and its resume functions."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -87,8 +87,7 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class ResumeMark:
-    """The constant by which a resume function is known: what it carries on, where, and which
-    instruction is which.
+    """The constant that identifies a resume function: its origin, target, and instruction indices.
 
     ``places`` maps indices into the resume function's instructions to indices into the origin's.
     """
@@ -104,9 +103,7 @@ def resume_mark(code: Code) -> ResumeMark | None:
 
 
 def origin_of(code: Code, analysis: Analysis | None = None) -> Origin:
-    """The origin that stands for a function which is not a resume function (made once for each
-    ``Code``).
-    """
+    """The origin of a function that is not a resume function (created once for each ``Code``)."""
     origin = code.__dict__.get("origin")
     if origin is None:
         origin = code.__dict__["origin"] = Origin(code)
@@ -116,7 +113,7 @@ def origin_of(code: Code, analysis: Analysis | None = None) -> Origin:
 
 
 def reads_frame(code: Code) -> bool:
-    """Whether a function mentions something that can look at all variables of its frame.
+    """Whether a function mentions a name that can inspect all variables of its frame.
 
     A resume function keeps the names of the original, for ``locals`` may be on the stack.
     """
@@ -151,12 +148,12 @@ def prune(instructions: list[Instruction], keep: int = 0) -> list[Instruction]:
 
 
 def is_passed(kind: Entry) -> bool:
-    """Whether a stack entry is an argument of the resume function; others are made there."""
+    """Whether a stack entry is an argument of the resume function; others are created there."""
     return kind is not Entry.NULL and (kind is not Entry.LASTI or RUNNING.lasti_is_object)
 
 
 class Handover:
-    """One crossing from a first half to its resume function."""
+    """One handover from a first half to its resume function."""
 
     def __init__(
         self,
@@ -214,10 +211,10 @@ class Handover:
         return bool(self.state.bound & self.analysis.bit[name])
 
     def instructions(self) -> list[Instruction]:
-        """What the first half does from here: spill the stack, hand over, return.
+        """The rest of the first half: spill the stack, hand over, return.
 
-        None of it has an exception handler: what the resume function raises must pass by
-        the handlers of the first half, which the resume function has too.
+        None of it has an exception handler: an exception of the resume function must bypass the
+        handlers of the first half, which the resume function has too.
         """
         make = self._item
         entries = dict(zip(self.temporaries, self.state.stack, strict=True))
@@ -259,7 +256,7 @@ class Handover:
     def _load_perhaps(
         self, name: str, depth: int, out: list[Instruction], late: list[Instruction]
     ) -> None:
-        """Push a variable, or UNBOUND when reading it raises."""
+        """Push a variable, or UNBOUND if it is unbound."""
         handler = Handler(Label(), depth, False)
         done = Label()
         out.append(self._item(Op.LOAD_FAST_CHECK, name, handler))
@@ -270,7 +267,7 @@ class Handover:
         late.append(self._item(Op.JUMP, done))
 
     def _find_resume(self) -> Resume:
-        """The function that carries on: the one that exists already, or a new one."""
+        """The resume function: an existing one, or a new one."""
         native = self.origin.natives.get(self.target)
         if native is None:
             code = self._resume()
@@ -335,7 +332,7 @@ class Handover:
         ]
 
     def _restored_stack(self) -> list[Instruction]:
-        """Push the entries again, letting go of the arguments."""
+        """Push the entries again and release the arguments."""
         make = self._item
         out: list[Instruction] = []
         for depth, (name, kind) in enumerate(zip(self.temporaries, self.state.stack, strict=True)):

@@ -175,7 +175,7 @@ class Label:
 
 
 class Handler(NamedTuple):
-    """What the exception table says of one instruction."""
+    """The exception-table entry of one instruction."""
 
     target: Label
     depth: int
@@ -271,7 +271,7 @@ class Code:
 
     @property
     def parameter_count(self) -> int:
-        """How many of the local variables are filled by the call."""
+        """The number of local variables that the call fills."""
         stars = bool(self.flags & CO_VARARGS) + bool(self.flags & CO_VARKEYWORDS)
         return self.argcount + self.kwonly_argcount + stars
 

@@ -69,7 +69,7 @@ class Pool:
 
 
 class Operand(NamedTuple):
-    """How one native operand reads and writes."""
+    """The conversion of one kind of native operand."""
 
     unpack: Callable[[int, Pool], Any]
     pack: Callable[[Any, Pool], int]

@@ -43,8 +43,8 @@ from .instruction import (
 
 @dataclass(frozen=True)
 class Split:
-    """The parts of a cut function; a cut at a branch has one resume function for each way (falling
-    through first).
+    """The parts of a split function; a split at a branch has one resume function for each way
+    (falling through first).
     """
 
     first_half: Code
@@ -52,13 +52,13 @@ class Split:
 
 
 def can_split(code: Code | CodeType) -> bool:
-    """Whether a function can be cut: generators, class bodies and module bodies cannot."""
+    """Whether a function can be split: generators, class bodies and module bodies cannot."""
     flags = code.co_flags if isinstance(code, CodeType) else code.flags
     return bool(flags & CO_OPTIMIZED and flags & CO_NEWLOCALS) and not flags & GENERATOR_FLAGS
 
 
 def split_points(code: Code, analysis: Analysis) -> list[int]:
-    """Instructions after which a function can be cut."""
+    """The instructions after which a function can be split."""
     start = prologue_size(code)
     return [
         k
@@ -123,7 +123,7 @@ def replacement(code: Code, body: Sequence[Instruction], extra_locals: Iterable[
 
 
 def prologue_size(code: Code) -> int:
-    """How many instructions come before the body: RESUME is the last of them."""
+    """The number of instructions before the body; RESUME is the last of them."""
     return 1 + next(k for k, item in enumerate(code.instructions) if item.op is Op.RESUME)
 
 
@@ -183,7 +183,7 @@ class _Cut:
 
 
 def _original_place(code: Code, k: int, analysis: Analysis | None) -> tuple[Origin, int]:
-    """The function that instruction k belongs to originally, and its index there."""
+    """The original function of instruction k, and its index there."""
     mark = resume_mark(code)
     place = None if mark is None else mark.places.get(k)
     if mark is None or place is None:

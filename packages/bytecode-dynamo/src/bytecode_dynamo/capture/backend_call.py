@@ -16,7 +16,7 @@ from bytecode_dynamo.hook.frame_hook import Activated
 def call_backend(
     backend: Callable[..., Any], name: str, module: GraphModule, examples: list[Any]
 ) -> Activated:
-    """What the backend makes of a graph, as a callable that is not captured again.
+    """The compiled graph, as a callable that is not captured again.
 
     Raises BackendCompilerFailed when the backend raises, writes to its example inputs, or returns
     something that can't be called. The first call raises it when the outputs are not a tuple or

@@ -1,4 +1,4 @@
-"""What the caches of a region hold, for messages, tests and recompile limits.
+"""The entries in a region's caches, for messages, tests and recompile limits.
 
 The entries themselves live in C (``hook.Region``): per region and code object an ordered list, most
 recently used first.

@@ -1,6 +1,4 @@
-"""Frames that are not captured but run in eager mode, or must not: what is counted, said and
-raised.
-"""
+"""Frames that run in eager mode instead of being captured: counters, warnings, errors."""
 
 from __future__ import annotations
 
@@ -41,8 +39,8 @@ _NONE = _C.DispatchKeySet(_C.DispatchKey.Undefined)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Something active around a call that would not see what a graph does; a tracer makes the call
-    a part of its own graph.
+    """Something active around a call that must see every operator and would not see a graph's; a
+    tracer records the call in a graph of its own.
     """
 
     id: str
@@ -51,16 +49,14 @@ class Surroundings:
 
 
 def surroundings(view: FrameView) -> Surroundings | None:
-    """What is active around a frame for which no graph can be captured, if anything."""
+    """What makes capture impossible around a frame, if anything."""
     found = _handler(view) or _dispatch_mode() or _transform() or _dispatch_keys()
     counters["fallbacks"] += found is not None and found.id != "BD002"
     return found
 
 
 def _handler(view: FrameView) -> Surroundings | None:
-    """Torch has handed an operator over to Python: what runs now is below autograd and
-    functionalisation.
-    """
+    """Python implements an operator here, below autograd and functionalisation."""
     if not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Functionalize):  # type: ignore[attr-defined]
         return None
     traces = any(isinstance(value, torch.Tensor) and value.is_meta for value in view.locals)
@@ -68,9 +64,7 @@ def _handler(view: FrameView) -> Surroundings | None:
 
 
 def _dispatch_mode() -> Surroundings | None:
-    """A dispatch mode, of the program or of a tracer, would see and might change calls that a graph
-    does not make.
-    """
+    """A dispatch mode is active: it would not see the operators of a graph."""
     if not torch._C._len_torch_dispatch_stack():
         return None
     modes = _get_current_dispatch_mode_stack()
@@ -83,7 +77,7 @@ def _dispatch_mode() -> Surroundings | None:
 
 
 def _transform() -> Surroundings | None:
-    """A transform of ``torch.func`` wraps the tensors, or ``torch.jit`` traces them."""
+    """A ``torch.func`` transform wraps the tensors, or ``torch.jit`` traces them."""
     if torch._C._is_tracing():  # type: ignore[attr-defined]
         return Surroundings("BD018", "torch.jit", traces=True)
     if torch._C._are_functorch_transforms_active():
@@ -92,9 +86,7 @@ def _transform() -> Surroundings | None:
 
 
 def _dispatch_keys() -> Surroundings | None:
-    """A guard of torch takes kernels from operators, such as those of autograd or of fake tensors,
-    or adds some.
-    """
+    """A dispatch-key guard excludes or adds kernels, such as autograd's."""
     usual = usual_keys(torch.is_inference_mode_enabled())
     modes = _MODES if torch._C._len_torch_dispatch_stack() else _NONE
     included, excluded = dispatch_keys()
@@ -107,8 +99,8 @@ def _dispatch_keys() -> Surroundings | None:
 
 
 def run_inside(policy: Policy, code: CodeType, around: Surroundings) -> Any:
-    """Run in eager mode inside of something that would not see what a graph does; under
-    ``fullgraph`` an error.
+    """Run in eager mode inside of a mode that must see every operator; an error under
+    ``fullgraph``.
     """
     if policy.fullgraph and id(code) in policy.roots and not around.traces:
         reason = f"{code.co_qualname} is called inside of {around.what}, where no graph is captured"
@@ -117,7 +109,7 @@ def run_inside(policy: Policy, code: CodeType, around: Surroundings) -> Any:
 
 
 def unsuitable(code: CodeType, id_: str, reason: str) -> BreakRecord:
-    """Why a function as a whole is not captured."""
+    """The reason that a whole function is not captured."""
     place = Place(code.co_filename, code.co_firstlineno, code.co_qualname)
     return BreakRecord(id_, reason, "call it without fullgraph=True", (place,))
 
@@ -138,7 +130,7 @@ def refuse(region: Region, policy: Policy, view: FrameView) -> Any:
 
 
 def _what_changed(policy: Policy, view: FrameView) -> str:
-    """Why what is compiled for the code of a frame does not fit."""
+    """The reason that no compiled entry of the frame's code fits."""
     code = view.code
     scope = Scope(
         dict(zip(code.co_varnames, view.locals)),
@@ -164,9 +156,7 @@ def has_tensors(view: FrameView) -> bool:
 
 
 def limit_reached(policy: Policy, view: FrameView) -> Any:
-    """Run in eager mode when nothing compiled fits, and say so once; under ``fullgraph`` an
-    error.
-    """
+    """Run in eager mode at the recompile limit, and warn once; an error under ``fullgraph``."""
     code = view.code
     if code not in policy.limited or policy.fullgraph:
         policy.limited.add(code)
@@ -183,7 +173,7 @@ def limit_reached(policy: Policy, view: FrameView) -> Any:
 
 
 def failed(policy: Policy, code: CodeType, error: Exception) -> Any:
-    """A defect of this package: eager mode and a warning, or the error."""
+    """Handle a defect of this package: warn and run in eager mode, or raise."""
     counters["fallbacks"] += 1
     mode = policy.on_error or config.fallback
     if mode == "error" or policy.fullgraph:

@@ -1,4 +1,4 @@
-"""What follows the graph at the end of a frame: writes that are pending, cells and instructions."""
+"""The code after the graph at a frame's exit: pending writes, cells, restored variables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ExitCode(ValueBuilder):
     _owners: dict[Identity, str]
 
     def load_owners(self) -> None:
-        """Load the objects that will be written to."""
+        """Load the objects that will be mutated."""
         self._owners = {}
         for slot, _, _ in list(self.ctx.effects.changed()):
             self._owner(owner(slot))
@@ -63,7 +63,7 @@ class ExitCode(ValueBuilder):
             self.emitter.pop()
 
     def prepare_effects(self) -> list[Callable[[], None]]:
-        """Build the values that mutations need; returns what writes them."""
+        """Build the values that mutations need; returns the functions that write them."""
         writers: list[Callable[[], None]] = []
         for call in self.ctx.deferred.calls():
             self(call)
@@ -147,9 +147,7 @@ class ExitCode(ValueBuilder):
             self.emitter.store_fast(name)
 
     def write_cells(self) -> None:
-        """Fill the cells of the frame itself, when all that may come from the arguments that they
-        held is built.
-        """
+        """Fill the frame's own cells, after all that reads the arguments they held."""
         keep_leaves(self)
         made: dict[str, str | None] = {}
         while names := [name for name in self.frame_cells if name not in made]:
@@ -168,13 +166,15 @@ class ExitCode(ValueBuilder):
         return cell.contents(self.ctx)
 
     def need_cell(self, name: str, cell: CellVariable) -> None:
-        """Let :meth:`write_cells` fill a cell of the frame."""
+        """Make :meth:`write_cells` fill a cell of the frame."""
         self.frame_cells[name] = cell
 
     def restore_locals(
         self, frame: FrameCode, slots: dict[str, Any], analysis: Analysis, index: int
     ) -> list[Callable[[], None]]:
-        """Push the variables that are needed later; returns what stores them, last pushed first."""
+        """Push the variables that are needed later; returns the functions that store them, last
+        pushed first.
+        """
         code = frame.original.neutral
         item = code.instructions[index]
         targets = [index + 1] if item.op not in NO_FALL_THROUGH else []
@@ -209,7 +209,7 @@ class ExitCode(ValueBuilder):
             return
         if isinstance(value.source, LocalSource) and value.source.variable == name:
             return
-        # which may be watched: it ends later
+        # a dead variable may hold the last reference to a watched object
         if live or (isinstance(value, KeyedVariable) and value.key in self.built):
             self(value)
         else:
@@ -217,7 +217,7 @@ class ExitCode(ValueBuilder):
         stores.append(lambda: self.emitter.store_fast(name))
 
     def instructions(self) -> list[Instruction]:
-        """What was written."""
+        """The instructions written so far."""
         return self.emitter.instructions
 
 

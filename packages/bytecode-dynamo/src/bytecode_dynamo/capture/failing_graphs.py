@@ -1,6 +1,4 @@
-"""Compiled graphs that raise where eager mode does not: they are compiled once more, plainly, and
-then run as captured.
-"""
+"""Compiled graphs that raise where eager mode does not: recompiled plainly, then run uncompiled."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether memory was short, which it need not be at the next call."""
+    """Whether the error is out-of-memory, which the next call may not repeat."""
     known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
     return known or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
@@ -38,19 +36,19 @@ def lacks_memory(error: BaseException) -> bool:
 
 @dataclass(slots=True, eq=False)
 class CompiledGraph:
-    """What generated code calls, which later calls find replaced once it has failed."""
+    """The graph that generated code calls; a failure replaces it for later calls."""
 
     compiled: Activated
     module: GraphModule
-    """The captured graph; its code is generated when it is first asked for."""
+    """The captured graph; its code is generated on first use."""
     report: Captured | None = None
     plain: Callable[..., Any] | None = None
-    """The backend that leaves operators as they are, until it was tried (contract B9)."""
+    """The backend that compiles without optimisations, until it has been tried (contract B9)."""
     failed: bool = False
     """Whether the captured graph runs as it is, operator by operator."""
 
     def replace(self, error: BaseException) -> None:
-        """Run something else from now on: only what was compiled raises ``error``."""
+        """Replace the compiled graph, which alone raises ``error``, from now on."""
         if self.failed or lacks_memory(error):
             return
         self.failed = self.plain is None
@@ -62,7 +60,7 @@ class CompiledGraph:
             self.report.failure = cause
 
     def _compile_plainly(self, *inputs: Any) -> Any:
-        """The first call after a failure. What would need another guard now is not compiled."""
+        """Compile plainly at the first call after a failure, unless that needs another guard."""
         plain, self.plain = self.plain, None
         assert plain is not None
         self.failed, self.compiled.function = True, self.module.forward
@@ -77,11 +75,12 @@ class CompiledGraph:
         return compiled(*inputs)
 
     def suspect(self, error: BaseException) -> None:
-        """A handler of the program hides whether eager mode raises, too: let the next two calls
-        find out.
+        """Find out over two calls whether eager mode raises too, which a handler of the program
+        hides.
 
-        The captured graph raises what the data is to blame for. Where it does not, and what was
-        compiled raises at the call after that again, that is to blame.
+        The next call runs the captured graph, which raises what the data causes. If it does not
+        raise, and the compiled graph raises again at the call after that, the compiled graph is
+        wrong.
         """
         if self.failed or lacks_memory(error):
             return

@@ -144,7 +144,7 @@ class Compilation:
         self.view = view
         self.started = time.perf_counter()
         with without(modes_around()):
-            state_masks()  # its first call experiments
+            state_masks()  # the first call probes torch's state
         self.function_modes = modes_around()
         self.state = GlobalState.now()
         self.frame = FrameCode(view)
@@ -165,7 +165,7 @@ class Compilation:
                 raise Unsupported(unsuitable(self.view.code, "BD006", str(error))) from None
             return SKIP
         except GraphBreak as error:
-            # while closing a generator that no code of this frame can close any more
+            # raised while closing a generator that the frame's code can no longer close
             return self._unbuildable(error)
         finally:
             self.ctx.modes.restore()
@@ -179,7 +179,7 @@ class Compilation:
             return self._unbuildable(error)
 
     def retreats(self, error: Exception) -> bool:
-        """Whether to capture again with less than what led to an error."""
+        """Whether to capture again without the feature that led to an error."""
         policy = self.policy
         if isinstance(error, (UnsoundAssumption, LosesEffects)):
             (policy.careful if isinstance(error, LosesEffects) else policy.exact).add(
@@ -191,13 +191,13 @@ class Compilation:
             for item in self.ctx.graph.inputs.values()
         ):
             return False
-        # the backend does not know them: a graph per value, or a break
+        # the backend does not support them: capture a graph per value, or break
         policy.symbolic_floats = policy.host_effects = False
         counters["graphs"] -= 1
         return True
 
     def _evaluate_twice(self) -> Returned | Broken:
-        """Evaluate; again with a known end when going back was not enough, or after an object was
+        """Evaluate the frame; again with a known end if a rollback was incomplete, or an object was
         completed.
         """
         stop: Restart | None = None
@@ -238,12 +238,14 @@ class Compilation:
     # -- outcomes ----------------------------------------------------------------------------------
 
     def _nothing_captured(self, outcome: Returned) -> Any:
-        """No torch call at all: the original runs where its result can't be built, under the guards
-        if tensors are around.
+        """The entry of a frame without torch calls.
+
+        The original code runs where its result can't be built, with guards if tensors are among the
+        arguments.
         """
         if not self.ctx.graph.inputs and id(self.view.code) not in self.policy.roots:
             return SKIP
-        try:  # callees of its code, unlike the original's, are not captured once more
+        try:  # unlike the original's, its callees are not captured again
             code = self._returning(outcome)
         except GraphBreak as error:
             if self._is_whole():
@@ -253,8 +255,9 @@ class Compilation:
         return self._entry(code, False)
 
     def _returning(self, outcome: Returned) -> CodeType:
-        """Code that calls the graph, applies the effects and returns the result; raises GraphBreak
-        for what can't be built.
+        """Code that calls the graph, applies the effects and returns the result.
+
+        Raises GraphBreak for values that can't be built.
         """
         code = self.frame.decoded.neutral
         gen = self._exit_code(code.position_at(outcome.index))
@@ -313,14 +316,14 @@ class Compilation:
         return self._entry(code, True)
 
     def _is_whole(self) -> bool:
-        """Whether a break is an error: frames called natively are those of eager mode after the
-        program's own exception.
+        """Whether a break is an error. Frames called natively run eagerly after the program's own
+        exception.
         """
         return is_whole(self.policy, self.view, self.frame.original.native)
 
     def _pointless(self) -> bool:
-        """Whether cutting the frame would only cost time: a helper without tensors, or the way from
-        a module to its forward.
+        """Whether splitting the frame would only cost time: a helper without tensors, or a module's
+        call of its forward.
         """
         if self.ctx.graph.calls:
             return False
@@ -333,7 +336,7 @@ class Compilation:
         )
 
     def _skip(self) -> Any:
-        # the second on the way to ``forward`` would break like the first
+        # every function between a module's call and its ``forward`` would break alike
         if self.view.code in MODULE_CALLS:
             for code in MODULE_CALLS:
                 self.region.skip(code)
@@ -401,12 +404,13 @@ class Compilation:
         return Entry(guard, code, continues)
 
     def _recompile_reason(self) -> str | None:
-        """The guard of the latest graph of this code that fails now."""
+        """The guard of this code's latest graph that fails now."""
         earlier = self.policy.captured.get(self.view.code)
         if not earlier:
             return None
         records, shapes = earlier[-1]
-        for record in records:  # while capturing, the state is another one
+        # capture changes the thread's state, so compare with the state before
+        for record in records:
             if record.kind is GuardKind.GLOBAL_STATE and (
                 changed := record.expected.difference(self.state)
             ):

@@ -1,4 +1,4 @@
-"""Instructions that call the compiled graph, and run the call again where it raises."""
+"""Instructions that call the compiled graph, and rerun the call in eager mode when it raises."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ def graph_call(
     loads: Loads | None,
     rerun: Rerun,
 ) -> list[Instruction]:
-    """Call the compiled graph and keep its outputs; when it raises, run the call again or raise
-    that.
+    """Call the compiled graph and store its outputs; when it raises, rerun the call or raise.
 
-    ``loads``: what gives all inputs.
+    ``loads``: the loader of all inputs.
     """
     emitter = SourceEmitter(code, position)
     if rerun.keeps:
@@ -57,7 +56,7 @@ def graph_call(
 
 
 def _call_again(emitter: SourceEmitter, code: Code, rerun: Rerun) -> None:
-    """Exception -> nothing: return what runs the call again, or raise."""
+    """Exception -> nothing: return the rerun's continuation, or raise."""
     names = code.varnames[: code.parameter_count]
     emitter.load_callee_const(rerun)
     emitter.copy(3)

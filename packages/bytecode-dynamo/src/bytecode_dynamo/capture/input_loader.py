@@ -1,7 +1,6 @@
-"""Loads the inputs of a graph in one call into C: a module's parameters lie many steps deep, and
-share most of them.
+"""Loads a graph's inputs in one call into C: parameters lie many steps deep and share most steps.
 
-Guards have just proved what the steps rely on, so that nothing is tested again.
+The guards have just proved what the steps rely on, so nothing is tested again.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from bytecode_dynamo.guards.paths import NoNativePath, PathBuilder
 from bytecode_dynamo.guards.source import Scope, Source
 
 WORTHWHILE = 4
-"""Inputs more than arguments, from which on a call that loads them is faster than instructions."""
+"""Minimum extra inputs for the loader call to beat inline loads."""
 
 
 def input_loader(sources: Sequence[Source], code: CodeType, scope: Scope) -> Loads | None:
-    """What gives the values of ``sources``; None where instructions do as well.
+    """The loader of the values of ``sources``; None where instructions do as well.
 
     ``scope`` is the call that was compiled. A source without a native path is passed itself.
     """

@@ -1,6 +1,4 @@
-"""Leaves that a graph makes and gives gradients, when nothing but the history of a result holds
-them afterwards.
-"""
+"""Leaf tensors that a graph creates and gives gradients, and that only a result's history keeps."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ from bytecode_dynamo.variables.tensor import TensorVariable
 
 
 def keep_leaves(gen: ValueBuilder) -> None:
-    """Build such leaves after the graph, with their gradients, when the program still sees the
-    memory of these: backward of a result adds to them in place.
+    """Rebuild such leaves after the graph if the program still sees the memory of their gradients:
+    backward of a result adds to them in place.
     """
     ctx = gen.ctx
     outputs = [val for node in gen.outputs if isinstance(val := node.meta["val"], FakeTensor)]

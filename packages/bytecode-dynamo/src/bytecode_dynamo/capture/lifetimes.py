@@ -1,4 +1,4 @@
-"""Objects whose end the program notices: by ``__del__``, or by weak references."""
+"""Objects whose destruction the program observes, by ``__del__`` or weak references."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from bytecode_dynamo.hook.frame_hook import FrameView
 from bytecode_dynamo.hook.origins import origins
 
 MOST = 200
-"""How many objects are looked at."""
+"""The most objects that are inspected."""
 
 
 def holds_watched(view: FrameView) -> bool:
-    """Whether a frame may be the last holder of something watched, which ends where the frame's
-    variables let go of it.
+    """Whether a frame may hold the last reference to an observed object.
 
-    A resume function is: it got what the variables of the frame before it held.
+    A resume function does: it received the variables of the frame before it.
     """
     return id(view.code) in origins.by_code and any_is_watched(view.locals)
 
 
 def any_is_watched(values: Iterable[Any]) -> bool:
-    """Whether something notices when one of some objects, or of what they alone may hold, goes
-    away.
+    """Whether the program observes the destruction of these objects, or of objects that only they
+    hold.
     """
     todo, seen = list(values), set[int]()
     while todo and len(seen) < MOST:
@@ -60,6 +59,6 @@ def _held(value: Any) -> list[Any]:
     if type(value).__flags__ & HEAP_TYPE and not isinstance(
         value, (torch.Tensor, torch.nn.Module, type)
     ):
-        # reading __dict__ makes one, which a partial of a partial notices
+        # reading __dict__ creates one, which changes how a partial of a partial is flattened
         return gc.get_referents(value)
     return []

@@ -1,4 +1,4 @@
-"""How a region captures, and what a capture gave."""
+"""How a region captures, and the report of a capture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Backend = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
 @dataclass(slots=True)
 class Captured:
-    """What one capture gave, for reports."""
+    """The report of one capture."""
 
     code: CodeType
     graph: GraphModule | None
@@ -31,18 +31,16 @@ class Captured:
     changes: tuple[str, ...] = ()
     """Python state that the frame changes after the graph."""
     recompiled: str | None = None
-    """Why earlier graphs of the same code did not fit, in a line; None for the first capture."""
+    """Why earlier graphs of the code did not fit, in one line; None for the first capture."""
     failure: str | None = None
-    """What the compiled graph raised where eager mode does not; the captured graph has run in its
-    place since.
+    """The error of the compiled graph that eager mode does not raise; the captured graph has
+    replaced it.
     """
 
 
 @dataclass(slots=True)
 class Policy:
-    """How one region captures: its backend and options, and what it has learnt about code
-    objects.
-    """
+    """How one region captures: backend, options, and facts learned about code objects."""
 
     backend: Backend
     backend_name: str
@@ -51,26 +49,22 @@ class Policy:
     on_error: str | None = None
     on_capture: Callable[[Captured], None] | None = None
     symbolic_floats: bool = True
-    """Whether the backend takes graphs with float inputs; else a graph is captured per value."""
+    """Whether the backend accepts float inputs; else each value gets its own graph."""
     host_effects: bool = True
-    """Whether it runs calls that depend on their place, such as those of random generators; else
-    they break the graph.
+    """Whether it supports calls that depend on their order, such as those of random generators;
+    else they break the graph.
     """
     roots: set[int] = field(default_factory=set)
     modules: list[weakref.ref[Module]] = field(default_factory=list)
-    """The modules that were compiled: which code their calls lead to is found out when they are
-    called.
-    """
+    """The compiled modules; the code that their calls reach is found when they are called."""
     seen: dict[CodeType, Seen] = field(default_factory=dict)
     captured: dict[CodeType, list[tuple[tuple[GuardRecord, ...], ShapeGuards]]] = field(
         default_factory=dict
     )
     exact: set[CodeType] = field(default_factory=set)
-    """Code whose graphs assume nothing of the data: what a graph has done when it finds out can't
-    be undone.
-    """
+    """Code whose graphs assert nothing about data: a failed assertion could not be undone."""
     careful: set[CodeType] = field(default_factory=set)
-    """Code whose graphs do nothing that can't be undone: where their operators raise, the program
-    has effects or handlers.
+    """Code whose graphs do nothing that can't be undone: its operators may raise amid effects or
+    handlers.
     """
     limited: set[CodeType] = field(default_factory=set)

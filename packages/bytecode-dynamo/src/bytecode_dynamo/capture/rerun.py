@@ -1,17 +1,15 @@
-"""When a graph raises: the call runs again in eager mode, from the state in which it was entered.
+"""When a graph raises, the call runs again in eager mode, from the state before it.
 
-What the program does to Python objects before the operator that fails is written after the graph,
-so it is not done yet when the graph raises; and only eager mode knows which effects came first,
-which handler of the program catches the exception, and which of its lines the traceback shows. So
-the generated code catches the exception and hands over to the original code with the original
-arguments.
+Effects on Python objects are written after the graph, so they have not happened yet when the graph
+raises. Only eager mode knows which effects come before the failing operator, which handler of the
+program catches the exception, and which lines the traceback shows. So generated code catches the
+exception and hands over to the original code with the original arguments.
 
-This is sound as long as what the graph itself did can be undone. Besides computing, it may have
-written to tensors that were there before, drawn random numbers, and changed torch's modes. What is
-needed to undo that is kept during the call of such a graph: versions of tensors; and, when an
-operator that may refuse its data follows, random states and the contents of small tensors. Where
-more is written, or a function of the program is called by the graph, the graph's own exception is
-raised.
+This is sound if the effects of the graph itself can be undone: it may have written to existing
+tensors, drawn random numbers, and changed torch's modes. The state needed for that is saved before
+the graph: versions of tensors and, if an operator may refuse its data after an effect, random
+states and the contents of small tensors. If a graph writes to more, or calls a function of the
+program, its own exception is raised.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ log = logging.getLogger("bytecode_dynamo")
 
 _C: Any = torch._C
 _set_versions = _C._autograd._unsafe_set_version_counter
-# Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and
-# would see it twice.
+# Dispatch modes and saved-tensor hooks (of a checkpoint, for example) would see the graph's
+# operators twice.
 _top_hooks = _C._autograd._top_saved_tensors_default_hooks
 MAX_SAVED = 8
 """The most tensors that a graph may write to and still run again."""
@@ -52,9 +50,7 @@ MAX_ELEMENTS = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rerun:
-    """What generated code calls when its graph has raised, and before the graph where something has
-    to be kept.
-    """
+    """Called by generated code when its graph has raised, and before the graph to save state."""
 
     code: CodeType
     """The original, with every argument positional."""
@@ -69,21 +65,21 @@ class Rerun:
     modes: bool = False
     written: tuple[GraphInput, ...] = ()
     contents: bool = False
-    """Whether the contents of what is written are kept."""
+    """Whether the contents of written tensors are saved."""
     visible: bool = True
-    """Whether versions tell that it was written."""
+    """Whether each write changes the tensor's version."""
     whole: bool = False
     """Whether the program asked for one graph."""
     graph: CompiledGraph | None = None
 
     @property
     def keeps(self) -> bool:
-        """Whether there is something to keep during the call of the graph."""
+        """Whether state has to be saved before the graph."""
         return bool(self.generators or self.modes or self.written)
 
     def keep(self, *written: torch.Tensor) -> Any:
         """The state before the graph."""
-        # Modes of the program would see that tensors are copied.
+        # Dispatch modes of the program would see the copies.
         contents = self.contents and not torch._C._len_torch_dispatch_stack()
         with torch._C.DisableTorchFunction():
             states = [
@@ -100,11 +96,11 @@ class Rerun:
     def __call__(
         self, error: BaseException, kept: Any, closure: tuple[Any, ...], *arguments: Any
     ) -> Continuation | None:
-        """What runs the call again; None: raise the graph's exception. The modes are those before
-        the graph.
+        """The continuation that reruns the call; None to raise the graph's exception. The modes are
+        those before the graph.
         """
         if self.modes:
-            # managers that the graph entered leave when they are gone
+            # frames hold context managers that the graph entered, which exit on release
             traceback.clear_frames(error.__traceback__)
         torch._C._set_grad_enabled(self.grad)
         if kept is not None and kept[2] is not None:
@@ -140,7 +136,7 @@ class Rerun:
         return home in ("builtins", "torch") or (self.custom and not isinstance(error, DynamoError))
 
     def _unlike_eager(self, error: Exception) -> None:
-        """Eager mode did not raise what the graph raised."""
+        """Report that eager mode did not raise the graph's exception."""
         counters["fallbacks"] += 1
         assumed, whose = ASSUMED in str(error), ""
         if (self.on_error or config.fallback) == "error" or (self.whole and not assumed):
@@ -173,14 +169,12 @@ class _SavedTensor:
         self.contents = None
         if contents and tensor.numel() <= MAX_ELEMENTS:
             with torch.set_grad_enabled(tensor.grad_fn is not None):
-                # leads to what led to the tensor, which a write replaces
+                # the clone keeps the tensor's history, which a write replaces
                 self.contents = tensor.clone()
         self.memory, self.layout, self.history = _memory(tensor), _layout(tensor), _history(tensor)
 
     def can_be_undone(self) -> bool:
-        """Whether it was not written to, or only its contents changed and are known, and perhaps
-        what led to them.
-        """
+        """Whether the tensor is unwritten, or its contents and history can be restored."""
         tensor = self.tensor
         if self.contents is None:
             return self.version is not None and self.version == tensor._version
@@ -189,7 +183,7 @@ class _SavedTensor:
         )
 
     def restore(self) -> None:
-        """Undo what the graph wrote, and with which sizes and strides it looks at its memory."""
+        """Restore contents, sizes and strides."""
         if self.contents is None:
             return
         if _layout(self.tensor) != self.layout:
@@ -202,7 +196,7 @@ class _SavedTensor:
         if self._has_history():
             into, contents = self.tensor.data, contents.detach()
             for dim, step in enumerate(into.stride()):
-                # an expanded tensor: `copy_` refuses to write an element twice
+                # `copy_` refuses to write an element of an expanded tensor twice
                 if step == 0 and into.shape[dim] > 1:
                     into, contents = into.narrow(dim, 0, 1), contents.narrow(dim, 0, 1)
             into.copy_(contents)
@@ -215,7 +209,7 @@ class _SavedTensor:
         return _history(self.tensor) == self.history
 
     def _can_restore_history(self) -> bool:
-        """Not of views, which share it, nor where hooks wait for a gradient; nothing undoes
+        """False for views, which share their history, and for tensors with hooks; nothing undoes
         ``requires_grad_``.
         """
         tensor = self.tensor
@@ -236,7 +230,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int], int]:
 
 
 def _history(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What led to a tensor. After each write a view makes its ``grad_fn`` anew, from that of its
+    """The identity of a tensor's history. A view recreates its ``grad_fn`` after each write to its
     base.
     """
     base = tensor._base if tensor._is_view() and tensor._base is not None else tensor
@@ -244,7 +238,7 @@ def _history(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _undo(tensors: Sequence[_SavedTensor], states: Sequence[tuple[Any, Any]]) -> bool:
-    """Restore contents and random states; False (and nothing done) where that is not enough."""
+    """Restore contents and random states; False, with nothing done, if that is impossible."""
     if not all(kept.can_be_undone() for kept in tensors):
         return False
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():

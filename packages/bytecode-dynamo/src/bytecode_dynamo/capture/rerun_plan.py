@@ -1,4 +1,4 @@
-"""What a graph's call keeps, so that the call can run again in eager mode when the graph raises."""
+"""Plans the state to save before a graph, so that its call can run again when the graph raises."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plan_rerun(
     inputs: Sequence[GraphInput],
     on_error: str | None,
 ) -> Rerun:
-    """How a call goes on when its graph raises.
+    """The plan for a call whose graph raises.
 
     ``code`` is the original with every argument positional. Raises UnsoundAssumption or
     LosesEffects when the frame has to be captured again, GraphBreak when that did not help.
@@ -148,7 +148,8 @@ def _is_known(node: Node) -> bool:
     if node.op != "call_function":
         return True
     if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return not str(target).startswith("_c10d_functional")  # other processes take part
+        # collectives: other processes take part
+        return not str(target).startswith("_c10d_functional")
     function = target.function if isinstance(target, OpaqueCall) else target
     home = getattr(function, "__module__", None) or type(function).__module__
     return home.partition(".")[0] in _KNOWN_HOMES and not home.startswith("torch.distributed")

@@ -1,6 +1,4 @@
-"""The frames that a region is about: those of what was compiled, unlike those of what that
-calls.
-"""
+"""A region's root frames: those of the compiled callable itself, not of its callees."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ MODULE_CALLS = {
     _INSIDE,
     *(each for each in _INSIDE.co_consts if isinstance(each, CodeType)),
 }
-"""The way from a module to its ``forward``, through the functions that torch has for it."""
+"""Torch's functions between a module's call and its ``forward``."""
 
 
 def captured_function(target: Any) -> Any:
@@ -43,7 +41,7 @@ def is_graphed(function: Any) -> bool:
 
 
 def note_root(policy: Policy, code: CodeType) -> None:
-    """Note that code is a root if a call of a compiled module leads to it now: its class and
+    """Note that code is a root if a call of a compiled module reaches it now: its class and
     ``forward`` may have changed.
     """
     for reference in policy.modules:
@@ -58,8 +56,10 @@ def note_root(policy: Policy, code: CodeType) -> None:
 
 
 def is_whole(policy: Policy, view: FrameView, original: CodeType) -> bool:
-    """Whether a break in a frame is an error. In the way to a ``forward`` that has a frame of its
-    own it is none: a hook may break the graph, and what ``forward`` does is found out there.
+    """Whether a break in a frame is an error.
+
+    Not in the functions before a ``forward`` with a frame of its own: a hook may break there, and
+    ``forward`` is checked in its own frame.
     """
     if not policy.fullgraph or id(view.code) not in policy.roots:
         return False

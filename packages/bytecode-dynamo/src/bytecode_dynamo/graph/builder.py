@@ -1,6 +1,4 @@
-"""The FX graph under construction: inputs by source, calls with their fake results, size arithmetic
-made lazily.
-"""
+"""The FX graph under construction: inputs by source, calls with fakes, lazy size arithmetic."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ _UNSAFE = re.compile(r"\W+")
 
 @dataclass(slots=True)
 class GraphInput:
-    """One placeholder: its node, where its value comes from at run time, and the example value."""
+    """One placeholder: its node, source and example value."""
 
     node: Node
     source: Source
@@ -49,18 +47,18 @@ class GraphBuilder:
         self._end_of_inputs = self.graph.create_node("placeholder", "inputs_end")
         self._journal: list[Node] = []
         self._symbols: dict[sympy.Basic, Node] = {}
-        """Where symbols, and conditions on those that have no node, come from."""
+        """The source of symbols and of conditions that have no node."""
         self._sizes: dict[sympy.Expr, Node] = {}
         self._constants: dict[int, Node] = {}
         self.attributes: dict[str, Any] = {}
         self.tags: dict[str, Any] = {}
-        """Metadata for the nodes that are made now."""
+        """Metadata for new nodes."""
         self.order = 0
-        """How many derivatives deep: 1 in the backward of a function, 2 in that of one which this
+        """The order of the derivative: 1 in the backward of a function, 2 in a backward that it
         calls.
         """
         self.in_batch = False
-        """Whether it is that of a function under ``vmap``."""
+        """Whether the graph is of a function under ``vmap``."""
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -72,7 +70,7 @@ class GraphBuilder:
         )
         with self.graph.inserting_before(self._end_of_inputs):
             node = self.graph.create_node("placeholder", name, name=name)
-        node.target = node.name  # parameter names must differ
+        node.target = node.name  # parameter names must be distinct
         node.meta.update(val=val, source=readable_source(source), static=static)
         self.inputs[node] = GraphInput(node, source, example)
         return node
@@ -84,9 +82,7 @@ class GraphBuilder:
         size: torch.SymInt | torch.SymFloat,
         example: Any,
     ) -> None:
-        """Say where the run-time value of a size symbol comes from; its placeholder is made when it
-        is first used.
-        """
+        """Record the source of a size symbol; its placeholder is created on first use."""
         if symbol in self._symbols:
             return
         node = self.add_input(source, example, size)
@@ -102,7 +98,7 @@ class GraphBuilder:
             and isinstance(args[0], (int, float))
             and args[0] < 0
         ):
-            # what the tensor's __rpow__ calls; FX writes -2 ** x, which is another thing
+            # the tensor's __rpow__ calls it; FX would print -2 ** x, which means -(2 ** x)
             target = torch.pow
         node = self.graph.create_node(op, target, args, kwargs)
         if not all(self.sees(used) for used in node.all_input_nodes):
@@ -123,20 +119,20 @@ class GraphBuilder:
         kwargs: dict[str, Any] | None = None,
         val: Any = None,
     ) -> Node:
-        """A call that means something only on real tensors, in its place (C1.9)."""
+        """A call that is meaningful only on real tensors, in order (C1.9)."""
         node = self.add_call("call_function", target, args, kwargs or {}, val)
         node.meta["host"] = True
         return node
 
     def change_metadata(self, val: Any) -> None:
-        """A fake tensor is about to get another layout, or other flags, in place: its nodes keep
-        what it has now.
+        """Freeze the metadata of a fake tensor's nodes before an in-place change of layout or
+        flags.
         """
         for node in self._own_nodes(val):
             node.meta["val"] = val.detach().requires_grad_(val.requires_grad)
 
     def release_examples(self) -> None:
-        """Let go of the caller's tensors: the graph is full of cycles, and must not keep their
+        """Release the caller's tensors: the graph has reference cycles and must not keep their
         memory alive.
         """
         for item in self.inputs.values():
@@ -144,8 +140,8 @@ class GraphBuilder:
                 item.example = None
 
     def require_no_alias(self, val: Any) -> None:
-        """Break where metadata of an input of a subclass would change: graphs get an alias of it,
-        with metadata of its own.
+        """Break if metadata of a subclass input would change: the graph has an alias with metadata
+        of its own.
         """
         self._own_nodes(val)
 
@@ -177,16 +173,16 @@ class GraphBuilder:
         return node
 
     def sees(self, node: Node) -> bool:
-        """Whether a node can be an argument here."""
+        """Whether a node can be an argument in this graph."""
         return node.graph is self.graph
 
     def note_operands(self, operands: Any) -> None:
-        """Hear of the operands of a call that is going to be evaluated."""
+        """Note the operands of a call before it is evaluated."""
 
     # -- sizes -------------------------------------------------------------------------------------
 
     def bind_unbacked(self, value: Any, node: Node) -> None:
-        """The node whose value is a fresh unbacked symbol, or a condition on one."""
+        """Record the node whose value is a new unbacked symbol, or a condition on one."""
         self._symbols[value] = node
 
     def node_of(self, symbol: sympy.Symbol) -> Node:
@@ -252,7 +248,7 @@ class GraphBuilder:
         return len(self._journal), self.calls
 
     def is_apart(self, mark: tuple[int, int]) -> bool:
-        """Whether the calls since a snapshot use nothing but what they make themselves."""
+        """Whether the calls since a snapshot use only their own results."""
         own = set(self._journal[mark[0] :])
         return all(used in own for node in own for used in node.all_input_nodes)
 
@@ -290,7 +286,7 @@ class GraphBuilder:
         return module, [self.inputs[node] for node in graph.nodes if node.op == "placeholder"]
 
     def _merge_equal_sizes(self) -> None:
-        """Of symbols that a guard made equal, one input is left."""
+        """Merge the inputs of symbols that a guard made equal."""
         for symbol, node in self._symbols.items():
             equal = node.meta["val"].node.expr
             if node.op == "placeholder" and equal != symbol and equal in self._symbols:
@@ -323,8 +319,8 @@ class GraphBuilder:
 
 
 class NestedGraph(GraphBuilder):
-    """The graph of a function that a torch transform calls; values of the graphs around it become
-    inputs when it is closed.
+    """The graph of a function that a torch transform calls; closing it turns captured values into
+    inputs.
     """
 
     def __init__(self, outer: GraphBuilder) -> None:
@@ -335,7 +331,7 @@ class NestedGraph(GraphBuilder):
         self.in_batch = outer.in_batch
         self._symbols = ChainMap({}, outer._symbols)  # pyright: ignore[reportAttributeAccessIssue]
         self._versions: dict[int, tuple[torch.Tensor, int]] = {}
-        """Of the operands, by id, before the first call that has them."""
+        """Version counters of operands, by id, before their first call."""
 
     def add_input(self, source: Source, example: Any, val: Any, *, static: bool = False) -> Node:
         return self.outer.add_input(source, example, val, static=static)
@@ -366,23 +362,21 @@ class NestedGraph(GraphBuilder):
                 self._versions.setdefault(id(t), (t, t._version))
 
     def restore_versions(self) -> None:
-        """Uncount the writes to tensors of the graphs around: the call that these record will count
-        them.
+        """Restore the versions of captured tensors: the enclosing graph's call will count the
+        writes.
         """
-        # views share a counter: the first note is the one from before
+        # views share a counter: the first note has the original version
         for t, version in reversed(self._versions.values()):
             torch._C._autograd._unsafe_set_version_counter((t,), (version,))  # type: ignore[attr-defined]
         self._versions.clear()
 
     def abandon(self) -> None:
-        """Let go of the values around."""
+        """Release the captured values."""
         for node in reversed(list(self.graph.nodes)):
             self.graph.erase_node(node)
 
     def close(self, outputs: Sequence[Any]) -> tuple[GraphModule, list[Node]]:
-        """End the graph; returns the module and the nodes of the graphs around that it takes after
-        its parameters.
-        """
+        """Close the graph; returns the module and the captured nodes that follow its parameters."""
         for node in reversed(self._journal):
             if not node.users and node not in outputs and is_pure(node):
                 self.graph.erase_node(node)
@@ -409,13 +403,25 @@ def free_symbols(val: Any) -> set[sympy.Symbol]:
     return found
 
 
-# Unused arithmetic on sizes and unpacking can go; every other call may write, draw random numbers,
-# or raise.
-# fmt: off
-_PURE = {operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv,
-    operator.mod, operator.pow,
-         operator.neg, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
-         operator.truediv}
+# Unused size arithmetic and unpacking can be removed; any other call may write, draw random
+# numbers, or raise.
+_PURE = {
+    operator.getitem,
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.floordiv,
+    operator.mod,
+    operator.pow,
+    operator.neg,
+    operator.eq,
+    operator.ne,
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+    operator.truediv,
+}
 # fmt: on
 
 
@@ -438,7 +444,7 @@ def is_in_place(node: Node) -> bool:
 
 
 def is_pure(node: Node) -> bool:
-    """Whether an unused node can go."""
+    """Whether an unused node can be removed."""
     if node.op != "call_function" or node.target not in _PURE:
         return False
     if node.target is operator.getitem:

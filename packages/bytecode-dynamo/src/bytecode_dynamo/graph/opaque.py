@@ -10,18 +10,16 @@ from torch.fx import GraphModule
 
 
 class OpaqueCall:
-    """A callable as a call target: its meaning is what calling it does, on real tensors as on those
-    of a tracer.
-    """
+    """A callable as a call target, meaningful on real tensors and on a tracer's."""
 
     def __init__(
         self, function: Callable[..., Any], name: str, graphs: tuple[GraphModule, ...] = ()
     ) -> None:
         self.function = function
         self.graphs = graphs
-        """The captured functions that it calls, for reading."""
+        """The captured graphs that it calls, for inspection."""
         self.branches = False
-        """Whether the data decide which of the functions run, and so what has a gradient."""
+        """Whether data decides which graphs run, and so which inputs have gradients."""
         self.__name__ = name
         self.__qualname__ = name
         self.__module__ = "bytecode_dynamo"
@@ -34,7 +32,7 @@ class OpaqueCall:
 
 
 def as_target(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, or an ``OpaqueCall`` where FX could not write its name."""
+    """The function itself, or an ``OpaqueCall`` if FX can't print its name."""
     name = getattr(function, "__name__", type(function).__name__)
     plain = (
         isinstance(function, (types.FunctionType, types.BuiltinFunctionType))

@@ -1,6 +1,4 @@
-"""Which graphs have products of float32 on CUDA devices, where torch's setting says how many bits
-count.
-"""
+"""Which graphs have float32 products, whose precision on CUDA devices is a setting of torch."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ PRODUCTS = frozenset(_NAMES.split())
 
 
 def has_float32_products(graph: Graph) -> bool:
-    """Whether a captured graph has one by the name of its function."""
+    """Whether a captured graph has a float32 product, by function name."""
     return any(_is_float32_product(node) for node in graph.nodes)
 
 

@@ -50,9 +50,7 @@ def _target(target: Any) -> str:
 
 
 def format_source(gm: GraphModule) -> str:
-    """A graph as Python source: ``forward`` as a function, runnable where the names of its calls
-    are in scope.
-    """
+    """A graph as Python source: ``forward`` as a function, runnable if its names are in scope."""
     return gm.code.strip()
 
 

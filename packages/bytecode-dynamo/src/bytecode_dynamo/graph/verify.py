@@ -98,7 +98,7 @@ def _check_call(node: Node) -> None:
 
 
 def is_torch_level(target: Any) -> bool:
-    """Whether a call target may stand in a captured graph."""
+    """Whether a captured graph may have a call target."""
     if target in _MODES or isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return True
     if target is inner_tensor or isinstance(target, OpaqueCall) or FUNCTIONS.is_overridden(target):

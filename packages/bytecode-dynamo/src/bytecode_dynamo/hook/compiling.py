@@ -20,7 +20,7 @@ _rest_saved_tensor_hooks = _C._autograd._saved_tensors_hooks_set_tracing
 def _begin() -> tuple[bool, int]:
     before = torch.compiler._is_compiling_flag, sys.getrecursionlimit()
     torch.compiler._is_compiling_flag = True
-    # evaluating a call takes some ten calls
+    # evaluating one call takes about ten
     sys.setrecursionlimit(before[1] + 20 * config.inline_depth)
     return before
 
@@ -31,20 +31,19 @@ def _end(before: tuple[bool, int]) -> None:
 
 
 _capturing = WhileAny(_begin, _end)
-"""torch's flag, and the limit on recursion, while any thread captures."""
+"""torch's compiling flag and the recursion limit while any thread captures."""
 
 
 def recursion_limit() -> int:
-    """The limit that the program set."""
+    """The recursion limit that the program set."""
     before = _capturing.before
     return before[1] if before is not None else sys.getrecursionlimit()
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """``torch.compiler.is_compiling()`` is True inside, and hooks on saved tensors rest."""
-    # What fake tensors save for backward is not the program's: its hooks on saved tensors must not
-    # see it.
+    """``torch.compiler.is_compiling()`` is True inside, and saved-tensor hooks are disabled."""
+    # The program's saved-tensor hooks must not see what fake tensors save for backward.
     hooked = _rest_saved_tensor_hooks(True)
     try:
         with _capturing:
@@ -65,6 +64,6 @@ def _collect_again(enabled: bool) -> None:
 
 
 uncollected = WhileAny(_stop_collecting, _collect_again)
-"""Inside, the garbage collector rests: what compiling makes lives until its end, so passes over it,
-and over all objects of the program, would find nothing.
+"""Disables the garbage collector inside: objects of a compilation live until its end, so passes
+over the heap would find nothing.
 """

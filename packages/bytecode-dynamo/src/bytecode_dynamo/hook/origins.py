@@ -1,6 +1,4 @@
-"""Resume functions: which function they carry on, and the code of first halves that is cut from the
-original.
-"""
+"""Resume functions: their originals, and the code of first halves split from these."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from bytecode_dynamo.bytecode.decode import Decoded
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A resume function knows the function that it carries on: breaks in it are cut from the
-    original again.
-    """
+    """The original of a resume function: breaks in it split the original again."""
 
     original: Decoded
     resume: Resume
@@ -30,7 +26,7 @@ class Origins:
     by_place: dict[Any, Resume] = field(default_factory=dict)
 
     def canonical(self, original: Decoded, resume: Resume) -> Resume:
-        """The one resume function for this place."""
+        """The one resume function for a target in an original."""
         key = (id(original.native), resume.target, resume.variables, resume.stack)
         known = self.by_place.get(key)
         if known is None:
@@ -43,8 +39,8 @@ origins = Origins()
 
 
 def without_entry_handler(code: Code) -> Code:
-    """The code with a RESUME that has no exception handler: in a resume function it has that of a
-    place that is gone.
+    """The code without the exception handler of RESUME, whose target a resume function no longer
+    has.
     """
     instructions = [
         Instruction(item.op, item.arg, item.position, None, item.label)

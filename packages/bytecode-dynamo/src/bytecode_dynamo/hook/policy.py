@@ -45,11 +45,11 @@ _TORCH_OPAQUE = tuple(
         "_inductor/", "_functorch/",
         "export/", "onnx/", "package/", "storage.py", "library.py",
         "utils/data/dataloader.py", "utils/data/datapipes/", "utils/data/graph",
-        # sparse, or led by what they read from tensors
+        # sparse tensors, or control flow that depends on data
         "optim/lbfgs.py", "optim/sparse_adam.py", "optim/_functional.py",
     )
 )  # fmt: skip
-# In opaque parts, but what graphs should hold is inside.
+# Evaluated although in an opaque part: graphs should contain its calls.
 _TORCH_INLINED = (
     TORCH_ROOT + "distributed/_functional_collectives.py",
     TORCH_ROOT + "fx/_pytree.py",
@@ -98,7 +98,7 @@ def is_disabled(function: Any) -> bool:
 
 
 def check_inlining(function: types.FunctionType) -> None:
-    """Break the graph at functions that must not be looked into."""
+    """Break the graph at functions that must not be inlined."""
     if function.__dict__ and DISABLED in function.__dict__:
         reason = function.__dict__[DISABLED]
         why = f" ({reason})" if isinstance(reason, str) else ""

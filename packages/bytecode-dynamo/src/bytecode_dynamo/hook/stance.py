@@ -1,6 +1,4 @@
-"""How optimized functions behave right now: the stance of the process, and whether graph breaks of
-this thread are errors.
-"""
+"""The stance of the process, and whether graph breaks of this thread are errors."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Python forms of what is written in C, or would start another compiler."""
+"""Python forms of functions that are written in C or would start another compiler."""

@@ -14,17 +14,17 @@ _OPERATORS: Any = torch.ops._c10d_functional
 
 
 def group_name(group: Any) -> str:
-    """The name of a group, that of all ranks for None; known while capturing."""
+    """The name of a group (None: all ranks); known while capturing."""
     raise NotImplementedError
 
 
 def group_size(group: Any) -> int:
-    """How many ranks a group has; known while capturing."""
+    """The number of ranks in a group; known while capturing."""
     raise NotImplementedError
 
 
 def root_of(group: Any, src: int | None, group_src: int | None) -> int:
-    """The rank in a group of the sender; known while capturing."""
+    """The sender's rank in a group; known while capturing."""
     raise NotImplementedError
 
 
@@ -34,7 +34,7 @@ def reduction(op: Any) -> str:
 
 
 def refuse_async(async_op: bool) -> None:
-    """Breaks the graph where the caller wants a handle."""
+    """Break the graph if the caller wants a handle."""
     raise NotImplementedError
 
 

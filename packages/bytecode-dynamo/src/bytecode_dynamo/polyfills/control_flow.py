@@ -58,9 +58,7 @@ def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = F
 
 
 def item_of_each(value: Any, index: Any) -> Any:
-    """``value[index]`` where the numbers in tensors without dimensions are others for each of a
-    batch.
-    """
+    """``value[index]`` with zero-dimensional index tensors that differ across a batch."""
     keys = index if isinstance(index, tuple) else (index,)
     numbers, dim = [], 0
     for key in keys:
@@ -168,9 +166,7 @@ def flex_attention(
 
 
 def create_mask(mod_fn: Any, B: Any, H: Any, Q_LEN: int, KV_LEN: int, device: Any = None) -> Any:
-    """What ``torch.nn.attention.flex_attention`` makes of a function of places, or of a score and
-    places.
-    """
+    """The mask or score tensor of a ``flex_attention`` function of indices."""
     shape = (1 if B is None else B, 1 if H is None else H, Q_LEN, KV_LEN)
     if device is None:
         device = torch.accelerator.current_accelerator() or "cpu"
@@ -198,7 +194,7 @@ _POLYFILLS = {
 
 
 def polyfill_of(code: types.CodeType) -> types.FunctionType | None:
-    """The program to run in place of a function of torch's, by its code."""
+    """The polyfill of a torch function, by its code."""
     found = _POLYFILLS.get((code.co_filename.rpartition("torch/")[2], code.co_qualname))
     return found if found is not None and found.__code__.co_argcount == code.co_argcount else None
 

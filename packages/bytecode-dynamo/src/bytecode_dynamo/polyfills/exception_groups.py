@@ -1,6 +1,4 @@
-"""What ``except*`` and the methods of exception groups do, as Python that is evaluated in place of
-code written in C.
-"""
+"""``except*`` and methods of exception groups, as Python."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ def match(error: Any, kind: Any) -> tuple[Any, Any]:
 
 
 def raised_again(error: Any, raised: list[Any]) -> Any:
-    """What leaves a ``try`` with ``except*`` clauses; ``raised``: what each clause raised, and what
-    none handled.
+    """The exception that leaves a ``try`` with ``except*`` clauses; ``raised``: those of the
+    clauses and the unhandled rest.
     """
     if not isinstance(error, BaseExceptionGroup):
         return raised[0]

@@ -1,6 +1,4 @@
-"""Launches of Triton kernels as operators of torch: the schema of one says which tensors its kernel
-writes to.
-"""
+"""Launches of Triton kernels as torch operators, whose schema says which tensors are written."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ _defined: dict[str, torch._ops.OpOverload] = {}
 
 
 def layers(kernel: Any) -> list[Any]:
-    """A kernel and what it wraps, outermost first: autotuners, heuristics, and the function
-    itself.
-    """
+    """The layers of a kernel, outermost first: autotuners, heuristics, the function."""
     found = [kernel]
     while hasattr(found[-1].fn, "arg_names"):
         found.append(found[-1].fn)
@@ -71,9 +67,7 @@ class Launch:
         return grid
 
     def operator(self) -> torch._ops.OpOverload:
-        """The operator. Its name tells the kernel's code and everything in this object, in any
-        process.
-        """
+        """The operator. Its name encodes the kernel's code and this object, for any process."""
         base = layers(self.kernel)[-1]
         told = (
             _code_of(self.kernel),
@@ -103,11 +97,11 @@ class Launch:
 
 
 def _nothing(*args: Any) -> None:
-    """What a launch makes of tensors without data."""
+    """The effect of a launch on fake tensors: none."""
 
 
 def _code_of(kernel: Any) -> list[str]:
-    """Text that is equal for equal code only."""
+    """A text that identifies a kernel's code."""
     *outer, base = layers(kernel)
     hooks = any(_has_hooks(layer) for layer in outer)
     key = (
@@ -115,7 +109,7 @@ def _code_of(kernel: Any) -> list[str]:
         if hooks or any(hasattr(layer, "values") for layer in outer)
         else getattr(base, "cache_key", None)
     )
-    if key is None:  # the interpreter's, or with functions around it
+    if key is None:  # the interpreter's own, or a decorated function
         key = _KEYS.setdefault(id(kernel), (kernel, uuid.uuid4().hex))[1]
     return [key, *(f"{type(layer).__name__}({getattr(layer, 'keys', '')})" for layer in outer)]
 
@@ -129,7 +123,7 @@ def _has_hooks(layer: Any) -> bool:
 
 
 def _written(kernel: Any) -> frozenset[str] | None:
-    """The parameters that a launch may write through; None if any of them."""
+    """The parameters that a launch may write through; None for all."""
     *outer, base = layers(kernel)
     if any(map(_has_hooks, outer)) or getattr(base, "pre_run_hooks", None):
         return None

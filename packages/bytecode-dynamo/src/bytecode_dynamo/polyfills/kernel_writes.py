@@ -22,9 +22,7 @@ _MAY_WRITE = ("inline_asm_elementwise", "extern_elementwise", "call")
 
 @functools.cache
 def written_parameters(function: types.FunctionType) -> frozenset[str]:
-    """The names of the parameters of a kernel's function that it may store to or change by atomics;
-    all where in doubt.
-    """
+    """The parameters that a kernel may store to or update atomically; all if in doubt."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     except (OSError, TypeError, SyntaxError):
@@ -114,7 +112,7 @@ class _KernelReader:
         return frozenset().union(*map(self._reach, given))
 
     def _written_in(self, function: types.FunctionType, call: ast.Call) -> frozenset[str]:
-        """What the call of another kernel's function writes to."""
+        """The arguments that a call of another kernel function writes to."""
         names = list(inspect.signature(function).parameters)
         if any(isinstance(a, ast.Starred) for a in call.args) or any(
             k.arg is None for k in call.keywords
@@ -134,7 +132,7 @@ class _KernelReader:
         return frozenset().union(*(self._reach(value) for name, value in given if name in written))
 
     def _value_of(self, node: ast.AST) -> Any:
-        """What a name, or an attribute of a module, stands for; None where that is not known."""
+        """The value of a name or module attribute; None if unknown."""
         match node:
             case ast.Name(id=name):
                 return None if name in self._reaches else self._known.get(name)
@@ -145,7 +143,7 @@ class _KernelReader:
 
 
 class _CodesBeingRead(threading.local):
-    """The code that this thread is reading."""
+    """The kernels that this thread is reading."""
 
     def __init__(self) -> None:
         self.codes: list[types.CodeType] = []

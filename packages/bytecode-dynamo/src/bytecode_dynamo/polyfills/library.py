@@ -1,4 +1,4 @@
-"""Python forms of functions written in C, evaluated in their place while capturing."""
+"""Python forms of functions written in C, evaluated instead of them."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def call_until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
 def generator_in_context(
     make: Callable[[], Any], function: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A generator function under a context manager, which is entered anew for each step and left at
-    each ``yield``.
+    """A generator function decorated with a context manager, which is entered for each step and
+    left at each ``yield``.
     """
 
     @functools.wraps(function)
@@ -222,7 +222,7 @@ def count_elements(mapping: dict[Any, int], iterable: Iterable[Any]) -> None:
 
 
 class ComparisonKey:
-    """What ``functools.cmp_to_key`` makes of a value."""
+    """The key that ``functools.cmp_to_key`` creates for a value."""
 
     def __init__(self, compare: Callable[[Any, Any], int], obj: Any) -> None:
         self.compare = compare

@@ -1,4 +1,4 @@
-"""Instructions that load values again, call functions on them, and build what is new."""
+"""Instructions that load existing values, call functions, and build new objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bytecode_dynamo.state.tracker import Args, VariableTracker
 from . import rebuilding
 
 RESULT, KEPT = ".graph", ".kept"
-"""Variables: what the graph returned, and what is kept of its inputs."""
+"""The local variables that hold the graph's outputs and saved inputs."""
 _PYTHON_FORMS: dict[Any, Any] = {
     torch.sym_max: max, torch.sym_min: min, torch.sym_int: int, torch.sym_float: float,
     torch.sym_not: operator.not_,
@@ -29,7 +29,7 @@ _PYTHON_FORMS: dict[Any, Any] = {
 
 
 class ValueBuilder:
-    """Writes code that pushes values; the graph's outputs are found on the way."""
+    """Writes code that pushes values, and collects the graph's outputs."""
 
     def __init__(self, ctx: Context, code: Code) -> None:
         self.ctx = ctx
@@ -40,7 +40,7 @@ class ValueBuilder:
         self.built: dict[Identity, str] = {}
         """The variables of objects that were built."""
         self.pending: list[Callable[[], None]] = []
-        """What fills objects that were built empty."""
+        """Functions that fill objects built empty."""
         self.frame_cells: dict[str, VariableTracker] = {}
         """Cells of the frame itself, by variable."""
         self._building: set[Identity] = set()
@@ -73,9 +73,7 @@ class ValueBuilder:
         source.emit(self.emitter)
 
     def load_const(self, value: object) -> None:
-        """Push a constant; a class (or part of one) that stands for one made in the call is made
-        anew.
-        """
+        """Push a constant; a stand-in for a class created in the call is created again."""
         recipe = self.ctx.made.get(id(value))
         if recipe is not None:
             recipe.build(self)
@@ -102,8 +100,8 @@ class ValueBuilder:
         self.emitter.load_item(self.outputs.index(node))
 
     def load_size(self, value: Any) -> None:
-        """Push a symbolic number: computed from the sources of its symbols, or by the graph where
-        these are unbacked.
+        """Push a symbolic number, computed from its symbols' sources, or by the graph if they are
+        unbacked.
         """
         expr = value.node.expr
         if expr.free_symbols - self.ctx.symbol_sources.keys():
@@ -112,14 +110,14 @@ class ValueBuilder:
             self._load_expression(expr)
 
     def _load_expression(self, expr: Any) -> None:
-        """Push the value of an expression, computed again from where its symbols come from."""
+        """Push the value of an expression, computed from its symbols' sources."""
         if expr.is_Symbol:
             self.emitter.load_fast(self._number(expr))
         elif expr.is_Integer:
             self.load_const(int(expr))
         elif expr.is_number:
             self.load_const(float(expr))
-        elif expr.is_Boolean and not expr.args:  # settled since it was computed
+        elif expr.is_Boolean and not expr.args:  # specialised since it was computed
             self.load_const(bool(expr))
         else:
             target, operands = size_operation(expr)
@@ -134,15 +132,13 @@ class ValueBuilder:
                 self.emitter.call(2)
 
     def _number(self, symbol: Any) -> str:
-        """The variable that holds a symbol's value: it is read before the graph, which may change
-        the sizes of inputs.
-        """
+        """The variable of a symbol's value, read before the graph, which may change input sizes."""
         if symbol not in self._numbers:
             self._numbers[symbol] = self.temporary()
         return self._numbers[symbol]
 
     def read_numbers(self) -> list[Instruction]:
-        """What reads the numbers before the graph."""
+        """The instructions that read the numbers before the graph."""
         emitter = SourceEmitter(self.code, self.emitter.position)
         for symbol, name in self._numbers.items():
             self.ctx.symbol_sources[symbol].emit(emitter)
@@ -175,13 +171,13 @@ class ValueBuilder:
         args: Args,
         named: Sequence[tuple[str, Any]] = (),
     ) -> None:
-        """Push what a call returns."""
+        """Push the result of a call."""
         self.emitter.load_callee(lambda: self(function))
         self.push_all((*args, *(value for _, value in named)))
         self.emitter.call(len(args) + len(named), [name for name, _ in named])
 
     def call_const(self, function: object, *arguments: object) -> None:
-        """Push what a known function returns for values and constants."""
+        """Push the result of a known function for values and constants."""
         self.emitter.load_callee_const(function)
         for argument in arguments:
             self(argument) if isinstance(argument, VariableTracker) else self.load_const(argument)
@@ -212,9 +208,7 @@ class ValueBuilder:
     # -- what is filled later ----------------------------------------------------------------------
 
     def build_once(self, key: Identity, push: Callable[[], None]) -> None:
-        """Push an object, which ``push`` does where it was not built yet; attributes that the
-        program gave it are set later.
-        """
+        """Push an object, built by ``push`` the first time; its attributes are set later."""
         if key in self.built:
             self.emitter.load_fast(self.built[key])
             return
@@ -223,7 +217,7 @@ class ValueBuilder:
         self.fill_attributes(key)
 
     def fill_attributes(self, key: Identity) -> None:
-        """Set the attributes that the program gave a new object, when all is built."""
+        """Set the attributes of a new object, after everything is built."""
         store = partial(
             self.store_attribute, self.built[key], function=rebuilding.setter_of(key.cls)
         )
@@ -244,7 +238,7 @@ class ValueBuilder:
         self.emitter.pop()
 
     def flush(self) -> None:
-        """Fill what was built empty."""
+        """Fill the objects that were built empty."""
         while self.pending:
             self.pending.pop(0)()
 

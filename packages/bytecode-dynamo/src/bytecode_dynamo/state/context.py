@@ -1,4 +1,4 @@
-"""Everything that belongs to the capture of one frame."""
+"""The state of one frame's capture."""
 
 from __future__ import annotations
 
@@ -55,42 +55,42 @@ class Context:
         self.inputs: list[Source] = []
         self.identities: dict[int, Identity] = {}
         self.from_arrays: dict[int, Any] = {}
-        """By the id of its fake: a tensor that ``torch.from_numpy`` makes, whose storage is the
-        memory of an array.
+        """By the id of its fake: a tensor from ``torch.from_numpy``, which shares an array's
+        memory.
         """
         self.symbol_sources: dict[sympy.Symbol, Source] = {}
         self.stride_guards: list[SizeGuard] = []
         self.constant_objects: dict[type, Any] = {}
         self.runs_once = False
-        """Whether the graph does what can't be undone: it sets random generators, settings, memory
-        or hooks.
+        """Whether the graph has effects that can't be undone: it sets random generators, settings,
+        memory or hooks.
         """
         self.careful = False
-        """Whether it must not."""
+        """Whether the graph must not have such effects."""
         self.written_in_classes: set[tuple[type, str]] = set()
         self.copied: dict[object, dict[object, VariableTracker]] = {}
-        """By the memo of a ``copy.deepcopy``: what was copied."""
+        """By the memo of a ``copy.deepcopy``: the objects copied so far."""
         self.unrelated: set[tuple[type, type]] = set()
         """Classes that are not (yet) registered with an abstract class."""
         self.modes = Modes(self)
         self.deferred = Deferred(self.effects)
         self.made: dict[int, Any] = {}
-        """By the id of what stands for it: what the frame makes of classes."""
+        """By the id of its placeholder: a class that the frame creates."""
         self.abandoned: list[Any] = []
-        """Generators that the program let go of since they were last closed."""
+        """Generators that the program dropped since the last were closed."""
         self.has_handlers = False
         """Whether a function that was evaluated may catch exceptions."""
         self.assumes = self.assumed = False
-        """Whether graphs may assert what data has to be like, and whether this one does."""
+        """Whether graphs may assert facts about data, and whether this one does."""
         self.resumes = False
-        """Whether the frame is that of a resume function: it alone may hold its arguments."""
-        self.whole = False
-        """Whether the program asked for one graph of the frame: what would run later, outside of
-        it, is an error.
+        """Whether the frame is a resume function's, which may hold the last references to its
+        arguments.
         """
+        self.whole = False
+        """Whether the program asked for one graph: work outside of it is an error."""
 
     def close(self) -> None:
-        """Let go of the frame's values: the environment lives on in the graph's metadata."""
+        """Release the frame's values; the shape environment lives on in the graph's metadata."""
         self.env.provenance = str
         self.frame = None
         self.graph.release_examples()
@@ -100,19 +100,19 @@ class Context:
         self.deferred = Deferred(self.effects)
 
     def may_assume(self) -> bool:
-        """Whether the graph may assert something of its data: what happens when it is wrong can be
-        undone so far.
+        """Whether the graph may assert facts about its data: so far, everything can be undone if
+        one is wrong.
         """
         plain = not isinstance(self.graph, NestedGraph) and not torch._C._len_torch_dispatch_stack()
         return self.assumes and plain and not self.runs_once
 
     def require_once(self, what: str) -> None:
-        """Note that the graph does what can't be undone, or break it there."""
+        """Note an effect that can't be undone, or break the graph before it."""
         self.refuse_if_careful(what)
         self.runs_once = True
 
     def refuse_if_careful(self, what: str) -> None:
-        """Break the graph at what can't be undone, in a frame that was captured before."""
+        """Break the graph before a lasting effect, if the frame was captured before."""
         if self.careful:
             raise GraphBreak(
                 "BD020",
@@ -131,7 +131,7 @@ class Context:
         return " ".join(line.strip() for line in lines[-2:])
 
     def names_of(self, mapping: dict[str, Any]) -> GlobalNames:
-        """How the globals of a function are read."""
+        """The access to a function's globals."""
         if mapping is self.root_names.mapping:
             return self.root_names
         names = self.other_names.get(id(mapping))
@@ -154,7 +154,7 @@ class Context:
     # -- sizes -------------------------------------------------------------------------------------
 
     def bind_symbol(self, size: Any, source: Source, example: Any) -> None:
-        """Say where the value of a new size symbol comes from."""
+        """Record the source of a new size symbol."""
         symbol = size.node.expr
         self.symbol_sources[symbol] = source
         self.graph.add_symbol(symbol, source, size, example)
@@ -181,9 +181,7 @@ class Context:
         return ShapeGuards(symbols, guards)
 
     def check_marks(self) -> None:
-        """Raise UserError when the program needs one certain size in a dimension that
-        ``mark_dynamic`` named.
-        """
+        """Raise UserError if a dimension named by ``mark_dynamic`` was specialised."""
         for symbol, name in self.dynamic.marked.items():
             low, high = self.env.bounds(symbol)
             if low == high:
@@ -201,13 +199,11 @@ class Context:
     # -- snapshots ---------------------------------------------------------------------------------
 
     def snapshot(self, frame: Frame) -> tuple[Snapshot, Any]:
-        """Everything needed to go back to before the current instruction of the root frame."""
+        """A snapshot of the state before the current instruction of the root frame."""
         return frame.snapshot(), (self.effects.mark(), self.graph.mark())
 
     def rollback(self, frame: Frame, point: tuple[Snapshot, Any]) -> bool:
-        """Go back to a snapshot; True when something stays changed: metadata of fake tensors
-        written in place.
-        """
+        """Go back to a snapshot; True if metadata of fake tensors changed in place, which stays."""
         snapshot, (effects, graph) = point
         frame.restore(snapshot)
         self.frame = frame

@@ -1,6 +1,4 @@
-"""Calls that are made after the graph, in the order in which the program made them: hooks on
-inputs.
-"""
+"""Calls deferred until after the graph, in program order: hooks on inputs."""
 
 from __future__ import annotations
 
@@ -11,21 +9,22 @@ _CALLS = object()
 
 
 class Deferred:
-    """The calls so far, kept in the effects so that going back undoes them. Building the tracker of
-    a call makes it.
+    """The deferred calls, stored in the effects so that rollback undoes them.
+
+    Building the tracker of a call makes it.
     """
 
     def __init__(self, effects: Effects) -> None:
         self._effects = effects
 
     def add(self, call: VariableTracker) -> None:
-        """Make a call after the graph."""
+        """Defer a call."""
         self._effects.write(_CALLS, (*self.calls(), call))
 
     def remove(self, call: VariableTracker) -> None:
-        """Take it back."""
+        """Withdraw a deferred call."""
         self._effects.write(_CALLS, tuple(other for other in self.calls() if other is not call))
 
     def calls(self) -> tuple[VariableTracker, ...]:
-        """What is to be done after the graph."""
+        """The deferred calls."""
         return self._effects.read(_CALLS, ())

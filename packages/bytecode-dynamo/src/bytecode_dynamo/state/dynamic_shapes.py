@@ -1,6 +1,4 @@
-"""Which sizes and numbers are symbolic: the caller's wish, marks on tensors, and what changed from
-call to call.
-"""
+"""Which sizes and numbers are symbolic: by option, by marks on tensors, or because they changed."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from bytecode_dynamo.marks import DYNAMIC_MARK, STATIC_MARK, UNBACKED_MARK, mark
 
 from .tracker import Capture
 
-LIMITS = (2**31, 2**62)  # products of two small numbers fit, a large one has room for a sum
+LIMITS = (2**31, 2**62)  # products of two small numbers and sums of large ones fit int64
 
 
 CHANGED = Marker("changed")
@@ -27,13 +25,13 @@ CHANGED = Marker("changed")
 
 @dataclass(slots=True)
 class Seen:
-    """What inputs looked like in earlier captures of one code object, by source text."""
+    """Sizes and numbers in earlier captures of one code object, by source text."""
 
     sizes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
 
     def merge_sizes(self, name: str, sizes: tuple[int, ...]) -> tuple[Any, ...]:
-        """Note sizes; returns them with CHANGED where they ever differed."""
+        """Record sizes; returns them with CHANGED in place of those that differed before."""
         before = self.sizes.get(name)
         if before is None or len(before) != len(sizes):
             merged: tuple[Any, ...] = sizes
@@ -43,7 +41,7 @@ class Seen:
         return merged
 
     def merge_number(self, name: str, value: Any) -> Any:
-        """Note a number; returns CHANGED when it ever differed."""
+        """Record a number; returns CHANGED if it differed before."""
         before = self.numbers.get(name, value)
         merged = value if type(before) is type(value) and before == value else CHANGED
         self.numbers[name] = merged
@@ -51,9 +49,7 @@ class Seen:
 
 
 def dynamic_marks(value: torch.Tensor) -> dict[int, tuple[int | None, int | None]]:
-    """The dimensions that ``mark_dynamic``, ours or that of torch's own compiler, named, with their
-    bounds.
-    """
+    """The dimensions named by ``mark_dynamic``, ours or torch's own, with their bounds."""
     marks: dict[int, tuple[int | None, int | None]] = dict.fromkeys(
         marks_of(value, "_dynamo_dynamic_indices"), (None, None)
     )
@@ -63,8 +59,8 @@ def dynamic_marks(value: torch.Tensor) -> dict[int, tuple[int | None, int | None
 
 @dataclass(slots=True)
 class DynamicShapes:
-    """The policy of one capture. ``dynamic`` None: what changed is symbolic; True: everything;
-    False: nothing.
+    """The policy of one capture. ``dynamic`` None: values that changed are symbolic; True: all;
+    False: none.
     """
 
     dynamic: bool | None
@@ -76,7 +72,7 @@ class DynamicShapes:
     """Symbols of dimensions that the program marked, with the text of their source."""
 
     def dims(self, value: torch.Tensor, source: Source, static: bool) -> list[int]:
-        """The dimensions that get symbols; sizes 0 and 1 never do."""
+        """The dimensions with symbols; sizes 0 and 1 have none."""
         marked = {
             **dynamic_marks(value),
             **dict.fromkeys(marks_of(value, "_dynamo_weak_dynamic_indices")),
@@ -101,7 +97,7 @@ class DynamicShapes:
     def new_size(self, ctx: Capture, value: torch.Tensor, source: SizeSource) -> torch.SymInt:
         """The symbol of a dimension."""
         dim = source.dim
-        if source in self.made:  # a tensor in one of a wrapper subclass may be an input of its own
+        if source in self.made:  # a tensor inside of a wrapper subclass may be an input itself
             return self.made[source]
         if dim in self.unbacked(value):
             return ctx.env.create_unbacked(0, source=source.name)
@@ -123,7 +119,7 @@ class DynamicShapes:
         return (2 if low is None else max(2, low)), high
 
     def number(self, ctx: Capture, value: Any, source: Source) -> Any:
-        """A symbol for an int or float that comes from outside, or None to specialise."""
+        """The symbol of an input int or float, or None to specialise."""
         if type(value) not in (int, float):
             return None
         if source in self.made:
@@ -156,8 +152,8 @@ class DynamicShapes:
 
 
 def number_symbol(ctx: Capture, value: int, name: str) -> torch.SymInt | None:
-    """A symbol for an int that changes, with bounds: programs compute in 64 bits. None for one that
-    leaves no room for that.
+    """A symbol for an int that changes, bounded since programs compute in 64 bits. None for one too
+    large.
     """
     limit = next((limit for limit in LIMITS if -limit <= value < limit), None)
     if limit is None:
@@ -166,8 +162,8 @@ def number_symbol(ctx: Capture, value: int, name: str) -> torch.SymInt | None:
 
 
 def fits(ctx: Capture, made: Any) -> bool:
-    """Whether a program may compute a number in 64 bits. Sizes by themselves do: there is memory of
-    their product.
+    """Whether a program can compute a number in 64 bits. Sizes always fit: memory of their product
+    exists.
     """
     if not isinstance(made, torch.SymInt):
         return not isinstance(made, int) or -(2**63) <= made < 2**63
@@ -184,7 +180,7 @@ def fits(ctx: Capture, made: Any) -> bool:
 
 
 def _is_argument(source: Source) -> bool:
-    """Arguments and their items; numbers in attributes are hyperparameters more often than
-    sizes.
+    """Whether a source is an argument or its item; numbers in attributes are more often
+    hyperparameters than sizes.
     """
     return all(isinstance(step, (LocalSource, ItemSource)) for step in source.path())

@@ -1,9 +1,8 @@
-"""Pending mutations: what mutable objects hold now, keyed by identity, with an undo journal.
+"""Pending mutations: the contents of mutable objects, keyed by identity, with an undo journal.
 
-A tracker never changes. What changes (list items, dict entries, attributes, cells, iterator
-positions) is the contents of a *slot* here. A slot is an :class:`Identity`, or a pair of an
-identity and an attribute name. A snapshot is the length of the journal; going back undoes the
-entries after it.
+A tracker never changes. Mutable contents (list items, dict entries, attributes, cells, iterator
+positions) are in a *slot* here. A slot is an :class:`Identity`, or a pair of an identity and an
+attribute name. A snapshot is the length of the journal; rollback undoes the entries after it.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ _MOVES: Any = Marker("moves")
 
 
 class Identity:
-    """One mutable object: an existing one (``value`` and ``source``), or one created while
-    evaluating.
-    """
+    """One mutable object: existing (``value`` and ``source``), or created while evaluating."""
 
     __slots__ = ("cls", "raised", "shell", "source", "value")
 
@@ -32,8 +29,7 @@ class Identity:
         self.value = value
         self.source = source
         self.shell: Any = None
-        """The tracker of the object whose built-in part this is (of a subclass of a built-in type).
-        """
+        """For the built-in contents of a subclass instance: the instance's tracker."""
         self.raised = False
         """Whether it is an exception that was raised while evaluating."""
 
@@ -50,7 +46,7 @@ Slot = Hashable
 
 
 def owner(slot: Any) -> Identity:
-    """The object whose state a slot is part of."""
+    """The object that a slot belongs to."""
     return slot[0] if type(slot) is tuple else slot
 
 
@@ -78,12 +74,12 @@ class Effects:
         return entry[1] if entry is not None else None
 
     def remember(self, value: object, tracker: Any) -> Any:
-        """Let later wraps of the same object find this tracker."""
+        """Record the tracker of an existing object for later wraps."""
         self._known[id(value)] = (value, tracker)
         return tracker
 
     def same_type(self, identity: Identity) -> Iterator[Any]:
-        """The trackers of the other existing objects of an object's type."""
+        """The trackers of other existing objects of the same type."""
         for value, tracker in self._known.values():
             if type(value) is identity.cls and value is not identity.value:
                 yield tracker
@@ -91,33 +87,31 @@ class Effects:
     # -- contents ----------------------------------------------------------------------------------
 
     def set_initial(self, slot: Slot, contents: Any) -> None:
-        """State what a slot held before evaluation; not a mutation."""
+        """Record a slot's contents before evaluation; not a mutation."""
         self._initial[slot] = contents
         self._contents.setdefault(slot, contents)
 
     def read(self, slot: Slot, default: Any = MISSING) -> Any:
-        """What a slot holds now."""
+        """The contents of a slot."""
         return self._contents.get(slot, default)
 
     def write(self, slot: Slot, contents: Any) -> None:
-        """Change what a slot holds."""
+        """Change the contents of a slot."""
         self._journal.append((slot, self._contents.get(slot, _NO_SLOT)))
         self._contents[slot] = contents
 
     def note_move(self, key: Identity) -> None:
-        """Items of a container come, go or change places: its iterators notice, even when all is as
-        before again.
+        """Note that items of a container were added, removed or reordered: iterators over it
+        notice, even when all is as before again.
         """
         self.write((key, _MOVES), object())
 
     def moves(self, key: Identity) -> object:
-        """What is another object after each :meth:`note_move`; MISSING before the first."""
+        """A new object after each :meth:`note_move`; MISSING before the first."""
         return self.read((key, _MOVES))
 
     def attributes(self, identity: Identity) -> dict[str, Any]:
-        """Attributes of an object that were written (the latest values, in order of first
-        write).
-        """
+        """The written attributes of an object, with their latest values in order of first write."""
         found: dict[str, Any] = {}
         for slot, _ in self._journal:
             if type(slot) is tuple and slot[0] is identity and slot[1] is not _MOVES:
@@ -149,13 +143,13 @@ class Effects:
                 contents[slot] = old
 
     def written_since(self, mark: int) -> Iterator[Any]:
-        """The owners of what was written since a snapshot."""
+        """The owners of slots written since a snapshot."""
         return (owner(slot) for slot, _ in self._journal[mark:])
 
     # -- results -----------------------------------------------------------------------------------
 
     def changed(self) -> Iterator[tuple[Slot, Any, Any]]:
-        """(slot, contents before or MISSING, contents now) for changed slots of existing objects,
+        """The changed slots of existing objects: (slot, contents before or MISSING, contents now),
         in order of first write.
         """
         seen: set[Slot] = set()
@@ -186,9 +180,7 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def _are_one(before: Any, now: Any) -> bool:
-    """Whether two trackers, or a dict's pairs of them, are of one object: one that was looked at
-    late has the same source.
-    """
+    """Whether two trackers (or pairs) stand for one object: a lazy one has the same source."""
     if type(before) is type(now) is tuple:
         return all(map(_are_one, before, now))
     source = getattr(before, "source", None)

@@ -26,7 +26,7 @@ from .tracker import VariableTracker
 
 @dataclass(slots=True)
 class GlobalNames:
-    """Global variables of a function: where to read and how the source of a name is written."""
+    """A function's global variables and their sources."""
 
     mapping: dict[str, Any]
     builtins: dict[str, Any]
@@ -53,7 +53,7 @@ class Snapshot:
     slots: dict[str, VariableTracker]
     handled: list[VariableTracker]
     steps: int = 0
-    """How many instructions of the root frame were evaluated before."""
+    """The number of instructions evaluated in the root frame so far."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Frame:
     steps: int = 0
     function_name: str = ""
     namespace: Any = None
-    """Of the body of a class statement: the dict that it fills."""
+    """The dict that the body of a class statement fills."""
 
     @property
     def code(self) -> Code:
@@ -104,11 +104,11 @@ class Frame:
         return taken
 
     def jump(self, label: Label) -> None:
-        """Go on at a label."""
+        """Continue at a label."""
         self.index = self.decoded.places[label]
 
     def snapshot(self) -> Snapshot:
-        """A copy for :meth:`restore`, taken before the current instruction."""
+        """A copy of the state before the current instruction, for :meth:`restore`."""
         return Snapshot(
             self.current, list(self.stack), dict(self.slots), list(self.handled), self.steps
         )
@@ -124,7 +124,7 @@ class Frame:
         )
 
     def suspended_copy(self, state: Suspended | None) -> Frame:
-        """A frame that goes on from a state (None: from the beginning)."""
+        """A frame that continues from a state (None: from the beginning)."""
         copy = replace(self, slots=dict(self.slots), stack=[], handled=[], parent=None)
         if state is not None:
             copy.index, copy.stack = state.index, list(state.stack)
@@ -132,7 +132,7 @@ class Frame:
         return copy
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back."""
+        """Go back to a snapshot."""
         self.index = self.current = snapshot.index
         self.stack, self.slots = list(snapshot.stack), dict(snapshot.slots)
         self.handled = list(snapshot.handled)

@@ -1,6 +1,4 @@
-"""Torch modes while a frame is evaluated: set for real during capture, as nodes in the graph, and
-undone at the end.
-"""
+"""Torch modes during evaluation: set for real, recorded as graph nodes, and undone at the end."""
 
 from __future__ import annotations
 
@@ -30,14 +28,12 @@ _GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_OVERRIDES, _SETTING = (object(
 
 
 def autocast_defaults() -> tuple[Any, ...]:
-    """What ``autocast`` takes where nothing is said: each device's dtype, and whether casts are
-    cached.
-    """
+    """The defaults of ``autocast``: each device's dtype, and whether casts are cached."""
     return (*map(torch.get_autocast_dtype, AUTOCAST_DEVICES), torch.is_autocast_cache_enabled())
 
 
 class Modes:
-    """Grad mode and the stack of entered context managers, kept in the effects so that going back
+    """Grad mode and the stack of entered context managers, stored in the effects so that rollback
     restores them.
     """
 
@@ -57,13 +53,13 @@ class Modes:
         ctx.effects.set_initial(_NO_OVERRIDES, self.overrides_off_at_entry)
 
     def begin_in(self, ctx: Capture, modes: Sequence[VariableTracker]) -> None:
-        """Say which function modes are around the frame."""
+        """Set the function modes around the frame."""
         self.entry_function_modes = tuple(modes)
         ctx.effects.set_initial(_FUNCTION, self.entry_function_modes)
 
     def require_autocast_defaults(self, ctx: Capture) -> None:
-        """Guard that ``autocast`` would take what it took when the frame began; the guard on
-        torch's state asks for them only while it is on.
+        """Guard on the defaults of ``autocast``; the guard on torch's state checks them only while
+        autocast is on.
         """
         ctx.guards.require(ConstSource(autocast_defaults), GuardKind.CUSTOM, self._same_autocast)
 
@@ -73,7 +69,7 @@ class Modes:
     # -- traced changes ----------------------------------------------------------------------------
 
     def grad_enabled(self, ctx: Capture) -> bool:
-        """Grad mode at this point of the program."""
+        """Grad mode at this point."""
         return ctx.effects.read(_GRAD)
 
     def set_grad(self, ctx: Capture, enabled: bool) -> None:
@@ -85,18 +81,18 @@ class Modes:
             torch._C._set_grad_enabled(enabled)
 
     def assume_grad(self, ctx: Capture, enabled: bool) -> bool:
-        """Set grad mode where torch sets it itself when the graph runs; returns what it was."""
+        """Set grad mode where torch itself sets it at run time; returns the previous one."""
         before = self.grad_enabled(ctx)
         ctx.effects.write(_GRAD, enabled)
         torch._C._set_grad_enabled(enabled)
         return before
 
     def strict(self, ctx: Capture) -> bool:
-        """Whether graph breaks are errors at this point of the program."""
+        """Whether graph breaks are errors at this point."""
         return ctx.effects.read(_STRICT)
 
     def set_strict(self, ctx: Capture, strict: bool) -> None:
-        """Say whether graph breaks are errors from here on."""
+        """Set whether graph breaks are errors from here on."""
         ctx.effects.write(_STRICT, strict)
 
     def push(self, ctx: Capture, manager: Any) -> None:
@@ -104,12 +100,12 @@ class Modes:
         ctx.effects.write(_ACTIVE, (*ctx.effects.read(_ACTIVE), manager))
 
     def pop(self, ctx: Capture, manager: Any) -> None:
-        """Note that it was left."""
+        """Note that the innermost context manager was left."""
         active = ctx.effects.read(_ACTIVE)
         ctx.effects.write(_ACTIVE, tuple(other for other in active if other.key is not manager.key))
 
     def active(self, ctx: Capture) -> tuple[Any, ...]:
-        """Entered and not left, outermost first."""
+        """The active context managers, outermost first."""
         return ctx.effects.read(_ACTIVE)
 
     def enter(self, ctx: Capture, manager: Any) -> None:
@@ -129,7 +125,7 @@ class Modes:
         self._leave()
 
     def set_value(self, ctx: Capture, setting: Setting, value: Any) -> None:
-        """Change a setting of torch for real; what it was comes back when capture ends."""
+        """Change a setting of torch for real; the end of capture restores it."""
         self._before.setdefault(setting, setting.read())
         ctx.effects.write((_SETTING, setting), value)
         setting.restore(value)
@@ -139,32 +135,32 @@ class Modes:
         return setting in self._before
 
     def note_grad(self, ctx: Capture, enabled: bool) -> None:
-        """Grad mode as entering or leaving another mode has set it."""
+        """Read the grad mode that entering or leaving another mode has set."""
         ctx.effects.write(_GRAD, enabled)
 
     def function_modes(self, ctx: Capture) -> tuple[VariableTracker, ...]:
-        """Objects whose ``__torch_function__`` sees each torch call at this point of the program,
-        outermost first.
+        """The active function modes, whose ``__torch_function__`` sees each torch call, outermost
+        first.
         """
         return ctx.effects.read(_FUNCTION, ())
 
     def set_function_modes(self, ctx: Capture, modes: tuple[VariableTracker, ...]) -> None:
-        """Say which these are from here on."""
+        """Set the function modes from here on."""
         ctx.effects.write(_FUNCTION, modes)
 
     def push_function_mode(self, ctx: Capture, mode: VariableTracker) -> None:
-        """Enter such a mode."""
+        """Enter a function mode."""
         self.set_function_modes(ctx, (*self.function_modes(ctx), mode))
 
     def pop_function_mode(self, ctx: Capture) -> VariableTracker:
-        """Leave the innermost one."""
+        """Leave the innermost function mode."""
         *outer, mode = self.function_modes(ctx)
         self.set_function_modes(ctx, tuple(outer))
         return mode
 
     @contextmanager
     def outer_function_modes(self, ctx: Capture) -> Iterator[None]:
-        """As inside a mode's own method: without the innermost mode."""
+        """Evaluate without the innermost mode, as inside of that mode's own method."""
         mode = self.pop_function_mode(ctx)
         try:
             yield
@@ -172,11 +168,11 @@ class Modes:
             self.push_function_mode(ctx, mode)
 
     def overrides_off(self, ctx: Capture) -> bool:
-        """Whether tensor subclasses do not see torch calls at this point of the program."""
+        """Whether tensor subclasses are hidden from torch calls at this point."""
         return ctx.effects.read(_NO_OVERRIDES)
 
     def set_overrides_off(self, ctx: Capture, off: bool) -> bool:
-        """Say so from here on; returns what it was."""
+        """Set whether they are from here on; returns the previous setting."""
         before = self.overrides_off(ctx)
         ctx.effects.write(_NO_OVERRIDES, off)
         return before
@@ -191,7 +187,7 @@ class Modes:
     # -- undoing -----------------------------------------------------------------------------------
 
     def resync(self, ctx: Capture) -> None:
-        """Make the thread's modes those of the effects, after these went back to a snapshot."""
+        """Set the thread's modes to those of the effects after a rollback."""
         self._leave_all()
         for manager, _ in ctx.effects.read(_ENTERED):
             self._enter(manager)
@@ -200,7 +196,7 @@ class Modes:
             setting.restore(ctx.effects.read((_SETTING, setting), value))
 
     def close_graph(self, ctx: Capture) -> None:
-        """End the graph in the modes that it began with."""
+        """Leave the graph's modes, so that it ends as it began."""
         for manager, node in reversed(ctx.effects.read(_ENTERED)):
             ctx.graph.add_call("call_function", manager.mode.leave, (node,), {}, None)
         if self.grad_enabled(ctx) != self.entry_grad:

@@ -9,35 +9,35 @@ from typing import Any
 import torch
 from symshapes import FakeTensor, FakeTensorMode
 
-# Operators that look at their data, by name: indices out of range, singular matrices,
-# probabilities; or at its memory.
+# Operators that check their data, by name (indices out of range, singular matrices, probabilities),
+# or their memory.
 _REFUSING = re.compile(
     "index|gather|scatter|take|put|embedding|nll|entropy|linalg|cholesky|inverse|solve|svd|eig|qr|lu_|bincount|one_hot|hist|"
     "multinomial|bernoulli$|repeat_interleave|assert|item|_local_scalar|quantile|ctc|unique|segment|sparse|bucketize|search|as_strided$"
 )
-# Of integers: divisions, by zero; and what has no kernel for bools, which meta kernels don't mind.
+# Operators that check integers: division by zero, and kernels missing for bool, which meta kernels
+# accept.
 _INTEGERS = re.compile("div|remainder|fmod|pow|mm$|dot$|mv$|conv|lerp|prelu|loss")
-# Kernels refuse operands of several dtypes that meta kernels take, except for most pointwise
-# operators and these.
+# Real kernels refuse mixed dtypes that meta kernels accept, except for most pointwise operators and
+# these.
 _OF_ONE = re.compile("heaviside|lerp|polar|complex$|binary_cross_entropy$")
 _MIXING = re.compile("copy|^aten::(cat|stack|where|masked_fill)_?$")
 
 
 class ObservedMode(FakeTensorMode):
-    """Fake tensors, with a record of the operators that write, draw random numbers, or may refuse
-    their data.
+    """Fake tensors, with a record of operators that write, draw random numbers, or may refuse their
+    data.
     """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.events: list[Any] = []
-        """Storages that are written to, "random", "custom", "refuse" and "history" (which a view
-        got), in order.
+        """Written storages, "random", "custom", "refuse" and "history" (a view got one), in order.
         """
         self._with_history: set[int] = set()
 
     def note_history(self, view: FakeTensor) -> None:
-        """Note that what is written gives an input that is a view a history."""
+        """Note that a write gives a view among the inputs a history."""
         self.events.append("history")
         self._with_history.add(view.untyped_storage()._cdata)
 
@@ -62,11 +62,11 @@ class ObservedMode(FakeTensorMode):
         for place, name in written:
             self._note(args[place] if place < len(args) else kwargs.get(name))
         if refuses:
-            self.events.append("refuse")  # it may have written in part
+            self.events.append("refuse")  # it may have written part of its output
         try:
             return super().run_op(func, args, kwargs)
         except Exception:
-            del self.events[before:]  # it is not in the graph
+            del self.events[before:]  # a call that is not in the graph
             raise
 
     def _note(self, value: Any) -> None:
@@ -74,7 +74,7 @@ class ObservedMode(FakeTensorMode):
             if isinstance(tensor, FakeTensor):
                 storage = tensor.untyped_storage()._cdata
                 self.events.append(storage)
-                # eager refuses where the view doesn't have its base's history yet
+                # eager refuses until the view has its base's history
                 if storage in self._with_history:
                     self.events.append("refuse")
 
@@ -84,9 +84,11 @@ _kinds: dict[Any, _Kind] = {}
 
 
 def _kind(func: Any) -> _Kind:
-    """What to note of an operator, whether it may refuse its data (None: integers only), whether it
-    takes tensors of several dtypes (None: parameters wider than the input), whether it may refuse
-    tensors without elements, and what arguments it writes to.
+    """The kind of an operator.
+
+    Returns what to note, whether it may refuse its data (None: integers only), whether it accepts
+    mixed dtypes (None: parameters wider than the input), whether it may refuse empty tensors, and
+    the arguments that it writes to.
     """
     schema = func._schema
     written = tuple(
@@ -106,8 +108,8 @@ def _kind(func: Any) -> _Kind:
 
 
 def _is_empty(value: Any) -> bool:
-    """Meta kernels have extremes of no elements. (Where a size is symbolic, the kernel is for
-    more.)
+    """Whether a tensor is empty: meta kernels accept its extremes, which eager refuses. (A symbolic
+    size is not zero.)
     """
     return isinstance(value, FakeTensor) and any(
         type(size) is int and not size for size in value.shape
@@ -115,9 +117,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _may_overlap(values: Sequence[Any]) -> bool:
-    """Whether a write may meet its operands, or itself, in memory: eager refuses where elements are
-    the same in part.
-    """
+    """Whether a write may overlap its operands or itself: eager refuses partial overlap."""
     tensors = {id(value): value for value in values if isinstance(value, FakeTensor)}.values()
     shared = len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
     return shared or any(
@@ -126,7 +126,7 @@ def _may_overlap(values: Sequence[Any]) -> bool:
 
 
 def _differ(args: Sequence[Any], mixes: bool | None) -> bool:
-    """Whether dtypes differ in a way that kernels may refuse."""
+    """Whether dtypes differ in a way that real kernels may refuse."""
     dtypes = [arg.dtype for arg in args if isinstance(arg, FakeTensor)]
     return len({*dtypes}) > 1 and (
         mixes is False or dtypes[0] not in (torch.bfloat16, torch.float16)

@@ -1,5 +1,5 @@
-"""What can be done with trackers, below them: operations that are declared here and implemented by
-the rooms above, and functions of them.
+"""The protocol of trackers: operations declared here, below them, and implemented by the rooms
+above.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _R = TypeVar("_R")
 
 
 class Operation(Generic[_P, _R]):
-    """A function that is declared here and implemented, once, by a module above."""
+    """An operation that one module above implements."""
 
     def __init__(self, declaration: Callable[_P, _R]) -> None:
         self.__doc__ = declaration.__doc__
@@ -32,7 +32,7 @@ class Operation(Generic[_P, _R]):
         self._rule: Callable[_P, _R] | None = None
 
     def implement(self, rule: Callable[_P, _R]) -> Callable[_P, _R]:
-        """Decorator: this function does it. Raises ValueError for a second one."""
+        """Decorator for the implementation. Raises ValueError for a second one."""
         if self._rule is not None:
             raise ValueError(f"two rules for {self.__name__}")
         self._rule = rule
@@ -48,7 +48,7 @@ class Operation(Generic[_P, _R]):
 
 @Operation
 def wrap_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    """The tracker of an existing value; adds the guards that its kind needs."""
+    """The tracker of an existing value; adds the guards that its type needs."""
     ...
 
 
@@ -56,25 +56,27 @@ def wrap_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
 def wrap_contents(
     ctx: Context, value: Any, source: Source, contents: VariableTracker, base: type
 ) -> VariableTracker:
-    """An existing object with contents: those themselves when its class is a built-in one."""
+    """The tracker of an existing object with built-in contents: the contents' own if its class is
+    built in.
+    """
     ...
 
 
 @Operation
 def wrap_callable(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    """A function written in C."""
+    """The tracker of a function written in C."""
     ...
 
 
 @Operation
 def new_value(ctx: Context, value: Any) -> VariableTracker:
-    """The tracker of a value computed while evaluating; containers in it are new objects."""
+    """The tracker of a value computed while evaluating; its containers are new objects."""
     ...
 
 
 @Operation
 def new_class(ctx: Context, cls: type) -> VariableTracker:
-    """A class that is pinned by other guards."""
+    """The tracker of a class that other guards pin."""
     ...
 
 
@@ -204,13 +206,13 @@ def call_torch(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -
 def dispatch_override(
     ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs
 ) -> VariableTracker | None:
-    """What ``__torch_function__`` makes of a torch call; None when nobody has one."""
+    """The result of ``__torch_function__`` for a torch call; None if nothing has one."""
     ...
 
 
 @Operation
 def call_polyfill(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    """Evaluate one of our own Python functions in place of one written in C."""
+    """Evaluate a polyfill in place of a function written in C."""
     ...
 
 
@@ -223,7 +225,7 @@ def globals_of(ctx: Context, function: Any) -> VariableTracker:
 def apply_rule(
     function: Any, rule: Any, ctx: Context, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> VariableTracker:
-    """Evaluate a call by its rule; arguments that the rule does not take break the graph, and eager
+    """Evaluate a call by its rule. Arguments that the rule does not accept break the graph: eager
     mode judges them.
     """
     try:
@@ -237,14 +239,14 @@ def apply_rule(
 
 
 def written_as(function: Callable[..., Any]) -> Callable[..., VariableTracker]:
-    """The rule that evaluates a Python function in the place of one that is written in C."""
+    """The rule that evaluates a polyfill in place of a function written in C."""
     return lambda ctx, *args, **named: call_polyfill(ctx, function, args, named)
 
 
 def fold_call(
     ctx: Context, function: Callable[..., Any], args: Args, kwargs: Kwargs
 ) -> VariableTracker:
-    """Call a pure function on known values now; what it raises is raised in the program."""
+    """Call a pure function on known values now; its exception is raised in the program."""
     try:
         values = [arg.as_constant(ctx) for arg in args]
         named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
@@ -269,7 +271,7 @@ def new_exception(ctx: Context, cls: type, args: Args) -> VariableTracker:
 
 @Operation
 def new_constant(ctx: Context, value: Any) -> VariableTracker:
-    """A value that can't change as it is, of another its text."""
+    """The tracker of an immutable value, or of the text of another."""
     ...
 
 
@@ -282,7 +284,7 @@ def handled_exception(ctx: Context) -> VariableTracker | None:
 
 
 def observed(ctx: Context, error: VariableTracker) -> ObservedException:
-    """The raise of an exception object: what is being handled becomes its context."""
+    """The raise of an exception; the exception being handled becomes its context."""
     handled = handled_exception(ctx)
     key = error.identity()
     if handled is not None and handled is not error and isinstance(key, Identity):
@@ -314,7 +316,7 @@ def until_stop(advance: Callable[[], VariableTracker]) -> VariableTracker | None
 
 
 def stop_iteration(ctx: Context, iterator: VariableTracker) -> NoReturn:
-    """Raise the StopIteration of a finished iterator, with what a generator returned."""
+    """Raise the StopIteration of a finished iterator, with a generator's return value."""
     result = iterator.result(ctx)
     raise_exception(ctx, StopIteration, [] if result is None or result.is_none else [result])
 
@@ -326,7 +328,7 @@ def next_item(ctx: Context, iterator: VariableTracker) -> VariableTracker:
 
 
 def constant_of(ctx: Context, value: VariableTracker, what: str) -> Any:
-    """The Python value of a tracker, or a graph break that says what it was needed for."""
+    """The Python value of a tracker; breaks the graph, naming ``what``, if it is unknown."""
     try:
         return value.as_constant(ctx)
     except NotConstant:
@@ -334,7 +336,7 @@ def constant_of(ctx: Context, value: VariableTracker, what: str) -> Any:
 
 
 def decide(ctx: Context, compute: Callable[[], Any], what: str) -> Any:
-    """A Python value computed from fake values: may add guards on sizes, or break the graph."""
+    """A Python value computed from fake values; may add guards on sizes, or break the graph."""
     try:
         with ctx.mode:
             return compute()

@@ -1,4 +1,4 @@
-"""What a capture requires of the values that it read: guards on classes, tensors and identities."""
+"""Guards on the values that a capture read: classes, tensors, identities."""
 
 from __future__ import annotations
 
@@ -29,16 +29,14 @@ MOST_COMPARED = 12
 
 
 def pinned_alike(known: VariableTracker, source: Source) -> bool:
-    """Whether both sources are guarded to give the same object anyway."""
+    """Whether guards already make both sources give the same object."""
     return known.pinned or isinstance(source, ConstSource) or isinstance(known.source, ConstSource)
 
 
 def written_in_class(
     ctx: Context, cls: type, name: str, *, own: bool = False
 ) -> VariableTracker | None:
-    """What a class finds under a name that the program assigned to it or to a base before; None
-    where it did not.
-    """
+    """The value that the program assigned in a class or its bases; None if it did not."""
     for base in cls.__mro__[: 1 if own else None] if ctx.written_in_classes else ():
         held = ctx.effects.read((class_identity(ctx, base), name), None)
         if held is not None and held is not DELETED:
@@ -49,7 +47,7 @@ def written_in_class(
 
 
 def require_class_attribute(ctx: Context, cls: type, name: str) -> Any:
-    """Guard on what a class finds under a name, or on its absence; returns it, or ABSENT."""
+    """Guard on a class attribute or its absence; returns it, or ABSENT."""
     written = (
         [base for base in cls.__mro__ if (base, name) in ctx.written_in_classes]
         if ctx.written_in_classes
@@ -109,9 +107,7 @@ def require_tensor(
 
 
 def remember_tensor(ctx: Context, tracker: Any, value: torch.Tensor | None = None) -> None:
-    """Let a fake be found again; guard that inputs that may be written are different
-    objects.
-    """
+    """Record a fake's tracker; guard that inputs that may be written are distinct objects."""
     ctx.tensors[id(tracker.fake)] = tracker
     if value is None:
         return
@@ -123,7 +119,7 @@ def remember_tensor(ctx: Context, tracker: Any, value: torch.Tensor | None = Non
 
 
 def require_distinct(ctx: Context) -> None:
-    """Guard that objects that the frame changes are not others that it reads."""
+    """Guard that the objects that the frame changes are distinct from others that it reads."""
     for changed in {id(held): held for held in ctx.effects.written_since(0)}.values():
         if not isinstance(changed, Identity) or not changed.exists or changed.source is None:
             continue
@@ -138,7 +134,7 @@ def example_of(ctx: Context, tracker: Any) -> torch.Tensor | None:
 
 
 def tensor_identity(ctx: Context, tracker: Any) -> Identity:
-    """The object whose attributes are those of a tensor."""
+    """The identity that holds a tensor's attributes."""
     value = example_of(ctx, tracker)
     found = ctx.identities.get(id(tracker.fake))
     if found is None:
@@ -150,12 +146,12 @@ def tensor_identity(ctx: Context, tracker: Any) -> Identity:
 
 
 def globals_identity(ctx: Context, mapping: dict[str, Any]) -> Identity:
-    """The object whose attributes are the variables of a module."""
+    """The identity that holds a module's variables."""
     return _identity(ctx, mapping, dict)
 
 
 def class_identity(ctx: Context, cls: type) -> Identity:
-    """The object whose attributes are those of a class."""
+    """The identity that holds a class's attributes."""
     return _identity(ctx, cls, type)
 
 

@@ -1,7 +1,7 @@
-"""VariableTracker: what is known about one Python value while a frame is evaluated.
+"""VariableTracker: the knowledge about one Python value during evaluation.
 
-A tracker is immutable and cheap. ``source`` says how to load the value again, or is None for a
-value that was made while evaluating. Each capability is a method that returns a tracker or raises
+A tracker is immutable and cheap. ``source`` says how to load the value again; it is None for a
+value created while evaluating. Each capability is a method that returns a tracker or raises
 :class:`GraphBreak`.
 """
 
@@ -17,7 +17,7 @@ from bytecode_dynamo.guards.source import Source
 Args = Sequence["VariableTracker"]
 Kwargs = Mapping[str, "VariableTracker"]
 Capture = Any
-"""The ``Context`` of the capture, which is made of trackers and so is defined above them."""
+"""The ``Context`` of the capture, which holds trackers and so is defined above them."""
 Builder = Any
 """The ``ValueBuilder`` that writes the code."""
 
@@ -28,12 +28,12 @@ class VariableTracker:
 
     source: Source | None = field(default=None, kw_only=True)
     always_rebuilt: ClassVar[bool] = False
-    """Whether building it is as cheap as loading it from its source."""
+    """Whether building the value is as cheap as loading it from its source."""
     kept_when_built: ClassVar[bool] = False
-    """Whether the object is kept in a variable once it is built."""
+    """Whether the object is stored in a variable once it is built."""
     is_tensor: ClassVar[bool] = False
     pinned: ClassVar[bool] = False
-    """Whether its source is guarded to give the same object."""
+    """Whether a guard pins the source's object."""
 
     # -- what it is --------------------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class VariableTracker:
             ) from None
 
     def identity(self) -> object:
-        """An object that stands for the value in ``is`` and ``id``."""
+        """The object that stands for the value in ``is`` and ``id``."""
         return self
 
     def hash_key(self, ctx: Capture) -> Hashable:
@@ -84,7 +84,7 @@ class VariableTracker:
         raise GraphBreak("BD007", f"{self.describe()} as a key of a dict or set")
 
     def hash_among(self, ctx: Capture, keys: Collection[Hashable]) -> Hashable:
-        """The key to look for among others."""
+        """The key for a lookup among others."""
         return self.hash_key(ctx)
 
     def truth(self, ctx: Capture) -> bool:
@@ -164,10 +164,10 @@ class VariableTracker:
     # -- how to build it ---------------------------------------------------------------------------
 
     def reconstruct(self, gen: Builder) -> None:
-        """Emit instructions that push the value; called when it has no source, or a new object must
-        be made.
+        """Emit instructions that push the value; called if it has no source, or a new object is
+        needed.
         """
         raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
 
     def complete(self, gen: Builder) -> None:
-        """Build an object that is about to be hashed or iterated over, with what fills it."""
+        """Build an object and its contents before it is hashed or iterated over."""

@@ -113,7 +113,7 @@ def _call_function(
     if function.code.co_flags & GENERATOR_FLAGS:
         if function.code.co_flags & inspect.CO_GENERATOR:
             made = (tuple(args), tuple(kwargs.items()))
-            frame.parent = None  # which may hold the generator
+            frame.parent = None  # its locals may hold the generator
             key = Identity(types.GeneratorType)
             return GeneratorVariable(
                 key, frame=frame, function=function, args=made, abandoned=ctx.abandoned
@@ -161,7 +161,7 @@ def _new_frame(
 
 @protocol.call_polyfill.implement
 def _call_polyfill(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    """Evaluate one of our own Python functions in place of one written in C."""
+    """Evaluate a polyfill in place of a function written in C."""
     code, variables = function.__code__, function.__globals__
     defaults = tuple(map(ConstantVariable, function.__defaults__ or ()))
     named = tuple(
@@ -224,7 +224,7 @@ def _call_accessor(ctx: Context, method: str, descriptor: Any, args: Args) -> Va
 def _set_natively(
     ctx: Context, name: str, owner: VariableTracker, value: VariableTracker
 ) -> VariableTracker:
-    """``torch.Tensor.data.__set__(owner, value)``: whatever the class has for the name."""
+    """``torch.Tensor.data.__set__(owner, value)``, ignoring an override in the class."""
     if not isinstance(owner, TensorVariable):
         raise GraphBreak("BD020", f"assignment to {name!r} of {owner.describe()} by its descriptor")
     tensor_setters.set_by_torch(ctx, owner, name, value)
@@ -232,9 +232,7 @@ def _set_natively(
 
 
 def _rounded(ctx: Context, function: Any, args: Args) -> VariableTracker | None:
-    """What an object's own ``__floor__``, ``__ceil__`` or ``__trunc__`` gives, whatever that
-    is.
-    """
+    """The result of an object's own ``__floor__``, ``__ceil__`` or ``__trunc__``."""
     if (
         function not in (math.floor, math.ceil, math.trunc)
         or not args
@@ -246,7 +244,7 @@ def _rounded(ctx: Context, function: Any, args: Args) -> VariableTracker | None:
 
 
 def _as_number(ctx: Context, function: Any, value: VariableTracker) -> VariableTracker:
-    """What a function of math makes of an object first."""
+    """The number that a math function converts an object to."""
     if not isinstance(value, UserObjectVariable):
         return value
     own = value.special(ctx, f"__{function.__name__}__")
@@ -297,7 +295,7 @@ def _call_descriptor(
 
 @functools.lru_cache(maxsize=4096)
 def signature_stub(code: types.CodeType) -> types.FunctionType:
-    """A function with the parameters of a code object that returns what each of them is given."""
+    """A function with the parameters of a code object that returns each argument by parameter."""
     names = [
         name if name.isidentifier() else f"_{position}"
         for position, name in enumerate(code.co_varnames)
@@ -325,9 +323,7 @@ def signature_stub(code: types.CodeType) -> types.FunctionType:
 def bind_arguments(
     ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs
 ) -> dict[str, VariableTracker]:
-    """Local variables of a call; a mismatch raises TypeError in the program, in the interpreter's
-    words.
-    """
+    """The local variables of a call; a mismatch raises TypeError in the program."""
     code = function.code
     defaults, keyword_defaults = function.current_defaults(ctx)
     stub = types.FunctionType(signature_stub(code).__code__, {}, function.name, defaults)

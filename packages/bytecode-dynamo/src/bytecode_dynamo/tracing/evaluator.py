@@ -88,7 +88,7 @@ def run_inlined(ctx: Context, frame: Frame, raised: ObservedException | None = N
                 step(ctx, frame)
             except FrameExit as exit_:
                 exit_.__context__ = None
-                # whose frames hold values that the program may let go of
+                # its frames hold values that the program may release
                 return exit_.with_traceback(None)
             except ObservedException as raised:
                 if not handle(ctx, frame, raised):
@@ -101,9 +101,7 @@ def run_inlined(ctx: Context, frame: Frame, raised: ObservedException | None = N
 
 
 class Restart(Exception):
-    """Evaluate again, and break before the same instruction: what was undone had changed fake
-    tensors in place.
-    """
+    """Evaluate again and break before the same instruction: fake tensors were changed in place."""
 
     def __init__(self, steps: int, error: GraphBreak) -> None:
         super().__init__(str(error))
@@ -112,8 +110,7 @@ class Restart(Exception):
 
 
 def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returned | Broken:
-    """Run the frame that is being compiled, up to its end or to the first thing that breaks the
-    graph.
+    """Run the root frame up to its end or the first graph break.
 
     ``stop`` says where an earlier evaluation of the frame has to break.
     """
@@ -128,7 +125,7 @@ def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returne
             return Broken(frame.snapshot(), stop.error)
         if instructions[frame.index].op not in QUIET:
             before, point = point, ctx.snapshot(frame)
-            del before  # what only it held is let go of here
+            del before  # releases the last references
             if ctx.abandoned:
                 close_abandoned(ctx)
                 point = ctx.snapshot(frame)
@@ -150,26 +147,26 @@ def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returne
             frame.steps += 1
         except GraphBreak as error:
             _place(ctx, frame, error)
-            # What is being handled can't be rebuilt: break where the exception was raised instead.
+            # The exception being handled can't be rebuilt: break where it was raised.
             return _break(ctx, frame, handler_entry or point, error)
 
 
 def _place(ctx: Context, frame: Frame, error: GraphBreak) -> None:
-    """Note where a break happened, innermost frame first to know."""
+    """Record the stack of a break, once, in the innermost frame."""
     if not error.stack:
         error.stack = place_stack(frame)
         error.strict = ctx.modes.strict(ctx)
 
 
 def _in_handler(frame: Frame) -> bool:
-    """Whether a handler begins or is left by its exception: one that is built would have lost its
+    """Whether a handler begins or is left by its exception: a rebuilt exception would lose its
     traceback.
     """
     return frame.decoded.instructions[frame.index].op in (Op.PUSH_EXC_INFO, Op.RERAISE)
 
 
 def _break(ctx: Context, frame: Frame, point: tuple[Snapshot, object], error: GraphBreak) -> Broken:
-    # whose frames hold it, and values that the program may let go of
+    # its frames hold the exception, and values that the program may release
     error.__context__ = error.__traceback__ = None
     if ctx.rollback(frame, point):
         raise Restart(point[0].steps, error)
@@ -177,9 +174,7 @@ def _break(ctx: Context, frame: Frame, point: tuple[Snapshot, object], error: Gr
 
 
 def uncaught(ctx: Context, frame: Frame, raised: ObservedException) -> GraphBreak:
-    """The break for an exception that leaves the frame: eager mode raises it again from the same
-    state.
-    """
+    """The break for an exception that leaves the frame: eager mode raises it again."""
     error = GraphBreak("BD008", describe(ctx, raised))
     error.stack = place_stack(frame)
     return error

@@ -1,8 +1,7 @@
-"""Torch function modes around a frame: capture takes them off the thread's stack and evaluates what
-they would do.
+"""Torch function modes around a frame: capture removes them from the thread and evaluates them.
 
-A compiled graph holds what the modes made of the calls, so it runs without them, too. Modes that
-only say the default device stay where they are, unless one of the program's is among them.
+A compiled graph contains the calls that the modes made, so it runs without them, too. Modes that
+only set the default device stay, unless one of the program's own is among them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def modes_around() -> tuple[Any, ...]:
 
 @contextmanager
 def without(modes: Sequence[Any]) -> Iterator[None]:
-    """Take these modes, which are all, off the thread's stack for a while."""
+    """Remove these modes, which are all, from the thread's stack."""
     for _ in modes:
         POP()
     try:
@@ -46,9 +45,7 @@ def without(modes: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def without_saved_tensors_hooks() -> Iterator[None]:
-    """Take hooks on saved tensors off for a while: they are for what the graph saves, not for
-    fakes.
-    """
+    """Remove saved-tensor hooks: they are for tensors that the graph saves, not for fakes."""
     autograd, held = _C._autograd, []
     while (hooks := autograd._top_saved_tensors_default_hooks(False)) is not None:
         held.append(hooks)
@@ -62,7 +59,7 @@ def without_saved_tensors_hooks() -> Iterator[None]:
 
 @contextmanager
 def within(modes: Sequence[Any]) -> Iterator[None]:
-    """Put modes that were taken off back for a while; they see nothing of what is called."""
+    """Put removed modes back while something runs that they do not see."""
     for mode in modes:
         PUSH(mode)
     try:
@@ -74,7 +71,7 @@ def within(modes: Sequence[Any]) -> Iterator[None]:
 
 
 def hidden_from(modes: Sequence[Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled graph that the modes around its call do not see."""
+    """The compiled graph, hidden from the modes around its call."""
     if not modes:
         return compiled
 
@@ -92,8 +89,8 @@ def mode_source(index: int) -> Source:
 
 
 def restack(gen: ValueBuilder, ctx: Context) -> Callable[[], None]:
-    """Build the modes that the frame entered and did not leave; returns what writes the code that
-    makes the stack theirs.
+    """Build the modes that the frame entered and did not leave; returns the function that writes
+    the code that restores the stack.
     """
     before, now = ctx.modes.entry_function_modes, ctx.modes.function_modes(ctx)
     same = next(

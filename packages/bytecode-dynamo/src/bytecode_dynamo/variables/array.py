@@ -1,4 +1,4 @@
-"""NumPy arrays: tensors in the graph, on which torch's own NumPy computes."""
+"""NumPy arrays: tensors in the graph, computed by ``torch._numpy``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ METHODS = frozenset(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayVariable(KeyedVariable):
-    """A ``numpy.ndarray``, or a number of NumPy's that the graph computes (``scalar``)."""
+    """A ``numpy.ndarray``, or a NumPy number that the graph computes (``scalar``)."""
 
     tensor: TensorVariable
     scalar: bool = False
@@ -137,15 +137,13 @@ def _to_numpy(tensor: torch.Tensor, scalar: bool) -> Any:
 
 
 def as_array(tensor: VariableTracker, scalar: bool = False) -> VariableTracker:
-    """The array of a tensor that the graph computes."""
+    """The array over a tensor that the graph computes."""
     assert isinstance(tensor, TensorVariable)
     return ArrayVariable(Identity(numpy.ndarray), tensor, scalar)
 
 
 def is_folded(left: VariableTracker, right: VariableTracker) -> bool:
-    """Whether an operator is called while capturing: both numbers are known, or one is NumPy's,
-    whose result is, too.
-    """
+    """Whether an operator is folded while capturing: both numbers are known, or one is NumPy's."""
     known = [side.value for side in (left, right) if type(side) is ConstantVariable]
     if len(known) != 1:
         return len(known) == 2
@@ -155,7 +153,7 @@ def is_folded(left: VariableTracker, right: VariableTracker) -> bool:
 
 
 def to_torch_numpy(value: Any) -> Any:
-    """An argument as torch's NumPy takes it: its arrays for tensors."""
+    """An argument for ``torch._numpy``: its arrays in place of tensors."""
     return torch_numpy.ndarray(value) if isinstance(value, torch.Tensor) else value
 
 
@@ -164,7 +162,7 @@ def _to_tensor(value: Any) -> Any:
 
 
 def _in_torch(function: Callable[..., Any], name: str) -> OpaqueCall:
-    """A function of arrays as one of tensors."""
+    """A function of arrays, as one of tensors."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = pytree.tree_map(to_torch_numpy, (args, kwargs))
@@ -176,10 +174,10 @@ def _in_torch(function: Callable[..., Any], name: str) -> OpaqueCall:
 def call_array(
     ctx: Context, function: Any, args: Args, kwargs: Kwargs, reference: Any = None
 ) -> VariableTracker:
-    """Record a call of a function of arrays; ``reference`` is NumPy's own, where they differ.
+    """Record a call of a function of arrays; ``reference`` is NumPy's own, if they differ.
 
-    NumPy itself, called on other arrays of these types and shapes, says what types and shapes the
-    results have.
+    NumPy itself, called on other arrays of the same types and shapes, gives the types and shapes of
+    the results.
     """
     reference = reference or function
     name = getattr(reference, "__name__", "attribute")
@@ -194,11 +192,11 @@ def call_array(
 
 
 _Examples = list[tuple[Any, Any]]
-"""Arrays that NumPy itself is called on, with the fake tensors that they stand for."""
+"""Example arrays for NumPy itself, with the fake tensors that they stand for."""
 
 
 def _expected(ctx: Context, reference: Any, args: Any, kwargs: Any, examples: _Examples) -> Any:
-    """What NumPy gives for arguments like these."""
+    """NumPy's result for example arguments."""
     given = [_example(ctx, arg, examples) for arg in args]
     named = {key: _example(ctx, value, examples) for key, value in kwargs.items()}
     try:
@@ -229,7 +227,7 @@ def _example(ctx: Context, value: VariableTracker, examples: _Examples) -> Any:
 
 
 def _laid_out(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
-    """An array of a tensor's layout."""
+    """An array with a tensor's layout."""
     extent = (
         1 + sum((size - 1) * step for size, step in zip(shape, strides)) if 0 not in shape else 0
     )
@@ -245,14 +243,15 @@ _IN_PLACE_OPERATORS = frozenset(
 
 
 def _unwrapped(ctx: Context, value: VariableTracker) -> VariableTracker:
-    """An argument with tensors for arrays."""
+    """An argument with tensors in place of arrays."""
     if isinstance(value, ArrayVariable):
         return value.tensor
     kind = value.python_type()
     if issubclass(kind, (numpy.dtype, type)) and not isinstance(value, FunctionVariable):
         known = value.as_constant(ctx)
         plain = isinstance(known, type) and not issubclass(known, numpy.generic)
-        return value if plain else ConstantVariable(numpy.dtype(known).name)  # as FX can write it
+        # a form that FX can print
+        return value if plain else ConstantVariable(numpy.dtype(known).name)
     if issubclass(kind, numpy.generic) and isinstance(value, ConstantVariable):
         dtype = torch.from_numpy(numpy.zeros(0, value.value.dtype)).dtype
         return call_known(
@@ -272,7 +271,7 @@ def _unwrapped(ctx: Context, value: VariableTracker) -> VariableTracker:
 def _wrapped(
     ctx: Context, result: VariableTracker, expected: Any, name: str, examples: _Examples
 ) -> VariableTracker:
-    """The results as NumPy gives them."""
+    """The results, with NumPy's types."""
     if isinstance(result, TensorVariable) and isinstance(expected, (numpy.ndarray, numpy.generic)):
         if _dtype(result.fake) == expected.dtype and tuple(result.fake.shape) == expected.shape:
             strides = tuple(step // max(expected.itemsize, 1) for step in expected.strides)
@@ -305,7 +304,7 @@ def _wrapped(
 def _in_memory(
     ctx: Context, result: TensorVariable, expected: Any, name: str, examples: _Examples
 ) -> TensorVariable:
-    """The result in memory of its own where NumPy makes a copy, as ``astype`` always does."""
+    """The result in its own memory if NumPy copies, as ``astype`` always does."""
     storage = result.fake.untyped_storage()._cdata
     for array, fake in examples:
         viewed = fake.untyped_storage()._cdata == storage

@@ -1,6 +1,4 @@
-"""Attribute access by Python's own rules: classes in resolution order, descriptors, instance dict,
-``__getattr__``.
-"""
+"""Attribute access by Python's rules: MRO, descriptors, instance dict, ``__getattr__``."""
 
 from __future__ import annotations
 
@@ -37,22 +35,20 @@ def find_in_class(cls: type, name: str) -> tuple[int, Any]:
 
 
 def find_special(ctx: Context, cls: type, name: str) -> tuple[int, Any]:
-    """``find_in_class`` of what the interpreter asks the class for, guarded where the class can
-    change.
-    """
+    """``find_in_class`` for a special method, guarded if the class can change."""
     if not cls.__flags__ & IMMUTABLE:
         require_class_attribute(ctx, cls, name)
     return find_in_class(cls, name)
 
 
 def class_source(ctx: Context, cls: type, index: int, name: str) -> Source:
-    """The source of a class attribute, guarded: no class before it in the order has gained one."""
+    """The source of a class attribute, guarded so that no earlier class in the MRO gains one."""
     require_class_attribute(ctx, cls, name)
     return ClassDictSource(ConstSource(cls), index, name)
 
 
 def is_data_descriptor(found: object) -> bool:
-    """Whether it wins over the instance dict."""
+    """Whether a class attribute takes precedence over the instance dict."""
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
 
 
@@ -60,9 +56,7 @@ def is_data_descriptor(found: object) -> bool:
 def load_class_attribute(
     ctx: Context, owner: VariableTracker, cls: type, name: str
 ) -> VariableTracker:
-    """``owner.name`` for a type without instance dict; AttributeError is raised in the program when
-    there is none.
-    """
+    """``owner.name`` for a type without instance dict; raises AttributeError in the program."""
     index, found = find_in_class(cls, name)
     if index < 0:
         return raise_error(
@@ -74,7 +68,7 @@ def load_class_attribute(
 def bind(
     ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
 ) -> VariableTracker:
-    """What a raw class attribute gives when it is read through an instance."""
+    """Bind a raw class attribute to an instance."""
     kind = next((base for base in type(found).__mro__ if "__get__" in base.__dict__), None)
     if kind is None:
         return wrap_value(ctx, found, source)
@@ -155,7 +149,7 @@ def _bind_field(
 
 
 class _IsEmptySlot:
-    """Whether a slot of an object holds nothing."""
+    """Whether an object's slot is empty."""
 
     def __init__(self, slot: types.MemberDescriptorType | types.GetSetDescriptorType) -> None:
         self.slot = slot
@@ -224,9 +218,7 @@ def load_attribute(
 
 
 def bind_written(owner: VariableTracker, held: VariableTracker) -> VariableTracker:
-    """What a class attribute that the program assigned gives when it is read through an
-    instance.
-    """
+    """Bind a class attribute that the program assigned to an instance."""
     kind = held.python_type()
     if kind in (types.FunctionType, functools._lru_cache_wrapper):
         return BoundMethodVariable(held, owner)
@@ -238,7 +230,7 @@ def bind_written(owner: VariableTracker, held: VariableTracker) -> VariableTrack
 
 
 def load_instance_attribute(ctx: Context, key: Identity, name: str) -> VariableTracker | None:
-    """What the instance dict holds under a name, or None."""
+    """The value in the instance dict under a name, or None."""
     written = ctx.effects.read((key, name))
     if written is DELETED:
         return None
@@ -257,7 +249,7 @@ def load_instance_attribute(ctx: Context, key: Identity, name: str) -> VariableT
 
 
 def instance_dict(value: object) -> dict[str, Any] | None:
-    """``value.__dict__``, whatever its class makes of attribute access."""
+    """The instance dict, ignoring the class's own attribute access."""
     try:
         owner: Any = threading.local if isinstance(value, threading.local) else object
         return owner.__getattribute__(value, "__dict__")

@@ -1,4 +1,4 @@
-"""What all trackers have in common, and those that stand for no object of the program."""
+"""Bases of trackers, and trackers that stand for no object of the program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Variable(VariableTracker):
     """A tracker that refuses what its type doesn't support with the interpreter's error."""
 
     def require_method(self, ctx: Context, name: str, otherwise: str) -> None:
-        """Raise TypeError in the program when the type of the value has no such method."""
+        """Raise TypeError in the program if the value's type lacks a method."""
         cls = self.python_type()
         if not any(name in base.__dict__ for base in cls.__mro__):
             raise_error(ctx, TypeError, f"{cls.__name__!r} {otherwise}")
@@ -53,7 +53,7 @@ class Variable(VariableTracker):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyedVariable(Variable):
-    """One object that can change: what it holds is in the effects, under its key."""
+    """One mutable object, with its contents in the effects, under its key."""
 
     key: Identity
 
@@ -66,9 +66,7 @@ class KeyedVariable(Variable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LazyVariable(Variable):
-    """An element of an existing container, or a local, that nobody has looked at yet: no guard is
-    needed so far.
-    """
+    """A local or container item that was not read yet and needs no guard so far."""
 
     value: Any = None
 
@@ -95,8 +93,8 @@ NULL = NullVariable()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LastiVariable(Variable):
-    """What some handlers find below the exception: the place of the raise. ``depth`` entries of the
-    stack are below it.
+    """The instruction offset that some handlers find below the exception; ``depth`` stack entries
+    are below it.
     """
 
     depth: int = 0
@@ -124,13 +122,13 @@ class MethodTable(RuleTable[str, MethodImplementation]):
 
 
 def no_keywords(kwargs: Kwargs, what: str) -> None:
-    """Break the graph when a rule without keyword parameters got some."""
+    """Break the graph if a rule without keyword parameters receives some."""
     if kwargs:
         raise GraphBreak("BD007", f"{what} with keyword arguments")
 
 
 def realize(ctx: Context, value: VariableTracker) -> VariableTracker:
-    """The value, wrapped now if nobody had looked at it."""
+    """The value, wrapped now if it was not read before."""
     return value.realize(ctx) if isinstance(value, LazyVariable) else value
 
 

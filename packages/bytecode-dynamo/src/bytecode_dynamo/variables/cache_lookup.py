@@ -1,6 +1,4 @@
-"""What ``functools.lru_cache`` holds, seen without a call: neither counted nor moved in its
-order.
-"""
+"""Reads ``functools.lru_cache`` without a call, so that nothing is counted or reordered."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ import torch
 from bytecode_dynamo.marker import Marker
 
 LARGEST = 1000
-"""Bounded caches are searched from end to end: how many entries are too many."""
+"""The largest bounded cache that is searched; the search is linear."""
 
 _TUPLES = (tuple, torch.Size)
 _PLAIN = (int, float, complex, bool, str, bytes, type(None))
@@ -48,14 +46,14 @@ class CacheLookup:
         key = self.key(cached, arguments, held)
         try:
             found = entries.get(key, NOT_CACHED)
-        except TypeError:  # it can't be hashed
+        except TypeError:  # an argument can't be hashed
             return NOT_CACHED
         if found is NOT_CACHED or cached.cache_parameters()["maxsize"] is None:
             return found
         return _result(held, key, type(found)) if len(entries) <= LARGEST else NOT_CACHED
 
     def key(self, cached: Any, arguments: tuple[Any, ...], held: list[Any]) -> Hashable:
-        """The key of a call, as the cache makes it."""
+        """The cache's key of a call."""
         typed = cached.cache_parameters()["typed"]
         if (
             len(arguments) == 1
@@ -77,9 +75,7 @@ class CacheLookup:
 
 
 def _result(held: list[Any], key: Hashable, link: type) -> Any:
-    """What a bounded cache holds: of each of its links it tells the key, the result and the
-    type.
-    """
+    """The result in a bounded cache, whose links hold key, result and type."""
     for place in range(2, len(held)):
         if held[place] is link and _is_same(held[place - 2], key):
             return held[place - 1]
@@ -87,7 +83,7 @@ def _result(held: list[Any], key: Hashable, link: type) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether keys are equal: tensors, whose equality is another one, by identity."""
+    """Whether keys are equal; tensors are compared by identity."""
     if type(one) not in _TUPLES or type(other) not in _TUPLES:
         return type(one) is type(other) and type(one) in (int, str) and one == other
     return len(one) == len(other) and all(
@@ -99,7 +95,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def is_key(value: Any) -> TypeGuard[Hashable]:
-    """Whether a value is alike as a key to nothing but itself, or plain."""
+    """Whether a value is plain, or equal to itself only as a key."""
     if type(value) in _TUPLES:
         return all(map(is_key, value))
     cls: Any = type(value)
@@ -114,18 +110,18 @@ _counted: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDiction
 
 
 def count_early(cached: Any, names: tuple[str, ...], arguments: tuple[Any, ...]) -> None:
-    """Note that a call was made while capturing, which the cache has counted."""
+    """Note a call made while capturing, which the cache has counted."""
     _counted.setdefault(cached, set()).add(_digest(names, arguments))
 
 
 def is_counted(cached: Any, names: tuple[str, ...], arguments: tuple[Any, ...]) -> bool:
-    """Whether a call was made while capturing and not by generated code since."""
+    """Whether a call was made while capturing and not yet by generated code."""
     return _digest(names, arguments) in _counted.get(cached, ())
 
 
 def recall(names: tuple[str, ...], cached: Any, *arguments: Any) -> None:
-    """Make a call whose result is known, for the cache counts it; unless it was made while
-    capturing. Generated code does.
+    """Called by generated code: repeat a call with a known result so that the cache counts it,
+    unless capture made it.
     """
     due = _counted.get(cached)
     if due and (digest := _digest(names, arguments)) in due:
@@ -140,9 +136,7 @@ def _digest(names: tuple[str, ...], arguments: tuple[Any, ...]) -> Hashable:
 
 
 def _by_identity(value: Any) -> Hashable:
-    """A plain value, a tuple of such (which is made anew for each call), or what tells an object
-    from others.
-    """
+    """A plain value, a tuple of such, or the identity of an object."""
     if type(value) in _TUPLES:
         return tuple(map(_by_identity, value))
     return value if type(value) in _PLAIN else id(value)

@@ -1,4 +1,4 @@
-"""Functions behind ``functools.lru_cache``: their results are what the cache holds."""
+"""Functions behind ``functools.lru_cache``: results come from the cache."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CachedFunctionVariable(Variable):
         lookup, given = CacheLookup(tuple(kwargs)), [*args, *kwargs.values()]
         if any(_is_symbolic(ctx, arg) for arg in given) and self._is_function_of(ctx, args, kwargs):
             ctx.deferred.add(_CachedCall(self, lookup.names, tuple(given)))
-            # for any number, so that no cache can be asked
+            # a symbolic argument, for which no entry can be looked up
             return self.function.call(ctx, args, kwargs)
         parts = [self._argument(ctx, realize(ctx, arg)) for arg in given]
         values = tuple(value for value, _ in parts)
@@ -73,7 +73,7 @@ class CachedFunctionVariable(Variable):
                 )
             result = self._ask(lookup.names, values)
             if not independent:
-                raise Retry  # it may have changed what was read already
+                raise Retry  # it may have changed values read before
         if lookup(self.value, *values) is not result:
             raise GraphBreak(
                 "BD002", f"call of {self.function.describe()}, whose cache can't be read"
@@ -82,7 +82,7 @@ class CachedFunctionVariable(Variable):
         return wrap_value(ctx, result, source)
 
     def _argument(self, ctx: Context, arg: VariableTracker) -> tuple[Any, Source]:
-        """What an argument is, and where a guard finds it."""
+        """The value of an argument and the source for guards."""
         what = f"an argument of the cached {self.function.describe()}"
         if _is_symbolic(ctx, arg) and not ctx.whole:
             raise GraphBreak("BD002", f"{arg.describe()} as {what}")
@@ -101,9 +101,7 @@ class CachedFunctionVariable(Variable):
         return value, ConstSource(value)
 
     def _is_first(self, ctx: Context) -> bool:
-        """Whether the frame has done nothing so far, so that the function may do whatever it
-        does.
-        """
+        """Whether the frame has had no effect so far, so that the function may have any."""
         done = (
             ctx.graph.calls
             or ctx.modes.active(ctx)
@@ -113,8 +111,8 @@ class CachedFunctionVariable(Variable):
         return not done and all(isinstance(call, _CachedCall) for call in ctx.deferred.calls())
 
     def _is_function_of(self, ctx: Context, args: Args, kwargs: Kwargs) -> bool:
-        """Whether the result is one number or text for the same arguments: what the function reads
-        outside may change, and then the cache holds what it was computed from before.
+        """Whether the result is a plain value that depends on the arguments only, or was cached
+        before.
         """
         key = {place for arg in (*args, *kwargs.values()) for place in _places(ctx, arg)}
         with ctx.guards.asked() as asked:
@@ -124,8 +122,8 @@ class CachedFunctionVariable(Variable):
     def _is_independent(
         self, ctx: Context, args: Args, kwargs: Kwargs, results: Sequence[type] = ()
     ) -> bool | None:
-        """Evaluate the function to see whether it neither does nor needs anything outside, and
-        gives one of ``results``; None when nothing is cached.
+        """Evaluate the function: whether it is pure and returns one of ``results``; None if nothing
+        is cached.
         """
         if (
             self.value.cache_parameters()["maxsize"] == 0
@@ -145,7 +143,7 @@ class CachedFunctionVariable(Variable):
             )
             acts = any(event != "refuse" for event in ctx.mode.events[events:])
             return not outside and not acts and ctx.graph.is_apart(graph)
-        except GraphBreak:  # nobody knows what it does
+        except GraphBreak:  # its behaviour is unknown
             return False
         except ObservedException:
             return None
@@ -190,7 +188,7 @@ _OF_CONTENTS = (
 
 
 def _may_change(guard: GuardRecord, key: set[Source]) -> bool:
-    """Whether a guard is on contents that are neither in the key of the call nor a default."""
+    """Whether a guard reads contents that are neither in the call's key nor a default."""
     if guard.kind is GuardKind.CLASS_ATTR:
         return isinstance(guard.expected[1], (*_PLAIN, list, dict, set, torch.Tensor))
     known = isinstance(guard.source, (ConstSource, DefaultsSource)) or guard.source in key
@@ -198,7 +196,7 @@ def _may_change(guard: GuardRecord, key: set[Source]) -> bool:
 
 
 def _places(ctx: Context, arg: VariableTracker) -> Iterator[Source]:
-    """Where the parts of an argument come from that are parts of the key."""
+    """The sources of the parts of an argument in the key."""
     arg = realize(ctx, arg)
     if arg.source is not None:
         yield arg.source

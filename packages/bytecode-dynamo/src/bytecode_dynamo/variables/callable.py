@@ -1,6 +1,4 @@
-"""Classes, built-in functions, torch functions, ``super()``, and methods that trackers implement
-themselves.
-"""
+"""Callables written in C, namespaces of functions, and numbers such as ``id(x)``."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ from .wrap import tracker_for
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownObjectVariable(Variable):
-    """An object that is pinned by its identity."""
+    """An object whose identity is guarded."""
 
     always_rebuilt: ClassVar[bool] = True
     value: Any
@@ -79,7 +77,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallableVariable(KnownObjectVariable):
-    """A built-in or torch function; what a call does is looked up in the tables of ``builtins``."""
+    """A built-in or torch function; the tables in ``builtins`` have its rule."""
 
     pinned: ClassVar[bool] = True
 
@@ -132,7 +130,7 @@ def wrap_builtin(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 @tracker_for(torch.jit.ScriptFunction)
 def wrap_script(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    """A scripted function is its Python original where torch keeps that."""
+    """A scripted function is tracked as its Python original if torch keeps it."""
     ctx.guards.require(source, GuardKind.IDENTITY, value)
     original = getattr(value, "_torchdynamo_inline", None)
     if isinstance(original, types.FunctionType):
@@ -141,7 +139,7 @@ def wrap_script(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 
 def _is_pybind(owner: object) -> bool:
-    """Functions made by pybind11 have a record of their signature as ``__self__``."""
+    """Whether ``__self__`` is pybind11's record of a signature."""
     return type(owner).__name__.startswith(("pybind11_", "PyCapsule"))
 
 
@@ -233,7 +231,7 @@ class NamespaceVariable(KnownObjectVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberOfVariable(Variable):
-    """A number that only stands for something: ``id(value)``, or the number of this thread."""
+    """An opaque number: ``id(value)``, or the current thread's number."""
 
     function: Callable[..., int]
     args: tuple[VariableTracker, ...] = ()
@@ -248,9 +246,7 @@ class NumberOfVariable(Variable):
         return (self.function, *map(_identity_key, self.args))
 
     def hash_among(self, ctx: Context, keys: Collection[Hashable]) -> Hashable:
-        """The key among others; where some are plain numbers, one may be the number of this object,
-        which a guard pins.
-        """
+        """The key among others; among plain numbers it is the object's guarded number."""
         hashed = self.hash_key(ctx)
         if hashed in keys or not self.args or all(type(key) is not int for key in keys):
             return hashed

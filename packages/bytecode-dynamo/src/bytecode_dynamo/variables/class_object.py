@@ -49,7 +49,7 @@ from .wrap import tracker_for
 _OF_CLASSES = ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__")
 
 
-# what torch takes classes of numbers for
+# the dtypes that torch reads number classes as
 _DTYPES = (
     (int, torch.int64),
     (float, torch.float64),
@@ -92,7 +92,7 @@ class ClassVariable(KnownObjectVariable):
         return self._from_metaclass(ctx, name)
 
     def _namespace(self, ctx: Context, cls: type) -> VariableTracker:
-        """``cls.__dict__``: its names are guarded, values when they are read."""
+        """``cls.__dict__``: names are guarded now, values when they are read."""
         names = tuple(cls.__dict__)
         ctx.guards.require(
             ConstSource(cls), GuardKind.CUSTOM, lambda now: tuple(now.__dict__) == names
@@ -181,7 +181,7 @@ class ClassVariable(KnownObjectVariable):
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
     def of_metaclass(self, ctx: Context, name: str, args: Args) -> VariableTracker | None:
-        """What a special method of a metaclass written in Python gives."""
+        """The result of a special method of a metaclass written in Python."""
         if isinstance(self.value, enum.EnumMeta):
             return None
         if not isinstance(find_special(ctx, type(self.value), name)[1], types.FunctionType):

@@ -54,18 +54,18 @@ BY_TEXT = (
 CONSTANT_TYPES = frozenset({*BY_VALUE, *BY_TEXT, *BY_IDENTITY, torch.device, types.CodeType})
 
 
-# torch has imported it where it is there
+# torch has imported it if it is installed
 SCALAR: Any = getattr(sys.modules.get("numpy"), "generic", enum.Enum)
 
 
 def is_constant_value(value: object) -> bool:
-    """Whether a value is represented by itself."""
+    """Whether a value is tracked as a constant."""
     return type(value) in CONSTANT_TYPES or isinstance(value, (enum.Enum, SCALAR))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantVariable(Variable):
-    """A value that never changes and is known."""
+    """A known immutable value."""
 
     always_rebuilt: ClassVar[bool] = True
     value: Any
@@ -95,7 +95,7 @@ class ConstantVariable(Variable):
                     f"{self.describe()}, which torch reads as a float where it is an operand",
                 )
         kinds: Any = (int, float, complex, str)
-        for kind in kinds:  # the text of a graph does not know their subclasses
+        for kind in kinds:  # a graph's text has no subclasses of them
             if isinstance(value, kind) and type(value) not in (kind, bool):
                 return kind.__new__(kind, value)
         return value
@@ -183,7 +183,7 @@ class ConstantVariable(Variable):
 
 
 _ABSENT = object()
-_OF_A_PLACE = ("timestamp", "astimezone")  # the answers depend on where on Earth the program runs
+_OF_A_PLACE = ("timestamp", "astimezone")  # the answers depend on the time zone
 
 
 def _enum_attribute(ctx: Context, member: enum.Enum, name: str) -> VariableTracker:
@@ -223,9 +223,7 @@ class ConstantMethodVariable(Variable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SymbolicVariable(Variable):
-    """A SymInt, SymFloat or SymBool. Where Python needs the number itself, it is specialised by a
-    guard.
-    """
+    """A SymInt, SymFloat or SymBool. If Python needs the number itself, a guard specialises it."""
 
     value: Any
 
@@ -262,8 +260,8 @@ class SymbolicVariable(Variable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloatVariable(SymbolicVariable):
-    """A float that changes from call to call, or what Python arithmetic makes of one: ``origin``
-    says how to get it.
+    """A float that changes between calls, or a result of Python arithmetic on one, computed from
+    ``origin``.
     """
 
     origin: Source | None = None
@@ -278,8 +276,8 @@ class FloatVariable(SymbolicVariable):
 def computed_number(
     ctx: Context, function: Any, operands: list[VariableTracker]
 ) -> VariableTracker:
-    """What a function of Python makes of a float that changes and other numbers: the same function,
-    before the graph.
+    """The result of a Python function of a changing float: computed by the same function before the
+    graph.
     """
     if any(
         isinstance(operand, ConstantVariable) and isinstance(operand.value, SCALAR)
@@ -312,12 +310,12 @@ def computed_number(
     return SymbolicVariable(number)
 
 
-# of floats these give floats
+# float results for float arguments
 _CLOSED = (operator.add, operator.sub, operator.mul, operator.neg, operator.pos, abs)
 
 
 def _origin(ctx: Context, value: VariableTracker) -> Source | None:
-    """Where a number comes from; None of one that depends on data."""
+    """The source of a number; None if it depends on data."""
     if isinstance(value, FloatVariable):
         return value.origin
     if not isinstance(value, SymbolicVariable):
@@ -358,8 +356,8 @@ def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 
 def _wrap_extended(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    """A number or text of a class of the program's: an object with contents, whose own methods are
-    not asked.
+    """A number or text of the program's own class: an object with contents, whose own methods are
+    not called.
     """
     base = next(base for base in type(value).__mro__ if base in _PLAIN)
     plain = _PLAIN[base]
@@ -436,7 +434,7 @@ def wrap_slice(ctx: Context, value: slice, source: Source) -> VariableTracker:
 
 
 def _attribute_of(ctx: Context, value: Any, source: Source) -> Callable[[str], VariableTracker]:
-    """A function that wraps attributes of an existing object."""
+    """A function that wraps the attributes of an existing object."""
     return lambda name: wrap_value(ctx, getattr(value, name), AttrSource(source, name))
 
 

@@ -1,6 +1,4 @@
-"""Context managers that change torch's modes: grad mode and autocast. Their objects are rebuilt by
-entering them again.
-"""
+"""Context managers of torch modes (grad mode, autocast), rebuilt by entering them again."""
 
 from __future__ import annotations
 
@@ -61,11 +59,11 @@ class ModeContextVariable(KeyedVariable):
         ctx.effects.write((self.key, name), value)
 
     def enter(self, ctx: Context) -> None:
-        """Set the modes."""
+        """Enter the modes."""
         raise NotImplementedError
 
     def exit(self, ctx: Context) -> None:
-        """Set them back."""
+        """Leave the modes."""
         raise NotImplementedError
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -82,7 +80,7 @@ class ModeContextVariable(KeyedVariable):
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
     def fresh(self) -> VariableTracker:
-        """Another object with the same settings."""
+        """A new object with the same settings."""
         return dataclasses.replace(self, key=Identity(self.key.cls), source=None)
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -94,7 +92,7 @@ class ModeContextVariable(KeyedVariable):
 def decorate(
     ctx: Context, manager: ModeContextVariable, function: VariableTracker
 ) -> VariableTracker:
-    """A function under a manager; a generator is in it while it runs, and not while it waits."""
+    """A function decorated with the manager; a generator is in the mode only while it runs."""
     if getattr(getattr(function, "code", None), "co_flags", 0) & inspect.CO_GENERATOR:
         return call_polyfill(
             ctx, polyfills.generator_in_context, [manager.get_attr(ctx, "clone"), function], {}
@@ -104,8 +102,8 @@ def decorate(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoratedVariable(Variable):
-    """A function under ``@torch.no_grad()`` or ``@torch.autocast(...)``: each call enters a fresh
-    manager.
+    """A function decorated with ``@torch.no_grad()`` or ``@torch.autocast(...)``: each call enters
+    a new manager.
     """
 
     manager: ModeContextVariable
@@ -162,7 +160,9 @@ class GradModeVariable(ModeContextVariable):
 
 
 def make_grad_mode(cls: Any, enabled: bool, previous: bool) -> Any:
-    """A grad mode object that was not entered; ``set_grad_enabled`` would set the mode at once."""
+    """A grad mode object that was not entered; calling ``set_grad_enabled`` would set the mode at
+    once.
+    """
     made = object.__new__(cls)
     made.prev = previous
     if cls is torch.set_grad_enabled:
@@ -185,8 +185,8 @@ def wrap_grad_mode(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 @dataclass(frozen=True, slots=True)
 class TorchMode:
-    """How a mode is entered (``enter(*settings)``) and left (``leave(what enter gave)``), and what
-    makes its manager.
+    """A mode's functions: ``enter(*settings)``, ``leave(token)``, and the constructor of its
+    manager.
     """
 
     enter: Callable[..., Any]
@@ -323,7 +323,7 @@ def call_strictly(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Va
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelVariable(ModeContextVariable):
-    """``torch.profiler.record_function(name)``: graphs have no labels."""
+    """``torch.profiler.record_function(name)``, which graphs leave out."""
 
     args: tuple[Any, ...] = ()
 
@@ -374,7 +374,7 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
         mode = GradModeVariable(Identity(cls), cls is torch.enable_grad)
         return decorate(ctx, mode, args[0]) if args else mode
     if cls is torch.set_grad_enabled:
-        # The mode changes when the object is made.
+        # The constructor changes the mode.
         mode = GradModeVariable(Identity(cls), (args[0] if args else kwargs["mode"]).truth(ctx))
         ctx.effects.write((mode.key, "prev"), ConstantVariable(ctx.modes.grad_enabled(ctx)))
         ctx.modes.set_grad(ctx, mode.enabled)
@@ -406,15 +406,15 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
 
 
 class SetGradVariable(GradModeVariable):
-    """``set_grad_enabled(mode)`` made while evaluating: entering it again keeps the mode from
-    before it was made.
+    """``set_grad_enabled(mode)`` called while evaluating; entering it again keeps the mode from
+    before the call.
     """
 
     def enter(self, ctx: Context) -> None:
         ctx.modes.set_grad(ctx, self.enabled)
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        # it decorates: making it was not meant to change the mode
+        # a decorator: its creation was not meant to change the mode
         ctx.modes.set_grad(ctx, self.previous(ctx))
         return GradModeVariable.call(self, ctx, args, kwargs)
 

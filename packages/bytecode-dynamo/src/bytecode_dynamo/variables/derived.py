@@ -1,6 +1,4 @@
-"""Objects of Python classes that extend a built-in container, number or text: an object with
-contents.
-"""
+"""Objects of Python classes that extend a built-in container, number or text."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ from .userobject import UserObjectVariable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DerivedVariable(UserObjectVariable):
-    """An object with attributes of its own whose built-in part is another tracker."""
+    """An object with attributes, whose built-in contents are another tracker."""
 
     contents: VariableTracker = NULL
 
@@ -93,7 +91,7 @@ def _fill_contents(gen: ValueBuilder, name: str, key: Identity) -> None:
 
 
 def native(value: VariableTracker) -> VariableTracker:
-    """The built-in part of an object, or the value itself."""
+    """The built-in contents of an object, or the value itself."""
     return value.contents if isinstance(value, DerivedVariable) else value
 
 
@@ -144,7 +142,9 @@ _MAKERS: dict[type, Callable[[Context, list[VariableTracker]], VariableTracker]]
 def _wrap_contents(
     ctx: Context, value: Any, source: Source, contents: VariableTracker, base: type
 ) -> VariableTracker:
-    """An existing object with contents: those themselves when its class is a built-in one."""
+    """The tracker of an existing object with built-in contents: the contents' own if its class is
+    built in.
+    """
     if type(value) is not base:
         return wrap_derived(ctx, value, source, contents)
     return ctx.effects.remember(value, replace(contents, source=source))

@@ -72,20 +72,16 @@ class ExceptionVariable(UserObjectVariable):
         return UserObjectVariable.get_attr(self, ctx, name)
 
     def _attribute_in_c(self, ctx: Context, name: str) -> VariableTracker:
-        """An attribute such as ``OSError.errno``, which code written in C makes of the
-        arguments.
-        """
+        """An attribute such as ``OSError.errno`` that C code derives from the arguments."""
         base = native_base(self.key.cls)
         if self.key.exists:
             raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
         if issubclass(base, (AttributeError, NameError, ImportError)):
-            return NONE  # known by keyword only
+            return NONE  # keyword-only
         return fold_call(ctx, lambda *args: getattr(base(*args), name), self.arguments(ctx), {})
 
     def note_missing(self, ctx: Context, name: str, owner: VariableTracker | None = None) -> None:
-        """Give an AttributeError or NameError the name that was looked up, and where, unless it has
-        them.
-        """
+        """Set an AttributeError's or NameError's ``name`` and ``obj`` if they are missing."""
         if self.key.exists or ctx.effects.read((self.key, "name")) is not MISSING:
             return
         ctx.effects.write((self.key, "name"), ConstantVariable(name))
@@ -99,7 +95,7 @@ class ExceptionVariable(UserObjectVariable):
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         if name == "__traceback__" and (value is TRACEBACK or not self.key.exists):
-            return  # it is made anew where the exception is raised
+            return  # raising the exception creates a new one
         if name in ("__cause__", "__context__", "__suppress_context__", "__traceback__", "args"):
             ctx.effects.write((self.key, name), value)
             return
@@ -114,9 +110,7 @@ class ExceptionVariable(UserObjectVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracebackVariable(OpaqueVariable):
-    """The traceback of an exception raised while evaluating: that there is one is all that is
-    known.
-    """
+    """The traceback of an exception raised while evaluating; only its existence is known."""
 
     def truth(self, ctx: Context) -> bool:
         return True

@@ -1,6 +1,4 @@
-"""Functions: existing Python functions, functions made while evaluating, bound methods, closures'
-cells.
-"""
+"""Functions, existing or created while evaluating; bound methods; closure cells."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ class CellVariable(KeyedVariable):
         return types.CellType
 
     def contents(self, ctx: Context) -> VariableTracker | None:
-        """What the cell holds, or None when it is empty."""
+        """The contents, or None if the cell is empty."""
         held = ctx.effects.read(self.key)
         return None if held is MISSING else realize(ctx, held)
 
@@ -80,7 +78,7 @@ class CellVariable(KeyedVariable):
         ctx.effects.write(self.key, value)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        """Push one of the frame's own cells, or a new one that is filled later."""
+        """Push one of the frame's own cells, or a new one to be filled later."""
         if self.variable:
             gen.frame_cells[self.variable] = self
             gen.emitter.load_closure(self.variable)
@@ -122,7 +120,7 @@ def is_empty_cell(cell: types.CellType) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionVariable(Variable):
-    """A Python function. ``value`` is the existing function, or None for one made while
+    """A Python function. ``value`` is the existing function, or None for one created while
     evaluating.
     """
 
@@ -137,7 +135,7 @@ class FunctionVariable(Variable):
     annotations: VariableTracker | None = None
     """A tuple of names and values, alternating."""
     annotate: VariableTracker | None = None
-    """What computes them (CPython 3.14)."""
+    """The function that computes the annotations (CPython 3.14)."""
 
     def python_type(self) -> type:
         return types.FunctionType
@@ -250,7 +248,7 @@ class FunctionVariable(Variable):
     def current_defaults(
         self, ctx: Context
     ) -> tuple[tuple[VariableTracker, ...], dict[str, VariableTracker]]:
-        """Defaults of positional and keyword-only parameters, as the program may have set them."""
+        """The current defaults of positional and keyword-only parameters."""
         positional, named = self.defaults, dict(self.keyword_defaults)
         if self.value is None and self.key is not None:
             written = ctx.effects.read((self.key, "__defaults__"))
@@ -376,13 +374,13 @@ class PartialVariable(Variable):
 
     function: VariableTracker
     args: tuple[VariableTracker, ...]
-    keywords: VariableTracker  # a dict of its own, which programs may write to
+    keywords: VariableTracker  # its own dict, which programs may change
 
     def python_type(self) -> type:
         return functools.partial
 
     def named(self, ctx: Context) -> dict[str, VariableTracker]:
-        """The keyword arguments as they are now."""
+        """The current keyword arguments."""
         return {
             key.as_constant(ctx): realize(ctx, value) for key, value in pairs_of(ctx, self.keywords)
         }
@@ -407,7 +405,7 @@ class PartialVariable(Variable):
         return class_attribute(ctx, self, functools.partial, name)
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        if name != "__self__":  # which ``functools.partialmethod`` sets to the function's
+        if name != "__self__":  # ``functools.partialmethod`` sets it to the function's
             Variable.set_attr(self, ctx, name, value)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -415,7 +413,7 @@ class PartialVariable(Variable):
 
 
 def _with_keywords(keywords: dict[str, Any], function: Any, *args: Any) -> functools.partial[Any]:
-    """A partial that holds this very dict."""
+    """A partial that shares this dict of keywords."""
     made: Any = functools.partial(function, *args)
     made.__setstate__((function, args, keywords, None))
     return made

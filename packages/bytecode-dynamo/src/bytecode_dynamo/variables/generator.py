@@ -1,4 +1,4 @@
-"""Generators: a suspended frame, whose state is contents in the effects."""
+"""Generators: suspended frames, with their state in the effects."""
 
 from __future__ import annotations
 
@@ -31,15 +31,13 @@ LASTING = (ConstantVariable, TensorVariable, TupleVariable, RangeIterator)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratorVariable(IteratorVariable):
-    """A generator made by a call inside the evaluated program; ``frame`` is how it begins."""
+    """A generator created while evaluating; ``frame`` is its initial state."""
 
     frame: Any = None
     function: VariableTracker | None = None
     args: tuple[tuple[VariableTracker, ...], tuple[tuple[str, VariableTracker], ...]] = ((), ())
     abandoned: list[VariableTracker] | None = None
-    """Where the tracker goes when nothing refers to it any more: the program has let go of its
-    generator.
-    """
+    """Receives the tracker when the program drops its last reference."""
 
     def __del__(self) -> None:
         if self.abandoned is not None:
@@ -49,7 +47,7 @@ class GeneratorVariable(IteratorVariable):
         return f"generator {self.frame.code.name}"
 
     def _place(self) -> str:
-        """The line of the function, or of what a decorator put it in the place of."""
+        """The line of the function, or of the one that a decorator replaced."""
         function = getattr(self.function, "value", None)
         if function is None:
             return f"{self.frame.code.filename}:{self.frame.code.first_line}"
@@ -60,7 +58,7 @@ class GeneratorVariable(IteratorVariable):
         return self.send(ctx, NONE)
 
     def send(self, ctx: Context, value: VariableTracker) -> VariableTracker | None:
-        """What the next ``yield`` gives, None at the end."""
+        """The value of the next ``yield``, None at the end."""
         state = ctx.effects.read(self.key)
         if state is _FINISHED:
             return None
@@ -92,13 +90,15 @@ class GeneratorVariable(IteratorVariable):
         return None
 
     def result(self, ctx: Context) -> VariableTracker:
-        """What the generator returned; only once."""
+        """The return value, once."""
         held = ctx.effects.read((self.key, "result"), NONE)
         ctx.effects.write((self.key, "result"), NONE)
         return held
 
     def throw(self, ctx: Context, error: VariableTracker) -> VariableTracker | None:
-        """Raise an exception where the generator stands; what it yields then, None at the end."""
+        """Raise an exception at the current ``yield``; returns the value of the next, None at the
+        end.
+        """
         state = ctx.effects.read(self.key)
         if state is MISSING or state is _FINISHED:
             ctx.effects.write(self.key, _FINISHED)
@@ -129,7 +129,7 @@ class GeneratorVariable(IteratorVariable):
         return self._run(ctx, frame, ObservedException(error))
 
     def _delegate(self, frame: Frame) -> GeneratorVariable | None:
-        """The generator that this one is waiting for in ``yield from``."""
+        """The generator that this one delegates to by ``yield from``."""
         following = frame.decoded.instructions[frame.index]
         if following.op is not Op.RESUME or following.arg & 3 != DELEGATING:
             return None
@@ -137,7 +137,7 @@ class GeneratorVariable(IteratorVariable):
         return inner if isinstance(inner, GeneratorVariable) else None
 
     def close(self, ctx: Context) -> None:
-        """Raise GeneratorExit where the generator stands."""
+        """Raise GeneratorExit at the current ``yield``."""
         if ctx.effects.read(self.key) in (MISSING, _FINISHED):
             ctx.effects.write(self.key, _FINISHED)
             return
@@ -198,8 +198,8 @@ class GeneratorVariable(IteratorVariable):
 
 
 def close_abandoned(ctx: Context) -> None:
-    """Close the started generators that the program let go of; what that raises is ignored, as the
-    interpreter does.
+    """Close started generators that the program dropped; like the interpreter, ignore their
+    exceptions.
     """
     while ctx.abandoned:
         generator = ctx.abandoned.pop(0)
@@ -215,7 +215,7 @@ def close_abandoned(ctx: Context) -> None:
 
 
 def _is_named(ctx: Context, value: VariableTracker) -> bool:
-    """Whether a frame that is being evaluated holds a value."""
+    """Whether a local of an evaluated frame holds a value."""
     frame = ctx.frame
     while frame is not None:
         if any(held is value for held in (*frame.slots.values(), *frame.stack)):
@@ -225,8 +225,8 @@ def _is_named(ctx: Context, value: VariableTracker) -> bool:
 
 
 def require_none_started(ctx: Context) -> None:
-    """Break where a generator that handles exceptions stands amid its work: no code can make
-    another that stands there.
+    """Break if a started generator is inside of an exception handler: no code can rebuild that
+    state.
     """
     for slot in ctx.effects.slots():
         state = ctx.effects.read(slot)
@@ -235,7 +235,7 @@ def require_none_started(ctx: Context) -> None:
 
 
 def stopped_inside(ctx: Context, error: VariableTracker) -> ObservedException:
-    """What a StopIteration that leaves a generator's body becomes."""
+    """The RuntimeError for a StopIteration that leaves a generator's body."""
     changed = new_exception(ctx, RuntimeError, [ConstantVariable("generator raised StopIteration")])
     for name in ("__cause__", "__context__"):
         changed.set_attr(ctx, name, error)
@@ -244,7 +244,7 @@ def stopped_inside(ctx: Context, error: VariableTracker) -> ObservedException:
 
 
 def replay(items: tuple[Any, ...], result: Any) -> Any:
-    """A started generator of what another one would still have given; called by generated code."""
+    """A started generator of another's remaining values; called by generated code."""
     made = _replay(items, result)
     next(made)
     return made

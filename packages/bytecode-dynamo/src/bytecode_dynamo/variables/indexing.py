@@ -1,6 +1,4 @@
-"""Symbolic positions in the key of a tensor: indexing asks for their value, ``select`` takes them
-as they are.
-"""
+"""Symbolic positions in a tensor's key: indexing specialises them, so use ``select``."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from .sequence import TupleVariable, new_tuple
 def at_positions(
     ctx: Context, x: Any, key: VariableTracker
 ) -> tuple[VariableTracker, VariableTracker | None]:
-    """``x`` at the symbolic positions in a key, and what is left of the key, if anything is."""
+    """``x`` selected at the symbolic positions of a key, and the rest of the key."""
     if x.overrides or ctx.modes.function_modes(ctx):
         return x, key
     key = _with_bounds_read(ctx, key)
@@ -42,9 +40,7 @@ def at_positions(
 
 
 def _with_bounds_read(ctx: Context, key: VariableTracker) -> VariableTracker:
-    """The key with numbers for the bounds of slices that are tensors, which indexing reads, too; as
-    far as they are known.
-    """
+    """The key with known numbers for tensor slice bounds, which indexing would read."""
     if isinstance(key, TupleVariable):
         items = [
             _with_bounds_read(ctx, item) if isinstance(item, SliceVariable) else item
@@ -75,7 +71,7 @@ def _is_position(part: VariableTracker) -> bool:
 
 
 def _rank(ctx: Context, part: VariableTracker) -> int | None:
-    """How many dimensions a part of a key is for; None: not known here."""
+    """The number of dimensions that a part of a key consumes; None if unknown."""
     fake = (
         part.as_fake(ctx)
         if not isinstance(part, (ConstantVariable, SliceVariable, SymbolicVariable))

@@ -1,4 +1,4 @@
-"""What methods of input tensors say that fake tensors do not know of."""
+"""State of input tensors that fake tensors lack."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from bytecode_dynamo.state.tracker import VariableTracker
 
 
 def state_of_inputs(ctx: Context, x: Any, name: str) -> VariableTracker:
-    """What a method says that fakes do not know of, guarded; what is computed from inputs may say
-    the same as they.
-    """
+    """The guarded result of a method on inputs, whose state fakes lack."""
     for tensor in list(ctx.tensors.values()):
         value = example_of(ctx, tensor)
         if value is not None and tensor.source is not None:
@@ -29,7 +27,7 @@ def state_of_inputs(ctx: Context, x: Any, name: str) -> VariableTracker:
 
 
 class _SameAnswer:
-    """Whether a method still says what it said."""
+    """Whether a method's result is unchanged."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
@@ -39,14 +37,12 @@ class _SameAnswer:
 
 
 def was_leaf(ctx: Context, x: Any) -> bool:
-    """Whether an input came without history, guarded; True of other tensors."""
+    """Whether an input is a leaf, guarded; True for other tensors."""
     return state_of_input(ctx, x, "is_leaf")
 
 
 def state_of_input(ctx: Context, x: Any, name: str) -> Any:
-    """An attribute of an input that fake tensors do not know of, guarded; that of the fake where it
-    is no input.
-    """
+    """A guarded attribute of an input that fakes lack; the fake's own for other tensors."""
     value = example_of(ctx, x)
     if value is None or x.source is None:
         return True if name == "is_leaf" else getattr(x.fake, name)

@@ -56,7 +56,7 @@ DICT_METHODS = MethodTable()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DictVariable(KeyedVariable, ContainerVariable):
-    """A dict: the entries are in the effects, under keys with the equality of the values."""
+    """A dict, with entries in the effects under hash keys."""
 
     factory: VariableTracker | None = None
 
@@ -65,7 +65,7 @@ class DictVariable(KeyedVariable, ContainerVariable):
         return ctx.effects.read(self.key)
 
     def replace(self, ctx: Context, entries: Entries) -> None:
-        """Let the dict hold other entries."""
+        """Replace the entries."""
         if list(entries) != list(self.entries(ctx)):
             ctx.effects.note_move(self.key)
         ctx.effects.write(self.key, entries)
@@ -214,7 +214,7 @@ class DictViewVariable(Variable):
 
     @property
     def key(self) -> Identity:
-        """The dict whose entries these are."""
+        """The viewed dict."""
         return self.base.key
 
     def unpack_lazy(self, ctx: Context) -> list[VariableTracker]:
@@ -295,8 +295,8 @@ def wrap_key(ctx: Context, key: Any) -> VariableTracker:
 
 
 def count_staying(before: dict[Hashable, Any], now: dict[Hashable, Any]) -> int:
-    """How many keys of a dict or set, which are its first, were there all the time: what comes
-    again is another.
+    """The number of leading keys of a dict or set that stayed throughout: one removed and added
+    again is new.
     """
     pairs = ((before[name], now[name]) for name in now if name in before)
     return sum((a[0] is b[0]) if type(a) is tuple else a is b for a, b in pairs)
@@ -435,7 +435,7 @@ def _pair(ctx: Context, at: int, item: VariableTracker) -> tuple[VariableTracker
 def _new_dict(
     ctx: Context, pairs: Sequence[tuple[VariableTracker, VariableTracker]], cls: type = dict
 ) -> DictVariable:
-    """A new dict; of equal keys the first stays, with the last value."""
+    """A new dict; of equal keys, the first stays with the last value."""
     entries: dict[Hashable, tuple[VariableTracker, VariableTracker]] = {}
     for key, value in pairs:
         hashed = hashed_as(ctx, "dict key", key)
@@ -453,7 +453,7 @@ def dict_of(
 
 
 def _find_method(ctx: Context, owner: VariableTracker, name: str) -> VariableTracker | None:
-    """A method of an object, or None when it has no such attribute."""
+    """A method of an object, or None."""
     if isinstance(owner, (ListVariable, TensorVariable)) or not hasattr(owner.python_type(), name):
         return None
     return get_attribute(ctx, owner, name)

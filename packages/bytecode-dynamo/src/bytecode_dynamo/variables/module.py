@@ -38,18 +38,16 @@ GLOBAL_HOOKS = (
     "_global_forward_pre_hooks",
 )  # fmt: skip
 TORCHS = dict(torch.nn.Module.__dict__)
-"""What the class has of torch: programs may replace it."""
+"""torch's own attributes of the class, which programs may replace."""
 _MODULE_SOURCE = ConstSource(module_code)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NNModuleVariable(UserObjectVariable):
-    """A torch.nn.Module: attributes of its registries, calls through its hooks, assignments that
-    register.
-    """
+    """A torch.nn.Module: registered attributes, calls through hooks, registering assignments."""
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        """Without hooks a call is ``forward``; with hooks torch's own code is evaluated."""
+        """Call ``forward`` if there are no hooks; else evaluate torch's own ``__call__``."""
         cls = self.key.cls
         if find_special(ctx, cls, "__call__")[1] is not TORCHS["__call__"]:
             return UserObjectVariable.call(self, ctx, args, kwargs)
@@ -120,9 +118,7 @@ _LAZY: Any = LazyModuleMixin
 def infer_parameters(
     ctx: Context, this: Any, module: Any, args: VariableTracker, kwargs: VariableTracker
 ) -> None:
-    """The hook that gives a lazy module its parameters runs for real; then the frame is evaluated
-    again.
-    """
+    """Run the hook that initialises a lazy module's parameters, then evaluate the frame again."""
     if not isinstance(module, NNModuleVariable) or not module.key.exists:
         raise GraphBreak("BD018", f"the first call of lazy {module.describe()}")
     examples = pytree.tree_map(_example, (args.as_fake(ctx), kwargs.as_fake(ctx)))
@@ -131,7 +127,7 @@ def infer_parameters(
 
 
 def _example(value: Any) -> Any:
-    """A tensor of the sizes that are there now, without data."""
+    """A tensor of the current sizes, without data."""
     if not isinstance(value, torch.Tensor):
         return value
     sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in value.shape]
@@ -141,7 +137,7 @@ def _example(value: Any) -> Any:
 @tracker_for(torch.nn.Module)
 def wrap_module(ctx: Context, value: torch.nn.Module, source: Source) -> VariableTracker:
     if isinstance(value, LazyGraphModule):
-        value.ensure_code()  # it is evaluated like any other module's
+        value.ensure_code()  # evaluated like any module's
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     return ctx.effects.remember(
         value, NNModuleVariable(Identity(type(value), value, source), source=source)
@@ -169,7 +165,7 @@ class PythonModuleVariable(KnownObjectVariable):
         source = AttrSource(ConstSource(self.value), name)
         if name in self.value.__dict__ and not self._asks_class(ctx, name):
             return wrap_value(ctx, self.value.__dict__[name], source)
-        # A module's own __getattr__ (lazy submodules) runs as it would in eager mode.
+        # A module's own __getattr__ (lazy submodules) runs as in eager mode.
         found = getattr(self.value, name, MISSING)
         if found is MISSING:
             for absent in (name, "__getattr__"):
@@ -181,7 +177,7 @@ class PythonModuleVariable(KnownObjectVariable):
         return wrap_value(ctx, found, source)
 
     def _asks_class(self, ctx: Context, name: str) -> bool:
-        """Whether the class of the module comes before what the module holds."""
+        """Whether the module's class takes precedence over its registered attributes."""
         cls = type(self.value)
         if cls is types.ModuleType:
             return False

@@ -28,7 +28,7 @@ SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 @protocol.new_value.implement
 def _new_value(ctx: Context, value: Any) -> VariableTracker:
-    """The tracker of a value computed while evaluating; containers in it are new objects."""
+    """The tracker of a value computed while evaluating; its containers are new objects."""
     if is_constant_value(value):
         return ConstantVariable(value)
     if isinstance(value, SYMBOLIC_TYPES):
@@ -44,7 +44,7 @@ def _new_value(ctx: Context, value: Any) -> VariableTracker:
     ):
         return TupleVariable(tuple(new_value(ctx, item) for item in value), type(value))
     if isinstance(value, Iterator):
-        # the object itself would be used up once
+        # the object itself can be consumed only once
         return new_iterator(ctx, [new_value(ctx, item) for item in value])
     return wrap_value(ctx, value, ConstSource(value))
 

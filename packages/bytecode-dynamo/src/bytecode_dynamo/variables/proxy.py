@@ -15,7 +15,7 @@ from .base import Variable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProxyVariable(Variable):
-    """``types.MappingProxyType``: a mapping that can't be written through it."""
+    """``types.MappingProxyType``: a read-only view."""
 
     base: VariableTracker
 

@@ -1,6 +1,4 @@
-"""Loggers and warnings: messages known while capturing are reported after the graph, once per call
-and in order.
-"""
+"""Loggers and warnings: known messages are reported after the graph, in order, once per call."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ REPORTING = frozenset({"debug", "info", "warning", "warn", "error", "critical", 
 
 
 def require_known(ctx: Context, args: Args, kwargs: Kwargs, what: str) -> None:
-    """Break the graph at a message that depends on what is computed."""
+    """Break the graph at a message that depends on data."""
     try:
         for value in (*args, *kwargs.values()):
             value.as_constant(ctx)
@@ -41,7 +39,7 @@ def require_known(ctx: Context, args: Args, kwargs: Kwargs, what: str) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageVariable(Variable):
-    """A call that reports something, on the line of the captured function that led to it."""
+    """A reporting call, attributed to the line of the captured function."""
 
     position: Position
     function: VariableTracker
@@ -57,7 +55,7 @@ class MessageVariable(Variable):
 
 
 def report_later(ctx: Context, function: VariableTracker, args: Args, kwargs: Kwargs) -> None:
-    """Report after the graph."""
+    """Defer a report until after the graph."""
     root = ctx.frame
     while root is not None and root.parent is not None:
         root = root.parent
@@ -70,9 +68,7 @@ QUESTIONS = ("isEnabledFor", "getEffectiveLevel", "hasHandlers")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggerVariable(UserObjectVariable):
-    """A ``logging.Logger``: its reporting methods (``warning``, also ``warning_once``) give
-    None.
-    """
+    """A ``logging.Logger``; its reporting methods return None."""
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if (name in QUESTIONS or name.removesuffix("_once") in REPORTING) and hasattr(
@@ -93,7 +89,7 @@ class LoggerVariable(UserObjectVariable):
         return NONE
 
     def _asked(self, ctx: Context, name: str, args: list[Any]) -> VariableTracker:
-        """What the logger says now; a guard asks it again."""
+        """The logger's current answer, guarded."""
         method = getattr(self.key.cls, name)
         answer = method(self.key.value, *args)
         assert self.source is not None
@@ -133,7 +129,7 @@ def warn(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> Non
 
 
 def calling_frame(ctx: Context, level: int) -> Frame | None:
-    """The frame that a warning is about; None when it is not evaluated here."""
+    """The frame that a warning is attributed to; None if it is not evaluated here."""
     frame = ctx.frame
     while level > 1 and frame is not None:
         frame, level = frame.parent, level - 1
@@ -143,7 +139,7 @@ def calling_frame(ctx: Context, level: int) -> Frame | None:
 def report(
     message: Any, category: Any, filename: str, line: int, variables: dict[str, Any]
 ) -> None:
-    """What ``warnings.warn`` does, for a place in a module."""
+    """``warnings.warn`` for a given line of a module."""
     registry = variables.setdefault("__warningregistry__", {})
     warnings.warn_explicit(
         message, category or UserWarning, filename, line, variables.get("__name__"), registry
@@ -155,7 +151,7 @@ _FILTERED = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CaughtWarningsVariable(KeyedVariable):
-    """``warnings.catch_warnings(...)``: entered and left after the graph, in its place among the
+    """``warnings.catch_warnings(...)``, entered and left after the graph, in order with the
     messages.
     """
 

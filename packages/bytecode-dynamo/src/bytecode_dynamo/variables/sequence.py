@@ -44,20 +44,18 @@ DEQUE_METHODS = MethodTable(LIST_METHODS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceVariable(ContainerVariable):
-    """What tuples and lists share; ``items`` is read through :meth:`elements`."""
+    """The base of tuples and lists; read ``items`` through :meth:`elements`."""
 
     def elements(self, ctx: Context) -> Items:
-        """The trackers held now (perhaps lazy ones)."""
+        """The current items, some perhaps lazy."""
         raise NotImplementedError
 
     def same_kind(self, ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
-        """A new sequence of the built-in base type: what slicing and adding give."""
+        """A new sequence of the built-in base type, as slicing and adding return."""
         raise NotImplementedError
 
     def native(self, items: Items) -> Any:
-        """The items in a built-in sequence, which says what is wrong with an index as the program's
-        would.
-        """
+        """The items in a built-in sequence, whose index errors are worded as the program's."""
         return items
 
     def methods(self) -> MethodTable:
@@ -185,7 +183,7 @@ _FIELD = type(vars(collections.namedtuple("_Named", "field"))["field"])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListVariable(SequenceVariable):
-    """A list or deque: the contents are in the effects."""
+    """A list or deque, with its items in the effects."""
 
     key: Identity
     maxlen: int | None = None
@@ -216,7 +214,7 @@ class ListVariable(SequenceVariable):
         return self.native([item.as_constant(ctx) for item in self.unpack(ctx)])
 
     def replace(self, ctx: Context, items: Iterable[VariableTracker], moved: bool = True) -> None:
-        """Let the list hold other items."""
+        """Replace the items."""
         ctx.effects.write(self.key, tuple(items))
         if moved and self.key.cls is collections.deque:
             ctx.effects.note_move(self.key)
@@ -263,9 +261,7 @@ class ListVariable(SequenceVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeVariable(SequenceVariable):
-    """``range`` with known bounds; symbolic bounds are specialised, for a loop over them is
-    unrolled.
-    """
+    """``range`` with known bounds; symbolic bounds are specialised, since loops are unrolled."""
 
     value: range
 
@@ -312,7 +308,7 @@ class RangeVariable(SequenceVariable):
 
 
 def lazy_items(value: Iterable[Any], source: Source, lookup: Any = None) -> Items:
-    """Items that are looked at when they are used."""
+    """Lazy items, read on use."""
     return tuple(
         LazyVariable(item, source=ItemSource(source, index, lookup))
         for index, item in enumerate(value)
@@ -320,7 +316,7 @@ def lazy_items(value: Iterable[Any], source: Source, lookup: Any = None) -> Item
 
 
 def require_length(ctx: Context, value: Any, source: Source, base: Any) -> None:
-    """Guard on the number of items of the built-in part."""
+    """Guard on the number of items in the built-in contents."""
     length = base.__len__(value)
     if type(value).__len__ is base.__len__:
         ctx.guards.require(source, GuardKind.LENGTH, length)
@@ -329,8 +325,8 @@ def require_length(ctx: Context, value: Any, source: Source, base: Any) -> None:
 
 
 def is_plain_tuple(cls: type) -> bool:
-    """Whether a tuple of this class has no attributes of its own: a named tuple's methods are
-    looked up on its class.
+    """Whether tuples of this class have no instance attributes; a named tuple's methods are on its
+    class.
     """
     return (
         cls in (tuple, torch.Size)

@@ -35,8 +35,7 @@ def sequence_index(
     return raise_error(ctx, ValueError, not_found(self.python_type(), "index", item.describe()))
 
 
-# Methods that only move items are run on the trackers: "i" is an item, "s" an iterable, "n" a
-# number.
+# Methods that only move items run on the trackers: "i" is an item, "s" an iterable, "n" a number.
 _MOVING = {
     "append": "i", "appendleft": "i", "extend": "s", "extendleft": "s", "insert": "ni", "pop": "n",
     "popleft": "",
@@ -100,7 +99,7 @@ for _name in _MOVING:
 
 
 class Comparable:
-    """A tracker under the program's own ``<``."""
+    """A tracker compared by the program's own ``<``."""
 
     __slots__ = ("ctx", "value")
 
@@ -114,7 +113,7 @@ class Comparable:
 def sort_items(
     ctx: Context, items: list[VariableTracker], options: Kwargs
 ) -> list[VariableTracker]:
-    """Sort by keys, compared as the program compares them."""
+    """Sort by keys, compared by the program's own ``<``."""
     no_keywords(
         {name: value for name, value in options.items() if name not in ("key", "reverse")}, "sort"
     )

@@ -31,14 +31,14 @@ SET_METHODS = MethodTable()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetVariable(KeyedVariable, ContainerVariable):
-    """A set or frozenset: key -> tracker in the effects."""
+    """A set or frozenset, with key -> tracker in the effects."""
 
     def members(self, ctx: Context) -> dict[Hashable, VariableTracker]:
         """Key -> tracker, in order of insertion."""
         return ctx.effects.read(self.key)
 
     def replace(self, ctx: Context, members: dict[Hashable, VariableTracker]) -> None:
-        """Let the set have other members."""
+        """Replace the members."""
         ctx.effects.note_move(self.key)
         ctx.effects.write(self.key, members)
 
@@ -68,8 +68,8 @@ class SetVariable(KeyedVariable, ContainerVariable):
     def unpack(self, ctx: Context) -> list[VariableTracker]:
         items = [realize(ctx, item) for item in self.members(ctx).values()]
         if len(items) > 1 and not self.key.exists:
-            # The order of a set is an accident of hashes: ask a real one where that is possible.
-            # numbers that change are specialised
+            # The order of a set depends on hashes: ask a real one where that is possible; changing
+            # numbers are specialised.
             known = (ConstantVariable, SymbolicVariable, TextVariable)
             by_value = {item.as_constant(ctx): item for item in items if isinstance(item, known)}
             if len(by_value) == len(items):
@@ -82,7 +82,7 @@ class SetVariable(KeyedVariable, ContainerVariable):
     noun: ClassVar[str] = "Set"
 
     def unpack_lazy(self, ctx: Context) -> list[VariableTracker]:
-        """The elements now."""
+        """The current elements."""
         return self.unpack(ctx)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -128,7 +128,7 @@ class MembersSource(AppliedSource):
 
 
 def _wrap_objects(ctx: Context, value: Any, source: Source, base: type) -> VariableTracker:
-    """A set of objects that are equal to themselves only."""
+    """A set of objects compared by identity."""
     items = tuple(value)
     if type(value) is not base or not all(
         is_constant_value(item) or _is_itself(item) for item in items
@@ -151,7 +151,7 @@ def _is_itself(item: object) -> bool:
 
 
 def members_of(ctx: Context, items: VariableTracker) -> dict[Hashable, VariableTracker]:
-    """The elements of any iterable as set contents."""
+    """The elements of an iterable as set contents."""
     if isinstance(items, SetVariable):
         return items.members(ctx)
     return {hashed_as(ctx, "set element", item): item for item in items.unpack(ctx)}

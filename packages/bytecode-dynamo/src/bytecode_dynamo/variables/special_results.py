@@ -1,4 +1,4 @@
-"""Results of special methods: the interpreter refuses some, and changes others."""
+"""Results of special methods, some of which the interpreter refuses or converts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ACCEPTED: dict[str, Accepts] = {
     "__iter__": lambda kind, value: hasattr(kind, "__next__"),
     "__init__": _exactly(type(None)),
 }
-"""Whether the interpreter takes a result as it is, of a type and (None: not known) a value."""
+"""Whether the interpreter accepts a result of a type and a value (None: unknown) as it is."""
 
 
 def accepted(name: str, result: VariableTracker) -> VariableTracker:
-    """The result of a special method that the interpreter called; breaks where eager mode refuses
-    or changes it.
+    """The result of a special method called by the interpreter; breaks where eager mode refuses or
+    converts it.
     """
     accepts = ACCEPTED.get(name)
     value = result.value if isinstance(result, ConstantVariable) else None
@@ -52,7 +52,7 @@ def accepted(name: str, result: VariableTracker) -> VariableTracker:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpecialMethodVariable(Variable):
-    """A bound special method as the interpreter calls it."""
+    """A bound special method, called as the interpreter does."""
 
     method: VariableTracker
     name: str

@@ -53,9 +53,9 @@ from .special_results import accepted
 from .torch_classes import TENSOR_TYPES, TORCHS
 from .userobject import OpaqueVariable
 
-# fakes don't have them
+# fakes lack them
 ASKS_FOR_LAZY_BITS = frozenset(["is_conj", "is_neg", "resolve_conj", "resolve_neg"])
-# Methods that hand values or storage to Python or to somebody else, with the id of the break.
+# Methods that expose values or storage outside of the graph, with the break's id.
 LEAVING = {
     "numpy": "BD005", "__array__": "BD005", "__dlpack__": "BD005", "data_ptr": "BD004",
     "storage": "BD004",
@@ -67,9 +67,9 @@ LEAVING = {
 
 _COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge)
 
-# Methods with a rule of their own.
+# Methods with their own rule.
 TENSOR_METHODS: dict[str, Callable[..., VariableTracker]] = {}
-# Attributes that are tensors: how the graph computes them.
+# Tensor-valued attributes, with the rules that compute them.
 TENSOR_ATTRIBUTES: RuleTable[str, Callable[[Context, Any], VariableTracker]] = RuleTable()
 PLAIN_ATTRIBUTES = frozenset(
     """
@@ -94,7 +94,7 @@ class TensorVariable(Variable):
 
     @property
     def torch_class(self) -> type:
-        """Its class, or the class of torch's that it extends."""
+        """The tensor's class, or the torch class that it extends."""
         return next(cls for cls in self.cls.__mro__ if cls in TENSOR_TYPES)
 
     @property
@@ -189,7 +189,7 @@ class TensorVariable(Variable):
         raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
 
     def _replaced_attribute(self, ctx: Context, name: str, found: Any) -> VariableTracker:
-        """What the program put on the class in place of torch's attribute, or beside them."""
+        """The attribute that the program set on the class in place of, or beside, torch's."""
         if found is ABSENT or isinstance(found, types.GetSetDescriptorType):
             raise GraphBreak(
                 "BD014",
@@ -199,23 +199,21 @@ class TensorVariable(Variable):
         return bind(ctx, self, self.cls, found, class_source(ctx, self.cls, index, name), name)
 
     def _own_attribute(self, ctx: Context, name: str) -> VariableTracker:
-        """What a subclass defines; an attribute of the object comes before a method."""
+        """An attribute defined by a subclass; instance attributes take precedence over methods."""
         held = ctx.effects.read((self.key(ctx), name)) is not MISSING or self._holds(ctx, name)
         if held:
             return self._custom_attribute(ctx, name)
         return class_attribute(ctx, self, self.cls, name)
 
     def _holds(self, ctx: Context, name: str) -> bool:
-        """Whether the object itself has an attribute that its class does not take precedence
-        with.
-        """
+        """Whether the instance has an attribute that takes precedence over the class's."""
         value = self.fake if is_wrapper(self.fake) else example_of(ctx, self)
         if value is None or name not in value.__dict__:
             return False
         return not hasattr(inspect.getattr_static(self.cls, name, None), "__set__")
 
     def key(self, ctx: Context) -> Identity:
-        """What attributes of the object are written to."""
+        """The identity that holds attributes set by the program."""
         return tensor_identity(ctx, self)
 
     def _custom_attribute(self, ctx: Context, name: str) -> VariableTracker:
@@ -327,9 +325,7 @@ class TensorVariable(Variable):
         gen.emitter.call(2)
 
     def _push_of_array(self, gen: ValueBuilder, origin: TensorVariable | None) -> None:
-        """What ``torch.from_numpy`` made, or a view of such an ``origin``, in a storage of its
-        own.
-        """
+        """Push a ``torch.from_numpy`` tensor, or a view of such an ``origin``, in a new storage."""
         gen.emitter.load_callee_const(
             rebuilding.from_array if origin is None else rebuilding.view_from_array
         )
@@ -343,7 +339,7 @@ class TensorVariable(Variable):
 
 
 def _is_made_here(ctx: Context, fake: torch.Tensor) -> bool:
-    """Whether a tensor lies in no input's memory, and counts its writes: all of them are seen."""
+    """Whether a tensor shares no input's memory and its version counts every write."""
     given = [val for node in ctx.graph.inputs if isinstance(val := node.meta["val"], torch.Tensor)]
     if fake.is_inference() or any(map(is_wrapper, [fake, *given])):
         return False
@@ -351,7 +347,7 @@ def _is_made_here(ctx: Context, fake: torch.Tensor) -> bool:
 
 
 def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:
-    """``x.tolist()``: nested lists of numbers that only the running program knows."""
+    """``x.tolist()``: nested lists of data-dependent numbers."""
     if not ctx.config.capture_scalar_outputs:
         raise GraphBreak(
             "BD004",
@@ -368,9 +364,7 @@ TENSOR_METHODS["tolist"] = to_list
 
 
 def _comparison_of_random(node: Node) -> bool | None:
-    """Whether a number from [0, 1) compares with a constant, where the interval decides it (a share
-    of layers dropped of 0).
-    """
+    """The result of comparing a random number in [0, 1) with a constant that decides it."""
     compare: Any = node.target
     number, bound, *_ = (*node.args, None, None)
     if (
@@ -379,7 +373,7 @@ def _comparison_of_random(node: Node) -> bool | None:
         or not isinstance(number, Node)
     ):
         return None
-    # who else uses it may write to it
+    # another holder may write to it
     if number.target is not torch.rand or "out" in number.kwargs or len(number.users) > 1:
         return None
     least, most = compare(0.0, bound), compare(math.nextafter(1.0, 0.0), bound)
@@ -392,7 +386,7 @@ def _keeps_requires_grad(ctx: Context, x: TensorVariable, args: Args) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientFunctionVariable(OpaqueVariable):
-    """``x.grad_fn``: that it is there is known while capturing."""
+    """``x.grad_fn``, of which only the existence is known while capturing."""
 
     base: TensorVariable
 
@@ -468,7 +462,7 @@ def _plain_attribute(ctx: Context, x: TensorVariable, name: str) -> Any:
 
 
 def require_not_aliased(ctx: Context, left: VariableTracker, right: VariableTracker) -> None:
-    """Guard that two existing objects are different ones."""
+    """Guard that two existing objects are distinct."""
     if isinstance(left, TensorVariable) or isinstance(left.identity(), Identity):
         assert left.source is not None and right.source is not None
         if not pinned_alike(left, right.source) and not pinned_alike(right, left.source):
@@ -476,7 +470,7 @@ def require_not_aliased(ctx: Context, left: VariableTracker, right: VariableTrac
 
 
 def is_own(cls: type, name: str) -> bool:
-    """Whether a tensor subclass defines an attribute that torch's classes do not, or otherwise."""
+    """Whether a tensor subclass adds an attribute or overrides torch's."""
     own = cls.__mro__[: cls.__mro__.index(torch.Tensor)]
     return name != "__torch_function__" and any(
         name in base.__dict__ for base in own if base not in TENSOR_TYPES

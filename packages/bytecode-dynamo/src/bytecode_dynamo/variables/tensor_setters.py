@@ -23,13 +23,11 @@ from .input_state import was_leaf
 from .torch_classes import TORCHS
 
 SEEN = ("data", "requires_grad", "grad")
-"""Attributes of torch's that can be assigned here: ``__torch_function__`` sees that."""
+"""torch attributes that can be assigned; ``__torch_function__`` sees the assignment."""
 
 
 def is_replaced(ctx: Context, x: Any, method: str, name: str) -> bool:
-    """Whether the class has its own ``__setattr__`` or ``__delattr__``, or its own descriptor of a
-    name.
-    """
+    """Whether the class overrides ``__setattr__``, ``__delattr__`` or the descriptor."""
     torchs = TORCHS[x.torch_class]
     if require_class_attribute(ctx, x.cls, method) is not torchs[method]:
         return True
@@ -48,7 +46,7 @@ def set_attribute(ctx: Context, x: Any, name: str, value: VariableTracker) -> No
 
 
 def set_by_torch(ctx: Context, x: Any, name: str, value: VariableTracker) -> None:
-    """The same by torch's descriptor, or into the object."""
+    """Set by torch's descriptor, or in the instance dict."""
     if name in SEEN and dispatch_override(ctx, "set_attr", name, [x, value], {}) is not None:
         return
     if name == "requires_grad":
@@ -85,9 +83,7 @@ def _set_requires_grad(ctx: Context, x: Any, value: VariableTracker) -> None:
 
 
 def _set_data(ctx: Context, x: Any, value: Any) -> None:
-    """``x.data = value``: the tensor keeps its history and gets other contents, also in the
-    fake.
-    """
+    """``x.data = value``: replace the contents, also in the fake; the history stays."""
     if _is_data_of(value.node, x.node):
         return
     if not ctx.host_effects:
@@ -99,19 +95,19 @@ def _set_data(ctx: Context, x: Any, value: Any) -> None:
     ctx.graph.require_no_alias(x.fake)
     if example_of(ctx, x) is not None:
         ctx.require_once(f"assignment to 'data' of {x.describe()}")
-    if _layout(x.fake) != _layout(value.fake):  # what was read before has the old one
+    if _layout(x.fake) != _layout(value.fake):  # earlier reads have the old value
         ctx.graph.change_metadata(x.fake)
     try:
         with ctx.mode:
             x.fake.data = value.fake
     except RuntimeError as error:
         raise GraphBreak("BD020", f"assignment to 'data' of {x.describe()}: {error}") from None
-    ctx.from_arrays.pop(id(x.fake), None)  # views made before keep the array's memory
+    ctx.from_arrays.pop(id(x.fake), None)  # earlier views keep the array's memory
     ctx.graph.add_host_call(SET_DATA, (x.node, value.node), val=x.fake)
 
 
 def _check_gradient(ctx: Context, x: Any, value: Any) -> None:
-    """Eager mode says what is wrong with a gradient that does not fit."""
+    """Break for a gradient that does not fit; eager mode raises the error."""
     if value.is_tensor:
         fits = value.fake.shape == x.fake.shape and value.fake.dtype == x.fake.dtype
         if (

@@ -1,6 +1,4 @@
-"""Texts of numbers that change from call to call. Most are messages that nobody reads, so that they
-need no guard.
-"""
+"""Texts of changing numbers. Most are messages that are never read, so that they need no guard."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from .sequence import TupleVariable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextVariable(Variable):
-    """``function(*parts)``. Where the program reads the text, its numbers are specialised by
-    guards.
-    """
+    """``function(*parts)``. If the program reads the text, guards specialise its numbers."""
 
     function: Callable[..., str]
     parts: tuple[VariableTracker, ...]
@@ -39,7 +35,7 @@ class TextVariable(Variable):
         return self.function(*(part.as_constant(ctx) for part in self.parts))
 
     def read(self, ctx: Context) -> ConstantVariable:
-        """The text that it is now."""
+        """The current text, which specialises its numbers."""
         return ConstantVariable(self.as_constant(ctx))
 
     def hash_key(self, ctx: Context) -> Hashable:
@@ -73,8 +69,8 @@ class TextVariable(Variable):
 def text_of(
     ctx: Context, function: Callable[..., str], parts: Sequence[VariableTracker]
 ) -> VariableTracker:
-    """The text that a function makes: known, or of numbers that change where it is one whatever
-    they are.
+    """The text of a function's result: known, or of changing numbers if it is valid for all of
+    them.
     """
     changing = [changes(part) for part in parts]
     known = all(late or isinstance(part, ConstantVariable) for late, part in zip(changing, parts))
@@ -88,8 +84,8 @@ def text_of(
 
 
 def changes(part: VariableTracker) -> bool:
-    """Whether a part of a text is a number that changes, a text of such, or a tuple of nothing but
-    these and constants.
+    """Whether a part of a text is a changing number, a text of such, or a tuple of only these and
+    constants.
     """
     if isinstance(part, TupleVariable) and part.cls in (tuple, torch.Size):
         late = [changes(item) for item in part.items]
@@ -100,7 +96,7 @@ def changes(part: VariableTracker) -> bool:
 
 
 def joined(*parts: str) -> str:
-    """What an f-string makes of its parts."""
+    """The result of an f-string's parts."""
     return "".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Classes of tensors whose behaviour is torch's own, unless a program replaces part of it."""
+"""Tensor classes with torch's own behaviour, unless a program patched them."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ TORCHS = {
     cls: {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
     for cls in TENSOR_TYPES
 }
-"""What the classes have of torch: programs may replace it."""
+"""torch's own attributes of these classes, which programs may replace."""

@@ -1,4 +1,4 @@
-"""Objects of arbitrary classes: existing ones and ones created while evaluating; exceptions."""
+"""Objects of arbitrary classes, existing or created while evaluating."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ _REFUSALS = {
     "__invert__": "bad operand type for unary ~: {}",
     "__abs__": "bad operand type for abs(): {}",
 }
-"""What the interpreter says where the class of an object has no such method."""
+"""The interpreter's errors for objects without a method."""
 
 
 def _said_without_a_dict() -> str:
-    """What the interpreter adds to the name of an attribute for which an object has no place."""
+    """The interpreter's wording for an attribute that an object without ``__dict__`` can't hold."""
     try:
         object().name = None  # type: ignore[attr-defined]
     except AttributeError as error:
@@ -107,9 +107,7 @@ _CLASS = vars(object)["__class__"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserObjectVariable(KeyedVariable):
-    """An object whose class is written in Python (or an opaque C object, of which only attributes
-    can be read).
-    """
+    """An object of a Python class, or an opaque C object whose attributes can be read."""
 
     def describe(self) -> str:
         where = f" {self.source.name}" if self.source is not None else ""
@@ -148,7 +146,7 @@ class UserObjectVariable(KeyedVariable):
         return True
 
     def special(self, ctx: Context, name: str) -> VariableTracker | None:
-        """A method that the interpreter looks up on the class, bound; None when there is none."""
+        """A special method looked up on the class, bound; None if there is none."""
         index, found = find_special(ctx, self.key.cls, name)
         if index < 0 or found is None:
             return None
@@ -172,7 +170,7 @@ class UserObjectVariable(KeyedVariable):
         return self.plain_get_attr(ctx, name)
 
     def plain_get_attr(self, ctx: Context, name: str, *, hook: bool = True) -> VariableTracker:
-        """``object.__getattribute__``, and then the class's ``__getattr__`` if ``hook`` says so."""
+        """``object.__getattribute__``, then the class's ``__getattr__`` if ``hook``."""
         if name == "__dict__" and (
             self.key.cls.__dictoffset__ or issubclass(self.key.cls, threading.local)
         ):
@@ -190,7 +188,7 @@ class UserObjectVariable(KeyedVariable):
             return fallback.call(ctx, [ConstantVariable(name)], {})
 
     def missing_attribute(self, ctx: Context, name: str) -> VariableTracker | None:
-        """What ``__getattr__`` gives, or None when the class has none."""
+        """The result of ``__getattr__``, or None if the class has none."""
         method = self.special(ctx, "__getattr__")
         return None if method is None else method.call(ctx, [ConstantVariable(name)], {})
 
@@ -280,9 +278,7 @@ class UserObjectVariable(KeyedVariable):
         ctx.effects.write((self.key, name), DELETED)
 
     def _refuse(self, ctx: Context, name: str, index: int) -> None:
-        """Raise what assignment to, or deletion of, an attribute that the object can't hold
-        raises.
-        """
+        """Raise the error for setting or deleting an attribute that the object can't hold."""
         why = f"has no attribute {name!r}"
         if not self.key.cls.__dictoffset__:
             why = f"attribute {name!r} is read-only" if index >= 0 else why + _NO_DICT
@@ -337,7 +333,7 @@ class UserObjectVariable(KeyedVariable):
         return constant_of(ctx, self.ask(ctx, "__index__", []) if found else self, "an index")
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        """Push a new object; its attributes are set later."""
+        """Push a new object, whose attributes are set later."""
         gen.call_const(native_base(self.key.cls).__new__, self.key.cls)
         gen.keep(self.key)
         gen.fill_attributes(self.key)
@@ -351,9 +347,7 @@ class UserObjectVariable(KeyedVariable):
 
 
 def instance_dict(ctx: Context, owner: UserObjectVariable) -> VariableTracker:
-    """``owner.__dict__``; when the program came to that dict as an object of its own before, that
-    object.
-    """
+    """``owner.__dict__``: the tracker by which the program reached the dict before, if any."""
     key = owner.key
     held = getattr(key.value, "__dict__", None) if key.exists else None
     if held is not None and key.source is not None and ctx.effects.find(held) is not None:
@@ -377,7 +371,7 @@ class InstanceDictVariable(Variable):
         return name
 
     def names(self, ctx: Context) -> list[str]:
-        """The keys now, guarded."""
+        """The current keys, guarded."""
         key = self.owner.key
         if key.exists and key.source is not None:
             ctx.guards.require(
@@ -458,7 +452,7 @@ def wrap_user_object(ctx: Context, value: object, source: Source) -> VariableTra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpaqueVariable(Variable):
-    """An existing value of which only the type is known: it can be passed on, and any use breaks
+    """An existing value of which only the type is known; it can be passed on, but any use breaks
     the graph.
     """
 

@@ -1,6 +1,4 @@
-"""How the running CPython words errors that its versions word differently: found by provoking
-them.
-"""
+"""Wording of errors that differs between CPython versions, found by provoking them."""
 
 from __future__ import annotations
 
@@ -32,15 +30,13 @@ _SAYS_WHERE_HASHED = "dict key" in _message({}.__setitem__, [], None)
 
 
 def not_found(cls: type, method: str, item: str) -> str:
-    """What ``index`` or ``remove`` of a list, tuple or deque says of an item, given as text, that
-    is not in it.
-    """
+    """The error text of ``index`` or ``remove`` for a missing item, given as text."""
     base = next(base for base in (list, tuple, deque) if issubclass(cls, base))
     return _message(getattr(base(), method), Verbatim(item))
 
 
 def too_many_values(expected: int, items: VariableTracker, ctx: Context) -> str:
-    """What unpacking says of more items than there are targets."""
+    """The error text for unpacking too many items."""
     got = ""
     if _SAYS_HOW_MANY and items.python_type() in (list, tuple, dict):
         got = f", got {items.length(ctx).as_constant(ctx)}"
@@ -48,15 +44,15 @@ def too_many_values(expected: int, items: VariableTracker, ctx: Context) -> str:
 
 
 def no_pair(at: int) -> str:
-    """What ``dict`` and ``dict.update`` say of an element that can't be iterated over."""
+    """The error text of ``dict`` for an element that is not iterable."""
     return _message(dict, [*[((), ())] * at, 0])
 
 
 def hashed_as(
     ctx: Context, use: str, item: VariableTracker, keys: Collection[Hashable] | None = None
 ) -> Hashable:
-    """The key of an item to look for among others, as a ``dict key`` or ``set element``; errors of
-    its hash name the use.
+    """The hash key for a lookup, as a ``dict key`` or ``set element``; errors of its hash name the
+    use.
     """
     try:
         return item.hash_key(ctx) if keys is None else item.hash_among(ctx, keys)

@@ -1,6 +1,4 @@
-"""From a Python object and its source to a tracker: a table by exact type, then method resolution
-order.
-"""
+"""Trackers of existing objects: a table by exact type, then MRO."""
 
 from __future__ import annotations
 
@@ -19,18 +17,14 @@ Wrapper = Callable[["Context", Any, Source], VariableTracker]
 
 
 class TrackerTable(RuleTable[type | str, Wrapper]):
-    """What wraps values, by type; by the full name of a type of a library that need not be
-    there.
-    """
+    """Rules that wrap values, by type, or by full name for types of optional libraries."""
 
     def __init__(self) -> None:
         super().__init__()
         self._found: dict[type, Wrapper] = {}
 
     def find(self, cls: type) -> Wrapper:
-        """The rule for a type: its own, or that of the first base class that has one (``object``
-        always has).
-        """
+        """The rule of a type or of its first base that has one (``object`` always has)."""
         rule = self._found.get(cls)
         if rule is None:
             keys = (
@@ -48,7 +42,7 @@ tracker_for = TRACKERS.register
 
 @protocol.wrap_value.implement
 def _wrap_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    """The tracker of an existing value; adds the guards that its kind needs."""
+    """The tracker of an existing value; adds the guards that its type needs."""
     known = ctx.effects.find(value)
     if known is not None:
         if known.source is not None and known.source != source and not pinned_alike(known, source):
@@ -58,5 +52,5 @@ def _wrap_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 
 def wrap_object(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    """An object by its attributes only."""
+    """The tracker of an object known by its attributes only."""
     return TRACKERS.find(object)(ctx, value, source)

@@ -25,7 +25,7 @@ from .wrap import tracker_for
 
 
 def is_static(value: torch.Tensor, source: Source) -> bool:
-    """Parameters and buffers: their sizes do not change from call to call."""
+    """Whether a tensor's sizes never change: a parameter or buffer."""
     if isinstance(value, (torch.nn.Parameter, torch.nn.Buffer)):
         return True
     base = source.parent
@@ -37,9 +37,7 @@ def is_static(value: torch.Tensor, source: Source) -> bool:
 
 
 def wrap_subclass(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
-    """A tensor of a class that is written in Python and sees torch calls: graphs get it as a plain
-    tensor.
-    """
+    """A tensor of a Python class with ``__torch_function__``: the graph gets a plain tensor."""
     plain, facts, cls = as_plain(value), TensorFacts.of(value), type(value)
     fake = ctx.mode.from_real(plain, source=source.name, symbols={})
     ctx.guards.require(source, GuardKind.TYPE_IS, cls)

@@ -1,8 +1,8 @@
-"""Tensors of wrapper subclasses: the graph has them as they are, and their fakes are the class
-around fakes.
+"""Tensors of wrapper subclasses, which graphs hold as they are, with fakes of the class around
+fakes.
 
-What ``__torch_dispatch__`` does to the tensors inside is no matter of the program that is captured:
-compilers take it apart.
+Capture does not see ``__torch_dispatch__``, which acts on the tensors inside; compilers unwrap
+them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 @dataclass(frozen=True, slots=True)
 class WrapperFacts:
-    """What a guard knows of a tensor of a wrapper subclass: its metadata, and that of the tensors
-    in it.
+    """The facts that a guard checks of a wrapper subclass: its metadata, and that of its inner
+    tensors.
     """
 
     facts: TensorFacts
@@ -51,7 +51,7 @@ class WrapperFacts:
     inner: tuple[WrapperFacts, ...] = ()
 
     def hold(self, value: Any) -> bool:
-        """Whether a value is alike; sizes and strides that are None may be any."""
+        """Whether a value has these facts; sizes and strides of None match any."""
         facts = self.facts
         if (
             type(value) is not facts.type
@@ -73,13 +73,13 @@ def _open(sizes: Any) -> list[int]:
 
 
 def refusal(value: Any) -> str | None:
-    """Why a tensor with ``__torch_dispatch__`` cannot be in a graph; None if it can."""
+    """The reason that a tensor with ``__torch_dispatch__`` cannot be in a graph, or None."""
     reason = refusal_of_class(type(value))
     if reason is not None or value.layout is not torch.strided:
         return reason or f"it has layout {value.layout}"
     try:
         held = list(inner_tensors(value))
-    except Exception as error:  # of the class, while the constructor has not ended, for one
+    except Exception as error:  # attributes of the class may be missing while the constructor runs
         return (
             f"it has __torch_dispatch__, and its __tensor_flatten__ raises {type(error).__name__}"
         )
@@ -93,7 +93,7 @@ def refusal(value: Any) -> str | None:
 
 
 def refusal_of_class(cls: Any) -> str | None:
-    """Why tensors of a class with ``__torch_dispatch__`` cannot be in a graph; None if they can."""
+    """The reason that a class's tensors cannot be in a graph, or None."""
     if not is_wrapper_class(cls):
         return "it has __torch_dispatch__"
     if (cls.__module__ or "").startswith(("torch.distributed", "torch.nested")):
@@ -126,7 +126,7 @@ def make_fake(ctx: Context, value: torch.Tensor, source: Source, static: bool) -
 
 @dataclass(slots=True)
 class _FakeMaker:
-    """Makes fakes. A dynamic size of the whole that tensors inside have, too, is one symbol."""
+    """Creates fakes. A dynamic size shared by the outer and inner tensors is one symbol."""
 
     ctx: Context
     whole: torch.Tensor
@@ -134,7 +134,7 @@ class _FakeMaker:
     static: bool
 
     def fake(self, value: Any, source: Source) -> tuple[Any, WrapperFacts]:
-        """The fake of a tensor inside, or of the whole, and what is guarded of it."""
+        """The fake of the outer or an inner tensor, and its guarded facts."""
         if not is_wrapper(value):
             dims = {*self.ctx.dynamic.dims(value, source, self.static)}
             dims |= {d for d in self.shared if self._is_shared(value, d)}

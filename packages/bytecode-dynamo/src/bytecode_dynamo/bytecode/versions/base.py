@@ -70,7 +70,7 @@ class Version:
     folds: Mapping[str, Fold]
     expands: Mapping[Op, Expand]
     fuses: Mapping[str, Fuse]
-    # Native instructions that stand, unexecuted, where an exhausted FOR_ITER goes.
+    # Native instructions at the target of an exhausted FOR_ITER, which are not executed.
     loop_landing: tuple[str, ...]
     # Stack order of a call: NULL below the callable (3.11, 3.12) or above it (3.13).
     null_below_callable: bool
@@ -79,7 +79,7 @@ class Version:
     # Whether a ``with`` block keeps its exit method on the stack as a method and its object (or
     # NULL), else bound.
     exit_is_pair: bool
-    # Whether the place of a raise, which some handlers find below the exception, can be kept in a
+    # Whether the offset of a raise, which some handlers find below the exception, can be kept in a
     # variable.
     lasti_is_object: bool
     # Names of the conditional jump when it goes backward; absent: not encodable.

@@ -104,7 +104,7 @@ OR_POP = {
 
 
 def expand_load_and_clear(item: Instruction, pool: Pool) -> list[tuple[str, object]]:
-    """Only later versions can do it at once; here the variable must be bound."""
+    """Only later versions have this as one instruction; here the variable must be bound."""
     slot = pool.local(item.arg)
     return [("LOAD_FAST", slot), ("DELETE_FAST", slot)]
 

@@ -27,8 +27,8 @@ CACHES = {
 FRAME_PUSHERS = frozenset(
     {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_SUBSCR", "LOAD_ATTR", "FOR_ITER", "SEND"}
 )
-# MAKE_FUNCTION's flags of old (16: the function that computes annotations, from 3.14 on), in the
-# order they are taken.
+# The flags of earlier MAKE_FUNCTION (16: the function that computes annotations, from 3.14 on), in
+# the order they are consumed.
 FUNCTION_ATTRIBUTES = (8, 4, 16, 2, 1)
 
 
@@ -61,7 +61,7 @@ def fold_store_store(natives: list[Native], k: int, pool: Pool) -> Folded:
 
 
 def fold_keyword_call(natives: list[Native], k: int, pool: Pool) -> Folded | None:
-    """CALL_KW takes its keyword names from the stack, where a LOAD_CONST just put them."""
+    """CALL_KW pops its keyword names, which a LOAD_CONST has just pushed."""
     if k + 1 < len(natives) and natives[k + 1].name == "CALL_KW":
         return [(Op.CALL, Call(natives[k + 1].arg, pool.consts[natives[k].arg]))], 2
     return None
@@ -76,7 +76,7 @@ def expand_call(item: Instruction, pool: Pool) -> list[tuple[str, object]]:
 
 
 def fold_make_function(natives: list[Native], k: int, pool: Pool) -> Folded:
-    """Collect the SET_FUNCTION_ATTRIBUTE that follow into the flags of old."""
+    """Collect the following SET_FUNCTION_ATTRIBUTE into the earlier flags."""
     flags, end = 0, k + 1
     while end < len(natives) and natives[end].name == "SET_FUNCTION_ATTRIBUTE":
         flags |= natives[end].arg
@@ -85,13 +85,13 @@ def fold_make_function(natives: list[Native], k: int, pool: Pool) -> Folded:
 
 
 def expand_make_function(item: Instruction, pool: Pool) -> list[tuple[str, object]]:
-    """The attribute nearest to the code object, the closure, is taken first."""
+    """The attribute nearest to the code object, the closure, is consumed first."""
     attributes = [("SET_FUNCTION_ATTRIBUTE", bit) for bit in FUNCTION_ATTRIBUTES if item.arg & bit]
     return [("MAKE_FUNCTION", 0), *attributes]
 
 
 def expand_format(item: Instruction, pool: Pool) -> list[tuple[str, object]]:
-    """Conversion is an instruction of its own, before the format specification."""
+    """Conversion is a separate instruction, before the format specification."""
     conversion, has_spec = item.arg
     if has_spec:
         around = [("SWAP", 2), ("CONVERT_VALUE", conversion), ("SWAP", 2)] if conversion else []

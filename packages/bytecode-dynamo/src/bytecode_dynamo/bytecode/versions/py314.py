@@ -39,13 +39,13 @@ ENTER, EXIT, ASYNC_ENTER, ASYNC_EXIT = range(4)
 
 
 def fold_subscript(natives: list[Native], k: int, pool: Pool) -> Folded | None:
-    """Subscripts are an operator among the others."""
+    """Subscripts are a binary operator."""
     return ([(Op.BINARY_SUBSCR, None)], 1) if natives[k].arg == SUBSCRIPT else None
 
 
 def with_steps(exit_: int, enter: int) -> list[tuple[str, int]]:
-    """What begins a ``with`` block: leaves the exit method as a pair, then what the enter method
-    gave.
+    """The start of a ``with`` block: pushes the exit method as a pair, then the enter method's
+    result.
     """
     return [
         ("COPY", 1),
@@ -72,7 +72,7 @@ def fold_with(natives: list[Native], k: int, pool: Pool) -> Folded | None:
 
 
 def fold_unpacking_call(natives: list[Native], k: int, pool: Pool) -> Folded | None:
-    """Without keywords, NULL is pushed in their place."""
+    """Without keywords, NULL is pushed instead."""
     if k + 1 < len(natives) and natives[k + 1].name == "CALL_FUNCTION_EX":
         return [(Op.CALL_FUNCTION_EX, 0)], 2
     return None
@@ -84,7 +84,7 @@ def expand_unpacking_call(item: Instruction, pool: Pool) -> list[tuple[str, obje
 
 
 def expand_constant(item: Instruction, pool: Pool) -> list[tuple[str, object]]:
-    """Small integers and some built-ins need no place among the constants."""
+    """Small integers and some built-ins need no constant."""
     value = item.arg
     if type(value) is int and 0 <= value < 256:
         return [("LOAD_SMALL_INT", value)]
@@ -95,7 +95,7 @@ def expand_constant(item: Instruction, pool: Pool) -> list[tuple[str, object]]:
 
 
 def becomes(op: Op, arg: object = None) -> Fold:
-    """A native instruction that is this one."""
+    """The rule for an operation that is one native instruction."""
     return lambda natives, k, pool: ([(op, arg)], 1)
 
 

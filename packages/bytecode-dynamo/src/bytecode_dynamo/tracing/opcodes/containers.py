@@ -84,7 +84,7 @@ def _update_dict(ctx: Context, container: DictVariable, items: VariableTracker) 
 
 
 def _extends(op: Op, kind: type, extend: Callable[[Context, Any, VariableTracker], object]) -> None:
-    """What is on the stack goes into the container, of this kind, that stands below it."""
+    """Extend the container of this kind below the top of the stack by the top."""
 
     def handler(ctx: Context, frame: Frame, instruction: Instruction) -> None:
         item, container = frame.stack.pop(), frame.stack[-instruction.arg]
@@ -143,7 +143,7 @@ def _require_iterable(ctx: Context, value: VariableTracker) -> None:
 
 
 def unpack_exactly(ctx: Context, value: VariableTracker, count: int) -> list[VariableTracker]:
-    """The items of an iterable that must have this many."""
+    """The items of an iterable, which must be this many."""
     _require_iterable(ctx, value)
     iterator = value.iterate(ctx)
     items: list[VariableTracker] = []

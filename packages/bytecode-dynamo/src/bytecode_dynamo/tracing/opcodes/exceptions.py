@@ -39,7 +39,7 @@ def raise_varargs(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 
 
 def as_exception(ctx: Context, value: VariableTracker, what: str) -> VariableTracker:
-    """An exception object from what ``raise`` is given."""
+    """The exception object of a ``raise`` operand."""
     if isinstance(value, ClassVariable) and issubclass(value.value, BaseException):
         value = value.call(ctx, [], {})
     if not issubclass(value.python_type(), BaseException):

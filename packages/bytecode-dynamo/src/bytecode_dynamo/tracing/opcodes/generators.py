@@ -16,8 +16,7 @@ from .table import evaluates
 
 @evaluates(Op.RETURN_GENERATOR)
 def return_generator(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    # The caller made the generator object; when the generator first runs, this leaves something for
-    # POP_TOP.
+    # The caller created the generator object; its first run leaves a value for POP_TOP.
     frame.push(NONE)
 
 

@@ -20,9 +20,9 @@ ASSUME = OpaqueCall(
     lambda value: torch._assert_async(value if torch._is_functional_tensor(value) else value.cpu()),
     "assume",
 )
-"""An assertion that is waited for: a device does not go on after one of its own has failed."""
+"""A synchronous assertion: a device stops after a failed one of its own."""
 MOST_INSTRUCTIONS = 400
-"""Of a message that an exception is raised with."""
+"""The message of an exception."""
 
 
 @evaluates(Op.JUMP, Op.JUMP_NO_INTERRUPT)
@@ -38,7 +38,7 @@ def pop_jump_if(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 
 
 def truth_of(ctx: Context, frame: Frame, value: VariableTracker) -> bool:
-    """The truth of a value that becomes a bool; the next instruction may be the jump that it is for
+    """The truth of a value that becomes a bool; the next instruction may be the jump that uses it
     (3.13).
     """
     jumps = frame.decoded.instructions[frame.index].op in CONDITIONAL
@@ -46,7 +46,7 @@ def truth_of(ctx: Context, frame: Frame, value: VariableTracker) -> bool:
 
 
 def truth_for_jump(ctx: Context, frame: Frame, condition: VariableTracker, jump: int) -> bool:
-    """What decides the jump at index ``jump``: the truth, or what is asserted where the other one
+    """The truth that decides the jump at index ``jump``; asserted in the graph if the other branch
     raises.
     """
     try:
@@ -59,10 +59,10 @@ def truth_for_jump(ctx: Context, frame: Frame, condition: VariableTracker, jump:
 
 
 def _expected(ctx: Context, frame: Frame, jump: int, condition: VariableTracker) -> bool | None:
-    """The value of a tensor where the other one makes the program raise at once.
+    """The truth of a tensor if the other one makes the program raise at once.
 
-    The graph asserts it. When that fails the call runs again in eager mode, which raises what the
-    program does.
+    The graph asserts it. When that fails, the call runs again in eager mode, which raises the
+    program's exception.
     """
     if (
         not isinstance(condition, TensorVariable)
@@ -87,7 +87,7 @@ def _expected(ctx: Context, frame: Frame, jump: int, condition: VariableTracker)
 
 
 def _raises(frame: Frame, index: int) -> bool:
-    """Whether the instructions from here lead to a ``raise``, whatever is decided on the way."""
+    """Whether all paths from here lead to a ``raise``."""
     instructions, places = frame.decoded.instructions, frame.decoded.places
     starts, seen = [index], {index}
     for _ in range(MOST_INSTRUCTIONS):

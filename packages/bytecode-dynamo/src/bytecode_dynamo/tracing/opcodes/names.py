@@ -54,7 +54,7 @@ def load_global(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 
 
 def read_global(ctx: Context, frame: Frame, name: str) -> VariableTracker:
-    """A global variable, with what this frame or an inlined one wrote to it."""
+    """A global variable, including writes of this frame and inlined ones."""
     names = frame.names
     written = ctx.effects.read((globals_identity(ctx, names.mapping), name))
     if written is not MISSING and written is not DELETED:
@@ -218,7 +218,7 @@ def _namespace(frame: Frame) -> DictVariable:
 
 
 def wrap_builtin_name(ctx: Context, names: GlobalNames, name: str) -> VariableTracker:
-    """A built-in that a function finds because its globals do not have the name."""
+    """A built-in, found because the globals do not have the name."""
     value = names.builtins[name]
     if not names.is_root:
         require_no_global(ctx, names, name)

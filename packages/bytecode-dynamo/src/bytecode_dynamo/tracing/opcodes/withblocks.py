@@ -35,7 +35,7 @@ def special_method(ctx: Context, owner: VariableTracker, name: str) -> VariableT
 
 
 def enter(ctx: Context, manager: VariableTracker) -> VariableTracker:
-    """``manager.__enter__()``; a manager of torch that can't be entered in a graph is named."""
+    """``manager.__enter__()``; the break names a torch manager that a graph can't enter."""
     try:
         return special_method(ctx, manager, "__enter__").call(ctx, [], {})
     except GraphBreak as error:
