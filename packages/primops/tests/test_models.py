@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from primops import decomposition_report, format_graph
-from primops.decompositions import pooling
+from primops.decompositions import max_pooling
 from primops.testing import check_against_eager
 
 LIBRARY_CALLS = {
@@ -146,7 +146,7 @@ def test_cross_entropy_as_text(golden):
 @pytest.mark.parametrize("spatial", [2, 3])
 def test_gradients_of_maxima_lie_as_the_image(spatial, monkeypatch):
     """Channels-last: channels stay next to each other where gradients are added up, on GPUs."""
-    monkeypatch.setattr(pooling, "SIDE_BY_SIDE", {"cpu"})
+    monkeypatch.setattr(max_pooling, "SIDE_BY_SIDE", {"cpu"})
     image = torch.randn(2, 3, *[6] * spatial).to(
         memory_format=torch.channels_last if spatial == 2 else torch.channels_last_3d
     )

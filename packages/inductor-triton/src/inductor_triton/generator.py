@@ -19,11 +19,7 @@ from inductor_triton.launching.launch import Launcher, UnsupportedDeviceError, b
 from inductor_triton.launching.launch_plan import link_runs, run_calls
 from inductor_triton.products.convolution import as_product
 from inductor_triton.products.product import CONVOLUTION, MATMULS, product_of, unprofitable
-from inductor_triton.tuning.autotune import (
-    generate_any,
-    slower_than_library,
-    tuned_sources,
-)
+from inductor_triton.tuning.autotune import generate_any, slower_than_library, tuned_sources
 
 from .spec import sequence_of
 from .toolchain import load_interpreter

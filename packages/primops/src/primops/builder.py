@@ -295,11 +295,9 @@ def key_of(value: Any) -> Any:
 
 
 def _sizes_key(meta: Any) -> Any:
-    return (
-        tuple(map(_sizes_key, meta))
-        if isinstance(meta, (tuple, list))
-        else key_of(getattr(meta, "shape", meta))
-    )
+    if isinstance(meta, (tuple, list)):
+        return tuple(map(_sizes_key, meta))
+    return key_of(getattr(meta, "shape", meta))
 
 
 def _reachable(roots: Iterable[GraphValue]) -> set[GraphValue]:

@@ -19,11 +19,9 @@ def prim_of(target: Any) -> Prim | None:
     """The prim that a node's target is or spells, or None."""
     if isinstance(target, Prim):
         return target
-    return (
-        _BY_OPERATOR.get(target.name().partition(".")[0])
-        if isinstance(target, OpOverload)
-        else None
-    )
+    if isinstance(target, OpOverload):
+        return _BY_OPERATOR.get(target.name().partition(".")[0])
+    return None
 
 
 def is_declared_extern(op: OpOverload) -> bool:

@@ -109,11 +109,9 @@ def wrapped(number: Scalar, dtype: torch.dtype) -> Scalar:
     if dtype not in INTEGER_DTYPES or not isinstance(number, (int, float)):
         return number
     limits, number = torch.iinfo(dtype), int(number)
-    return (
-        number
-        if limits.min <= number <= limits.max
-        else (number - limits.min) % 2**limits.bits + limits.min
-    )
+    if limits.min <= number <= limits.max:
+        return number
+    return (number - limits.min) % 2**limits.bits + limits.min
 
 
 def as_operand(a: Any, dtype: torch.dtype, compute: torch.dtype) -> Any:

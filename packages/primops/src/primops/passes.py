@@ -138,11 +138,9 @@ class _Pass:
         if isinstance(value, (tuple, list)):
             return tuple(value[index]) if isinstance(value[index], list) else value[index]
         meta = value.meta[index]
-        return (
-            meta
-            if meta is None or isinstance(meta, SYMBOLIC) or is_number(meta)
-            else self.builder.item(value, index)
-        )
+        if meta is None or isinstance(meta, SYMBOLIC) or is_number(meta):
+            return meta
+        return self.builder.item(value, index)
 
     def prim(self, node: fx.Node, prim: Prim) -> GraphValue:
         args, params = map_values(self.lookup, node.args), map_values(self.lookup, node.kwargs)
@@ -351,9 +349,9 @@ class _Pass:
         base, given_base = base_value(value), base_node(item)
         is_input = isinstance(base.target, fx.Node)
         owner = base.target if is_input else owners.setdefault(base, given_base)
-        return (
-            value if owner is given_base else self.builder.copy(value, metas_of(item.meta["val"]))
-        )
+        if owner is given_base:
+            return value
+        return self.builder.copy(value, metas_of(item.meta["val"]))
 
 
 def _with_tensor(op: OpOverload, args: tuple[Any, ...], meta: Any) -> tuple[Any, ...]:

@@ -157,11 +157,9 @@ class Prim:
             params,
         )
         result = self.reference(*operands, **params)
-        return (
-            result.contiguous()
-            if isinstance(result, torch.Tensor) and not isinstance(self, ExternPrim)
-            else result
-        )
+        if isinstance(result, torch.Tensor) and not isinstance(self, ExternPrim):
+            return result.contiguous()
+        return result
 
     def infer(self, operands: tuple[Any, ...], params: dict[str, Any]) -> TensorMeta:
         """The result's metadata. Raises PrimError when the call does not fit the schema."""

@@ -35,10 +35,7 @@ class Call:
 
 
 def simplify(
-    prim: Prim,
-    operands: tuple[Any, ...],
-    params: dict[str, Any],
-    meta: TensorMeta,
+    prim: Prim, operands: tuple[Any, ...], params: dict[str, Any], meta: TensorMeta
 ) -> Traced | None:
     """A value equal to the call, or None to record the call as it is."""
     rules = _RULES.get(prim)
@@ -245,11 +242,9 @@ def _flip(call: Call) -> Traced | None:
 
 @_on(prims.pad)
 def _pad(call: Call) -> Traced | None:
-    return (
-        call.operands[0]
-        if all(_is_plain(n, 0) for n in (*call.params["low"], *call.params["high"]))
-        else None
-    )
+    if all(_is_plain(n, 0) for n in (*call.params["low"], *call.params["high"])):
+        return call.operands[0]
+    return None
 
 
 @_on(prims.cat)

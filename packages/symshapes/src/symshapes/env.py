@@ -11,14 +11,14 @@ from typing import Any
 
 import sympy
 import torch
-from sympy import Integer, S
+from sympy import S
 
 from .errors import FrozenEnvError, GuardOnDataDependent
 from .expr import FloorDiv, Mod, constant, python_value, substitute
 from .guards import SizeGuard, current_user_line
 from .node import SymNode
 from .ranges import INF, TOP, Interval, bound
-from .solver import decide_statically, nonnegative_fact
+from .solver import decide_statically, narrowed, nonnegative_fact, orientations
 
 _MISSING = object()  # a sentinel: a cached answer may be False or None
 _CACHE_LIMIT = 200_000
@@ -61,7 +61,7 @@ class ShapeEnv:
         self.ranges: dict[sympy.Symbol, Interval] = {}
         self.declared: dict[sympy.Symbol, Interval] = {}
         self.unbacked: set[sympy.Symbol] = set()
-        # in turn; one that was made again stands here again
+        # in turn; a repeated symbol appears again
         self.made_unbacked: list[sympy.Symbol] = []
         self._to_repeat: Iterator[sympy.Symbol] = iter(())
         self.facts: list[Any] = []  # expressions known to be >= 0
@@ -82,9 +82,7 @@ class ShapeEnv:
     def create_symbol(
         self, hint: int, source: str = "", lower: int | None = 2, upper: int | None = None
     ) -> torch.SymInt:
-        """A fresh backed size with ``lower <= size <= upper``. Raises ValueError when the hint is
-        outside.
-        """
+        """A fresh backed size in ``[lower, upper]``. Raises ValueError for a hint outside."""
         interval = Interval(-INF if lower is None else lower, INF if upper is None else upper)
         if hint not in interval:
             raise ValueError(
@@ -97,7 +95,7 @@ class ShapeEnv:
         return torch.SymInt(SymNode(symbol, self, int, hint))
 
     def create_float(self, hint: float, source: str = "") -> torch.SymFloat:
-        """A fresh backed number. The caller makes sure that it is finite."""
+        """A fresh backed float; the caller checks that it is finite."""
         symbol = sympy.Symbol(self._fresh_name("f"), real=True)
         self.hints[symbol] = hint
         self.sources[symbol] = [source] if source else []
@@ -107,7 +105,7 @@ class ShapeEnv:
     def create_unbacked(
         self, lower: int | None = None, upper: int | None = None, *, source: str = ""
     ) -> torch.SymInt:
-        """A fresh integer that only the running program knows, optionally with bounds."""
+        """A fresh data-dependent integer, optionally with bounds."""
         node = self._fresh(lower, upper, source)
         return torch.SymInt(node)
 
@@ -125,8 +123,8 @@ class ShapeEnv:
         return torch.SymBool(node.eq(self.constant_node(1)))  # type: ignore[attr-defined]
 
     def _fresh_name(self, prefix: str) -> str:
-        """The prefix and a number: the letters tell the kinds of symbols apart, the number those of
-        one kind. Symbols are kept by name further on, so that no two may have one.
+        """A unique name: the prefix is the kind of symbol. Symbols are looked up by name, so no two
+        may share one.
         """
         return f"{prefix}{next(self._numbers[prefix])}"
 
@@ -135,11 +133,9 @@ class ShapeEnv:
         name = self._fresh_name(prefix)
         if lower is None or lower < 0:
             return sympy.Symbol(name, integer=True)
-        return (
-            sympy.Symbol(name, integer=True, positive=True)
-            if lower >= 1
-            else sympy.Symbol(name, integer=True, nonnegative=True)
-        )
+        if lower >= 1:
+            return sympy.Symbol(name, integer=True, positive=True)
+        return sympy.Symbol(name, integer=True, nonnegative=True)
 
     def _fresh(self, lower: int | None, upper: int | None, source: str) -> SymNode:
         interval = Interval(-INF if lower is None else lower, INF if upper is None else upper)
@@ -150,9 +146,7 @@ class ShapeEnv:
     def _unbacked(
         self, fresh: Callable[[], sympy.Symbol], interval: Interval, *, is_integer: bool
     ) -> sympy.Symbol:
-        """A symbol of the running program: the next one to repeat where that is of this kind, else
-        a fresh one.
-        """
+        """An unbacked symbol: the next one to repeat if it is of this kind, else a fresh one."""
         symbol = next(self._to_repeat, None)
         if (
             symbol is None
@@ -249,16 +243,14 @@ class ShapeEnv:
         return substitute(sympy.sympify(expr), values)
 
     def hint_of(self, expr: Any) -> int | float | bool:
-        """The value of ``expr`` in the example call. Raises GuardOnDataDependent for unbacked
-        symbols.
-        """
+        """``expr``'s value in the example call. Raises GuardOnDataDependent if it is unbacked."""
         if expr.free_symbols & self.unbacked:
             raise self._data_dependent(expr)
         return substitute(expr, self.hints)
 
     def input_guards(self) -> list[SizeGuard]:
-        """The declared bounds of all backed symbols: with ``guards``, the full condition for
-        reusing the program.
+        """The declared bounds of backed symbols, which with ``guards`` are the full reuse
+        condition.
         """
         found = []
         for symbol in self.hints:
@@ -270,8 +262,8 @@ class ShapeEnv:
         return found
 
     def failing_guards(self, values: Mapping[sympy.Symbol, int]) -> list[SizeGuard]:
-        """The guards (declared bounds included) that new sizes violate; empty when the program may
-        be reused.
+        """The guards and declared bounds that new sizes violate; empty when the program may be
+        reused.
         """
         return [g for g in (*self.input_guards(), *self.guards) if not g.holds(values)]
 
@@ -315,9 +307,7 @@ class ShapeEnv:
         return bool(node._hint)
 
     def known(self, expr: Any) -> bool:
-        """Decides a layout question: statically, else by hint with a guard; False for unbacked
-        symbols.
-        """
+        """Decides a layout question: statically, else by hint with a guard; False if unbacked."""
         answer = self.statically_known(expr, oblivious=True)
         if answer is not None:
             return answer
@@ -356,9 +346,7 @@ class ShapeEnv:
         self._static.clear()
 
     def _learn(self, expr: Any, replace: bool) -> None:
-        """``replace``: whether equal sizes become one: what checks a deferred assert has to tell
-        them apart.
-        """
+        """``replace``: merge equal symbols, which the check of a deferred assert must not."""
         self._true.add(expr)
         if isinstance(expr, sympy.And):
             for part in expr.args:
@@ -377,26 +365,10 @@ class ShapeEnv:
             fact = nonnegative_fact(expr)
             if fact is not None:
                 self.facts.append(fact)
-                self._narrow(fact)
-
-    def _narrow(self, fact: Any) -> None:
-        """Tightens a symbol's range from ``c * symbol + k >= 0``."""
-        symbols = fact.free_symbols
-        if len(symbols) != 1:
-            return
-        symbol = next(iter(symbols))
-        offset, rest = fact.as_coeff_Add()
-        factor, base = rest.as_coeff_Mul()
-        if base != symbol or not (factor.is_Integer and offset.is_Integer):
-            return
-        old, c, k = self.symbol_interval(symbol), int(factor), int(offset)
-        if c > 0:
-            self.ranges[symbol] = Interval(max(old.lo, -(k // c)), old.hi)
-        else:
-            self.ranges[symbol] = Interval(old.lo, min(old.hi, k // -c))
+                self.ranges.update(narrowed(fact, self.symbol_interval))
 
     def _learn_equality(self, lhs: Any, rhs: Any) -> None:
-        for symbol, value in _orientations(lhs, rhs):
+        for symbol, value in orientations(lhs, rhs):
             if not symbol.is_Symbol or symbol in value.free_symbols or not value.is_integer:
                 continue
             value = self.simplify(value)
@@ -431,9 +403,7 @@ class ShapeEnv:
 
     @contextmanager
     def repeating(self, symbols: Sequence[sympy.Symbol]) -> Iterator[None]:
-        """Within, the numbers that only the running program knows are these, in turn: for a program
-        that is traced again.
-        """
+        """Within, unbacked symbols are these, in turn: for a program that is traced again."""
         outer, self._to_repeat = self._to_repeat, iter(symbols)
         try:
             yield
@@ -520,27 +490,3 @@ _SYM_TYPES: dict[type, Callable[[SymNode], Any]] = {
     float: torch.SymFloat,
     bool: torch.SymBool,
 }
-
-
-def _orientations(lhs: Any, rhs: Any) -> Iterator[tuple[Any, Any]]:
-    """Ways to read ``lhs == rhs`` as ``symbol = value``, constants first, then the newer symbol by
-    the older.
-    """
-    if lhs.is_Symbol and rhs.is_Symbol and _age(lhs) < _age(rhs):
-        lhs, rhs = rhs, lhs
-    yield lhs, rhs
-    yield rhs, lhs
-    offset, rest = (lhs - rhs).as_coeff_Add()
-    factor, symbol = rest.as_coeff_Mul()
-    if (
-        symbol.is_Symbol
-        and factor.is_Integer
-        and offset.is_Integer
-        and int(offset) % int(factor) == 0
-    ):
-        yield symbol, Integer(-int(offset) // int(factor))
-
-
-def _age(symbol: sympy.Symbol) -> int:
-    digits = symbol.name.lstrip("suf")
-    return int(digits) if digits.isdigit() else 0

@@ -166,11 +166,9 @@ class Mod(sympy.Function):
 
 def _reduce_coefficient(term: Any, divisor: int) -> Any:
     coefficient, rest = term.as_coeff_Mul()
-    return (
-        Integer(int(coefficient) % divisor) * rest
-        if coefficient.is_Integer and rest.is_integer
-        else term
-    )
+    if coefficient.is_Integer and rest.is_integer:
+        return Integer(int(coefficient) % divisor) * rest
+    return term
 
 
 def CeilDiv(a: Any, b: Any) -> Any:

@@ -92,9 +92,9 @@ def _bitwise(function: Callable[[Any, Any], Any], name: str) -> Callable[[Any, A
         @classmethod
         def eval(cls, *args: Any) -> Any:
             a, b = args
-            return (
-                sympy.Integer(function(int(a), int(b))) if a.is_Integer and b.is_Integer else None
-            )
+            if a.is_Integer and b.is_Integer:
+                return sympy.Integer(function(int(a), int(b)))
+            return None
 
     Bitwise.__name__ = name
     return Bitwise
@@ -280,11 +280,9 @@ class SymNode:
         # a guard on the sign: graphs and kernels have no form of it
         if self.pytype is int and self._hint is not None:
             return self if self.ge(self.wrap_int(0)).guard_bool() else self.neg()  # type: ignore[attr-defined]
-        return (
-            self.sym_max(self.neg())
-            if self.pytype is int
-            else self._unary("abs", abs, sympy.Abs, float)
-        )
+        if self.pytype is int:
+            return self.sym_max(self.neg())
+        return self._unary("abs", abs, sympy.Abs, float)
 
     def sym_not(self) -> SymNode:
         return self._unary("not", operator.not_, sympy.Not, bool)

@@ -9,10 +9,11 @@ from interval arithmetic, and from facts ``f >= 0`` for which ``d - f`` is bound
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import sympy
-from sympy import S
+from sympy import Integer, S
 
 from .environment import Environment
 from .expr import FloorDiv, Mod, number
@@ -81,11 +82,9 @@ def difference_bounds(env: Environment, difference: Any, oblivious: bool) -> tup
 
     def interval(symbol: sympy.Symbol) -> Interval:
         known = env.symbol_interval(symbol)
-        return (
-            Interval(max(known.lo, 2), max(known.hi, 2))
-            if oblivious and symbol in env.unbacked
-            else known
-        )
+        if oblivious and symbol in env.unbacked:
+            return Interval(max(known.lo, 2), max(known.hi, 2))
+        return known
 
     plain = bound(difference, interval)
     low = max(plain.lo, _coefficient_bound(difference, interval))
@@ -199,3 +198,39 @@ def nonnegative_fact(expr: Any) -> Any:
     if not difference.is_integer:
         return None
     return difference - 1 if isinstance(expr, (sympy.Gt, sympy.Lt)) else difference
+
+
+def narrowed(
+    fact: Any, interval_of: Callable[[sympy.Symbol], Interval]
+) -> dict[sympy.Symbol, Interval]:
+    """The tighter range that ``c * symbol + k >= 0`` implies; empty for any other fact."""
+    offset, rest = fact.as_coeff_Add()
+    factor, symbol = rest.as_coeff_Mul()
+    if not (symbol.is_Symbol and factor.is_Integer and offset.is_Integer):
+        return {}
+    old, c, k = interval_of(symbol), int(factor), int(offset)
+    if c > 0:
+        return {symbol: Interval(max(old.lo, -(k // c)), old.hi)}
+    return {symbol: Interval(old.lo, min(old.hi, k // -c))}
+
+
+def orientations(lhs: Any, rhs: Any) -> Iterator[tuple[Any, Any]]:
+    """Readings of ``lhs == rhs`` as ``symbol = value``: constants first, newer symbols by older."""
+    if lhs.is_Symbol and rhs.is_Symbol and _age(lhs) < _age(rhs):
+        lhs, rhs = rhs, lhs
+    yield lhs, rhs
+    yield rhs, lhs
+    offset, rest = (lhs - rhs).as_coeff_Add()
+    factor, symbol = rest.as_coeff_Mul()
+    if (
+        symbol.is_Symbol
+        and factor.is_Integer
+        and offset.is_Integer
+        and int(offset) % int(factor) == 0
+    ):
+        yield symbol, Integer(-int(offset) // int(factor))
+
+
+def _age(symbol: sympy.Symbol) -> int:
+    digits = symbol.name.lstrip("suf")
+    return int(digits) if digits.isdigit() else 0

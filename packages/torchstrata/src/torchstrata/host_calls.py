@@ -81,11 +81,9 @@ def _is_leaf(node: Node) -> bool:
 def _storage(node: Node) -> int:
     """Identity of the storage that a node's value shows; 0 for other values."""
     val = node.meta.get("val")
-    return (
-        val.untyped_storage()._cdata
-        if isinstance(val, torch.Tensor) and val.layout is torch.strided
-        else 0
-    )
+    if isinstance(val, torch.Tensor) and val.layout is torch.strided:
+        return val.untyped_storage()._cdata
+    return 0
 
 
 @dataclass(slots=True)
@@ -297,11 +295,9 @@ class _Cut:
             module, [*(size for _, _, size in read.values()), *(examples or given)]
         )
         places = [(k, d) for k, d, _ in read.values()]
-        return (
-            (lambda *values: compiled(*(values[k].shape[d] for k, d in places), *values))
-            if places
-            else compiled
-        )
+        if places:
+            return lambda *values: compiled(*(values[k].shape[d] for k, d in places), *values)
+        return compiled
 
     def _read(self, value: Any) -> list[Node]:
         """The tensors and inputs that a value is computed from, seen through arithmetic on

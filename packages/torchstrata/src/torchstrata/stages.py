@@ -182,11 +182,9 @@ def finish(
         return form
     offered = {} if form.program.numbers else meta
     form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, offered)
-    return (
-        form
-        if form.program.numbers or not isinstance(form.function, inductor_triton.Replay)
-        else form.function
-    )
+    if form.program.numbers or not isinstance(form.function, inductor_triton.Replay):
+        return form
+    return form.function
 
 
 def recall_of(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Recall | None:

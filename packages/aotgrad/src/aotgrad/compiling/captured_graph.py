@@ -96,9 +96,9 @@ def compile_captured(
     )
     call = compilation.variant(torch.is_grad_enabled())
     adoption.report()
-    return (
-        call if not lazy else lambda *inputs: call(*inputs, *(as_stored(inputs[i]) for i in lazy))
-    )
+    if not lazy:
+        return call
+    return lambda *inputs: call(*inputs, *(as_stored(inputs[i]) for i in lazy))
 
 
 def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None = None) -> Program:

@@ -83,11 +83,9 @@ class Constants:
         if math.prod(fake.shape) > _SMALL or fake.layout is not torch.strided:
             return None
         if node.op == "get_attr":
-            return (
-                operator.attrgetter(str(node.target))(self._gm)
-                if node.meta.get("literal")
-                else None
-            )
+            if node.meta.get("literal"):
+                return operator.attrgetter(str(node.target))(self._gm)
+            return None
         target: Any = node.target
         if (
             node.op != "call_function"

@@ -200,11 +200,9 @@ def _made_from_nothing_elsewhere(
 
 def _cost(view: JointView, node: torch.fx.Node) -> int:
     belongs_there = node.meta.get("is_backward") and not node.meta.get("is_substitute")
-    return (
-        0
-        if belongs_there or node in view.substitutes or node.op != "call_function"
-        else recompute_cost(node)
-    )
+    if belongs_there or node in view.substitutes or node.op != "call_function":
+        return 0
+    return recompute_cost(node)
 
 
 def _read_with_tangents(view: JointView) -> set[torch.fx.Node]:

@@ -126,9 +126,9 @@ def _equal_operand(node: torch.fx.Node) -> torch.fx.Node | None:
     ):
         return None
     # the storage offset of a fresh copy is its own affair
-    return (
-        source if layout_key(node.meta["val"])[:-1] == layout_key(source.meta["val"])[:-1] else None
-    )
+    if layout_key(node.meta["val"])[:-1] == layout_key(source.meta["val"])[:-1]:
+        return source
+    return None
 
 
 def _equal_base(node: torch.fx.Node) -> torch.fx.Node | None:

@@ -152,9 +152,9 @@ def _unify(pattern: Any, value: Any, bound: dict[Any, Any]) -> dict[Any, Any] | 
         if not isinstance(value, torch.fx.Node):
             return None
         if pattern.op == "placeholder":
-            return (
-                {**bound, pattern: value} if isinstance(value.meta["val"], torch.Tensor) else None
-            )
+            if isinstance(value.meta["val"], torch.Tensor):
+                return {**bound, pattern: value}
+            return None
         return _unify_calls(pattern, value, bound)
     if isinstance(pattern, (list, tuple)):
         if not isinstance(value, (list, tuple)) or len(value) != len(pattern):

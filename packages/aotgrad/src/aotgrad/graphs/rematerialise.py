@@ -176,11 +176,9 @@ def _group_norm(
         if vector is not None:
             out = build(op, out, _trailing(build, vector, len(shape) - 2))
     expected = node.meta["val"][0].dtype
-    return (
-        out
-        if out.meta["val"].dtype is expected
-        else build(aten._to_copy.default, out, dtype=expected)
-    )
+    if out.meta["val"].dtype is expected:
+        return out
+    return build(aten._to_copy.default, out, dtype=expected)
 
 
 def _trailing(build: Build, vector: Any, count: int) -> Any:

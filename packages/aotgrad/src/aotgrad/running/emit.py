@@ -281,11 +281,9 @@ class EffectWriter:
             text = f"{function}({', '.join(arguments)})"
             if step.item is not None:
                 text += f"[{step.item}]"
-        return (
-            f"{text}.detach()"
-            if view.mode is ViewMode.SEVERED and (steps or not view.apart)
-            else text
-        )
+        if view.mode is ViewMode.SEVERED and (steps or not view.apart):
+            return f"{text}.detach()"
+        return text
 
 
 def as_inference(value: torch.Tensor) -> torch.Tensor:

@@ -63,9 +63,9 @@ class Beside:
 
 def beside(read_by: Sequence[int], tensors: Sequence[torch.Tensor]) -> Beside | None:
     """What is kept beside what autograd saves; nothing where hooks put that somewhere else."""
-    return (
-        None if is_hooked() or any(t.is_inference() for t in tensors) else Beside(read_by, tensors)
-    )
+    if is_hooked() or any(t.is_inference() for t in tensors):
+        return None
+    return Beside(read_by, tensors)
 
 
 def read_saved(ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor | None]:

@@ -58,11 +58,9 @@ def _take(
     if it could be written to.
     """
     if _is_dense(sizes, strides):
-        return (
-            flat.narrow(-1, offset, prod(sizes)).unflatten(-1, sizes)
-            if sizes
-            else flat.select(-1, offset)
-        )
+        if sizes:
+            return flat.narrow(-1, offset, prod(sizes)).unflatten(-1, sizes)
+        return flat.select(-1, offset)
     count, stride = sizes[0], strides[0]
     within = max(0, offset + count * stride - flat.shape[-1])
     if within > min(offset, stride - _extent(sizes[1:], strides[1:])):

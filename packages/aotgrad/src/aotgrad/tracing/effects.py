@@ -231,11 +231,9 @@ class _Planner:
                 raise Unsupported(
                     "AG025", "an output is a new leaf that requires grad", node=self.node(o)
                 )
-            return (
-                View(self.slot(o), (), ViewMode.ONE_OF_SEVERAL)
-                if _is_one_of_several(o)
-                else self.slot(o)
-            )
+            if _is_one_of_several(o):
+                return View(self.slot(o), (), ViewMode.ONE_OF_SEVERAL)
+            return self.slot(o)
         return self._view(o, self.slot(base), base)
 
     def _of_owner(self, o: torch.Tensor, owners: list[TracedTensor]) -> Output:

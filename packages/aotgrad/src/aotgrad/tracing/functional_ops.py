@@ -221,11 +221,9 @@ def _may_share(target: torch.Tensor, other: torch.Tensor) -> bool:
         other.storage_offset(),
     )
     is_known = all(type(n) is int for n in layout)
-    return (
-        overlap(target, other)
-        if is_known
-        else target.untyped_storage()._cdata == other.untyped_storage()._cdata
-    )
+    if is_known:
+        return overlap(target, other)
+    return target.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
 def give_functional_kernels(graph: torch.fx.Graph) -> None:

@@ -313,11 +313,9 @@ def _run_backward(
 
     def differentiate(*ks: int) -> list[torch.Tensor | None]:
         given = [outs[k] for k in ks], [edges[i] for i in wanted], [tangents[k] for k in ks]
-        return (
-            list(torch.autograd.grad(*given, retain_graph=True, allow_unused=True))
-            if ks
-            else [None] * len(wanted)
-        )
+        if ks:
+            return list(torch.autograd.grad(*given, retain_graph=True, allow_unused=True))
+        return [None] * len(wanted)
 
     with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
         try:

@@ -254,11 +254,9 @@ class Tracer(TorchDispatchMode):
         """
         if func is aten.scalar_tensor.default:
             given = args[0], kwargs.get("dtype")
-            return (
-                None
-                if is_symbolic(given[0])
-                else self.on_real(torch.scalar_tensor, given[0], dtype=given[1])
-            )
+            if is_symbolic(given[0]):
+                return None
+            return self.on_real(torch.scalar_tensor, given[0], dtype=given[1])
         if func not in _FOLDED or (func is aten.new_ones.default and len(args[1])):
             return None
         operands = [x for x in args if isinstance(x, torch.Tensor)]

@@ -97,9 +97,9 @@ class Emitter:
 
     def as_vector(self, binding: Binding) -> str:
         """The value in all lanes."""
-        return (
-            binding.text if binding.vector or not self.lanes_open else f"splat<W>({binding.text})"
-        )
+        if binding.vector or not self.lanes_open:
+            return binding.text
+        return f"splat<W>({binding.text})"
 
     def index(self, expr: object, lane: str | None = None) -> str:
         """An index as text: of lane 0, or of the lane named ``lane``."""

@@ -170,11 +170,9 @@ def _add_vector(
     pointer, place = identifier(buffer), e.index(expr)
     if stride == 0 and kind in ("f32", "f64"):
         total, is_summed = f"total<W, {kind}>({text}, {e.count})", buffer in e.plan.sums
-        return (
-            f"{sums_of(buffer)}_part[{place}] += {total};"
-            if is_summed
-            else f"add_to({pointer}[{place}], {total}, shared);"
-        )
+        if is_summed:
+            return f"{sums_of(buffer)}_part[{place}] += {total};"
+        return f"add_to({pointer}[{place}], {total}, shared);"
     if buffer in e.plan.sums:
         return f"{sums_of(buffer)}.merge<W>({place}, {text}, {e.count});"
     if stride == 1:

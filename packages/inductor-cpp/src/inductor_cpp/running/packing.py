@@ -146,11 +146,9 @@ def pack_linear(
     alone, joined = mkldnn._linear_pointwise.default, mkldnn._linear_pointwise.binary
 
     def call(x: torch.Tensor, other: torch.Tensor | None) -> torch.Tensor:
-        return (
-            alone(x, w, bias, unary, [], algorithm)
-            if other is None
-            else joined(x, other, w, bias, "add")
-        )
+        if other is None:
+            return alone(x, w, bias, unary, [], algorithm)
+        return joined(x, other, w, bias, "add")
 
     return call
 

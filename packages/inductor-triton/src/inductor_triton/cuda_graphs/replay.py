@@ -355,11 +355,9 @@ def recordable(host: HostProgram) -> torch.device | None:
     pure = all(name.startswith(("aten.", "prims.")) for name in host.extern_ops)
     known = all(not step.node.binds for step in program.steps if isinstance(step, ExternCall))
     device = devices.pop() if len(devices) == 1 else None
-    return (
-        device
-        if device is not None and device.type == "cuda" and pure and known and _library_calls(host)
-        else None
-    )
+    if device is not None and device.type == "cuda" and pure and known and _library_calls(host):
+        return device
+    return None
 
 
 def _library_calls(host: HostProgram) -> int:

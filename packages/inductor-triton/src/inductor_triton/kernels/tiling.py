@@ -110,11 +110,9 @@ def transposed_loop(kernel: Kernel) -> Range | None:
     rows = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
     if rows is None:
         return None
-    return (
-        rows
-        if min(hint(kernel, rows.extent), hint(kernel, kernel.ranges[-1].extent)) >= SMALLEST_TILE
-        else None
-    )
+    if min(hint(kernel, rows.extent), hint(kernel, kernel.ranges[-1].extent)) >= SMALLEST_TILE:
+        return rows
+    return None
 
 
 def _store_order(kernel: Kernel) -> tuple[Range, ...]:

@@ -57,11 +57,9 @@ def interpreted(source: KernelSource) -> Callable[..., None]:
 
 
 def _as_stored(argument: object) -> object:
-    return (
-        argument.view(torch.uint8)
-        if isinstance(argument, torch.Tensor) and argument.dtype in BITS
-        else argument
-    )
+    if isinstance(argument, torch.Tensor) and argument.dtype in BITS:
+        return argument.view(torch.uint8)
+    return argument
 
 
 def _plain_function(source: KernelSource, name: str) -> Callable[..., object]:

@@ -211,11 +211,9 @@ class _Source:
     @property
     def _precision(self) -> str:
         if self.product.dtype in EIGHTHS:
-            return (
-                ""
-                if self.product.rough
-                else f", max_num_imprecise_acc={min(self.config.r, LONGEST_ROUGH)}"
-            )
+            if self.product.rough:
+                return ""
+            return f", max_num_imprecise_acc={min(self.config.r, LONGEST_ROUGH)}"
         if self.product.dtype in HALVES:
             return ""
         return ", input_precision='tf32'" if self.config.tf32 else ", input_precision='ieee'"
@@ -526,11 +524,9 @@ class _Source:
 
     def _count(self, extent: sympy.Expr, block: int) -> str:
         number = integer(extent)
-        return (
-            str(-(-number // block))
-            if number is not None
-            else f"({self._text(extent)} + {block - 1}) // {block}"
-        )
+        if number is not None:
+            return str(-(-number // block))
+        return f"({self._text(extent)} + {block - 1}) // {block}"
 
     def _limit(self, dim: str) -> str:
         """Where a dim ends: for a group its part of it."""

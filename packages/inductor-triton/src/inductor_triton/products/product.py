@@ -87,11 +87,9 @@ def product_of(template: Template) -> Product | None:
     found = find(template, given | dict(template.kwargs))
     if found is None or not _fits_tile(template, found):
         return None
-    return (
-        found
-        if all(name in (found.left.buffer, found.right.buffer) for name, _ in template.prologues)
-        else None
-    )
+    if all(name in (found.left.buffer, found.right.buffer) for name, _ in template.prologues):
+        return found
+    return None
 
 
 def _fits_tile(template: Template, found: Product) -> bool:

@@ -135,9 +135,9 @@ class Tuner:
         if found is None:
             return None
         chosen = [line for line in found.read_text().splitlines() if line.endswith("  chosen")]
-        return (
-            parse_config(chosen[0].split(" us  ")[1].removesuffix("  chosen")) if chosen else None
-        )
+        if chosen:
+            return parse_config(chosen[0].split(" us  ")[1].removesuffix("  chosen"))
+        return None
 
     def _measured(self, kernel: Kernel | Template, name: str) -> Config | None:
         options = candidates(kernel)

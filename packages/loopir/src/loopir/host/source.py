@@ -383,11 +383,9 @@ class _HostWriter:
         """``count`` elements of a buffer from ``start`` on; the buffer itself where that is the
         first.
         """
-        return (
-            self._name(buffer)
-            if start == 0
-            else self._strided(View(buffer, (count,), (ONE,), start))
-        )
+        if start == 0:
+            return self._name(buffer)
+        return self._strided(View(buffer, (count,), (ONE,), start))
 
     def _write_runstep(self, step: RunStep) -> None:
         run = self.linked.runs[step.number]

@@ -139,11 +139,9 @@ def views_in(argument: ExternArgument) -> list[View]:
         return [argument]
     if isinstance(argument, tuple | list):
         return [view for item in argument for view in views_in(item)]
-    return (
-        [view for item in argument.values() for view in views_in(item)]
-        if isinstance(argument, dict)
-        else []
-    )
+    if isinstance(argument, dict):
+        return [view for item in argument.values() for view in views_in(item)]
+    return []
 
 
 Node: TypeAlias = LoopNode | ExternNode

@@ -53,11 +53,9 @@ def known_cast(value: Value, dtype: torch.dtype, definitions: Definitions) -> Va
         return None
     before = definitions.get(source.name)
     wide = definitions[value.name].dtype
-    return (
-        source
-        if before is not None and before.dtype == dtype and wide in _WIDER.get(dtype, ())
-        else None
-    )
+    if before is not None and before.dtype == dtype and wide in _WIDER.get(dtype, ()):
+        return source
+    return None
 
 
 def _known_where(operands: tuple[Value, ...], steps: list[Instruction | None]) -> Value | None:

@@ -128,12 +128,11 @@ class Facts:
         factors = sympy.Mul.make_args(rest)
         loops = [f for f in factors if f in extents or isinstance(f, FloorDiv | Mod)]
         if not loops:
-            return (
-                term
-                if all(self._is_plain_nonnegative(f) for f in factors)
-                or not (term.free_symbols & set(extents))
-                else None
-            )
+            if all(self._is_plain_nonnegative(f) for f in factors) or not (
+                term.free_symbols & set(extents)
+            ):
+                return term
+            return None
         if not all(self._is_plain_nonnegative(f) or isinstance(f, FloorDiv | Mod) for f in factors):
             return None
         if coefficient < 0:
@@ -210,11 +209,9 @@ class Facts:
     def _divide(self, kind: type, a: sympy.Expr, b: sympy.Expr, extents: Extents) -> sympy.Expr:
         built = kind(a, b)
         if not isinstance(built, kind) or built.args != (a, b):
-            return (
-                built
-                if built.args == (a, b) or not built.has(FloorDiv, Mod)
-                else self.simplify(built, extents)
-            )
+            if built.args == (a, b) or not built.has(FloorDiv, Mod):
+                return built
+            return self.simplify(built, extents)
         if self.is_below(a, b, extents):
             return ZERO if kind is FloorDiv else a
         for g, quotient, rest in _coarse_parts(a, b):
@@ -311,11 +308,9 @@ def exact_quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
     if opaque:  # SymPy would look into them, for seconds
         names: dict[Any, Any] = {part: symbol(f"_opaque{i}") for i, part in enumerate(opaque)}
         found = exact_quotient(substitute(a, names), substitute(b, names))
-        return (
-            None
-            if found is None
-            else substitute(found, {name: part for part, name in names.items()})
-        )
+        if found is None:
+            return None
+        return substitute(found, {name: part for part, name in names.items()})
     quotient = sympy.cancel(a / b) if a.is_Add or b.is_Add else a / b
     numerator, denominator = quotient.as_numer_denom()
     return sympy.expand(quotient) if denominator == 1 and numerator.is_integer else None

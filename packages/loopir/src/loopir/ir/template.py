@@ -114,9 +114,9 @@ def _argument(arg: object, memory: dict[str, torch.Tensor], known: dict) -> obje
         )
     if isinstance(arg, Symbolic):
         return int(evaluate_expr(arg.expr, known))
-    return (
-        [_argument(item, memory, known) for item in arg] if isinstance(arg, list | tuple) else arg
-    )
+    if isinstance(arg, list | tuple):
+        return [_argument(item, memory, known) for item in arg]
+    return arg
 
 
 def format_template(template: Template) -> str:

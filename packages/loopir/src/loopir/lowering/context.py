@@ -261,11 +261,9 @@ class LoweringContext:
             if stride is not None and self.is_dense(tensor.shape, stride)
             else contiguous_strides(tensor.shape)
         )
-        return (
-            self._fill(tensor, wanted)
-            if tensor.dtype in LOOP_DTYPES
-            else self.restride(tensor, wanted)
-        )
+        if tensor.dtype in LOOP_DTYPES:
+            return self._fill(tensor, wanted)
+        return self.restride(tensor, wanted)
 
     def _fill(self, tensor: Tensor, stride: Shape) -> Strided:
         """New memory with the elements of ``tensor``, by a loop."""

@@ -80,11 +80,9 @@ def _only_dtype(node: Any) -> torch.dtype | None:
         if user is not None and getattr(user.target, "name", "") == "convert"
         else None
     )
-    return (
-        dtype
-        if dtype in (torch.float16, torch.bfloat16) and node.meta["val"].dtype is torch.float32
-        else None
-    )
+    if dtype in (torch.float16, torch.bfloat16) and node.meta["val"].dtype is torch.float32:
+        return dtype
+    return None
 
 
 def _partition(shape: Shape, dims: Sequence[int]) -> tuple[Shape, Shape]:

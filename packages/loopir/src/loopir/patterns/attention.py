@@ -293,11 +293,9 @@ def _additive_mask(output: fx.Node, found: Scores, dtype: torch.dtype) -> fx.Nod
         meta.shape, strides_for(meta.shape, torch.contiguous_format), dtype, meta.device
     )
     if not found.fills:
-        return (
-            mask
-            if meta.dtype == dtype
-            else add_call(output, aten._to_copy.default, (mask,), dense, {"dtype": dtype})
-        )
+        if meta.dtype == dtype:
+            return mask
+        return add_call(output, aten._to_copy.default, (mask,), dense, {"dtype": dtype})
     zero, low = (_number(output, number, dtype, meta.device) for number in (0.0, -math.inf))
     return add_call(output, aten.where.self, (mask, low, zero), dense)
 

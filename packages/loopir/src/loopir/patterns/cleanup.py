@@ -45,11 +45,9 @@ def _flatten_cat(node: fx.Node) -> fx.Node | None:
             and _same_kind(tensor, node)
         )
         parts += inner[0] if nested and inner is not None else [tensor]
-    return (
-        add_call(node, aten.cat.default, (parts, dim), node.meta["val"])
-        if len(parts) > len(tensors)
-        else None
-    )
+    if len(parts) > len(tensors):
+        return add_call(node, aten.cat.default, (parts, dim), node.meta["val"])
+    return None
 
 
 def _same_kind(a: fx.Node, b: fx.Node) -> bool:

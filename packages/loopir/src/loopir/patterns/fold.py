@@ -148,13 +148,9 @@ def norm_in_evaluation(norm: fx.Node, x: fx.Node) -> dict[str, Any] | None:
     only_first = [user.args[1:] for user in norm.users if user.target is operator.getitem] == [
         (0,)
     ] and len(norm.users) == 1
-    return (
-        given
-        if only_first
-        and meta_of(x) is not None
-        and not (given.get("training") or given.get("train"))
-        else None
-    )
+    if only_first and meta_of(x) is not None and not (given.get("training") or given.get("train")):
+        return given
+    return None
 
 
 def folded_weights(

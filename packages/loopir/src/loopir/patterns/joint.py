@@ -166,11 +166,9 @@ class _Layouts:
         tensor.
         """
         old = meta_of(self.before[x]) if x in self.before else None
-        return (
-            x
-            if old is None or not has_format(old, torch.contiguous_format)
-            else self._in_format(x, torch.contiguous_format, new)
-        )
+        if old is None or not has_format(old, torch.contiguous_format):
+            return x
+        return self._in_format(x, torch.contiguous_format, new)
 
     def _finish(self, node: fx.Node) -> bool:
         new = self.graph.node_copy(node, self.made.__getitem__)

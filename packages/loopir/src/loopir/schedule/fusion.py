@@ -258,11 +258,9 @@ class Fusion:
         built = build_template(
             candidate, self.graph, self.dag.external(candidate, inside, self._outputs)
         )
-        return (
-            backend.refuses(built[0])
-            if built is not None
-            else "the loops are no parts of the operator's dims"
-        )
+        if built is not None:
+            return backend.refuses(built[0])
+        return "the loops are no parts of the operator's dims"
 
     def _align(
         self,

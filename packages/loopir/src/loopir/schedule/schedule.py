@@ -126,11 +126,9 @@ def _extern_steps(node: ExternNode, graph: LoweredGraph, views: dict[View, str])
             return View(views[argument], argument.shape, argument.stride, sympy.Integer(0))
         if isinstance(argument, tuple | list):
             return type(argument)(name(item) for item in argument)
-        return (
-            {key: name(item) for key, item in argument.items()}
-            if isinstance(argument, dict)
-            else argument
-        )
+        if isinstance(argument, dict):
+            return {key: name(item) for key, item in argument.items()}
+        return argument
 
     args = tuple(name(argument) for argument in node.args)
     kwargs = tuple((key, name(argument)) for key, argument in node.kwargs)

@@ -191,9 +191,9 @@ def _assemble(
     def renamed(argument: object) -> object:
         if isinstance(argument, View):
             return replace(argument, buffer=(own | computed)[argument.buffer])
-        return (
-            [renamed(item) for item in argument] if isinstance(argument, list | tuple) else argument
-        )
+        if isinstance(argument, list | tuple):
+            return [renamed(item) for item in argument]
+        return argument
 
     template = Template(
         name="kernel",

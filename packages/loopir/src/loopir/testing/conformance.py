@@ -138,11 +138,9 @@ def run_case(
         if device == "cuda":
             torch.cuda.synchronize()
     except Exception as error:
-        return (
-            None
-            if wanted is not None and isinstance(error, wanted)
-            else f"raised {type(error).__name__}: {error}"
-        )
+        if wanted is not None and isinstance(error, wanted):
+            return None
+        return f"raised {type(error).__name__}: {error}"
     if wanted is not None:
         return "an index out of range raised nothing (C4.7)"
     for buffer, result, reference in zip(kernel.buffers, tensors, expected, strict=True):

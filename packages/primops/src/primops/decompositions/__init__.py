@@ -14,20 +14,24 @@ from primops.decompositions import (
     linear,
     loss,
     margin,
+    max_pooling,
     normalization,
     pooling,
     quantization,
     random,
     reduction,
     scatter,
+    slicing,
     special,
     strided,
+    unfold,
     view,
 )
 
 _FAMILIES = (
-    arithmetic, elementary, activation, view, reduction, normalization, batch_norm, loss, indexing,
-    creation, random, pooling,
+    arithmetic, elementary, activation, view, slicing, reduction, normalization, batch_norm, loss,
+    indexing,
+    creation, random, pooling, max_pooling, unfold,
     interpolation, grid_sample, scatter, special, strided, linear, margin, foreach, embedding_bag,
     quantization,
 )  # fmt: skip

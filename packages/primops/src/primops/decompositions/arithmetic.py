@@ -70,11 +70,9 @@ def rsub(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
 @pointwise(rules, "mul.Tensor", "mul.Scalar")
 def mul(self: Operand, other: Operand) -> Tensor:
     """``self * other``; logical and for bool."""
-    return (
-        prims.bitwise_and(self, other)
-        if dtype_of(self, other) is torch.bool
-        else prims.mul(self, other)
-    )
+    if dtype_of(self, other) is torch.bool:
+        return prims.bitwise_and(self, other)
+    return prims.mul(self, other)
 
 
 div = binary(rules, "div.Tensor div.Scalar true_divide.Tensor", prims.div, to_float=True)
@@ -158,11 +156,9 @@ def pow_scalar(self: Tensor, exponent: Scalar) -> Tensor:
     """A tensor to a number."""
     dtype = result_dtype(self, exponent)
     if not isinstance(exponent, (int, float)):
-        return (
-            elementwise(prims.pow, self, exponent, narrow=True)
-            if dtype.is_floating_point
-            else NotImplemented
-        )
+        if dtype.is_floating_point:
+            return elementwise(prims.pow, self, exponent, narrow=True)
+        return NotImplemented
     if dtype is torch.bool or (is_integral(dtype) and exponent < 0):
         return NotImplemented
     power = float_power if dtype.is_floating_point else integer_power

@@ -139,9 +139,9 @@ def full_rule(
 ) -> Tensor:
     """One number everywhere."""
     dtype = dtype or number_dtype(fill_value)
-    return (
-        NotImplemented if isinstance(fill_value, complex) else full(size, fill_value, dtype, device)
-    )
+    if isinstance(fill_value, complex):
+        return NotImplemented
+    return full(size, fill_value, dtype, device)
 
 
 @factory(rules, "new_full", like=True)
@@ -154,9 +154,9 @@ def new_full(
     device: torch.device,
 ) -> Tensor:
     """One number everywhere."""
-    return (
-        NotImplemented if isinstance(fill_value, complex) else full(size, fill_value, dtype, device)
-    )
+    if isinstance(fill_value, complex):
+        return NotImplemented
+    return full(size, fill_value, dtype, device)
 
 
 @rules.register("full_like")
@@ -354,11 +354,9 @@ def triangle_indices(
 def _register_triangle_indices(name: str, lower: bool) -> None:
     @factory(rules, name)
     def rule(row: int, col: int, offset: int = 0, *, dtype: Dtype, device: torch.device) -> Tensor:
-        return (
-            NotImplemented
-            if row == 0 or col == 0
-            else triangle_indices(row, col, offset, lower, dtype, device)
-        )
+        if row == 0 or col == 0:
+            return NotImplemented
+        return triangle_indices(row, col, offset, lower, dtype, device)
 
 
 _register_triangle_indices("tril_indices", True)

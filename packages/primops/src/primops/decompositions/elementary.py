@@ -147,11 +147,9 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 def _float_test(name: str, test: Body) -> None:
     @rules.register(name)
     def rule(self: Tensor) -> Tensor:
-        return (
-            full_like(self, name == "isfinite", torch.bool)
-            if is_integral(self.dtype)
-            else test(widen(self))
-        )
+        if is_integral(self.dtype):
+            return full_like(self, name == "isfinite", torch.bool)
+        return test(widen(self))
 
 
 _float_test("isnan", lambda a: prims.ne(a, a))

@@ -60,9 +60,9 @@ _register(f"{_variants.format('clamp_min')} {_variants.format('maximum')}", elem
 
 
 def _power(a: Any, b: Any) -> Tensor:
-    return (
-        arithmetic.pow_scalar(a, b) if isinstance(b, (int, float)) else arithmetic.pow_tensor(a, b)
-    )
+    if isinstance(b, (int, float)):
+        return arithmetic.pow_scalar(a, b)
+    return arithmetic.pow_tensor(a, b)
 
 
 _register(

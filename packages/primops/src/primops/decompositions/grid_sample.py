@@ -276,9 +276,7 @@ def affine_grid_generator(theta: Tensor, size: Sequence[Size], align_corners: bo
 def _even_steps(count: Size, align: bool, like: Tensor) -> Tensor:
     position = prims.iota(length=count, start=0, step=1, dtype=like.dtype, device=like.device)
     if align:
-        return (
-            prims.sub(prims.mul(position, 2 / (count - 1)), 1)
-            if count != 1
-            else full_like(position, 0)
-        )
+        if count != 1:
+            return prims.sub(prims.mul(position, 2 / (count - 1)), 1)
+        return full_like(position, 0)
     return prims.sub(prims.div(prims.add(prims.mul(position, 2), 1), count), 1)

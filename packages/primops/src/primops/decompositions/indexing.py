@@ -193,11 +193,9 @@ def gather_backward(
     grad: Tensor, self: Tensor, dim: int, index: Tensor, sparse_grad: bool
 ) -> Tensor:
     """The gradient added up in a tensor of zeros."""
-    return (
-        NotImplemented
-        if sparse_grad
-        else scatter_add(full_like(self, 0, grad.dtype), dim, index, grad)
-    )
+    if sparse_grad:
+        return NotImplemented
+    return scatter_add(full_like(self, 0, grad.dtype), dim, index, grad)
 
 
 @rules.register("value_selecting_reduction_backward")

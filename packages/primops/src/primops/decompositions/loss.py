@@ -162,11 +162,9 @@ def huber_loss_backward(a: Tensor, b: Tensor, delta: float) -> Tensor:
 
 
 def _weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
-    return (
-        losses
-        if weight is None
-        else prims.mul(losses, broadcast_to(to_dtype(weight, losses.dtype), losses.shape))
-    )
+    if weight is None:
+        return losses
+    return prims.mul(losses, broadcast_to(to_dtype(weight, losses.dtype), losses.shape))
 
 
 @rules.register("binary_cross_entropy")

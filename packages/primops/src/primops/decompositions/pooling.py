@@ -1,21 +1,17 @@
-"""Pooling: windows are cut out dim by dim as slices ("taps"), which fuse, and put back by their
-adjoint.
-"""
+"""Average pooling: windows are taken dim by dim as slices ("taps"), which fuse."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from primops import prims
-from primops.decompositions.indexing import scatter_add
 from primops.meta import Size
 from primops.operand import (
     Tensor,
-    broadcast_to,
     full,
     full_like,
     iota,
@@ -27,15 +23,12 @@ from primops.operand import (
 )
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
-from primops.shapes import concrete, divides, product, quotient, same_size
+from primops.shapes import concrete, divides, product, quotient
 
 rules = DecompositionTable()
 Sizes = Sequence[int]
-SIDE_BY_SIDE = {"cuda"}
-"""Devices whose threads add to neighbours in memory at once; others had better stay in a plane that
-the cache holds.
-"""
-LARGEST_WINDOW = 64  # elements along one dim that are still written out
+LARGEST_WINDOW = 64
+"""The most elements along one dim that are unrolled."""
 
 
 def spread_ints(values: Sequence[Any] | Any, count: int) -> tuple[Any, ...]:
@@ -344,283 +337,6 @@ def _adaptive_average(spatial: int) -> None:
     rules.register(f"_adaptive_avg_pool{spatial}d_backward")(backward)
 
 
-# Maxima
-# --------------------------------------------------------------------------------------------------
-
-
-def lowest(dtype: torch.dtype) -> float | int:
-    """A number that no element is below."""
-    return torch.iinfo(dtype).min if is_integral(dtype) else float("-inf")
-
-
-Best = tuple[Tensor, list[Tensor]]
-
-
-def _better(best: Best, other: Best) -> Best:
-    """The greater of two, the first of equals, the last of NaNs (eager's scan). A negative position
-    was padding.
-    """
-    takes = prims.bitwise_or(prims.gt(other[0], best[0]), prims.lt(best[1][-1], 0))
-    if not is_integral(other[0].dtype):
-        takes = prims.bitwise_or(takes, prims.ne(other[0], other[0]))
-    return prims.where(takes, other[0], best[0]), [
-        prims.where(takes, b, a) for a, b in zip(best[1], other[1])
-    ]
-
-
-def maxima(
-    a: Tensor,
-    dims: Sequence[int],
-    taps: Callable[[Tensor, int, int, Any], list[tuple[Tensor, Tensor]]],
-) -> Best:
-    """Window maxima and their positions per dim. ``taps(a, number, dim, fill)`` cuts a tensor, with
-    positions (vectors). Between dims they have the dtype of ``a``, which is exact.
-    """
-    state: Best = (a, [])
-    for number, dim in reversed(list(enumerate(dims))):
-        values = [(widen(value), at) for value, at in taps(state[0], number, dim, lowest(a.dtype))]
-        others = [taps(position, number, dim, 0) for position in state[1]]
-        best: Best | None = None
-        for k, (value, at) in enumerate(values):
-            here = prims.broadcast_in_dim(at, shape=value.shape, dims=(dim,))
-            found: Best = (value, [*(other[k][0] for other in others), here])
-            best = found if best is None else _better(best, found)
-        assert best is not None
-        state = round_to(best[0], a.dtype), best[1]
-    return state[0], state[1][::-1]
-
-
-def _max_pool(a: Tensor, spatial: int, lengths: Sequence[Size], taps: Any) -> tuple[Tensor, Tensor]:
-    first = a.ndim - spatial
-    value = a
-    # of its own, so that nothing but maxima is left where positions are not used
-    for number in reversed(range(spatial)):
-        parts = [widen(part) for part, _ in taps(value, number, first + number, lowest(a.dtype))]
-        most = parts[0]
-        for part in parts[1:]:
-            most = prims.maximum(most, part)
-        value = round_to(most, a.dtype)
-    _, positions = maxima(a, range(first, a.ndim), taps)
-    at = positions[0]
-    for position, length in zip(positions[1:], lengths[1:]):
-        at = prims.add(prims.mul(at, length), position)
-    return value, at
-
-
-def _max_pool_with_indices(spatial: int) -> None:
-    def forward(
-        self: Tensor,
-        kernel_size: Sizes,
-        stride: Sizes = (),
-        padding: Sizes = (0,),
-        dilation: Sizes = (1,),
-        ceil_mode: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        windows = windows_of(self, spatial, kernel_size, stride, padding, dilation, ceil_mode)
-        if windows is None:
-            return NotImplemented  # type: ignore[return-value]
-
-        def taps(a: Tensor, number: int, dim: int, fill: Any) -> list[tuple[Tensor, Tensor]]:
-            w = windows[number]
-            return [(tap, w.positions(k, a.device)) for k, tap in enumerate(w.taps(a, dim, fill))]
-
-        return _max_pool(self, spatial, self.shape[self.ndim - spatial :], taps)
-
-    def backward(
-        grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes,
-        dilation: Sizes, ceil_mode: bool,
-        indices: Tensor,
-    ) -> Tensor:  # fmt: skip
-        return unpooled(grad_output, indices, self, spatial)
-
-    rules.register(f"max_pool{spatial}d_with_indices")(forward)
-    rules.register(f"max_pool{spatial}d_with_indices_backward")(backward)
-
-
-def unpooled(grad: Tensor, indices: Tensor, like: Tensor, spatial: int) -> Tensor:
-    """``grad`` added up at positions (row-major in the last dims) of zeros, which lie like ``like``
-    on ``SIDE_BY_SIDE``.
-    """
-    dims = tuple(range(like.ndim))
-    channels = like.ndim - spatial - 1
-    if channels >= 0 and like.device.type in SIDE_BY_SIDE and same_size(like.stride()[channels], 1):
-        dims = (*dims[:channels], *dims[channels + 1 :], channels)
-    first = dims.index(like.ndim - spatial)
-
-    def turned(a: Tensor, order: tuple[int, ...]) -> Tensor:
-        return a if order == tuple(range(a.ndim)) else prims.permute(a, dims=order)
-
-    def rows(a: Tensor) -> Tensor:
-        shape = [a.shape[dim] for dim in dims]
-        shape[first : first + spatial] = [product(shape[first : first + spatial])]
-        return prims.reshape(turned(a, dims), shape=tuple(shape))
-
-    grad, indices = rows(grad), rows(indices)
-    places = product(like.shape[like.ndim - spatial :])
-    zeros = full(
-        (*grad.shape[:first], places, *grad.shape[first + 1 :]), 0, grad.dtype, grad.device
-    )
-    found = prims.reshape(
-        scatter_add(zeros, first, indices, grad), shape=tuple(like.shape[dim] for dim in dims)
-    )
-    return turned(found, tuple(map(dims.index, range(like.ndim))))
-
-
-def _adaptive_max(spatial: int) -> None:
-    def forward(self: Tensor, output_size: Sizes) -> tuple[Tensor, Tensor]:
-        lengths = [concrete(size) for size in self.shape[self.ndim - spatial :]]
-        windows = [Adaptive(n, count, self.device) for n, count in zip(lengths, output_size)]
-
-        def taps(a: Tensor, number: int, dim: int, fill: Any) -> list[tuple[Tensor, Tensor]]:
-            at = [windows[number].tap(k) for k in range(windows[number].size)]
-            return [(prims.index(a, positions, dims=(dim,)), positions) for positions in at]
-
-        return _max_pool(self, spatial, lengths, taps)
-
-    rules.register(f"adaptive_max_pool{spatial}d")(forward)
-    rules.register(f"adaptive_max_pool{spatial}d_backward")(
-        lambda grad_output, self, indices: unpooled(grad_output, indices, self, spatial)
-    )
-
-
 for _spatial in (2, 3):
     _average_pool(_spatial)
     _adaptive_average(_spatial)
-    _max_pool_with_indices(_spatial)
-    _adaptive_max(_spatial)
-
-
-@rules.register("fractional_max_pool2d_backward", "fractional_max_pool3d_backward")
-def fractional_max_pool_backward(
-    grad_output: Tensor, self: Tensor, kernel_size: Sizes, output_size: Sizes, indices: Tensor
-) -> Tensor:
-    """The gradient at the chosen positions."""
-    return unpooled(grad_output, indices, self, len(kernel_size))
-
-
-@rules.register("max_unpool2d", "max_unpool3d")
-def max_unpool(
-    self: Tensor,
-    indices: Tensor,
-    output_size: Sequence[Size],
-    stride: Any = None,
-    padding: Any = None,
-) -> Tensor:
-    """Values at the positions that pooling took them from, zeros elsewhere."""
-    spatial = len(output_size)
-    batch = tuple(self.shape[: self.ndim - spatial])
-    flat = (*batch, product(self.shape[len(batch) :]))
-    zeros = full((*batch, product(output_size)), 0, self.dtype, self.device)
-    found = prims.scatter(
-        zeros, prims.reshape(indices, shape=flat), prims.reshape(self, shape=flat), dim=len(batch)
-    )
-    return prims.reshape(found, shape=(*batch, *output_size))
-
-
-# Columns
-# --------------------------------------------------------------------------------------------------
-
-
-@rules.register("im2col")
-def im2col(
-    self: Tensor, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
-) -> Tensor:
-    """Windows as columns: dims (batch, channels * window, windows)."""
-    windows = windows_of(self, 2, kernel_size, stride, padding, dilation)
-    if windows is None:
-        return NotImplemented
-    rows, columns = windows
-    first = self.ndim - 2
-    down = _stacked(rows.taps(self, first, 0), first)  # (batch, C, kh, oh, W)
-    across = _stacked(columns.taps(down, first + 2, 0), first + 1)  # (batch, C, kh, kw, oh, ow)
-    batch = tuple(self.shape[: first - 1])
-    inner = self.shape[first - 1] * rows.size * columns.size
-    return prims.reshape(across, shape=(*batch, inner, rows.count * columns.count))
-
-
-def _stacked(parts: Sequence[Tensor], dim: int) -> Tensor:
-    return prims.cat(*[unsqueeze(part, dim) for part in parts], dim=dim)
-
-
-def _parts(a: Tensor, dim: int, count: int) -> list[Tensor]:
-    shape = (*a.shape[:dim], *a.shape[dim + 1 :])
-    return [
-        prims.reshape(prims.slice(a, dim=dim, start=k, stop=k + 1, step=1), shape=shape)
-        for k in range(count)
-    ]
-
-
-@rules.register("col2im")
-def col2im(
-    self: Tensor,
-    output_size: Sequence[Size],
-    kernel_size: Sizes,
-    dilation: Sizes,
-    padding: Sizes,
-    stride: Sizes,
-) -> Tensor:
-    """The adjoint of ``im2col``: columns added up where they come from."""
-    batch = tuple(self.shape[:-2])
-    if max(*kernel_size) > LARGEST_WINDOW:
-        return NotImplemented
-    given = (spread_ints(x, 2) for x in (kernel_size, stride, padding, dilation))
-    kernel, strides, pads, gaps = given
-    rows, columns = (Window(*each, False) for each in zip(output_size, kernel, strides, pads, gaps))
-    first = len(batch)
-    channels = quotient(self.shape[-2], rows.size * columns.size)
-    split = prims.reshape(
-        widen(self), shape=(*batch, channels, rows.size, columns.size, rows.count, columns.count)
-    )
-    # (batch, C, kh, oh, W)
-    across = columns.put_back(_parts(split, first + 2, columns.size), first + 3)
-    return round_to(rows.put_back(_parts(across, first + 1, rows.size), first + 1), self.dtype)
-
-
-@rules.register("unfold", "unfold_copy")
-def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Windows of a dim; their elements become the last dim."""
-    if self.ndim == 0:
-        return prims.slice(prims.reshape(self, shape=(1,)), dim=0, start=0, stop=size, step=1)
-    return prims.window(self, dim=dimension % self.ndim, size=size, step=step)
-
-
-@rules.register("unfold_backward")
-def unfold_backward(
-    grad_in: Tensor, input_sizes: Sequence[Size], dim: int, size: int, step: int
-) -> Tensor:
-    """The adjoint of ``unfold``."""
-    if not input_sizes:
-        return round_to(prims.sum(widen(grad_in), dims=(0,)), grad_in.dtype)
-    dim %= len(input_sizes)
-    window = Window(input_sizes[dim], size, step, 0, 1, False)
-    wide = broadcast_to(
-        widen(grad_in), (*input_sizes[:dim], window.count, *input_sizes[dim + 1 :], size)
-    )
-    if size > LARGEST_WINDOW:
-        taps = prims.broadcast_in_dim(
-            iota(size, torch.int64, wide.device), shape=(window.count, size), dims=(1,)
-        )
-        starts = prims.broadcast_in_dim(
-            iota(window.count, torch.int64, wide.device, 0, step),
-            shape=(window.count, size),
-            dims=(0,),
-        )
-        order = (dim, wide.ndim - 1, *(d for d in range(wide.ndim - 1) if d != dim))
-        zeros = full(
-            (input_sizes[dim], *(n for d, n in enumerate(input_sizes) if d != dim)),
-            0,
-            wide.dtype,
-            wide.device,
-        )
-        moved = prims.index_put(
-            zeros,
-            prims.permute(wide, dims=order),
-            prims.add(starts, taps),
-            dims=(0,),
-            accumulate=True,
-        )
-        back = tuple(0 if d == dim else d + 1 if d < dim else d for d in range(len(input_sizes)))
-        return round_to(prims.permute(moved, dims=back), grad_in.dtype)
-    if size == 0:
-        return full(input_sizes, 0, grad_in.dtype, grad_in.device)
-    return round_to(window.put_back(_parts(wide, wide.ndim - 1, size), dim), grad_in.dtype)

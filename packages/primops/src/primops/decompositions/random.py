@@ -219,11 +219,9 @@ def normal_functional(
     self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
 ) -> Tensor:
     """Normal, in the shape of ``self``."""
-    return (
-        NotImplemented
-        if generator is not None or self.dtype.is_complex
-        else to_dtype(_normal_of(self, mean, std), self.dtype)
-    )
+    if generator is not None or self.dtype.is_complex:
+        return NotImplemented
+    return to_dtype(_normal_of(self, mean, std), self.dtype)
 
 
 @rules.register("log_normal")
@@ -231,11 +229,9 @@ def log_normal(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
 ) -> Tensor:
     """``exp`` of normal numbers."""
-    return (
-        NotImplemented
-        if generator is not None
-        else to_dtype(prims.exp(_normal_of(self, mean, std)), self.dtype)
-    )
+    if generator is not None:
+        return NotImplemented
+    return to_dtype(prims.exp(_normal_of(self, mean, std)), self.dtype)
 
 
 @factory(rules, "randint.low")

@@ -97,11 +97,9 @@ def _vector(a: Tensor) -> Tensor:
 def as_strided(self: Tensor, size: Sizes, stride: Sizes, storage_offset: Size = 0) -> Tensor:
     """Elements of memory at ``storage_offset + sum(i * stride)``."""
     order = _memory_order(self.shape, self.stride())
-    return (
-        NotImplemented
-        if order is None
-        else _strided(_flat(self, order), size, stride, storage_offset)
-    )
+    if order is None:
+        return NotImplemented
+    return _strided(_flat(self, order), size, stride, storage_offset)
 
 
 @rules.register("as_strided_scatter")

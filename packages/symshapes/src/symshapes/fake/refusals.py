@@ -256,11 +256,9 @@ def _numbered(value: Any) -> Any:
         )
     if isinstance(value, (list, tuple)):
         return type(value)(map(_numbered, value))
-    return (
-        {name: _numbered(item) for name, item in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
+    if isinstance(value, dict):
+        return {name: _numbered(item) for name, item in value.items()}
+    return value
 
 
 def _small(value: Any, fill: int, change: Change | None, least: int, unknown: int) -> Any:

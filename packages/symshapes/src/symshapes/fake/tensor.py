@@ -96,11 +96,7 @@ class FakeTensor(torch.Tensor):
 
     @staticmethod
     def __new__(
-        cls,
-        meta: torch.Tensor,
-        device: torch.device,
-        mode: Mode,
-        requires_grad: bool = False,
+        cls, meta: torch.Tensor, device: torch.device, mode: Mode, requires_grad: bool = False
     ) -> FakeTensor:
         if device.type == "cuda" and not torch.backends.cuda.is_built():
             torch._C._ensureCUDADeviceGuardSet()

@@ -165,8 +165,8 @@ def upsample_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
 def upsample_bicubic_aa_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The input's sizes, contiguous: torch's meta kernel takes no symbols."""
     grad, sizes = args[0], args[2]
-    return (
-        mode.empty(sizes, format_strides(sizes, False), dtype=grad.dtype, device=grad.fake_device)
-        if is_fake(grad)
-        else NotImplemented
-    )
+    if is_fake(grad):
+        return mode.empty(
+            sizes, format_strides(sizes, False), dtype=grad.dtype, device=grad.fake_device
+        )
+    return NotImplemented

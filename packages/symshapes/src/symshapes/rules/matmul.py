@@ -38,11 +38,9 @@ def product(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     rank = 2 if func is aten.mm.default else 3
     if rank == 2:  # the meta kernel of others looks at dtypes
         require_one_dtype(("m1", args[0]), ("m2", args[1]))
-    return (
-        _product(mode, *args)
-        if len(args) == 2 and _agree(mode, func, args, rank)
-        else NotImplemented
-    )
+    if len(args) == 2 and _agree(mode, func, args, rank):
+        return _product(mode, *args)
+    return NotImplemented
 
 
 @RULES.register("mv")

@@ -25,9 +25,9 @@ def number_dtype(value: Any) -> torch.dtype:
     if isinstance(value, (int, torch.SymInt)):
         return torch.int64
     if isinstance(value, complex):
-        return (
-            torch.complex64 if torch.get_default_dtype() is not torch.float64 else torch.complex128
-        )
+        if torch.get_default_dtype() is not torch.float64:
+            return torch.complex64
+        return torch.complex128
     return torch.get_default_dtype()
 
 

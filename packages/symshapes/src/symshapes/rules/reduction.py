@@ -33,9 +33,9 @@ def _argument(func: Any, args: tuple, kwargs: dict[str, Any], name: str) -> Any:
     """The value of a parameter, by the op's schema."""
     for i, a in enumerate(func._schema.arguments):
         if a.name == name:
-            return (
-                args[i] if i < len(args) and not a.kwarg_only else kwargs.get(name, a.default_value)
-            )
+            if i < len(args) and not a.kwarg_only:
+                return args[i]
+            return kwargs.get(name, a.default_value)
     return None
 
 
@@ -76,27 +76,23 @@ def _all_nonempty(x: Any) -> bool:
 
 @RULES.register("amax amin")
 def extremum(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return (
-        _reduce(mode, func, args, kwargs, args[0].dtype)
-        if _all_nonempty(args[0])
-        else NotImplemented
-    )
+    if _all_nonempty(args[0]):
+        return _reduce(mode, func, args, kwargs, args[0].dtype)
+    return NotImplemented
 
 
 @RULES.register("any all any.dim all.dim")
 def truth(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return (
-        NotImplemented
-        if args[0].dtype is torch.uint8
-        else _reduce(mode, func, args, kwargs, torch.bool)
-    )
+    if args[0].dtype is torch.uint8:
+        return NotImplemented
+    return _reduce(mode, func, args, kwargs, torch.bool)
 
 
 @RULES.register("argmax argmin")
 def position(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return (
-        _reduce(mode, func, args, kwargs, torch.int64) if _all_nonempty(args[0]) else NotImplemented
-    )
+    if _all_nonempty(args[0]):
+        return _reduce(mode, func, args, kwargs, torch.int64)
+    return NotImplemented
 
 
 @RULES.register("max.dim min.dim")

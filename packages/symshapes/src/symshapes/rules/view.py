@@ -237,9 +237,9 @@ def _size_or_minus_one(env: Any, wanted: Any) -> Any:
     """
     if type(wanted) is int or known_at_least(env, wanted, 0):
         return wanted
-    return (
-        wanted if env.expect_true(env.wrap(sympy.Ge(expr(wanted), 0), bool).node) else int(wanted)
-    )
+    if env.expect_true(env.wrap(sympy.Ge(expr(wanted), 0), bool).node):
+        return wanted
+    return int(wanted)
 
 
 @_symbolic(aten.expand.default)

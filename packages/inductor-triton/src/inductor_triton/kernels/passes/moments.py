@@ -59,11 +59,9 @@ def squares_of(bodies: Sequence[Body], place: int) -> Squares:
                 return ()
             found.append(square)
     written = {step.args[0] for step in between if step.op == "store"}
-    return (
-        ()
-        if any(step.op == "load" and step.args[0] in written for step in second.instructions)
-        else tuple(found)
-    )
+    if any(step.op == "load" and step.args[0] in written for step in second.instructions):
+        return ()
+    return tuple(found)
 
 
 def _defined(body: Body) -> dict[str, Instruction]:

@@ -94,11 +94,9 @@ def _only_reduction(body: Body, kind: str) -> Instruction | None:
     reduces = [
         step for step in body.instructions if step.op in ("reduce", "scan", "store", "indirect")
     ]
-    return (
-        reduces[0]
-        if len(reduces) == 1 and reduces[0].op == "reduce" and reduces[0].args[0] == kind
-        else None
-    )
+    if len(reduces) == 1 and reduces[0].op == "reduce" and reduces[0].args[0] == kind:
+        return reduces[0]
+    return None
 
 
 def meaning(operand: object, defined: dict[str, Instruction]) -> object:

@@ -1,0 +1,211 @@
+"""Slices, selections and splits, and the adjoints that scatter into them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from primops import prims
+from primops.meta import Size
+from primops.operand import Tensor, broadcast_to, full, pad_dim, to_dtype, unsqueeze
+from primops.registry import DecompositionTable
+from primops.shapes import (
+    concrete,
+    is_negative,
+    known,
+    larger,
+    size_hint,
+    smaller,
+    wrap_dim,
+)
+
+rules = DecompositionTable()
+END = 2**63 - 1
+"""The end of a slice without one."""
+
+
+def slice_range(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
+    """Python's rule for the bounds of a slice."""
+    start = 0 if start is None else start
+    end = END if end is None else end
+    start, end = (
+        larger(_from_start(b, size), 0) if _may_be_negative(b) else b for b in (start, end)
+    )
+    start = start if isinstance(start, int) and start == 0 else smaller(start, size)
+    end = size if isinstance(end, int) and end == END else smaller(end, size)
+    return start, start + larger(end - start, 0)
+
+
+@rules.register("slice.Tensor", "slice_copy.Tensor")
+def slice_rule(
+    self: Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
+) -> Tensor:
+    """A range of one dim."""
+    dim = wrap_dim(dim, self.ndim)
+    low, high = slice_range(self.shape[dim], start, end)
+    return prims.slice(self, dim=dim, start=low, stop=high, step=concrete(step))
+
+
+@rules.register("narrow", "narrow_copy")
+def narrow(self: Tensor, dim: int, start: Size, length: Size) -> Tensor:
+    """``length`` elements from ``start``."""
+    return slice_rule(self, dim, start, start + length)
+
+
+def _may_be_negative(position: Size) -> bool:
+    """Unknown positions that depend on data; others have a guard on their sign."""
+    return is_negative(position) or (size_hint(position) is None and not known(position >= 0))
+
+
+def _from_start(position: Size, size: Size) -> Size:
+    """A position that counts from the end where it is negative, as one that counts from the
+    start.
+    """
+    if is_negative(position):
+        return size + position
+    if _may_be_negative(position):
+        return position - size * larger(smaller(position, 0), -1)
+    return position
+
+
+def _without(shape: Sequence[Size], dim: int) -> tuple[Size, ...]:
+    return (*shape[:dim], *shape[dim + 1 :])
+
+
+@rules.register("select.int", "select_copy.int")
+def select(self: Tensor, dim: int, index: Size) -> Tensor:
+    """One position of a dim, which goes away."""
+    dim = wrap_dim(dim, self.ndim)
+    index = _from_start(index, self.shape[dim])
+    one = prims.slice(self, dim=dim, start=index, stop=index + 1, step=1)
+    return prims.reshape(one, shape=_without(self.shape, dim))
+
+
+@rules.register("split.Tensor", "unsafe_split.Tensor", "split_copy.Tensor")
+def split(self: Tensor, split_size: Size, dim: int = 0) -> tuple[Tensor, ...]:
+    """Pieces of ``split_size``; the last may be smaller."""
+    dim = wrap_dim(dim, self.ndim)
+    size = self.shape[dim]
+    if isinstance(size, int) and size == 0:
+        return (self,)
+    count = concrete((size + split_size - 1) // split_size)
+    return tuple(
+        prims.slice(
+            self,
+            dim=dim,
+            start=i * split_size,
+            stop=size if i == count - 1 else (i + 1) * split_size,
+            step=1,
+        )
+        for i in range(count)
+    )
+
+
+@rules.register(
+    "split_with_sizes", "unsafe_split_with_sizes", "split_with_sizes_copy", "split.sizes"
+)
+def split_with_sizes(self: Tensor, split_sizes: Sequence[Size], dim: int = 0) -> tuple[Tensor, ...]:
+    """Pieces of these sizes."""
+    dim = wrap_dim(dim, self.ndim)
+    pieces: list[Tensor] = []
+    start: Size = 0
+    for size in split_sizes:
+        pieces.append(prims.slice(self, dim=dim, start=start, stop=start + size, step=1))
+        start = start + size
+    return tuple(pieces)
+
+
+@rules.register("chunk", "unsafe_chunk")
+def chunk(self: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most ``chunks`` equal pieces."""
+    dim = wrap_dim(dim, self.ndim)
+    return split(self, larger((self.shape[dim] + chunks - 1) // chunks, 1), dim)
+
+
+@rules.register("unbind.int", "unbind_copy.int")
+def unbind(self: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """All positions of a dim."""
+    dim = wrap_dim(dim, self.ndim)
+    return tuple(select(self, dim, i) for i in range(concrete(self.shape[dim])))
+
+
+def place(part: Tensor, base: Tensor, dim: int, start: Size, stop: Size, step: int) -> Tensor:
+    """``base`` with ``[start, stop)`` of ``dim``, every ``step``, replaced by ``part``."""
+    size = base.shape[dim]
+    if step == 1:
+        before = prims.slice(base, dim=dim, start=0, stop=start, step=1)
+        after = prims.slice(base, dim=dim, start=stop, stop=size, step=1)
+        pieces = [before, part, after]
+        return prims.cat(
+            *[p for p in pieces if not (isinstance(p.shape[dim], int) and p.shape[dim] == 0)]
+            or [base],
+            dim=dim,
+        )
+    position = prims.iota(
+        length=part.shape[dim], start=start, step=step, dtype=torch.int64, device=base.device
+    )
+    order = (dim, *(d for d in range(base.ndim) if d != dim))
+    return _along_first(base, part, position, order)
+
+
+def _along_first(base: Tensor, part: Tensor, position: Tensor, order: tuple[int, ...]) -> Tensor:
+    moved = prims.index_put(
+        prims.permute(base, dims=order), prims.permute(part, dims=order), position, dims=(0,),
+        accumulate=False
+    )  # fmt: skip
+    return prims.permute(moved, dims=tuple(order.index(d) for d in range(len(order))))
+
+
+@rules.register("slice_scatter")
+def slice_scatter(
+    self: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: Size = 1,
+) -> Tensor:
+    """``self`` with a slice replaced by ``src``."""
+    dim = wrap_dim(dim, self.ndim)
+    low, high = slice_range(self.shape[dim], start, end)
+    step = concrete(step)
+    shape = [
+        *self.shape[:dim],
+        high - low if step == 1 else (high - low + step - 1) // step,
+        *self.shape[dim + 1 :],
+    ]
+    return place(broadcast_to(to_dtype(src, self.dtype), shape), self, dim, low, high, step)
+
+
+@rules.register("select_scatter")
+def select_scatter(self: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
+    """``self`` with one position of a dim replaced by ``src``."""
+    dim = wrap_dim(dim, self.ndim)
+    index = _from_start(index, self.shape[dim])
+    src = unsqueeze(broadcast_to(to_dtype(src, self.dtype), _without(self.shape, dim)), dim)
+    return place(src, self, dim, index, index + 1, 1)
+
+
+@rules.register("slice_backward")
+def slice_backward(
+    grad_output: Tensor, input_sizes: Sequence[Size], dim: int, start: Size, end: Size, step: Size
+) -> Tensor:
+    """The gradient in a tensor of zeros."""
+    dim, step = wrap_dim(dim, len(input_sizes)), concrete(step)
+    size = input_sizes[dim]
+    low, high = slice_range(size, start, end)
+    if step != 1:
+        zeros = full(input_sizes, 0, grad_output.dtype, grad_output.device)
+        return place(grad_output, zeros, dim, low, high, step)
+    return pad_dim(grad_output, dim, low, size - high)
+
+
+@rules.register("select_backward")
+def select_backward(
+    grad_output: Tensor, input_sizes: Sequence[Size], dim: int, index: Size
+) -> Tensor:
+    """The gradient in a tensor of zeros."""
+    dim = wrap_dim(dim, len(input_sizes))
+    index = _from_start(index, input_sizes[dim])
+    return pad_dim(unsqueeze(grad_output, dim), dim, index, input_sizes[dim] - index - 1)
