@@ -350,6 +350,15 @@ def test_class_of_an_argument_and_its_dict():
     assert not check(5)
 
 
+def test_attribute_of_a_cell_that_is_not_its_contents():
+    """Only ``cell_contents`` reads the contents; the class of a cell is not that of its contents."""
+    value = 1
+    cell = (lambda: value).__closure__[0]
+    check = Checked(cell, (AttrSource(X, "__class__"), GuardKind.IDENTITY, types.CellType))
+    assert check(cell)
+    assert not check(value)
+
+
 def test_slots_and_c_members():
     value = Slotted(1)
     partial = functools.partial(max, 1)

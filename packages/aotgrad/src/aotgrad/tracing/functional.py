@@ -5,11 +5,12 @@ Order of a traced op: autograd, then functionalisation, then the tracer, then th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 import torch
+from symshapes import is_wrapper
 
 
 def to_functional(fake: torch.Tensor, *, is_leaf: bool = False) -> torch.Tensor:
@@ -70,3 +71,25 @@ def below_functionalisation() -> torch._C._ExcludeDispatchKeyGuard:
     return torch._C._ExcludeDispatchKeyGuard(
         torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
     )
+
+
+def restore_layout(wrapper: torch.Tensor, strides: Sequence[Any], tracer: Any) -> bool:
+    """Restore a written tensor's strides; returns whether its value in the graph has them, too."""
+    order = sorted(range(wrapper.dim()), key=lambda d: size_hint(strides[d]), reverse=True)
+    inverse = sorted(range(wrapper.dim()), key=order.__getitem__)
+    value = current_value(wrapper)
+    with below_functionalisation(), torch.no_grad():
+        laid_out = value.permute(order).contiguous().permute(inverse)
+        is_dense = laid_out.stride() == strides
+        if not is_dense and all(
+            a == b or n == 1 for n, a, b in zip(laid_out.shape, laid_out.stride(), strides)
+        ):
+            laid_out, is_dense = laid_out.as_strided(laid_out.shape, strides), True
+        if not is_dense and is_wrapper(laid_out):
+            return False
+        if not is_dense:
+            laid_out = tracer.with_strides(laid_out, strides)
+    torch._functionalize_replace(wrapper, laid_out)
+    torch._functionalize_commit_update(wrapper)
+    torch._sync(wrapper)
+    return is_dense

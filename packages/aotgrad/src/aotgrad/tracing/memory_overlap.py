@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from symshapes import inner_tensors
 
-from .functional import size_hint
+from .disjoint_guards import guard_disjoint
+from .functional import has_hint, size_hint, storage_id
 
 _MAX_STEPS = 2000  # of the search; tensors of usual strides need one per dimension
 
@@ -72,3 +73,67 @@ def _reaches(distance: int, steps: Sequence[tuple[int, int, int]], budget: list[
     first = max(low, -(-(distance - highest) // stride))
     last = min(high, (distance - lowest) // stride)
     return any(_reaches(distance - stride * n, rest, budget) for n in range(first, last + 1))
+
+
+def has_gaps(t: torch.Tensor) -> bool:
+    """Whether memory between a tensor's elements may belong to other tensors."""
+    if t.layout != torch.strided:
+        return False
+    return size_hint(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))) != size_hint(
+        t.numel()
+    )
+
+
+def overlaps_itself(t: torch.Tensor) -> bool:
+    """Whether a tensor is expanded, so that several elements share memory."""
+    return any(
+        type(stride) is int and stride == 0 and size != 1
+        for size, stride in zip(t.shape, t.stride())
+    )
+
+
+def overlaps(target: torch.Tensor, read: torch.Tensor) -> bool:
+    """Whether two tensors have elements in common; if layouts are unknown, whether storage."""
+    if target is read or storage_id(target) != storage_id(read):
+        return target is read
+    layouts = (
+        *target.shape,
+        *target.stride(),
+        *read.shape,
+        *read.stride(),
+        target.storage_offset(),
+        read.storage_offset(),
+    )
+    return not all(type(n) is int for n in layouts) or overlap(target, read)
+
+
+def overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
+    """Whether two tensors have some elements in common, but not all at the same indices.
+
+    Guards that they are disjoint if they are. Eager refuses a partial overlap of dense tensors, and
+    reads what it has just written with others, which no functional program does.
+    """
+    if target is read or storage_id(target) != storage_id(read):
+        return False
+    layouts = (
+        *target.shape,
+        *target.stride(),
+        target.storage_offset(),
+        *read.shape,
+        *read.stride(),
+        read.storage_offset(),
+    )
+    if not all(map(has_hint, layouts)):
+        return False  # usual programs write to one part and read another
+    if not overlap(target, read):
+        guard_disjoint(target, read)
+        return False
+    steps = [[(n, s) for n, s in zip(t.shape, t.stride()) if n != 1] for t in (target, read)]
+    if steps[0] != steps[1] or target.storage_offset() != read.storage_offset():
+        return True
+    # Elements of the same places: eager refuses dense ones with another rank or another step
+    # between rows of one element.
+    is_dense = bool(
+        1 + sum((n - 1) * s for n, s in zip(target.shape, target.stride())) == target.numel()
+    )
+    return is_dense and [*target.stride()] != [*read.stride()]

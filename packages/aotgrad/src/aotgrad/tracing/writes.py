@@ -13,19 +13,16 @@ from torch.utils import _pytree as pytree
 from aotgrad.errors import Unsupported
 
 from .autograd_history import OuterPaths, history_of
-from .disjoint_guards import guard_disjoint
 from .effects import TracedTensor
 from .foreach_writes import write_to_each
 from .functional import (
-    below_functionalisation,
     current_value,
-    has_hint,
     is_functional,
-    size_hint,
+    restore_layout,
     storage_id,
 )
 from .functional_ops import call_functional, is_fused_step, is_mutable_custom, overload_called
-from .memory_overlap import overlap
+from .memory_overlap import has_gaps, overlaps, overlaps_itself, overlaps_partly
 from .tracer import Tracer
 
 _Known = dict[int, tuple[torch.Tensor, torch.Tensor]]
@@ -88,7 +85,7 @@ class WriteRules(TorchFunctionMode):
         self._gapped = {
             storage_id(t.wrapper): t.wrapper
             for t in tensors
-            if not t.is_placed and _has_gaps(t.before)
+            if not t.is_placed and has_gaps(t.before)
         }
         self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
 
@@ -154,9 +151,9 @@ class WriteRules(TorchFunctionMode):
                 f"{name} writes to windows that leave out elements or share them, unsafe pieces, "
                 f"or places in a view",
             )
-        overlaps = _overlaps if name in _INDEXED else _overlaps_partly
+        meets = overlaps if name in _INDEXED else overlaps_partly
         if name != "__setitem__" and any(
-            overlaps(target, t) for t in pytree.tree_leaves(read) if is_functional(t)
+            meets(target, t) for t in pytree.tree_leaves(read) if is_functional(t)
         ):
             self._refuse("AG029", f"{name} reads memory that it writes to")
 
@@ -400,7 +397,7 @@ class WriteRules(TorchFunctionMode):
             return write_to_each(func, args, kwargs)
         if not _is_write(name) or not is_functional(target):
             return self._read(func, target, args, kwargs)
-        if _overlaps_itself(target):
+        if overlaps_itself(target):
             if func not in _IDEMPOTENT or (target.requires_grad and torch.is_grad_enabled()):
                 self._refuse("AG029", f"{name} writes to a tensor whose elements share memory")
             func(self._one_of_each(target, name), *args[1:], **kwargs)
@@ -443,7 +440,7 @@ class WriteRules(TorchFunctionMode):
     def _restore_layouts(self, written: Iterable[tuple[torch.Tensor, Sequence[Any]]]) -> None:
         """Gives tensors back the strides that they had before a write."""
         for t, strides in written:
-            restored = t.stride() == strides or _restore_layout(t, strides, self._tracer)
+            restored = t.stride() == strides or restore_layout(t, strides, self._tracer)
             if not restored or (self._gapped and storage_id(t) in self._gapped):
                 self._dense.add(storage_id(t))
 
@@ -464,37 +461,6 @@ def _is_wrapped(value: Any) -> bool:
     return is_functional(value) and is_wrapper(torch._from_functional_tensor(value))
 
 
-def _restore_layout(wrapper: torch.Tensor, strides: Sequence[Any], tracer: Tracer) -> bool:
-    """Give a written tensor its strides back; whether its value in the graph has them, too."""
-    order = sorted(range(wrapper.dim()), key=lambda d: size_hint(strides[d]), reverse=True)
-    inverse = sorted(range(wrapper.dim()), key=order.__getitem__)
-    value = current_value(wrapper)
-    with below_functionalisation(), torch.no_grad():
-        laid_out = value.permute(order).contiguous().permute(inverse)
-        is_dense = laid_out.stride() == strides
-        if not is_dense and all(
-            a == b or n == 1 for n, a, b in zip(laid_out.shape, laid_out.stride(), strides)
-        ):
-            laid_out, is_dense = laid_out.as_strided(laid_out.shape, strides), True
-        if not is_dense and is_wrapper(laid_out):
-            return False
-        if not is_dense:
-            laid_out = tracer.with_strides(laid_out, strides)
-    torch._functionalize_replace(wrapper, laid_out)
-    torch._functionalize_commit_update(wrapper)
-    torch._sync(wrapper)
-    return is_dense
-
-
-def _has_gaps(t: torch.Tensor) -> bool:
-    """Whether there may be elements of others between those of a tensor."""
-    if t.layout != torch.strided:
-        return False
-    return size_hint(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))) != size_hint(
-        t.numel()
-    )
-
-
 def _is_write(name: str) -> bool:
     return (
         (name.endswith("_") and not name.endswith("__"))
@@ -507,16 +473,8 @@ _RELAYOUTS = frozenset(["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze
 _MOVES = _RELAYOUTS | {"as_strided_", "resize_", "resize_as_", "set_"}
 # write element by element: eager refuses to read what they write to, where it can tell
 _INDEXED = frozenset(
-    [
-        "index_add_",
-        "index_copy_",
-        "index_put_",
-        "index_reduce_",
-        "put_",
-        "scatter_",
-        "scatter_add_",
-        "scatter_reduce_",
-    ]
+    "index_add_ index_copy_ index_put_ index_reduce_ put_ "
+    "scatter_ scatter_add_ scatter_reduce_".split()
 )
 _UNSAFE = frozenset([  # views that autograd and functionalisation take for copies
     torch.unsafe_split, torch.unsafe_chunk, torch.unsafe_split_with_sizes,
@@ -534,60 +492,3 @@ _EXPAND = (
     torch.broadcast_to,
 )
 _FILLS = _IDEMPOTENT | {torch.Tensor.copy_, torch.Tensor.uniform_, torch.Tensor.normal_}
-
-
-def _overlaps_itself(t: torch.Tensor) -> bool:
-    return any(
-        type(stride) is int and stride == 0 and size != 1
-        for size, stride in zip(t.shape, t.stride())
-    )
-
-
-def _overlaps(target: torch.Tensor, read: torch.Tensor) -> bool:
-    """Whether two tensors show some elements in common; where their layouts are unknown, whether
-    they share storage.
-    """
-    if target is read or storage_id(target) != storage_id(read):
-        return target is read
-    layouts = (
-        *target.shape,
-        *target.stride(),
-        *read.shape,
-        *read.stride(),
-        target.storage_offset(),
-        read.storage_offset(),
-    )
-    return not all(type(n) is int for n in layouts) or overlap(target, read)
-
-
-def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
-    """Whether two tensors show some elements in common, and not all in the same places; if not,
-    adds guards.
-
-    Eager refuses dense ones, and computes with others what no functional program does: with what it
-    has just written.
-    """
-    if target is read or storage_id(target) != storage_id(read):
-        return False
-    layouts = (
-        *target.shape,
-        *target.stride(),
-        target.storage_offset(),
-        *read.shape,
-        *read.stride(),
-        read.storage_offset(),
-    )
-    if not all(map(has_hint, layouts)):
-        return False  # usual programs write to one part and read another
-    if not overlap(target, read):
-        guard_disjoint(target, read)
-        return False
-    steps = [[(n, s) for n, s in zip(t.shape, t.stride()) if n != 1] for t in (target, read)]
-    if steps[0] != steps[1] or target.storage_offset() != read.storage_offset():
-        return True
-    # Elements of the same places: eager refuses dense ones with another rank or another step
-    # between rows of one element.
-    is_dense = bool(
-        1 + sum((n - 1) * s for n, s in zip(target.shape, target.stride())) == target.numel()
-    )
-    return is_dense and [*target.stride()] != [*read.stride()]

@@ -318,7 +318,7 @@ def _named_attribute(paths: PathBuilder, base: Node, name: str, generic: bool = 
         return paths.step(base, getattr(value, name), "FUNCTION_FIELD", FUNCTION_FIELDS[name])
     if type(value) is MethodType and name in ("__func__", "__self__"):
         return paths.step(base, getattr(value, name), "METHOD_FIELD", int(name == "__self__"))
-    if type(value) is CellType:
+    if type(value) is CellType and name == "cell_contents":
         return _contents(paths, base)
     if isinstance(value, type):
         return _attribute_of_class(paths, base, name)
