@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -186,6 +184,7 @@ class GlobalState:
 
 
 ALL_BITS = 2**64 - 1
+AUTOGRAD_RECORD_SIZE = 32
 
 
 @contextlib.contextmanager
@@ -198,7 +197,7 @@ def _default_dtype():
         torch.set_default_dtype(before)
 
 
-# What each change has to show in: index of a word.
+# Changes of the state, and the index of the word that has to follow each.
 EXPERIMENTS: tuple[tuple[Callable[[], Any], int], ...] = (
     (lambda: torch.set_grad_enabled(not torch.is_grad_enabled()), 0),
     (lambda: torch.inference_mode(not torch.is_inference_mode_enabled()), 0),
@@ -214,35 +213,40 @@ EXPERIMENTS: tuple[tuple[Callable[[], Any], int], ...] = (
 )
 
 
-def _flags_offset(library: str) -> int:
+def _autograd_bytes(libraries: list[str]) -> list[int]:
+    """The thread's autograd record, a byte at a time."""
+    record = []
+    for offset in range(AUTOGRAD_RECORD_SIZE):
+        words = set_state_readers(*libraries, offset) and read_state()
+        if not words:
+            raise LookupError("a function is not exported")
+        record.append(words[0])
+    return record
+
+
+def _flags_offset(libraries: list[str]) -> int:
     """Which byte of the thread's autograd record says whether gradients are on."""
-    get = ctypes.CDLL(library, mode=os.RTLD_NOLOAD)._ZN3c1013AutogradState13get_tls_stateEv
-    get.restype = ctypes.c_void_p
-    record = (ctypes.c_uint8 * 32).from_address(get())
-    before = bytes(record)
+    before = _autograd_bytes(libraries)
     with torch.set_grad_enabled(not torch.is_grad_enabled()):
-        during = bytes(record)
-    found = [k for k in range(32) if before[k] != during[k]]
-    if len(found) != 1:
-        raise LookupError(f"autograd flags at {found}")
-    return found[0]
+        during = _autograd_bytes(libraries)
+    differing = [k for k, (x, y) in enumerate(zip(before, during, strict=True)) if x != y]
+    if len(differing) != 1:
+        raise LookupError(f"autograd flags at {differing}")
+    return differing[0]
 
 
 @cache
 def state_masks() -> tuple[int, ...] | None:
-    """The bits of each word that count, once experiments have shown that the words mean what they
-    should; else None.
+    """The bits to compare in each word, or None where a word doesn't follow its setting.
 
-    The word of autograd flags has bits that captured graphs do not depend on; the others count as a
-    whole.
+    The autograd flags have bits that captured graphs don't depend on; other words count whole.
     """
     libraries = Path(torch.__file__).parent / "lib"
     suffix = ".dylib" if (libraries / "libc10.dylib").exists() else ".so"
     paths = [str(libraries / f"{name}{suffix}") for name in ("libc10", "libtorch_cpu")]
     masks = [0, *(ALL_BITS & ~BACKENDS,) * 2, *(ALL_BITS,) * 3]
     try:
-        if not set_state_readers(*paths, _flags_offset(paths[0])):
-            raise LookupError("a function is not exported")
+        set_state_readers(*paths, _flags_offset(paths))
         before = list(read_state() or masks)
         for change, word in EXPERIMENTS:
             with change():

@@ -10,17 +10,16 @@ path: ``NoNativePath``.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import ReferenceType
 
 import torch
 
-from bytecode_dynamo._hook import GUARD_OPS, has_generic_getattr, member_offset
+from bytecode_dynamo._hook import GUARD_OPS, MRO_OFFSET, has_generic_getattr, member_offset
 
 from .source import (
     BuiltinSource,
@@ -327,25 +326,10 @@ def _named_attribute(paths: PathBuilder, base: Node, name: str, generic: bool = 
     return _attribute_of_object(paths, base, name, generic)
 
 
-@cache
-def _order_offset() -> int | None:
-    """Where classes keep their resolution order: found by looking for it in some."""
-    classes, word = (torch.Tensor, torch.nn.Linear, NoNativePath), ctypes.sizeof(ctypes.c_void_p)
-    found = [
-        offset
-        for offset in range(0, type.__basicsize__, word)  # type: ignore[arg-type]
-        if all(
-            ctypes.c_void_p.from_address(id(cls) + offset).value == id(cls.__mro__)
-            for cls in classes
-        )
-    ]
-    return found[0] if len(found) == 1 else None
-
-
 def _attribute_of_class(paths: PathBuilder, base: Node, name: str) -> Node:
     cls = base.value
-    if name == "__mro__" and (offset := _order_offset()) is not None:
-        return paths.step(base, cls.__mro__, "MEMBER", type(cls), offset)
+    if name == "__mro__":
+        return paths.step(base, cls.__mro__, "MEMBER", type(cls), MRO_OFFSET)
     found = find_in_class(cls, name)
     if type(cls) is not type or find_in_class(type, name) is not _MISSING or found is _MISSING:
         raise NoNativePath(f"{cls.__name__}.{name}")

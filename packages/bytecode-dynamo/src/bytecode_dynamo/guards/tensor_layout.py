@@ -1,48 +1,41 @@
 """Finds by experiment where a tensor keeps its metadata in memory, for the guards in C.
 
-No header of torch is used: the DLPack exchange API, which is public, gives the address of a
-tensor's sizes; from there the other places are found by comparing tensors that differ in one thing,
-and every assumption is tested on tensors that are changed in place. If anything is odd, the layout
-stays unknown and guards on tensors run in Python instead.
+No torch header is used. DLPack's public exchange API gives the address of a tensor's sizes.
+Comparing tensors that differ in one property gives the other offsets. A self-test then changes
+tensors in place and checks that the guards notice. If any step fails, the layout stays unknown and
+guards on tensors run in Python.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from bytecode_dynamo._hook import GUARD_OPS, GuardProgram, set_tensor_layout
+from bytecode_dynamo._hook import (
+    GUARD_OPS,
+    GuardProgram,
+    read_memory,
+    set_tensor_layout,
+    sizes_address,
+)
 
 log = logging.getLogger("bytecode_dynamo")
 
 INLINE_DIMS = 5
 # two bytes of dtype; device type, index, presence; flags above are derived from the strides
 INFO_MASK = (1 << 40) - 1
-API_NAME = b"dlpack_exchange_api"
 OBJECT_HEADER = 16  # reference count and type
 
 
 class LayoutError(Exception):
     """An experiment gave an unexpected result."""
-
-
-class _DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_int32 * 2),
-        ("ndim", ctypes.c_int32),
-        ("dtype", ctypes.c_uint32),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ class TensorLayout:
 
 
 def _word(address: int) -> int:
-    return ctypes.c_uint64.from_address(address).value
+    return int.from_bytes(read_memory(address, 8), sys.byteorder)
 
 
 def _expect(condition: bool, what: str) -> None:
@@ -70,22 +63,10 @@ def _expect(condition: bool, what: str) -> None:
 
 
 def _shape_reader() -> Callable[[torch.Tensor], int]:
-    """A function that gives the address of a tensor's sizes."""
-    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    _expect(capsule is not None, "this torch has no DLPack exchange API")
-    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    api = pointer_of(capsule, API_NAME)
-    _expect(_word(api) & 0xFFFFFFFF == 1, "another major version of the DLPack exchange API")
-    # Behind the header (version, previous) come: allocate, from object, to object, view of object.
-    view = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(_word(api + 16 + 24))
-
-    def read(tensor: torch.Tensor) -> int:
-        result = _DLTensor()
-        _expect(view(tensor, ctypes.addressof(result)) == 0, "a tensor has no DLPack view")
-        return result.shape
-
-    return read
+    """A function that returns the address of a tensor's sizes."""
+    api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    _expect(api is not None, "this torch has no DLPack exchange API")
+    return partial(sizes_address, api)
 
 
 def _only(found: set[Any], what: str) -> Any:
@@ -166,7 +147,7 @@ def _find_flag(tensor: torch.Tensor, pointer: int) -> int:
 
     def record(flag: bool) -> bytes:
         tensor.requires_grad_(flag)
-        return bytes((ctypes.c_uint8 * 192).from_address(_word(pointer)))
+        return read_memory(_word(pointer), 192)
 
     wanted = tensor.requires_grad
     record(True)

@@ -444,7 +444,9 @@ int guards_init(PyObject *module) {
             return -1;
         Py_DECREF(number);
     }
-    if (PyModule_AddObjectRef(module, "GUARD_OPS", numbers) < 0 || PyModule_AddFunctions(module, module_methods) < 0 ||
+    if (PyModule_AddObjectRef(module, "GUARD_OPS", numbers) < 0 ||
+        PyModule_AddIntConstant(module, "MRO_OFFSET", offsetof(PyTypeObject, tp_mro)) < 0 ||
+        PyModule_AddFunctions(module, module_methods) < 0 ||
         tensors_init(module) < 0 || state_init(module) < 0)
         return -1;
     Py_DECREF(numbers);

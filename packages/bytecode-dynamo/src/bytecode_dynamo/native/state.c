@@ -1,6 +1,6 @@
 /* The thread's torch state in a few words: autograd flags, dispatch keys switched on and off (autocast, modes, functorch),
-   torch functions, default dtype.  Read through functions that torch's libraries export; guard_state.py finds out by
-   experiment that the words change when they should, else nothing here is used. */
+   torch functions, default dtype.  Read through functions that torch's libraries export; global_state.py tests that
+   each word follows its setting, else nothing here is used. */
 #include "native.h"
 #include <dlfcn.h>
 

@@ -1,7 +1,8 @@
 /* Tensor metadata straight from the tensor's memory.
 
-   Where things are is found by experiment when the process starts (tensor_layout.py) and handed over by set_tensor_layout;
-   the experiments also show that every kind of change in place is seen.  Without a layout nothing here is used. */
+   tensor_layout.py finds the offsets by experiment when the process starts, with the two probes at the end of this file,
+   and hands them to set_tensor_layout; it also tests that every kind of change in place is seen.  Without a layout the
+   guards here are not used. */
 #include "native.h"
 
 #define INLINE_DIMS 5     /* more dimensions live out of line */
@@ -132,10 +133,50 @@ static PyObject *set_tensor_layout(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* The part of DLPack 1.x's exchange API that is used here. */
+typedef struct {
+    uint32_t major, minor;
+    void *previous, *allocate, *from_object, *to_object;
+    int (*view)(void *tensor, void *result);
+} ExchangeApi;
+
+typedef struct {
+    void *data;
+    int32_t device[2], ndim;
+    uint32_t dtype;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} DLTensor;
+
+static PyObject *sizes_address(PyObject *module, PyObject *args) {
+    PyObject *capsule, *tensor;
+    DLTensor result;
+    if (!PyArg_ParseTuple(args, "OO", &capsule, &tensor))
+        return NULL;
+    const ExchangeApi *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    if (api == NULL)
+        return NULL;
+    if (api->major != 1)
+        return PyErr_SetString(PyExc_RuntimeError, "another major version of the DLPack exchange API"), NULL;
+    if (api->view(tensor, &result) != 0)
+        return PyErr_Occurred() ? NULL : (PyErr_SetString(PyExc_RuntimeError, "a tensor has no DLPack view"), NULL);
+    return PyLong_FromVoidPtr(result.shape);
+}
+
+static PyObject *read_memory(PyObject *module, PyObject *args) {
+    unsigned long long address;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "Kn", &address, &size))
+        return NULL;
+    return PyBytes_FromStringAndSize((const char *)(uintptr_t)address, size);
+}
+
 static PyMethodDef methods[] = {
     {"set_tensor_layout", set_tensor_layout, METH_VARARGS,
      "Offsets of: impl, ndim, dims, storage offset, info, keys, autograd record, requires_grad in it; mask of info. No "
      "arguments: unknown."},
+    {"sizes_address", sizes_address, METH_VARARGS, "sizes_address(exchange API, tensor): where a tensor keeps its sizes."},
+    {"read_memory", read_memory, METH_VARARGS, "read_memory(address, size): a copy of the bytes there."},
     {NULL}};
 
 int tensors_init(PyObject *module) {
