@@ -85,13 +85,7 @@ def kernel_text(kernel: Kernel) -> str:
         entry.add(
             f"const i64 share = {f'index_min({COLUMNS}, {shared})' if plan.columns else shared};"
         )
-    for buffer in kernel.buffers:
-        size = as_expr(buffer.numel) * buffer.dtype.itemsize
-        if buffer.role == "out" and hint_of(kernel, size) > LARGEST_BLOCK:
-            entry.add(
-                f"want_large_pages<{LARGEST_BLOCK}>({identifier(buffer.name)}, "
-                f"{print_index(size)});"
-            )
+    _request_large_pages(kernel, entry)
     entry.add(f"const i64 units = {_unit_count(plan)}, work = {work};")
     if plan.sums:
         _write_chunks(plan, length, call, entry)
@@ -101,6 +95,16 @@ def kernel_text(kernel: Kernel) -> str:
             f"{call}; }});"
         )
     return "\n".join([*comments, *units.render(), *entry.render(), ""])
+
+
+def _request_large_pages(kernel: Kernel, entry: Block) -> None:
+    for buffer in kernel.buffers:
+        size = as_expr(buffer.numel) * buffer.dtype.itemsize
+        if buffer.role == "out" and hint_of(kernel, size) > LARGEST_BLOCK:
+            entry.add(
+                f"want_large_pages<{LARGEST_BLOCK}>({identifier(buffer.name)}, "
+                f"{print_index(size)});"
+            )
 
 
 def _write_chunks(plan: Plan, length: str, call: str, entry: Block) -> None:

@@ -86,41 +86,23 @@ class Plan:
 
 def make_plan(kernel: Kernel) -> Plan:
     """The plan of ``kernel``; a kernel without a usable axis gets Role.NONE and scalar loops."""
-    axis = choose_axis(kernel)
+    axis, work = choose_axis(kernel), total_work(kernel)
     if axis is None:
-        return Plan(
-            Role.NONE, None, kernel.ranges, kernel.reduction, 0, None, False, total_work(kernel)
-        )
+        return Plan(Role.NONE, None, kernel.ranges, kernel.reduction, 0, None, False, work)
+    width = choose_width(kernel, axis)
     if axis in kernel.reduction:
         inner = (*(item for item in kernel.reduction if item != axis), axis)
-        width, sums = choose_width(kernel, axis), _row_sums(kernel, inner)
-        return Plan(
-            Role.REDUCTION,
-            axis,
-            kernel.ranges,
-            inner,
-            width,
-            None,
-            False,
-            total_work(kernel),
-            sums=sums,
-        )
+        sums = _row_sums(kernel, inner)
+        return Plan(Role.REDUCTION, axis, kernel.ranges, inner, width, None, False, work, sums=sums)
     outer = tuple(item for item in kernel.ranges if item != axis)
     if _adds_apart(kernel, axis):
-        width = choose_width(kernel, axis)
-        return Plan(
-            Role.POINTS, axis, outer, (), width, SHARE, True, total_work(kernel), owned=True
-        )
+        return Plan(Role.POINTS, axis, outer, (), width, SHARE, True, work, owned=True)
     transposed = next(
         (r for r in outer if r.symbol == kernel.tile_axis and hint_of(kernel, r.extent) > 1), None
     )
     if transposed is not None:
         outer = (*(item for item in outer if item != transposed), transposed)
-    width, reduces, columns = (
-        choose_width(kernel, axis),
-        bool(kernel.reduction),
-        _is_column_reduction(kernel, axis),
-    )
+    reduces, columns = bool(kernel.reduction), _is_column_reduction(kernel, axis)
     tiled = transposed is not None and not reduces
     if columns:
         step: str | None = str(COLUMNS) if outer else SHARE
@@ -132,7 +114,6 @@ def make_plan(kernel: Kernel) -> Plan:
             kernel, axis, outer[-1]
         )
     sums = () if columns else _row_sums(kernel, kernel.reduction)
-    work = total_work(kernel)
     return Plan(
         Role.POINTS,
         axis,

@@ -124,26 +124,7 @@ def _row_reduction(work: Workload) -> Config:
     ):
         return Config(x=1, r=REREAD_BLOCK, num_warps=16)
     if not persistent or is_stream:
-        if work.points < MULTIPROCESSORS:
-            warps, each = 32, 1
-        elif work.passes == 1:
-            warps, each = (
-                (4, 16 // work.itemsize)
-                if work.long_arithmetic
-                else (_clamp(length // 512, 4, 16), 8)
-            )
-        else:
-            # more warps per row mean fewer rows at a time, which a second pass finds in the cache
-            is_held = work.static and work.reduction >= HELD_ROW  # its end then stays in registers
-            half = 8 if is_held and is_long else 16
-            warps, each = (
-                32 if work.itemsize > 2 else half,
-                8 if is_held else max(4, 16 // work.itemsize),
-            )
-        block = max(min(length, warps * 32 * each), 16)
-        if work.passes == 1 and work.static and work.reduction == 2 * block and warps == 16:
-            block *= 2
-        return Config(x=1, r=block, num_warps=_clamp(block // 32, 1, warps))
+        return _row_loop(work, length)
     rows = 1
     if work.reduction < 512:
         rows = min(
@@ -155,6 +136,26 @@ def _row_reduction(work: Workload) -> Config:
     return Config(
         x=rows, r=length, persistent=True, num_warps=_clamp(rows * length // per_warp, 1, most)
     )
+
+
+def _row_loop(work: Workload, length: int) -> Config:
+    """One row per program, read in a loop over blocks."""
+    if work.points < MULTIPROCESSORS:
+        warps, each = 32, 1
+    elif work.passes == 1 and work.long_arithmetic:
+        warps, each = 4, 16 // work.itemsize
+    elif work.passes == 1:
+        warps, each = _clamp(length // 512, 4, 16), 8
+    else:
+        # More warps per row mean fewer rows at a time, so a second pass hits the cache.
+        is_held = work.static and work.reduction >= HELD_ROW  # its end then stays in registers
+        half = 8 if is_held and work.operations > LONG_ROWS else 16
+        warps = 32 if work.itemsize > 2 else half
+        each = 8 if is_held else max(4, 16 // work.itemsize)
+    block = max(min(length, warps * 32 * each), 16)
+    if work.passes == 1 and work.static and work.reduction == 2 * block and warps == 16:
+        block *= 2
+    return Config(x=1, r=block, num_warps=_clamp(block // 32, 1, warps))
 
 
 def walking_grid(config: Config, points: int, bytes_per_element: int) -> int:

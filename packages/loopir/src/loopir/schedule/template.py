@@ -4,7 +4,7 @@ such a group becomes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import sympy
@@ -188,19 +188,13 @@ def _assemble(
         ]
         return Stage(replace(kernel, origins=()), inner, tuple(places))
 
-    def renamed(argument: object) -> object:
-        if isinstance(argument, View):
-            return replace(argument, buffer=(own | computed)[argument.buffer])
-        if isinstance(argument, list | tuple):
-            return [renamed(item) for item in argument]
-        return argument
-
+    renames = own | computed
     template = Template(
         name="kernel",
         device=product.device.type,
         op=node.op,  # type: ignore[arg-type]
-        args=tuple(renamed(arg) for arg in node.args),
-        kwargs=tuple((key, renamed(arg)) for key, arg in node.kwargs),
+        args=tuple(_rename_views(arg, renames) for arg in node.args),
+        kwargs=tuple((key, _rename_views(arg, renames)) for key, arg in node.kwargs),
         result=View("product", product.shape, product.stride, sympy.Integer(0)),
         buffers=buffers,
         sizes=(),
@@ -213,6 +207,14 @@ def _assemble(
     sizes = _sizes(template, arguments)
     hints = tuple((size, graph.facts.hints[size]) for size in sizes if size in graph.facts.hints)
     return replace(template, sizes=sizes, hints=hints), tuple(names)
+
+
+def _rename_views(argument: object, names: Mapping[str, str]) -> object:
+    if isinstance(argument, View):
+        return replace(argument, buffer=names[argument.buffer])
+    if isinstance(argument, list | tuple):
+        return [_rename_views(item, names) for item in argument]
+    return argument
 
 
 def _sizes(template: Template, views: Sequence[View]) -> tuple[sympy.Symbol, ...]:

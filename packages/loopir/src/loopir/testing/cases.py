@@ -110,6 +110,15 @@ def unary_cases() -> Iterator[Case]:
 
 def binary_cases() -> Iterator[Case]:
     """Every binary operation on every dtype it takes."""
+    yield from _float_binary_cases()
+    yield from _integer_binary_cases()
+    for op in ("and", "or", "xor"):
+        yield pointwise(
+            f"{op}_bool", [torch.bool, torch.bool], torch.bool, [f"out = {method_name(op)}(v0, v1)"]
+        )
+
+
+def _float_binary_cases() -> Iterator[Case]:
     nans = (float("nan"), float("inf"), 1.0, -2.0)
     for dtype in FLOATS:
         for op in [
@@ -141,48 +150,27 @@ def binary_cases() -> Iterator[Case]:
                 rtol=rtol,
                 atol=1e-5,
             )
+
+
+def _integer_binary_cases() -> Iterator[Case]:
     for dtype in INTEGERS:
         low = 0 if dtype is torch.uint8 else -11
-        for op in ["add", "sub", "mul", "minimum", "maximum", "and", "or", "xor"]:
-            name = f"{op}_{format_dtype(dtype)}"
-            yield pointwise(
-                name,
-                [dtype, dtype],
-                dtype,
-                [f"out = {method_name(op)}(v0, v1)"],
-                limits={"*": (low, 11)},
-            )
+        variants = [
+            (op, "", {"*": (low, 11)})
+            for op in ("add", "sub", "mul", "minimum", "maximum", "and", "or", "xor")
+        ]
         for op in ("remainder", "fmod", "floordiv"):
-            limits = {"in0": (2 * low, 22), "in1": (1, 5)}
-            yield pointwise(
-                f"{op}_{format_dtype(dtype)}",
-                [dtype, dtype],
-                dtype,
-                [f"out = {op}(v0, v1)"],
-                limits=limits,
-            )
+            variants.append((op, "", {"in0": (2 * low, 22), "in1": (1, 5)}))
             if low:
-                limits = {"in0": (2 * low, 22), "in1": (-5, -1)}
-                yield pointwise(
-                    f"{op}_negative_{format_dtype(dtype)}",
-                    [dtype] * 2,
-                    dtype,
-                    [f"out = {op}(v0, v1)"],
-                    limits=limits,
-                )
+                variants.append((op, "_negative", {"in0": (2 * low, 22), "in1": (-5, -1)}))
         for op in ("lshift", "rshift"):
-            limits = {"in0": (low, 11), "in1": (0, 3)}
-            yield pointwise(
-                f"{op}_{format_dtype(dtype)}",
-                [dtype, dtype],
-                dtype,
-                [f"out = {op}(v0, v1)"],
-                limits=limits,
+            variants.append((op, "", {"in0": (low, 11), "in1": (0, 3)}))
+        for op, suffix, limits in variants:
+            name, lines = (
+                f"{op}{suffix}_{format_dtype(dtype)}",
+                [f"out = {method_name(op)}(v0, v1)"],
             )
-    for op in ("and", "or", "xor"):
-        yield pointwise(
-            f"{op}_bool", [torch.bool, torch.bool], torch.bool, [f"out = {method_name(op)}(v0, v1)"]
-        )
+            yield pointwise(name, [dtype] * 2, dtype, lines, limits=limits)
 
 
 def selection_cases() -> Iterator[Case]:
@@ -215,6 +203,31 @@ def selection_cases() -> Iterator[Case]:
 
 def conversion_cases() -> Iterator[Case]:
     """Casts between all dtypes, bitcasts, constants and index values."""
+    yield from _cast_cases()
+    yield from _constant_cases()
+    for dtype in HALVES:
+        name = format_dtype(dtype)
+        lines = [
+            "v2 = cast(v0, 'float32')",
+            "v3 = exp(v2)",
+            "v4 = mul(v3, v2)",
+            f"out = cast(v4, '{name}')",
+        ]
+        yield pointwise(f"compute_{name}", [dtype], dtype, lines)
+    for op in ("uniform", "uniform16"):
+        lines = ["v1 = index_expr(x0 + 5, 'int64')", f"out = {op}(v0, v1)"]
+        yield pointwise(
+            op,
+            [torch.int64],
+            torch.float32,
+            lines,
+            limits={"in0": (-(1 << 62), 1 << 62)},
+            rtol=0.0,
+            atol=0.0,
+        )
+
+
+def _cast_cases() -> Iterator[Case]:
     for source in ALL:
         for target in ALL:
             if source is target:
@@ -242,6 +255,9 @@ def conversion_cases() -> Iterator[Case]:
                 [f"out = bitcast(v0, '{format_dtype(target)}')"],
                 limits={"in0": (0, 60)},
             )
+
+
+def _constant_cases() -> Iterator[Case]:
     for dtype in ALL:
         number = "True" if dtype is torch.bool else "1.5" if dtype.is_floating_point else "3"
         name = f"constant_{format_dtype(dtype)}"
@@ -256,26 +272,6 @@ def conversion_cases() -> Iterator[Case]:
             [],
             dtype,
             [f"out = index_expr({index}, '{format_dtype(dtype)}')"],
-        )
-    for dtype in HALVES:
-        name = format_dtype(dtype)
-        lines = [
-            "v2 = cast(v0, 'float32')",
-            "v3 = exp(v2)",
-            "v4 = mul(v3, v2)",
-            f"out = cast(v4, '{name}')",
-        ]
-        yield pointwise(f"compute_{name}", [dtype], dtype, lines)
-    for op in ("uniform", "uniform16"):
-        lines = ["v1 = index_expr(x0 + 5, 'int64')", f"out = {op}(v0, v1)"]
-        yield pointwise(
-            op,
-            [torch.int64],
-            torch.float32,
-            lines,
-            limits={"in0": (-(1 << 62), 1 << 62)},
-            rtol=0.0,
-            atol=0.0,
         )
 
 
