@@ -102,7 +102,8 @@ def make_plan(kernel: Kernel) -> Plan:
     )
     if transposed is not None:
         outer = (*(item for item in outer if item != transposed), transposed)
-    reduces, columns = bool(kernel.reduction), _is_column_reduction(kernel, axis)
+    inner = kernel.reduction
+    reduces, columns = bool(inner), _is_column_reduction(kernel, axis)
     tiled = transposed is not None and not reduces
     if columns:
         step: str | None = str(COLUMNS) if outer else SHARE
@@ -113,19 +114,9 @@ def make_plan(kernel: Kernel) -> Plan:
         block_first = _rows_entered(kernel, outer[-1], axis) <= _rows_entered(
             kernel, axis, outer[-1]
         )
-    sums = () if columns else _row_sums(kernel, kernel.reduction)
+    sums = () if columns else _row_sums(kernel, inner)
     return Plan(
-        Role.POINTS,
-        axis,
-        outer,
-        kernel.reduction,
-        width,
-        step,
-        block_first,
-        work,
-        tiled,
-        columns,
-        sums=sums,
+        Role.POINTS, axis, outer, inner, width, step, block_first, work, tiled, columns, sums=sums
     )
 
 

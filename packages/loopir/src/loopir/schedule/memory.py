@@ -66,21 +66,14 @@ def plan_memory(
                 placed.append(Allocate(name, target, True))
                 owned.add(name)
                 continue
-            kind = _memory_kind(graph, name)
-            free = (
-                [d for d in dead if d not in taken and _memory_kind(graph, d) == kind]
-                if reuse
-                else []
-            )
-            before = next(
-                (d for d in free if _is_in_place(kernels[step.kernel], step, d, name)), None
-            )
-            waiting = pool.get(kind) if reuse and before is None else None
-            placed.append(
-                Allocate(name, before or (waiting.pop() if waiting else None), before is not None)
-            )
+            source, in_place = None, False
+            if reuse:
+                free = [d for d in dead if d not in taken]
+                source, in_place = _choose_memory(graph, step, kernels, name, free, pool)
+            placed.append(Allocate(name, source, in_place))
             owned.add(name)
-            taken |= {before} if before is not None else set()
+            if in_place and source is not None:
+                taken.add(source)
         if (
             isinstance(step, ExternCall)
             and (consumed := _consumed(step.node))
@@ -98,6 +91,23 @@ def plan_memory(
                 pool.setdefault(_memory_kind(graph, name), []).append(name)
             placed.append(Free(name))
     return _without_moved(placed)
+
+
+def _choose_memory(
+    graph: LoweredGraph,
+    step: Launch,
+    kernels: Sequence[Kernel | Template],
+    name: str,
+    dead: Sequence[str],
+    pool: dict[object, list[str]],
+) -> tuple[str | None, bool]:
+    """The buffer whose memory ``name`` reuses, if any, and whether the kernel works in place."""
+    kind, kernel = _memory_kind(graph, name), kernels[step.kernel]
+    for operand in dead:
+        if _memory_kind(graph, operand) == kind and _is_in_place(kernel, step, operand, name):
+            return operand, True
+    waiting = pool.get(kind)
+    return (waiting.pop() if waiting else None), False
 
 
 def _places_to_write(
