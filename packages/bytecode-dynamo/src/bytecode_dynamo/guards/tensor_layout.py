@@ -93,8 +93,17 @@ def _find_impl(
     return _only(found, "places of the sizes")
 
 
-def _differing(a: list[int], b: list[int]) -> list[int]:
-    return [8 * k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+def _differing(a: list[int], b: list[int]) -> set[int]:
+    return {8 * k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x != y}
+
+
+def _telling(ones: list[list[int]], others: list[list[int]], mask: int) -> set[int]:
+    """Offsets of the words that are alike in each list and differ between the two: padding, which
+    holds anything, may differ in one pair of tensors but hardly in all of them.
+    """
+    ones, others = ([[w & mask for w in words] for words in group] for group in (ones, others))
+    alike = [_differing(first, w) for first, *rest in (ones, others) for w in rest]
+    return _differing(ones[0], others[0]).difference(*alike)
 
 
 def _find_layout() -> TensorLayout:
@@ -114,8 +123,10 @@ def _find_layout() -> TensorLayout:
 
     after = dims + 16 * INLINE_DIMS
     base = torch.arange(12.0)
-    moved = _differing(words(base[1:5], after, after + 32), words(base[3:7], after, after + 32))
-    storage_offset = after + _only(set(moved), "storage offset")
+    views = [base[1:5], base[3:7]]
+    offsets = [words(v, after, after + 32) for v in views]
+    moved = {8 * k for k, pair in enumerate(zip(*offsets, strict=True)) if pair == (1, 3)}
+    storage_offset = after + _only(moved, "storage offset")
     key_sets = {
         frozenset(
             o
@@ -125,13 +136,15 @@ def _find_layout() -> TensorLayout:
         for t in probes
     }
     keys = _only(set(_only(key_sets, "dispatch keys")), "dispatch keys")
-    plain, double = torch.empty(3, dtype=torch.float), torch.empty(3, dtype=torch.double)
-    info = after + _only(
-        set(_differing(words(plain, after, keys), words(double, after, keys))), "dtype"
+    floats, doubles = (
+        [torch.empty(3, dtype=dtype) for _ in range(4)] for dtype in (torch.float, torch.double)
     )
+    info_words = [[words(t, after, keys) for t in group] for group in (floats, doubles)]
+    info = after + _only(_telling(*info_words, INFO_MASK), "dtype")
+    plain = floats[0]
     before = words(plain, 0, dims - 8)
     plain.requires_grad_()
-    autograd = _only(set(_differing(before, words(plain, 0, dims - 8))), "autograd record")
+    autograd = _only(_differing(before, words(plain, 0, dims - 8)), "autograd record")
     _expect(before[autograd // 8] == 0, "autograd record of a plain tensor")
     leaf = _only(
         {_find_flag(p, impl(p) + autograd) for p in probes if p.is_leaf and p.is_floating_point()},

@@ -166,10 +166,8 @@ def _integer_binary_cases() -> Iterator[Case]:
         for op in ("lshift", "rshift"):
             variants.append((op, "", {"in0": (low, 11), "in1": (0, 3)}))
         for op, suffix, limits in variants:
-            name, lines = (
-                f"{op}{suffix}_{format_dtype(dtype)}",
-                [f"out = {method_name(op)}(v0, v1)"],
-            )
+            name = f"{op}{suffix}_{format_dtype(dtype)}"
+            lines = [f"out = {method_name(op)}(v0, v1)"]
             yield pointwise(name, [dtype] * 2, dtype, lines, limits=limits)
 
 
