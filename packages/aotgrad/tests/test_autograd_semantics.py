@@ -63,7 +63,7 @@ def absent_gradient(call):
     return x.grad, w.grad
 
 
-def in_turn(call, retain_graph):
+def engine_handover_order(call, retain_graph):
     x, w = make()
     a, b, _ = call(x, w)
     b.sum().backward(retain_graph=retain_graph)
@@ -74,12 +74,12 @@ def in_turn(call, retain_graph):
 
 @case
 def absent_then_present(call):
-    return in_turn(call, True)
+    return engine_handover_order(call, True)
 
 
 @case
 def one_after_the_other(call):
-    return in_turn(call, False)
+    return engine_handover_order(call, False)
 
 
 @case

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 from aotgrad.effect_plan import InputSpec
-from aotgrad.graphs.dead_effects import effects_of, find_effects
+from aotgrad.graphs.dead_effects import kept_effects, mark_effects
 from aotgrad.tracing.joint import trace_joint
 from symshapes import FakeTensorMode, ShapeEnv
 
@@ -24,8 +24,8 @@ def test_draws_for_another_device(device, drawn, kept):
     x = mode.empty((4,), (1,), dtype=torch.float32, device=torch.device(device))
     program = lambda inputs, tracer, constant: layer_drop(inputs[0])  # noqa: E731
     joint = trace_joint(program, [InputSpec("x", x)], mode, grad_enabled=True)
-    find_effects(joint)
-    assert [operator for operator, _, _ in joint.plan.drawn] == [
+    mark_effects(joint)
+    assert [operator for operator, _, _ in joint.plan.eager_draws] == [
         torch.ops.aten.rand.default
     ] * drawn
-    assert len(effects_of(joint)) == kept
+    assert len(kept_effects(joint)) == kept

@@ -73,8 +73,11 @@ def test_donated_values_may_be_overwritten():
     for _ in range(2):
         call(x, w).sum().backward()
     torch.testing.assert_close(w.grad, expected(2))
-    assert "if holders(mm_default) != ALONE:" in texts["runtime"]
-    assert "holders(x0)" not in texts["runtime"] and "holders(exp_default)" not in texts["runtime"]
+    assert "if reference_counts(mm_default) != SOLE_REFERENCE:" in texts["runtime"]
+    assert (
+        "reference_counts(x0)" not in texts["runtime"]
+        and "reference_counts(exp_default)" not in texts["runtime"]
+    )
 
 
 def test_a_kept_graph_runs_twice():

@@ -12,7 +12,7 @@ import sympy
 import torch
 import torch.nn.functional as F
 from aotgrad import Unsupported, aot_backend, aot_function, counters, run_eager
-from aotgrad.graphs.recipe import sizes_in
+from aotgrad.graphs.trace_spec import evaluate_size
 from aotgrad.testing import capture_symbolically
 
 F64 = torch.float64
@@ -206,7 +206,7 @@ def test_symbolic_sizes():
 
 @pytest.mark.parametrize("value", [2, 2.5])
 def test_numbers_stand_for_symbols(value):
-    number = sizes_in(sympy.Symbol("n"), {sympy.Symbol("n"): value})
+    number = evaluate_size(sympy.Symbol("n"), {sympy.Symbol("n"): value})
     assert number == value and type(number) is type(value)
 
 

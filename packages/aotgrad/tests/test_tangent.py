@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from aotgrad.tracing.tangent_layout import KeptZeros, lay_out
+from aotgrad.tracing.tangent_layout import ZerosCache, restride_like
 
 CPU = torch.device("cpu")
 
 
 def test_zeros_are_kept():
-    zeros = KeptZeros()
+    zeros = ZerosCache()
     first = zeros((3, 4), dtype=torch.float32, device=CPU)
     assert torch.equal(first, torch.zeros(3, 4))
     assert zeros((3, 4), dtype=torch.float32, device=CPU) is first
@@ -16,9 +16,9 @@ def test_zeros_are_kept():
 
 
 def test_few_are_kept():
-    zeros = KeptZeros()
+    zeros = ZerosCache()
     first = zeros((9,), dtype=torch.float32, device=CPU)
-    for size in range(KeptZeros.KEPT):
+    for size in range(ZerosCache.KEPT):
         zeros((size,), dtype=torch.float32, device=CPU)
     assert zeros((9,), dtype=torch.float32, device=CPU) is not first
 
@@ -28,7 +28,7 @@ def test_few_are_kept():
 )
 def test_a_gradient_is_laid_out_like_its_fake(given):
     for like in (torch.empty(3, 2), torch.empty(2, 3).t()):
-        made = lay_out(given.requires_grad_(), like)
+        made = restride_like(given.requires_grad_(), like)
         assert made.stride() == like.stride()
         assert torch.equal(made, given)
         torch.autograd.grad(made.sum(), given)

@@ -4,7 +4,7 @@ from aotgrad.graphs.budget import memory_pareto, partition_within
 from aotgrad.graphs.dropout_masks import redraw_masks
 from aotgrad.graphs.partition import Partition, partition_default, partition_min_cut
 from aotgrad.graphs.patterns import Pattern, register_pattern, unregister_pattern
-from aotgrad.graphs.split import JointView
+from aotgrad.graphs.split import JointAnalysis
 from aotgrad.graphs.verify import check_functional
 from aotgrad.running.eager import run_eager
 from aotgrad.running.fallback import FallbackWarning, counters
@@ -16,7 +16,7 @@ from .errors import AotError, CompilerError, ContractError, Unsupported, UserErr
 __version__ = "0.2.0"
 
 __all__ = [
-    "AotError", "CompilerError", "ContractError", "FallbackWarning", "Joint", "JointView",
+    "AotError", "CompilerError", "ContractError", "FallbackWarning", "Joint", "JointAnalysis",
     "Partition", "Pattern",
     "Unsupported", "UserError", "aot_backend", "aot_function", "aot_module", "check_functional",
     "counters",

@@ -9,8 +9,8 @@ from typing import Any, TypedDict, Unpack
 import torch
 
 from aotgrad.compiling.captured_graph import captured_program, compile_captured
-from aotgrad.compiling.compile import Options
-from aotgrad.compiling.compiled_cache import Memory
+from aotgrad.compiling.compile import CompileOptions
+from aotgrad.compiling.compiled_cache import CacheLookup
 from aotgrad.graphs.budget import check_budget, partition_within
 from aotgrad.graphs.partition import PARTITIONERS, Partitioner
 from aotgrad.graphs.trace import trace_program
@@ -24,7 +24,7 @@ Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Sequence[An
 JointPass = Callable[[torch.fx.GraphModule], torch.fx.GraphModule | None]
 
 
-class Choices(TypedDict, total=False):
+class BackendOptions(TypedDict, total=False):
     """Keyword options that every entry point takes.
 
     Attributes:
@@ -40,10 +40,9 @@ class Choices(TypedDict, total=False):
             reproduced exactly.
         unit_gradients: whether forward may compute the gradients of a loss, which backward then
             multiplies by its tangent: that rounds once more than eager.
-        around_backward: what backward functions are wrapped in: autograd calls them wherever the
+        wrap_backward: what backward functions are wrapped in: autograd calls them wherever the
             caller does, so that one who watches what runs there can leave them out.
-        memory: knows what was compiled from captured graphs before (see
-            ``compiling.compiled_cache``).
+        cache: looks up compiled captured graphs (``compiling.compiled_cache``).
         on_artifact: called with (name, text) for the joint graph, the partition, the split graphs
             and the runtime code.
     """
@@ -54,30 +53,30 @@ class Choices(TypedDict, total=False):
     activation_memory_budget: float
     fallback_random: bool
     unit_gradients: bool
-    around_backward: Callable[[Callable[..., Any]], Callable[..., Any]] | None
-    memory: Memory | None
+    wrap_backward: Callable[[Callable[..., Any]], Callable[..., Any]] | None
+    cache: CacheLookup | None
     on_artifact: Callable[[str, str], None] | None
 
 
 def aot_backend(
     forward_compiler: Compiler,
     backward_compiler: Compiler | None = None,
-    **choices: Unpack[Choices],
+    **options: Unpack[BackendOptions],
 ) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
     """A graph backend (contract B) that hands functional ATen graphs (contract C2) to compilers.
 
     Args:
         forward_compiler: compiles forward graphs; ``compiler(gm, example_inputs) -> callable``.
         backward_compiler: compiles backward graphs; ``forward_compiler`` by default.
-        **choices: see ``Choices``.
+        **options: see ``BackendOptions``.
 
     The backend raises Unsupported for programs that must stay eager, CompilerError when a compiler
     misbehaves, and what eager raises for programs that are wrong.
     """
-    options = _options(forward_compiler, backward_compiler, **choices)
+    resolved = _options(forward_compiler, backward_compiler, **options)
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_captured(gm, example_inputs, options)
+        return compile_captured(gm, example_inputs, resolved)
 
     backend.host_effects = False  # type: ignore[attr-defined]  # calls are traced: what they do beside computing is not repeated
     return backend
@@ -88,14 +87,14 @@ def aot_function(
     *,
     forward_compiler: Compiler,
     backward_compiler: Compiler | None = None,
-    **choices: Unpack[Choices],
+    **options: Unpack[BackendOptions],
 ) -> AotFunction:
     """``f`` compiled for each kind of arguments that it is called with (sizes are static).
 
     ``f`` takes and returns pytrees of tensors; it must be a function of its arguments only.
     Arguments as in ``aot_backend``.
     """
-    return AotFunction(f, _options(forward_compiler, backward_compiler, **choices))
+    return AotFunction(f, _options(forward_compiler, backward_compiler, **options))
 
 
 def aot_module(
@@ -103,12 +102,12 @@ def aot_module(
     *,
     forward_compiler: Compiler,
     backward_compiler: Compiler | None = None,
-    **choices: Unpack[Choices],
+    **options: Unpack[BackendOptions],
 ) -> AotModule:
     """``module`` with its forward compiled; parameters and buffers are shared with it. Arguments as
     in ``aot_backend``.
     """
-    return AotModule(module, _options(forward_compiler, backward_compiler, **choices))
+    return AotModule(module, _options(forward_compiler, backward_compiler, **options))
 
 
 def trace_functional(program: Callable[..., Any], inputs: Sequence[Any]) -> torch.fx.GraphModule:
@@ -129,20 +128,22 @@ def trace_functional(program: Callable[..., Any], inputs: Sequence[Any]) -> torc
     return trace_program(run, inputs)
 
 
-def _options(forward: Compiler, backward: Compiler | None, **choices: Unpack[Choices]) -> Options:
-    budget = check_budget(choices.get("activation_memory_budget", 1.0))
-    return Options(
+def _options(
+    forward: Compiler, backward: Compiler | None, **options: Unpack[BackendOptions]
+) -> CompileOptions:
+    budget = check_budget(options.get("activation_memory_budget", 1.0))
+    return CompileOptions(
         forward,
         backward or forward,
-        choices.get("inference_compiler") or forward,
-        tuple(choices.get("passes", ())),
-        _partitioner(choices.get("partition", "min_cut"), budget),
-        choices.get("fallback_random", False),
-        choices.get("on_artifact"),
+        options.get("inference_compiler") or forward,
+        tuple(options.get("passes", ())),
+        _partitioner(options.get("partition", "min_cut"), budget),
+        options.get("fallback_random", False),
+        options.get("on_artifact"),
         budget < 1,
-        choices.get("unit_gradients", False),
-        choices.get("around_backward"),
-        choices.get("memory"),
+        options.get("unit_gradients", False),
+        options.get("wrap_backward"),
+        options.get("cache"),
     )
 
 

@@ -1,6 +1,4 @@
-"""What a traced program owes its caller beyond plain values: write-backs, views, identities. Pure
-data.
-"""
+"""The effects of a traced program on its caller: write-backs, views, identities. Pure data."""
 
 from __future__ import annotations
 
@@ -10,14 +8,12 @@ from typing import Any
 
 import torch
 
-UNEXPECTED = "a value that the graph was made for is another one"
+GUARD_FAILED = "a value that the graph was made for is another one"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where an input lies in the memory of input ``base``, in elements. ``detached``: outside of
-    that one's history.
-    """
+class StridedView:
+    """An input as a strided view of input ``base``, or of its ``detach()``."""
 
     base: int
     sizes: tuple[int, ...]
@@ -27,8 +23,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Lazy:
-    """An input that is input ``base``, conjugated or negated when it is read."""
+class ConjugateView:
+    """An input as the lazy conjugate or negative of input ``base``."""
 
     base: int
     conj: bool
@@ -42,12 +38,12 @@ class InputSpec:
     Attributes:
         name: a Python identifier.
         value: its fake tensor, SymInt, or Python number.
-        static: a parameter or buffer.
-        requires_grad: whether gradients with respect to it are wanted.
-        is_leaf: whether it is known to be a leaf: autocast casts those once.
-        becomes_leaf: the program calls its ``requires_grad_()``; ``requires_grad`` is True then.
-        place: of an input that the trace takes as a view of another one; gradients are those of the
-            other one.
+        static: whether it is a parameter or buffer.
+        requires_grad: whether its gradient is wanted.
+        is_leaf: whether it is known to be a leaf, which autocast casts only once.
+        becomes_leaf: whether the program calls its ``requires_grad_()``.
+        view_of: set if the trace replays the input as a view of another one, which gets its
+            gradient.
     """
 
     name: str
@@ -56,7 +52,7 @@ class InputSpec:
     requires_grad: bool = False
     is_leaf: bool = False
     becomes_leaf: bool = False
-    place: Place | Lazy | None = None
+    view_of: StridedView | ConjugateView | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -65,10 +61,8 @@ class InputSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A tensor that outlives the call: input ``index``, or constant ``name`` of the traced
-    module.
-    """
+class ExternalTensor:
+    """A tensor from before the call: input ``index``, or attribute ``constant`` of the module."""
 
     index: int = -1
     constant: str = ""
@@ -76,15 +70,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Value number ``index`` of the forward graph."""
+    """Forward value number ``index``."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class ViewStep:
-    """One view op; ``args`` follow the base. Sizes are ints or SymPy expressions. ``item`` picks
-    from several results.
+    """One view op; ``args`` follow the base. Sizes are ints or SymPy expressions.
+
+    ``item`` selects one of several results.
     """
 
     target: torch._ops.OpOverload
@@ -94,27 +89,27 @@ class ViewStep:
 
 
 class ViewMode(Enum):
-    """How autograd saw a view being made."""
+    """How autograd saw a view being created."""
 
-    ANY = auto()  # neither the base nor the view requires grad
+    UNTRACKED = auto()  # neither the base nor the view requires grad
     RECORDED = auto()
-    NO_GRAD = auto()  # under no_grad: it requires grad as its base does, but has no history
-    DETACHED = auto()  # of the detached base
-    SEVERED = auto()  # detached itself: for autograd it is no view
-    # of a base that nobody sees, by an operator like split: autograd refuses to write to it
-    ONE_OF_SEVERAL = auto()
+    NO_GRAD = auto()  # created under no_grad: requires grad like its base, but has no history
+    DETACHED = auto()  # a view of the detached base
+    NOT_A_VIEW = auto()  # detached itself
+    MULTI_OUTPUT = auto()  # by an operator like split, whose base is not returned: never written
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A real view of ``base``, made anew on every call; ``apart``: of its ``.data``, which counts
-    writes for itself.
+    """A view of ``base``, created on every call.
+
+    ``own_version``: a view of ``base.data``, which has its own version counter.
     """
 
-    base: Target | Slot
+    base: ExternalTensor | Slot
     steps: tuple[ViewStep, ...]
-    mode: ViewMode = ViewMode.ANY
-    apart: bool = False
+    mode: ViewMode = ViewMode.UNTRACKED
+    own_version: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +126,7 @@ class Constant:
     value: Any
 
 
-Output = Target | Slot | View | SameAs | Constant
+Output = ExternalTensor | Slot | View | SameAs | Constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +135,18 @@ class Mutation:
 
     Attributes:
         target: the tensor.
-        slot: value to copy into it, None when only its metadata changed.
-        differentiable: autograd sees the write (the target gets a new history).
-        bumps: by how much its version counter grew.
-        layout: new (sizes, strides, change of the storage offset), None when unchanged; resized to
-            contiguous ones where the strides are None.
-        detached: it no longer requires grad; nothing else has changed then.
+        slot: the value to copy into it; None if only metadata changed.
+        differentiable: whether autograd records the write.
+        version_bumps: the increase of its version counter.
+        layout: new (sizes, strides, change of the storage offset), or None; strides of None mean a
+            contiguous ``resize_``.
+        detached: whether it was detached; nothing else changed then.
     """
 
-    target: Target
+    target: ExternalTensor
     slot: Slot | None
     differentiable: bool
-    bumps: int
+    version_bumps: int
     layout: tuple[tuple[Any, ...], tuple[Any, ...] | None, Any] | None = None
     detached: bool = False
 
@@ -164,28 +159,28 @@ class Assertion:
 
     slot: Slot
     message: str | None
-    waits: bool = False
+    synchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class EffectPlan:
-    """Everything the epilogue of a call does.
+    """What the epilogue of a call does.
 
     Attributes:
         outputs: one per program output.
-        mutations: in any order; no two have one target.
-        differentiable: slots that autograd must see, in tangent order.
-        retaining: the outputs that retain their gradient.
-        assertions: what is looked at before anything is written.
-        inference: slots of outputs that the program made under ``torch.inference_mode()``.
-        drawn: random numbers that nobody reads, of a device that the graph does not use: (operator,
-            args, kwargs).
+        mutations: in any order, at most one per target.
+        differentiable: slots of the differentiable values, in tangent order.
+        retains_grad_outputs: indices of the outputs that retain their gradient.
+        assertions: checked before anything is written.
+        inference: slots of outputs created under ``torch.inference_mode()``.
+        eager_draws: unused random numbers on a device that the graph does not use, as (operator,
+            args, kwargs); drawn so that eager's random sequence is kept.
     """
 
     outputs: tuple[Output, ...]
     mutations: tuple[Mutation, ...]
     differentiable: tuple[int, ...]
-    retaining: tuple[int, ...] = ()
+    retains_grad_outputs: tuple[int, ...] = ()
     assertions: tuple[Assertion, ...] = ()
     inference: tuple[int, ...] = ()
-    drawn: tuple[tuple[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], ...] = ()
+    eager_draws: tuple[tuple[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], ...] = ()

@@ -11,10 +11,10 @@ import torch
 from symshapes import FakeTensorMode, ShapeEnv, is_wrapper
 from torch.utils import _pytree as pytree
 
-from aotgrad.compiling.captured_graph import substituted
+from aotgrad.compiling.captured_graph import with_tensors
 from aotgrad.compiling.compilation import Compilation
-from aotgrad.compiling.compile import Options
-from aotgrad.compiling.specialise import Call, recognise
+from aotgrad.compiling.compile import CompileOptions
+from aotgrad.compiling.specialise import Call, specialise_dispatch
 from aotgrad.graphs.trace import fresh_fake
 from aotgrad.running.fallback import TRANSFORMED, Fallback, is_transformed
 from aotgrad.tracing.tracer import Tracer
@@ -32,7 +32,7 @@ class AotFunction:
     anything else.
     """
 
-    def __init__(self, f: Callable[..., Any], options: Options) -> None:
+    def __init__(self, f: Callable[..., Any], options: CompileOptions) -> None:
         self._f = f
         self._options = options
         self._cache: dict[Hashable, Compilation] = {}
@@ -72,7 +72,7 @@ class AotFunction:
         if not kwargs and key[-1] is None and self._num_recent < _MOST_RECENT:
             known, self._recent = (
                 self._recent,
-                recognise(args, call, compilation.out_spec, self._recent),
+                specialise_dispatch(args, call, compilation.out_spec, self._recent),
             )
             self._num_recent += self._recent is not known
         return pytree.tree_unflatten(outputs, compilation.out_spec)
@@ -117,14 +117,14 @@ class AotFunction:
 class AotModule(torch.nn.Module):
     """A module whose ``forward`` is compiled; parameters and buffers stay those of ``module``."""
 
-    def __init__(self, module: torch.nn.Module, options: Options) -> None:
+    def __init__(self, module: torch.nn.Module, options: CompileOptions) -> None:
         super().__init__()
         self.module = module
 
         def functional(
             training: tuple[bool, ...], tensors: dict[str, torch.Tensor], args: Any, kwargs: Any
         ) -> Any:
-            with substituted(module, tensors):
+            with with_tensors(module, tensors):
                 return module(*args, **kwargs)
 
         self._compiled = AotFunction(functional, options)

@@ -1,4 +1,4 @@
-"""Names in the texts of calls: those of a graph's nodes, and those that a text gives itself."""
+"""Names in generated call texts: those of graph nodes, and those reserved by the texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import keyword
 import re
 from collections.abc import Container
 
-MADE_ANEW = (
+PROCESS_OBJECTS = (
     "forward",
     "backward",
     "other_mode",
@@ -14,20 +14,16 @@ MADE_ANEW = (
     "double_backward",
     "partial_backward",
 )
-"""Names of a text for objects that belong to one process."""
-_OWN = re.compile(
-    r"[bdovy]\d+|_|__.*|apply|arguments|box|call|ctx|given|hooked|kept|results|torch|function_\w+|"
-    + "|".join(MADE_ANEW)
+"""Globals of a text that are created anew in each process."""
+_RESERVED = re.compile(
+    r"[bdovy]\d+|_|__.*|apply|arguments|box|call|ctx|given|hooked|private|results|shared|torch|"
+    r"gradient_view_.*|function_\w+|" + "|".join(PROCESS_OBJECTS)
 )
-"""Names that texts give whatever the graph: its nodes, which texts call by their names, must have
-others.
-"""
+"""Names that texts use themselves. Nodes, which are locals of the texts, need other names."""
 
 
-def apart(name: str, taken: Container[str] = ()) -> str:
-    """A name like ``name`` that texts may use for a node: none of their own, none of those
-    taken.
-    """
-    while _OWN.fullmatch(name) or keyword.iskeyword(name) or name in taken:
+def unreserved_name(name: str, used: Container[str] = ()) -> str:
+    """``name``, changed if it is reserved, a keyword, or in ``used``."""
+    while _RESERVED.fullmatch(name) or keyword.iskeyword(name) or name in used:
         name = f"n{name}" if name.startswith("_") else f"{name}_"
     return name

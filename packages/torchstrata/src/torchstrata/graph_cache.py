@@ -52,7 +52,7 @@ class Remembered:
 
 @dataclass(slots=True)
 class Memory:
-    """The entry of one captured graph (``aotgrad.compiling.compiled_cache.Entry``).
+    """The entry of one captured graph (``aotgrad.compiling.compiled_cache.CacheEntry``).
 
     ``compiled_now`` grows by what is compiled, with None for what cannot be kept; ``build`` makes a
     program of what is kept.
@@ -105,11 +105,11 @@ class Memory:
         return data
 
     def compiled(self, what: str) -> Any:
-        """See ``aotgrad.compiling.compiled_cache.Entry``."""
+        """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
         return self.build(*self._found[what]) if what in self._found else None
 
     def put(self, data: bytes) -> None:
-        """See ``aotgrad.compiling.compiled_cache.Entry``."""
+        """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
         if None not in self.compiled_now.values():
             self.store.put(self.key, SUFFIX, pickle.dumps((data, self.compiled_now)))
 

@@ -238,8 +238,8 @@ def compile_captured(
         else lambda name, text: ctx.dump.write(f"20-{name}.py", text),
         fallback_random=config.fallback_random,
         unit_gradients=config.numerics == "fast",
-        around_backward=bytecode_dynamo.disable,
-        memory=ctx.memory,
+        wrap_backward=bytecode_dynamo.disable,
+        cache=ctx.memory,
     )
     try:
         return backend(graph, example_inputs)
@@ -259,7 +259,7 @@ def aot_eager(
     if not has_host_calls(graph):
         try:
             backend = aotgrad.aot_backend(
-                lambda functional, _: functional, around_backward=bytecode_dynamo.disable
+                lambda functional, _: functional, wrap_backward=bytecode_dynamo.disable
             )
             return backend(graph, example_inputs)
         except aotgrad.Unsupported as error:

@@ -11,29 +11,29 @@ import torch
 from symshapes import FakeTensorMode, deferred, is_fake
 from torch.utils import _pytree as pytree
 
-from aotgrad.effect_plan import InputSpec, Lazy
+from aotgrad.effect_plan import ConjugateView, InputSpec
 from aotgrad.graphs.trace import fresh_fake, mode_for
 from aotgrad.graphs.wrapper_subclasses import check_inner_tensors
-from aotgrad.tracing.aliased_inputs import as_stored
+from aotgrad.tracing.aliased_inputs import lazy_view_base
 from aotgrad.tracing.interpret import run_captured
 from aotgrad.tracing.joint import Program
 from aotgrad.tracing.tracer import Tracer
 
 from .compilation import Compilation
-from .compile import Options
-from .foreign_symbols import Adoption, is_foreign, settle_floats
+from .compile import CompileOptions
+from .foreign_symbols import SymbolImporter, is_foreign, specialise_floats
 
 
 @deferred()
 def compile_captured(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CompileOptions
 ) -> Callable[..., Any]:
     """A graph compiled for the grad mode that is on. Its own parameters and buffers become inputs
     that the caller does not pass; beside an input that is conjugated or negated lazily the graph
     gets that one as it is stored.
     """
     check_inner_tensors(gm.graph)
-    settle_floats(gm.graph)
+    specialise_floats(gm.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
     symbolic = any(map(is_foreign, example_inputs))
     described = [
@@ -42,7 +42,7 @@ def compile_captured(
     fake_mode = mode_for(
         [value for value in (*described, *example_inputs) if not is_foreign(value)]
     )
-    adoption = Adoption(fake_mode)
+    adoption = SymbolImporter(fake_mode)
     given = [
         _input(node, value, example, fake_mode)
         for node, value, example in zip(placeholders, adoption.adopt(described), example_inputs)
@@ -56,13 +56,13 @@ def compile_captured(
     ]
     for i in lazy:
         x, spec = example_inputs[i], given[i]
-        place = Lazy(len(distinct) + len(given), x.is_conj(), x.is_neg())
+        place = ConjugateView(len(distinct) + len(given), x.is_conj(), x.is_neg())
         given.append(
             replace(
                 spec, name=f"{spec.name}_stored", is_leaf=spec.is_leaf and not spec.requires_grad
             )
         )
-        given[i] = replace(spec, requires_grad=False, is_leaf=False, place=place)
+        given[i] = replace(spec, requires_grad=False, is_leaf=False, view_of=place)
 
     def make_inputs() -> tuple[InputSpec, ...]:
         own = [
@@ -98,7 +98,7 @@ def compile_captured(
     adoption.report()
     if not lazy:
         return call
-    return lambda *inputs: call(*inputs, *(as_stored(inputs[i]) for i in lazy))
+    return lambda *inputs: call(*inputs, *(lazy_view_base(inputs[i]) for i in lazy))
 
 
 def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None = None) -> Program:
@@ -120,7 +120,7 @@ def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None 
         def wrap(tensor: torch.Tensor) -> torch.Tensor:
             return tensor if id(tensor) in substitutes else wrap_constant(tensor)
 
-        with substituted(gm, {name: own[i] for name, i in lifted.items()}):
+        with with_tensors(gm, {name: own[i] for name, i in lifted.items()}):
             return run_captured(gm, given, enter=enter, wrap_constant=wrap)
 
     return program
@@ -162,7 +162,7 @@ def _owned_tensors(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def substituted(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+def with_tensors(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
     """While active, the module's parameters and buffers of these names are the given tensors."""
     places: list[tuple[dict[str, Any], str]] = []
     for name in tensors:

@@ -1,10 +1,11 @@
-"""One traced program through passes, partition and compilers to a callable."""
+"""Takes one traced program through passes, partition and compilers to a callable."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -13,30 +14,30 @@ from aotgrad.effect_plan import Slot, View
 from aotgrad.errors import AotError, CompilerError, Unsupported
 from aotgrad.graphs.autograd_nodes import merge_nodes
 from aotgrad.graphs.constants import is_random
-from aotgrad.graphs.dead_effects import effects_of, find_effects
-from aotgrad.graphs.partial_backward import PartialBackward, harmful_mixes
+from aotgrad.graphs.dead_effects import kept_effects, mark_effects
+from aotgrad.graphs.partial_backward import PartialBackward, unsafe_zero_masks
 from aotgrad.graphs.partition import Partitioner
 from aotgrad.graphs.passes import clean, separate_outputs
 from aotgrad.graphs.patterns import PATTERNS, apply_patterns
-from aotgrad.graphs.recipe import Recipe
 from aotgrad.graphs.seeded_random import restore_random, seed_random
 from aotgrad.graphs.show import graph_text
-from aotgrad.graphs.split import JointView, Split, extract_forward, split_joint
-from aotgrad.graphs.tangent_views import gradient_nodes
+from aotgrad.graphs.split import JointAnalysis, Split, extract_forward, split_joint
+from aotgrad.graphs.trace_spec import TraceSpec
 from aotgrad.graphs.unit_tangent import with_unit_gradients
 from aotgrad.graphs.verify import check_functional
 from aotgrad.graphs.wrapper_subclasses import compile_inner, has_wrappers
-from aotgrad.names import apart
+from aotgrad.names import unreserved_name
 from aotgrad.running.backward import passes_tangents
 from aotgrad.running.double_backward import DoubleBackward
-from aotgrad.running.runtime import Runtime, build_inference, build_training
+from aotgrad.running.prologue import Runtime
+from aotgrad.running.runtime import build_inference, build_training
 from aotgrad.running.writeback_protocol import may_be_resized, only_written, write_backs
 from aotgrad.tracing.joint import Joint
 from aotgrad.tracing.view_chains import view_root, view_source
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CompileOptions:
     """The arguments of ``aot_backend``, resolved."""
 
     forward_compiler: Callable[..., Any]
@@ -48,24 +49,32 @@ class Options:
     on_artifact: Callable[[str, str], None] | None
     repeats_random: bool = False
     unit_gradients: bool = False
-    around_backward: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
-    memory: Callable[..., Any] | None = None
+    wrap_backward: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    cache: Callable[..., Any] | None = None
 
     def report(self, name: str, text: Callable[[], str]) -> None:
-        """Hands an artifact to the listener; texts nobody listens to are not made."""
+        """Passes a text to ``on_artifact``; without a listener the text is not built."""
         if self.on_artifact is not None:
             self.on_artifact(name, text())
 
+    def with_prefix(self, prefix: str) -> CompileOptions:
+        """The options, with ``prefix`` before the names of artifacts."""
+        listener = self.on_artifact
+        if listener is None:
+            return self
+        return replace(self, on_artifact=lambda name, text: listener(f"{prefix} {name}", text))
 
-def optimise_joint(joint: Joint, options: Options) -> None:
-    """Cleans the joint graph, runs the user's passes, and gives outputs memory of their own."""
+
+def optimise_joint(joint: Joint, options: CompileOptions) -> None:
+    """Cleans the joint graph, runs the user's passes, and separates the memory of outputs."""
     _refuse_sparse_arithmetic(joint)
+    gradients = joint.gradients
     views = [
         k
-        for k, g in enumerate(gradient_nodes(joint))
+        for k, g in enumerate(gradients)
         if isinstance(g, torch.fx.Node) and view_source(g) is not None
     ]
-    find_effects(joint)
+    mark_effects(joint)
     clean(joint.gm, keep_random=options.fallback_random)
     patterns = [] if has_wrappers(joint.gm.graph) else [*PATTERNS.values()]
     counts = apply_patterns(joint.gm, patterns, keep_random=options.fallback_random)
@@ -76,19 +85,17 @@ def optimise_joint(joint: Joint, options: Options) -> None:
     for rewrite in options.passes:
         joint.gm = rewrite(joint.gm) or joint.gm
     separate_outputs(joint.gm.graph, _owned_slots(joint))
-    passed = gradient_nodes(joint)
+    gradients = joint.gradients
     joint.shared_gradients = tuple(
-        k for k in views if isinstance(passed[k], torch.fx.Node) and passed[k].op == "placeholder"
+        k for k in views if getattr(gradients[k], "op", "") == "placeholder"
     )
     for node in joint.gm.graph.nodes:
-        node._rename(apart(node.name))
+        node._rename(unreserved_name(node.name))
     options.report("joint", lambda: graph_text(joint.gm))
 
 
 def _refuse_sparse_arithmetic(joint: Joint) -> None:
-    """Sparse gradients may leave a graph as they are made. Fakes of them look dense, so that
-    nothing may compute with them: to kernels they have no memory.
-    """
+    """Sparse gradients may only be returned: their fakes look dense, so kernels can't read them."""
     for node in joint.gm.graph.nodes:
         if node.kwargs.get("layout") in (None, torch.strided) or node.op != "call_function":
             continue
@@ -97,173 +104,148 @@ def _refuse_sparse_arithmetic(joint: Joint) -> None:
 
 
 def _owned_slots(joint: Joint) -> list[int]:
-    """Values that need memory of their own: what the caller or autograd gets to hold, and
-    write-backs of values that other write-backs overwrite.
+    """Slots that need memory of their own: what the caller or autograd references, and write-backs
+    that would read what another write-back has overwritten.
     """
-    plan = joint.plan
-    held = {o.index for o in plan.outputs if isinstance(o, Slot)}
-    held |= {o.base.index for o in plan.outputs if isinstance(o, View) and isinstance(o.base, Slot)}
-    values: tuple[Any, ...] = joint.gm.graph.output_node().args[0]  # type: ignore[assignment]
-    placeholders = joint.gm.graph.find_nodes(op="placeholder")
-    written = {placeholders[m.target.index] for m in plan.mutations if m.target.index >= 0}
+    plan, inputs, values = joint.plan, joint.input_nodes, joint.values
+    bases = (o.base if isinstance(o, View) else o for o in plan.outputs)
+    slots = {base.index for base in bases if isinstance(base, Slot)} | set(plan.differentiable)
+    written = {inputs[m.target.index] for m in plan.mutations if m.target.index >= 0}
     for m in plan.mutations:
         if m.slot is not None and view_root(values[m.slot.index], unsafe=True) in written:
-            held.add(m.slot.index)
-    return sorted(held | set(plan.differentiable))
+            slots.add(m.slot.index)
+    return sorted(slots)
 
 
 def compile_joint(
-    joint: Joint, run: Runtime, recipe: Recipe, options: Options
+    runtime: Runtime, trace_spec: TraceSpec, options: CompileOptions
 ) -> tuple[Callable[..., Any], str]:
-    """The callable of a joint graph that ``optimise_joint`` has seen, and its source."""
+    """The callable of ``runtime.joint``, which ``optimise_joint`` has prepared, and its source."""
+    joint = runtime.joint
     if not joint.has_backward:
-        values: Any = joint.gm.graph.output_node().args[0]
-        nodes = dict.fromkeys(
-            v for v in values if isinstance(v, torch.fx.Node) and v.op != "placeholder"
-        )
-        nodes |= dict.fromkeys(effects_of(joint))
-        extracted = extract_forward(joint, nodes)
-        _say_what_is_written(joint, extracted, tuple(nodes), ())
-        forward = _compile(options.inference_compiler, extracted, "inference", options, bool(nodes))
-        call, text = build_inference(run, tuple(nodes), forward)
+        values = (v for v in joint.values if isinstance(v, torch.fx.Node) and v.op != "placeholder")
+        results = tuple(dict.fromkeys([*values, *kept_effects(joint)]))
+        graph = extract_forward(joint, results)
+        _annotate_write_backs(joint, graph, results, ())
+        forward = _compile(graph, "inference", options, bool(results))
+        call, text = build_inference(runtime, results, forward)
     else:
-        split = _partitioned(joint, options)
-        _say_what_is_written(joint, split.forward, split.results, split.saved)
-        partial = _partial_backward(joint, split, options)  # before a compiler may change the graph
-        forward = _compile(
-            options.forward_compiler, split.forward, "forward", options, bool(split.results)
-        )
-        # else each autograd node has a backward of its own
-        is_whole = partial is None or not joint.nodes
-        backward = _compile(
-            options.backward_compiler,
-            split.backward,
-            "backward",
-            options,
-            is_whole and bool(split.gradients),
-        )
+        split = _split(joint, options)
+        _annotate_write_backs(joint, split.forward, split.results, split.saved)
+        partial_backward = _partial_backward(
+            joint, split, options
+        )  # before a compiler may change the graph
+        forward = _compile(split.forward, "forward", options, bool(split.results))
+        # several autograd nodes only call their partial backwards
+        needed = bool(split.gradients) and (partial_backward is None or not joint.nodes)
+        backward = _compile(split.backward, "backward", options, needed)
         if not passes_tangents(joint):
-            run.double = _double_backward(joint, recipe, split, options)
-            run.partial = partial
-        call, text = build_training(run, split, forward, backward, options.around_backward)
+            runtime.double = _double_backward(joint, trace_spec, split, options)
+            runtime.partial = partial_backward
+        call, text = build_training(runtime, split, forward, backward, options.wrap_backward)
     options.report("runtime", lambda: text)
     return call, text
 
 
-def _partial_backward(joint: Joint, split: Split, options: Options) -> PartialBackward | None:
-    """What computes gradients from some tangents, where zeros for the others can do harm."""
+def _partial_backward(
+    joint: Joint, split: Split, options: CompileOptions
+) -> PartialBackward | None:
+    """Backward from some tangents only; None if zeros can always replace the others."""
     count = len(joint.plan.differentiable)
     if count < 2 or has_wrappers(joint.gm.graph):
         return None
-    if not joint.nodes and not harmful_mixes(split.backward, count):
+    if not joint.nodes and not unsafe_zero_masks(split.backward, count):
         return None
-    listener = options.on_artifact
-    if listener is not None:
-        options = replace(options, on_artifact=lambda name, text: listener(f"partial {name}", text))
+    options = options.with_prefix("partial")
     return PartialBackward(
-        split.backward,
-        count,
-        lambda gm: _compile(options.backward_compiler, gm, "backward", options, True),
+        split.backward, count, lambda gm: _compile(gm, "backward", options, True)
     )
 
 
-def late_backward(
-    recipe: Recipe, options: Options
+def deferred_backward(
+    trace_spec: TraceSpec, options: CompileOptions
 ) -> tuple[DoubleBackward, PartialBackward | None, list[str], int]:
-    """What goes backward in other ways, for a program that was compiled without a trace:
-    differentiably, and from some tangents; with the names of the nodes that are saved, and how many
-    of them only backward sees.
+    """Double and partial backward of a cached program, which is traced now.
+
+    Also returns the names of the saved nodes, and how many of them are private.
     """
-    joint = recipe.trace()
+    joint = trace_spec.trace()
     optimise_joint(joint, options)
-    split = _partitioned(joint, options)
-    double, partial = (
-        _double_backward(joint, recipe, split, options),
-        _partial_backward(joint, split, options),
-    )
-    return double, partial, [n.name for n in split.saved], split.kept
+    split = _split(joint, options)
+    double = _double_backward(joint, trace_spec, split, options)
+    partial_backward = _partial_backward(joint, split, options)
+    return double, partial_backward, [n.name for n in split.saved], split.num_private
 
 
 def _double_backward(
-    joint: Joint, recipe: Recipe, split: Split, options: Options
+    joint: Joint, trace_spec: TraceSpec, split: Split, options: CompileOptions
 ) -> DoubleBackward:
-    return DoubleBackward(
-        joint,
-        recipe,
-        split,
-        lambda again, its_recipe: _compile_gradient(again, its_recipe, options),
-    )
+    return DoubleBackward(joint, trace_spec, split, partial(_compile_gradient, options))
 
 
-def _partitioned(joint: Joint, options: Options) -> Split:
-    """The split that the partitioner chooses; random ops that it repeats draw from a kept seed."""
-    may_repeat = (
-        [] if options.fallback_random else [n for n in joint.gm.graph.nodes if is_random(n)]
-    )
-    seeded = seed_random(n for n in may_repeat if options.repeats_random or "recompute" in n.meta)
-    view = JointView.of(joint)
-    merge_nodes(view)
-    partition = options.partition(view)
+def _split(joint: Joint, options: CompileOptions) -> Split:
+    """Splits as the partitioner chooses; recomputed random ops draw from a saved seed."""
+    draws = [] if options.fallback_random else [n for n in joint.gm.graph.nodes if is_random(n)]
+    seeded = seed_random(n for n in draws if options.repeats_random or "recompute" in n.meta)
+    analysis = JointAnalysis.of(joint)
+    merge_nodes(analysis)
+    partition = options.partition(analysis)
     if options.unit_gradients and not options.repeats_random:
-        view, partition = with_unit_gradients(view, partition)
+        analysis, partition = with_unit_gradients(analysis, partition)
     options.report("partition", lambda: str(partition))
     restore_random(
         n for n in seeded if n.name not in partition.recomputed and n.args[0] not in partition.saved
     )
-    return split_joint(view, partition.saved)
+    return split_joint(analysis, partition.saved)
 
 
-def _say_what_is_written(
+def _annotate_write_backs(
     joint: Joint,
     forward: torch.fx.GraphModule,
     results: tuple[torch.fx.Node, ...],
     saved: Sequence[torch.fx.Node],
 ) -> None:
-    """Tells the compiler what it may write back itself (B6), and which results may lie in the
-    memory of their inputs.
+    """Tells the compiler what it may write back itself (B6), and which results may reuse the
+    memory of an input.
     """
     pairs = forward.meta["writes"] = write_backs(joint, results)
     unread = forward.meta["unread"] = frozenset(
         i for i in only_written(joint, pairs, results) if results[i] not in saved
     )
-    if not may_be_resized(joint) and not has_wrappers(forward.graph):  # whose graph is another one
+    if not may_be_resized(joint) and not has_wrappers(
+        forward.graph
+    ):  # wrappers are compiled from another graph
         inputs = forward.graph.find_nodes(op="placeholder")
-        for target, position in pairs:
-            if position in unread:
-                inputs[target].meta["written"] = position
+        for target, result in pairs:
+            if result in unread:
+                inputs[target].meta["written"] = result
 
 
-def _compile_gradient(joint: Joint, recipe: Recipe, options: Options) -> Callable[..., Any]:
+def _compile_gradient(
+    options: CompileOptions, joint: Joint, trace_spec: TraceSpec
+) -> Callable[..., Any]:
     """The callable of a program that is the gradient of another."""
-    listener = options.on_artifact
-    if listener is not None:
-        options = replace(
-            options, on_artifact=lambda name, text: listener(f"gradient {name}", text)
-        )
-    joint.outer_paths, joint.addressed = (), frozenset()  # the first pass has been through here
+    options = options.with_prefix("gradient")
+    joint.outer_histories, joint.reads_offset = (), frozenset()  # checked by the first pass
     optimise_joint(joint, options)
-    run = Runtime(joint, (), _never, None, True, True)
-    return compile_joint(joint, run, recipe, options)[0]
+    runtime = Runtime(joint, (), _unreachable, None, grad_enabled=True, in_autocast=True)
+    return compile_joint(runtime, trace_spec, options)[0]
 
 
-def _never(*inputs: Any) -> NoReturn:
+def _unreachable(*inputs: Any) -> NoReturn:
     raise AssertionError("a gradient writes to nothing")
 
 
-def _compile(
-    compiler: Callable[..., Any],
-    gm: torch.fx.GraphModule,
-    what: str,
-    options: Options,
-    wanted: bool,
-) -> Any:
-    if wanted and has_wrappers(gm.graph):
-        return compile_inner(gm, lambda inner: _compile(compiler, inner, what, options, wanted))
+def _compile(gm: torch.fx.GraphModule, what: str, options: CompileOptions, needed: bool) -> Any:
+    """Calls the compiler for ``what``: "inference", "forward" or "backward"."""
+    if needed and has_wrappers(gm.graph):
+        return compile_inner(gm, lambda inner: _compile(inner, what, options, needed))
     if os.environ.get("STRATA_VERIFY") == "1":
         check_functional(gm)
     options.report(what, lambda: graph_text(gm))
-    if not wanted:
+    if not needed:
         return None
+    compiler = getattr(options, f"{what}_compiler")
     examples: Sequence[Any] = [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")]
     name = getattr(compiler, "__name__", repr(compiler))
     try:

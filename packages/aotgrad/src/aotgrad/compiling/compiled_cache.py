@@ -24,17 +24,18 @@ import torch
 from aotgrad.effect_plan import InputSpec
 from aotgrad.errors import Unsupported
 from aotgrad.graphs.partial_backward import PartialBackward
-from aotgrad.names import MADE_ANEW
+from aotgrad.names import PROCESS_OBJECTS
+from aotgrad.running.autograd_function import define_function
 from aotgrad.running.double_backward import DoubleBackward
 from aotgrad.running.emit import load_text
-from aotgrad.running.runtime import Runtime, as_function
+from aotgrad.running.prologue import Runtime
 
 _OWNERS = frozenset(["torch", "aotgrad", "symshapes", "builtins", "_operator", "operator", "math"])
 """Packages whose objects are as good as new: nobody knows them by identity."""
 _FAILURES = (pickle.PickleError, TypeError, AttributeError)
 
 
-class Entry(Protocol):
+class CacheEntry(Protocol):
     """What a memory has of one graph. ``data`` is None when it has nothing yet."""
 
     data: bytes | None
@@ -52,14 +53,14 @@ class Entry(Protocol):
         ...
 
 
-Memory = Callable[[torch.fx.GraphModule, Sequence[InputSpec], bool], Entry | None]
+CacheLookup = Callable[[torch.fx.GraphModule, Sequence[InputSpec], bool], CacheEntry | None]
 """Asked with a captured graph, what is known of its inputs, and the grad mode; None for what it
 keeps nothing of.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedProgram:
     """A program's calls.
 
     Attributes:
@@ -68,16 +69,16 @@ class Kept:
         trains: whether it has an autograd function.
         keeps: whether the compiled graphs keep what only backward sees (B7).
         written: indices of the inputs that it writes to.
-        freed_together: see ``Joint``.
+        freed_with: see ``Joint``.
         saved: names of the nodes that are saved for backward.
     """
 
     text: str
     names: Mapping[str, Any]
     trains: bool
-    keeps: bool
+    has_private_values: bool
     written: Sequence[int]
-    freed_together: Sequence[int]
+    freed_with: Sequence[int]
     saved: Sequence[str]
 
 
@@ -91,7 +92,7 @@ def dump(run: Runtime, call: Callable[..., Any], text: str) -> bytes | None:
     if run.joint.nodes:
         return None
     found: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
-    ours = {"apply", "__builtins__", *MADE_ANEW}
+    ours = {"apply", "__builtins__", *PROCESS_OBJECTS}
     names = {
         k: v
         for k, v in found.items()
@@ -99,60 +100,73 @@ def dump(run: Runtime, call: Callable[..., Any], text: str) -> bytes | None:
     }
     saved = () if run.split is None else tuple(n.name for n in run.split.saved)
     trains = run.split is not None
-    kept = (text, names, trains, run.keeps, written_inputs(run), run.joint.freed_together, saved)
+    cached = (
+        text,
+        names,
+        trains,
+        run.has_private_values,
+        written_inputs(run),
+        run.joint.freed_with,
+        saved,
+    )
     data = io.BytesIO()
     with suppress(*_FAILURES):
-        _Dumper(data, run.eager).dump(kept)
+        _ProgramPickler(data, run.eager).dump(cached)
         return data.getvalue()
     return None
 
 
-def load(data: bytes | None, eager: Callable[..., Any]) -> Kept | None:
+def load(data: bytes | None, eager: Callable[..., Any]) -> CachedProgram | None:
     """What :func:`dump` wrote, for a program that runs eagerly as ``eager`` does."""
     try:
-        return None if data is None else Kept(*_Loader(io.BytesIO(data), eager).load())
+        if data is None:
+            return None
+        return CachedProgram(*_ProgramUnpickler(io.BytesIO(data), eager).load())
     except Exception:  # whatever is wrong with the data, the program can be compiled
         return None
 
 
 def revive(
-    kept: Kept, entry: Entry, anew: Mapping[str, Any], around_backward: Callable[..., Any] | None
+    cached: CachedProgram,
+    entry: CacheEntry,
+    anew: Mapping[str, Any],
+    wrap_backward: Callable[..., Any] | None,
 ) -> Callable[..., Any]:
-    """The callable of a kept program. ``anew``: the objects of this process by name, less the
+    """The callable of a cached program. ``anew``: the objects of this process by name, less the
     compiled graphs.
     """
-    graphs = {"forward": entry.compiled("forward" if kept.trains else "inference")}
-    if kept.trains:
+    graphs = {"forward": entry.compiled("forward" if cached.trains else "inference")}
+    if cached.trains:
         graphs["backward"] = entry.compiled("backward")
-    if kept.keeps:
+    if cached.has_private_values:
         graphs = {"forward": graphs["forward"].keeping(), "backward": graphs["backward"].taking()}
-    call = load_text(kept.text, {**kept.names, **anew, **graphs}, "call")
-    if kept.trains:
-        as_function(call, kept.freed_together, around_backward)
+    call = load_text(cached.text, {**cached.names, **anew, **graphs}, "call")
+    if cached.trains:
+        define_function(call, cached.freed_with, wrap_backward)
     return call
 
 
-Late = tuple[DoubleBackward, PartialBackward | None, Sequence[str], int]
+Backwards = tuple[DoubleBackward, PartialBackward | None, Sequence[str], int]
 
 
-class LateBackward:
-    """The other ways backward of a kept program: the program is traced when one of them is first
+class DeferredBackward:
+    """The other ways backward of a cached program: the program is traced when one of them is first
     asked for.
     """
 
-    def __init__(self, kept: Kept, make: Callable[[], Late]) -> None:
-        self._kept = kept
+    def __init__(self, cached: CachedProgram, make: Callable[[], Backwards]) -> None:
+        self._cached = cached
         self._make = make
         self._made: tuple[DoubleBackward, PartialBackward | None] | None = None
 
     def _get(self, what: str) -> tuple[DoubleBackward, PartialBackward | None]:
         if self._made is None:
             double, partial, saved, count = self._make()
-            if tuple(saved) != self._kept.saved:
+            if tuple(saved) != self._cached.saved:
                 raise Unsupported(
                     "AG030", f"{what}: settings of torch are other ones than in the forward pass"
                 )
-            double.kept = count if self._kept.keeps else 0
+            double.num_private = count if self._cached.has_private_values else 0
             self._made = double, partial
         return self._made
 
@@ -169,7 +183,7 @@ class LateBackward:
         return found(given, arguments)
 
 
-class _Dumper(pickle.Pickler):
+class _ProgramPickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, eager: Callable[..., Any]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self._eager = eager
@@ -197,7 +211,7 @@ class _Dumper(pickle.Pickler):
         return NotImplemented
 
 
-class _Loader(pickle.Unpickler):
+class _ProgramUnpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, eager: Callable[..., Any]) -> None:
         super().__init__(file)
         self._eager = eager

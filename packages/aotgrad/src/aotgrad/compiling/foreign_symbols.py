@@ -26,7 +26,7 @@ def is_foreign(value: Any) -> bool:
     return isinstance(value, _NUMBERS) and not isinstance(value.node.shape_env, ShapeEnv)
 
 
-def settle_floats(graph: torch.fx.Graph) -> None:
+def specialise_floats(graph: torch.fx.Graph) -> None:
     """Give floats that another front end passes as tensors the values of this call, for which it
     guards then.
     """
@@ -41,7 +41,7 @@ def settle_floats(graph: torch.fx.Graph) -> None:
             graph.erase_node(node)
 
 
-class Adoption:
+class SymbolImporter:
     """Symbols of ours for those sizes. What is assumed of ours is told to the other environment:
     its front end guards calls.
     """

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from aotgrad.running.emit import Source
+from aotgrad.running.emit import PythonWriter
 
 _LIMIT = 16  # arguments; for more of them the general path costs little in comparison
 Call = Callable[[tuple[Any, ...]], Any]
 
 
-def recognise(
+def specialise_dispatch(
     args: Sequence[Any], call: Callable[..., Any], spec: pytree.TreeSpec, otherwise: Call
 ) -> Call:
     """A function of an argument tuple: ``call``, where the arguments are tensors of the same kinds,
@@ -33,7 +33,7 @@ def recognise(
     )
     if not is_plain or not 0 < len(args) <= _LIMIT:
         return otherwise
-    out = Source()
+    out = PythonWriter()
     names = [f"x{i}" for i in range(len(args))]
     tests = [f"not {out.name('in_autocast', torch._C._is_any_autocast_enabled)}()"]
     if len(args) > 1:
@@ -57,7 +57,7 @@ def recognise(
     return out.load("dispatch")[0]
 
 
-def _tests(out: Source, name: str, like: torch.Tensor) -> Iterator[str]:
+def _tests(out: PythonWriter, name: str, like: torch.Tensor) -> Iterator[str]:
     yield f"type({name}) is {out.name(type(like).__name__, type(like))}"
     yield f"{name}.shape == {tuple(like.shape)}"
     yield f"{name}.requires_grad is {like.requires_grad}"

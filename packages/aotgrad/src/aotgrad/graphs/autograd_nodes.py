@@ -10,15 +10,15 @@ import torch
 
 from aotgrad.tracing.view_chains import view_root, view_source
 
-from .split import JointView, ancestors, read_by_backward
+from .split import JointAnalysis, ancestors, saved_by_eager
 
-MOST_APART = 8
+MAX_NODES = 8
 """Autograd nodes of a call: each has a backward graph of its own, which is compiled when it is
 first called.
 """
 
 
-def merge_nodes(view: JointView) -> None:
+def merge_nodes(view: JointAnalysis) -> None:
     """Leaves the results of ``joint.nodes`` apart, but for many, of which those stay apart whose
     backward reads other things.
 
@@ -32,8 +32,8 @@ def merge_nodes(view: JointView) -> None:
     for results, inputs in joint.nodes:
         histories = tuple(k for k in inputs if not joint.inputs[joint.gradients_of[k]].is_leaf)
         reached = _reached(view, [placeholders[len(joint.inputs) + k] for k in results])
-        read = frozenset(held.intersection(read_by_backward(view, reached)))
-        key = results if len(joint.nodes) <= MOST_APART else (histories, read)
+        read = frozenset(held.intersection(saved_by_eager(view, reached)))
+        key = results if len(joint.nodes) <= MAX_NODES else (histories, read)
         of_results, of_inputs = merged.setdefault(key, (set(), set()))
         of_results.update(results)
         of_inputs.update(inputs)
@@ -49,7 +49,7 @@ def merge_nodes(view: JointView) -> None:
     )
 
 
-def _reached(view: JointView, tangents: list[torch.fx.Node]) -> set[torch.fx.Node]:
+def _reached(view: JointAnalysis, tangents: list[torch.fx.Node]) -> set[torch.fx.Node]:
     """The nodes that depend on some of the tangents."""
     found = set(tangents)
     for node in view.joint.gm.graph.nodes:

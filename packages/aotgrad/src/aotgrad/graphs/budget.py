@@ -10,8 +10,8 @@ from dataclasses import replace
 from aotgrad.errors import UserError
 from aotgrad.tracing.joint import Joint
 
-from .partition import MAX_CHAIN, Choice, MinCut, Partition, partition_min_cut
-from .split import JointView
+from .partition import MAX_CHAIN, MinCut, ParetoPoint, Partition, partition_min_cut
+from .split import JointAnalysis
 
 _LONG_CHAIN = 4 * MAX_CHAIN  # a few layers: what one use makes backward hold again stays bounded
 _LOWEST, _HIGHEST = -16.0, 6.0  # powers of two: the prices that are considered
@@ -29,14 +29,14 @@ def check_budget(budget: object) -> float:
     return float(budget)
 
 
-def partition_within(joint: Joint | JointView, budget: float) -> Partition:
+def partition_within(joint: Joint | JointAnalysis, budget: float) -> Partition:
     """The cheapest partition found that keeps at most ``budget`` times the bytes of
     ``partition_min_cut``.
 
     Below 1, heavy ops may be repeated, in chains of bounded length. When even the smallest
     partition keeps more, that one. The report's ``pareto`` lists what was considered.
     """
-    view = joint if isinstance(joint, JointView) else JointView.of(joint)
+    view = joint if isinstance(joint, JointAnalysis) else JointAnalysis.of(joint)
     base = partition_min_cut(view)
     if check_budget(budget) == 1:
         return base
@@ -58,14 +58,14 @@ def partition_within(joint: Joint | JointView, budget: float) -> Partition:
     )
 
 
-def memory_pareto(joint: Joint | JointView, points: int = 8) -> tuple[Choice, ...]:
+def memory_pareto(joint: Joint | JointAnalysis, points: int = 8) -> tuple[ParetoPoint, ...]:
     """What a program's activations can be traded for: saved bytes against recompute cost, by
     falling bytes.
 
     What ``partition_min_cut`` chooses, and what is best at each of ``points`` prices of memory;
     equal choices once.
     """
-    view = joint if isinstance(joint, JointView) else JointView.of(joint)
+    view = joint if isinstance(joint, JointAnalysis) else JointAnalysis.of(joint)
     base = partition_min_cut(view)
     cut = MinCut(view, _LONG_CHAIN, heavy=True)
     prices = [
@@ -74,6 +74,6 @@ def memory_pareto(joint: Joint | JointView, points: int = 8) -> tuple[Choice, ..
     return _curve([base, *(cut.choose(price, "min_cut") for price in (0.0, *prices))])
 
 
-def _curve(partitions: Iterable[Partition]) -> tuple[Choice, ...]:
+def _curve(partitions: Iterable[Partition]) -> tuple[ParetoPoint, ...]:
     distinct = {(p.saved_bytes, p.cost) for p in partitions}
-    return tuple(Choice(*c) for c in sorted(distinct, reverse=True))
+    return tuple(ParetoPoint(*c) for c in sorted(distinct, reverse=True))

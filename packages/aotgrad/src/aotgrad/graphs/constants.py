@@ -38,7 +38,7 @@ def is_collective(node: torch.fx.Node) -> bool:
     return getattr(node.target, "namespace", None) == "_c10d_functional"
 
 
-class Constants:
+class ConstantFolder:
     """Folds ops of one graph whose operands are literals (``torch.tensor([1, 2])``) or small CPU
     tensors made from numbers.
     """

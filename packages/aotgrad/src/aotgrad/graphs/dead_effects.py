@@ -33,7 +33,7 @@ _ASK_FOR_LAYOUT = frozenset({
 """Operators that read no elements of their first operand."""
 
 
-def find_effects(joint: Joint) -> None:
+def mark_effects(joint: Joint) -> None:
     """Marks the dead nodes of the program whose effects are kept: they become results that nobody
     reads.
 
@@ -47,7 +47,9 @@ def find_effects(joint: Joint) -> None:
     drawn = _of_other_devices(
         [n for n in joint.gm.graph.nodes if n not in live and _is_draw(n)], live
     )
-    joint.plan = replace(joint.plan, drawn=tuple((n.target, n.args, dict(n.kwargs)) for n in drawn))
+    joint.plan = replace(
+        joint.plan, eager_draws=tuple((n.target, n.args, dict(n.kwargs)) for n in drawn)
+    )
     for node in reversed(joint.gm.graph.nodes):
         if node in drawn:
             continue
@@ -64,8 +66,8 @@ def find_effects(joint: Joint) -> None:
                 live.update(_read_by(node))
 
 
-def effects_of(joint: Joint) -> list[torch.fx.Node]:
-    """The nodes that ``find_effects`` has marked, as far as nothing reads them."""
+def kept_effects(joint: Joint) -> list[torch.fx.Node]:
+    """The nodes that ``mark_effects`` has marked, as far as nothing reads them."""
     live = _live(joint)
     return [n for n in joint.gm.graph.nodes if n.meta.get("has_effect") and n not in live]
 

@@ -13,30 +13,30 @@ from symshapes import is_wrapper
 from .cost import size_in_bytes
 
 _SMALLEST = 1 << 16  # bytes: below, checking who holds a tensor costs more than its memory is worth
-_storage_holders: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
-_tensor_holders: Callable[[torch.Tensor], int] | None = getattr(torch.Tensor, "_use_count", None)
-IS_AVAILABLE = None not in (_storage_holders, _tensor_holders) and hasattr(
+_storage_use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
+_tensor_use_count: Callable[[torch.Tensor], int] | None = getattr(torch.Tensor, "_use_count", None)
+IS_AVAILABLE = None not in (_storage_use_count, _tensor_use_count) and hasattr(
     torch._C._FunctionBase, "maybe_clear_saved_tensors"
 )
 
 
-def holders(tensor: torch.Tensor) -> tuple[int, int, int]:
+def reference_counts(tensor: torch.Tensor) -> tuple[int, int, int]:
     """How many references there are to a tensor from Python, from C++, and to its storage."""
-    assert _tensor_holders is not None and _storage_holders is not None
+    assert _tensor_use_count is not None and _storage_use_count is not None
     return (
         sys.getrefcount(tensor),
-        _tensor_holders(tensor),
-        _storage_holders(tensor.untyped_storage()._cdata),
+        _tensor_use_count(tensor),
+        _storage_use_count(tensor.untyped_storage()._cdata),
     )
 
 
-def _alone() -> tuple[int, int, int]:
+def _sole_reference() -> tuple[int, int, int]:
     tensor = torch.empty(1)
-    return holders(tensor)
+    return reference_counts(tensor)
 
 
-ALONE = _alone() if IS_AVAILABLE else (0, 0, 0)
-"""``holders(t)`` of a tensor that one local variable holds."""
+SOLE_REFERENCE = _sole_reference() if IS_AVAILABLE else (0, 0, 0)
+"""``reference_counts(t)`` of a tensor that one local variable holds."""
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -46,7 +46,7 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     ).copy_(tensor)
 
 
-def own_among(
+def private_saved(
     saved: Iterable[torch.fx.Node], exposed: set[torch.fx.Node]
 ) -> frozenset[torch.fx.Node]:
     """The saved nodes that only backward will see."""
@@ -56,6 +56,6 @@ def own_among(
     )
 
 
-def donated_among(own: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+def donatable(own: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:
     """Those that are large enough to matter."""
     return frozenset(s for s in own if IS_AVAILABLE and size_in_bytes(s.meta["val"]) >= _SMALLEST)

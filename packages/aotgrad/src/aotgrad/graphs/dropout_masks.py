@@ -77,7 +77,7 @@ def _is_read_by_product(node: torch.fx.Node) -> bool:
     return False
 
 
-def draw_again(node: torch.fx.Node, drawn: torch.fx.Node, seed: torch.fx.Node) -> None:
+def redraw_from(node: torch.fx.Node, drawn: torch.fx.Node, seed: torch.fx.Node) -> None:
     """Makes a random node draw from ``seed`` what ``drawn``, its like in an earlier trace, has
     drawn from it.
     """

@@ -1,17 +1,15 @@
-"""Backward from some of a program's results: what leads to the others takes no part, as in eager
-mode.
+"""Backward from some of a program's results; as in eager, the others take no part.
 
-Zeros in the place of an absent tangent do no harm where it is added, or only viewed and summed
-before. Multiplied by what forward has computed they would be NaN where that is infinite. For such
-sets of tangents the backward graph is cut down to what hangs on those that are given, and compiled
-again.
+Usually zeros can replace an absent tangent: if it is only viewed, summed and added. But zero times
+an infinite value of forward is NaN. For such sets of tangents, the backward graph is reduced to
+what depends on the given ones, and compiled again.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -24,9 +22,9 @@ from aotgrad.tracing.view_chains import is_view_op
 from .passes import layout_key, remove_dead
 
 aten = torch.ops.aten
-Mixes = tuple[tuple[int, int], ...]
+UnsafeMasks = tuple[tuple[int, int], ...]
 _SUMS = frozenset({aten.add.Tensor, aten.sub.Tensor})
-# of zeros these make zeros, whatever else they are given
+# these map zeros to zeros, whatever their other arguments
 _LINEAR = _SUMS | {
     aten.neg.default, aten.sum.default, aten.sum.dim_IntList, aten.clone.default,
     aten._to_copy.default, aten.cat.default,
@@ -37,54 +35,60 @@ _LINEAR = _SUMS | {
 }  # fmt: skip
 
 
-def _tangents_behind(
-    nodes: Sequence[torch.fx.Node], tangents: Sequence[torch.fx.Node]
+def tangent_masks(
+    nodes: Iterable[torch.fx.Node],
+    tangents: Sequence[torch.fx.Node],
+    *,
+    through_sizes: bool = False,
 ) -> dict[torch.fx.Node, int]:
-    """For each of the nodes a bit for each tangent that its elements depend on; sizes depend on
-    none.
+    """For each node, the bits of the tangents that it depends on.
+
+    ``through_sizes``: whether a size of a tangent depends on it.
     """
-    behind = {t: 1 << i for i, t in enumerate(tangents)}
+    masks = {t: 1 << i for i, t in enumerate(tangents)}
     for node in nodes:
-        if node not in behind:
+        if node not in masks:
             is_data = isinstance(node.meta.get("val"), (torch.Tensor, tuple, list))
-            behind[node] = (
-                reduce(or_, (behind.get(a, 0) for a in node.all_input_nodes), 0) if is_data else 0
-            )
-    return behind
+            operands = node.all_input_nodes if is_data or through_sizes else ()
+            masks[node] = reduce(or_, (masks.get(a, 0) for a in operands), 0)
+    return masks
 
 
 def readers(gm: torch.fx.GraphModule, count: int) -> dict[str, int]:
-    """For each input of a backward graph, by name, a bit for each of its ``count`` tangents whose
+    """For each input of a backward graph, by name, the bits of the tangents (of ``count``) whose
     gradients need it.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
-    nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output")]
-    behind = _tangents_behind(nodes, placeholders[-count:])
-    found: dict[torch.fx.Node, int] = {}
+    masks = tangent_masks(_calls(gm.graph), placeholders[-count:])
+    needed_by: dict[torch.fx.Node, int] = {}
     for node in reversed(list(gm.graph.nodes)):
-        found[node] = reduce(or_, (behind.get(user, 0) or found[user] for user in node.users), 0)
-    return {p.name: found[p] for p in placeholders[:-count]}
+        users = (masks.get(user, 0) or needed_by[user] for user in node.users)
+        needed_by[node] = reduce(or_, users, 0)
+    return {p.name: needed_by[p] for p in placeholders[:-count]}
 
 
-def harmful_mixes(gm: torch.fx.GraphModule, count: int) -> Mixes:
-    """Pairs of bits: zeros in the place of all tangents of the first do harm where one of the
-    second is given.
+def _calls(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    return [n for n in graph.nodes if n.op not in ("placeholder", "output")]
 
-    ``count``: how many tangents the backward graph takes, its last inputs.
+
+def unsafe_zero_masks(gm: torch.fx.GraphModule, count: int) -> UnsafeMasks:
+    """Pairs of masks: zeros must not replace all tangents of the first if one of the second is
+    given.
+
+    ``count``: the number of tangents, which are the last inputs of the backward graph.
     """
-    tangents = gm.graph.find_nodes(op="placeholder")[-count:]
-    nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output")]
-    behind = _tangents_behind(nodes, tangents)
+    nodes = _calls(gm.graph)
+    masks = tangent_masks(nodes, gm.graph.find_nodes(op="placeholder")[-count:])
     unsafe: set[torch.fx.Node] = set()
-    mixes: dict[tuple[int, int], None] = {}
+    pairs: dict[tuple[int, int], None] = {}
     for node in nodes:
-        operands = [a for a in node.all_input_nodes if behind.get(a)]
+        operands = [a for a in node.all_input_nodes if masks.get(a)]
         if operands and (not _is_linear(node) or any(a in unsafe for a in operands)):
             unsafe.add(node)
         for a in operands:
-            if a in unsafe and (rest := behind[node] & ~behind[a]):
-                mixes[behind[a], rest] = None
-    return tuple(mixes)
+            if a in unsafe and (others := masks[node] & ~masks[a]):
+                pairs[masks[a], others] = None
+    return tuple(pairs)
 
 
 def _is_linear(node: torch.fx.Node) -> bool:
@@ -94,84 +98,76 @@ def _is_linear(node: torch.fx.Node) -> bool:
     return node.target in _LINEAR or is_view_op(node.target)
 
 
-def does_harm(given: int, mixes: Mixes) -> bool:
-    """Whether zeros may not take the place of the tangents that are not ``given``."""
-    return any(not given & absent and given & others for absent, others in mixes)
+def zeros_are_unsafe(given: int, masks: UnsafeMasks) -> bool:
+    """Whether zeros must not replace the tangents that are not ``given``."""
+    return any(not given & absent and given & others for absent, others in masks)
 
 
 class PartialBackward:
-    """The gradients from some tangents only, compiled for each set of them when that is first
-    given.
+    """Gradients from some tangents only; compiled for each set of tangents on its first use.
 
     Args:
         gm: the backward graph, which is copied.
-        count: how many tangents it takes, its last inputs.
-        rebuild: compiles a graph.
+        count: the number of tangents, which are its last inputs.
+        compile: compiles a graph.
     """
 
     def __init__(
-        self, gm: torch.fx.GraphModule, count: int, rebuild: Callable[[torch.fx.GraphModule], Any]
+        self, gm: torch.fx.GraphModule, count: int, compile: Callable[[torch.fx.GraphModule], Any]
     ) -> None:
         self._root, self._graph = gm, _copy(gm.graph)
         self._count = count
-        self._rebuild = rebuild
+        self._compile = compile
         self._compiled: dict[int, tuple[Any, list[int], int]] = {}
 
     def __call__(self, given: int, arguments: Sequence[Any]) -> list[torch.Tensor | None]:
-        """What the whole backward graph would return, None in the place of what depends on absent
-        tangents only.
-        """
+        """The gradients of the whole backward graph; None for those of absent tangents only."""
         given &= (1 << self._count) - 1
         if given not in self._compiled:
-            graph, places, total = _cut_down(_copy(self._graph), self._count, given)
+            graph, indices, total = _reduce(_copy(self._graph), self._count, given)
             gm = LazyGraphModule(self._root, graph, "PartialBackward")
-            self._compiled[given] = (self._rebuild(gm) if places else None), places, total
-        call, places, total = self._compiled[given]
-        plain = [
-            x
-            for a in arguments
-            for x in (a if isinstance(a, list) else a.tensors() if hasattr(a, "tensors") else [a])
-        ]
+            self._compiled[given] = (self._compile(gm) if indices else None), indices, total
+        call, indices, total = self._compiled[given]
+        flat: list[Any] = []
+        for a in arguments:  # private values (B7) come as one object
+            flat += a if isinstance(a, list) else a.tensors() if hasattr(a, "tensors") else [a]
         gradients: list[torch.Tensor | None] = [None] * total
         if call is not None:
             with torch._C._DisableAutocast():
-                found = call(plain) if getattr(call, "takes_list", False) else call(*plain)
-            for place, gradient in zip(places, found, strict=True):
-                gradients[place] = gradient
+                results = call(flat) if getattr(call, "takes_list", False) else call(*flat)
+            for index, gradient in zip(indices, results, strict=True):
+                gradients[index] = gradient
         return gradients
 
     def reads(self, given: int) -> set[str]:
-        """The names of the inputs that the gradients from some tangents are computed from."""
-        graph, _, _ = _cut_down(_copy(self._graph), self._count, given)
+        """Names of the inputs that the gradients of these tangents are computed from."""
+        graph, _, _ = _reduce(_copy(self._graph), self._count, given)
         return {node.name for node in graph.find_nodes(op="placeholder") if node.users}
 
 
 def _copy(graph: torch.fx.Graph) -> PlainGraph:
-    """A copy of a graph in which no input is donated: nobody has looked who else holds it."""
-    copied = PlainGraph()
-    copied.output(copied.graph_copy(graph, {}))
-    for node in copied.find_nodes(op="placeholder"):
+    """A copy without donated inputs: this path does not check who else references them."""
+    copy = PlainGraph()
+    copy.output(copy.graph_copy(graph, {}))
+    for node in copy.find_nodes(op="placeholder"):
         node.meta.pop("donated", None)
-    return copied
+    return copy
 
 
-def _cut_down(graph: PlainGraph, count: int, given: int) -> tuple[PlainGraph, list[int], int]:
-    """The graph without what depends on absent tangents only; which of how many gradients are
-    left.
+def _reduce(graph: PlainGraph, count: int, given: int) -> tuple[PlainGraph, list[int], int]:
+    """Removes what depends on absent tangents only; returns the graph, the indices of the
+    remaining gradients, and the number of all gradients.
     """
-    nodes = [n for n in graph.nodes if n.op not in ("placeholder", "output")]
-    behind = _tangents_behind(nodes, graph.find_nodes(op="placeholder")[-count:])
+    nodes = _calls(graph)
+    masks = tangent_masks(nodes, graph.find_nodes(op="placeholder")[-count:])
 
     def is_absent(value: Any) -> bool:
-        return (
-            isinstance(value, torch.fx.Node)
-            and behind.get(value, 0) != 0
-            and not behind[value] & given
-        )
+        mask = masks.get(value, 0) if isinstance(value, torch.fx.Node) else 0
+        return mask != 0 and not mask & given
 
     for node in nodes:
         absent = [a for a in node.all_input_nodes if is_absent(a)]
-        if not absent or not behind[node] & given:
+        if not absent or not masks[node] & given:
             continue
         with graph.inserting_before(node):
             summand = _only_summand(graph, node, absent)
@@ -182,14 +178,14 @@ def _cut_down(graph: PlainGraph, count: int, given: int) -> tuple[PlainGraph, li
                 node.replace_input_with(operand, _zeros_like(graph, operand))
     output = graph.output_node()
     gradients: Any = output.args[0]
-    places = [i for i, g in enumerate(gradients) if not is_absent(g)]
-    output.args = (tuple(gradients[i] for i in places),)
+    indices = [i for i, g in enumerate(gradients) if not is_absent(g)]
+    output.args = (tuple(gradients[i] for i in indices),)
     remove_dead(graph)
-    return graph, places, len(gradients)
+    return graph, indices, len(gradients)
 
 
 def _zeros_like(graph: PlainGraph, operand: torch.fx.Node) -> torch.fx.Node:
-    """Zeros, which do not depend on the operand where its sizes are known."""
+    """Zeros in the layout of the operand; they don't depend on it if its sizes are static."""
     value = operand.meta["val"]
     if value.is_contiguous() and all(type(n) is int for n in value.shape):
         options = {"dtype": value.dtype, "device": value.device}
@@ -203,7 +199,7 @@ def _zeros_like(graph: PlainGraph, operand: torch.fx.Node) -> torch.fx.Node:
 def _only_summand(
     graph: PlainGraph, node: torch.fx.Node, absent: Sequence[torch.fx.Node]
 ) -> torch.fx.Node | None:
-    """The operand to which nothing is added where the other one is absent, laid out as the sum."""
+    """The other operand of a sum whose one operand is absent, in the layout of the sum."""
     if node.target not in _SUMS or node.kwargs.get("alpha", 1) != 1 or len(node.args) != 2:
         return None
     left, right = node.args

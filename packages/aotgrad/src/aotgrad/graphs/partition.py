@@ -14,16 +14,16 @@ from aotgrad.tracing.joint import Joint
 
 from .cost import Recompute, recompute_class, recompute_cost, size_in_bytes
 from .mincut import Edge, sink_side
-from .split import JointView
+from .split import JointAnalysis
 
-Partitioner = Callable[[JointView], "Partition"]
+Partitioner = Callable[[JointAnalysis], "Partition"]
 TENSOR_OVERHEAD = 64  # bytes charged per saved tensor beside its elements
 _DEFAULT_PRICE = 1 / 64  # bytes that may be kept to spare one byte of cheap recomputation
 MAX_CHAIN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ParetoPoint:
     """One way to partition, of those that were considered.
 
     Attributes:
@@ -53,7 +53,7 @@ class Partition:
     saved_bytes: int
     recomputed: tuple[str, ...]
     cost: int = 0
-    pareto: tuple[Choice, ...] = ()
+    pareto: tuple[ParetoPoint, ...] = ()
 
     def __str__(self) -> str:
         lines = [
@@ -68,15 +68,15 @@ class Partition:
         return "\n".join(lines)
 
 
-def partition_default(joint: Joint | JointView) -> Partition:
+def partition_default(joint: Joint | JointAnalysis) -> Partition:
     """Saves what backward reads, as eager autograd does; only views and checkpoints are
     recomputed.
     """
-    view = joint if isinstance(joint, JointView) else JointView.of(joint)
-    return report(view, view.read_in_eager, "default")
+    view = joint if isinstance(joint, JointAnalysis) else JointAnalysis.of(joint)
+    return report(view, view.saved_in_eager, "default")
 
 
-def partition_min_cut(joint: Joint | JointView, *, max_chain: int = MAX_CHAIN) -> Partition:
+def partition_min_cut(joint: Joint | JointAnalysis, *, max_chain: int = MAX_CHAIN) -> Partition:
     """Saves the fewest bytes from which backward can be computed without repeating heavy or random
     ops.
 
@@ -106,9 +106,11 @@ class MinCut:
         heavy: whether matrix products and the like may be repeated, too.
     """
 
-    def __init__(self, joint: Joint | JointView, max_chain: int, *, heavy: bool = False) -> None:
-        self.view = view = joint if isinstance(joint, JointView) else JointView.of(joint)
-        eager = set(view.read_in_eager)
+    def __init__(
+        self, joint: Joint | JointAnalysis, max_chain: int, *, heavy: bool = False
+    ) -> None:
+        self.view = view = joint if isinstance(joint, JointAnalysis) else JointAnalysis.of(joint)
+        eager = set(view.saved_in_eager)
         view.substitutes = {}
         # repeating the op itself gives the same bits, on which whole layers may build
         if not heavy:
@@ -120,8 +122,8 @@ class MinCut:
         ]
         # node i is the edge from 2 * i to 2 * i + 1
         self._index = {n: i for i, n in enumerate(candidates)}
-        self._banned = _must_run_in_forward(view, candidates, max_chain, heavy)
-        free = _made_from_nothing_elsewhere(view, candidates, self._banned)
+        self._banned = _banned_from_backward(view, candidates, max_chain, heavy)
+        free = _cpu_creations(view, candidates, self._banned)
         self._capacity = [None if n in free else self._bytes_to_keep(n, eager) for n in candidates]
         self._cost = [
             0 if n.meta.get("is_backward") and not n.meta.get("is_substitute") else _cost(view, n)
@@ -144,9 +146,9 @@ class MinCut:
                 )
             edges.append((2 * i, 2 * i + 1, self._capacity[i]))
             edges += [
-                (2 * index[a] + 1, 2 * i, None) for a in view.inputs_again(node) if a in index
+                (2 * index[a] + 1, 2 * i, None) for a in view.recompute_inputs(node) if a in index
             ]
-        edges += [(2 * index[a] + 1, sink, None) for a in _read_with_tangents(view) if a in index]
+        edges += [(2 * index[a] + 1, sink, None) for a in _backward_operands(view) if a in index]
         late = sink_side(edges, source, sink)
         saved = [
             n
@@ -174,8 +176,8 @@ class MinCut:
         return size + TENSOR_OVERHEAD + (size // 8 + 1 if is_extra else 0)
 
 
-def _made_from_nothing_elsewhere(
-    view: JointView, candidates: Iterable[torch.fx.Node], banned: set[torch.fx.Node]
+def _cpu_creations(
+    view: JointAnalysis, candidates: Iterable[torch.fx.Node], banned: set[torch.fx.Node]
 ) -> set[torch.fx.Node]:
     """Index tensors and the like, made on the CPU in a program for another device: keeping one
     there would tie both graphs to the CPU.
@@ -198,14 +200,14 @@ def _made_from_nothing_elsewhere(
     return free
 
 
-def _cost(view: JointView, node: torch.fx.Node) -> int:
+def _cost(view: JointAnalysis, node: torch.fx.Node) -> int:
     belongs_there = node.meta.get("is_backward") and not node.meta.get("is_substitute")
     if belongs_there or node in view.substitutes or node.op != "call_function":
         return 0
     return recompute_cost(node)
 
 
-def _read_with_tangents(view: JointView) -> set[torch.fx.Node]:
+def _backward_operands(view: JointAnalysis) -> set[torch.fx.Node]:
     """What backward must have at hand: operands of the nodes that depend on a tangent, and
     gradients that do not.
     """
@@ -214,8 +216,8 @@ def _read_with_tangents(view: JointView) -> set[torch.fx.Node]:
     return {a for n in readers for a in n.all_input_nodes} | gradients - view.from_tangent
 
 
-def _must_run_in_forward(
-    view: JointView, candidates: Iterable[torch.fx.Node], max_chain: int, heavy: bool
+def _banned_from_backward(
+    view: JointAnalysis, candidates: Iterable[torch.fx.Node], max_chain: int, heavy: bool
 ) -> set[torch.fx.Node]:
     replaced = {
         n.all_input_nodes[0] for n in view.substitutes if n.target is operator.getitem
@@ -228,7 +230,7 @@ def _must_run_in_forward(
             continue
         is_substituted = node in view.substitutes or node.meta.get("is_substitute")
         kind = Recompute.FREE if is_substituted else recompute_class(node)
-        below = max((depth.get(a, 0) for a in view.inputs_again(node)), default=0)
+        below = max((depth.get(a, 0) for a in view.recompute_inputs(node)), default=0)
         depth[node] = below + (kind in (Recompute.CHEAP, Recompute.HEAVY))
         if node.meta.get("is_backward") or node.op == "get_attr":
             continue
@@ -247,7 +249,7 @@ def _must_run_in_forward(
     return banned
 
 
-def report(view: JointView, saved: Iterable[torch.fx.Node], name: str) -> Partition:
+def report(view: JointAnalysis, saved: Iterable[torch.fx.Node], name: str) -> Partition:
     """A partition with what it keeps and repeats, counted."""
     saved = tuple(saved)
     kept = sum(
@@ -262,7 +264,7 @@ def report(view: JointView, saved: Iterable[torch.fx.Node], name: str) -> Partit
         if node in seen or node in cut or node in view.from_tangent:
             continue
         seen.add(node)
-        stack.extend(view.inputs_again(node))
+        stack.extend(view.recompute_inputs(node))
         is_repeated = not node.meta.get("is_backward") or node.meta.get("is_substitute")
         if is_repeated and recompute_class(node) is not Recompute.FREE:
             again[node] = None

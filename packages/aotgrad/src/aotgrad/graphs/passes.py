@@ -17,7 +17,7 @@ from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, mode_of
 
 from aotgrad.tracing.view_chains import is_view_op, view_root, view_source
 
-from .constants import Constants, is_collective, is_random
+from .constants import ConstantFolder, is_collective, is_random
 
 aten = torch.ops.aten
 
@@ -25,7 +25,7 @@ _NEVER_NOOP = frozenset(
     [aten._conj.default, aten._neg_view.default, aten.view.dtype, aten.conj.default]
 )
 _COPIES = frozenset([aten.clone.default, aten._to_copy.default, aten._unsafe_view.default])
-_BY_ADDRESS = frozenset(
+_READS_OFFSET = frozenset(
     [aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default]
 )
 _NEUTRAL: dict[Any, int] = {
@@ -62,7 +62,7 @@ def simplify(gm: torch.fx.GraphModule) -> None:
     would then read memory that callers may write to, which it does not do in eager mode.
     """
     seen: dict[Hashable, torch.fx.Node] = {}
-    constants = Constants(gm)
+    constants = ConstantFolder(gm)
     exposed = _exposed(gm.graph)
     for node in list(gm.graph.nodes):
         if node.op != "call_function":
@@ -122,7 +122,7 @@ def _equal_operand(node: torch.fx.Node) -> torch.fx.Node | None:
     if (
         not isinstance(source, torch.fx.Node)
         or not isinstance(source.meta["val"], torch.Tensor)
-        or _is_addressed(node)
+        or _is_read_by_offset(node)
     ):
         return None
     # the storage offset of a fresh copy is its own affair
@@ -137,7 +137,7 @@ def _equal_base(node: torch.fx.Node) -> torch.fx.Node | None:
     """
     key, found = layout_key(node.meta["val"]), None
     source = view_source(node)
-    if node.target in _BY_ADDRESS and _offset_given(node) and view_root(node).op == "placeholder":
+    if node.target in _READS_OFFSET and _offset_given(node) and view_root(node).op == "placeholder":
         return None  # where the memory of an input begins is the caller's affair
     while source is not None and isinstance(source.meta["val"], torch.Tensor):
         if layout_key(source.meta["val"]) == key:
@@ -152,12 +152,12 @@ def _offset_given(node: torch.fx.Node) -> bool:
     return len(node.args) > 3 or node.kwargs.get("storage_offset") is not None
 
 
-def _is_addressed(node: torch.fx.Node) -> bool:
+def _is_read_by_offset(node: torch.fx.Node) -> bool:
     """Whether a reader of ``node``, or of a view of it, counts elements from where its memory
     begins.
     """
     return any(
-        user.target in _BY_ADDRESS or (view_source(user) is not None and _is_addressed(user))
+        user.target in _READS_OFFSET or (view_source(user) is not None and _is_read_by_offset(user))
         for user in node.users
     )
 
@@ -317,7 +317,7 @@ def drop_unread_operands(graph: torch.fx.Graph) -> None:
             node.meta["val"] = node.meta["val"][:3]
 
 
-def fill_shares(graph: torch.fx.Graph) -> None:
+def mask_extremum_gradients(graph: torch.fx.Graph) -> None:
     """The gradient of ``max()``, ``min()`` and ``median()`` is 0 where no extreme is, on the CPU
     also if a share is not finite.
 
@@ -338,7 +338,7 @@ def fill_shares(graph: torch.fx.Graph) -> None:
                 node.target, node.args = aten.where.ScalarOther, (mask, share, 0)
 
 
-def take_from_stacks(graph: torch.fx.Graph) -> None:
+def forward_unbound_stacks(graph: torch.fx.Graph) -> None:
     """Takes tensors from where they were before they were stacked. Optimizers stack the numbers of
     all parameters, and unbind the stack at once.
     """
@@ -371,8 +371,8 @@ def _is_call(value: Any, target: Any) -> bool:
 def clean(gm: torch.fx.GraphModule, *, keep_random: bool = False) -> None:
     """What every joint graph goes through."""
     drop_unread_operands(gm.graph)
-    fill_shares(gm.graph)
-    take_from_stacks(gm.graph)
+    mask_extremum_gradients(gm.graph)
+    forward_unbound_stacks(gm.graph)
     simplify(gm)
     remove_dead(gm.graph, keep_random=keep_random)
 

@@ -13,18 +13,18 @@ from aotgrad.tracing.joint import Joint
 from aotgrad.tracing.view_chains import view_root, view_source
 
 from .cost import Recompute, recompute_class
-from .dead_effects import effects_of
-from .donation import donated_among, own_among
+from .dead_effects import kept_effects
+from .donation import donatable, private_saved
 from .passes import is_collective, is_random, reads_inputs, size_symbols
 from .rematerialise import add_substitutes
-from .tangent_views import gradients_shown
+from .tangent_views import tangent_view_gradients
 from .wrapper_subclasses import has_wrappers
 
 aten = torch.ops.aten
 
 
 @dataclass(slots=True)
-class JointView:
+class JointAnalysis:
     """Sets of nodes of a joint graph, computed once.
 
     Attributes:
@@ -36,7 +36,7 @@ class JointView:
         written: placeholders that the epilogue overwrites.
         static: placeholders that callers seldom write to: parameters, buffers, leaves that require
             grad.
-        read_in_eager: memory that eager's backward reads.
+        saved_in_eager: memory that eager's backward reads.
         exposed: nodes whose memory the caller gets to hold.
         substitutes: for some nodes a cheaper way to compute them again in backward.
         interior: values inside a checkpoint, which must be computed again (P1).
@@ -55,11 +55,11 @@ class JointView:
     exposed: set[torch.fx.Node]
     substitutes: dict[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
     interior: set[torch.fx.Node] = field(default_factory=set)
-    read_in_eager: dict[torch.fx.Node, None] = field(default_factory=dict)
+    saved_in_eager: dict[torch.fx.Node, None] = field(default_factory=dict)
     fixed: set[torch.fx.Node] = field(default_factory=set)
 
     @staticmethod
-    def of(joint: Joint) -> JointView:
+    def of(joint: Joint) -> JointAnalysis:
         """Analyses a joint graph."""
         graph = joint.gm.graph
         results: tuple[Any, ...] = graph.output_node().args[0]  # type: ignore[assignment]
@@ -72,7 +72,7 @@ class JointView:
         for node in graph.nodes:
             if node.op == "call_function" and any(a in from_tangent for a in node.all_input_nodes):
                 from_tangent.add(node)
-        shown = gradients_shown(joint)
+        shown = tangent_view_gradients(joint)
         needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node) and g not in shown)
         static = {
             p
@@ -80,9 +80,9 @@ class JointView:
             if spec.static or (spec.requires_grad and spec.is_leaf)
         }
         exposed = {view_root(v, unsafe=True) for v in values if isinstance(v, torch.fx.Node)}
-        interior = interior_of_checkpoints(graph, values)
+        interior = checkpoint_interior(graph, values)
         gradients = tuple(g for g in gradients if g not in shown)
-        view = JointView(
+        view = JointAnalysis(
             joint,
             values,
             gradients,
@@ -93,7 +93,7 @@ class JointView:
             exposed,
             interior=interior,
         )
-        view.read_in_eager.update(dict.fromkeys(read_by_backward(view)))
+        view.saved_in_eager.update(dict.fromkeys(saved_by_eager(view)))
         view.fixed = {n for n in needed if view.is_forward(n) and reads_inputs(n)}
         return view
 
@@ -117,7 +117,7 @@ class JointView:
         }
         self.needed |= ancestors(s for node, s in self.substitutes.items() if node in self.needed)
 
-    def inputs_again(self, node: torch.fx.Node) -> list[torch.fx.Node]:
+    def recompute_inputs(self, node: torch.fx.Node) -> list[torch.fx.Node]:
         """What is needed to compute a node in backward."""
         substitute = self.substitutes.get(node)
         return node.all_input_nodes if substitute is None else [substitute]
@@ -130,7 +130,9 @@ class JointView:
         """Whether backward needs a copy of an input: the program overwrites it, or callers, which
         eager would not notice.
         """
-        return node.op == "placeholder" and (node in self.written or node not in self.read_in_eager)
+        return node.op == "placeholder" and (
+            node in self.written or node not in self.saved_in_eager
+        )
 
     def can_save(self, node: torch.fx.Node) -> bool:
         """Whether a node stands for memory of its own that can be handed to backward."""
@@ -145,8 +147,8 @@ class JointView:
         return view_source(node, unsafe=True) is None
 
 
-def read_by_backward(
-    view: JointView, reached: set[torch.fx.Node] | None = None
+def saved_by_eager(
+    view: JointAnalysis, reached: set[torch.fx.Node] | None = None
 ) -> list[torch.fx.Node]:
     """Memory that eager's backward reads: what its nodes use, traced through views and checkpoints
     to the owner.
@@ -174,7 +176,7 @@ def read_by_backward(
     return list(found)
 
 
-def interior_of_checkpoints(graph: torch.fx.Graph, values: Iterable[Any]) -> set[torch.fx.Node]:
+def checkpoint_interior(graph: torch.fx.Graph, values: Iterable[Any]) -> set[torch.fx.Node]:
     """Nodes tagged with a region that only their own region and backward read, and that can be
     computed again.
     """
@@ -224,7 +226,8 @@ class Split:
             returns it.
         sizes: joint nodes of the sizes that backward reads.
         donated: those of ``saved`` whose memory backward may use for something else.
-        kept: how many of ``saved``, the last of them and of ``results``, only backward sees.
+        num_private: how many of ``saved`` only backward sees; they come last in ``saved`` and in
+            ``results``.
     """
 
     forward: torch.fx.GraphModule
@@ -235,19 +238,19 @@ class Split:
     copied: frozenset[torch.fx.Node]
     sizes: tuple[torch.fx.Node, ...]
     donated: frozenset[torch.fx.Node] = frozenset()
-    kept: int = 0
+    num_private: int = 0
 
 
-def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
+def split_joint(view: JointAnalysis, saved: Iterable[torch.fx.Node]) -> Split:
     """Builds both graphs; ``saved`` must cut every path from forward to the gradients."""
     order = {node: i for i, node in enumerate(view.joint.gm.graph.nodes)}
     saved = tuple(sorted(set(saved), key=order.__getitem__))
     body, used = _backward_body(view, set(saved), order)
-    own = own_among(used, view.exposed)
+    own = private_saved(used, view.exposed)
     saved = tuple(sorted((s for s in saved if s in used), key=own.__contains__))
     sizes = _sizes_read(view, body, saved, order)
     copied = frozenset(s for s in saved if view.must_copy(s))
-    wanted = [*view.values, *effects_of(view.joint), *sizes, *saved]
+    wanted = [*view.values, *kept_effects(view.joint), *sizes, *saved]
     results = tuple(
         dict.fromkeys(
             n
@@ -263,7 +266,7 @@ def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
             if isinstance(g, torch.fx.Node) and g.op != "placeholder" and g in body
         )
     )
-    donated = donated_among(own)
+    donated = donatable(own)
     backward = _extract_backward(view, body, saved, sizes, gradients)
     for placeholder, node in zip(
         backward.graph.find_nodes(op="placeholder"), dict.fromkeys((*sizes, *saved))
@@ -276,7 +279,7 @@ def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
 
 
 def _backward_body(
-    view: JointView, saved: set[torch.fx.Node], order: dict[torch.fx.Node, int]
+    view: JointAnalysis, saved: set[torch.fx.Node], order: dict[torch.fx.Node, int]
 ) -> tuple[dict[torch.fx.Node, None], set[torch.fx.Node]]:
     """What backward computes, each recomputed node right before its first use; and which saved
     nodes it reads.
@@ -297,12 +300,14 @@ def _backward_body(
                 stack.pop()
                 continue
             missing = [
-                a for a in view.inputs_again(top) if not (a in body or a in saved or is_given(a))
+                a
+                for a in view.recompute_inputs(top)
+                if not (a in body or a in saved or is_given(a))
             ]
             if missing:
                 stack.extend(sorted(missing, key=order.__getitem__, reverse=True))
                 continue
-            used.update(a for a in view.inputs_again(top) if a in saved)
+            used.update(a for a in view.recompute_inputs(top) if a in saved)
             body[top] = None
             stack.pop()
 
@@ -318,7 +323,7 @@ def _backward_body(
 
 
 def _sizes_read(
-    view: JointView,
+    view: JointAnalysis,
     body: Iterable[torch.fx.Node],
     saved: Iterable[torch.fx.Node],
     order: dict[torch.fx.Node, int],
@@ -373,7 +378,7 @@ def extract_forward(
 
 
 def _extract_backward(
-    view: JointView,
+    view: JointAnalysis,
     body: Iterable[torch.fx.Node],
     saved: tuple[torch.fx.Node, ...],
     sizes: tuple[torch.fx.Node, ...],

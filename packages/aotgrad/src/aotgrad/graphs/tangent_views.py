@@ -1,5 +1,5 @@
-"""Gradients that show the memory of a tangent: no graph computes them, as in eager mode, where they
-share it.
+"""Gradients that are views of a tangent: no graph computes them. In eager, too, they share its
+memory.
 """
 
 from __future__ import annotations
@@ -18,28 +18,20 @@ aten = torch.ops.aten
 _ADDRESSED = frozenset([aten.as_strided.default, aten.view.dtype])
 
 
-def tangents_of(joint: Joint) -> list[torch.fx.Node]:
-    """The placeholders of the tangents."""
-    return list(joint.gm.graph.find_nodes(op="placeholder"))[len(joint.inputs) :]
-
-
-def gradient_nodes(joint: Joint) -> tuple[Any, ...]:
-    """The gradients among a joint graph's outputs."""
-    return joint.gm.graph.output_node().args[0][joint.num_values :]  # type: ignore[index, return-value]
-
-
-def gradients_shown(joint: Joint) -> set[torch.fx.Node]:
+def tangent_view_gradients(joint: Joint) -> set[torch.fx.Node]:
     """The gradients that are views of tangents."""
-    tangents = tangents_of(joint)
+    tangents = joint.tangents
     symbols = set().union(*map(size_symbols, tangents))
     return {
         g
-        for g in gradient_nodes(joint)
-        if isinstance(g, torch.fx.Node) and _is_shown(g, tangents, symbols)
+        for g in joint.gradients
+        if isinstance(g, torch.fx.Node) and _is_tangent_view(g, tangents, symbols)
     }
 
 
-def _is_shown(gradient: torch.fx.Node, tangents: list[torch.fx.Node], symbols: set[Any]) -> bool:
+def _is_tangent_view(
+    gradient: torch.fx.Node, tangents: list[torch.fx.Node], symbols: set[Any]
+) -> bool:
     node: torch.fx.Node | None = gradient
     while node is not None and node not in tangents:
         if (

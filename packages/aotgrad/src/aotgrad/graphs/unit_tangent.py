@@ -15,8 +15,7 @@ from aotgrad.tracing.joint import Joint
 
 from .cost import Recompute, is_product, recompute_class, size_in_bytes
 from .partition import Partition, report
-from .split import JointView
-from .tangent_views import tangents_of
+from .split import JointAnalysis
 
 aten = torch.ops.aten
 SMALLEST = 1 << 20
@@ -25,7 +24,9 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 """The range of float16 is too small: losses are scaled by their tangents, so that gradients fit."""
 
 
-def with_unit_gradients(view: JointView, partition: Partition) -> tuple[JointView, Partition]:
+def with_unit_gradients(
+    view: JointAnalysis, partition: Partition
+) -> tuple[JointAnalysis, Partition]:
     """``view`` and ``partition``, or those of the graph with unit gradients, where that hands over
     no more bytes.
     """
@@ -37,12 +38,12 @@ def with_unit_gradients(view: JointView, partition: Partition) -> tuple[JointVie
     if not _pays(view, gradients, partition.saved_bytes):
         return view, partition
     _scale(view.joint, view, gradients)
-    view = JointView.of(view.joint)
+    view = JointAnalysis.of(view.joint)
     return view, report(view, gradients, "unit gradients")
 
 
-def _pays(view: JointView, gradients: list[torch.fx.Node], saved_bytes: int) -> bool:
-    tangents = [t for t in tangents_of(view.joint) if t in view.needed]
+def _pays(view: JointAnalysis, gradients: list[torch.fx.Node], saved_bytes: int) -> bool:
+    tangents = [t for t in view.joint.tangents if t in view.needed]
     if len(tangents) != 1 or view.interior or not _is_loss(tangents[0].meta["val"]):
         return False
     if any(is_wrapper(g.meta["val"]) for g in gradients):
@@ -62,12 +63,12 @@ def _is_loss(value: torch.Tensor) -> bool:
     return value.dim() == 0 and value.dtype in DTYPES
 
 
-def _scale(joint: Joint, view: JointView, gradients: list[torch.fx.Node]) -> None:
+def _scale(joint: Joint, view: JointAnalysis, gradients: list[torch.fx.Node]) -> None:
     """Computes the gradients from a tangent of 1, and multiplies them by the tangent."""
     graph = joint.gm.graph
-    (tangent,) = (t for t in tangents_of(joint) if t in view.needed)
+    (tangent,) = (t for t in joint.tangents if t in view.needed)
     value = tangent.meta["val"]
-    with graph.inserting_after(tangents_of(joint)[-1]):
+    with graph.inserting_after(joint.tangents[-1]):
         one = graph.call_function(
             aten.full.default, ([], 1), {"dtype": value.dtype, "device": value.device}
         )

@@ -88,7 +88,7 @@ def _storages(value: Any) -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class WrapperSpec:
     """How a tensor of a wrapper subclass is put together from plain tensors.
 
     Attributes:
@@ -101,12 +101,12 @@ class Packed:
 
     cls: Any
     context: Any
-    inner: Mapping[str, Packed | None]
+    inner: Mapping[str, WrapperSpec | None]
     size: tuple[Any, ...]
     stride: tuple[Any, ...]
 
     @staticmethod
-    def of(fake: Any) -> Packed | None:
+    def of(fake: Any) -> WrapperSpec | None:
         """That of a fake; None for a plain tensor."""
         if not is_wrapper(fake):
             return None
@@ -116,8 +116,8 @@ class Packed:
                 "AG034",
                 f"the context of a {type(fake).__name__} has sizes that differ between calls in it",
             )
-        inner = {name: Packed.of(getattr(fake, name)) for name in names}
-        return Packed(
+        inner = {name: WrapperSpec.of(getattr(fake, name)) for name in names}
+        return WrapperSpec(
             type(fake),
             context,
             inner,
@@ -139,7 +139,7 @@ def _number(size: Any, sizes: Mapping[Any, int]) -> int:
     return size if type(size) is int else int(size.subs(sizes))
 
 
-class _Desugaring(Tracer):
+class _InnerTracer(Tracer):
     """Records what ``__torch_dispatch__`` does rather than the operator that it was asked for."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -163,7 +163,7 @@ def compile_inner(
         for v in pytree.tree_leaves(n.meta.get("val"))
         if isinstance(v, torch.Tensor)
     )
-    tracer = _Desugaring(mode_of(fake))
+    tracer = _InnerTracer(mode_of(fake))
     tracer.root = gm
     with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), tracer.fake_mode, tracer:  # type: ignore[attr-defined]
         outputs = _run(gm, tracer)
@@ -176,13 +176,13 @@ def compile_inner(
     inner = LazyGraphModule(gm, tracer.graph, "Inner")
     compiled = compiler(inner) if results else lambda *inputs: ()
     given = [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")]
-    packed = [Packed.of(v) if isinstance(v, torch.Tensor) else None for v in outputs]
-    return _Around(
-        compiled, list(map(_is_packed, given)), _symbols(given), list(zip(packed, places))
+    packed = [WrapperSpec.of(v) if isinstance(v, torch.Tensor) else None for v in outputs]
+    return _WrapperCall(
+        compiled, list(map(is_wrapper, given)), _symbols(given), list(zip(packed, places))
     )
 
 
-class _Around:
+class _WrapperCall:
     """Takes inputs apart, calls the compiled graph, and puts results together."""
 
     def __init__(
@@ -190,7 +190,7 @@ class _Around:
         compiled: Any,
         packed: list[bool],
         symbols: list[tuple[int, Any]],
-        outputs: list[tuple[Packed | None, list[Any]]],
+        outputs: list[tuple[WrapperSpec | None, list[Any]]],
     ) -> None:
         self._compiled = compiled
         self._packed = packed
@@ -209,17 +209,18 @@ class _Around:
         )
 
     def _output(
-        self, packed: Packed | None, places: list[Any], flat: list[Any], results: Any, sizes: Any
+        self,
+        packed: WrapperSpec | None,
+        places: list[Any],
+        flat: list[Any],
+        results: Any,
+        sizes: Any,
     ) -> Any:
         parts = (
             flat[i] if is_input else results[i] if i is not None else held
             for is_input, i, held in places
         )
         return next(parts) if packed is None else packed.build(parts, sizes)
-
-
-def _is_packed(value: Any) -> bool:
-    return is_wrapper(value)
 
 
 def _symbols(given: Sequence[Any]) -> list[tuple[int, Any]]:
@@ -258,7 +259,7 @@ def _run(gm: torch.fx.GraphModule, tracer: Tracer) -> list[Any]:
             isinstance(made[a], torch.fx.Node) for a in node.all_input_nodes
         )
         if node.op == "placeholder" and not is_plain:
-            made[node] = _packed_input(tracer, node)
+            made[node] = _wrapper_input(tracer, node)
         elif is_plain:
             made[node] = copy = tracer.graph.node_copy(node, made.__getitem__)
             tracer._remember(copy.meta["val"], copy)
@@ -280,7 +281,7 @@ def _run(gm: torch.fx.GraphModule, tracer: Tracer) -> list[Any]:
     raise AssertionError("a graph without an output")
 
 
-def _packed_input(tracer: Tracer, node: torch.fx.Node) -> Any:
+def _wrapper_input(tracer: Tracer, node: torch.fx.Node) -> Any:
     """The fake of an input, with placeholders for the tensors in it."""
 
     count = itertools.count()

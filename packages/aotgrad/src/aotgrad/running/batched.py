@@ -13,15 +13,15 @@ import torch
 
 from aotgrad.errors import Unsupported
 
-from .emit import Source, tuple_text
-from .retain_graph import Gradients, Retained
+from .emit import PythonWriter, tuple_text
+from .retain_graph import Gradients, RetainedContext
 
 _torch: Any = torch._C
 # of the older vmap, which torch.autograd.grad uses
 _VMAP_MODE = _torch._dispatch_key_parse("VmapMode")
 
 
-def write_batches(out: Source, names: Sequence[str]) -> None:
+def write_batches(out: PythonWriter, names: Sequence[str]) -> None:
     """Writes, into ``function_backward``, what to do with tangents that stand for more than their
     values.
     """
@@ -39,7 +39,7 @@ def each_tangent(
     backward: Callable[..., Gradients], ctx: Any, tangents: Sequence[torch.Tensor | None]
 ) -> Gradients:
     """``backward(ctx, *tangents)`` where the innermost transform that is active is a ``vmap``."""
-    retained = Retained(ctx, tangents)
+    retained = RetainedContext(ctx, tangents)
     with _outside_vmap() as (level, batching):
         batches = [
             None if t is None else batching._remove_batch_dim(t, level, 1, 0) for t in tangents

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .emit import Source, tuple_text
+from .emit import PythonWriter, tuple_text
 
 
 def run_eager(
@@ -19,12 +19,12 @@ def run_eager(
     """Runs the graph's ops with eager kernels. Values are let go of after their last use, donated
     inputs included.
     """
-    out = Source()
+    out = PythonWriter()
     nodes = list(gm.graph.nodes)
     output = nodes.pop()
     last_use = {a: node for node in [*nodes, output] for a in node.all_input_nodes}
     names = {node: f"v{i}" for i, node in enumerate(nodes)}
-    out.taken = {"run", "arguments", *names.values()}
+    out.reserved = {"run", "arguments", *names.values()}
     text = _Renderer(out, names)
     placeholders = [names[n] for n in nodes if n.op == "placeholder"]
     takes_list = any(n.meta.get("donated") for n in nodes)
@@ -52,7 +52,7 @@ def run_eager(
 class _Renderer:
     """Python text of arguments; values without a literal get global names."""
 
-    def __init__(self, out: Source, names: dict[torch.fx.Node, str]) -> None:
+    def __init__(self, out: PythonWriter, names: dict[torch.fx.Node, str]) -> None:
         self._out = out
         self._names = names
 

@@ -1,6 +1,4 @@
-"""Writes the Python source of one graph's prologue and epilogue: only what this graph needs,
-nothing per call in loops.
-"""
+"""Python text under construction, and the epilogue of a call: write-backs and outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +13,16 @@ import sympy
 import torch
 from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, map_inner, python_text
 
-from aotgrad.effect_plan import Constant, Mutation, Output, SameAs, Slot, Target, View, ViewMode
+from aotgrad.effect_plan import (
+    Constant,
+    ExternalTensor,
+    Mutation,
+    Output,
+    SameAs,
+    Slot,
+    View,
+    ViewMode,
+)
 from aotgrad.tracing.joint import Joint
 
 _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
@@ -24,25 +31,25 @@ _COUNT = itertools.count(1)
 
 
 @dataclass(slots=True)
-class Source:
-    """Python text under construction, and the objects that it names.
+class PythonWriter:
+    """Python text under construction, and its globals.
 
     Attributes:
         lines: the text.
-        namespace: global names of the text.
-        taken: names that no global may have: those of nodes, which are local.
+        namespace: the globals of the text.
+        reserved: names that no global may have: those of nodes, which are locals.
     """
 
     lines: list[str] = field(default_factory=list)
     namespace: dict[str, Any] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
+    reserved: set[str] = field(default_factory=set)
     _indent: int = 0
 
     def __call__(self, line: str = "") -> None:
         self.lines.append("    " * self._indent + line if line else "")
 
     def enter(self, line: str) -> None:
-        """A line that opens a block."""
+        """Writes a line that opens a block."""
         self(line)
         self._indent += 1
 
@@ -54,36 +61,35 @@ class Source:
         """A global name for an object; the same object keeps its name."""
         stem = "".join(c if c.isalnum() else "_" for c in stem)
         name, n = stem, 0
-        while name in self.taken or (name in self.namespace and self.namespace[name] is not value):
+        while name in self.reserved or (
+            name in self.namespace and self.namespace[name] is not value
+        ):
             n += 1
             name = f"{stem}_{n}"
         self.namespace[name] = value
         return name
 
-    def pass_together(self, names: Sequence[str]) -> None:
-        """Has the text take and pass on these parameters as one tuple, where it does nothing else
-        with any of them.
-        """
-        together = ", ".join(names)
-        # of a call, or a tuple by itself
-        parameters = re.compile(rf"(\w?)\({re.escape(together)}\)")
+    def pass_as_tuple(self, names: Sequence[str]) -> None:
+        """Replaces these parameters by ``*inputs``, if the text only passes all of them on."""
+        parameters = ", ".join(names)
+        # a call, or a tuple by itself
+        pattern = re.compile(rf"(\w?)\({re.escape(parameters)}\)")
         lines = [
-            parameters.sub(lambda found: f"{found[1]}(*inputs)" if found[1] else "inputs", line)
+            pattern.sub(lambda match: f"{match[1]}(*inputs)" if match[1] else "inputs", line)
             for line in self.lines
         ]
-        if not {"inputs", *names} & set(
-            re.findall(r"\w+", "\n".join(self.lines).replace(f"({together})", ""))
-        ):
+        other_text = "\n".join(self.lines).replace(f"({parameters})", "")
+        if not {"inputs", *names} & set(re.findall(r"\w+", other_text)):
             self.lines = lines
 
     def load(self, name: str) -> tuple[Callable[..., Any], str]:
-        """The function of this name that the text defines, and the text."""
+        """Compiles the text; returns the function of this name, and the text."""
         text = "\n".join(self.lines) + "\n"
         return load_text(text, self.namespace, name), text
 
 
 def load_text(text: str, namespace: dict[str, Any], name: str) -> Callable[..., Any]:
-    """The function of this name that a text defines; tracebacks show its lines."""
+    """Compiles a text; returns the function of this name. Tracebacks show its lines."""
     filename = f"<aotgrad {next(_COUNT)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     exec(compile(text, filename, "exec"), namespace)
@@ -96,35 +102,36 @@ def tuple_text(items: Iterable[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-class EffectWriter:
-    """Writes the epilogue: write-backs, then outputs."""
+class EpilogueWriter:
+    """Writes the epilogue of a call: write-backs, then outputs."""
 
     def __init__(
-        self, out: Source, joint: Joint, values: dict[int, str], *, grad_enabled: bool = True
+        self, out: PythonWriter, joint: Joint, values: dict[int, str], *, grad_enabled: bool = True
     ) -> None:
         self.out = out
         self.joint = joint
-        self.values = values  # slot -> Python text
+        self.values = values  # text of each slot
         self.inputs = inputs = joint.inputs
-        self.grad_enabled = grad_enabled  # in which mode the text runs
+        self.grad_enabled = grad_enabled  # the mode in which the text runs
         sizes = [s for s in inputs if is_symbolic(s.value)]
+        # later guards may have unified symbols
         self.replace = sizes[0].value.node.shape_env.replace if sizes else lambda size: size
         self.symbols = {expr_of(s.value): s.name for s in sizes}
-        outputs: Any = joint.gm.graph.output_node().args[0]
-        for node, text in zip(outputs, (values[i] for i in sorted(values))):
+        for node, text in zip(joint.values, (values[i] for i in sorted(values))):
             if isinstance(node, torch.fx.Node) and is_symbolic(node.meta["val"]):
                 self.symbols.setdefault(expr_of(node.meta["val"]), text)
 
-    def target(self, target: Target) -> str:
-        """Text that names a tensor from before the call."""
+    def external(self, target: ExternalTensor) -> str:
+        """Text of an input or constant."""
         if target.index >= 0:
             return self.inputs[target.index].name
         return self.out.name(target.constant, getattr(self.joint.gm, target.constant))
 
     def size(self, value: Any) -> str:
         """Text of a size, or of any other argument of a view op."""
+        if is_symbolic(value):
+            value = expr_of(value)
         if isinstance(value, sympy.Basic):
-            # a symbol may have proved to be another since
             return python_text(self.replace(value), self.symbols)
         if isinstance(value, tuple):
             return "[" + ", ".join(self.size(v) for v in value) + "]"
@@ -132,20 +139,26 @@ class EffectWriter:
             return self.out.name(str(value), value)
         return repr(value)
 
+    def call(self, op: Any, arguments: list[str], kwargs: Iterable[tuple[str, Any]] = ()) -> str:
+        """Text of an operator's call."""
+        keywords = (f"{name}={self.size(value)}" for name, value in kwargs)
+        return f"{self.out.name(str(op), op)}({', '.join([*arguments, *keywords])})"
+
     # -- write-backs -------------------------------------------------------------------------------
 
-    def mutations(self, done: frozenset[int] = frozenset()) -> None:
-        """Writes every mutation; plain copies go in one call. Those to the inputs ``done`` were,
-        but no version counts them.
+    def mutations(self, in_graph: frozenset[int] = frozenset()) -> None:
+        """Writes every mutation; plain copies share one call.
+
+        The compiled graph has written the inputs ``in_graph``, but has not counted versions.
         """
-        written = [m for m in self.joint.plan.mutations if m.target.index in done]
-        counted = [self.target(m.target) for m in written for _ in range(m.bumps)]
+        written = [m for m in self.joint.plan.mutations if m.target.index in in_graph]
+        counted = [self.external(m.target) for m in written for _ in range(m.version_bumps)]
         if counted:
             increment = self.out.name("increment_version", torch._C._increment_version)
             self.out(f"{increment}({tuple_text(counted)})")
-        left = [m for m in self.joint.plan.mutations if m.target.index not in done]
-        plain = [m for m in left if _is_plain(m) and not self._is_wrapper(m)]
-        others = [m for m in left if m not in plain]
+        remaining = [m for m in self.joint.plan.mutations if m.target.index not in in_graph]
+        plain = [m for m in remaining if _is_plain(m) and not self._is_wrapper(m)]
+        others = [m for m in remaining if m not in plain]
         if len(plain) == 1:
             others, plain = [*plain, *others], []
         if plain:
@@ -161,26 +174,24 @@ class EffectWriter:
         self._under_no_grad(needs_guard, [f"{copy}([{targets}], [{values}])"])
 
     def _mutate(self, m: Mutation) -> None:
-        name = self.target(m.target)
+        name = self.external(m.target)
         lines = [f"{name}.detach_()"] if m.detached else []
         if m.layout is not None:
             sizes, strides, offset = m.layout
-            moved = "" if offset == 0 else f", {name}.storage_offset() + {self.size(offset)}"
-            resized = f"{name}.resize_({self.size(sizes)})"
-            lines.append(
-                f"{name}.as_strided_({self.size(sizes)}, {self.size(strides)}{moved})"
-                if strides is not None
-                else resized
-            )
+            start = "" if offset == 0 else f", {name}.storage_offset() + {self.size(offset)}"
+            if strides is None:
+                lines.append(f"{name}.resize_({self.size(sizes)})")
+            else:
+                layout = f"{self.size(sizes)}, {self.size(strides)}{start}"
+                lines.append(f"{name}.as_strided_({layout})")
         if m.slot is not None:
             value = self.values[m.slot.index]
             if self._is_wrapper(m) and not m.differentiable:
-                lines.append(
-                    f"{self.out.name('write_inner', write_inner)}({self._written(m)}, {value})"
-                )
+                write = self.out.name("write_inner", write_inner)
+                lines.append(f"{write}({self._written(m)}, {value})")
             else:
                 lines.append(f"{self._written(m)}.copy_({value})")
-        extra = m.bumps - len(lines) + m.detached
+        extra = m.version_bumps - len(lines) + m.detached
         if extra > 0:
             bump = self.out.name("increment_version", torch._C._increment_version)
             lines.append(f"{bump}(({name},) * {extra})")
@@ -190,17 +201,15 @@ class EffectWriter:
         return m.target.index >= 0 and is_wrapper(self.inputs[m.target.index].value)
 
     def _written(self, m: Mutation) -> str:
-        """Text of the tensor to copy into; ``.data`` where eager writes without counting a version
-        (batch norm).
-        """
-        return self.target(m.target) + (".data" if m.bumps <= (m.layout is not None) else "")
+        """Text of the tensor to copy into: ``.data`` if eager counts no version (batch norm)."""
+        return self.external(m.target) + (
+            ".data" if m.version_bumps <= (m.layout is not None) else ""
+        )
 
     def _meets_history(self, m: Mutation) -> bool:
-        """Whether the write would be recorded: the target requires grad, or its new value is an
-        input that does.
-        """
+        """Whether autograd would record the write: the target or its new value requires grad."""
         recorded = {s.name for s in self.inputs if s.requires_grad}
-        return self.target(m.target) in recorded or (
+        return self.external(m.target) in recorded or (
             m.slot is not None and self.values[m.slot.index] in recorded
         )
 
@@ -215,7 +224,7 @@ class EffectWriter:
     # -- outputs -----------------------------------------------------------------------------------
 
     def outputs(self) -> list[str]:
-        """Writes the regenerated views; the text of each program output."""
+        """Writes the views that are returned; returns the text of each program output."""
         texts: list[str] = []
         for slot in self.joint.plan.inference:
             name = f"inference{slot}"
@@ -223,7 +232,7 @@ class EffectWriter:
             self.values[slot] = name
         for i, output in enumerate(self.joint.plan.outputs):
             texts.append(self._output(i, output, texts))
-        for i in self.joint.plan.retaining:
+        for i in self.joint.plan.retains_grad_outputs:
             self.out(f"{texts[i]}.retain_grad()")
         return texts
 
@@ -231,8 +240,8 @@ class EffectWriter:
         match output:
             case Slot(index):
                 return self.values[index]
-            case Target():
-                return self.target(output)
+            case ExternalTensor():
+                return self.external(output)
             case SameAs(other):
                 return earlier[other]
             case Constant(value):
@@ -244,7 +253,7 @@ class EffectWriter:
                 return name
 
     def _in_mode(self, mode: ViewMode, line: str) -> None:
-        recorded = mode in (ViewMode.RECORDED, ViewMode.ONE_OF_SEVERAL)
+        recorded = mode in (ViewMode.RECORDED, ViewMode.MULTI_OUTPUT)
         guard = torch.no_grad if mode is ViewMode.NO_GRAD and self.grad_enabled else None
         guard = torch.enable_grad if recorded and not self.grad_enabled else guard
         if guard is not None:
@@ -255,41 +264,30 @@ class EffectWriter:
 
     def _view(self, view: View) -> str:
         base, steps = view.base, view.steps
-        text = self.values[base.index] if isinstance(base, Slot) else self.target(base)
-        if view.apart:
+        text = self.values[base.index] if isinstance(base, Slot) else self.external(base)
+        if view.own_version:
             text = f"{text}.data"
         elif view.mode is ViewMode.DETACHED:
             text = f"{text}.detach()"
-        elif view.mode is ViewMode.ONE_OF_SEVERAL:
-            text = f"{self.out.name('one_of_several', one_of_several)}({text})"
-        elif not steps and view.mode is not ViewMode.SEVERED:
+        elif view.mode is ViewMode.MULTI_OUTPUT:
+            text = f"{self.out.name('as_multi_output_view', as_multi_output_view)}({text})"
+        elif not steps and view.mode is not ViewMode.NOT_A_VIEW:
             text = f"{text}[...]"
         for step in steps:
-            function = self.out.name(str(step.target), step.target)
-            arguments = [
-                text,
-                *(self.size(a) for a in step.args),
-                *(f"{k}={self.size(v)}" for k, v in step.kwargs),
-            ]
-            if (
-                isinstance(base, Slot)
-                and step.target is torch.ops.aten.as_strided.default
-                and len(arguments) == 4
-            ):
-                # what a backend computes may begin anywhere
+            arguments = [text, *map(self.size, step.args)]
+            is_strided = step.target is torch.ops.aten.as_strided.default
+            if isinstance(base, Slot) and is_strided and len(arguments) == 4:
+                # a backend's result may start anywhere in its storage
                 arguments[3] += f" + {self.values[base.index]}.storage_offset()"
-            text = f"{function}({', '.join(arguments)})"
+            text = self.call(step.target, arguments, step.kwargs)
             if step.item is not None:
                 text += f"[{step.item}]"
-        if view.mode is ViewMode.SEVERED and (steps or not view.apart):
-            return f"{text}.detach()"
-        return text
+        is_detached = view.mode is ViewMode.NOT_A_VIEW and (steps or not view.own_version)
+        return f"{text}.detach()" if is_detached else text
 
 
 def as_inference(value: torch.Tensor) -> torch.Tensor:
-    """An inference tensor with the memory of a tensor: what the program made under
-    ``torch.inference_mode()``.
-    """
+    """An inference tensor in the memory of ``value``."""
     if value.is_inference():
         return value
     with torch.inference_mode():
@@ -298,20 +296,20 @@ def as_inference(value: torch.Tensor) -> torch.Tensor:
         )
 
 
-def one_of_several(value: torch.Tensor) -> torch.Tensor:
-    """A view to which autograd refuses to write, as it does to a result of ``split``."""
-    view = value[...]  # view_as gives dimensions of one element other strides
+def as_multi_output_view(value: torch.Tensor) -> torch.Tensor:
+    """A view that autograd refuses to write to, like a result of ``split``."""
+    view = value[...]  # view_as changes the strides of dimensions of one element
     _autograd._set_creation_meta(view, _autograd.CreationMeta.MULTI_OUTPUT_NODE)
     return view
 
 
 def write_inner(target: torch.Tensor, value: torch.Tensor) -> None:
-    """Copies the tensors inside one of a wrapper subclass into those of another."""
-    for inner, held in zip(inner_tensors(target), inner_tensors(value)):
-        if inner is not held:
-            inner.copy_(held)
+    """Copies the inner tensors of one wrapper into those of another."""
+    for inner, new in zip(inner_tensors(target), inner_tensors(value)):
+        if inner is not new:
+            inner.copy_(new)
     torch._C._increment_version((target,))  # type: ignore[attr-defined]
 
 
 def _is_plain(m: Mutation) -> bool:
-    return m.slot is not None and m.layout is None and not m.differentiable and m.bumps <= 1
+    return m.slot is not None and m.layout is None and not m.differentiable and m.version_bumps <= 1

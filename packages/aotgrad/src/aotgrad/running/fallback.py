@@ -16,7 +16,7 @@ and under each reason.
 """
 
 
-ADDRESSED = (
+OFFSET_INPUT = (
     "AG022: as_strided at an offset in storage of an input that is written and begins inside its "
     "storage"
 )

@@ -9,7 +9,7 @@ import torch
 
 
 @contextmanager
-def arrivals_at(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]]:
+def record_arrivals(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]]:
     """Collects keys of ``leaves`` in the order in which backward comes to them; the last one of
     several runs counts.
     """
@@ -30,7 +30,7 @@ def arrivals_at(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]]:
             hook.remove()
 
 
-def in_turn(
+def engine_handover_order(
     wanted: Sequence[int], leaves: Sequence[int], arrived: Iterable[int]
 ) -> tuple[int, ...]:
     """``wanted`` in the order in which one autograd node has to hand gradients on for them to
@@ -44,12 +44,12 @@ def in_turn(
     ordered = [*dict.fromkeys([*arrived, *leaves])]
     others = [i for i in wanted if i not in set(leaves)]
     places = [*ordered, *others]
-    for place, leaf in zip(_served(len(ordered), len(others)), ordered):
+    for place, leaf in zip(_engine_order(len(ordered), len(others)), ordered):
         places[place] = leaf
     return tuple(places)
 
 
-def _served(urgent: int, others: int) -> list[int]:
+def _engine_order(urgent: int, others: int) -> list[int]:
     """The order in which autograd's engine serves ``urgent`` nodes of one priority that became
     ready at once, before others.
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from symshapes import is_wrapper
 
-from aotgrad.effect_plan import InputSpec, Lazy, Place
+from aotgrad.effect_plan import ConjugateView, InputSpec, StridedView
 from aotgrad.errors import Unsupported
 
 _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
@@ -24,20 +24,20 @@ _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 def placed(values: Sequence[Any], specs: Sequence[InputSpec]) -> list[Any]:
     """``values`` of inputs, where those that have a place are views of their bases."""
     return [
-        v if s.place is None else _view(values[s.place.base], s.place)
+        v if s.view_of is None else _view(values[s.view_of.base], s.view_of)
         for v, s in zip(values, specs, strict=True)
     ]
 
 
-def as_stored(t: torch.Tensor) -> torch.Tensor:
+def lazy_view_base(t: torch.Tensor) -> torch.Tensor:
     """The tensor whose conjugate or negative, taken when it is read, is ``t``."""
     with torch.enable_grad():
         t = torch._conj(t) if t.is_conj() else t
         return torch._neg_view(t) if t.is_neg() else t
 
 
-def _view(base: torch.Tensor, place: Place | Lazy) -> torch.Tensor:
-    if isinstance(place, Lazy):
+def _view(base: torch.Tensor, place: StridedView | ConjugateView) -> torch.Tensor:
+    if isinstance(place, ConjugateView):
         base = torch._conj(base) if place.conj else base
         return torch._neg_view(base) if place.neg else base
     base = base.detach() if place.detached and base.requires_grad else base
@@ -97,15 +97,15 @@ class Layout:
 
     Attributes:
         bases: what further inputs are.
-        places: of the inputs that are views of others, by index; ``bases`` follow the inputs.
+        views: of the inputs that are views of others, by index; ``bases`` follow the inputs.
     """
 
     bases: tuple[torch.Tensor, ...]
-    places: dict[int, Place]
+    views: dict[int, StridedView]
 
     def key(self) -> Hashable:
         """Equal for calls that one graph serves, beyond what the inputs are one by one."""
-        return tuple(_kind(base) for base in self.bases), tuple(self.places.items())
+        return tuple(_kind(base) for base in self.bases), tuple(self.views.items())
 
 
 def _kind(t: torch.Tensor) -> Hashable:
@@ -124,7 +124,7 @@ def find_layout(inputs: Sequence[Any], written: Sequence[int]) -> Layout | None:
             if t.numel():
                 groups.setdefault(t.untyped_storage()._cdata, []).append(i)
     bases: list[torch.Tensor] = []
-    places: dict[int, Place] = {}
+    views: dict[int, StridedView] = {}
     for group in groups.values():
         if len(group) < 2 or not any(i in written for i in group):
             continue
@@ -140,14 +140,14 @@ def find_layout(inputs: Sequence[Any], written: Sequence[int]) -> Layout | None:
                 offset = t.storage_offset() - base.storage_offset()
                 if not 0 <= offset <= base.numel() - _extent(t.shape, t.stride()):
                     return None
-                places[i] = Place(
+                views[i] = StridedView(
                     at,
                     tuple(t.shape),
                     t.stride(),
                     offset,
                     base.requires_grad and not t.requires_grad,
                 )
-    return Layout(tuple(bases), places)
+    return Layout(tuple(bases), views)
 
 
 def _base_of(members: Sequence[torch.Tensor]) -> torch.Tensor | None:
@@ -201,7 +201,7 @@ def _count_versions_together(tensors: Sequence[torch.Tensor]) -> bool:
     return all(n == 1 for n in counted)
 
 
-class Overlapping:
+class OverlapDispatcher:
     """A compiled program for calls whose written inputs share memory.
 
     Args:
@@ -231,9 +231,11 @@ class Overlapping:
             return self._otherwise(*inputs)
         key = tuple(_kind(x) if isinstance(x, torch.Tensor) else x for x in given), layout.key()
         if key not in self._calls:
-            self._calls[key] = self._compile(given, layout) if len(self._calls) < _MOST else None
+            self._calls[key] = (
+                self._compile(given, layout) if len(self._calls) < _MAX_LAYOUTS else None
+            )
         call = self._calls[key]
         return self._otherwise(*inputs) if call is None else call(*inputs, *layout.bases)
 
 
-_MOST = 16  # layouts of one program; beyond that calls run eagerly
+_MAX_LAYOUTS = 16  # layouts of one program; beyond that calls run eagerly

@@ -12,7 +12,7 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class OuterPaths:
+class OuterHistory:
     """How differentiation inside a program may pass through what its inputs were computed from.
 
     Attributes:
@@ -40,7 +40,7 @@ def history(starts: Iterable[Any]) -> set[Any]:
     return found
 
 
-def leaves_behind(starts: Iterable[Any], known: Iterable[Any]) -> set[Any]:
+def reachable_leaves(starts: Iterable[Any], known: Iterable[Any]) -> set[Any]:
     """Nodes of leaves that gradients of ``starts`` accumulate in, other than behind the ``known``
     nodes.
     """
@@ -67,7 +67,7 @@ def history_of(outputs: Any) -> set[Any]:
 Edges = Sequence[torch.autograd.graph.GradientEdge]
 
 
-def _bits_behind(edges: Edges, last: Iterable[Any] = ()) -> dict[Any, int]:
+def _output_masks(edges: Edges, last: Iterable[Any] = ()) -> dict[Any, int]:
     """For each autograd node a bit for each edge from which backward passes it; it goes no further
     than the ``last`` nodes.
     """
@@ -86,19 +86,19 @@ def _bits_behind(edges: Edges, last: Iterable[Any] = ()) -> dict[Any, int]:
     return behind
 
 
-def freed_together(edges: Edges) -> tuple[int, ...]:
+def freed_with(edges: Edges) -> tuple[int, ...]:
     """For each edge a bit for each one for which backward passes a node that keeps values for
     both.
     """
-    behind = _bits_behind(edges)
-    masks = {bits for node, bits in behind.items() if _keeps_values(type(node))}
+    behind = _output_masks(edges)
+    masks = {bits for node, bits in behind.items() if _saves_values(type(node))}
     return tuple(
         reduce(or_, (mask for mask in masks if mask >> bit & 1), 1 << bit)
         for bit in range(len(edges))
     )
 
 
-def separate_nodes(
+def output_groups(
     edges: Edges, together: Sequence[int], inputs: Sequence[tuple[Any, bool]], *, by_history: bool
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
     """Edges that have no value in common, or lead to other histories, each group with its inputs;
@@ -109,14 +109,14 @@ def separate_nodes(
 
     Args:
         edges: of the results.
-        together: what ``freed_together`` says of them.
+        together: what ``freed_with`` says of them.
         inputs: of each input the node that its gradient arrives at, and whether nothing was
             computed before it.
         by_history: whether edges that have values in common are separated, too, where they lead to
             other histories.
     """
     ends = {node for node, _ in inputs}
-    behind = _bits_behind(edges, ends)
+    behind = _output_masks(edges, ends)
     reached = [behind.get(node, 0) for node, _ in inputs]
     groups: list[int] = []
     for bits in together:
@@ -134,7 +134,7 @@ def separate_nodes(
         groups = [*merged.values()]
     if by_history:
         is_leaf = [is_leaf for _, is_leaf in inputs]
-        groups = [part for group in groups for part in _with_one_history(group, reached, is_leaf)]
+        groups = [part for group in groups for part in _split_by_history(group, reached, is_leaf)]
     if len(groups) < 2 or None in ends:
         return ()
     return tuple(
@@ -146,7 +146,7 @@ def separate_nodes(
     )
 
 
-def _with_one_history(group: int, reached: Sequence[int], is_leaf: Sequence[bool]) -> list[int]:
+def _split_by_history(group: int, reached: Sequence[int], is_leaf: Sequence[bool]) -> list[int]:
     """The edges of a group, by the histories that they lead to.
 
     Autograd passes through all that is behind a node, where there may be what has been freed.
@@ -162,11 +162,11 @@ def _with_one_history(group: int, reached: Sequence[int], is_leaf: Sequence[bool
 
 
 @cache
-def _keeps_values(cls: type) -> bool:
+def _saves_values(cls: type) -> bool:
     return any(name.startswith("_raw_saved") for name in dir(cls))
 
 
-def leads_to(through: Iterable[torch.Tensor], targets: Iterable[torch.Tensor]) -> bool:
+def depends_on_any(through: Iterable[torch.Tensor], targets: Iterable[torch.Tensor]) -> bool:
     """Whether one of the targets is in what a tensor of ``through`` was computed from."""
     made = [t.grad_fn for t in through if t.grad_fn is not None]
     edges = [torch.autograd.graph.get_gradient_edge(t) for t in targets if made and t.requires_grad]

@@ -15,17 +15,17 @@ from aotgrad.effect_plan import (
     Assertion,
     Constant,
     EffectPlan,
+    ExternalTensor,
     Mutation,
     Output,
     SameAs,
     Slot,
-    Target,
     View,
     ViewMode,
 )
 from aotgrad.errors import Unsupported
 
-from .autograd_history import OuterPaths
+from .autograd_history import OuterHistory
 from .functional import current_value, is_functional, storage_id
 from .tracer import Tracer
 from .view_chains import steps_between, view_chain, view_root
@@ -43,23 +43,23 @@ class TracedTensor:
         wrapper: the functional wrapper that the program used.
         version: the wrapper's version counter before.
         edge: its gradient edge before, None when no gradient with respect to it is wanted.
-        before_is_leaf: whether it is known to have no history.
+        was_leaf: whether it is known to have no history.
         moved: whether the program changed its sizes or strides.
         filled: whether a call that wrote all of it did so (``out=``).
         line: the user's line that did so, or wrote to it.
-        is_placed: whether it is a view of another one of these, to which writes are counted.
+        is_input_view: whether it is a view of another one of these, to which writes are counted.
     """
 
-    target: Target
+    target: ExternalTensor
     before: torch.Tensor
     wrapper: torch.Tensor
     version: int
     edge: Any
-    before_is_leaf: bool = False
+    was_leaf: bool = False
     moved: bool = False
     filled: bool = False
     line: str = ""
-    is_placed: bool = False
+    is_input_view: bool = False
 
     @property
     def became_leaf(self) -> bool:
@@ -84,8 +84,8 @@ class TracedProgram:
     tensors: tuple[TracedTensor, ...]
     outputs: tuple[Any, ...]
     out_spec: pytree.TreeSpec
-    outer_paths: tuple[OuterPaths, ...] = ()
-    addressed: frozenset[int] = frozenset()
+    outer_histories: tuple[OuterHistory, ...] = ()
+    reads_offset: frozenset[int] = frozenset()
 
 
 def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, list[Any]]:
@@ -98,7 +98,7 @@ def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, lis
         for i, v in enumerate(planner.values)
         if is_functional(v) and v.requires_grad and i in planner.tracked
     )
-    retaining = tuple(
+    retains_grad_outputs = tuple(
         i for i, o in enumerate(traced.outputs) if is_functional(o) and o.retains_grad
     )
     assertions = tuple(
@@ -110,7 +110,7 @@ def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, lis
         i for i in returned if isinstance(v := planner.values[i], torch.Tensor) and v.is_inference()
     )
     return EffectPlan(
-        outputs, mutations, differentiable, retaining, assertions, inference
+        outputs, mutations, differentiable, retains_grad_outputs, assertions, inference
     ), planner.values
 
 
@@ -121,10 +121,10 @@ class _Planner:
         self.values: list[Any] = []
         self.tracked: set[int] = set()  # slots that autograd must see if they require grad
         self._slot_of: dict[int, Slot] = {}
-        self._numbers: dict[sympy.Symbol, Slot] = {}  # that views made outside of the graph need
+        self._size_slots: dict[sympy.Symbol, Slot] = {}  # that views made outside of the graph need
         self.env = tracer.fake_mode.shape_env
         self._moved_in = Counter(
-            storage_id(t.wrapper) for t in traced.tensors if t.is_placed and t.moved
+            storage_id(t.wrapper) for t in traced.tensors if t.is_input_view and t.moved
         )
 
     def node(self, value: torch.Tensor) -> torch.fx.Node:
@@ -150,7 +150,7 @@ class _Planner:
                 line=t.line,
             )
         root, _ = view_chain(self.node(wrapper))
-        written = not t.is_placed and root is not self.tracer.node_of(t.before)
+        written = not t.is_input_view and root is not self.tracer.node_of(t.before)
         layout = _layout_change(t, written) if t.moved else None
         if (layout is not None and is_wrapper(t.before)) or not same_kind(
             t.before, current_value(wrapper)
@@ -166,7 +166,7 @@ class _Planner:
                 "the program writes to an input and calls its requires_grad_()",
                 line=t.line,
             )
-        if t.is_placed and (
+        if t.is_input_view and (
             wrapper.requires_grad != t.before.requires_grad
             or (layout is not None and wrapper.requires_grad)
         ):
@@ -176,24 +176,24 @@ class _Planner:
         detached = t.before.requires_grad and not wrapper.requires_grad
         if detached and (written or layout is not None):
             raise Unsupported("AG021", "the program changes an input and detaches it", line=t.line)
-        bumps = (
+        version_bumps = (
             0
-            if t.is_placed
+            if t.is_input_view
             else wrapper._version - t.version - self._moved_in.get(storage_id(wrapper), 0)
         )
-        if not written and layout is None and not bumps and not detached:
+        if not written and layout is None and not version_bumps and not detached:
             return None
         differentiable = wrapper.requires_grad and (
             t.edge is None or gradient_edge(wrapper) != t.edge
         )
         slot = self.slot(wrapper, tracked=differentiable) if written else None
-        return Mutation(t.target, slot, differentiable, bumps, layout, detached)
+        return Mutation(t.target, slot, differentiable, version_bumps, layout, detached)
 
     # -- outputs -----------------------------------------------------------------------------------
 
     def outputs(self) -> tuple[Output, ...]:
         owners: dict[int, list[TracedTensor]] = {}
-        for t in sorted(self.traced.tensors, key=lambda t: not t.is_placed):
+        for t in sorted(self.traced.tensors, key=lambda t: not t.is_input_view):
             owners.setdefault(storage_id(t.wrapper), []).append(t)
         groups: dict[int, list[torch.Tensor]] = {}
         for o in self.traced.outputs:
@@ -227,12 +227,12 @@ class _Planner:
             return self._of_owner(o, owners[storage_id(o)])
         base = bases.get(storage_id(o))
         if base is None or base is o:
-            if o.requires_grad and own_history(o) is None:
+            if o.requires_grad and grad_node(o) is None:
                 raise Unsupported(
                     "AG025", "an output is a new leaf that requires grad", node=self.node(o)
                 )
-            if _is_one_of_several(o):
-                return View(self.slot(o), (), ViewMode.ONE_OF_SEVERAL)
+            if _is_multi_output_view(o):
+                return View(self.slot(o), (), ViewMode.MULTI_OUTPUT)
             return self.slot(o)
         return self._view(o, self.slot(base), base)
 
@@ -248,12 +248,12 @@ class _Planner:
         return self._view(o, owners[-1].target, owners[-1].wrapper)
 
     def _view(
-        self, o: torch.Tensor, base: Target | Slot, base_wrapper: torch.Tensor
+        self, o: torch.Tensor, base: ExternalTensor | Slot, base_wrapper: torch.Tensor
     ) -> View | Slot:
         if (
             o.requires_grad
             and base_wrapper.requires_grad
-            and _passes_function(own_history(o), gradient_edge(base_wrapper).node)
+            and _passes_custom_function(grad_node(o), gradient_edge(base_wrapper).node)
         ):
             return self.slot(o)  # views of the base would have other gradients
         steps = steps_between(self.node(base_wrapper), self.node(o))
@@ -263,10 +263,13 @@ class _Planner:
         for symbol in sorted(
             {s for step in steps for s in _symbols_in((step.args, step.kwargs))}, key=str
         ):
-            if self.env.is_unbacked_symint(symbol) and symbol not in self._numbers:
-                self._numbers[symbol] = self.slot(self.env.wrap(symbol), tracked=False)
+            if self.env.is_unbacked_symint(symbol) and symbol not in self._size_slots:
+                self._size_slots[symbol] = self.slot(self.env.wrap(symbol), tracked=False)
         return View(
-            base, steps, _view_mode(o, base_wrapper, self.node(o)), _counts_apart(o, base_wrapper)
+            base,
+            steps,
+            _view_mode(o, base_wrapper, self.node(o)),
+            _has_own_version(o, base_wrapper),
         )
 
     def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
@@ -301,7 +304,7 @@ def _symbols_in(value: Any) -> set[Any]:
     return value.free_symbols if isinstance(value, sympy.Basic) else set()
 
 
-def own_history(wrapper: torch.Tensor) -> Any:
+def grad_node(wrapper: torch.Tensor) -> Any:
     """The autograd node of a tensor, if it has one."""
     try:
         return wrapper.grad_fn
@@ -310,7 +313,7 @@ def own_history(wrapper: torch.Tensor) -> Any:
         return None
 
 
-def _is_one_of_several(o: torch.Tensor) -> bool:
+def _is_multi_output_view(o: torch.Tensor) -> bool:
     """Whether it is a view made by an operator like ``split`` that autograd has recorded."""
     several = _autograd.CreationMeta.MULTI_OUTPUT_NODE
     return o.requires_grad and o._is_view() and _autograd._get_creation_meta(o) == several
@@ -328,29 +331,33 @@ def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None =
     owner = base._base if base._is_view() else base
     if not o.requires_grad:
         if not o._is_view():
-            return ViewMode.SEVERED
-        return ViewMode.ANY if o._base is owner and not base.requires_grad else ViewMode.DETACHED
+            return ViewMode.NOT_A_VIEW
+        if o._base is owner and not base.requires_grad:
+            return ViewMode.UNTRACKED
+        return ViewMode.DETACHED
     if not base.requires_grad:
         raise Unsupported("AG023", "an output requires grad although its base does not", node=node)
-    history = own_history(o)
+    history = grad_node(o)
     if history is None:
         if not o._is_view():
             raise Unsupported("AG025", "an output is a new leaf that requires grad", node=node)
-        if _is_one_of_several(o):
+        if _is_multi_output_view(o):
             raise Unsupported(
                 "AG022",
                 "an output is one of several views of what was written to, which none may use",
                 node=node,
             )
         return ViewMode.NO_GRAD
-    if not (o._is_view() and o._base is owner and _comes_from(history, gradient_edge(base).node)):
+    if not (
+        o._is_view() and o._base is owner and _leads_straight_to(history, gradient_edge(base).node)
+    ):
         raise Unsupported(
             "AG023", "an output shares memory with a tensor that is not in its history", node=node
         )
     return ViewMode.RECORDED
 
 
-def _counts_apart(o: torch.Tensor, base: torch.Tensor) -> bool:
+def _has_own_version(o: torch.Tensor, base: torch.Tensor) -> bool:
     """Whether a write to the base does not count as one to ``o``."""
     if o.is_inference() or base.is_inference():
         return False
@@ -360,7 +367,7 @@ def _counts_apart(o: torch.Tensor, base: torch.Tensor) -> bool:
         return o._version == before
 
 
-def _passes_function(node: Any, ancestor: Any) -> bool:
+def _passes_custom_function(node: Any, ancestor: Any) -> bool:
     """Whether a gradient on its way from ``node`` to ``ancestor`` passes the backward of an
     ``autograd.Function``.
     """
@@ -371,7 +378,7 @@ def _passes_function(node: Any, ancestor: Any) -> bool:
     return False
 
 
-def _comes_from(node: Any, ancestor: Any) -> bool:
+def _leads_straight_to(node: Any, ancestor: Any) -> bool:
     """Whether a gradient that arrives at ``node`` goes straight to ``ancestor``."""
     while node is not None and node != ancestor:
         following = [n for n, _ in node.next_functions if n is not None]

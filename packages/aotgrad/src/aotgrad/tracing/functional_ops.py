@@ -44,7 +44,7 @@ _LIBRARY.define("factored(Tensor result, Tensor info, str name, bool is_matrix) 
 _LIBRARY.impl("factored", _factored, "CompositeExplicitAutograd")
 
 
-def overload_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def resolve_overload(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The overload that a call of a custom ``torch.ops.<namespace>.<name>`` takes; ``func`` itself
     if it is anything else.
     """
@@ -226,7 +226,7 @@ def _may_share(target: torch.Tensor, other: torch.Tensor) -> bool:
     return target.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
-def give_functional_kernels(graph: torch.fx.Graph) -> None:
+def register_functional_kernels(graph: torch.fx.Graph) -> None:
     """Let custom operators in a graph that write to operands be functional also where no mode sees
     the call.
     """
@@ -234,11 +234,11 @@ def give_functional_kernels(graph: torch.fx.Graph) -> None:
         packet = node.target if isinstance(node.target, torch._ops.OpOverloadPacket) else None
         for func in [getattr(packet, o) for o in packet.overloads()] if packet else [node.target]:
             if is_mutable_custom(func):
-                _give_functional_kernel(func)
+                _register_functional_kernel(func)
 
 
 @cache
-def _give_functional_kernel(func: torch._ops.OpOverload) -> None:
+def _register_functional_kernel(func: torch._ops.OpOverload) -> None:
     def run(*args: Any, **kwargs: Any) -> Any:
         return call_functional(func, args, kwargs)
 

@@ -11,7 +11,7 @@ from torch.fx.node import map_arg
 
 from aotgrad.errors import AotError
 
-from .functional_ops import give_functional_kernels
+from .functional_ops import register_functional_kernels
 
 
 def run_captured(
@@ -65,9 +65,9 @@ def _run_node(
             return _call_with_out(node.target, args, kwargs)
         case "call_function":
             if hasattr(node.target, "graphs"):
-                args, kwargs = _thawed(args), _thawed(kwargs)
+                args, kwargs = _plain_containers(args), _plain_containers(kwargs)
                 for inner in node.target.graphs:  # type: ignore[union-attr]
-                    give_functional_kernels(inner.graph)
+                    register_functional_kernels(inner.graph)
             return node.target(*args, **kwargs)  # type: ignore[operator]
         case "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
@@ -77,15 +77,15 @@ def _run_node(
             return args[0]
 
 
-def _thawed(value: Any) -> Any:
+def _plain_containers(value: Any) -> Any:
     """``value`` with lists and dicts in the place of FX's own: those are other classes to who
     compares pytrees.
     """
     if isinstance(value, dict):
-        return {key: _thawed(held) for key, held in value.items()}
+        return {key: _plain_containers(held) for key, held in value.items()}
     if isinstance(value, list):
-        return [_thawed(held) for held in value]
-    return tuple(_thawed(held) for held in value) if type(value) is tuple else value
+        return [_plain_containers(held) for held in value]
+    return tuple(_plain_containers(held) for held in value) if type(value) is tuple else value
 
 
 def _call_with_out(function: Any, args: Any, kwargs: Any) -> Any:

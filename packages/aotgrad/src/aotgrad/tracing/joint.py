@@ -12,16 +12,16 @@ import torch
 from symshapes import FakeTensorMode, LazyGraphModule
 from torch.utils import _pytree as pytree
 
-from aotgrad.effect_plan import EffectPlan, InputSpec, Target
+from aotgrad.effect_plan import EffectPlan, ExternalTensor, InputSpec
 from aotgrad.errors import Unsupported
-from aotgrad.names import apart
+from aotgrad.names import unreserved_name
 
-from .accumulation_order import arrivals_at, in_turn
+from .accumulation_order import engine_handover_order, record_arrivals
 from .aliased_inputs import placed
 from .attention_masks import AttentionMasks, lay_out_tangents
-from .autograd_history import OuterPaths, freed_together, leaves_behind, separate_nodes
+from .autograd_history import OuterHistory, freed_with, output_groups, reachable_leaves
 from .checkpoint import checkpoints_as_regions
-from .effects import TracedProgram, TracedTensor, gradient_edge, own_history, plan_effects
+from .effects import TracedProgram, TracedTensor, grad_node, gradient_edge, plan_effects
 from .functional import (
     below_functionalisation,
     current_value,
@@ -29,10 +29,10 @@ from .functional import (
     is_functional,
     to_functional,
 )
+from .in_place import InPlaceMode
 from .origin import Origins
 from .tangent_layout import tangent_like
 from .tracer import Tracer
-from .writes import WriteRules
 
 Program = Callable[[Sequence[Any], Tracer, Callable[[torch.Tensor], torch.Tensor]], Any]
 
@@ -51,9 +51,9 @@ class Joint:
             in which an autograd node hands them on.
         out_spec: pytree of the program's outputs.
         backward_errors: for each tangent what backward from it raises, in eager, too, or nothing.
-        outer_paths: what the program's own differentiation might have passed through outside.
-        addressed: indices of the inputs into whose storage the program counts offsets.
-        freed_together: for each tangent a bit for each one that has no gradient to hand on any more
+        outer_histories: what the program's own differentiation might have passed through outside.
+        reads_offset: indices of the inputs into whose storage the program counts offsets.
+        freed_with: for each tangent a bit for each one that has no gradient to hand on any more
             once it was handed on.
         shared_gradients: places of gradients that are tangents, seen through a view that shows them
             as they are.
@@ -71,9 +71,9 @@ class Joint:
     gradients_of: tuple[int, ...]
     out_spec: pytree.TreeSpec
     backward_errors: tuple[str, ...] = ()
-    outer_paths: tuple[OuterPaths, ...] = ()
-    addressed: frozenset[int] = frozenset()
-    freed_together: tuple[int, ...] = ()
+    outer_histories: tuple[OuterHistory, ...] = ()
+    reads_offset: frozenset[int] = frozenset()
+    freed_with: tuple[int, ...] = ()
     shared_gradients: tuple[int, ...] = ()
     nodes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
     unbacked: tuple[sympy.Symbol, ...] = ()
@@ -82,6 +82,26 @@ class Joint:
     def has_backward(self) -> bool:
         """Whether any output is differentiable."""
         return bool(self.plan.differentiable)
+
+    @property
+    def input_nodes(self) -> list[torch.fx.Node]:
+        """The placeholders of the inputs."""
+        return list(self.gm.graph.find_nodes(op="placeholder"))[: len(self.inputs)]
+
+    @property
+    def tangents(self) -> list[torch.fx.Node]:
+        """The placeholders of the tangents."""
+        return list(self.gm.graph.find_nodes(op="placeholder"))[len(self.inputs) :]
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Nodes (or constants) of the forward values."""
+        return self.gm.graph.output_node().args[0][: self.num_values]  # type: ignore[index, return-value]
+
+    @property
+    def gradients(self) -> tuple[Any, ...]:
+        """Nodes (or None) of the gradients."""
+        return self.gm.graph.output_node().args[0][self.num_values :]  # type: ignore[index, return-value]
 
 
 def trace_joint(
@@ -101,7 +121,7 @@ def trace_joint(
     tracer = Tracer(fake_mode)
     made = fake_mode.shape_env.made_unbacked
     made_before = len(made)
-    inputs = _named_apart(inputs)
+    inputs = _with_unreserved_names(inputs)
     for spec in inputs:
         tracer.add_placeholder(spec.name, spec.value, spec.static)
     with fake_mode, tracer, torch.set_grad_enabled(grad_enabled), functionalising():
@@ -128,7 +148,7 @@ def trace_joint(
             for t in traced.tensors
             if t.target.index in wanted and _is_at(t.wrapper, t.edge)
         }
-        with arrivals_at(leaves) as arrived:
+        with record_arrivals(leaves) as arrived:
             gradients, errors = (
                 _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
             )
@@ -136,14 +156,14 @@ def trace_joint(
         # autograd goes on to what is behind the others, too
         if not any(errors) and any(g is not None for g in gradients):
             wanted = tuple(i for i in wanted if found_for[i] is not None)
-        wanted = in_turn(wanted, [i for i in leaves if i in wanted], arrived)
+        wanted = engine_handover_order(wanted, [i for i in leaves if i in wanted], arrived)
         gradients = [found_for[i] for i in wanted]
         edges = [gradient_edge(values[slot]) for slot in plan.differentiable]
-        together = freed_together(edges)
+        together = freed_with(edges)
         arrive = {t.target.index: t.edge and t.edge.node for t in traced.tensors}
         ends = [(arrive.get(i), inputs[i].is_leaf) for i in wanted]
         # numbers that forward finds are needed by all of backward, when that is differentiated
-        nodes = separate_nodes(edges, together, ends, by_history=not unbacked)
+        nodes = output_groups(edges, together, ends, by_history=not unbacked)
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     lay_out_tangents(tracer.graph, fake_mode)
     tracer.graph.output(outputs)
@@ -152,8 +172,8 @@ def trace_joint(
         wanted,
         traced.out_spec,
         errors,
-        traced.outer_paths,
-        traced.addressed,
+        traced.outer_histories,
+        traced.reads_offset,
         together,
         (),
         nodes,
@@ -172,7 +192,7 @@ def _check_leaves(traced: TracedProgram) -> None:
         for t in (*traced.outputs, *(t.wrapper for t in traced.tensors))
         if is_functional(t) and t.requires_grad
     ]
-    if leaves_behind(map(own_history, results), known):
+    if reachable_leaves(map(grad_node, results), known):
         raise Unsupported("AG025", "an output depends on a new leaf that requires grad")
 
 
@@ -186,12 +206,12 @@ def _is_at(leaf: torch.Tensor, edge: torch.autograd.graph.GradientEdge | None) -
     )
 
 
-def _named_apart(inputs: Sequence[InputSpec]) -> list[InputSpec]:
+def _with_unreserved_names(inputs: Sequence[InputSpec]) -> list[InputSpec]:
     """The inputs under names that the text of a call may use."""
     taken = {spec.name for spec in inputs}
     found = []
     for spec in inputs:
-        name = apart(spec.name, taken - {spec.name})
+        name = unreserved_name(spec.name, taken - {spec.name})
         taken.add(name)
         found.append(spec if name == spec.name else replace(spec, name=name))
     return found
@@ -233,7 +253,10 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     constants: dict[int, torch.Tensor] = {}
 
     def wrap(
-        fake: torch.Tensor, target: Target, requires_grad: bool = False, is_leaf: bool = False
+        fake: torch.Tensor,
+        target: ExternalTensor,
+        requires_grad: bool = False,
+        is_leaf: bool = False,
     ) -> torch.Tensor:
         wrapper = to_functional(fake, is_leaf=is_leaf)
         edge = gradient_edge(wrapper) if requires_grad else None
@@ -243,26 +266,30 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     def wrap_constant(real: torch.Tensor) -> torch.Tensor:
         if id(real) not in constants:
             fake = tracer.lift(real)
-            constants[id(real)] = wrap(fake, Target(constant=str(tracer.node_of(fake).target)))
+            constants[id(real)] = wrap(
+                fake, ExternalTensor(constant=str(tracer.node_of(fake).target))
+            )
         return constants[id(real)]
 
     def wrap_input(i: int, spec: InputSpec) -> Any:
-        if not spec.is_tensor or spec.place is not None:
+        if not spec.is_tensor or spec.view_of is not None:
             return spec.value
-        return wrap(spec.value, Target(i), spec.requires_grad, spec.is_leaf)
+        return wrap(spec.value, ExternalTensor(i), spec.requires_grad, spec.is_leaf)
 
     given = [wrap_input(i, s) for i, s in enumerate(inputs)]
     tracer.position = 0
     given = placed(given, inputs)
     for i, s in enumerate(inputs):
-        if s.place is not None:
+        if s.view_of is not None:
             before = current_value(given[i]).requires_grad_(given[i].requires_grad)
             tensors.append(
-                TracedTensor(Target(i), before, given[i], given[i]._version, None, is_placed=True)
+                TracedTensor(
+                    ExternalTensor(i), before, given[i], given[i]._version, None, is_input_view=True
+                )
             )
     tracer.origins = Origins()
     with (
-        WriteRules(tensors, tracer) as rules,
+        InPlaceMode(tensors, tracer) as rules,
         AttentionMasks(tracer),
         checkpoints_as_regions(tracer),
     ):
@@ -284,8 +311,8 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
         tuple(tensors),
         tuple(outputs),
         out_spec,
-        tuple(rules.outer_paths),
-        frozenset(rules.addressed),
+        tuple(rules.outer_histories),
+        frozenset(rules.reads_offset),
     )
 
 

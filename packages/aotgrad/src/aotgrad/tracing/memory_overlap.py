@@ -13,7 +13,7 @@ from .functional import has_hint, size_hint, storage_id
 _MAX_STEPS = 2000  # of the search; tensors of usual strides need one per dimension
 
 
-def inner_of(*tensors: torch.Tensor) -> list[torch.Tensor]:
+def all_inner_tensors(*tensors: torch.Tensor) -> list[torch.Tensor]:
     """The plain tensors in tensors of which some are of wrapper subclasses."""
     return [inner for t in tensors for inner in inner_tensors(t)]
 

@@ -48,7 +48,7 @@ def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     )
 
 
-def laid_out_as_saved(
+def restride_saved(
     tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...]
 ) -> torch.Tensor:
     """A saved tensor whose ``data`` was replaced, in the layout that it was saved in."""
@@ -60,7 +60,7 @@ def laid_out_as_saved(
     return restride(tensor, strides)
 
 
-def lay_out(tangent: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def restride_like(tangent: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """``tangent`` dense, its dimensions in memory in the order of ``like``, a fake;
     differentiable.
     """
@@ -84,7 +84,7 @@ def like_wrapper(tangent: torch.Tensor, like: Any) -> torch.Tensor:
                 f"{_mismatch(tangent, type(like))} after __coerce_same_metadata_as_tangent__"
             )
     layouts = inner_tensors(like)
-    return map_inner(lambda inner: lay_out(inner, next(layouts)), tangent)
+    return map_inner(lambda inner: restride_like(inner, next(layouts)), tangent)
 
 
 def _coerced(tangent: Any, context: Any, cls: type) -> torch.Tensor:
@@ -107,7 +107,7 @@ def _mismatch(tangent: torch.Tensor, cls: type) -> str:
     )
 
 
-class KeptZeros:
+class ZerosCache:
     """Zeros in the place of absent gradients. Nobody writes to them, and what depends on them alone
     is not returned, so they are made once for each shape; the few used last are kept.
     """

@@ -20,7 +20,7 @@ from symshapes import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotgrad.effect_plan import UNEXPECTED
+from aotgrad.effect_plan import GUARD_FAILED
 from aotgrad.errors import Unsupported
 
 from .functional import below_functionalisation
@@ -277,7 +277,7 @@ class Tracer(TorchDispatchMode):
             holds.node.shape_env.expect_true(holds.node)
             node = self.sizes.argument(holds)
             if isinstance(node, torch.fx.Node):
-                node.meta["required"] = message or UNEXPECTED
+                node.meta["required"] = message or GUARD_FAILED
         if is_symbolic(holds) or stated in ("_assert_async", "assume"):
             self.assertions.append((holds, (message, stated != "_assert_async")))
 

@@ -14,7 +14,7 @@ import torch
 from symshapes import FakeTensorMode, ShapeEnv, deferred, expr_of, map_inner, mode_of, quiet
 from torch.utils import _pytree as pytree
 
-from aotgrad.effect_plan import InputSpec, Target
+from aotgrad.effect_plan import ExternalTensor, InputSpec
 from aotgrad.tracing.aliased_inputs import placed
 from aotgrad.tracing.effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from aotgrad.tracing.functional import current_value
@@ -68,7 +68,7 @@ def without_saved_tensors_hooks() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TraceSpec:
     """How to trace a program.
 
     Attributes:
@@ -100,13 +100,13 @@ class Recipe:
                 self.program, self.make_inputs(), self.fake_mode, grad_enabled=self.grad_enabled
             )
 
-    def of_sizes(self, sizes: Mapping[Any, Any]) -> Recipe:
+    def with_sizes(self, sizes: Mapping[Any, Any]) -> TraceSpec:
         """The recipe for inputs whose size symbols stand for these numbers."""
         fake_mode = FakeTensorMode(ShapeEnv(allow_unbacked=True))
 
         def sized(fake: Any) -> torch.Tensor:
             layout = (
-                [sizes_in(expr_of(n), sizes) for n in ns] for ns in (fake.shape, fake.stride())
+                [evaluate_size(expr_of(n), sizes) for n in ns] for ns in (fake.shape, fake.stride())
             )
             return fake_mode.empty(*layout, dtype=fake.dtype, device=fake.fake_device)
 
@@ -115,21 +115,21 @@ class Recipe:
             values = [
                 map_inner(sized, s.value).requires_grad_(s.requires_grad)
                 if s.is_tensor
-                else sizes_in(expr_of(s.value), sizes)
+                else evaluate_size(expr_of(s.value), sizes)
                 for s in specs
             ]
             return tuple(replace(s, value=value) for s, value in zip(specs, values))
 
         return replace(self, make_inputs=make_inputs, fake_mode=fake_mode)
 
-    def gradient(self, joint: Joint, tangents_require_grad: Sequence[bool | None]) -> Recipe:
+    def gradient(self, joint: Joint, tangents_require_grad: Sequence[bool | None]) -> TraceSpec:
         """The program that computes the gradients of this one.
 
         Args:
             joint: a trace of this recipe; it writes to no input that requires grad.
             tangents_require_grad: for each tangent of ``joint``, None when it is absent.
 
-        Its inputs are the inputs and then the tangents of ``joint``, and their ``unknown_sizes``;
+        Its inputs are the inputs and then the tangents of ``joint``, and their ``unbacked_sizes``;
         its outputs the gradients. A trace of it starts with what ``joint``'s trace recorded
         forward: nodes with one ``meta["position"]`` compute one value, and a size that only the
         running program knows has one symbol.
@@ -144,7 +144,7 @@ class Recipe:
             if grad is not None
         ]
         written = {m.target.index for m in joint.plan.mutations}
-        of_tangents = unknown_sizes([t.meta["val"] for t, _ in tangents], self.fake_mode.shape_env)
+        of_tangents = unbacked_sizes([t.meta["val"] for t, _ in tangents], self.fake_mode.shape_env)
         sizes = [InputSpec(f"{size}_of_{len(joint.inputs)}", size) for size, _, _ in of_tangents]
 
         def make_inputs() -> tuple[InputSpec, ...]:
@@ -166,7 +166,7 @@ class Recipe:
             tracer.position = -(1 << 40)  # copies are part of no other trace
             primals = [x.clone() if i in written else x for i, x in enumerate(inputs[:split])]
             edges = [
-                gradient_edge(x) if s.place is None and _requires_grad(x) else None
+                gradient_edge(x) if s.view_of is None and _requires_grad(x) else None
                 for x, s in zip(primals, specs)
             ]
             tracer.position = 0
@@ -197,10 +197,10 @@ class Recipe:
                     allow_unused=True,
                 )
 
-        return Recipe(program, make_inputs, self.fake_mode, True, self.autocast)
+        return TraceSpec(program, make_inputs, self.fake_mode, True, self.autocast)
 
 
-def unknown_sizes(tensors: Sequence[Any], env: ShapeEnv) -> list[tuple[torch.SymInt, int, int]]:
+def unbacked_sizes(tensors: Sequence[Any], env: ShapeEnv) -> list[tuple[torch.SymInt, int, int]]:
     """The sizes of fake tensors that only the running program knows, once each: the size, which
     tensor has it, and where.
     """
@@ -212,7 +212,7 @@ def unknown_sizes(tensors: Sequence[Any], env: ShapeEnv) -> list[tuple[torch.Sym
     return list(found.values())
 
 
-def sizes_in(value: Any, sizes: Mapping[Any, Any]) -> Any:
+def evaluate_size(value: Any, sizes: Mapping[Any, Any]) -> Any:
     """A size expression with numbers for its symbols; anything else as it is."""
     if not isinstance(value, sympy.Basic):
         return value
@@ -226,10 +226,15 @@ def _requires_grad(value: Any) -> bool:
 
 def _traced(i: int, wrapper: torch.Tensor, edge: Any, spec: InputSpec) -> TracedTensor:
     before = current_value(wrapper)
-    if spec.place is not None:
+    if spec.view_of is not None:
         before.requires_grad_(wrapper.requires_grad)
     return TracedTensor(
-        Target(i), before, wrapper, wrapper._version, edge, is_placed=spec.place is not None
+        ExternalTensor(i),
+        before,
+        wrapper,
+        wrapper._version,
+        edge,
+        is_input_view=spec.view_of is not None,
     )
 
 

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from aotgrad.errors import Unsupported
 
-from .autograd_history import OuterPaths, history_of
+from .autograd_history import OuterHistory, history_of
 from .effects import TracedTensor
 from .foreach_writes import write_to_each
 from .functional import (
@@ -21,7 +21,7 @@ from .functional import (
     restore_layout,
     storage_id,
 )
-from .functional_ops import call_functional, is_fused_step, is_mutable_custom, overload_called
+from .functional_ops import call_functional, is_fused_step, is_mutable_custom, resolve_overload
 from .memory_overlap import has_gaps, overlaps, overlaps_itself, overlaps_partly
 from .tracer import Tracer
 
@@ -29,7 +29,7 @@ _Known = dict[int, tuple[torch.Tensor, torch.Tensor]]
 """By the id of a tensor: itself, so that it stays alive, and another one."""
 
 
-class WriteRules(TorchFunctionMode):
+class InPlaceMode(TorchFunctionMode):
     """Watches writes where values, which functionalisation makes of them, differ from memory.
 
     - A tensor whose elements share memory (an expanded one) is not written to, but for filling it.
@@ -53,8 +53,8 @@ class WriteRules(TorchFunctionMode):
         moved: see above.
         filled: those of them that were resized, and then written as a whole.
         lines: where tensors from before the call were last written or changed, by id.
-        outer_paths: one for each differentiation that may pass through the history of an input.
-        addressed: the inputs into whose storage ``as_strided`` counted an offset.
+        outer_histories: one for each differentiation that may pass through the history of an input.
+        reads_offset: the inputs into whose storage ``as_strided`` counted an offset.
         unversioned: the inputs of which the program has used ``.data`` only: autograd hears of no
             write to what it saves.
     """
@@ -64,8 +64,8 @@ class WriteRules(TorchFunctionMode):
         self.moved: set[int] = set()
         self.filled: set[int] = set()
         self.lines: dict[int, str] = {}
-        self.outer_paths: list[OuterPaths] = []
-        self.addressed: set[int] = set()
+        self.outer_histories: list[OuterHistory] = []
+        self.reads_offset: set[int] = set()
         self._read_by_data: set[int] = set()
         self._used: set[int] = set()  # in other ways
         self._tensors = tensors
@@ -74,7 +74,7 @@ class WriteRules(TorchFunctionMode):
         self._user_line = tracer.user_line
         self._backward_line = ""
         self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
-        self._bases = {storage_id(t.wrapper) for t in tensors if t.is_placed}
+        self._bases = {storage_id(t.wrapper) for t in tensors if t.is_input_view}
         # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
         self._windows: dict[int, torch.Tensor] = {}
         self._expanded: _Known = {}  # with views, and what was expanded
@@ -85,7 +85,7 @@ class WriteRules(TorchFunctionMode):
         self._gapped = {
             storage_id(t.wrapper): t.wrapper
             for t in tensors
-            if not t.is_placed and has_gaps(t.before)
+            if not t.is_input_view and has_gaps(t.before)
         }
         self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
 
@@ -117,11 +117,11 @@ class WriteRules(TorchFunctionMode):
                 "AG022",
                 "as_strided of a tensor with gaps in memory that the program has written to",
             )
-        if (addressed := _addressed(name, args, kwargs)) is not None:
-            self.addressed |= {
+        if (reads_offset := _offset_operand(name, args, kwargs)) is not None:
+            self.reads_offset |= {
                 t.target.index
                 for t in self._tensors
-                if storage_id(t.wrapper) == storage_id(addressed)
+                if storage_id(t.wrapper) == storage_id(reads_offset)
             }
         if name.startswith("slice_inverse"):
             self._refuse("AG022", "slice_inverse, which takes the place of its source in memory")
@@ -132,7 +132,7 @@ class WriteRules(TorchFunctionMode):
         given = self._given.get(id(target))
         if given is None:
             return
-        moves = name in _MOVES and (not given.is_placed or name.startswith(("resize_", "set_")))
+        moves = name in _MOVES and (not given.is_input_view or name.startswith(("resize_", "set_")))
         # in this order: who asks for a storage makes a view
         if moves and self._bases and storage_id(target) in self._bases:
             self._refuse("AG026", f"{name} of an input that shares memory with another one")
@@ -170,7 +170,7 @@ class WriteRules(TorchFunctionMode):
         made = [
             t
             for t in self._tensors
-            if t.target.index >= 0 and t.edge is not None and not t.before_is_leaf
+            if t.target.index >= 0 and t.edge is not None and not t.was_leaf
         ]
         seen = history_of(outputs) if made else set()
         return frozenset(t.target.index for t in made if t.edge.node in seen)
@@ -196,7 +196,7 @@ class WriteRules(TorchFunctionMode):
                         "the gradient may pass through what an input was computed from, and does "
                         "not inside",
                     )
-            self.outer_paths.append(OuterPaths(found, through, self._user_line()))
+            self.outer_histories.append(OuterHistory(found, through, self._user_line()))
 
     def _call_into(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Calls with ``out=``, which resize what does not fit."""
@@ -289,7 +289,7 @@ class WriteRules(TorchFunctionMode):
             ]
             if expr_of(t.storage_offset()) == expr_of(source.storage_offset()):
                 return self._as_strided(source, sizes, t.stride())
-            self.addressed |= {
+            self.reads_offset |= {
                 i.target.index for i in self._tensors if storage_id(i.wrapper) == storage_id(source)
             }
             return self._as_strided(source, sizes, t.stride(), t.storage_offset())
@@ -376,7 +376,7 @@ class WriteRules(TorchFunctionMode):
         return out
 
     def _call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        func, target = overload_called(func, args, kwargs), args[0] if args else None
+        func, target = resolve_overload(func, args, kwargs), args[0] if args else None
         used = (
             self._read_by_data
             if getattr(func, "__self__", None) is torch.Tensor.data
@@ -448,7 +448,7 @@ class WriteRules(TorchFunctionMode):
 _OFFSET_AT = {"as_strided": 3, "as_strided_": 3, "as_strided_copy": 3, "as_strided_scatter": 4}
 
 
-def _addressed(name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
+def _offset_operand(name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
     """The tensor in whose storage a call names a place by its offset."""
     at = _OFFSET_AT.get(name.partition(".")[0])
     if at is None or (args[at] if len(args) > at else kwargs.get("storage_offset")) is None:

@@ -1,0 +1,152 @@
+"""Writes the start of a call: conditions under which the compiled program must not run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from symshapes import is_wrapper
+from torch.autograd import forward_ad
+
+from aotgrad.effect_plan import ExternalTensor, InputSpec, Output, View
+from aotgrad.graphs.partial_backward import PartialBackward
+from aotgrad.graphs.split import Split
+from aotgrad.tracing.autograd_history import depends_on_any
+from aotgrad.tracing.joint import Joint
+from aotgrad.tracing.memory_overlap import all_inner_tensors, share_elements, share_storage
+
+from .double_backward import DoubleBackward
+from .emit import PythonWriter, tuple_text
+from .fallback import OFFSET_INPUT, OUTER_HISTORY, TRANSFORMED, Fallback
+
+
+@dataclass(slots=True)
+class Runtime:
+    """What a call needs in addition to the compiled graphs.
+
+    Attributes:
+        joint: the traced program.
+        lifted: real tensors for the leading inputs, which the caller does not pass.
+        eager: runs the original program on the caller's inputs.
+        other_mode: called if the grad mode differs from the traced one; None if it can't matter.
+        grad_enabled: the traced grad mode.
+        in_autocast: whether the trace ran under autocast.
+        double: makes backward differentiable.
+        partial: computes gradients from some tangents only.
+        overlapping: called if written inputs share memory with others; None if they can't.
+        split: the forward and backward graphs, if there is a backward.
+        has_private_values: whether saved values travel as one object (B7).
+    """
+
+    joint: Joint
+    lifted: tuple[torch.Tensor, ...]
+    eager: Callable[..., Sequence[Any]]
+    other_mode: Callable[..., Sequence[Any]] | None
+    grad_enabled: bool
+    in_autocast: bool
+    double: DoubleBackward | None = None
+    partial: PartialBackward | None = None
+    overlapping: Callable[..., Any] | None = None
+    split: Split | None = None
+    has_private_values: bool = False
+
+    @property
+    def parameters(self) -> tuple[InputSpec, ...]:
+        """The inputs that the caller passes."""
+        return self.joint.inputs[len(self.lifted) :]
+
+    @property
+    def autocast(self) -> str:
+        """Argument of ``call_compiled`` for forward graphs."""
+        return "on" if self.in_autocast else "off"
+
+
+def write_prologue(
+    out: PythonWriter, runtime: Runtime, saved: Sequence[torch.fx.Node] = ()
+) -> None:
+    """Opens ``def call`` and writes its checks."""
+    arguments = ", ".join(s.name for s in runtime.parameters)
+    out.enter(f"def call({arguments}):")
+    transforms = out.name("transforms", torch._C._are_functorch_transforms_active)  # type: ignore[attr-defined]
+    is_transformed = f"{transforms}() or {out.name('forward_ad', forward_ad)}._current_level >= 0"
+    _write_exit(out, is_transformed, "transformed", Fallback(runtime.eager, TRANSFORMED), arguments)
+    if runtime.other_mode is not None:
+        negate = "not " if runtime.grad_enabled else ""
+        condition = f"{negate}{out.name('grad_enabled', torch.is_grad_enabled)}()"
+        _write_exit(out, condition, "other_mode", runtime.other_mode, arguments)
+    _write_history_checks(out, runtime, arguments)
+    _write_offset_checks(out, runtime, arguments)
+    _write_overlap_check(out, runtime, arguments, saved)
+    for spec in runtime.joint.inputs:
+        if spec.becomes_leaf:
+            out(f"{spec.name}.requires_grad_()")
+
+
+def _write_exit(
+    out: PythonWriter, condition: str, name: str, function: Callable[..., Any], arguments: str
+) -> None:
+    """Writes: if ``condition``, return what ``function`` returns."""
+    out.enter(f"if {condition}:")
+    out(f"return {out.name(name, function)}({arguments})")
+    out.leave()
+
+
+def _write_history_checks(out: PythonWriter, runtime: Runtime, arguments: str) -> None:
+    """Differentiation inside the program must not pass through the history of an input."""
+    names = [s.name for s in runtime.joint.inputs]
+    for outer in runtime.joint.outer_histories:
+        tensors = (tuple_text(names[i] for i in sorted(s)) for s in (outer.through, outer.targets))
+        condition = f"{out.name('depends_on_any', depends_on_any)}({', '.join(tensors)})"
+        fallback = Fallback(runtime.eager, OUTER_HISTORY, outer.line)
+        _write_exit(out, condition, "outer_history", fallback, arguments)
+
+
+def _write_offset_checks(out: PythonWriter, runtime: Runtime, arguments: str) -> None:
+    """An input that is written, and read at an offset into its storage, must start its storage: its
+    new value does.
+    """
+    written = {m.target.index for m in runtime.joint.plan.mutations}
+    for i in sorted(i for i in runtime.joint.reads_offset & written if i >= 0):
+        condition = f"{runtime.joint.inputs[i].name}.storage_offset()"
+        fallback = Fallback(runtime.eager, OFFSET_INPUT)
+        _write_exit(out, condition, "offset_input", fallback, arguments)
+
+
+def _write_overlap_check(
+    out: PythonWriter, runtime: Runtime, arguments: str, saved: Sequence[torch.fx.Node]
+) -> None:
+    """A written input must share no elements with another one.
+
+    Disjoint tensors of one storage share a version counter. Save ``.data`` of the others, so that
+    autograd does not mistake the write for one to them.
+    """
+    inputs, plan = runtime.joint.inputs, runtime.joint.plan
+    written = [inputs[m.target.index].name for m in plan.mutations if m.target.index >= 0]
+    others = [s for s in inputs if s.is_tensor and s.name not in written and s.view_of is None]
+    if runtime.overlapping is None or not written or len(written) + len(others) < 2:
+        return
+    returned = {inputs[t.index].name for t in _external_tensors(plan.outputs) if t.index >= 0}
+    names = {n.name for n in saved}
+    strict = [s.name for s in others if s.name in names and (s.requires_grad or s.name in returned)]
+    disjoint = [s.name for s in others if s.name in names and s.name not in strict]
+    has_wrappers = any(is_wrapper(s.value) for s in inputs)
+    inner = out.name("all_inner_tensors", all_inner_tensors) if has_wrappers else ""
+    texts = inner + tuple_text(written), inner + tuple_text(s.name for s in others)
+    out.enter(f"if {out.name('share_storage', share_storage)}({', '.join(texts)}):")
+    tests = [f"{out.name('share_elements', share_elements)}({', '.join(texts)})"]
+    if strict:
+        tests.append(f"share_storage({texts[0]}, {inner + tuple_text(strict)})")
+    _write_exit(out, " or ".join(tests), "overlapping", runtime.overlapping, arguments)
+    for name in disjoint:
+        out(f"{name} = {name}.data")
+    out.leave()
+
+
+def _external_tensors(outputs: Iterable[Output]) -> Iterator[ExternalTensor]:
+    """The inputs and constants that are returned, or whose views are."""
+    for output in outputs:
+        base = output.base if isinstance(output, View) else output
+        if isinstance(base, ExternalTensor):
+            yield base
