@@ -1,4 +1,4 @@
-"""ShapeEnv: the symbols of one compilation, what is known about them, and what was assumed."""
+"""``ShapeEnv``: the symbols of one compilation, and the guards on them."""
 
 from __future__ import annotations
 
@@ -27,19 +27,17 @@ _CACHE_LIMIT = 200_000
 class ShapeEnv:
     """Owns size symbols, their hints and ranges, and the list of guards on them.
 
-    Every dynamic dimension has its own symbol. A Python decision on a symbolic value is first tried
-    statically; when it is open, the hint decides and the outcome becomes a ``SizeGuard`` carrying
-    the user's line. An equality guard becomes a replacement, so equal sizes share one symbol from
-    then on.
+    Every dynamic dimension has its own symbol. A Python decision on a symbolic value is made
+    statically if possible. Otherwise the hint decides, and the outcome becomes a ``SizeGuard`` with
+    the user's line. After an equality guard, equal sizes share one symbol.
 
     Attributes:
         guards: everything assumed about backed symbols beyond their declared bounds, in order.
         deferred_asserts: assumptions on unbacked symbols that the program must check at run time.
         hints: symbol -> value in the example call.
-        sources: symbol -> texts that say where the value comes from, such as ``L['x'].size(0)``.
+        sources: symbol -> source texts, such as ``L['x'].size(0)``.
         provenance: called when a guard is recorded; returns the user's current line.
-        allow_unbacked: whether ``item()`` and the like make unbacked symbols instead of raising
-            DataDependentError.
+        allow_unbacked: whether ``item()`` creates an unbacked symbol or raises DataDependentError.
     """
 
     # torch reads these on any shape environment
@@ -62,8 +60,8 @@ class ShapeEnv:
         self.declared: dict[sympy.Symbol, Interval] = {}
         self.unbacked: set[sympy.Symbol] = set()
         # in turn; a repeated symbol appears again
-        self.made_unbacked: list[sympy.Symbol] = []
-        self._to_repeat: Iterator[sympy.Symbol] = iter(())
+        self.unbacked_order: list[sympy.Symbol] = []
+        self._reused_unbacked: Iterator[sympy.Symbol] = iter(())
         self.facts: list[Any] = []  # expressions known to be >= 0
         self._true: set[Any] = set()
         self._suppressed = 0
@@ -147,7 +145,7 @@ class ShapeEnv:
         self, fresh: Callable[[], sympy.Symbol], interval: Interval, *, is_integer: bool
     ) -> sympy.Symbol:
         """An unbacked symbol: the next one to repeat if it is of this kind, else a fresh one."""
-        symbol = next(self._to_repeat, None)
+        symbol = next(self._reused_unbacked, None)
         if (
             symbol is None
             or self.declared[symbol] != interval
@@ -156,7 +154,7 @@ class ShapeEnv:
             symbol = fresh()
             self.unbacked.add(symbol)
             self.ranges[symbol] = self.declared[symbol] = interval
-        self.made_unbacked.append(symbol)
+        self.unbacked_order.append(symbol)
         return symbol
 
     def is_unbacked_symint(self, symbol: sympy.Symbol) -> bool:
@@ -219,10 +217,9 @@ class ShapeEnv:
         return interval.lo, interval.hi
 
     def statically_known(self, expr: Any, *, oblivious: bool = False) -> bool | None:
-        """True or False when that holds for all admissible sizes, None when it is open. Never
-        records a guard.
+        """True or False when that holds for all admissible sizes, else None. Never adds a guard.
 
-        ``oblivious`` lets unbacked sizes be taken as at least two.
+        ``oblivious`` assumes that unbacked sizes are at least two.
         """
         if expr is S.true or expr is S.false:
             return expr is S.true
@@ -252,14 +249,14 @@ class ShapeEnv:
         """The declared bounds of backed symbols, which with ``guards`` are the full reuse
         condition.
         """
-        found = []
+        guards = []
         for symbol in self.hints:
             interval, where = self.declared[symbol], ", ".join(self.sources.get(symbol, ()))
             if interval.lo != -INF:
-                found.append(SizeGuard(sympy.Ge(symbol, interval.lo, evaluate=False), where))
+                guards.append(SizeGuard(sympy.Ge(symbol, interval.lo, evaluate=False), where))
             if interval.hi != INF:
-                found.append(SizeGuard(sympy.Le(symbol, interval.hi, evaluate=False), where))
-        return found
+                guards.append(SizeGuard(sympy.Le(symbol, interval.hi, evaluate=False), where))
+        return guards
 
     def failing_guards(self, values: Mapping[sympy.Symbol, int]) -> list[SizeGuard]:
         """The guards and declared bounds that new sizes violate; empty when the program may be
@@ -318,7 +315,7 @@ class ShapeEnv:
         return holds
 
     def expect_true(self, node: SymNode) -> bool:
-        """Assumes ``node``: a guard when its symbols have hints, a deferred assert when not."""
+        """Assumes ``node``: adds a guard, or a deferred assert when it has unbacked symbols."""
         expr = node.expr
         answer = self.statically_known(expr)
         if answer is not None:
@@ -330,7 +327,7 @@ class ShapeEnv:
         return True
 
     def add_guard(self, expr: Any) -> None:
-        """Records ``expr`` (true of the hints) as an assumption, and learns from it."""
+        """Records ``expr``, which holds for the hints, and what follows from it."""
         if expr is S.true or expr in self._true or self._suppressed:
             return
         if self._frozen:
@@ -402,13 +399,13 @@ class ShapeEnv:
             self._suppressed -= 1
 
     @contextmanager
-    def repeating(self, symbols: Sequence[sympy.Symbol]) -> Iterator[None]:
+    def reuse_unbacked(self, symbols: Sequence[sympy.Symbol]) -> Iterator[None]:
         """Within, unbacked symbols are these, in turn: for a program that is traced again."""
-        outer, self._to_repeat = self._to_repeat, iter(symbols)
+        outer, self._reused_unbacked = self._reused_unbacked, iter(symbols)
         try:
             yield
         finally:
-            self._to_repeat = outer
+            self._reused_unbacked = outer
 
     @contextmanager
     def freeze(self) -> Iterator[None]:
@@ -426,10 +423,10 @@ class ShapeEnv:
 
     @contextmanager
     def ignore_fresh_unbacked_symbols(self) -> Iterator[None]:
-        """Kept for callers of the interface; fresh unbacked symbols are never collected here."""
+        """Does nothing: fresh unbacked symbols are never collected here. torch calls it."""
         yield
 
-    # -- questions that torch asks by these names --------------------------------------------------
+    # -- names that torch calls --------------------------------------------------------------------
 
     def evaluate_sym_node(
         self, node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
@@ -472,19 +469,15 @@ class ShapeEnv:
     def _constrain_range(self, symbol: Any, min: Any, max: Any) -> None:
         if not symbol.is_Symbol:
             return
-        old = self.symbol_interval(symbol)
-        low = (
-            old.lo if min is None or abs(min) >= sys.maxsize - 1 else builtin_max(old.lo, int(min))
-        )
-        high = old.hi if max is None or max >= sys.maxsize - 1 else builtin_min(old.hi, int(max))
-        self.ranges[symbol] = Interval(low, high)
+        low = -INF if min is None or abs(min) >= sys.maxsize - 1 else int(min)
+        high = INF if max is None or max >= sys.maxsize - 1 else int(max)
+        self.ranges[symbol] = self.symbol_interval(symbol) & Interval(low, high)
         self._static.clear()
 
     def _constrain_is_bounded(self, symbol: Any, upper: int) -> None:
         self._constrain_range(symbol, None, upper)
 
 
-builtin_max, builtin_min = max, min
 _SYM_TYPES: dict[type, Callable[[SymNode], Any]] = {
     int: torch.SymInt,
     float: torch.SymFloat,

@@ -1,4 +1,4 @@
-"""What nodes, layout questions and the solver ask of a ShapeEnv."""
+"""The protocol of ``ShapeEnv`` that nodes, layout predicates and the solver use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .ranges import Interval
 
 
 class Environment(Protocol):
-    """The part of ``ShapeEnv`` below it; nodes are SymNodes, expressions are SymPy's."""
+    """Nodes are ``SymNode``s, expressions are SymPy's."""
 
     replacements: dict[sympy.Symbol, Any]
     unbacked: set[sympy.Symbol]

@@ -8,11 +8,11 @@ class SymbolicError(RuntimeError):
 
 
 class DataDependentError(SymbolicError):
-    """A decision or a size needs tensor data that does not exist while shapes are only symbols.
+    """A decision or a size needs tensor data, which does not exist while tracing.
 
     Attributes:
-        op: text of the op or expression that asked.
-        user_line: the user's line that asked, or an empty string.
+        op: the op or expression that needs the data.
+        user_line: the user's line, or an empty string.
     """
 
     def __init__(self, message: str, *, op: str = "", user_line: str = "") -> None:
@@ -22,13 +22,11 @@ class DataDependentError(SymbolicError):
 
 
 class GuardOnDataDependent(DataDependentError):
-    """A Python decision was asked of an expression over unbacked symbols."""
+    """A Python decision depends on unbacked symbols."""
 
 
 class FakeTensorError(SymbolicError):
-    """An op cannot run on fake tensors: mixed modes, mixed devices, a real tensor among fakes, an
-    unsupported layout.
-    """
+    """An op cannot run on fakes: mixed modes or devices, a real operand, unsupported layout."""
 
 
 class FrozenEnvError(SymbolicError):

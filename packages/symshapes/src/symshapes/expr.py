@@ -1,8 +1,7 @@
-"""Integer and float functions that sizes need beside SymPy's own arithmetic, with cheap, bounded
-simplification.
+"""SymPy functions for Python's arithmetic on sizes, with cheap, bounded simplification.
 
-Every rewrite made on construction preserves the value for all integer arguments for which Python's
-operation is defined; nothing here ever searches.
+Every rewrite on construction preserves the value for all integer arguments for which Python's
+operation is defined. Nothing here searches.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _factor_out(a: Any, b: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _operations(expr: Any) -> int:
-    """About what ``count_ops`` says, whose first call loads much of SymPy."""
+    """Roughly ``count_ops``, whose first call loads much of SymPy."""
     return sum(max(len(part.args) - 1, 1) for part in sympy.preorder_traversal(expr) if part.args)
 
 
@@ -52,9 +51,7 @@ def _divide(a: Any, g: Any) -> Any:
 
 
 def _monomial_gcd(*exprs: Any) -> Any:
-    """Greatest common monomial (integer coefficient times powers of atoms) of all terms of
-    ``exprs``.
-    """
+    """The greatest common monomial of all terms: integer coefficient times powers of atoms."""
     coefficient = 0
     powers: dict[Any, int] | None = None
     for expr in exprs:
@@ -63,15 +60,15 @@ def _monomial_gcd(*exprs: Any) -> Any:
             if not number.is_Integer:
                 return S.One
             coefficient = math.gcd(coefficient, int(number))
-            found: dict[Any, int] = {}
+            exponents: dict[Any, int] = {}
             for factor in sympy.Mul.make_args(rest):
                 base, exponent = factor.as_base_exp()
                 if exponent.is_Integer and exponent > 0 and base is not S.One:
-                    found[base] = found.get(base, 0) + int(exponent)
+                    exponents[base] = exponents.get(base, 0) + int(exponent)
             if powers is None:
-                powers = found
+                powers = exponents
             else:
-                powers = {b: min(e, found[b]) for b, e in powers.items() if b in found}
+                powers = {b: min(e, exponents[b]) for b, e in powers.items() if b in exponents}
     return Integer(coefficient or 1) * sympy.Mul(*[b**e for b, e in (powers or {}).items()])
 
 
@@ -207,7 +204,7 @@ class ToFloat(sympy.Function):
 
 
 def _integral(a: Any) -> Any:
-    """The integer expression that a float expression equals, when that is plain to see, or None."""
+    """The integer expression that a float expression obviously equals, or None."""
     coefficient, rest = a.as_coeff_Mul()
     if isinstance(rest, ToFloat) and float(coefficient).is_integer() and rest.args[0].is_integer:
         return Integer(int(coefficient)) * rest.args[0]
@@ -217,16 +214,14 @@ def _integral(a: Any) -> Any:
 def _rounding(
     name: str, function: Callable[[float], int], of_quotient: Callable[[Any, Any], Any]
 ) -> type[sympy.Function]:
-    """``function``, which rounds to an integer; ``of_quotient``: of a quotient of integers, None
-    where that stays open.
-    """
+    """A class for the rounding ``function``; ``of_quotient`` simplifies it on integer quotients."""
 
     def evaluate(cls: type, a: Any) -> Any:
         if _is_constant(a):
             return Integer(function(number(a)))
         is_quotient = isinstance(a, TrueDiv) and all(x.is_integer for x in a.args)
-        found = of_quotient(*a.args) if is_quotient else None
-        return _integral(a) if found is None else found
+        rounded = of_quotient(*a.args) if is_quotient else None
+        return _integral(a) if rounded is None else rounded
 
     body = {
         "nargs": (1,),
@@ -288,7 +283,7 @@ def _is_constant(a: Any) -> bool:
 
 
 def number(a: Any) -> int | float:
-    """The Python number that a SymPy constant stands for."""
+    """The Python number of a SymPy constant."""
     return int(a) if a.is_Integer else float(a)
 
 

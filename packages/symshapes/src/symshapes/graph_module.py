@@ -1,6 +1,4 @@
-"""Graphs that are made quickly: a ``GraphModule`` generates its Python code when somebody asks for
-it.
-"""
+"""Graphs that are cheap to build: a ``GraphModule`` that generates its Python code lazily."""
 
 from __future__ import annotations
 
@@ -12,8 +10,9 @@ from torch.fx import Graph, GraphModule, Node, graph_module
 
 
 class PlainGraph(Graph):
-    """A graph whose makers see to it that sizes are nodes: torch's own looks through the arguments
-    of each call for others.
+    """A graph without torch's search for sizes in the arguments of each new node.
+
+    The caller passes sizes as nodes.
     """
 
     def create_node(
@@ -25,7 +24,7 @@ class PlainGraph(Graph):
         name: str | None = None,
         type_expr: Any = None,
     ) -> Node:
-        """Appends a node at the place of insertion."""
+        """Inserts a node at the insertion point."""
         node = super().create_node(op, target, name=name, type_expr=type_expr)
         if args or kwargs:
             node._update_args_kwargs(args or (), kwargs or {})  # type: ignore[attr-defined]
@@ -33,9 +32,7 @@ class PlainGraph(Graph):
 
 
 class _Forward:
-    """``forward`` while there is no code: who asks for it, of a module or its class, gets what then
-    replaces it there.
-    """
+    """Placeholder for ``forward``; the first access generates the code."""
 
     def __get__(self, module: Any, owner: Any) -> Any:
         (owner.lazy_module() if module is None else module).recompile()
@@ -43,28 +40,28 @@ class _Forward:
 
 
 class LazyGraphModule(GraphModule):
-    """A GraphModule whose code is generated when it is first asked for.
+    """A GraphModule whose code is generated on first access.
 
-    That costs several times what building the graph does, and compilers never run it.
+    Generating code costs several times more than building the graph, and compilers never run it.
     """
 
     forward: Any = _Forward()
     lazy_module: Any
 
     def recompile(self) -> Any:
-        """Generates the code; put off when called by the constructor."""
+        """Generates the code, except when the constructor calls it."""
         if (
-            "_is_made" not in self.__dict__
+            "_is_constructed" not in self.__dict__
         ):  # CPython 3.13.0 frees no module whose dict was written to before its constructor ran
-            self._is_made = True
+            self._is_constructed = True
             type(self).lazy_module = weakref.ref(self)  # each graph module has a class of its own
             return None
-        made = super().recompile()
+        code = super().recompile()
         weakref.finalize(self, _forget_source, self.forward.__code__.co_filename)
-        return made
+        return code
 
     def ensure_code(self) -> None:
-        """Generates the code unless it is there."""
+        """Generates the code if there is none."""
         if "_code" not in self.__dict__:
             self.recompile()
 
@@ -75,11 +72,11 @@ class LazyGraphModule(GraphModule):
         return super().__getattr__(name)
 
     def __reduce__(self) -> Any:
-        self.ensure_code()  # it is what gets pickled
+        self.ensure_code()  # pickles hold the code
         return super().__reduce__()
 
 
 def _forget_source(name: str) -> None:
-    """Drops the text of a module that is gone, which torch.fx keeps for tracebacks for ever."""
+    """Drops a dead module's source, which torch.fx would cache forever for tracebacks."""
     linecache.cache.pop(name, None)
     getattr(graph_module._loader, "eval_cache", {}).pop(name, None)

@@ -1,4 +1,4 @@
-"""Guard records: what was assumed about sizes, and which user line asked."""
+"""``SizeGuard``: a condition on sizes with the user line that needs it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ class SizeGuard:
 
 
 class _PythonPrinter(StrPrinter):
-    """Prints guards as Python text that evaluates on ints; ``math`` must be in scope for float
-    functions.
-    """
+    """Prints guards as Python source over ints; float functions need ``math`` in scope."""
 
     def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
         super().__init__()
@@ -94,15 +92,14 @@ for _class, _name in {**_BUILTINS, "Floor": "math.floor", "Ceil": "math.ceil"}.i
 
 
 def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:
-    """``expr`` as Python source, each symbol spelled as ``names`` says (its own name otherwise)."""
+    """``expr`` as Python source; ``names`` renames symbols."""
     return _PythonPrinter(names or {}).doprint(expr)
 
 
 def current_user_line(skip: Callable[[str], bool] | None = None) -> str:
-    """``File "...", line N, in name: source`` of the innermost frame outside this package and
-    torch, or ''.
+    """``File "...", line N, in name: source`` of the innermost user frame, or ''.
 
-    ``skip`` says of a file name whether its frames are left out, too.
+    Frames of this package, of torch and of files for which ``skip`` is true are left out.
     """
     frame = sys._getframe(1)
     while frame is not None:

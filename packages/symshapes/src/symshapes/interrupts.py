@@ -1,11 +1,10 @@
-"""Signals while something is compiled: their handlers run where what they raise leaves nothing half
-done.
+"""Signals during compilation: handlers run only at safe points.
 
-A handler that Python runs between any two instructions may raise there: in the middle of entering a
-mode, or below code that takes every exception for a failure of what it tried. Inside ``deferred``
-the main thread notes signals; their handlers run at the next ``check()``, or at the end. What a
-handler raises travels as ``Interrupted``, which is no ``Exception``, and leaves ``deferred`` as
-itself. They find torch as it was before ``deferred``: operators of theirs are no part of a trace.
+Python may run a signal handler between any two instructions. If it raises there, a mode may be half
+entered, or a caller that catches every exception may take the error for its own. Inside
+``deferred`` the main thread only records signals; their handlers run at the next ``check()`` or at
+the end. A handler's exception travels as ``Interrupted``, which is no ``Exception``, and
+``deferred`` raises the original. Handlers see torch's state from before, so no trace records them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class Interrupted(BaseException):
-    """Carries what the handler of a signal raised out of a compilation."""
+    """Carries a signal handler's exception out of a compilation."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -34,7 +33,7 @@ class Interrupted(BaseException):
 
 
 class _State:
-    """What decides in this thread what an operator does, beside the modes of torch functions."""
+    """This thread's dispatch state, except torch-function modes."""
 
     def __init__(self) -> None:
         self.keys = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
@@ -44,7 +43,7 @@ class _State:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """This state again, without the dispatch modes entered since."""
+        """Restores this state, without dispatch modes entered since."""
         with ExitStack() as stack:
             if not self.modes and _C._len_torch_dispatch_stack():
                 stack.enter_context(_disable_current_modes())
@@ -61,9 +60,7 @@ _NUMBERS = tuple(int(number) for number in signal.valid_signals())
 
 
 class _Signals:
-    """The handlers of the program, and the signals that came meanwhile. Of the main thread: only it
-    runs handlers.
-    """
+    """The program's handlers and the pending signals; only the main thread runs handlers."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -86,9 +83,7 @@ class _Signals:
                 signal.signal(number, self.note)
 
     def restore(self) -> None:
-        """Put the handlers back; one that runs meanwhile, and raises, does not keep the others from
-        it.
-        """
+        """Reinstalls all handlers, even when one of them runs meanwhile and raises."""
         try:
             while self.handlers:
                 number, handler = next(iter(self.handlers.items()))
@@ -100,7 +95,7 @@ class _Signals:
                 self.restore()
 
     def run(self, handlers: dict[int, Handler]) -> None:
-        """Run the handlers of what came, all of them although one may raise."""
+        """Runs the handlers of all pending signals, even when one raises."""
         try:
             while self.pending:
                 number, frame = self.pending.pop(0)
@@ -117,9 +112,7 @@ _signals = _Signals()
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Signals wait inside, in the main thread, until a ``check()`` or the end of the outermost
-    block.
-    """
+    """Defers the main thread's signals to the next ``check()`` or the end of the outer block."""
     if threading.current_thread() is not threading.main_thread() or _signals.depth:
         yield
         return
@@ -142,7 +135,7 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def allowed() -> Iterator[None]:
-    """Inside of ``deferred``: signals interrupt what somebody else wrote, as always."""
+    """Inside ``deferred``: user code is interrupted by signals as usual."""
     if not _signals.depth or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -158,7 +151,7 @@ def allowed() -> Iterator[None]:
 
 
 def check() -> None:
-    """Run the handlers of signals that came since; raises Interrupted with what they raise."""
+    """Runs the handlers of pending signals; raises Interrupted with their exception."""
     if not _signals.pending or threading.current_thread() is not threading.main_thread():
         return
     try:
@@ -169,12 +162,12 @@ def check() -> None:
 
 
 def is_of_handler(error: BaseException) -> bool:
-    """Whether the handler of a signal raised an exception: its function is in the traceback."""
+    """Whether a signal handler raised ``error``: its function is in the traceback."""
     handlers = [*_signals.handlers.values(), *map(signal.getsignal, signal.valid_signals())]
     codes = [code for handler in handlers for code in _codes(handler)]
     step: TracebackType | None = error.__traceback__
     while step is not None:
-        # code that was generated has no hash
+        # generated code objects are unhashable
         if any(step.tb_frame.f_code is code for code in codes):
             return True
         step = step.tb_next

@@ -1,8 +1,7 @@
-"""Questions about strides: contiguity, channels-last order, density; with symbolic sizes these may
-record guards.
+"""Stride predicates: contiguity, channels-last order, density.
 
-Sizes and strides are SymPy expressions here. A question that is open for some sizes is decided by
-the example call, which records a guard; for unbacked sizes the answer is then False.
+Sizes and strides are SymPy expressions. When the answer depends on the sizes, the example call
+decides and records a guard; with unbacked sizes the answer is False.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ def contiguous_order(rank: int) -> tuple[int, ...]:
 
 
 def channels_last_order(spatial: int) -> tuple[int, ...]:
-    """Dimensions from innermost to outermost of the channels-last layout with ``spatial`` spatial
-    dimensions.
-    """
+    """Dimensions of the channels-last layout, innermost first."""
     return (1, *range(spatial + 1, 1, -1), 0)
 
 
@@ -41,9 +38,7 @@ def dense_strides(sizes: Sequence[Any], order: Sequence[int]) -> list[Any]:
 
 
 def is_contiguous(env: Environment, sizes: Exprs, strides: Exprs, order: Sequence[int]) -> bool:
-    """Whether the tensor is dense in ``order`` (innermost first); strides of size-1 dimensions
-    don't count.
-    """
+    """Whether the tensor is dense in ``order`` (innermost first), size-1 dims aside."""
     if len(sizes) != len(order):
         return False
     expected: Any = S.One
@@ -76,9 +71,7 @@ def is_channels_last_strides(env: Environment, sizes: Exprs, strides: Exprs) -> 
 
 
 def is_dense(env: Environment, sizes: Exprs, strides: Exprs) -> bool:
-    """Whether the elements fill a block of memory without gaps or overlaps, in any order of
-    dimensions.
-    """
+    """Whether the elements fill a block of memory without gaps or overlaps, in any dim order."""
     remaining = [(stride, size) for size, stride in zip(sizes, strides) if size != 1]
     expected: Any = S.One
     while remaining:

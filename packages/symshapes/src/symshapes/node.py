@@ -49,11 +49,9 @@ _DIVISIONS = frozenset([operator.floordiv, operator.mod, operator.truediv])
 def _binary(
     name: str, python: Callable, symbolic: Callable, result: Callable = _both_float
 ) -> None:
-    """Defines a binary method: Python's meaning on hints, SymPy's on expressions, and the type of
-    the result.
+    """Defines a binary method from Python's function on hints and SymPy's on expressions.
 
-    A divisor gets a guard that it is not 0, or that it is, where Python raises; so does the base of
-    a negative power.
+    A guard decides whether a divisor, or the base of a negative power, is 0: then Python raises.
     """
 
     def apply(self: SymNode, other: SymNode) -> SymNode:
@@ -117,14 +115,12 @@ def _keep(a: SymNode, b: SymNode) -> type:
     return a.pytype
 
 
-def _type_question(pytype: type) -> Callable[[SymNode], bool]:
+def _has_type(pytype: type) -> Callable[[SymNode], bool]:
     return lambda self: self.pytype is pytype
 
 
 class SymNode:
-    """An expression with its Python type and its value in the example call (``hint``; None when
-    unbacked).
-    """
+    """An expression with its Python type and its hint (None when unbacked)."""
 
     __slots__ = ("__weakref__", "_expr", "_hint", "constant", "fx_node", "pytype", "shape_env")
 
@@ -164,9 +160,9 @@ class SymNode:
     def require_hint(self, fallback: Any = None) -> Any:
         return self._hint if self._hint is not None else fallback
 
-    is_int = _type_question(int)
-    is_float = _type_question(float)
-    is_bool = _type_question(bool)
+    is_int = _has_type(int)
+    is_float = _has_type(float)
+    is_bool = _has_type(bool)
 
     def is_nested_int(self) -> bool:
         return False
@@ -178,7 +174,7 @@ class SymNode:
         return True
 
     def is_constant(self) -> bool:
-        # torch asks a constant node for its int or bool; it has no question for a float
+        # torch reads the int or bool of a constant node, but cannot read a float
         return self.constant is not None and self.pytype is not float
 
     def clone(self) -> SymNode:
@@ -224,9 +220,7 @@ class SymNode:
     wrap_float = wrap_int
 
     def wrap_bool(self, b: bool) -> SymNode:
-        """Among numbers a bool is one, as in Python: torch 2.11 hands it over as it is, later
-        versions as an int.
-        """
+        """A bool among numbers is an int, as in Python. Only torch 2.11 still passes a bool."""
         return self.shape_env.constant_node(b if self.pytype is bool else int(b))
 
     # -- decisions ---------------------------------------------------------------------------------
@@ -277,7 +271,7 @@ class SymNode:
         return self
 
     def abs(self) -> SymNode:
-        # a guard on the sign: graphs and kernels have no form of it
+        # a guard on the sign: graphs and kernels cannot express it
         if self.pytype is int and self._hint is not None:
             return self if self.ge(self.wrap_int(0)).guard_bool() else self.neg()  # type: ignore[attr-defined]
         if self.pytype is int:
@@ -350,7 +344,7 @@ class SymNode:
             total = total.add(node)
         return total
 
-    # -- layout questions asked by C++ -------------------------------------------------------------
+    # -- layout predicates that C++ calls ----------------------------------------------------------
 
     def _answer(self, value: bool) -> SymNode:
         return self.shape_env.constant_node(value)

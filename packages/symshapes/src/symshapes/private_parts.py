@@ -1,9 +1,7 @@
-"""What this package and those built on it use of torch's private parts, and stand-ins for what a
-future torch drops.
+"""The private names of torch that all packages use, and stand-ins for names that torch drops.
 
-A stand-in takes the place of a missing part so that the packages can be imported. Calling it, or
-making an object of it or of a class derived from it, raises :class:`MissingPart`; the layer that
-needed it then leaves the graph to eager mode and says so.
+A stand-in lets the packages be imported. Calling or instantiating it raises :class:`MissingPart`;
+the graph that needed it then runs in eager mode, with a warning.
 """
 
 from __future__ import annotations
@@ -77,7 +75,7 @@ PARTS = {
     """,
     "torch.utils.checkpoint": "_CachedTorchDispatchMode _CachingTorchDispatchMode",
 }
-"""By the module or class that has them."""
+"""Private names by the module or class that defines them."""
 CUDA_PARTS = {
     "torch._C": """
         _construct_CUDA_Tensor_From_Storage_And_Metadata _cuda_clearCublasWorkspaces
@@ -85,19 +83,19 @@ CUDA_PARTS = {
         
     """
 }
-"""Those that only builds for GPUs have."""
+"""Private names that only CUDA builds define."""
 
 
 class MissingPart(NotImplementedError):
-    """A private part of torch is needed that this version does not have."""
+    """This version of torch lacks a private name that is needed."""
 
 
 class MissingPartsWarning(UserWarning):
-    """This version of torch lacks private parts that these packages use."""
+    """This version of torch lacks private names that these packages use."""
 
 
 class _StandIn(type):
-    """The class of stand-ins: they are classes, so that others can be derived from them."""
+    """Metaclass of stand-ins, which are classes so that others can derive from them."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -111,22 +109,22 @@ class _StandIn(type):
 
 
 def stand_in(name: str) -> Any:
-    """What takes the place of a part, named with its path, that torch does not have."""
+    """A stand-in for the missing part with this path."""
     return _StandIn(name, (), {"__module__": "torch", "missing_part": name})
 
 
-def _places() -> Iterator[tuple[str, Any, str]]:
+def _parts() -> Iterator[tuple[str, Any, str]]:
     for path, names in [*PARTS.items(), *(CUDA_PARTS.items() if torch.version.cuda else ())]:
-        # gone as a whole: the list names what it was in
+        # The owner itself may be missing; it is listed under its own owner.
         with suppress(ImportError, AttributeError):
             owner = pkgutil.resolve_name(path)
             yield from ((path, owner, name) for name in names.split())
 
 
 def replace_missing() -> None:
-    """Puts stand-ins in the place of missing parts, of which it warns."""
+    """Installs stand-ins for missing parts, with a warning."""
     missing = []
-    for path, owner, name in _places():
+    for path, owner, name in _parts():
         if not hasattr(owner, name):
             missing.append(f"{path}.{name}")
             if not isinstance(owner, _StandIn):

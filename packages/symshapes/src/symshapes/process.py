@@ -1,6 +1,4 @@
-"""Settings of the whole process that hold while any thread needs them; they survive a fork in the
-middle.
-"""
+"""Process-wide settings that hold while any thread needs them, across forks."""
 
 from __future__ import annotations
 
@@ -11,12 +9,10 @@ from typing import Any
 
 
 class WhileAny:
-    """A reentrant, thread-safe context: the first thread to enter changes a setting, the last one
-    to leave changes it back.
+    """A reentrant, thread-safe context: the first entry calls ``begin``, the last exit ``end``.
 
-    ``begin`` returns what ``end`` is given. In a forked child only the thread that forked is left:
-    where it was not inside, the setting is changed back at once, and a lock that another thread
-    held is free.
+    ``end`` gets the result of ``begin``. A forked child has only the forking thread: if that thread
+    is not inside, the setting is reset at once, and the lock is new.
     """
 
     def __init__(self, begin: Callable[[], Any], end: Callable[[Any], None]) -> None:

@@ -1,9 +1,8 @@
 """Keeps torch's meta functions from loading the incumbent compiler.
 
-Many of torch's Python meta functions are wrapped so that their first call imports that compiler,
-just to be marked as "not to be traced". Each wrapper asks for the marked function by ``getattr`` on
-the function that it wraps. While one of our kernels runs, the wrappers' module has a ``getattr`` of
-its own, by which an unmarked function stands for itself.
+Many Python meta functions in torch have a wrapper whose first call imports that compiler, only to
+mark the function as "not to be traced". The wrapper looks the marked function up with ``getattr``.
+While one of our kernels runs, a ``getattr`` in the wrappers' module returns the unmarked function.
 """
 
 from __future__ import annotations

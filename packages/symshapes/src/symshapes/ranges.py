@@ -17,9 +17,7 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """All numbers ``lo <= x <= hi``; ends may be infinite. Integer ends stay Python ints, so they
-    are exact.
-    """
+    """All numbers ``lo <= x <= hi``; ends may be infinite. Integer ends are exact Python ints."""
 
     lo: Number = -INF
     hi: Number = INF
@@ -33,6 +31,9 @@ class Interval:
 
     def __contains__(self, value: Number) -> bool:
         return self.lo <= value <= self.hi
+
+    def __and__(self, other: Interval) -> Interval:
+        return Interval(max(self.lo, other.lo), min(self.hi, other.hi))
 
     def map(self, function: Callable[[Number], Number]) -> Interval:
         """The image under a function that never decreases."""

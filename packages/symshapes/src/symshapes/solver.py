@@ -1,5 +1,4 @@
-"""Decides size predicates for all admissible sizes: intervals, coefficient signs, and recorded
-facts. No search.
+"""Decides size predicates for all admissible sizes, without search.
 
 Over integers every relation is a question about the sign of a difference ``d``. A lower bound of
 ``d`` comes from shifting each symbol to its lower bound and reading the signs of the coefficients,
@@ -64,9 +63,7 @@ def _relation(env: Environment, expr: Any, oblivious: bool) -> bool | None:
 
 
 def _primitive(expr: Any) -> Any:
-    """``expr`` divided by the common positive integer factor of its terms; the sign is what matters
-    here.
-    """
+    """``expr`` over the positive integer gcd of its terms, which has the same sign."""
     terms = sympy.Add.make_args(expr)
     factor = 0
     for term in terms:
@@ -96,9 +93,7 @@ def difference_bounds(env: Environment, difference: Any, oblivious: bool) -> tup
 
 
 def _coefficient_bound(expr: Any, interval: Any) -> float:
-    """A lower bound: with every atom written as its least value plus something nonnegative, no term
-    may be negative.
-    """
+    """The constant term after each atom is shifted to its lower bound, if no other is negative."""
     shifted = _shift(expr, interval)
     if shifted is None:
         return -INF
@@ -112,9 +107,7 @@ def _coefficient_bound(expr: Any, interval: Any) -> float:
 
 
 def _shift(expr: Any, interval: Any) -> Any:
-    """``expr`` expanded over fresh nonnegative symbols, or None when it is too large or not a
-    polynomial.
-    """
+    """``expr`` expanded over fresh nonnegative symbols; None if too large or no polynomial."""
     expr = sympy.sympify(expr)
     atoms = _atoms(expr)
     if atoms is None or len(atoms) > _MAX_TERMS:
@@ -140,20 +133,15 @@ def _atoms(expr: Any) -> set[Any] | None:
     if expr.is_Number:
         return set()
     if expr.is_Add or expr.is_Mul:
-        found: set[Any] = set()
-        for part in expr.args:
-            inner = _atoms(part)
-            if inner is None:
-                return None
-            found |= inner
-        return found
+        parts = [_atoms(part) for part in expr.args]
+        return None if None in parts else set().union(*parts)  # type: ignore[arg-type]
     if expr.is_Pow and expr.exp.is_Integer and 0 < expr.exp <= 4:
         return _atoms(expr.base)
     return {expr} if isinstance(expr, sympy.Function) or expr.is_Function else None
 
 
 def _fact_bound(env: Environment, expr: Any, interval: Any) -> float:
-    """A lower bound through one recorded fact ``f >= 0``: of ``expr - f``."""
+    """The best lower bound of ``expr - f`` over recorded facts ``f >= 0``."""
     symbols = expr.free_symbols
     best: float = -INF
     recorded = [f for f in env.facts if f.free_symbols & symbols]
@@ -165,13 +153,10 @@ def _fact_bound(env: Environment, expr: Any, interval: Any) -> float:
 
 
 def _rounding_facts(expr: Any, interval: Any) -> list[Any]:
-    """``a - b*(a//b) >= 0``, ``b*(a//b) + b - 1 - a >= 0``, and what Max and Min say about their
-    arguments.
-    """
+    """``a - b*(a//b) >= 0``, ``b*(a//b) + b - 1 - a >= 0``, and the definitions of Max and Min."""
     facts: list[Any] = []
-    found: list[Any] = sorted(expr.atoms(FloorDiv, Mod, sympy.Max, sympy.Min), key=str)
-    chosen: list[Any] = found[: _MAX_FACTS // 4]
-    for atom in chosen:
+    atoms: list[Any] = sorted(expr.atoms(FloorDiv, Mod, sympy.Max, sympy.Min), key=str)
+    for atom in atoms[: _MAX_FACTS // 4]:
         if isinstance(atom, (sympy.Max, sympy.Min)):
             sign = 1 if isinstance(atom, sympy.Max) else -1
             arguments: Any = atom.args
@@ -190,9 +175,7 @@ def _rounding_facts(expr: Any, interval: Any) -> list[Any]:
 
 
 def nonnegative_fact(expr: Any) -> Any:
-    """``f`` such that the relation says ``f >= 0``; integer strictness is folded in. None for
-    floats.
-    """
+    """The integer ``f`` for which the relation is ``f >= 0``; None for floats."""
     sides: Any = expr.args if isinstance(expr, (sympy.Gt, sympy.Ge)) else expr.args[::-1]
     difference = sides[0] - sides[1]
     if not difference.is_integer:
@@ -208,10 +191,9 @@ def narrowed(
     factor, symbol = rest.as_coeff_Mul()
     if not (symbol.is_Symbol and factor.is_Integer and offset.is_Integer):
         return {}
-    old, c, k = interval_of(symbol), int(factor), int(offset)
-    if c > 0:
-        return {symbol: Interval(max(old.lo, -(k // c)), old.hi)}
-    return {symbol: Interval(old.lo, min(old.hi, k // -c))}
+    c, k = int(factor), int(offset)
+    limits = Interval(lo=-(k // c)) if c > 0 else Interval(hi=k // -c)
+    return {symbol: interval_of(symbol) & limits}
 
 
 def orientations(lhs: Any, rhs: Any) -> Iterator[tuple[Any, Any]]:

@@ -1,4 +1,4 @@
-"""What differs between the versions of torch, found by asking the one that is installed."""
+"""Differences between torch versions, found by probing the installed one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ OLDEST, NEWEST = (2, 11), (2, 15)
 
 
 class UntestedTorchWarning(UserWarning):
-    """torch is newer than what these packages are tested with."""
+    """torch is newer than the tested versions."""
 
 
 def check_version(version: str) -> None:
-    """Raises ImportError for a torch that is too old, and warns of one that is newer than what is
-    tested.
-    """
+    """Raises ImportError for a torch that is too old; warns of an untested newer one."""
     found = tuple(int(part) for part in version.split(".")[:2])
     tested = f"torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
     if found < OLDEST:
@@ -45,6 +43,4 @@ def _error_of(call: Callable[[], object]) -> type[Exception]:
 
 
 BOOL_SUBTRACTION_ERROR = _error_of(lambda: torch.zeros(1, dtype=torch.bool, device="cpu") - True)
-"""What eager mode raises for a difference of bools: RuntimeError, or NotImplementedError in torch
-2.15.
-"""
+"""Eager mode's error for subtracting bools: RuntimeError; NotImplementedError in torch 2.15."""

@@ -1,4 +1,4 @@
-"""Small helpers over values that are either Python numbers or symbolic."""
+"""Functions of numbers that may be symbolic."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def sym_int(expr: Any, env: ShapeEnv) -> int | torch.SymInt:
 
 
 def free_symbols(x: Any) -> set[sympy.Symbol]:
-    """The symbols in a number, symbolic value, expression, tensor (sizes, strides, offset) or a
-    sequence of these.
-    """
+    """The symbols in a number, expression, tensor's sizes, strides and offset, or sequence."""
     if isinstance(x, torch.Tensor):
         return free_symbols([*x.shape, *x.stride(), x.storage_offset()])
     if isinstance(x, (list, tuple)):

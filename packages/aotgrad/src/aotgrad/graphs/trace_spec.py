@@ -176,7 +176,7 @@ class TraceSpec:
                 for i, (x, e, s) in enumerate(zip(primals, edges, specs))
                 if s.is_tensor
             ]
-            again = self.fake_mode.shape_env.repeating(joint.unbacked)
+            again = self.fake_mode.shape_env.reuse_unbacked(joint.unbacked)
             with torch.set_grad_enabled(self.grad_enabled), again:
                 result = self.program(primals, tracer, wrap_constant)
             outputs, out_spec = pytree.tree_flatten(result)

@@ -119,7 +119,7 @@ def trace_joint(
     wrong program.
     """
     tracer = Tracer(fake_mode)
-    made = fake_mode.shape_env.made_unbacked
+    made = fake_mode.shape_env.unbacked_order
     made_before = len(made)
     inputs = _with_unreserved_names(inputs)
     for spec in inputs:

@@ -1,6 +1,4 @@
-"""Results of ops by metadata: a hit costs one dictionary lookup and one allocation of a meta
-tensor.
-"""
+"""Cache of op results by metadata: a hit costs a dict lookup and a meta tensor."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ _META = torch.device("meta")
 class ResultCache:
     """Metadata of results, keyed by op, operand metadata and constants.
 
-    Ops that alias or mutate, and ops whose result depends on data, are never remembered.
+    Ops that alias, mutate or depend on data are never cached.
     """
 
     def __init__(self) -> None:
@@ -28,7 +26,7 @@ class ResultCache:
         self._admitted: dict[Any, bool] = {}
 
     def admits(self, func: Any) -> bool:
-        """Whether results of ``func`` may be remembered at all."""
+        """Whether results of ``func`` may be cached."""
         answer = self._admitted.get(func)
         if answer is None:
             schema = getattr(func, "_schema", None)
@@ -60,7 +58,7 @@ class ResultCache:
         return key
 
     def lookup(self, mode: Mode, key: Any) -> Any:
-        """Fresh fakes for a remembered result, or None."""
+        """Fresh fakes for a cached result, or None."""
         entry = self._entries.get(key) if key is not None else None
         if entry is None:
             self.misses += 1
@@ -72,7 +70,7 @@ class ResultCache:
         return kind(None if i is None else _rebuild(mode, i) for i in items)
 
     def store(self, key: Any, out: Any, args: tuple) -> None:
-        """Remembers ``out`` when it consists of new fakes only."""
+        """Caches ``out`` if it consists of new fakes only."""
         if len(self._entries) > _LIMIT:
             self._entries.clear()
         if _is_plain(out):

@@ -1,8 +1,8 @@
 """Composite ops that read sizes as plain integers in C++, written over symbolic sizes.
 
-C++ would specialise every size of the input. torch's Python dispatcher has kernels for these ops,
-but those take the op apart into arithmetic, which eager does not do. Our kernels compute the output
-size in symbols and call the op that eager calls; they step aside unless one of our modes is active.
+C++ would specialise every size of the input. torch's Python kernels for these ops decompose them
+into arithmetic, unlike eager. Our kernels compute the output size in symbols and call the op that
+eager calls. They apply only while one of our modes is active.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _ALIGNED = [
 _ANTIALIASED = ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
 # Eager has kernels and derivatives; torch's Python forms differ from them, the margin losses even
 # in their values.
-_TAKEN_APART = ("softshrink", "hardshrink", "multi_margin_loss", "multilabel_margin_loss_forward")
+_DECOMPOSED = ("softshrink", "hardshrink", "multi_margin_loss", "multilabel_margin_loss_forward")
 
 _installed: set[type] = set()
 
 
 def install(mode_type: type) -> None:
-    """Makes the kernels answer while a mode of ``mode_type`` is active; once per process."""
+    """Installs the kernels once per process; they apply while a ``mode_type`` is active."""
     if mode_type in _installed:
         return
     _installed.add(mode_type)
@@ -45,11 +45,13 @@ def install(mode_type: type) -> None:
         packet = getattr(aten, name)
         _override(packet.vec, partial(_resizing, packet.default, name not in _NEAREST), mode_type)
         _override(packet.default, partial(_plain, packet.default), mode_type)
-    for name in _TAKEN_APART:
+    for name in _DECOMPOSED:
         _override(
             getattr(aten, name).default, partial(_plain, getattr(aten, name).default), mode_type
         )
-    aten.one_hot.default.py_kernels.setdefault(_KEYS[1], _compared)  # torch 2.11 has none
+    aten.one_hot.default.py_kernels.setdefault(
+        _KEYS[1], _one_hot_by_comparison
+    )  # torch 2.11 has none
     _override(aten.one_hot.default, _one_hot, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
         _override(getattr(aten, name).default, _plain_dropout, mode_type)
@@ -60,9 +62,7 @@ def install(mode_type: type) -> None:
 
 
 def _answer_device_hints() -> None:
-    """Lets torch's meta kernels know the logical device of our fakes; they assume CUDA for tensors
-    that they don't know.
-    """
+    """Tells torch's meta kernels the logical device of our fakes; they would assume CUDA."""
     kernels: Any = sys.modules.get("torch._meta_registrations")
     previous = getattr(kernels, "device_hint", None)
     if previous is None:
@@ -102,7 +102,7 @@ def _plain(op: Any, previous: Any) -> Callable[..., Any]:
     return run
 
 
-def _compared(classes: Any, num_classes: Any = -1) -> Any:
+def _one_hot_by_comparison(classes: Any, num_classes: Any = -1) -> Any:
     count = (
         classes.max().item() + 1
         if isinstance(num_classes, int) and num_classes == -1
@@ -116,9 +116,7 @@ def _compared(classes: Any, num_classes: Any = -1) -> Any:
 
 
 def _one_hot(previous: Callable[..., Any]) -> Callable[..., Any]:
-    """Eager fills a contiguous result, torch's kernel compares; on the CPU eager refuses what is no
-    class.
-    """
+    """torch's kernel with eager's contiguous result, and its class check on the CPU."""
 
     def run(classes: Any, num_classes: Any = -1) -> Any:
         if classes.dtype is not torch.int64:
@@ -134,9 +132,7 @@ def _one_hot(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain_dropout(previous: Callable[..., Any]) -> Callable[..., Any]:
-    """A dropout that drops nothing returns its input, of which torch's kernel makes a copy; one
-    that drops everything draws nothing.
-    """
+    """Dropout with p = 0 returns its input (torch's kernel copies), with p = 1 draws nothing."""
 
     def run(x: Any, p: float, train: bool) -> Any:
         if not train or p == 0:
@@ -147,13 +143,11 @@ def _plain_dropout(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _layer_by_layer(op: Any, previous: Callable[..., Any]) -> Callable[..., Any]:
-    """A recurrent network with dropout between its layers, which torch's kernels for several layers
-    leave out.
+    """A recurrent network with dropout between layers, which torch's kernels leave out.
 
-    ``op``: over sequences (``.input``, which can be ``batch_first``), or packed ones (``.data``,
-    with sizes of batches).
+    ``op`` takes sequences (``.input``, maybe ``batch_first``) or packed ones (``.data``).
     """
-    given = [
+    names = [
         "input",
         "hx",
         "params",
@@ -165,10 +159,10 @@ def _layer_by_layer(op: Any, previous: Callable[..., Any]) -> Callable[..., Any]
         "batch_first",
     ]
     if op._overloadname == "data":
-        given = ["input", "batch_sizes", *given[1:-1]]
+        names = ["input", "batch_sizes", *names[1:-1]]
 
     def run(*args: Any) -> Any:
-        call = dict(zip(given, args))
+        call = dict(zip(names, args))
         if not (call["train"] and call["dropout"] and call["num_layers"] > 1):
             return previous(*args)
         batch_first = call.get("batch_first", False)

@@ -1,4 +1,4 @@
-"""Real tensor to fake tensor, and the policy that gives its dynamic dimensions symbols."""
+"""Real tensor to fake tensor, with symbols for its dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def fake_from_real(
     Args:
         mode: the mode that will run its ops.
         t: a strided tensor.
-        source: text that says where ``t`` comes from; symbol sources are ``<source>.size(d)``.
-        dynamic_dims: dimensions (negative allowed) that get a symbol of their own; ``"auto"`` means
-            all. A size of 0 or 1 is never a symbol: programs treat those sizes specially.
-        symbols: given symbols per dimension; these win over ``dynamic_dims``.
+        source: the source of ``t``; its symbols get ``<source>.size(d)``.
+        dynamic_dims: dimensions (negative allowed) that get a fresh symbol; ``"auto"`` means all.
+            Sizes 0 and 1 stay constant because programs treat them specially.
+        symbols: symbols by dimension; these win over ``dynamic_dims``.
 
     Raises FakeTensorError for sparse, quantized, nested and other layouts, IndexError for a
     dimension out of range.
@@ -49,7 +49,7 @@ def fake_from_real(
     if is_result:
         with torch.enable_grad():
             if t._is_view() and t._base is not None and t._base.is_leaf and t._base.requires_grad:
-                # eager refuses to write to it; strides stay
+                # like a view of a leaf: eager refuses in-place writes, and strides stay
                 fake = torch.ops.aten.alias(fake.requires_grad_())
             else:
                 fake = _Result.apply(mode.empty(()).requires_grad_(), fake)
@@ -58,8 +58,7 @@ def fake_from_real(
 
 
 def fake_wrapper(mode: Mode, t: torch.Tensor, source: str = "") -> torch.Tensor:
-    """The fake of a tensor of a wrapper subclass: the class around fakes, with requires_grad and
-    leaf-ness of ``t``.
+    """The fake of a wrapper subclass, with requires_grad and leafness of ``t``.
 
     ``source`` names ``t`` in guards, as in ``FakeTensorMode.from_real``.
     """
@@ -77,17 +76,16 @@ def with_history(mode: Mode, fake: torch.Tensor, t: torch.Tensor) -> torch.Tenso
 
 
 def _is_leaf(t: torch.Tensor) -> bool:
-    """As ``t.is_leaf`` of a tensor that requires gradients; that gives a view the history that its
-    base has got since, and whether a view has it decides what eager refuses to do with the view.
+    """``t.is_leaf`` for a tensor that requires gradients, without its side effect on views.
+
+    Reading ``is_leaf`` regenerates a view's history from its base, and eager's checks depend on it.
     """
     base = t._base if t._is_view() else None
     return t.is_leaf if base is None or not base.requires_grad else False
 
 
 class _Result(torch.autograd.Function):
-    """Gives a fake a history: what it returns is neither a leaf nor a view, so that it may be
-    written to.
-    """
+    """Gives a fake a history: the result is neither leaf nor view, so it may be written to."""
 
     @staticmethod
     def forward(ctx: Any, origin: torch.Tensor, fake: FakeTensor) -> torch.Tensor:

@@ -32,9 +32,7 @@ _INFRA_KEY = torch._C._TorchDispatchModeKey.FAKE
 
 
 def _without_warnings(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Meta functions written in Python warn of an ``out`` that is resized, which only the program's
-    own call may do.
-    """
+    """Calls a Python meta function, which must not warn about a resized ``out``: eager does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return func(*args, **kwargs)
@@ -45,13 +43,11 @@ def mode_of(value: Any) -> FakeTensorMode:
     return next(inner_tensors(value)).fake_mode  # type: ignore[attr-defined]
 
 
-def _take_modes() -> list[Any]:
-    """Takes the dispatch modes that are no infrastructure off the stack; the last one first."""
-    found = range(torch._C._len_torch_dispatch_stack())
-    ours = [
-        k for k in found if getattr(torch._C._get_dispatch_stack_at(k), "_mode_key", None) is None
-    ]
-    return [torch._C._pop_torch_dispatch_stack(None) for _ in ours]
+def _pop_user_modes() -> list[Any]:
+    """Pops all dispatch modes but infrastructure modes, innermost first."""
+    modes = map(torch._C._get_dispatch_stack_at, range(torch._C._len_torch_dispatch_stack()))
+    count = sum(getattr(mode, "_mode_key", None) is None for mode in modes)
+    return [torch._C._pop_torch_dispatch_stack(None) for _ in range(count)]
 
 
 class FakeTensorMode(TorchDispatchMode):
@@ -59,7 +55,7 @@ class FakeTensorMode(TorchDispatchMode):
 
     Args:
         shape_env: the environment of symbolic sizes; a new one by default.
-        cache: whether results are remembered by op and operand metadata.
+        cache: whether to cache results by op and operand metadata.
     """
 
     def __init__(self, shape_env: ShapeEnv | None = None, *, cache: bool = True) -> None:
@@ -67,8 +63,8 @@ class FakeTensorMode(TorchDispatchMode):
         composite.install(FakeTensorMode)
         self.shape_env = ShapeEnv() if shape_env is None else shape_env
         self.in_kernel = False
-        self.writes: dict[int, int] = {}  # to each memory, by its address
-        # by their addresses, which no other gets while they are here
+        self.writes: dict[int, int] = {}  # write counts by storage address
+        # by address; holding the storages keeps their addresses unique
         self.stamped: dict[int, torch.UntypedStorage] = {}
         self.cache = ResultCache() if cache else None
         # this slot keeps torch from initialising CUDA for logical CUDA tensors
@@ -77,15 +73,15 @@ class FakeTensorMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise torch wraps the handler in something that imports its compiler
+        return False  # else torch wraps the handler and imports its compiler
 
     def __enter__(self) -> FakeTensorMode:
         if torch._C._get_dispatch_mode(_INFRA_KEY) is self:
             self._entered.append(None)
             return self
         dispatcher = torch._C._EnablePythonDispatcher()  # reaches the kernels of ``composite``
-        # what fakes go through is not the program's: its modes must not see it
-        hidden = _take_modes()
+        # operators on fakes are not the program's, so its modes must not see them
+        hidden = _pop_user_modes()
         super().__enter__()
         self._entered.append((dispatcher, hidden))
         return self
@@ -94,7 +90,7 @@ class FakeTensorMode(TorchDispatchMode):
         entered = self._entered.pop()
         if entered is not None:
             super().__exit__(exc_type, exc_value, traceback)
-            # a signal's handler may keep this frame, and what it refers to
+            # Leave explicitly: a signal handler may keep this frame alive.
             entered[0].__exit__(None, None, None)
             for mode in reversed(entered[1]):
                 torch._C._push_on_torch_dispatch_stack(mode)
@@ -126,7 +122,7 @@ class FakeTensorMode(TorchDispatchMode):
     def wrap(
         self, meta: torch.Tensor, device: torch.device, requires_grad: bool = False
     ) -> FakeTensor:
-        """A fake over a given meta tensor (shares its storage identity, so views stay views)."""
+        """A fake over a meta tensor. They share storage, so views stay views."""
         return FakeTensor(meta, device, self, requires_grad)
 
     def empty(
@@ -195,15 +191,13 @@ class FakeTensorMode(TorchDispatchMode):
         return self.run_meta(func, args, kwargs)
 
     def run_meta(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Runs torch's meta kernel of an op and wraps the result with the operands' logical
-        device.
-        """
+        """Runs torch's meta kernel; the result gets the operands' logical device."""
         device = self.common_device(func, args, kwargs)
         if is_factory(func):
-            asked = kwargs.get("device")
-            device = (
-                torch.device(asked) if asked is not None else device or torch.get_default_device()
-            )
+            requested = kwargs.get("device")
+            if requested is not None:
+                device = torch.device(requested)
+            device = device or torch.get_default_device()
             kwargs = {**kwargs, "device": META}
             kwargs.pop("pin_memory", None)
         with (
@@ -227,14 +221,12 @@ class FakeTensorMode(TorchDispatchMode):
     def run_native(
         self, func: Any, args: tuple, kwargs: dict[str, Any], device: torch.device
     ) -> Any:
-        """Runs an op's C++ meta kernel, which must know symbolic sizes; cheaper than
-        ``run_meta``.
-        """
-        no_dispatch, no_python = (
+        """Runs a C++ meta kernel that supports symbolic sizes; cheaper than ``run_meta``."""
+        with (
             torch._C._DisableTorchDispatch(),
             torch._C._DisablePythonDispatcher(),
-        )
-        with no_dispatch, no_python, torch._C._PreserveDispatchKeyGuard():
+            torch._C._PreserveDispatchKeyGuard(),
+        ):
             previous, self.in_kernel = self.in_kernel, True
             torch._C._set_meta_in_tls_dispatch_include(True)
             try:
@@ -252,8 +244,7 @@ class FakeTensorMode(TorchDispatchMode):
         return out
 
     def common_device(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.device | None:
-        """The one device of all tensor operands; 0-dim CPU tensors go with any. None without
-        tensors.
+        """The device of all tensor operands, or None. A 0-dim CPU tensor goes with any device.
 
         Raises FakeTensorError for mixed devices and for real operands.
         """

@@ -1,10 +1,9 @@
-"""Operands that eager mode's kernels refuse and meta kernels accept, by the dtypes, or for want of
-elements.
+"""Operands that eager kernels refuse but meta kernels accept, by dtype or emptiness.
 
-What a graph holds is taken to succeed: its dead operators go, and code may compute what a kernel
-refuses. So the kernel itself is asked, once per process for operands of the same kinds, by a call
-with small real operands. The answer "no" has to be about dtypes or emptiness: the same call must
-succeed with other dtypes, or with elements. All else is up to the meta kernel, which knows the
+A graph's operators are assumed to succeed: dead ones are removed, and generated code may compute
+what a kernel refuses. So each kernel is called once per process and kind of operands, with small
+real tensors. A refusal counts only if it is about dtypes or emptiness: the same call must succeed
+with other dtypes, or with elements. Everything else is left to the meta kernel, which knows the
 sizes.
 """
 
@@ -18,7 +17,7 @@ import torch
 
 _KEY = torch._C.DispatchKey
 _KeySet = torch._C.DispatchKeySet
-_ABOVE = _KeySet(_KEY.AutocastCPU)  # what a program may have switched on
+_ABOVE = _KeySet(_KEY.AutocastCPU)  # keys that a program may have enabled
 for _key in (
     _KEY.FuncTorchDynamicLayerFrontMode,
     _KEY.FuncTorchDynamicLayerBackMode,
@@ -46,14 +45,14 @@ logcumsumexp logsumexp norm linalg_vector_norm _softmax _log_softmax softplus ge
 complex polar hardswish log_sigmoid_forward _cdist_forward linalg_cross
 """
 _ASKED = frozenset(_NAMES.split())
-"""Operators of programs that are not pointwise, or not marked as such."""
+"""User-facing operators that are not pointwise, or not tagged as such."""
 REPEATED = (
     "unsupported operation: more than one element of the written-to tensor refers to a single "
     "memory location. Please clone() "
     "the tensor before performing the operation."
 )
-# of calls of one kind whose answer was neither yes nor no, as other constants may get one
-_TRIES = 2
+# Other constants may settle a kind of call whose probe was inconclusive.
+_MAX_TRIES = 2
 
 Change = Callable[[torch.dtype], torch.dtype]
 _OTHER_DTYPES: tuple[Change, ...] = (
@@ -71,11 +70,9 @@ _tries: dict[Any, int] = {}
 
 
 def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Raises RuntimeError for a call of an ATen op on CPU fakes that eager mode's kernel refuses as
-    said above.
+    """Raises RuntimeError for a call on CPU fakes that eager's kernel refuses.
 
-    Writes to lists are asked for on every device: that a result does not fit a dtype depends on
-    none.
+    List writes are probed on every device: whether a result fits a dtype depends on none.
     """
     asks = _asks.get(func)
     if asks is None:
@@ -94,14 +91,14 @@ def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         and _is_empty((args, kwargs))
     ):
         with torch._C._DisableTorchDispatch():
-            args, kwargs = _numbered(args), _numbered(kwargs)
-        parts = [func, "numbered"]
+            args, kwargs = _with_zero_sizes(args), _with_zero_sizes(kwargs)
+        parts = [func, "zero sizes"]
         _append_kinds(parts, (args, tuple(kwargs.items())), is_anywhere)
     key = tuple(parts)
     if key not in _answers:
         answer, is_final = _ask(func, args, kwargs)
         _tries[key] = _tries.get(key, 0) + 1
-        if is_final or _tries[key] == _TRIES:
+        if is_final or _tries[key] == _MAX_TRIES:
             _answers[key] = answer
     else:
         answer = _answers[key]
@@ -125,11 +122,9 @@ def _on_cpu(args: tuple) -> bool:
 
 
 def _can_ask(func: Any) -> bool:
-    """Whether a call has no effect but on its operands, and whether its kernel checks the sizes it
-    is given.
+    """Whether a probe is safe: it only affects its operands, and the kernel checks sizes.
 
-    Kernels that autograd alone calls trust theirs: asked with other sizes they would read memory
-    that isn't theirs.
+    Backward kernels trust their sizes, so a probe could read out of bounds.
     """
     schema = getattr(func, "_schema", None)
     if schema is None or func.namespace != "aten" or "backward" in schema.name:
@@ -144,7 +139,7 @@ def _can_ask(func: Any) -> bool:
 
 
 def _append_kinds(parts: list[Any], value: Any, is_anywhere: bool) -> bool:
-    """Appends what the answer may depend on; False for operands that can't be asked for."""
+    """Appends what the answer may depend on; False for operands that cannot be probed."""
     if isinstance(value, torch.Tensor):
         if (
             (value.device.type != "cpu" and not is_anywhere)
@@ -171,16 +166,12 @@ def _append_kinds(parts: list[Any], value: Any, is_anywhere: bool) -> bool:
 
 
 def _extent(size: Any) -> int:
-    """Of a dimension of small operands: 0 and 1 stay, for they broadcast; others are what a cross
-    product takes.
-    """
+    """A dim of a probe: 0 and 1 stay since they broadcast; else 3, as ``cross`` needs."""
     return size if type(size) is int and size < 2 else 3
 
 
 def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bool]:
-    """What eager mode raises, or None; and whether that is the answer for all calls of this
-    kind.
-    """
+    """Eager's error message or None, and whether it holds for all calls of this kind."""
 
     def attempt(
         fill: int, change: Change | None = None, least: int = 0, unknown: int = 3
@@ -194,7 +185,7 @@ def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bo
         torch._C._DisablePythonDispatcher(),
         torch._C.DisableTorchFunction(),
     ):
-        # an index of 0 is in range, a divisor of 0 is not allowed
+        # index 0 is in range; a divisor must not be 0
         error = attempt(0) and attempt(1)
         if error is None:
             return None, True
@@ -209,7 +200,7 @@ def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bo
 
 
 def _needs_elements(key: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Whether eager mode's kernel takes such operands, but not if their symbolic sizes are 0."""
+    """Whether eager's kernel accepts such operands unless their symbolic sizes are 0."""
     if key not in _needs:
         with (
             torch._C._DisableTorchDispatch(),
@@ -237,7 +228,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _is_zero(size: Any) -> bool:
-    """Whether a symbolic size is 0, which a guard remembers; False for one that depends on data."""
+    """Whether a symbolic size is 0, with a guard; False for a data-dependent one."""
     return isinstance(size, torch.SymInt) and not _depends_on_data(size) and bool(size == 0)
 
 
@@ -246,7 +237,7 @@ def _depends_on_data(size: torch.SymInt) -> bool:
     return any(node.shape_env.is_unbacked_symint(symbol) for symbol in node.expr.free_symbols)
 
 
-def _numbered(value: Any) -> Any:
+def _with_zero_sizes(value: Any) -> Any:
     """Small tensors with size 0 where a symbolic one is 0."""
     if isinstance(value, torch.Tensor):
         return torch.empty(
@@ -255,16 +246,14 @@ def _numbered(value: Any) -> Any:
             device="cpu",
         )
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_numbered, value))
+        return type(value)(map(_with_zero_sizes, value))
     if isinstance(value, dict):
-        return {name: _numbered(item) for name, item in value.items()}
+        return {name: _with_zero_sizes(item) for name, item in value.items()}
     return value
 
 
 def _small(value: Any, fill: int, change: Change | None, least: int, unknown: int) -> Any:
-    """A small real operand, of the same dtype or another, its sizes at least ``least``, symbolic
-    ones ``unknown``.
-    """
+    """A small real operand: sizes are at least ``least``, symbolic ones ``unknown``."""
     if isinstance(value, torch.Tensor):
         dtype = value.dtype if change is None else change(value.dtype)
         number = fill if dtype in _INTEGERS else 1

@@ -1,6 +1,4 @@
-"""Fake kernels that programs register for operators of their own
-(``torch.library.register_fake``).
-"""
+"""Fake kernels of custom operators (``torch.library.register_fake``)."""
 
 from __future__ import annotations
 
@@ -13,16 +11,14 @@ from symshapes.rules.data_dependent import require_unbacked
 
 
 class Context:
-    """What ``torch.library.get_ctx()`` is in a fake kernel."""
+    """The result of ``torch.library.get_ctx()`` in a fake kernel."""
 
     def __init__(self, mode: Any, func: Any) -> None:
         self._mode = mode
         self._func = func
 
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
-        """A size that only the running program knows. Raises ValueError for bounds that no size
-        has.
-        """
+        """A fresh data-dependent size. Raises ValueError for bounds that no size has."""
         if type(min) is not int or not isinstance(max, int | None) or min < 0:
             raise ValueError(
                 f"new_dynamic_size(min={min}, max={max}): expected integers, of which min is not "
@@ -32,7 +28,7 @@ class Context:
         return self._mode.shape_env.create_unbacked(lower=min, upper=max)
 
     def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> Any:
-        """The former name, which took sizes to be at least two."""
+        """The deprecated name, with ``min=2``."""
         return self.new_dynamic_size(min=min, max=max)
 
 
@@ -44,9 +40,7 @@ def fake_kernel(func: Any) -> Callable[..., Any] | None:
 def run_registered(
     mode: Any, kernel: Callable[..., Any], func: Any, args: tuple, kwargs: dict[str, Any]
 ) -> Any:
-    """Runs the kernel on the fakes themselves, which say the logical device, with sizes that depend
-    on data.
-    """
+    """Runs the kernel on the fakes themselves, with a context for data-dependent sizes."""
     context = Context(mode, func)
     with mode, fake_impl.set_ctx_getter(lambda: context):
         return kernel(*args, **kwargs)

@@ -20,7 +20,7 @@ _make_subclass = torch.Tensor._make_subclass
 
 
 class Mode(Protocol):
-    """What a fake tensor, its conversion and the result cache ask of a FakeTensorMode."""
+    """The part of FakeTensorMode that fakes, conversion and the result cache use."""
 
     shape_env: ShapeEnv
     in_kernel: bool
@@ -48,11 +48,10 @@ def _own_device(x: FakeTensor) -> torch.device:
     return META if x.fake_mode.in_kernel else x.fake_device
 
 
-# C++ asks these of the tensor through dispatch, even while dispatch is disabled; None means "use
-# the meta tensor's own"
+# C++ dispatches these queries even while dispatch is disabled; None means the meta tensor's answer
 QUERIES: dict[Any, Callable[[FakeTensor], Any]] = {
     torch.ops.prim.device.default: _own_device,
-    # plain ints were asked for: specialises
+    # these return plain ints, which specialises
     aten.size.default: lambda x: tuple(int(s) for s in x.size()),
     aten.stride.default: lambda x: tuple(int(s) for s in x.stride()),
     aten.storage_offset.default: lambda x: int(x.storage_offset()),
@@ -64,9 +63,7 @@ QUERIES: dict[Any, Callable[[FakeTensor], Any]] = {
 
 
 def concrete_device(device: torch.device) -> torch.device:
-    """The device of a tensor that is made on ``device``: CPUs have no number, and of others the
-    current one is taken.
-    """
+    """``device`` as a new tensor has it: no index on CPU, the current one elsewhere."""
     if device.type in ("cpu", "meta"):
         return CPU if device.type == "cpu" else META
     if device.index is not None:
@@ -80,12 +77,10 @@ class FakeTensor(torch.Tensor):
 
     Attributes:
         fake_mode: the FakeTensorMode that runs its ops.
-        fake_device: the device it stands for; ``.device`` says the same.
-        constant: a small real tensor with the value it had when that was set, or None; see
-            ``known_value``.
-        numbers: what was read off its data, with its stamp at that time: its item, how many of its
-            elements are not zero.
-        source: where the real tensor came from, for graph inputs.
+        fake_device: the logical device, also ``.device``.
+        constant: the small real value that was set last, or None; see ``known_value``.
+        numbers: numbers read from the data ("item", "nonzero"), with the stamp of that read.
+        source: the source of a graph input.
     """
 
     fake_device: torch.device
@@ -142,15 +137,13 @@ class FakeTensor(torch.Tensor):
 
     @property
     def known_value(self) -> torch.Tensor | None:
-        """The real value, when it is known: a small constant that has not been written to."""
+        """The value of a small constant that has not been written to, else None."""
         value, at = self._constant
         return value if value is not None and at == stamp(self) else None
 
     @property
     def known_number(self) -> Any:
-        """The only element, plain or symbolic, when it is known: of a constant, or of what was made
-        from a symbolic size.
-        """
+        """The single element of a constant or of a tensor of one symbolic size, else None."""
         if self.known_value is not None:
             return self.known_value.item() if self.known_value.numel() == 1 else None
         at, number = self.numbers.get("item", (None, None))

@@ -1,8 +1,7 @@
-"""Wrapper subclasses: tensors that hold other tensors, and say in ``__torch_dispatch__`` what
-operators do to these.
+"""Wrapper subclasses: tensors that hold inner tensors and define ``__torch_dispatch__``.
 
-Such a class has ``__tensor_flatten__`` and ``__tensor_unflatten__``. The fake of one is the class
-around fakes.
+Such a class has ``__tensor_flatten__`` and ``__tensor_unflatten__``. Its fake is the class around
+fakes.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # pyright: ignore
 
 
 def is_wrapper_class(cls: Any) -> bool:
-    """Whether tensors of a class can be taken apart into the tensors that they hold, and put
-    together again.
-    """
+    """Whether a class can be flattened to inner tensors and rebuilt."""
     if cls is torch.Tensor or cls.__torch_dispatch__ is _NO_DISPATCH:
         return False
     return hasattr(cls, "__tensor_flatten__") and hasattr(cls, "__tensor_unflatten__")
@@ -31,7 +28,7 @@ def is_wrapper(value: object) -> bool:
 
 
 def inner_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The plain tensors in a tensor: itself, or what it holds, in order."""
+    """The plain tensors in a tensor, in order; a plain tensor gives itself."""
     if not is_wrapper(value):
         yield value
         return
@@ -44,9 +41,7 @@ def map_inner(
     value: Any,
     outer: Callable[[Any], Any] = lambda size: size,
 ) -> Any:
-    """A tensor with the plain tensors in it replaced; ``outer`` gives the sizes and strides of the
-    classes around.
-    """
+    """``value`` with plain tensors mapped; ``outer`` maps the wrappers' sizes and strides."""
     if not is_wrapper(value):
         return function(value)
     names, context = value.__tensor_flatten__()
@@ -67,24 +62,20 @@ def rebuild(
     size: Sequence[Any],
     stride: Sequence[Any],
 ) -> Any:
-    """A tensor of the wrapper subclass ``cls`` by its ``__tensor_unflatten__``; ``inner``: the
-    tensors in it by attribute.
-    """
+    """A ``cls`` from its inner tensors by attribute name."""
     return cls.__tensor_unflatten__(
         inner, context, torch.Size(size) if all(type(s) is int for s in size) else size, stride
     )
 
 
 def same_kind(a: Any, b: Any) -> bool:
-    """Whether two tensors are of one class, with equal contexts, down to the plain tensors in
-    them.
-    """
+    """Whether two tensors have equal classes and contexts at all levels."""
     if type(a) is not type(b):
         return not is_wrapper(a) and not is_wrapper(b)
     if not is_wrapper(a):
         return True
-    (names, context), (others, other) = a.__tensor_flatten__(), b.__tensor_flatten__()
-    if list(names) != list(others) or context != other:
+    (names, context), (other_names, other) = a.__tensor_flatten__(), b.__tensor_flatten__()
+    if list(names) != list(other_names) or context != other:
         return False
     return all(same_kind(getattr(a, name), getattr(b, name)) for name in names)
 
@@ -96,9 +87,7 @@ _INNER = torch.ops.symshapes.inner.default
 
 
 def inner_tensor(value: Any, name: str) -> torch.Tensor:
-    """The tensor that one of a wrapper subclass holds under a name; traced as an operator without a
-    gradient.
-    """
+    """An inner tensor of a wrapper; traced as an operator without a gradient."""
     if not torch._is_functional_tensor(value):
         return getattr(value, name)
     with torch.no_grad():
@@ -111,15 +100,15 @@ _makers: dict[int, Maker] = {}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Maker:
-    """How a program makes tensors of a wrapper subclass.
+    """How a program constructs a wrapper subclass.
 
     Attributes:
         cls: the class.
         names: the attributes that are tensors.
         constants: the other attributes, with their values.
-        options: keyword arguments of ``_make_wrapper_subclass`` that are no numbers.
-        dims: how many sizes there are.
-        layout: which other numbers follow them, as keywords; ``strides`` are as many as sizes.
+        options: non-number keyword arguments of ``_make_wrapper_subclass``.
+        dims: the rank.
+        layout: keywords of the numbers after the sizes; ``strides`` stands for one per dim.
     """
 
     cls: Any
@@ -145,25 +134,21 @@ class Maker:
             name: [next(rest) for _ in size] if name == "strides" else next(rest)
             for name in self.layout
         }
-        made = torch.Tensor._make_wrapper_subclass(self.cls, size, **layout, **dict(self.options))  # type: ignore[attr-defined]
+        wrapper = torch.Tensor._make_wrapper_subclass(
+            self.cls, size, **layout, **dict(self.options)
+        )  # type: ignore[attr-defined]
         for name, value in (*zip(self.names, inner), *self.constants):
-            setattr(made, name, value)
-        return made
+            setattr(wrapper, name, value)
+        return wrapper
 
 
 def wrap_inner(inner: Sequence[torch.Tensor], numbers: Sequence[Any], maker: int) -> Any:
-    """What the operator ``WRAP`` makes of plain tensors and the ``numbers`` of the wrappers around
-    them.
-
-    ``maker`` is the number of a ``Maker``, which knows the layout.
-    """
+    """The operator ``WRAP``: ``maker`` is the id of the ``Maker`` that gets ``numbers``."""
     return _makers[maker].make(inner, numbers)
 
 
 def call_wrapper(func: Any, types: Sequence[Any], args: Any, kwargs: Any) -> Any:
-    """``func(*args, **kwargs)`` as the first of the wrapper classes in ``types`` says, which torch
-    has put in order.
-    """
+    """``func`` by the first wrapper class in ``types`` (in torch's order) that handles it."""
     if func is _INNER:
         return getattr(args[0], args[1])
     if func is WRAP:

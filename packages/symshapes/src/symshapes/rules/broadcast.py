@@ -1,6 +1,4 @@
-"""Broadcast sizes and result strides of elementwise ops, as ATen's tensor iterator computes
-them.
-"""
+"""Broadcast sizes and result strides of elementwise ops, as in ATen's TensorIterator."""
 
 from __future__ import annotations
 
@@ -24,10 +22,9 @@ from .format import (
 
 
 def broadcast_sizes(env: Any, tensors: Sequence[Any]) -> list[Any]:
-    """The common size of all operands.
+    """The common size of all operands. Sizes that are equal only in the example call get a guard.
 
-    Raises RuntimeError when they don't broadcast; sizes that are equal only in the example call get
-    a guard.
+    Raises RuntimeError when they don't broadcast.
     """
     rank = max(t.dim() for t in tensors)
     out: list[Any] = [1] * rank
@@ -57,8 +54,8 @@ def result_strides(
     """Strides of a new result: the operands' common layout, else dense in the order of the
     operands' strides.
 
-    ``wrapped`` says that a number is an operand too; ATen then leaves out its short cuts, which
-    shows in the strides of size-1 dimensions.
+    ``wrapped``: whether a number is an operand too. ATen then skips its fast paths, which shows in
+    the strides of size-1 dims.
     """
     if all(t.dim() == len(sizes) and same_sizes(t.shape, sizes) for t in tensors):
         default = format_strides(sizes, False)
@@ -79,9 +76,7 @@ def result_strides(
 
 
 def _order(env: Any, tensors: Sequence[Any], sizes: Sequence[Any]) -> list[int]:
-    """Dimensions from innermost to outermost, by an insertion sort in which an operand with stride
-    0 has no say.
-    """
+    """Dimensions from innermost to outermost: an insertion sort that ignores strides of 0."""
     rank = len(sizes)
     strides = [_broadcast_strides(env, t, sizes) for t in tensors]
     order = list(range(rank - 1, -1, -1))
@@ -109,9 +104,7 @@ def _broadcast_strides(env: Any, t: Any, sizes: Sequence[Any]) -> list[Any]:
 def _compare(
     env: Any, strides: Sequence[Sequence[Any]], sizes: Sequence[Any], a: int, b: int
 ) -> int:
-    """1 when dimension ``a`` should lie outside ``b``, -1 when inside, 0 when no operand can
-    tell.
-    """
+    """1 if dimension ``a`` should lie outside ``b``, -1 if inside, 0 if undecided."""
     for stride in strides:
         x, y = stride[a], stride[b]
         if _is_zero(env, x) or _is_zero(env, y):

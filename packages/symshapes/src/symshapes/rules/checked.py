@@ -1,10 +1,10 @@
-"""Ops whose meta kernel takes what eager mode refuses: the check, then the meta kernel."""
+"""Ops whose meta kernel lacks a check of eager mode."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .format import made_like
+from .format import like_operand
 from .registry import RuleTable
 
 RULES = RuleTable()
@@ -22,15 +22,15 @@ def require_dim(x: Any, dim: int) -> None:
 
 @RULES.register("sort sort.stable")
 def sort(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Along a dim of the operand; values and indices are made by ``empty_like``."""
+    """Values and indices from ``empty_like``."""
     x = args[0]
     require_dim(x, args[1] if len(args) > 1 else kwargs.get("dim", -1))
-    return tuple(made_like(mode, result, x) for result in mode.run_meta(func, args, kwargs))
+    return tuple(like_operand(mode, result, x) for result in mode.run_meta(func, args, kwargs))
 
 
 @RULES.register("index_select")
 def index_select(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """At positions in a vector, or at one."""
+    """The index is a vector or a scalar."""
     if len(args) > 2 and args[2].dim() > 1:
         raise IndexError("index_select(): Index is supposed to be a vector")
     return NotImplemented

@@ -1,6 +1,4 @@
-"""Convolution and upsampling: strides as the CPU and CUDA kernels give them, which meta kernels
-don't.
-"""
+"""Convolution and upsampling with the strides of the CPU and CUDA kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ def _prefers_channels_last(mode: Any, x: Any, weight: Any) -> bool:
     """Channels-last when the input or the weight is, except for float64 on CUDA."""
     if x.fake_device.type == "cuda" and torch.float64 in (x.dtype, weight.dtype):
         return False
-    if x.dim() == 3:  # runs as a 2-d one, of an input that is made contiguous
+    if x.dim() == 3:  # runs in 2-d on a contiguous input
         if not x.is_contiguous():
             return has_channels_last_strides(mode.shape_env, weight.unsqueeze(2))
         x, weight = x.unsqueeze(2), weight.unsqueeze(2)
@@ -81,14 +79,14 @@ def _per_dim(value: Any, rank: int) -> list[Any]:
 
 @RULES.register("convolution")
 def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Dense, in the format that the operands ask for."""
+    """Dense, in the memory format that the operands prefer."""
     x, weight = args[:2]
     if not kwargs and len(args) == 9 and mode.common_device(func, args, kwargs) == x.fake_device:
         sizes = _output_sizes(mode, args)
         if sizes is not None:
             strides = _strides(sizes, _prefers_channels_last(mode, x, weight))
             return mode.empty(sizes, strides, dtype=x.dtype, device=x.fake_device)
-    if not any(same_size(size, 0) for size in x.shape):  # kernels look at nothing of an empty batch
+    if not any(same_size(size, 0) for size in x.shape):  # kernels check nothing for an empty batch
         require_one_dtype(("input", x), ("weight", weight))
         require_one_dtype(("input", x), ("bias", args[2]))
     if (
@@ -128,9 +126,7 @@ def convolution_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, An
 
 
 def _runs_in_onednn(x: Any, weight: Any, args: tuple) -> bool:
-    """ATen's choice between oneDNN and its own CPU kernels; it shows only in strides of size-1
-    dimensions.
-    """
+    """ATen's choice of oneDNN on the CPU, which shows only in strides of size-1 dims."""
     if x.dtype in (torch.bfloat16, torch.float16):
         return True
     if x.dtype is not torch.float32 or not torch.backends.mkldnn.is_available():
@@ -163,7 +159,7 @@ def upsample_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
 
 @RULES.register("_upsample_bicubic2d_aa_backward")
 def upsample_bicubic_aa_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The input's sizes, contiguous: torch's meta kernel takes no symbols."""
+    """The input's sizes, contiguous; torch's meta kernel takes no symbols."""
     grad, sizes = args[0], args[2]
     if is_fake(grad):
         return mode.empty(

@@ -15,7 +15,7 @@ from .written import stamp
 aten = torch.ops.aten
 RULES = RuleTable()
 
-_MAX_CONSTANT = 8  # elements of a constant whose value is remembered
+_MAX_CONSTANT = 8  # elements of a constant whose value is tracked
 _INT64 = torch.iinfo(torch.int64)
 _ARITHMETIC: dict[Any, Callable[..., Any]] = {
     aten.add.Tensor: operator.add,
@@ -32,7 +32,7 @@ _factories: dict[Any, bool] = {}
 
 
 def is_factory(func: Any) -> bool:
-    """Whether an op takes a ``device`` and makes a new tensor there."""
+    """Whether an op takes a ``device`` for a new tensor."""
     answer = _factories.get(func)
     if answer is None:
         schema = getattr(func, "_schema", None)
@@ -47,7 +47,7 @@ def is_factory(func: Any) -> bool:
 
 @RULES.register("lift_fresh lift")
 def lift(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A real constant built from Python numbers becomes a fake that remembers its small value."""
+    """A real constant becomes a fake; a small one keeps its value."""
     (t,) = args
     if getattr(t, "fake_mode", None) is not None:
         return t
@@ -59,7 +59,7 @@ def lift(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 @RULES.register("full scalar_tensor")
 def filled(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A tensor made from one symbolic size remembers it."""
+    """A tensor filled with one symbolic size keeps it."""
     out = mode.run_meta(func, args, kwargs)
     _remember_number(out, args[-1])
     return out
@@ -73,7 +73,7 @@ def _remember_number(out: Any, number: Any) -> None:
 
 
 def _remember_arithmetic(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
-    """Sums and products of what is made from symbolic sizes."""
+    """Arithmetic on tensors of symbolic sizes."""
     function = _ARITHMETIC.get(func)
     if function is None or kwargs:
         return
@@ -87,7 +87,7 @@ def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) ->
     _remember_arithmetic(func, args, kwargs, out)
     if torch.Tag.pointwise not in func.tags or func._schema.is_mutable or not is_fake(out):
         return
-    # a symbolic size would be decided here, by a guard
+    # numel() would guard on a symbolic size
     if out._has_symbolic_sizes_strides or out.numel() > _MAX_CONSTANT:
         return
     values = [arg.known_value if is_fake(arg) else arg for arg in args]
@@ -104,9 +104,7 @@ def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) ->
 
 @RULES.register("clone empty_like flip put zeros_like ones_like full_like rand_like randn_like")
 def like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A tensor without gaps gives its own strides to its likeness; other layouts go to the meta
-    kernel.
-    """
+    """A dense operand keeps its strides; other layouts go to the meta kernel."""
     x = args[0]
     format = kwargs.get("memory_format")
     if not is_fake(x) or x.fake_mode is not mode or any(type(s) is int and s == 0 for s in x.shape):
@@ -124,5 +122,5 @@ def like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 @RULES.register("_efficientzerotensor")
 def zeros(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Zeros like others: kernels for tensors without memory would run ahead of the mode."""
+    """As ``zeros``: a ZeroTensor's kernels would run before the mode."""
     return mode.run_op(aten.zeros.default, args, kwargs)

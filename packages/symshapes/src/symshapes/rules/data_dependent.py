@@ -9,7 +9,7 @@ import torch
 
 from symshapes.errors import DataDependentError
 
-from .format import made_like, require_equal, same_size
+from .format import like_operand, require_equal, same_size
 from .registry import RuleTable
 from .written import stamp
 
@@ -27,16 +27,14 @@ def require_unbacked(mode: Any, func: Any) -> None:
 
 
 def unbacked_size(mode: Any, func: Any, upper: Any = None) -> Any:
-    """A new size of at most ``upper``, if that is a number. Raises DataDependentError as
-    ``require_unbacked`` does.
-    """
+    """A fresh size, at most ``upper`` if that is an int. Raises as ``require_unbacked``."""
     require_unbacked(mode, func)
     return mode.shape_env.create_unbacked(lower=0, upper=upper if isinstance(upper, int) else None)
 
 
 @RULES.register("_local_scalar_dense item")
 def local_scalar(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """``item()``: what is known, or one unbacked symbol per tensor and version."""
+    """``item()``: the known number, or one unbacked symbol per tensor and version."""
     (x,) = args
     number = x.known_number
     if number is not None:
@@ -45,11 +43,11 @@ def local_scalar(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
     return _read_once(x, "item", lambda: _item(mode, func, x))
 
 
-def _read_once(x: Any, what: str, make: Callable[[], Any]) -> Any:
-    """One number for each state of the data."""
-    at, number = x.numbers.get(what, (None, None))
-    if at != (now := stamp(x)):
-        x.numbers[what] = now, (number := make())
+def _read_once(x: Any, name: str, create: Callable[[], Any]) -> Any:
+    """One number per version of the data."""
+    version, number = x.numbers.get(name, (None, None))
+    if version != (current := stamp(x)):
+        x.numbers[name] = current, (number := create())
     return number
 
 
@@ -100,13 +98,11 @@ def index(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 @RULES.register("index_put index_put_ _unsafe_index_put _index_put_impl_")
 def index_put(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The meta kernel, which does not look at the sizes of masks. Out of place, it is a write to a
-    clone.
-    """
+    """The meta kernel after a check of mask sizes. Out of place it writes to a clone."""
     _check_masks(mode, *args[:2])
     if func._schema.is_mutable:
         return NotImplemented
-    return made_like(mode, mode.run_meta(func, args, kwargs), args[0], by=aten.clone.default)
+    return like_operand(mode, mode.run_meta(func, args, kwargs), args[0], by=aten.clone.default)
 
 
 def _is_mask(index: Any) -> bool:
@@ -114,32 +110,28 @@ def _is_mask(index: Any) -> bool:
 
 
 def _check_masks(mode: Any, x: Any, indices: Sequence[Any]) -> None:
-    """Raises IndexError where a mask has another size than what it selects from; those that are
-    equal in the example call get a guard.
-    """
+    """Raises IndexError for a mask whose size differs from the indexed dims; may add a guard."""
     dim = 0
     for i in indices:
-        for place, size in enumerate(i.shape if _is_mask(i) else ()):
-            if dim + place < x.dim() and not require_equal(
-                mode.shape_env, size, x.shape[dim + place]
-            ):
-                shown = (
-                    f"mask {list(i.shape)} at index {place} does not match the shape of the "
-                    f"indexed tensor {list(x.shape)}"
+        sizes = i.shape[: max(x.dim() - dim, 0)] if _is_mask(i) else ()
+        for d, size in enumerate(sizes):
+            if not require_equal(mode.shape_env, size, x.shape[dim + d]):
+                raise IndexError(
+                    f"The shape of the mask {list(i.shape)} at index {d} does not match the shape "
+                    f"of the indexed tensor {list(x.shape)} at index {dim + d}"
                 )
-                raise IndexError(f"The shape of the {shown} at index {dim + place}")
         dim += i.dim() if _is_mask(i) else 1
 
 
 def _unique(mode: Any, func: Any, x: Any, dim: int | None, inverse: bool, counts: bool) -> Any:
     sizes: list[Any] = [None] if dim is None else list(x.shape)
-    place = 0 if dim is None else dim % x.dim()
-    n = sizes[place] = unbacked_size(mode, func, x.numel() if dim is None else x.shape[place])
-    positions = (x.shape if dim is None else (x.shape[place],)) if inverse else (0,)
+    axis = 0 if dim is None else dim % x.dim()
+    n = sizes[axis] = unbacked_size(mode, func, x.numel() if dim is None else x.shape[axis])
+    inverse_sizes = (x.shape if dim is None else (x.shape[axis],)) if inverse else (0,)
     device = x.fake_device
     return (
         mode.empty(sizes, dtype=x.dtype, device=device),
-        mode.empty(positions, dtype=torch.int64, device=device),
+        mode.empty(inverse_sizes, dtype=torch.int64, device=device),
         mode.empty((n,) if counts else (0,), dtype=torch.int64, device=device),
     )
 

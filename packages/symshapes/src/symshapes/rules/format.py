@@ -44,16 +44,12 @@ def same_sizes(a: Any, b: Any) -> bool:
 
 
 def is_one(env: Any, size: Any) -> bool:
-    """Whether a size is one; an open question is decided by the example call, False for unbacked
-    sizes.
-    """
+    """Whether a size is one, by the example call if open; False for unbacked sizes."""
     return size == 1 if type(size) is int else env.known(sympy.Eq(expr(size), 1))
 
 
 def require_equal(env: Any, x: Any, y: Any) -> bool:
-    """Whether two sizes are equal; an open question is decided by the example call (or assumed,
-    when unbacked).
-    """
+    """Whether two sizes are equal, by the example call if open; assumed if unbacked."""
     if same_size(x, y):
         return True
     if type(x) is int and type(y) is int:
@@ -66,11 +62,9 @@ def require_equal(env: Any, x: Any, y: Any) -> bool:
 
 
 def require_one_dtype(one: tuple[str, Any], other: tuple[str, Any]) -> None:
-    """Raises RuntimeError, as kernels do and some meta kernels don't, for named operands of
-    different dtypes.
+    """Raises RuntimeError for named operands of two dtypes, which some meta kernels accept.
 
-    What a graph holds is taken to succeed: an operator that eager mode refuses has to be refused
-    here.
+    A graph's operators are assumed to succeed, so what eager refuses must fail here.
     """
     (name, a), (other_name, b) = one, other
     if (
@@ -85,9 +79,7 @@ def require_one_dtype(one: tuple[str, Any], other: tuple[str, Any]) -> None:
 
 
 def require_parameters_of(x: Any, *parameters: Any) -> None:
-    """Raises RuntimeError for parameters of a normalisation on the CPU that are neither like ``x``
-    nor float32 for half.
-    """
+    """Raises RuntimeError for CPU normalisation parameters unlike ``x``; half takes float32."""
     if is_fake(x) and x.fake_device.type == "cpu":
         for parameter in parameters:
             if (
@@ -109,9 +101,7 @@ def has_channels_last_strides(env: Any, x: Any) -> bool:
 
 
 def format_strides(sizes: Any, channels_last: bool) -> list[Any]:
-    """Dense strides in default or channels-last order, as ``torch.empty`` gives them: an empty
-    dimension counts as one.
-    """
+    """Dense strides in default or channels-last order; an empty dim counts as one."""
     rank = len(sizes)
     sizes = [1 if type(s) is int and s == 0 else s for s in sizes]
     return dense_strides(
@@ -126,11 +116,12 @@ def restrided(mode: Any, x: Any, strides: Any) -> Any:
     return mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device)
 
 
-def made_like(mode: Any, result: Any, x: Any, by: Any = torch.ops.aten.empty_like.default) -> Any:
-    """``result`` with the strides that its maker (``empty_like``, ``clone``) gives it for the
-    operand ``x``.
+def like_operand(
+    mode: Any, result: Any, x: Any, by: Any = torch.ops.aten.empty_like.default
+) -> Any:
+    """``result`` with the strides of ``by(x)``: ``empty_like`` or ``clone``.
 
-    These keep the strides of dimensions of one element, to which meta kernels give usual ones.
+    Unlike meta kernels, these keep the strides of size-1 dims.
     """
     if not (is_fake(x) and is_fake(result) and same_sizes(result.shape, x.shape)):
         return result
@@ -140,7 +131,7 @@ def made_like(mode: Any, result: Any, x: Any, by: Any = torch.ops.aten.empty_lik
 
 
 def is_contiguous(mode: Any, x: Any) -> bool:
-    """Whether ``x`` has the default layout; False when that hangs on unbacked sizes."""
+    """Whether ``x`` is contiguous; False when that depends on unbacked sizes."""
     env = mode.shape_env
     if not (env.unbacked and x._has_symbolic_sizes_strides):
         return x.is_contiguous()
@@ -149,9 +140,7 @@ def is_contiguous(mode: Any, x: Any) -> bool:
 
 
 def is_dense(mode: Any, t: Any) -> bool:
-    """Whether the elements fill memory without gaps or overlaps; False when that hangs on unbacked
-    sizes.
-    """
+    """Whether ``t`` has no gaps or overlaps; False when that depends on unbacked sizes."""
     if t._has_symbolic_sizes_strides:
         return layout.is_dense(
             mode.shape_env, [expr(s) for s in t.shape], [expr(s) for s in t.stride()]

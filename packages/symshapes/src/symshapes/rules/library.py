@@ -1,6 +1,4 @@
-"""Ops that stay calls of torch's own kernels and whose meta kernel is missing or gives other sizes
-than eager does.
-"""
+"""Ops that call torch's kernels and whose meta kernel is missing or disagrees with eager."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ def geqrf(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 @RULES.register("linalg_lstsq")
 def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Solutions lie in the columns of LAPACK's buffer; with singular values the rank decides
-    whether there are residuals.
-    """
+    """Solutions are columns of LAPACK's buffer; some drivers' residuals depend on the rank."""
     given = dict(zip(("self", "b", "rcond"), args)) | kwargs
     a, b, device = given["self"], given["b"], given["self"].fake_device
     driver = given.get("driver") or ("gels" if device.type == "cuda" else "gelsy")
@@ -80,7 +76,7 @@ def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
     "fake_quantize_per_channel_affine_cachemask"
 )
 def fake_quantize(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """What lies on the grid, and where the values were in its range."""
+    """The rounded values, and a mask of those in range."""
     x = args[0]
     return tuple(
         mode.empty(x.shape, x.stride(), dtype=dtype, device=x.fake_device)
@@ -90,13 +86,13 @@ def fake_quantize(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
 
 @RULES.register("max_unpool2d reflection_pad2d replication_pad2d replication_pad3d channel_shuffle")
 def in_format(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """In the format of the operand."""
+    """In the operand's memory format."""
     return _in_format_of(mode, mode.run_meta(func, args, kwargs), args[0])
 
 
 @RULES.register("reflection_pad2d_backward replication_pad2d_backward replication_pad3d_backward")
 def in_format_of_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """In the format of the forward's operand."""
+    """In the memory format of forward's operand."""
     return _in_format_of(mode, mode.run_meta(func, args, kwargs), args[1])
 
 
@@ -108,7 +104,7 @@ def _in_format_of(mode: Any, result: Any, like: Any) -> Any:
 
 @RULES.register("roll")
 def roll(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Parts put together along a dimension; without dimensions, in one row."""
+    """In the operand's format; without dims contiguous."""
     return (in_format if len(args) > 2 or kwargs.get("dims") else dense)(mode, func, args, kwargs)
 
 
@@ -130,7 +126,7 @@ def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     "upsample_nearest1d_backward _upsample_nearest_exact1d_backward upsample_linear1d_backward"
 )
 def upsample_1d_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Contiguous, of the given sizes; the meta kernel reads sizes as plain integers."""
+    """Contiguous; the meta kernel would specialise the sizes."""
     gradient, sizes = args[0], args[2]
     return mode.empty(sizes, dtype=gradient.dtype, device=gradient.fake_device)
 
@@ -146,7 +142,7 @@ def like_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
 
 @RULES.register("multi_margin_loss multilabel_margin_loss_forward")
 def margin_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """One row by itself has a loss without dimensions, where the meta kernel keeps one."""
+    """The loss of a single row is 0-dim, unlike the meta kernel's."""
     results, target = mode.run_meta(func, args, kwargs), args[1]
     loss, *flags = results if isinstance(results, tuple) else (results,)
     if target.dim() == int(bool(flags)):
@@ -155,9 +151,9 @@ def margin_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
 
 
 def _plain_strides(mode: Any, x: Any, per_channel: tuple) -> Any:
-    """The result's strides where the meta kernel, a long formula, has nothing to find out: a dense
-    operand with several elements a channel, all of one dtype and of the right sizes, 16-bit ones
-    not on the CPU; None otherwise.
+    """The result's strides in the plain case, which skips the slow meta kernel; else None.
+
+    Plain: dense, several elements per channel, one dtype (not half on the CPU), matching sizes.
     """
     known = x.dtype in FULL or (x.dtype in HALF and x.fake_device.type == "cuda")
     if (
@@ -181,11 +177,9 @@ def _plain_strides(mode: Any, x: Any, per_channel: tuple) -> Any:
     "_native_batch_norm_legit_no_training"
 )
 def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """In the format of the operand; in evaluation the CPU kernel saves no statistics (results 1 and
-    2).
-    """
+    """In the operand's memory format; in evaluation the CPU kernel saves no statistics."""
     x, given = args[0], func is not aten._native_batch_norm_legit.no_stats
-    # the kernel looks at nothing of an empty batch
+    # the kernel checks nothing for an empty batch
     if not any(same_size(size, 0) for size in x.shape):
         require_parameters_of(x, *args[1 : 5 if given else 3])
     training = (
@@ -217,15 +211,17 @@ def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
 
 @RULES.register("native_group_norm")
 def native_group_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The meta kernel's results, of operands whose dtypes eager's takes."""
+    """A dtype check, then the meta kernel."""
     require_parameters_of(*args[:3])
     return NotImplemented
 
 
 @RULES.register("native_batch_norm_backward")
 def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Gradients of operand, weight and bias, that of the operand in one of two formats: the
-    operand's on the CPU; elsewhere channels-last only in training, of a dense operand.
+    """Gradients of operand, weight and bias.
+
+    The first has the operand's format; on other devices it is channels-last only in training, for a
+    dense operand.
     """
     gradient, x, weight, mask = args[0], args[1], args[2], args[9:]
     is_plain = weight is not None and mask and all(mask[0]) and gradient.dtype is x.dtype
@@ -246,7 +242,7 @@ def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[s
 
 @RULES.register("histogram.bin_ct histogram.bins_tensor")
 def histogram(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Counts and edges, one edge more."""
+    """n counts and n + 1 edges."""
     x = args[0]
     bins = args[1] if len(args) > 1 else kwargs.get("bins", 100)
     count = bins if isinstance(bins, (int, torch.SymInt)) else bins.shape[0] - 1
@@ -268,9 +264,7 @@ def histogramdd_counts(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]
 
 @RULES.register("_ctc_loss.Tensor")
 def ctc_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Losses, and probabilities per step for states between and on the labels of the longest
-    target.
-    """
+    """Losses, and per step the log probabilities of labels and the blanks between them."""
     x, targets = args[:2]
     states = unbacked_size(mode, func, 2 * targets.shape[-1] + 1)
     steps, batch = x.shape[:2]
@@ -283,15 +277,13 @@ def ctc_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 @RULES.register("_ctc_loss_backward")
 @RULES.register("_ctc_loss_backward.Tensor")
 def ctc_loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Dense, like the logarithms of probabilities."""
+    """Dense, shaped like the log probabilities."""
     return mode.empty(args[1].shape, dtype=args[1].dtype, device=args[1].fake_device)
 
 
 @RULES.register("_embedding_bag _embedding_bag_forward_only")
 def embedding_bag(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """On the CPU a plain sum says nothing about indices; without a backward, sums leave two results
-    as long as the offsets.
-    """
+    """CPU kernels skip the indices of plain sums; forward-only sums differ in two results."""
     is_full = func is aten._embedding_bag.default
     given = dict(zip((a.name for a in func._schema.arguments), args)) | kwargs
     weight, indices, offsets = given["weight"], given["indices"], given["offsets"]
@@ -315,11 +307,11 @@ def embedding_bag(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
 @RULES.register("_fused_sgd_ _fused_sgd_.tensor_lr _fused_adagrad_ _fused_adagrad_.tensor_lr")
 @RULES.register("_fused_adam_.tensor_lr _fused_adamw_.tensor_lr")
 def fused_step_in_place(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Writes to what it is given."""
+    """Writes to its arguments and returns nothing."""
 
 
 @RULES.register("_fused_sgd _fused_sgd.tensor_lr _fused_adagrad _fused_adagrad.tensor_lr")
 @RULES.register("_fused_adam.tensor_lr _fused_adamw.tensor_lr")
 def fused_step(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The leading lists after a step."""
+    """The updated leading lists."""
     return tuple([mode.empty_like(t) for t in given] for given in args[: len(func._schema.returns)])

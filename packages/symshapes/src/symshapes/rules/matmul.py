@@ -1,6 +1,4 @@
-"""Matrix products: contiguous results, of groups with rows of whole 16 bytes; inner sizes and
-dtypes must agree.
-"""
+"""Matrix products with contiguous results; grouped ones pad rows to 16 bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def _product(mode: Any, a: Any, b: Any) -> Any:
 @RULES.register("mm bmm")
 def product(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     rank = 2 if func is aten.mm.default else 3
-    if rank == 2:  # the meta kernel of others looks at dtypes
+    if rank == 2:  # bmm's meta kernel checks dtypes itself
         require_one_dtype(("m1", args[0]), ("m2", args[1]))
     if len(args) == 2 and _agree(mode, func, args, rank):
         return _product(mode, *args)
@@ -45,7 +43,7 @@ def product(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 @RULES.register("mv")
 def matrix_and_vector(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The meta kernel gives the result, which it does for operands of two dtypes as well."""
+    """A dtype check, which the meta kernel lacks."""
     require_one_dtype(("matrix", args[0]), ("vector", args[1]))
     return NotImplemented
 
@@ -75,8 +73,9 @@ def addmm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 @RULES.register("_grouped_mm")
 def grouped_mm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The meta kernel, which says what is wrong with others, takes bfloat16 only and pads no rows
-    in builds without CUDA.
+    """Valid operands only; others go to the meta kernel for its errors.
+
+    That kernel takes only bfloat16, and without CUDA it does not pad rows.
     """
     given: tuple[Any, ...] = (*args, *[None] * (5 - len(args)))
     a, b, ends, bias, dtype = given

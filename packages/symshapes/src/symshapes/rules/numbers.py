@@ -1,6 +1,6 @@
-"""Numbers that eager converts to the dtype of the result, or refuses: a fake must refuse them, too.
+"""Number arguments that eager refuses because the result's dtype cannot hold them.
 
-The converting kernel runs after compilation, where a constant would wrap silently.
+Fakes must refuse them too: in compiled code a constant would wrap silently.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 from .registry import op_of
 
-CHECKED: dict[Any, tuple[tuple[int, str], ...]] = {}  # the position and name of each such argument
+CHECKED: dict[Any, tuple[tuple[int, str], ...]] = {}  # (index, name) of number arguments
 NAMES = {
     "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t",
     "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
@@ -23,12 +23,8 @@ NAMES = {
 def _check(argument_names: str, ops: str) -> None:
     wanted = argument_names.split()
     for op in map(op_of, ops.split()):
-        places = [
-            (place, argument.name)
-            for place, argument in enumerate(op._schema.arguments)
-            if argument.name in wanted
-        ]
-        CHECKED[op] = tuple(places)
+        arguments = enumerate(op._schema.arguments)
+        CHECKED[op] = tuple((index, a.name) for index, a in arguments if a.name in wanted)
 
 
 _check("fill_value", "full full_like new_full fill_diagonal_")
@@ -55,9 +51,8 @@ def check_numbers(func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -
 
     A symbolic number gets a guard that it fits.
     """
-    places = CHECKED[func]
-    for place, name in places:
-        number = args[place] if place < len(args) else kwargs.get(name)
+    for index, name in CHECKED[func]:
+        number = args[index] if index < len(args) else kwargs.get(name)
         if name == "alpha" and isinstance(number, bool) and result.dtype is not torch.bool:
             raise RuntimeError("Boolean alpha only supported for Boolean results.")
         if isinstance(number, (int, float, torch.SymInt, torch.SymFloat)) and _overflows(
@@ -69,13 +64,11 @@ def check_numbers(func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -
 
 
 def _overflows(number: Any, dtype: torch.dtype) -> bool:
-    """Whether a conversion of eager's would lose the number: negative integers wrap, infinities and
-    NaN need a float dtype.
-    """
+    """Whether eager's conversion fails; negative integers wrap, inf and NaN need a float dtype."""
     if str(dtype)[6:] not in NAMES or (
         isinstance(number, torch.SymFloat) and not number.node.has_hint()
     ):
-        return False  # only eager can check what is read from data
+        return False  # data-dependent: only eager can check
     if dtype.is_floating_point:
         limit = torch.finfo(dtype).max
         return _holds(number > limit) != _holds(number == math.inf) or _holds(
@@ -88,9 +81,7 @@ def _overflows(number: Any, dtype: torch.dtype) -> bool:
 
 
 def _holds(condition: Any, unknown: bool = False) -> bool:
-    """A comparison, by a guard; ``unknown`` of numbers that are read from data, which eager alone
-    can check.
-    """
+    """A comparison, with a guard; ``unknown`` for data-dependent numbers."""
     if isinstance(condition, bool):
         return condition
     node = condition.node

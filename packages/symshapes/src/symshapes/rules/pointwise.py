@@ -10,7 +10,7 @@ import torch
 from symshapes.torch_versions import BOOL_SUBTRACTION_ERROR
 
 from .broadcast import broadcast_sizes, result_strides
-from .format import is_fake, made_like, same_sizes
+from .format import is_fake, like_operand, same_sizes
 from .promotion import result_dtype
 from .registry import Rule, RuleTable
 
@@ -52,10 +52,9 @@ def _agreeing(operands: Sequence[Any]) -> torch.dtype | None:
 
 
 def elementwise(dtype_of: Dtype, count: int, *, wraps: bool = False) -> Rule:
-    """A rule for ops whose first ``count`` arguments are tensors or numbers and the rest
-    parameters.
+    """A rule for ops whose first ``count`` arguments are operands, the rest parameters.
 
-    ``wraps`` says that ATen makes a tensor of a number operand.
+    ``wraps``: whether ATen wraps a number operand in a tensor.
     """
 
     def rule(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -103,9 +102,7 @@ def in_place(count: int) -> Rule:
 
 
 def subtraction(rule: Rule) -> Rule:
-    """A rule for subtractions, which kernels refuse of bools and meta kernels of two bool tensors
-    only.
-    """
+    """A rule for subtraction: kernels refuse any bool, meta kernels only two bool tensors."""
 
     def checked(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         is_meta = any(is_fake(x) and x.fake_device.type == "meta" for x in args[:2])
@@ -172,10 +169,8 @@ _table(
 
 
 @RULES.register("mse_loss_backward smooth_l1_loss_backward huber_loss_backward")
-def _slope_of_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Dense whatever the operands are; the meta kernels divide by the number of elements, which may
-    be 0.
-    """
+def loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Always dense. The meta kernels would divide by the number of elements, which may be 0."""
     _, x, target, *_ = args
     if (
         not all(map(is_fake, args[:3]))
@@ -187,9 +182,9 @@ def _slope_of_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) ->
 
 
 @RULES.register("hardtanh nan_to_num deg2rad rad2deg _prelu_kernel")
-def like_operand(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """These kernels get their result from ``empty_like``."""
-    return made_like(mode, mode.run_meta(func, args, kwargs), args[0])
+def from_empty_like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """These kernels allocate with ``empty_like``."""
+    return like_operand(mode, mode.run_meta(func, args, kwargs), args[0])
 
 
 @RULES.register("where.self")

@@ -1,6 +1,4 @@
-"""Result dtypes of elementwise ops: tensors with dimensions first, then 0-dim tensors, then Python
-numbers.
-"""
+"""Type promotion of tensors, 0-dim tensors and Python numbers, in that order of strength."""
 
 from __future__ import annotations
 
@@ -52,6 +50,6 @@ def result_dtype(operands: Iterable[Any]) -> torch.dtype:
             rank, dtype = 2, number_dtype(x)
         old = classes[rank]
         classes[rank] = dtype if old is None else torch.promote_types(old, dtype)
-    found = _combine(_combine(classes[0], classes[1]), classes[2])
-    assert found is not None, "no operands"
-    return found
+    dtype = _combine(_combine(classes[0], classes[1]), classes[2])
+    assert dtype is not None, "no operands"
+    return dtype

@@ -1,4 +1,4 @@
-"""Reductions, softmax and layer norm: results are contiguous, whatever the operand's strides."""
+"""Reductions, softmax and layer norm: the results are always contiguous."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def reduced_sizes(x: Any, dims: Any, keepdim: bool) -> list[Any] | None:
         dims = range(rank)
     if any(not -max(rank, 1) <= d < max(rank, 1) for d in dims):
         return None
-    gone = {d % max(rank, 1) for d in dims}
-    if len(gone) != len(list(dims)):
+    reduced = {d % max(rank, 1) for d in dims}
+    if len(reduced) != len(list(dims)):
         return None
     if keepdim:
-        return [1 if d in gone else s for d, s in enumerate(x.shape)]
-    return [s for d, s in enumerate(x.shape) if d not in gone]
+        return [1 if d in reduced else s for d, s in enumerate(x.shape)]
+    return [s for d, s in enumerate(x.shape) if d not in reduced]
 
 
 def _argument(func: Any, args: tuple, kwargs: dict[str, Any], name: str) -> Any:
@@ -50,7 +50,7 @@ def _reduce(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any], dtype: to
 
 @RULES.register("sum sum.dim_IntList prod prod.dim_int")
 def total(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Integers add up in int64."""
+    """Integers accumulate in int64."""
     x = args[0]
     own = x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64
     return _reduce(mode, func, args, kwargs, kwargs.get("dtype") or own)
@@ -100,11 +100,8 @@ def extremum_with_position(mode: Any, func: Any, args: tuple, kwargs: dict[str, 
     x = args[0]
     if not _all_nonempty(x):
         return NotImplemented
-    values, places = (
-        _reduce(mode, func, args, kwargs, x.dtype),
-        _reduce(mode, func, args, kwargs, torch.int64),
-    )
-    return NotImplemented if values is NotImplemented else (values, places)
+    values, indices = (_reduce(mode, func, args, kwargs, dtype) for dtype in (x.dtype, torch.int64))
+    return NotImplemented if values is NotImplemented else (values, indices)
 
 
 @RULES.register("_softmax _log_softmax")
@@ -138,11 +135,8 @@ def native_layer_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
         ):
             return NotImplemented
     statistics = [*x.shape[:-rank], *[1] * rank]
-    make = [
-        mode.empty(s, dtype=x.dtype, device=x.fake_device)
-        for s in (x.shape, statistics, statistics)
-    ]
-    return tuple(make)
+    sizes = (x.shape, statistics, statistics)
+    return tuple(mode.empty(s, dtype=x.dtype, device=x.fake_device) for s in sizes)
 
 
 @RULES.register("native_layer_norm_backward")

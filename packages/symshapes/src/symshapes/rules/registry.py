@@ -24,19 +24,14 @@ class RuleTable:
         self.get = self._rules.get  # the dispatcher's only lookup
 
     def register(self, *ops: Any) -> Callable[[Rule], Rule]:
-        """Registers the decorated rule for ops, or for the names in a text. Raises ValueError for
-        an op that has a rule.
-        """
+        """Registers a rule for ops or space-separated names; ValueError if one has a rule."""
 
         def add(rule: Rule) -> Rule:
-            for op in (
-                op
-                for given in ops
-                for op in (map(op_of, given.split()) if isinstance(given, str) else (given,))
-            ):
-                if op in self._rules:
-                    raise ValueError(f"{op} already has a rule")
-                self._rules[op] = rule
+            for given in ops:
+                for op in map(op_of, given.split()) if isinstance(given, str) else (given,):
+                    if op in self._rules:
+                        raise ValueError(f"{op} already has a rule")
+                    self._rules[op] = rule
             return rule
 
         return add

@@ -1,6 +1,4 @@
-"""View ops. Static ones run C++ alone; common symbolic ones are computed here; the rest go to
-torch's meta kernels.
-"""
+"""View ops: static ones run in C++, common symbolic ones here, others in torch's meta kernels."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ def _symbolic(
     "split_with_sizes unbind.int as_strided diagonal detach alias _unsafe_view"
 )
 def view(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A fake over the same storage; keeps the value of a small constant."""
+    """A fake over the same storage; a small constant keeps its value."""
     base = args[0]
     if not is_fake(base) or base.fake_mode is not mode:
         return NotImplemented
@@ -76,12 +74,10 @@ _WRITTEN = {
 
 @RULES.register(*_WRITTEN)
 def scatter(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Position and sizes are checked as by the view that is written, a symbolic position with
-    guards; no source is repeated.
-    """
-    base, source, *place = args
+    """Checks the position as the written view does; the source is not broadcast."""
+    base, source, *view_args = args
     if is_fake(base):
-        part = mode.run_op(_WRITTEN[func], (base, *place), kwargs)
+        part = mode.run_op(_WRITTEN[func], (base, *view_args), kwargs)
         if source.shape != part.shape:
             sizes = f"src size = {list(source.shape)}, slice size = {list(part.shape)}"
             raise RuntimeError(f"expected src to have a size equal to the slice of self. {sizes}")
@@ -144,7 +140,7 @@ def unsqueeze(mode: Any, x: Any, dim: int) -> Geometry | None:
 
 
 def unknown(env: Any, *numbers: Any) -> bool:
-    """Whether a size or position depends on data."""
+    """Whether a size or position is data-dependent."""
     return any(
         type(number) is torch.SymInt and number.node.expr.free_symbols & env.unbacked
         for number in numbers
@@ -152,22 +148,20 @@ def unknown(env: Any, *numbers: Any) -> bool:
 
 
 def _assumed(env: Any, condition: Any) -> bool:
-    """Whether a condition may hold; the program has to check one that is open."""
+    """Whether a condition may hold; an open one becomes a deferred assert."""
     known = env.statically_known(condition)
     return env.expect_true(env.wrap(condition, bool).node) if known is None else known
 
 
 def from_start(env: Any, position: Any, size: Any) -> Any:
-    """A position that counts from the end where it is negative, as one that counts from the
-    start.
-    """
+    """The position counted from the start; a negative one counts from the end."""
     if env.statically_known(sympy.Ge(expr(position), 0)):
         return position
     return position - size * torch.sym_max(torch.sym_min(position, 0), -1)
 
 
 def within(env: Any, position: Any, size: Any) -> Any:
-    """A bound of a slice as a number from 0 to the size."""
+    """A slice bound clamped to [0, size]."""
     return torch.sym_min(torch.sym_max(from_start(env, position, size), 0), size)
 
 
@@ -196,7 +190,7 @@ def select(mode: Any, x: Any, dim: int, index: Any) -> Geometry | None:
 def slice_(
     mode: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Geometry | None:
-    """Bounds are plain and known to lie within a symbolic dimension, or they depend on data."""
+    """Bounds are constants within a symbolic dim, or data-dependent."""
     sizes, strides, offset = _geometry(x)
     rank = len(sizes)
     start, end = 0 if start is None else start, sys.maxsize if end is None else end
@@ -232,9 +226,7 @@ def slice_(
 
 
 def _size_or_minus_one(env: Any, wanted: Any) -> Any:
-    """A size to expand to, with a guard that it is one; a negative number of the example call is a
-    constant.
-    """
+    """An ``expand`` size, guarded to be nonnegative; a negative hint becomes a constant."""
     if type(wanted) is int or known_at_least(env, wanted, 0):
         return wanted
     if env.expect_true(env.wrap(sympy.Ge(expr(wanted), 0), bool).node):
@@ -250,7 +242,7 @@ def expand(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
         return None
     target = [_size_or_minus_one(mode.shape_env, wanted) for wanted in target]
     if any(type(wanted) is int and wanted < 0 for wanted in target[:extra]):
-        return None  # the meta kernel says what is wrong
+        return None  # the meta kernel raises the error
     out_sizes, out_strides = list(target), [0] * extra
     for d, (size, stride) in enumerate(zip(sizes, strides)):
         wanted = target[extra + d]
@@ -288,6 +280,10 @@ def view_contiguous(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
         rest = rest * quotient
     if not require_equal(env, env.wrap(rest), env.wrap(total)):
         return None
-    # eager keeps strides of no elements
-    is_kept = same_sizes(sizes, x.shape) and any(same_size(size, 0) for size in sizes)
-    return sizes, list(x.stride()) if is_kept else format_strides(sizes, False), x.storage_offset()
+    # eager keeps the strides of an empty tensor
+    keeps_strides = same_sizes(sizes, x.shape) and any(same_size(size, 0) for size in sizes)
+    return (
+        sizes,
+        list(x.stride()) if keeps_strides else format_strides(sizes, False),
+        x.storage_offset(),
+    )

@@ -1,6 +1,4 @@
-"""When the data of a fake changed: by its version counter, its memory, and the writes to that
-memory under other counters.
-"""
+"""Stamps that detect writes to a fake's data, also through other version counters."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from .format import is_fake
 
 
 def stamp(x: Any) -> tuple[Hashable, ...]:
-    """Equal for equal data of a fake: views through ``detach()`` and ``.data`` have version
-    counters of their own.
-    """
+    """Changes with every write, also through ``.data``, which has its own version counter."""
     version = None if x.is_inference() else x._version
     if x.layout is not torch.strided:
         return (version,)
@@ -26,13 +22,12 @@ def stamp(x: Any) -> tuple[Hashable, ...]:
 
 
 def count_writes(writes: dict[int, int], func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Counts an op among the ``writes`` to each memory that it writes to.
+    """Counts the op in ``writes`` for each storage that it writes to.
 
-    Versions of what is written in lists are raised here: the kernels of foreach ops do so, and
-    those for autograd do not.
+    Bumps the versions of foreach ops' lists, as their eager kernels do: autograd's do not.
     """
-    for place, name, is_list in _written(func):
-        value: Any = args[place] if place < len(args) else kwargs.get(name)
+    for index, name, is_list in _written(func):
+        value: Any = args[index] if index < len(args) else kwargs.get(name)
         for x in (value or ()) if is_list else (value,):
             if not is_fake(x) or x.layout is not torch.strided:
                 continue
@@ -48,4 +43,4 @@ def _written(func: Any) -> tuple[tuple[int, str, bool], ...]:
     if schema is None or not schema.is_mutable:
         return ()
     arguments = enumerate(schema.arguments)
-    return tuple((place, a.name, "List" in str(a.type)) for place, a in arguments if a.is_write)
+    return tuple((index, a.name, "List" in str(a.type)) for index, a in arguments if a.is_write)
