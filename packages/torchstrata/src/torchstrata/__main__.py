@@ -42,9 +42,7 @@ def explain(directory: Path) -> str:
 
 
 def doctor() -> dict[str, str]:
-    """What a compilation here would use. ``problem`` and ``unknown`` are there only if there is
-    something to mend.
-    """
+    """What a compilation here would use; ``problem`` and ``unknown`` only if something is wrong."""
     store = loopir.ArtifactStore()
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     report = {

@@ -24,13 +24,11 @@ MODES: dict[str, dict[str, object]] = {
     "max-autotune": {"tune": True},
     "max-autotune-no-cudagraphs": {"cuda_graphs": False, "tune": True},
 }
-"""Options that a mode sets. On the CPU all modes compile alike; the names are accepted so that
-programs need no change.
-"""
+"""The options of each mode. On the CPU all modes compile alike."""
 
 
 _OPTIONS = {"triton.cudagraphs": "cuda_graphs", "max_autotune": "tune", "freezing": "freeze"}
-"""Names of torch.compile for our options."""
+"""torch.compile's names for our options."""
 
 _BACKENDS: dict[str, Backend] = {"aot_eager": aot_eager}
 _WHOLE_STACK = ("torchstrata", "inductor")
@@ -46,13 +44,13 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """Compiles a function or module, or what instances of a class do when they are called; without
-    ``model``: a decorator.
+    """Compiles a function, a module, or a class whose instances are called; without ``model``, a
+    decorator.
 
     ``fullgraph`` makes a graph break an error that shows the user's line. ``dynamic``: None
     specialises sizes first and makes those that change symbolic, True makes them symbolic at once,
     False never. ``backend`` is a graph backend (contract B), the name of one (``list_backends``),
-    or None for the whole stack, which ``"inductor"`` is here, too. ``mode`` is one of MODES;
+    or None for the whole stack; ``"inductor"`` means the same. ``mode`` is one of MODES;
     ``options`` overrides fields of ``torchstrata.config``. ``disable`` returns ``model`` as it is.
     A compiled module runs the original and shares its state; what is returned has ``__wrapped__``.
 
@@ -122,7 +120,7 @@ def reset() -> None:
     """Forgets every compiled entry and counter."""
     bytecode_dynamo.reset()
     counters.clear()
-    _told.clear()
+    _warned.clear()
 
 
 def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Config:
@@ -175,7 +173,7 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
             )
             if fullgraph or settings.fallback == "error" or takes_floats:
                 raise  # captured again where the trouble may be with floats: a graph per value
-            return _eagerly(graph, f"a graph runs eagerly: {error.summary}")
+            return _eager_fallback(graph, f"a graph runs eagerly: {error.summary}")
 
     without_patterns = settings.with_options({"patterns": False})
 
@@ -187,14 +185,12 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
     return torchstrata
 
 
-_told: set[str] = set()
-"""The warnings given: where there is no compiler, each graph has the same."""
+_warned: set[str] = set()
+"""Each warning is given once: without a C++ compiler, every graph fails alike."""
 
 
-def _eagerly(graph: torch.fx.GraphModule, warning: str) -> Callable[..., Any]:
-    """The graph itself, counted as a fallback once it has run: where eager mode raises, too,
-    nothing is lost.
-    """
+def _eager_fallback(graph: torch.fx.GraphModule, warning: str) -> Callable[..., Any]:
+    """The graph, run eagerly. It counts as a fallback once it has run: eager may raise, too."""
     has_run = False
 
     def run(*inputs: Any) -> Any:
@@ -203,8 +199,8 @@ def _eagerly(graph: torch.fx.GraphModule, warning: str) -> Callable[..., Any]:
         if not has_run:
             has_run = True
             counters.compiler["fallbacks"] += 1
-            if warning not in _told:
-                _told.add(warning)
+            if warning not in _warned:
+                _warned.add(warning)
                 warnings.warn(warning, FallbackWarning, stacklevel=2)
         return results
 

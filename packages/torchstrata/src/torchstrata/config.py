@@ -17,26 +17,16 @@ Numerics = Literal["fast", "eager"]
 
 @dataclass(slots=True)
 class Config:
-    """Settings read when a graph is compiled. ``compile(options={...})`` overrides them for one
-    callable.
-    """
+    """Settings for compiling graphs; ``compile(options={...})`` overrides them for one callable."""
 
     fallback: Fallback = "eager"
-    """What a failure inside the compiler becomes: the eager result with one warning, or a
-    CompileError.
-    """
+    """On a compiler failure: run eagerly with one warning, or raise CompileError."""
     fallback_random: bool = False
-    """Draw random numbers with eager's own operators, in eager's sequence, instead of our
-    counter-based generator.
-    """
+    """Draw random numbers exactly like eager, instead of with our counter-based generator."""
     partition: Partition = "min_cut"
-    """What is kept between forward and backward: the cheapest cut, or everything that backward
-    reads.
-    """
+    """What forward saves for backward: the cheapest cut, or everything that backward reads."""
     activation_memory_budget: float = 1.0
-    """The share of ``min_cut``'s saved bytes that backward may keep, 0 to 1; below 1, whole layers
-    are computed again.
-    """
+    """The share of ``min_cut``'s saved bytes to keep, 0 to 1; below 1, layers are recomputed."""
     numerics: Numerics = "fast"
     """Keep float32 between bfloat16 operations in a kernel, and scale a loss's gradients last; or
     round as eager does.
@@ -78,16 +68,14 @@ class Config:
         object.__setattr__(self, name, value)
 
     def with_options(self, options: Mapping[str, Any] | None) -> Config:
-        """Returns a copy with ``options`` applied; UsageError names a field or value that can't
-        be.
-        """
+        """Returns a copy with ``options`` applied. Raises UsageError for a wrong name or value."""
         for name, value in (options or {}).items():
             _check_field(name, value)
         return replace(self, **dict(options or {}))
 
     @contextmanager
     def patch(self, **options: Any) -> Iterator[None]:
-        """Applies ``options`` for the length of a ``with`` block."""
+        """Applies ``options`` within a ``with`` block."""
         before = {name: getattr(self, name) for name in options if name in _FIELDS}
         try:
             for name, value in options.items():

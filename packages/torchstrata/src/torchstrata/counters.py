@@ -28,8 +28,7 @@ _NAMES = (
 
 
 class Counters(Mapping[str, int]):
-    """A flat read-only mapping over the counts of all layers; ``fallbacks`` adds those of all
-    layers.
+    """A read-only mapping of the counts of all layers; ``fallbacks`` is the sum over all layers.
 
     ``failed_graphs`` are compiled graphs that raised where eager mode does not, and run operator by
     operator since; ``failed_graphs: <exception>`` has those of each cause.
@@ -65,7 +64,7 @@ class Counters(Mapping[str, int]):
 
     @contextmanager
     def watching(self, store: loopir.ArtifactStore) -> Iterator[None]:
-        """Counts the answers of a store within."""
+        """Counts the hits and misses of a store within a ``with`` block."""
         hits, misses = store.hits, store.misses
         yield
         self.compiler.update(cache_hits=store.hits - hits, cache_misses=store.misses - misses)

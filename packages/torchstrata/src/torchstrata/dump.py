@@ -12,9 +12,7 @@ _serial = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Writes each stage's text into ``directory``/<graph number>/; without a directory it does
-    nothing.
-    """
+    """Writes each stage's text into ``directory``; does nothing if it is None."""
 
     directory: Path | None
 

@@ -1,4 +1,4 @@
-"""What a caller of ``torchstrata`` can see go wrong."""
+"""Errors and warnings of ``torchstrata``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from loopir import StoreWarning as StoreWarning
 
 
 class UsageError(ValueError):
-    """An argument of ``compile`` or a config field that can't be: says what was given, what is
-    valid.
-    """
+    """A wrong argument of ``compile``, or a wrong option: the message says what is valid."""
 
 
 class CompileError(RuntimeError):
-    """A layer failed on a graph. ``layer`` is its package name, ``where`` the user's lines; the
-    cause is chained.
-    """
+    """A layer failed on a graph. ``layer`` is its package, ``where`` the user's lines."""
 
     def __init__(self, layer: str, where: str, cause: BaseException) -> None:
         self.layer = layer

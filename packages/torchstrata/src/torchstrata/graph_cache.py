@@ -1,12 +1,11 @@
-"""Captured graphs that were compiled before, in this process or another: they need no autograd,
-partition or lowering again.
+"""The cache of captured graphs: a hit needs no autograd, partition or lowering.
 
-An entry of the artifact store holds the text of a graph's calls (``aotgrad``'s compiled_cache) and
-the keys of its programs (``loopir.cache.program_cache``). Its key is a text of all that led there:
-the captured graph with its metadata, what is known of its inputs, settings, the state of torch, and
-the files of the packages that take part. What has no such text is not kept: sizes that are not
-fixed, constants, functions and operators that are not torch's own, and whatever runs under
-modes."""
+An entry of the artifact store holds the generated text of a graph's calls (``aotgrad``'s
+compiled_cache) and the keys of its programs (``loopir.cache.program_cache``). The key describes
+everything that the result depends on: the captured graph with its metadata, its inputs, settings,
+the state of torch, and the files of our packages. Graphs that have no such description are not
+cached: those with symbolic sizes, constants, functions or operators outside torch, or under modes.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +34,15 @@ from .counters import counters
 SUFFIX = ".graph"
 _OWNERS = frozenset(["torch", "_operator", "operator", "math", "builtins"])
 _ABOVE_KERNELS = ("/Auto", "/Composite", "/Functionalize", "/Python")
-"""What a trace sees of an operator: where torch has nothing in Python."""
+"""Dispatch keys above kernels: a Python registration at one of them changes the trace."""
 _TORCHS_OWN = "/PythonTLSSnapshot"
-"""Except this one, which torch 2.15 registers itself, for ``to_dense``."""
+"""torch 2.15 registers this one itself, for ``to_dense``."""
 _C: Any = torch._C
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """A compiled functional graph: where its program is kept, its user lines and its metadata."""
+class CachedGraph:
+    """A compiled functional graph: the key of its program, its user lines and its metadata."""
 
     key: str
     lines: Sequence[str]
@@ -51,11 +50,11 @@ class Remembered:
 
 
 @dataclass(slots=True)
-class Memory:
+class GraphCacheEntry:
     """The entry of one captured graph (``aotgrad.compiling.compiled_cache.CacheEntry``).
 
-    ``compiled_now`` grows by what is compiled, with None for what cannot be kept; ``build`` makes a
-    program of what is kept.
+    ``new_graphs`` collects what is compiled, with None for what can't be cached; ``build`` creates
+    the callable of a cached program.
     """
 
     store: loopir.ArtifactStore
@@ -64,15 +63,15 @@ class Memory:
     build: Callable[
         [loopir.Program, Sequence[loopir.KernelSource], Mapping[str, Any]], Callable[..., Any]
     ]
-    compiled_now: dict[str, Remembered | None] = field(default_factory=dict)
+    new_graphs: dict[str, CachedGraph | None] = field(default_factory=dict)
     key: str = ""
     data: bytes | None = None
-    _found: dict[str, Any] = field(default_factory=dict)
+    _programs: dict[str, Any] = field(default_factory=dict)
 
     def __call__(
         self, graph: torch.fx.GraphModule, inputs: Sequence[Any], grad_enabled: bool
-    ) -> Memory | None:
-        """The entry, None where nothing of the graph can be kept."""
+    ) -> GraphCacheEntry | None:
+        """Looks up a captured graph; None if it can't be cached."""
         try:
             generators = identities(self.codegens, devices_of(graph) | {"cpu"})
             state = (grad_enabled, _torch_state(), process_state())
@@ -86,10 +85,10 @@ class Memory:
         except Undescribed:
             return None
         with counters.watching(self.store):
-            self.data = self._recalled()
+            self.data = self._load()
         return self
 
-    def _recalled(self) -> bytes | None:
+    def _load(self) -> bytes | None:
         path = self.store.get(self.key, SUFFIX)
         if path is None:
             return None
@@ -99,30 +98,30 @@ class Memory:
                 found = loopir.Recall(self.store, known.key, {}, known.lines).get()
                 if found is None:
                     return None
-                self._found[what] = (*found, known.meta)
-        except Exception:  # whatever is wrong with the file, the graph can be compiled
+                self._programs[what] = (*found, known.meta)
+        except Exception:  # a damaged file is a miss
             return None
         return data
 
     def compiled(self, what: str) -> Any:
         """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
-        return self.build(*self._found[what]) if what in self._found else None
+        return self.build(*self._programs[what]) if what in self._programs else None
 
     def put(self, data: bytes) -> None:
         """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
-        if None not in self.compiled_now.values():
-            self.store.put(self.key, SUFFIX, pickle.dumps((data, self.compiled_now)))
+        if None not in self.new_graphs.values():
+            self.store.put(self.key, SUFFIX, pickle.dumps((data, self.new_graphs)))
 
-    def note(self, what: str, recall: loopir.Recall | None, meta: Mapping[str, Any]) -> None:
-        """Says what a functional graph was compiled to."""
+    def record(self, what: str, recall: loopir.Recall | None, meta: Mapping[str, Any]) -> None:
+        """Adds a compiled functional graph to the entry."""
         if recall is None or recall.constants:
-            self.compiled_now[what] = None
+            self.new_graphs[what] = None
         else:
-            self.compiled_now[what] = Remembered(recall.key, recall.lines, dict(meta))
+            self.new_graphs[what] = CachedGraph(recall.key, recall.lines, dict(meta))
 
 
 def _torch_state() -> tuple[object, ...]:
-    """State of torch that a trace reads, beside that which programs depend on."""
+    """State of torch that traces read, in addition to what programs depend on."""
     if _C._len_torch_function_stack() or _len_torch_dispatch_stack():
         raise Undescribed("modes")
     exchanged = (
@@ -179,7 +178,7 @@ def _target_text(node: torch.fx.Node) -> str:
 
 
 def _named(owner: str, name: str) -> object:
-    """What a module has under a name."""
+    """The attribute of a module; None if there is none."""
     try:
         return operator.attrgetter(name)(sys.modules.get(owner))
     except AttributeError:
@@ -187,7 +186,7 @@ def _named(owner: str, name: str) -> object:
 
 
 def _argument_text(value: Any) -> str:
-    """Arguments, less those that are functions or classes."""
+    """Text of arguments. Raises Undescribed for functions and classes."""
     if isinstance(value, torch.fx.Node):
         return f"%{value.name}"
     if isinstance(value, tuple | list):

@@ -1,9 +1,8 @@
-"""Graphs with calls that the host makes, in pieces: what lies between these calls is compiled, and
-autograd links the pieces.
+"""Compiles graphs with host calls in pieces: the code between the calls is compiled, and autograd
+links the pieces.
 
-The host chooses what ``torch.cond`` or ``while_loop`` runs (functions that are compiled, too),
-draws from generators of the program, makes leaves, registers hooks, and changes modes and settings
-(C1.9).
+Host calls (C1.9) choose the branch of ``torch.cond`` or ``while_loop`` (branches are compiled too),
+draw from the program's generators, create leaves, register hooks, and change modes and settings.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _SET_GRAD = torch._C._set_grad_enabled
 
 
 def has_host_calls(graph: GraphModule) -> bool:
-    """Whether a graph has calls that only mean something in their place, on real tensors."""
+    """Whether a graph has calls that must run on real tensors, in order."""
     return any(_is_host_call(node) for node in graph.graph.nodes)
 
 
 def makes_leaves(graph: GraphModule) -> bool:
-    """Whether a graph makes tensors that require grad and have no history."""
+    """Whether a graph creates leaves that require grad."""
     return any(map(_is_leaf, graph.graph.nodes))
 
 
@@ -49,10 +48,8 @@ def _is_host_call(node: Node) -> bool:
     )
 
 
-def _looked_at(graph: GraphModule) -> Iterator[Node]:
-    """Values whose gradients the host asks for: what is computed from them belongs to later
-    pieces.
-    """
+def _differentiated_values(graph: GraphModule) -> Iterator[Node]:
+    """Values whose gradients the host asks for; what uses them belongs to later pieces."""
     for node in graph.graph.nodes:
         if node.target is torch.autograd.grad:
             yield from node.all_input_nodes  # outputs among them do no harm
@@ -79,7 +76,7 @@ def _is_leaf(node: Node) -> bool:
 
 
 def _storage(node: Node) -> int:
-    """Identity of the storage that a node's value shows; 0 for other values."""
+    """Identity of the storage of a node's value; 0 if it has none."""
     val = node.meta.get("val")
     if isinstance(val, torch.Tensor) and val.layout is torch.strided:
         return val.untyped_storage()._cdata
@@ -88,9 +85,7 @@ def _storage(node: Node) -> int:
 
 @dataclass(slots=True)
 class _Step:
-    """A call: of a compiled piece, or of what the host runs. ``dead``: values that no later step
-    reads.
-    """
+    """A call of a compiled piece, or a host call. ``dead``: values that no later step reads."""
 
     function: Callable[..., Any]
     inputs: list[Any]
@@ -102,8 +97,8 @@ class _Step:
 def compile_pieces(
     graph: GraphModule, examples: Sequence[Any], compile_graph: Compile
 ) -> Callable[..., Sequence[Any]]:
-    """A callable like the graph. Raises CompileError for a graph that can't be cut."""
-    cut = _Cut(graph, examples, compile_graph)
+    """The callable of a graph. Raises CompileError if it can't be cut."""
+    cut = _PieceBuilder(graph, examples, compile_graph)
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         try:
             steps = cut.steps()
@@ -137,25 +132,23 @@ def compile_pieces(
     return run
 
 
-class _Cut:
+class _PieceBuilder:
     def __init__(self, graph: GraphModule, examples: Sequence[Any], compile_graph: Compile) -> None:
         self.graph = graph
         self.inputs = graph.graph.find_nodes(op="placeholder")
         self.examples = dict(zip(self.inputs, examples))
         self.compile_graph = compile_graph
         self.modes: dict[Node, Any] = {}
-        """What entering a mode gave, as long as it is not left."""
+        """The handles of modes that were entered and not left."""
         self.settings: list[tuple[Any, Any]] = []
-        """What was set, and to what before."""
+        """Changed settings, with their previous values."""
         self.order = {node: place for place, node in enumerate(graph.graph.nodes)}
         self.first_writes: dict[Node, int] = {}
         self.writes: set[Node] = set()
         self.roots: dict[Node, Node] = {}
-        """For what a write returns, the first node of that tensor."""
+        """For the result of a write, the first node of that tensor."""
         self.written: dict[Node, Any] = {}
-        """What a tensor, by its first node, is since the last write: that may have given it another
-        layout.
-        """
+        """The value of a tensor, by its first node, after the last write: layouts may change."""
         sharing: dict[int, list[Node]] = {}
         for node in graph.graph.nodes:
             given = node.args[0] if node.args and node.op != "output" else None
@@ -170,60 +163,64 @@ class _Cut:
         self.symbols = [node for node in self.inputs if isinstance(node.meta["val"], torch.SymInt)]
 
     def steps(self) -> list[_Step]:
-        """The pieces and the calls between them, in order. What follows a change of mode is
-        compiled in that mode.
-        """
+        """The pieces and host calls, in order. What follows a change of mode is compiled in it."""
         found: list[_Step] = []
         piece: list[Node] = []
         hosted: set[Node] = set()
-        ends, hooked = set(_looked_at(self.graph)), set(_hooked(self.graph))
+        ends, hooked = set(_differentiated_values(self.graph)), set(_hooked(self.graph))
         for node in self.graph.graph.nodes:
-            host = self._is_hosted(node, hosted, bool(found))
+            host = self._runs_on_host(node, hosted, bool(found))
             ends_piece = host or node.op == "output" or (piece and piece[-1] in ends)
-            if ends_piece or (node in hooked and self._has_history_besides(piece, node)):
-                found += self._compiled(piece)
-                self._write(piece)
+            if ends_piece or (node in hooked and self._has_other_history(piece, node)):
+                found += self._compile_piece(piece)
+                self._record_writes(piece)
                 piece = []
             if host:
                 hosted.add(node)
                 found.append(
                     _Step(
-                        self._hosted(node), [list(node.args), dict(node.kwargs)], [node], True, []
+                        self._host_function(node),
+                        [list(node.args), dict(node.kwargs)],
+                        [node],
+                        True,
+                        [],
                     )
                 )
                 self._change_mode(node)
-                self._write([node])
+                self._record_writes([node])
             elif node.op not in ("placeholder", "get_attr", "output") and not _is_number(node):
                 piece.append(node)
         last: dict[Node, _Step] = {}
         for step in found:
             last |= dict.fromkeys(
-                [*step.outputs, *(n for arg in step.inputs for n in self._read(arg))], step
+                [*step.outputs, *(n for arg in step.inputs for n in self._dependencies(arg))], step
             )
-        for node in self._read(self.graph.graph.output_node()):
+        for node in self._dependencies(self.graph.graph.output_node()):
             last.pop(node, None)
         for node, step in last.items():
             if node.op not in ("placeholder", "get_attr"):
                 step.dead.append(node)
         return found
 
-    def _has_history_besides(self, piece: list[Node], node: Node) -> bool:
-        """Whether a piece with ``node`` would have other results with a history. They have one node
-        of autograd in common, which calls a hook, with no gradient, also where backward comes from
-        the others alone.
+    def _has_other_history(self, piece: list[Node], node: Node) -> bool:
+        """Whether a piece with ``node`` would have other results with a history.
+
+        They would share one autograd node, which calls the hook, without a gradient, even if only
+        the others go backward.
         """
         inside = {*piece, node}
         return any(
             getattr(other.meta.get("val"), "requires_grad", False)
             and (
-                other in self.writes or any(self._reaches_out(user, inside) for user in other.users)
+                other in self.writes
+                or any(self._is_read_outside(user, inside) for user in other.users)
             )
             for other in piece
         )
 
-    def _is_hosted(self, node: Node, hosted: set[Node], later: bool) -> bool:
-        """Whether the host makes a call: also one that takes something apart, or differentiates
-        what earlier pieces made.
+    def _runs_on_host(self, node: Node, hosted: set[Node], later: bool) -> bool:
+        """Whether a call runs on the host: also one that unpacks a value, or differentiates the
+        results of earlier pieces.
         """
         if node.op not in ("call_function", "call_method"):
             return False
@@ -252,7 +249,7 @@ class _Cut:
         elif node.target in _LEAVE:
             node.target(self.modes.pop(node.args[0]))  # type: ignore[operator, index]
 
-    def _hosted(self, node: Node) -> Callable[..., Any]:
+    def _host_function(self, node: Node) -> Callable[..., Any]:
         if getattr(node.target, "branches", False):
             for module in node.target.graphs:  # type: ignore[union-attr]
                 module.forward = self._function(module)
@@ -263,7 +260,7 @@ class _Cut:
     def _function(
         self, module: GraphModule, examples: Sequence[Any] | None = None
     ) -> Callable[..., Any]:
-        """A compiled graph, which gets the sizes that are no inputs from its tensors."""
+        """A compiled graph; sizes that are not inputs are read off its tensors."""
         placeholders = module.graph.find_nodes(op="placeholder")
         given = [node.meta["val"] for node in placeholders]
         known = {val.node.expr for val in given if isinstance(val, torch.SymInt)}
@@ -299,22 +296,22 @@ class _Cut:
             return lambda *values: compiled(*(values[k].shape[d] for k, d in places), *values)
         return compiled
 
-    def _read(self, value: Any) -> list[Node]:
-        """The tensors and inputs that a value is computed from, seen through arithmetic on
-        sizes.
-        """
+    def _dependencies(self, value: Any) -> list[Node]:
+        """The tensors and inputs that a value depends on, through size arithmetic."""
         if not isinstance(value, Node):
             found: list[Node] = []
             map_arg(value, lambda node: found.append(node))
-            return [read for node in found for read in self._read(node)]
+            return [read for node in found for read in self._dependencies(node)]
         if value.op == "output" or _is_number(value):
-            return [read for node in value.all_input_nodes for read in self._read(node)]
+            return [read for node in value.all_input_nodes for read in self._dependencies(node)]
         return [value]
 
-    def _compiled(self, nodes: list[Node]) -> list[_Step]:
+    def _compile_piece(self, nodes: list[Node]) -> list[_Step]:
         inside = set(nodes)
         wanted = [
-            node for node in nodes if any(self._reaches_out(user, inside) for user in node.users)
+            node
+            for node in nodes
+            if any(self._is_read_outside(user, inside) for user in node.users)
         ]
         if not nodes:
             return []
@@ -322,7 +319,7 @@ class _Cut:
             n
             for node in nodes
             for arg in node.all_input_nodes
-            for n in self._read(arg)
+            for n in self._dependencies(arg)
             if n not in inside
         )
         inputs = list(
@@ -330,13 +327,13 @@ class _Cut:
         )
         piece, copies = Graph(), {}
         for node in inputs:
-            self._check(node)
+            self._check_output(node)
             copies[node] = piece.placeholder(node.name)
             copies[node].meta = {
                 "source": node.name,
                 "static": False,
                 **node.meta,
-                "val": self._val(node),
+                "val": self._current_value(node),
             }
 
         def copy(node: Node) -> Node:
@@ -347,7 +344,7 @@ class _Cut:
         for node in [*nodes, *wanted]:
             copy(node)
         for node in wanted:
-            self._check(node)
+            self._check_output(node)
         piece.output(tuple(copies[node] for node in wanted)).meta["val"] = tuple(
             node.meta["val"] for node in wanted
         )
@@ -356,7 +353,9 @@ class _Cut:
         }
         written |= {node for node in inputs if self.roots.get(node, node) in self.written}
         examples = [
-            self._val(node) if node in written else self.examples.get(node, node.meta["val"])
+            self._current_value(node)
+            if node in written
+            else self.examples.get(node, node.meta["val"])
             for node in inputs
         ]
         return [
@@ -369,10 +368,10 @@ class _Cut:
             )
         ]
 
-    def _val(self, node: Node) -> Any:
+    def _current_value(self, node: Node) -> Any:
         return self.written.get(self.roots.get(node, node), node.meta["val"])
 
-    def _write(self, nodes: Sequence[Node]) -> None:
+    def _record_writes(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             name = (
                 node.target
@@ -386,12 +385,12 @@ class _Cut:
                 self.roots[node] = self.roots.get(given, given)
                 self.written[self.roots[node]] = node.meta["val"]
 
-    def _reaches_out(self, user: Node, inside: set[Node]) -> bool:
+    def _is_read_outside(self, user: Node, inside: set[Node]) -> bool:
         return user not in inside and (
-            not _is_number(user) or any(self._reaches_out(u, inside) for u in user.users)
+            not _is_number(user) or any(self._is_read_outside(u, inside) for u in user.users)
         )
 
-    def _check(self, node: Node) -> None:
+    def _check_output(self, node: Node) -> None:
         val = node.meta["val"]
         if (
             getattr(self.examples.get(node), "requires_grad", None) is False

@@ -1,6 +1,4 @@
-"""``STRATA_LOG=info`` shows on stderr why graphs end and what is compiled again, for programs that
-set up no logging.
-"""
+"""``STRATA_LOG=info`` logs graph breaks and recompilations to stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 
 def log_as_environment_says() -> None:
-    """Prints what the packages log. Raises UsageError for a level that is none."""
+    """Prints what the packages log. Raises UsageError for an unknown level."""
     level = os.environ.get("STRATA_LOG", "").lower()
     if not level:
         return

@@ -25,13 +25,11 @@ from .config import Config
 from .counters import counters
 from .dump import Dump
 from .errors import CompileError
-from .graph_cache import Memory
+from .graph_cache import GraphCacheEntry
 from .host_calls import compile_pieces, has_host_calls, makes_leaves
 
 MACHINE_ERRORS = (loopir.SettingError, loopir.StoreError)
-"""A wrong setting, no place even for temporary files: they are raised, never turned into a
-fallback.
-"""
+"""Wrong settings, or nowhere to write files: always raised, never a fallback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Context:
     codegens: dict[str, loopir.CodeGenerator]
     dump: Dump
     inference: bool = False
-    memory: Memory | None = None
+    cache_entry: GraphCacheEntry | None = None
 
     @property
     def options(self) -> loopir.Options:
@@ -53,9 +51,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step: ``run`` makes the next form, ``check`` raises when it breaks its contract, ``show``
-    prints it.
-    """
+    """One step: ``run`` returns the next form, ``check`` verifies it, ``show`` formats it."""
 
     name: str
     layer: str
@@ -96,19 +92,17 @@ def build(ctx: Context, generated: Generated) -> loopir.HostProgram:
 
 
 def show_loops(program: loopir.Program) -> str:
-    """Each kernel as loop IR, then the steps and why what was fused."""
+    """Each kernel as loop IR, then the schedule and the reasons for fusion."""
     return "\n\n".join([*map(loopir.format_any, program.kernels), loopir.format_schedule(program)])
 
 
-def check_launches(made: Generated) -> None:
+def check_launches(generated: Generated) -> None:
     """Checks which memory the launches share."""
-    loopir.check_launches(made.program, made.sources, made.codegens)
+    loopir.check_launches(generated.program, generated.sources, generated.codegens)
 
 
 def unchecked(_: object) -> None:
-    """Source text has no contract beyond compiling; rewritten graphs are checked once they are
-    decomposed.
-    """
+    """Source text only has to compile; rewritten graphs are checked once decomposed."""
 
 
 STAGES: tuple[Stage, ...] = (
@@ -120,7 +114,7 @@ STAGES: tuple[Stage, ...] = (
         "code generator",
         generate,
         check_launches,
-        lambda made: "\n\n".join(s.text for s in made.sources),
+        lambda generated: "\n\n".join(s.text for s in generated.sources),
     ),
     Stage("60-host.py", "code generator", build, unchecked, lambda host: host.source),
 )
@@ -135,7 +129,7 @@ def compile_functional(
     if ctx.config.verify:
         aotgrad.check_functional(graph)
     with counters.watching(ctx.store):
-        recall = recall_of(ctx, graph)
+        recall = program_cache_entry(ctx, graph)
         found = recall.get() if recall is not None else None
         form: Any = graph if found is None else Generated(*found, ctx.codegens)
         generated: Any = None
@@ -156,8 +150,8 @@ def compile_functional(
                 generated = form
         if recall is not None and found is None:
             recall.put(generated.program, generated.sources)
-        if ctx.memory is not None:
-            ctx.memory.note(direction, recall, graph.meta)
+        if ctx.cache_entry is not None:
+            ctx.cache_entry.record(direction, recall, graph.meta)
     return finish(ctx, form, graph.meta)
 
 
@@ -167,7 +161,7 @@ def revive(
     sources: Sequence[loopir.KernelSource],
     meta: Mapping[str, Any],
 ) -> Callable[..., Sequence[object]]:
-    """The callable of a program that was kept."""
+    """The callable of a cached program."""
     with counters.watching(ctx.store):
         host = build(ctx, Generated(program, sources, ctx.codegens))
     return finish(ctx, host, meta)
@@ -180,17 +174,15 @@ def finish(
     counters.compiler.update(generated_kernels=form.kernel_count, extern_calls=form.extern_count)
     if not ctx.config.cuda_graphs:
         return form
-    offered = {} if form.program.numbers else meta
-    form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, offered)
+    graph_meta = {} if form.program.numbers else meta
+    form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, graph_meta)
     if form.program.numbers or not isinstance(form.function, inductor_triton.Replay):
         return form
     return form.function
 
 
-def recall_of(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Recall | None:
-    """Where what the stages before ``build`` make of a graph is kept; None when somebody wants to
-    see or check those stages.
-    """
+def program_cache_entry(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Recall | None:
+    """The cache entry for the stages before ``build``; None if they are dumped or checked."""
     if ctx.config.verify or ctx.dump.directory is not None:
         return None
     settings = (ctx.config.numerics, ctx.config.fallback_random, ctx.options)
@@ -200,8 +192,8 @@ def recall_of(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Recall | None
 def compile_captured(
     config: Config, graph: torch.fx.GraphModule, example_inputs: Sequence[object]
 ) -> Callable[..., Sequence[object]]:
-    """Compiles a captured graph (C1, or any FX graph of torch calls), in pieces between the calls
-    that the host makes (C1.9).
+    """Compiles a captured graph (C1, or any FX graph of torch calls); host calls (C1.9) cut it into
+    pieces.
 
     Raises CompileError.
     """
@@ -221,8 +213,8 @@ def compile_captured(
         settings = [
             getattr(config, field.name) for field in fields(config) if field.name != "cache_dir"
         ]
-        memory = Memory(ctx.store, settings, ctx.codegens, partial(revive, ctx))
-        ctx = replace(ctx, memory=memory)
+        entry = GraphCacheEntry(ctx.store, settings, ctx.codegens, partial(revive, ctx))
+        ctx = replace(ctx, cache_entry=entry)
     backend = aotgrad.aot_backend(
         lambda functional, _: compile_functional(ctx, "forward", functional),
         lambda functional, _: compile_functional(ctx, "backward", functional),
@@ -239,7 +231,7 @@ def compile_captured(
         fallback_random=config.fallback_random,
         unit_gradients=config.numerics == "fast",
         wrap_backward=bytecode_dynamo.disable,
-        cache=ctx.memory,
+        cache=ctx.cache_entry,
     )
     try:
         return backend(graph, example_inputs)
@@ -255,7 +247,7 @@ def compile_captured(
 def aot_eager(
     graph: torch.fx.GraphModule, example_inputs: Sequence[object]
 ) -> Callable[..., Sequence[object]]:
-    """The stages up to functional graphs, which run as they are."""
+    """Stops after autograd: functional graphs run with eager kernels."""
     if not has_host_calls(graph):
         try:
             backend = aotgrad.aot_backend(
