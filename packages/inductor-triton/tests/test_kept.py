@@ -238,7 +238,7 @@ def test_a_second_recorded_backward_has_forward_recorded_again(pair, monkeypatch
 
 
 def replays() -> list[Replay]:
-    return [thing for thing in gc.get_objects() if isinstance(thing, Replay)]
+    return [thing for thing in gc.get_objects() if type(thing) is Replay]
 
 
 def recordings() -> list[recording_module.Recording]:

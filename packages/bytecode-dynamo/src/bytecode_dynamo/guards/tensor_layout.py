@@ -97,13 +97,14 @@ def _differing(a: list[int], b: list[int]) -> set[int]:
     return {8 * k for k, (x, y) in enumerate(zip(a, b, strict=True)) if x != y}
 
 
-def _telling(ones: list[list[int]], others: list[list[int]], mask: int) -> set[int]:
-    """Offsets of the words that are alike in each list and differ between the two: padding, which
-    holds anything, may differ in one pair of tensors but hardly in all of them.
+def _between_groups(a: list[list[int]], b: list[list[int]], mask: int) -> set[int]:
+    """Offsets of the words that differ between two groups of tensors, but not within either.
+
+    Padding is not initialised: it may differ between two tensors, but hardly just between groups.
     """
-    ones, others = ([[w & mask for w in words] for words in group] for group in (ones, others))
-    alike = [_differing(first, w) for first, *rest in (ones, others) for w in rest]
-    return _differing(ones[0], others[0]).difference(*alike)
+    a, b = ([[w & mask for w in words] for words in group] for group in (a, b))
+    within = [_differing(first, words) for first, *rest in (a, b) for words in rest]
+    return _differing(a[0], b[0]).difference(*within)
 
 
 def _find_layout() -> TensorLayout:
@@ -139,8 +140,8 @@ def _find_layout() -> TensorLayout:
     floats, doubles = (
         [torch.empty(3, dtype=dtype) for _ in range(4)] for dtype in (torch.float, torch.double)
     )
-    info_words = [[words(t, after, keys) for t in group] for group in (floats, doubles)]
-    info = after + _only(_telling(*info_words, INFO_MASK), "dtype")
+    a, b = ([words(t, after, keys) for t in group] for group in (floats, doubles))
+    info = after + _only(_between_groups(a, b, INFO_MASK), "dtype")
     plain = floats[0]
     before = words(plain, 0, dims - 8)
     plain.requires_grad_()
