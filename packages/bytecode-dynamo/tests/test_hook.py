@@ -10,7 +10,6 @@ import sys
 import threading
 import traceback
 import weakref
-from contextlib import contextmanager
 
 import pytest
 from bytecode_dynamo import _hook
@@ -558,16 +557,7 @@ def test_cycle_through_a_region_is_collected():
     assert alive() is None
 
 
-@contextmanager
-def no_leak(blocks=60):
-    gc.collect()
-    before = sys.getallocatedblocks()
-    yield
-    gc.collect()
-    assert abs(sys.getallocatedblocks() - before) < blocks
-
-
-def test_calls_leak_nothing(mode):
+def test_calls_leak_nothing(mode, leaked_blocks):
     marker = object()
 
     def old(x, y):
@@ -598,8 +588,7 @@ def test_calls_leak_nothing(mode):
     counts = [
         sys.getrefcount(thing) for thing in (marker, new.__code__, old.__code__, failing.__code__)
     ]
-    with no_leak():
-        run(10_000)
+    assert abs(leaked_blocks(lambda: run(10_000))) < 60
     assert [
         sys.getrefcount(thing) for thing in (marker, new.__code__, old.__code__, failing.__code__)
     ] == counts
