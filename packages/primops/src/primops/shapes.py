@@ -61,6 +61,16 @@ def is_one(size: Size) -> bool:
     return size == 1 if isinstance(size, int) else known(size == 1)
 
 
+def is_zero(size: Size) -> bool:
+    """Whether the size is the number 0; a symbolic one is taken to be more."""
+    return isinstance(size, int) and size == 0
+
+
+def is_empty(shape: Sequence[Size]) -> bool:
+    """Whether one of the sizes is the number 0."""
+    return any(map(is_zero, shape))
+
+
 def concrete(size: Size) -> int:
     """The size as an ``int``; guards on a symbolic one."""
     return int(size)

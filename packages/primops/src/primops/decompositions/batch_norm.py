@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from primops import prims
-from primops.decompositions.normalization import scale_shift
+from primops.decompositions.normalization import normalized, scale_shift
 from primops.decompositions.reduction import count, moments
 from primops.operand import Tensor, full, round_to, spread, to_dtype, widen
 from primops.promotion import compute_dtype
@@ -19,13 +19,17 @@ CHANNEL = (1,)
 
 
 class BatchNorm(NamedTuple):
-    """Results before they are put in the order that an operator wants."""
+    """Everything that one of the operators returns."""
 
     output: Tensor
     mean: Tensor
     rstd: Tensor
+    reserve: Tensor
     running_mean: Tensor | None
     running_var: Tensor | None
+
+
+ARGUMENTS = tuple("input weight bias running_mean running_var training momentum eps".split())
 
 
 def _other_dims(rank: int) -> tuple[int, ...]:
@@ -46,9 +50,14 @@ def _update(running: Tensor | None, batch: Tensor, momentum: float) -> Tensor | 
 def batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
     running_var: Tensor | None,
-    training: bool, momentum: float, eps: float,
+    training: bool, momentum: float, eps: float, saved: torch.dtype | None = None,
 ) -> BatchNorm:  # fmt: skip
-    """Per channel (dim 1): normalised by the batch (``training``) or by the running statistics."""
+    """Per channel (dim 1): normalised by the batch (``training``) or by the running statistics.
+
+    The batch's mean and 1 / deviation have the dtype ``saved``. They are empty in evaluation, and
+    so is the reserve.
+    """
+    saved = saved or saved_dtype(input, weight, bias, running_mean)
     wide = widen(input)
     dims = _other_dims(input.ndim)
     if training:
@@ -62,11 +71,11 @@ def batch_norm(
     else:
         assert running_mean is not None and running_var is not None
         average, variance = to_dtype(running_mean, wide.dtype), to_dtype(running_var, wide.dtype)
-    rstd = prims.rsqrt(prims.add(variance, eps))
-    centred = prims.sub(wide, spread(average, wide.shape, dims))
-    normal = prims.mul(centred, spread(rstd, wide.shape, dims))
+    normal, rstd = normalized(wide, average, variance, eps, dims)
     result = round_to(scale_shift(normal, weight, bias, CHANNEL), input.dtype)
-    return BatchNorm(result, average, rstd, running_mean, running_var)
+    mean, rstd = (round_to(x, saved) if training else _empty(input, saved) for x in (average, rstd))
+    reserve = _empty(input, torch.uint8)
+    return BatchNorm(result, mean, rstd, reserve, running_mean, running_var)
 
 
 def saved_dtype(input: Tensor, *parameters: Tensor | None) -> torch.dtype:
@@ -77,83 +86,29 @@ def saved_dtype(input: Tensor, *parameters: Tensor | None) -> torch.dtype:
     return given if input.device.type == "cpu" else compute_dtype(input.dtype)
 
 
-def _statistics(
-    r: BatchNorm, input: Tensor, training: bool, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """The saved ones: batch mean and 1 / deviation, empty in evaluation."""
-    if training:
-        return round_to(r.mean, dtype), round_to(r.rstd, dtype)
-    return _empty(input, dtype), _empty(input, dtype)
+def _variant(names: str, results: str, **fixed: Any) -> None:
+    """Registers operators that take ``ARGUMENTS`` but the ``fixed`` ones, and return ``results``
+    after the output.
+    """
+    order = [name for name in ARGUMENTS if name not in fixed]
+    auxiliary = tuple(range(1, 1 + len(results.split())))
+
+    @rules.register(*names.split(), auxiliary=auxiliary)
+    def rule(*args: Any, **named: Any) -> tuple[Tensor, ...]:
+        found = batch_norm(**fixed, **dict(zip(order, args)), **named)
+        return (found.output, *(getattr(found, name) for name in results.split()))
 
 
-@rules.register("native_batch_norm", "_native_batch_norm_legit", auxiliary=(1, 2))
-def native_batch_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool, momentum: float, eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Output, batch mean and 1 / deviation (empty in evaluation on the CPU)."""
-    r = batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    return r.output, *_statistics(
-        r, input, training, saved_dtype(input, weight, bias, running_mean)
-    )
-
-
-@rules.register("_native_batch_norm_legit.no_stats", auxiliary=(1, 2))
-def native_batch_norm_no_stats(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None,
-    training: bool, momentum: float, eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Output, batch mean and 1 / deviation, without running statistics."""
-    return native_batch_norm(input, weight, bias, None, None, training, momentum, eps)
-
-
-@rules.register("_native_batch_norm_legit_no_training", auxiliary=(1, 2))
-def native_batch_norm_no_training(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float, eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Output and two empty tensors."""
-    return native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
-
-
-@rules.register("_native_batch_norm_legit_functional", auxiliary=(1, 2, 3, 4))
-def native_batch_norm_functional(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
-    running_var: Tensor, training: bool,
-    momentum: float, eps: float,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """As ``native_batch_norm``, with the new running statistics."""
-    r = batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    statistics = _statistics(r, input, training, saved_dtype(input, weight, bias, running_mean))
-    return r.output, *statistics, r.running_mean, r.running_var
-
-
-@rules.register("_batch_norm_no_update", auxiliary=(1, 2, 3))
-def batch_norm_no_update(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
-    running_var: Tensor, momentum: float,
-    eps: float,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """Evaluation, with an empty reserve."""
-    results = native_batch_norm(
-        input, weight, bias, running_mean, running_var, False, momentum, eps
-    )
-    return *results, _empty(input, torch.uint8)
-
-
-@rules.register("_batch_norm_with_update_functional", auxiliary=(1, 2, 3, 4, 5))
-def batch_norm_with_update(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor,
-    running_var: Tensor, momentum: float,
-    eps: float,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """Training, with an empty reserve and the new running statistics."""
-    output, *statistics, mean, var = native_batch_norm_functional(
-        input, weight, bias, running_mean, running_var, True, momentum, eps
-    )
-    return output, *statistics, _empty(input, torch.uint8), mean, var
+_variant("native_batch_norm _native_batch_norm_legit", "mean rstd")
+_variant("_native_batch_norm_legit.no_stats", "mean rstd", running_mean=None, running_var=None)
+_variant("_native_batch_norm_legit_no_training", "mean rstd", training=False)
+_variant("_native_batch_norm_legit_functional", "mean rstd running_mean running_var")
+_variant("_batch_norm_no_update", "mean rstd reserve", training=False)
+_variant(
+    "_batch_norm_with_update_functional",
+    "mean rstd reserve running_mean running_var",
+    training=True,
+)
 
 
 @rules.register("cudnn_batch_norm", auxiliary=(1, 2, 3))
@@ -163,17 +118,10 @@ def cudnn_batch_norm(
     training: bool, exponential_average_factor: float, epsilon: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """As ``native_batch_norm``, with an empty reserve."""
-    r = batch_norm(
-        input,
-        weight,
-        bias,
-        running_mean,
-        running_var,
-        training,
-        exponential_average_factor,
-        epsilon,
-    )
-    return r.output, *_statistics(r, input, training, weight.dtype), _empty(input, torch.uint8)
+    momentum, statistics = exponential_average_factor, (running_mean, running_var)
+    return batch_norm(input, weight, bias, *statistics, training, momentum, epsilon, weight.dtype)[
+        :4
+    ]
 
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]

@@ -45,18 +45,6 @@ _register(
 )
 _register("_foreach_clone", lambda a: a)
 _register("_foreach_copy", lambda a, b, non_blocking=False: to_dtype(b, a.dtype))
-for _name, _rule in (
-    ("add", arithmetic.add),
-    ("sub", arithmetic.sub),
-    ("mul", arithmetic.mul),
-    ("div", arithmetic.div),
-):
-    _register(f"_foreach_{_name}.List _foreach_{_name}.Scalar _foreach_{_name}.ScalarList", _rule)
-    if _name != "sub":
-        _register(f"_foreach_{_name}.Tensor", _rule)
-_variants = "_foreach_{0}.List _foreach_{0}.Scalar _foreach_{0}.ScalarList"
-_register(f"{_variants.format('clamp_max')} {_variants.format('minimum')}", elementary.clamp_max)
-_register(f"{_variants.format('clamp_min')} {_variants.format('maximum')}", elementary.clamp_min)
 
 
 def _power(a: Any, b: Any) -> Tensor:
@@ -65,22 +53,35 @@ def _power(a: Any, b: Any) -> Tensor:
     return arithmetic.pow_tensor(a, b)
 
 
-_register(
-    "_foreach_pow.List _foreach_pow.Scalar _foreach_pow.ScalarList _foreach_pow.ScalarAndTensor",
-    _power,
-)
+BINARY: dict[str, Rule] = {
+    "add": arithmetic.add,
+    "sub": arithmetic.sub,
+    "mul": arithmetic.mul,
+    "div": arithmetic.div,
+    "clamp_max": elementary.clamp_max,
+    "minimum": elementary.clamp_max,
+    "clamp_min": elementary.clamp_min,
+    "maximum": elementary.clamp_min,
+    "pow": _power,
+}
+for _name, _rule in BINARY.items():
+    _register(f"_foreach_{_name}.List _foreach_{_name}.Scalar _foreach_{_name}.ScalarList", _rule)
+    if _name in ("add", "mul", "div"):
+        _register(f"_foreach_{_name}.Tensor", _rule)
+_register("_foreach_pow.ScalarAndTensor", _power)
 _register("_foreach_lerp.Scalar _foreach_lerp.ScalarList", arithmetic.lerp_scalar)
 _register("_foreach_lerp.List", arithmetic.lerp_tensor)
 _register("_foreach_max", _found(reduction.rules, "max"))
+_register(
+    "_foreach_norm.Scalar",
+    lambda a, ord=2, dtype=None: reduction.linalg_vector_norm(a, ord, dtype=dtype),
+)
 
 
 def _ternary(name: str, rule: Callable[..., Tensor]) -> None:
-    @rules.register(f"{name}.Scalar", f"{name}.ScalarList")
-    def by_number(
-        self: Tensors, tensor1: Tensors, tensor2: Tensors, value: Any = 1
-    ) -> list[Tensor]:
-        values = value if isinstance(value, (tuple, list)) else [value] * len(self)
-        return [rule(a, b, c, value=v) for a, b, c, v in zip(self, tensor1, tensor2, values)]
+    _register(
+        f"{name}.Scalar {name}.ScalarList", lambda a, b, c, value=1: rule(a, b, c, value=value)
+    )
 
     @rules.register(f"{name}.Tensor")
     def by_tensor(
@@ -88,19 +89,18 @@ def _ternary(name: str, rule: Callable[..., Tensor]) -> None:
     ) -> list[Tensor]:
         parts = [prims.slice(scalars, dim=0, start=i, stop=i + 1, step=1) for i in range(len(self))]
         values = [prims.reshape(v, shape=()) for v in parts]
-        return [
-            rule(a, arithmetic.mul(b, v), c) for a, b, c, v in zip(self, tensor1, tensor2, values)
-        ]
+        scaled = _each(arithmetic.mul, tensor1, values)
+        return _each(rule, self, scaled, tensor2)
 
 
 _ternary("_foreach_addcmul", arithmetic.addcmul)
 _ternary("_foreach_addcdiv", arithmetic.addcdiv)
 
 
-@rules.register("_foreach_norm.Scalar")
-def foreach_norm(self: Tensors, ord: Any = 2, dtype: Any = None) -> list[Tensor]:
-    """A norm per tensor."""
-    return [reduction.linalg_vector_norm(a, ord, dtype=dtype) for a in self]
+def _over(number: Tensor, like: Tensor) -> Tensor:
+    """A tensor of one element repeated to the shape of ``like``."""
+    number = prims.reshape(number, shape=())
+    return prims.broadcast_in_dim(number, shape=like.shape, dims=())
 
 
 @rules.register("_amp_foreach_non_finite_check_and_unscale")
@@ -109,16 +109,11 @@ def amp_unscale(self: Tensors, found_inf: Tensor, inv_scale: Tensor) -> tuple[li
     scaled, found = [], found_inf
     for gradient in self:
         wide = widen(gradient)
-        factor = prims.reshape(to_dtype(inv_scale, wide.dtype), shape=())
-        scaled.append(
-            round_to(
-                prims.mul(wide, prims.broadcast_in_dim(factor, shape=wide.shape, dims=())),
-                gradient.dtype,
-            )
-        )
+        factor = _over(to_dtype(inv_scale, wide.dtype), wide)
+        scaled.append(round_to(prims.mul(wide, factor), gradient.dtype))
         is_finite = prims.lt(prims.abs(wide), math.inf)
         is_bad = prims.any(prims.bitwise_not(is_finite), dims=tuple(range(len(wide.shape))))
-        found = prims.where(prims.broadcast_in_dim(is_bad, shape=found.shape, dims=()), 1.0, found)
+        found = prims.where(_over(is_bad, found), 1.0, found)
     return scaled, found
 
 
@@ -127,30 +122,31 @@ def amp_unscale(self: Tensors, found_inf: Tensor, inv_scale: Tensor) -> tuple[li
 # The functional variants return each list after the step, in the order of the arguments.
 
 
-def _scaled_grads(grads: Tensors, grad_scale: Tensor | None) -> list[Tensor]:
-    wide = [widen(g) for g in grads]
-    if grad_scale is None:
-        return wide
-    return [
-        prims.div(g, prims.broadcast_in_dim(to_dtype(grad_scale, g.dtype), shape=g.shape, dims=()))
-        for g in wide
-    ]
-
-
-def _unless_found_inf(found_inf: Tensor | None, new: Tensors, old: Tensors) -> list[Tensor]:
-    if found_inf is None:
-        return list(new)
-    flag = prims.eq(widen(found_inf), 1)
-    return [
-        prims.where(
-            prims.broadcast_in_dim(prims.reshape(flag, shape=()), shape=b.shape, dims=()), b, a
-        )
-        for a, b in zip(new, old)
-    ]
-
-
-def _alike(scaled: Tensors, grads: Tensors) -> list[Tensor]:
-    return [round_to(g, old.dtype) for g, old in zip(scaled, grads)]
+def _optimize(
+    step: Callable[..., list[Tensor]], grad_scale: Tensor | None, found_inf: Tensor | None,
+    parameters: Tensors, grads: Tensors, *states: Tensors,
+) -> tuple[list[Tensor], ...]:  # fmt: skip
+    """Parameters, gradients and states after ``step(index, parameter, gradient, *states)``, which
+    sees float32 for half dtypes. An empty list of states stays empty.
+    """
+    scaled = [widen(g) for g in grads]
+    if grad_scale is not None:
+        scaled = [prims.div(g, _over(to_dtype(grad_scale, g.dtype), g)) for g in scaled]
+    old = [parameters, *(state for state in states if state)]
+    new: list[list[Tensor]] = [[] for _ in old]
+    for i, (gradient, values) in enumerate(zip(scaled, zip(*old))):
+        parameter, *rest = map(widen, values)
+        for column, result, value in zip(new, step(i, parameter, gradient, *rest), values):
+            column.append(round_to(result, value.dtype))
+    if found_inf is not None:
+        flag = prims.eq(widen(found_inf), 1)
+        new = [[prims.where(_over(flag, b), b, a) for a, b in zip(*pair)] for pair in zip(new, old)]
+    updated = iter(new)
+    return (
+        next(updated),
+        [round_to(g, x.dtype) for g, x in zip(scaled, grads)],
+        *(next(updated) if state else [] for state in states),
+    )
 
 
 def _decayed(grad: Tensor, parameter: Tensor, weight_decay: float, maximize: bool) -> Tensor:
@@ -158,13 +154,9 @@ def _decayed(grad: Tensor, parameter: Tensor, weight_decay: float, maximize: boo
     return prims.add(grad, prims.mul(parameter, weight_decay)) if weight_decay else grad
 
 
-def _number(value: Any, like: Tensor) -> Any:
-    """A learning rate as an operand: a number, or a scalar tensor spread out."""
-    if not hasattr(value, "dtype"):
-        return value
-    return prims.broadcast_in_dim(
-        prims.reshape(to_dtype(value, like.dtype), shape=()), shape=like.shape, dims=()
-    )
+def _rate(value: Any, like: Tensor) -> Any:
+    """A learning rate as an operand: a number, or a tensor of one element spread out."""
+    return _over(to_dtype(value, like.dtype), like) if hasattr(value, "dtype") else value
 
 
 def _adam(decoupled: bool) -> Rule:
@@ -175,56 +167,34 @@ def _adam(decoupled: bool) -> Rule:
         maximize: bool,
         grad_scale: Tensor | None = None, found_inf: Tensor | None = None,
     ) -> tuple[list[Tensor], ...]:  # fmt: skip
-        scaled = _scaled_grads(grads, grad_scale)
-        news: list[list[Tensor]] = [[], [], [], []]
-        for i, (p, g) in enumerate(zip(self, scaled)):
-            parameter, m, v, step = (
-                widen(p),
-                widen(exp_avgs[i]),
-                widen(exp_avg_sqs[i]),
-                state_steps[i],
-            )
-            rate = _number(lr, parameter)
-            g = prims.neg(g) if maximize else g
+        def step(i: int, p: Tensor, g: Tensor, m: Tensor, v: Tensor, *most: Tensor) -> list[Tensor]:
+            rate = _rate(lr, p)
+            g = _decayed(g, p, 0 if decoupled else weight_decay, maximize)
             if weight_decay and decoupled:
-                parameter = prims.sub(
-                    parameter, prims.mul(parameter, _rate_times(rate, weight_decay))
-                )
-            elif weight_decay:
-                g = prims.add(g, prims.mul(parameter, weight_decay))
+                p = prims.sub(p, prims.mul(p, arithmetic.times(rate, weight_decay)))
             m = prims.add(m, prims.mul(prims.sub(g, m), 1 - beta1))
             v = prims.add(prims.mul(v, beta2), prims.mul(prims.mul(g, g), 1 - beta2))
-            largest = prims.maximum(widen(max_exp_avg_sqs[i]), v) if amsgrad else v
-            corrections = []
-            for beta in (beta1, beta2):
-                power = (
-                    prims.exp(prims.mul(to_dtype(step, parameter.dtype), math.log(beta)))
-                    if beta
-                    else to_dtype(step, parameter.dtype)
-                )
-                left = prims.sub(1, power) if beta else prims.add(prims.mul(power, 0), 1)
-                corrections.append(
-                    prims.broadcast_in_dim(prims.reshape(left, shape=()), shape=p.shape, dims=())
-                )
-            denominator = prims.add(prims.div(prims.sqrt(largest), prims.sqrt(corrections[1])), eps)
-            size = prims.div(prims.mul(m, rate), corrections[0])
-            parameter = prims.sub(parameter, prims.div(size, denominator))
-            olds = (p, exp_avgs[i], exp_avg_sqs[i], max_exp_avg_sqs[i] if amsgrad else None)
-            for new, value, old in zip(news, (parameter, m, v, largest), olds):
-                if old is not None:
-                    new.append(round_to(value, old.dtype))
-        kept = [
-            _unless_found_inf(found_inf, new, old)
-            for new, old in zip(news, (self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs))
-        ]
-        return kept[0], _alike(scaled, grads), kept[1], kept[2], kept[3]
+            largest = prims.maximum(most[0], v) if most else v
+            first, second = (
+                _over(_correction(to_dtype(state_steps[i], p.dtype), beta), p)
+                for beta in (beta1, beta2)
+            )
+            denominator = prims.add(prims.div(prims.sqrt(largest), prims.sqrt(second)), eps)
+            size = prims.div(prims.mul(m, rate), first)
+            return [prims.sub(p, prims.div(size, denominator)), m, v, largest]
+
+        maxima = max_exp_avg_sqs if amsgrad else []
+        lists = (self, grads, exp_avgs, exp_avg_sqs, maxima)
+        return _optimize(step, grad_scale, found_inf, *lists)
 
     return rule
 
 
-def _rate_times(a: Any, factor: float) -> Any:
-    """A learning rate times a number."""
-    return prims.mul(a, factor) if hasattr(a, "dtype") else a * factor
+def _correction(step: Tensor, beta: float) -> Tensor:
+    """``1 - beta ** step``."""
+    if not beta:
+        return prims.add(prims.mul(step, 0), 1)
+    return prims.sub(1, prims.exp(prims.mul(step, math.log(beta))))
 
 
 rules.register("_fused_adam", "_fused_adam.tensor_lr")(_adam(False))
@@ -240,27 +210,18 @@ def fused_sgd(
     found_inf: Tensor | None = None,
 ) -> tuple[list[Tensor], ...]:  # fmt: skip
     """Stochastic gradient descent with momentum."""
-    scaled = _scaled_grads(grads, grad_scale)
-    parameters, buffers = [], []
-    for i, (p, g) in enumerate(zip(self, scaled)):
-        wide = widen(p)
-        g = _decayed(g, wide, weight_decay, maximize)
-        if momentum:
-            kept = widen(momentum_buffer_list[i])
-            kept = (
-                g
-                if is_first_step
-                else prims.add(prims.mul(kept, momentum), prims.mul(g, 1 - dampening))
-            )
-            buffers.append(round_to(kept, momentum_buffer_list[i].dtype))
-            g = prims.add(g, prims.mul(kept, momentum)) if nesterov else kept
-        parameters.append(round_to(prims.sub(wide, prims.mul(g, _number(lr, wide))), p.dtype))
-    buffers = (
-        _unless_found_inf(found_inf, buffers, momentum_buffer_list)
-        if momentum
-        else list(momentum_buffer_list)
-    )
-    return _unless_found_inf(found_inf, parameters, self), _alike(scaled, grads), buffers
+
+    def step(i: int, parameter: Tensor, g: Tensor, *buffers: Tensor) -> list[Tensor]:
+        g, moved = _decayed(g, parameter, weight_decay, maximize), []
+        if buffers:
+            buffer = prims.add(prims.mul(buffers[0], momentum), prims.mul(g, 1 - dampening))
+            moved = [g if is_first_step else buffer]
+            g = prims.add(g, prims.mul(moved[0], momentum)) if nesterov else moved[0]
+        return [prims.sub(parameter, prims.mul(g, _rate(lr, parameter))), *moved]
+
+    lists = (self, grads, momentum_buffer_list if momentum else [])
+    *results, buffers = _optimize(step, grad_scale, found_inf, *lists)
+    return *results, buffers if momentum else list(momentum_buffer_list)
 
 
 @rules.register("_fused_adagrad")
@@ -271,21 +232,14 @@ def fused_adagrad(
     found_inf: Tensor | None = None,
 ) -> tuple[list[Tensor], ...]:  # fmt: skip
     """Adagrad."""
-    scaled = _scaled_grads(grads, grad_scale)
-    parameters, sums = [], []
-    for i, (p, g) in enumerate(zip(self, scaled)):
-        wide = widen(p)
-        g = _decayed(g, wide, weight_decay, maximize)
-        step = prims.reshape(to_dtype(state_steps[i], wide.dtype), shape=())
-        rate = prims.div(lr, prims.add(prims.mul(prims.sub(step, 1), lr_decay), 1))
-        summed = prims.add(widen(state_sums[i]), prims.mul(g, g))
+
+    def step(i: int, parameter: Tensor, g: Tensor, summed: Tensor) -> list[Tensor]:
+        g = _decayed(g, parameter, weight_decay, maximize)
+        past = prims.sub(to_dtype(state_steps[i], parameter.dtype), 1)
+        rate = prims.div(lr, prims.add(prims.mul(past, lr_decay), 1))
+        summed = prims.add(summed, prims.mul(g, g))
         move = prims.div(g, prims.add(prims.sqrt(summed), eps))
-        rate = prims.broadcast_in_dim(rate, shape=wide.shape, dims=())
-        parameters.append(round_to(prims.sub(wide, prims.mul(move, rate)), p.dtype))
-        sums.append(round_to(summed, state_sums[i].dtype))
-    return (
-        _unless_found_inf(found_inf, parameters, self),
-        _alike(scaled, grads),
-        _unless_found_inf(found_inf, sums, state_sums),
-        list(state_steps),
-    )
+        return [prims.sub(parameter, prims.mul(move, _over(rate, parameter))), summed]
+
+    results = _optimize(step, grad_scale, found_inf, self, grads, state_sums)
+    return *results, list(state_steps)

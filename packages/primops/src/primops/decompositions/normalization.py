@@ -14,7 +14,7 @@ from primops.meta import Size
 from primops.operand import Tensor, broadcast_to, round_to, spread, to_dtype, widen
 from primops.promotion import HALF_DTYPES, compute_dtype
 from primops.registry import DecompositionTable
-from primops.shapes import quotient, wrap_dim
+from primops.shapes import is_empty, quotient, wrap_dim
 
 rules = DecompositionTable()
 INF = float("inf")
@@ -24,39 +24,37 @@ INF = float("inf")
 # --------------------------------------------------------------------------------------------------
 
 
-def _is_empty(a: Tensor) -> bool:
-    return any(isinstance(size, int) and size == 0 for size in a.shape)
-
-
-def _shifted(wide: Tensor, dim: int) -> Tensor:
-    """``x - max(x)``, so that the largest exponent is 0."""
-    return prims.sub(wide, spread(prims.amax(wide, dims=(dim,)), wide.shape, (dim,)))
+def _shifted(
+    a: Tensor, dim: int, half_to_float: bool | torch.dtype | None
+) -> tuple[Tensor, tuple[int, ...], torch.dtype]:
+    """``x - max(x)`` along dim, so that the largest exponent is 0; the dims to sum over, none for a
+    scalar or an empty tensor; the result's dtype.
+    """
+    dtype = half_to_float
+    if not isinstance(dtype, torch.dtype):
+        dtype = torch.float32 if half_to_float else a.dtype
+    wide = to_dtype(a, compute_dtype(dtype))
+    if a.ndim == 0 or is_empty(a.shape):
+        return prims.sub(wide, wide), (), dtype
+    dims = (wrap_dim(dim, a.ndim),)
+    return prims.sub(wide, spread(prims.amax(wide, dims=dims), wide.shape, dims)), dims, dtype
 
 
 @rules.register("_softmax", "softmax.int")
 def softmax(self: Tensor, dim: int, half_to_float: bool | torch.dtype | None = False) -> Tensor:
     """``exp(x) / sum(exp(x))`` along dim."""
-    result = (
-        half_to_float
-        if isinstance(half_to_float, torch.dtype)
-        else torch.float32
-        if half_to_float
-        else self.dtype
-    )
-    wide = to_dtype(self, compute_dtype(result))
-    if self.ndim == 0 or _is_empty(self):
-        return round_to(prims.exp(prims.sub(wide, wide)), result)
-    dim = wrap_dim(dim, self.ndim)
-    power = prims.exp(_shifted(wide, dim))
-    total = prims.sum(power, dims=(dim,))
-    return round_to(prims.div(power, spread(total, wide.shape, (dim,))), result)
+    shifted, dims, dtype = _shifted(self, dim, half_to_float)
+    power = prims.exp(shifted)
+    if dims:
+        power = prims.div(power, spread(prims.sum(power, dims=dims), power.shape, dims))
+    return round_to(power, dtype)
 
 
 @rules.register("_safe_softmax")
 def safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """``softmax`` with 0 for rows that are -inf throughout."""
     result = softmax(self, dim, dtype)
-    if self.ndim == 0 or _is_empty(self):
+    if self.ndim == 0 or is_empty(self.shape):
         return result
     dim = wrap_dim(dim, self.ndim)
     masked = prims.all(prims.eq(widen(self), -INF), dims=(dim,))
@@ -66,20 +64,11 @@ def safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Te
 @rules.register("_log_softmax", "log_softmax.int")
 def log_softmax(self: Tensor, dim: int, half_to_float: bool | torch.dtype | None = False) -> Tensor:
     """``x - log(sum(exp(x)))`` along dim."""
-    result = (
-        half_to_float
-        if isinstance(half_to_float, torch.dtype)
-        else torch.float32
-        if half_to_float
-        else self.dtype
-    )
-    wide = to_dtype(self, compute_dtype(result))
-    if self.ndim == 0 or _is_empty(self):
-        return round_to(prims.sub(wide, wide), result)
-    dim = wrap_dim(dim, self.ndim)
-    shifted = _shifted(wide, dim)
-    total = prims.log(prims.sum(prims.exp(shifted), dims=(dim,)))
-    return round_to(prims.sub(shifted, spread(total, wide.shape, (dim,))), result)
+    shifted, dims, dtype = _shifted(self, dim, half_to_float)
+    if dims:
+        total = prims.log(prims.sum(prims.exp(shifted), dims=dims))
+        shifted = prims.sub(shifted, spread(total, shifted.shape, dims))
+    return round_to(shifted, dtype)
 
 
 @rules.register("_softmax_backward_data")
@@ -136,6 +125,29 @@ def scale_shift(
     return a
 
 
+def normalized(
+    wide: Tensor, average: Tensor, variance: Tensor, eps: float, dims: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """``(x - mean) / deviation`` with statistics over ``dims``, and 1 / deviation."""
+    rstd = prims.rsqrt(prims.add(variance, eps))
+    centred = prims.sub(wide, spread(average, wide.shape, dims))
+    return prims.mul(centred, spread(rstd, wide.shape, dims)), rstd
+
+
+def _input_gradient(
+    grad: Tensor, normal: Tensor, inverse: Tensor, dims: Sequence[int], centred: bool = True
+) -> Tensor:
+    """The gradient of what was normalised over ``dims``: less its mean (if that was subtracted) and
+    its component along ``normal``, times 1 / deviation.
+    """
+    size = count(grad, dims)
+    first = prims.div(prims.sum(grad, dims=dims), size) if centred else None
+    second = prims.div(prims.sum(prims.mul(grad, normal), dims=dims), size)
+    inner = grad if first is None else prims.sub(grad, spread(first, grad.shape, dims))
+    inner = prims.sub(inner, prims.mul(normal, spread(second, grad.shape, dims)))
+    return prims.mul(inner, inverse)
+
+
 @rules.register("native_layer_norm", auxiliary=(1, 2))
 def native_layer_norm(
     input: Tensor,
@@ -148,9 +160,8 @@ def native_layer_norm(
     wide = widen(input)
     dims = _inner(input, normalized_shape)
     variance, average = moments(wide, dims, 0)
-    rstd = prims.rsqrt(prims.add(variance, eps))
-    centred = prims.sub(wide, spread(average, wide.shape, dims))
-    result = scale_shift(prims.mul(centred, spread(rstd, wide.shape, dims)), weight, bias, dims)
+    normal, rstd = normalized(wide, average, variance, eps, dims)
+    result = scale_shift(normal, weight, bias, dims)
     kept_shape = (*input.shape[: dims[0]], *([1] * len(dims)))
     saved = statistics_dtype(input, weight, bias)
     average, rstd = (round_to(prims.reshape(x, shape=kept_shape), saved) for x in (average, rstd))
@@ -172,14 +183,7 @@ def native_layer_norm_backward(
     results: list[Tensor | None] = [None, None, None]
     if output_mask[0]:
         scaled = scale_shift(grad, weight, None, dims)
-        size = count(wide, dims)
-        first = prims.div(prims.sum(scaled, dims=dims), size)
-        second = prims.div(prims.sum(prims.mul(scaled, normal), dims=dims), size)
-        inner = prims.sub(
-            prims.sub(scaled, spread(first, wide.shape, dims)),
-            prims.mul(normal, spread(second, wide.shape, dims)),
-        )
-        results[0] = round_to(prims.mul(inner, inverse), input.dtype)
+        results[0] = round_to(_input_gradient(scaled, normal, inverse, dims), input.dtype)
     if output_mask[1] and weight is not None:
         results[1] = round_to(prims.sum(prims.mul(grad, normal), dims=outer), weight.dtype)
     if output_mask[2] and bias is not None:
@@ -227,9 +231,8 @@ def fused_rms_norm_backward(
     grad_input = grad_weight = None
     if output_mask[0]:
         scaled = scale_shift(grad, weight, None, dims)
-        average = prims.div(prims.sum(prims.mul(scaled, normal), dims=dims), count(wide, dims))
-        inner = prims.sub(scaled, prims.mul(normal, spread(average, wide.shape, dims)))
-        grad_input = round_to(prims.mul(inner, inverse), input.dtype)
+        grad_input = _input_gradient(scaled, normal, inverse, dims, centred=False)
+        grad_input = round_to(grad_input, input.dtype)
     if output_mask[1] and weight is not None:
         total = prims.sum(prims.mul(grad, normal), dims=tuple(range(dims[0])))
         grad_weight = round_to(total, weight.dtype)
@@ -254,9 +257,8 @@ def native_group_norm(
     """Normalised over groups of channels; also mean and 1 / deviation per group."""
     grouped = prims.reshape(widen(input), shape=(N, group, quotient(C, group) * HxW))
     variance, average = moments(grouped, (2,), 0)
-    rstd = prims.rsqrt(prims.add(variance, eps))
-    centred = prims.sub(grouped, spread(average, grouped.shape, (2,)))
-    normal = prims.reshape(prims.mul(centred, spread(rstd, grouped.shape, (2,))), shape=(N, C, HxW))
+    normal, rstd = normalized(grouped, average, variance, eps, (2,))
+    normal = prims.reshape(normal, shape=(N, C, HxW))
     result = prims.reshape(scale_shift(normal, weight, bias, (1,)), shape=input.shape)
     saved = statistics_dtype(input, weight, bias)
     return round_to(result, input.dtype), round_to(average, saved), round_to(rstd, saved)
@@ -282,15 +284,8 @@ def native_group_norm_backward(
     results: list[Tensor | None] = [None, None, None]
     if output_mask[0]:
         scaled = prims.reshape(scale_shift(grad, weight, None, (1,)), shape=shape)
-        first = prims.div(prims.sum(scaled, dims=(2,)), shape[2])
-        second = prims.div(prims.sum(prims.mul(scaled, normal), dims=(2,)), shape[2])
-        inner = prims.sub(
-            prims.sub(scaled, spread(first, shape, (2,))),
-            prims.mul(normal, spread(second, shape, (2,))),
-        )
-        results[0] = round_to(
-            prims.reshape(prims.mul(inner, inverse), shape=input.shape), input.dtype
-        )
+        inner = _input_gradient(scaled, normal, inverse, (2,))
+        results[0] = round_to(prims.reshape(inner, shape=input.shape), input.dtype)
     parameter_dtype = input.dtype if weight is None or weight.dtype in HALF_DTYPES else weight.dtype
     if output_mask[1]:
         results[1] = round_to(prims.sum(prims.mul(grad, by_channel), dims=(0, 2)), parameter_dtype)
