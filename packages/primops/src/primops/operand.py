@@ -41,6 +41,11 @@ def full(shape: Sequence[Size], value: Scalar, dtype: torch.dtype, device: torch
     return prims.full(shape=tuple(shape), value=value, dtype=dtype, device=device)
 
 
+def zeros(shape: Sequence[Size], like: Tensor) -> Tensor:
+    """Zeros of the dtype and on the device of ``like``."""
+    return full(shape, 0, like.dtype, like.device)
+
+
 def full_like(a: Tensor, value: Scalar, dtype: torch.dtype | None = None) -> Tensor:
     """``full`` with the shape, device and (unless given) dtype of ``a``."""
     return full(a.shape, value, dtype or a.dtype, a.device)
@@ -244,11 +249,24 @@ def reduce(
     return kept(result, wrapped) if keepdim else result
 
 
-def along(a: Tensor, rank: int, dim: int) -> Tensor:
-    """A vector as a tensor of ``rank`` with its elements along ``dim`` and size 1 elsewhere."""
-    shape: list[Size] = [1] * rank
-    shape[dim] = a.shape[0]
-    return prims.reshape(a, shape=tuple(shape))
+def along(vector: Tensor, shape: Sequence[Size], dim: int) -> Tensor:
+    """A vector along ``dim`` of ``shape``, repeated over the other dims."""
+    return prims.broadcast_in_dim(vector, shape=tuple(shape), dims=(dim,))
+
+
+def over(number: Tensor, shape: Sequence[Size]) -> Tensor:
+    """A tensor of one element repeated to ``shape``."""
+    return prims.broadcast_in_dim(prims.reshape(number, shape=()), shape=tuple(shape), dims=())
+
+
+def flat(a: Tensor) -> Tensor:
+    """The elements as a vector, in row-major order."""
+    return prims.reshape(a, shape=(a.numel(),))
+
+
+def slice_dim(a: Tensor, dim: int, start: Size, stop: Size, step: int = 1) -> Tensor:
+    """``[start, stop)`` of one dim, every ``step``."""
+    return prims.slice(a, dim=dim, start=start, stop=stop, step=step)
 
 
 def pad_dim(a: Tensor, dim: int, low: Size, high: Size, value: Any = 0) -> Tensor:
@@ -256,6 +274,11 @@ def pad_dim(a: Tensor, dim: int, low: Size, high: Size, value: Any = 0) -> Tenso
     before, after = ([0] * a.ndim for _ in range(2))
     before[dim], after[dim] = low, high  # type: ignore[call-overload]
     return prims.pad(a, low=tuple(before), high=tuple(after), value=value)
+
+
+def add_at(target: Tensor, dim: int, index: Tensor, values: Tensor) -> Tensor:
+    """``target`` with ``values`` added at positions of one dim."""
+    return prims.index_put(target, values, index, dims=(dim,), accumulate=True)
 
 
 def iota(

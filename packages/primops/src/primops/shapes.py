@@ -171,6 +171,11 @@ def broadcast_shapes(*shapes: Sequence[Size]) -> tuple[Size, ...]:
     return tuple(result)
 
 
+def resized(shape: Sequence[Size], dim: int, *sizes: Size) -> tuple[Size, ...]:
+    """The shape with other sizes in the place of one dim: one, several, or none."""
+    return (*shape[:dim], *sizes, *shape[dim + 1 :])
+
+
 def infer_shape(shape: Sequence[Size], numel: Size) -> tuple[Size, ...]:
     """The target shape of a view, with its -1 replaced."""
     unknown = [

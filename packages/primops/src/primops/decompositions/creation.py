@@ -10,7 +10,7 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Scalar, Tensor, full, iota, round_to, to_dtype
+from primops.operand import Scalar, Tensor, along, full, iota, over, round_to, to_dtype
 from primops.promotion import HALF_DTYPES, compute_dtype, is_number, number_dtype
 from primops.registry import DecompositionTable, Rule
 
@@ -29,12 +29,15 @@ def place(device: Device, default: torch.device | None = None) -> torch.device:
     return device
 
 
-def factory(table: DecompositionTable, *ops: str, like: bool = False) -> Callable[[Rule], Rule]:
+def factory(
+    table: DecompositionTable, *ops: str, like: bool = False, floating: bool = False
+) -> Callable[[Rule], Rule]:
     """Decorator for the rule of an operator that makes a tensor: given ``dtype`` (None: not asked
     for) and ``device``.
 
-    ``like``: both are by default those of the first argument. Memory that is not dense, or pinned,
-    is nothing for prims.
+    ``like``: both are by default those of the first argument. ``floating``: the dtype is torch's
+    default one if not asked for, and others than of floats stay calls. Memory that is not dense, or
+    pinned, is nothing for prims.
     """
 
     def add(body: Rule) -> Rule:
@@ -46,11 +49,14 @@ def factory(table: DecompositionTable, *ops: str, like: bool = False) -> Callabl
         ) -> Any:  # fmt: skip
             if layout not in (None, torch.strided) or pin_memory:
                 return NotImplemented
-            if not like:
-                return body(*args, dtype=dtype, device=place(device), **more)
-            return body(
-                *args, dtype=dtype or args[0].dtype, device=place(device, args[0].device), **more
-            )
+            device = place(device, args[0].device if like else None)
+            if like:
+                dtype = dtype or args[0].dtype
+            elif floating:
+                dtype = dtype or torch.get_default_dtype()
+                if not dtype.is_floating_point:
+                    return NotImplemented
+            return body(*args, dtype=dtype, device=device, **more)
 
         return rule
 
@@ -77,6 +83,7 @@ def _constant(name: str, number: int) -> tuple[Rule, Rule, Rule]:
 zeros, zeros_like, new_zeros = _constant("zeros", 0)
 _constant("ones", 1)
 rules.register("_efficientzerotensor")(zeros)
+rules.register("zero")(zeros_like)
 
 
 def unset(rule: Rule) -> Rule:
@@ -133,30 +140,18 @@ def new_empty_strided(
     return NotImplemented if overlaps(size, stride) else new_full(self, size, 0, **options)
 
 
-@factory(rules, "full")
-def full_rule(
+def _filled(
     size: Sequence[Size], fill_value: Scalar, *, dtype: Dtype, device: torch.device
 ) -> Tensor:
-    """One number everywhere."""
-    dtype = dtype or number_dtype(fill_value)
     if isinstance(fill_value, complex):
         return NotImplemented
-    return full(size, fill_value, dtype, device)
+    return full(size, fill_value, dtype or number_dtype(fill_value), device)
 
 
-@factory(rules, "new_full", like=True)
-def new_full(
-    self: Tensor,
-    size: Sequence[Size],
-    fill_value: Scalar,
-    *,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
-    """One number everywhere."""
-    if isinstance(fill_value, complex):
-        return NotImplemented
-    return full(size, fill_value, dtype, device)
+factory(rules, "full")(_filled)
+new_full = factory(rules, "new_full", like=True)(
+    lambda self, size, fill_value, **made: _filled(size, fill_value, **made)
+)
 
 
 @rules.register("full_like")
@@ -170,13 +165,7 @@ def fill(self: Tensor, value: Any) -> Tensor:
     """One number everywhere."""
     if is_number(value):
         return new_full(self, self.shape, value)
-    return prims.broadcast_in_dim(to_dtype(value, self.dtype), shape=tuple(self.shape), dims=())
-
-
-@rules.register("zero")
-def zero(self: Tensor) -> Tensor:
-    """Zeros."""
-    return full(self.shape, 0, self.dtype, self.device)
+    return over(to_dtype(value, self.dtype), self.shape)
 
 
 @factory(rules, "scalar_tensor")
@@ -219,42 +208,37 @@ rules.register("arange.start")(lambda start, end, **options: arange(start, end, 
 def _steps(first: Scalar, last: Scalar, step: Tensor, dtype: torch.dtype) -> Tensor:
     """Equal steps, counted from the nearer end."""
     (count,) = step.shape
-    position, from_end = (
-        iota(count, step.dtype, step.device),
-        iota(count, step.dtype, step.device, count - 1, -1),
-    )
+    position = iota(count, step.dtype, step.device)
+    from_end = iota(count, step.dtype, step.device, count - 1, -1)
     ahead = prims.add(prims.mul(step, position), first)
     back = prims.sub(last, prims.mul(step, from_end))
     return round_to(prims.where(prims.lt(position, count // 2), ahead, back), dtype)
 
 
-@factory(rules, "linspace")
+@factory(rules, "linspace", floating=True)
 def linspace(
-    start: Scalar, end: Scalar, steps: int, *, dtype: Dtype, device: torch.device
+    start: Scalar, end: Scalar, steps: int, *, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """Equal steps from start to end."""
-    dtype = dtype or torch.get_default_dtype()
-    if not dtype.is_floating_point:
-        return NotImplemented
     if steps < 2:
         return full((steps,), start, dtype, device)
     step = full((steps,), (end - start) / (steps - 1), compute_dtype(dtype), device)
     return _steps(start, end, step, dtype)
 
 
-@factory(rules, "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
+@factory(
+    rules,
+    "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor", floating=True,
+)  # fmt: skip
 def linspace_of_tensors(
-    start: Any, end: Any, steps: int, *, dtype: Dtype, device: torch.device
+    start: Any, end: Any, steps: int, *, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """Equal steps between tensors without dims."""
-    dtype = dtype or torch.get_default_dtype()
-    if not dtype.is_floating_point:
-        return NotImplemented
 
     def spread(x: Any) -> Tensor:
         wide = compute_dtype(dtype)
         x = full((), x, wide, device) if isinstance(x, (int, float)) else to_dtype(x, wide)
-        return prims.broadcast_in_dim(x, shape=(steps,), dims=())
+        return over(x, (steps,))
 
     if steps < 2:
         return round_to(spread(start), dtype)
@@ -282,10 +266,8 @@ def logspace(
 def _offsets(rows: Size, columns: Size, device: torch.device) -> Tensor:
     """column - row for every position of a matrix."""
     shape = (rows, columns)
-    row = prims.broadcast_in_dim(iota(rows, torch.int64, device), shape=shape, dims=(0,))
-    return prims.sub(
-        prims.broadcast_in_dim(iota(columns, torch.int64, device), shape=shape, dims=(1,)), row
-    )
+    row = along(iota(rows, torch.int64, device), shape, 0)
+    return prims.sub(along(iota(columns, torch.int64, device), shape, 1), row)
 
 
 @factory(rules, "eye.m")
@@ -340,10 +322,7 @@ def triangle_indices(
     ends = prims.cumsum(count, dim=0)
     shape = (sum(sizes), row)
     i = iota(shape[0], torch.int64, device)
-    past = prims.ge(
-        prims.broadcast_in_dim(i, shape=shape, dims=(0,)),
-        prims.broadcast_in_dim(ends, shape=shape, dims=(1,)),
-    )
+    past = prims.ge(along(i, shape, 0), along(ends, shape, 1))
     rows = prims.sum(to_dtype(past, torch.int64), dims=(1,))
     start = prims.sub(prims.sub(ends, count), first)
     columns = prims.sub(i, prims.index(start, rows, dims=(0,)))
@@ -374,11 +353,8 @@ def _window(name: str, shape_of: Any) -> None:
         else ("", ".periodic")
     )
 
-    @factory(rules, *(f"{name}_window{suffix}" for suffix in suffixes))
-    def rule(window_length: int, *rest: Any, dtype: Dtype, device: torch.device) -> Tensor:
-        dtype = dtype or torch.get_default_dtype()
-        if not dtype.is_floating_point:
-            return NotImplemented
+    @factory(rules, *(f"{name}_window{suffix}" for suffix in suffixes), floating=True)
+    def rule(window_length: int, *rest: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
         periodic, numbers = (
             (rest[0], rest[1:]) if rest and isinstance(rest[0], bool) else (True, rest)
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from primops import prims
 from primops.decompositions import arithmetic, elementary, reduction, special
-from primops.operand import Tensor, round_to, to_dtype, widen
+from primops.operand import Tensor, over, round_to, to_dtype, widen
 from primops.registry import DecompositionTable, Rule
 
 rules = DecompositionTable()
@@ -97,23 +97,17 @@ _ternary("_foreach_addcmul", arithmetic.addcmul)
 _ternary("_foreach_addcdiv", arithmetic.addcdiv)
 
 
-def _over(number: Tensor, like: Tensor) -> Tensor:
-    """A tensor of one element repeated to the shape of ``like``."""
-    number = prims.reshape(number, shape=())
-    return prims.broadcast_in_dim(number, shape=like.shape, dims=())
-
-
 @rules.register("_amp_foreach_non_finite_check_and_unscale")
 def amp_unscale(self: Tensors, found_inf: Tensor, inv_scale: Tensor) -> tuple[list[Tensor], Tensor]:
     """Gradients without the scale of their loss, and whether one of them is not finite."""
     scaled, found = [], found_inf
     for gradient in self:
         wide = widen(gradient)
-        factor = _over(to_dtype(inv_scale, wide.dtype), wide)
+        factor = over(to_dtype(inv_scale, wide.dtype), wide.shape)
         scaled.append(round_to(prims.mul(wide, factor), gradient.dtype))
         is_finite = prims.lt(prims.abs(wide), math.inf)
         is_bad = prims.any(prims.bitwise_not(is_finite), dims=tuple(range(len(wide.shape))))
-        found = prims.where(_over(is_bad, found), 1.0, found)
+        found = prims.where(over(is_bad, found.shape), 1.0, found)
     return scaled, found
 
 
@@ -131,7 +125,7 @@ def _optimize(
     """
     scaled = [widen(g) for g in grads]
     if grad_scale is not None:
-        scaled = [prims.div(g, _over(to_dtype(grad_scale, g.dtype), g)) for g in scaled]
+        scaled = [prims.div(g, over(to_dtype(grad_scale, g.dtype), g.shape)) for g in scaled]
     old = [parameters, *(state for state in states if state)]
     new: list[list[Tensor]] = [[] for _ in old]
     for i, (gradient, values) in enumerate(zip(scaled, zip(*old))):
@@ -140,7 +134,10 @@ def _optimize(
             column.append(round_to(result, value.dtype))
     if found_inf is not None:
         flag = prims.eq(widen(found_inf), 1)
-        new = [[prims.where(_over(flag, b), b, a) for a, b in zip(*pair)] for pair in zip(new, old)]
+        new = [
+            [prims.where(over(flag, b.shape), b, a) for a, b in zip(*pair)]
+            for pair in zip(new, old)
+        ]
     updated = iter(new)
     return (
         next(updated),
@@ -156,7 +153,7 @@ def _decayed(grad: Tensor, parameter: Tensor, weight_decay: float, maximize: boo
 
 def _rate(value: Any, like: Tensor) -> Any:
     """A learning rate as an operand: a number, or a tensor of one element spread out."""
-    return _over(to_dtype(value, like.dtype), like) if hasattr(value, "dtype") else value
+    return over(to_dtype(value, like.dtype), like.shape) if hasattr(value, "dtype") else value
 
 
 def _adam(decoupled: bool) -> Rule:
@@ -176,7 +173,7 @@ def _adam(decoupled: bool) -> Rule:
             v = prims.add(prims.mul(v, beta2), prims.mul(prims.mul(g, g), 1 - beta2))
             largest = prims.maximum(most[0], v) if most else v
             first, second = (
-                _over(_correction(to_dtype(state_steps[i], p.dtype), beta), p)
+                over(_correction(to_dtype(state_steps[i], p.dtype), beta), p.shape)
                 for beta in (beta1, beta2)
             )
             denominator = prims.add(prims.div(prims.sqrt(largest), prims.sqrt(second)), eps)
@@ -239,7 +236,7 @@ def fused_adagrad(
         rate = prims.div(lr, prims.add(prims.mul(past, lr_decay), 1))
         summed = prims.add(summed, prims.mul(g, g))
         move = prims.div(g, prims.add(prims.sqrt(summed), eps))
-        return [prims.sub(parameter, prims.mul(move, _over(rate, parameter))), summed]
+        return [prims.sub(parameter, prims.mul(move, over(rate, parameter.shape))), summed]
 
     results = _optimize(step, grad_scale, found_inf, self, grads, state_sums)
     return *results, list(state_steps)

@@ -16,8 +16,8 @@ from primops.decompositions.creation import Dtype, factory
 from primops.meta import Size
 from primops.operand import Tensor, elementwise, full_like, to_dtype, widen
 from primops.prim import Prim, current_interpreter
-from primops.promotion import HALF_DTYPES, is_integral
-from primops.registry import DecompositionTable
+from primops.promotion import HALF_DTYPES, is_integral, is_number
+from primops.registry import DecompositionTable, Rule
 from primops.shapes import broadcast_shapes
 
 rules = DecompositionTable()
@@ -50,6 +50,24 @@ def uniform(
     return to_dtype(value, dtype)
 
 
+def _drawing(*ops: str) -> Callable[[Rule], Rule]:
+    """Decorator for a rule that draws real numbers from the default generator; with another one the
+    operator stays a call.
+    """
+
+    def add(rule: Rule) -> Rule:
+        @rules.register(*ops)
+        def own(*args: Any, generator: Any = None, **named: Any) -> Any:
+            is_complex = getattr(getattr(args[0], "dtype", None), "is_complex", False)
+            if generator is not None or is_complex:
+                return NotImplemented
+            return rule(*args, **named)
+
+        return own
+
+    return add
+
+
 @factory(rules, "rand")
 def rand(size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
     """Uniform in [0, 1)."""
@@ -59,33 +77,19 @@ def rand(size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
 factory(rules, "rand_like", like=True)(lambda self, **made: rand(self.shape, **made))
 
 
-@rules.register("uniform")
-def uniform_rule(
-    self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None, **named: float
-) -> Tensor:
+@_drawing("uniform")
+def uniform_rule(self: Tensor, low: float = 0.0, high: float = 1.0, **named: float) -> Tensor:
     """Uniform in [low, high)."""
     low, high = named.get("from", low), named.get("to", high)
-    if generator is not None:
-        return NotImplemented
     return elementwise(
         lambda u: prims.add(prims.mul(u, high - low), low),
         uniform(self.shape, self.device, self.dtype),
     )
 
 
-@rules.register("bernoulli.p")
-def bernoulli_p(self: Tensor, p: float = 0.5, *, generator: Any = None) -> Tensor:
-    """1 with probability p."""
-    if generator is not None:
-        return NotImplemented
-    return to_dtype(prims.lt(uniform(self.shape, self.device), p), self.dtype)
-
-
-@rules.register("bernoulli", "bernoulli.Tensor")
-def bernoulli(self: Tensor, p: Tensor | None = None, *, generator: Any = None) -> Tensor:
+@_drawing("bernoulli", "bernoulli.Tensor")
+def bernoulli(self: Tensor, p: Tensor | None = None) -> Tensor:
     """1 with the probability that each element gives."""
-    if generator is not None:
-        return NotImplemented
     chance = widen(self if p is None else p)
     drawn = to_dtype(uniform(self.shape, self.device), chance.dtype)
     return to_dtype(prims.lt(drawn, chance), self.dtype)
@@ -149,89 +153,57 @@ def integers(low: Size, high: Size, shape: Sequence[Size], device: torch.device)
     return prims.add(prims.remainder(prims.bitwise_and(bits, 2**63 - 1), span), low)
 
 
-@factory(rules, "randn")
-def randn(size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
+@factory(rules, "randn", floating=True)
+def randn(size: Sequence[Size], *, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Standard normal."""
-    dtype = dtype or torch.get_default_dtype()
-    return NotImplemented if dtype.is_complex else to_dtype(standard_normal(size, device), dtype)
+    return to_dtype(standard_normal(size, device), dtype)
 
 
 factory(rules, "randn_like", like=True)(lambda self, **made: randn(self.shape, **made))
 
 
-@factory(rules, "normal.float_float")
+def _scaled(drawn: Tensor, mean: Any, std: Any) -> Tensor:
+    return prims.add(prims.mul(drawn, std), mean)
+
+
+@factory(rules, "normal.float_float", floating=True)
 def normal_numbers(
-    mean: float,
-    std: float,
-    size: Sequence[Size],
-    *,
-    generator: Any = None,
-    dtype: Dtype,
+    mean: float, std: float, size: Sequence[Size], *, generator: Any = None, dtype: torch.dtype,
     device: torch.device,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Normal."""
-    dtype = dtype or torch.get_default_dtype()
-    if generator is not None or dtype.is_complex:
-        return NotImplemented
-    return to_dtype(prims.add(prims.mul(standard_normal(size, device), std), mean), dtype)
-
-
-@rules.register("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor")
-def normal_tensors(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Tensor:
-    """Normal, with a mean and deviation per element."""
     if generator is not None:
         return NotImplemented
-    shape = broadcast_shapes(*[x.shape for x in (mean, std) if hasattr(x, "shape")])
-    device = next(x.device for x in (mean, std) if hasattr(x, "shape"))
-    dtype = next(x.dtype for x in (mean, std) if hasattr(x, "shape"))
-    drawn = standard_normal(shape, device)
-    return to_dtype(
-        elementwise(lambda z, s, m: prims.add(prims.mul(z, s), m), drawn, std, mean), dtype
-    )
+    return to_dtype(_scaled(standard_normal(size, device), mean, std), dtype)
 
 
-def _drawn(name: str, transform: Any) -> None:
-    """A distribution with numbers as parameters: ``transform(uniform, *parameters)``."""
-
-    @rules.register(name)
-    def rule(self: Tensor, *parameters: float, generator: Any = None, **named: float) -> Tensor:
-        if generator is not None or self.dtype.is_complex:
-            return NotImplemented
-        return to_dtype(
-            transform(uniform(self.shape, self.device), *parameters, **named), self.dtype
-        )
+@_drawing("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor")
+def normal_tensors(mean: Any, std: Any = 1.0) -> Tensor:
+    """Normal, with a mean and deviation per element."""
+    given = [x for x in (mean, std) if not is_number(x)]
+    drawn = standard_normal(broadcast_shapes(*[x.shape for x in given]), given[0].device)
+    scaled = elementwise(lambda z, s, m: _scaled(z, m, s), drawn, std, mean)
+    return to_dtype(scaled, given[0].dtype)
 
 
+def _drawn(name: str, transform: Any, source: Callable[..., Tensor] = uniform) -> None:
+    """A distribution with numbers as parameters: ``transform(source, *parameters)``."""
+
+    @_drawing(name)
+    def rule(self: Tensor, *parameters: float, **named: float) -> Tensor:
+        drawn = source(self.shape, self.device)
+        return to_dtype(transform(drawn, *parameters, **named), self.dtype)
+
+
+_drawn("bernoulli.p", lambda u, p=0.5: prims.lt(u, p))
 _drawn("exponential", lambda u, lambd=1.0: prims.div(prims.log(prims.sub(1, u)), -lambd))
 _drawn("cauchy", lambda u, median=0.0, sigma=1.0: prims.add(
     prims.mul(prims.tan(prims.mul(prims.sub(u, 0.5), math.pi)), sigma), median))  # fmt: skip
 _drawn("geometric", lambda u, p: prims.maximum(
     prims.ceil(prims.div(prims.log(prims.sub(1, u)), math.log1p(-p) if p < 1 else -INF)),
     1))  # fmt: skip
-
-
-def _normal_of(self: Tensor, mean: float, std: float) -> Tensor:
-    return prims.add(prims.mul(standard_normal(self.shape, self.device), std), mean)
-
-
-@rules.register("normal_functional")
-def normal_functional(
-    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
-) -> Tensor:
-    """Normal, in the shape of ``self``."""
-    if generator is not None or self.dtype.is_complex:
-        return NotImplemented
-    return to_dtype(_normal_of(self, mean, std), self.dtype)
-
-
-@rules.register("log_normal")
-def log_normal(
-    self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
-) -> Tensor:
-    """``exp`` of normal numbers."""
-    if generator is not None:
-        return NotImplemented
-    return to_dtype(prims.exp(_normal_of(self, mean, std)), self.dtype)
+_drawn("normal_functional", lambda z, mean=0.0, std=1.0: _scaled(z, mean, std), standard_normal)
+_drawn("log_normal", lambda z, mean=1.0, std=2.0: prims.exp(_scaled(z, mean, std)), standard_normal)
 
 
 @factory(rules, "randint.low")
@@ -251,28 +223,18 @@ factory(rules, "randint_like.low_dtype", like=True)(
 )
 
 
-@rules.register("random", "random.to", "random.from")
-def random_rule(
-    self: Tensor, *bounds: int | None, generator: Any = None, **named: int | None
-) -> Tensor:
+@_drawing("random", "random.to", "random.from")
+def random_rule(self: Tensor, *bounds: int | None, **named: int | None) -> Tensor:
     """Integers in [from, to), by default all that the dtype counts exactly."""
     given = [named.pop("from", None), named.pop("to", None)] if named else list(bounds)
     low, high = (0, given[0]) if len(given) == 1 else (given or (0, None))
     if high is None:
-        digits = {
-            torch.bfloat16: 8,
-            torch.float16: 11,
-            torch.float32: 24,
-            torch.float64: 53,
-            torch.bool: 1,
-        }
-        high = (
-            2 ** digits[self.dtype] + (self.dtype is not torch.bool)
-            if self.dtype in digits
-            else torch.iinfo(self.dtype).max
-        )
-    if generator is not None:
-        return NotImplemented
+        if self.dtype is torch.bool:
+            high = 2
+        elif self.dtype.is_floating_point:
+            high = int(2 / torch.finfo(self.dtype).eps) + 1
+        else:
+            high = torch.iinfo(self.dtype).max
     return to_dtype(integers(low or 0, high, self.shape, self.device), self.dtype)
 
 
