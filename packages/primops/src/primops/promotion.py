@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -32,6 +33,14 @@ NUMBER_TYPES = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool
 def is_number(value: object) -> bool:
     """Whether the value is a Python or symbolic number."""
     return isinstance(value, NUMBER_TYPES)
+
+
+def limits(dtype: torch.dtype) -> tuple[float, float]:
+    """The least and the greatest element of a dtype; infinities for floats."""
+    if dtype.is_floating_point:
+        return -math.inf, math.inf
+    info = torch.iinfo(dtype)
+    return info.min, info.max
 
 
 def is_integral(dtype: torch.dtype) -> bool:

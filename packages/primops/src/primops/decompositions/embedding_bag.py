@@ -10,7 +10,18 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Tensor, full, round_to, spread, to_dtype, widen
+from primops.operand import (
+    Tensor,
+    add_at,
+    along,
+    full_like,
+    round_to,
+    slice_dim,
+    spread,
+    to_dtype,
+    widen,
+    zeros,
+)
 from primops.registry import DecompositionTable
 from primops.shapes import same_shape
 
@@ -31,12 +42,9 @@ def _even(offsets: Tensor, length: Size) -> Size | None:
 def _bags(offsets: Tensor, length: Size) -> Tensor:
     """The bag of each position: how many bags start at or before it, less one."""
     starts = to_dtype(offsets, torch.int64)
-    ones = full(starts.shape, 1, torch.int64, starts.device)
-    marks = full((length + 1,), 0, torch.int64, starts.device)
-    marks = prims.index_put(marks, ones, starts, dims=(0,), accumulate=True)
-    return prims.sub(
-        prims.cumsum(prims.slice(marks, dim=0, start=0, stop=length, step=1), dim=0), 1
-    )
+    ones = full_like(starts, 1)
+    marks = add_at(zeros((length + 1,), ones), 0, starts, ones)
+    return prims.sub(prims.cumsum(slice_dim(marks, 0, 0, length), dim=0), 1)
 
 
 def _of_bags(values: Tensor, offsets: Tensor, length: Size) -> Tensor:
@@ -45,7 +53,7 @@ def _of_bags(values: Tensor, offsets: Tensor, length: Size) -> Tensor:
     if each is None or not same_shape(values.shape[:1], offsets.shape):
         return prims.index(values, _bags(offsets, length), dims=(0,))
     count, width = values.shape
-    repeated = prims.broadcast_in_dim(values, shape=(count, each, width), dims=(0, 2))
+    repeated = spread(values, (count, each, width), (1,))
     return prims.reshape(repeated, shape=(length, width))
 
 
@@ -55,9 +63,20 @@ def _add_up(rows: Tensor, offsets: Tensor, bags: Tensor) -> Tensor:
     count, each = offsets.shape[0], _even(offsets, length)
     if each is not None:
         return prims.sum(prims.reshape(rows, shape=(count, each, *rest)), dims=(1,))
-    return prims.index_put(
-        full((count, *rest), 0, rows.dtype, rows.device), rows, bags, dims=(0,), accumulate=True
-    )
+    return add_at(zeros((count, *rest), rows), 0, bags, rows)
+
+
+def _averaged(sums: Tensor, sizes: Tensor) -> Tensor:
+    """Rows over the number of elements in their bags."""
+    sizes = to_dtype(prims.maximum(sizes, 1), sums.dtype)
+    return prims.div(sums, along(sizes, sums.shape, 0))
+
+
+def _counted(rows: Tensor, weights: Tensor | None, kept: Tensor) -> Tensor:
+    """Rows times their weights; 0 for those that do not count."""
+    if weights is not None:
+        rows = prims.mul(rows, along(to_dtype(weights, rows.dtype), rows.shape, 0))
+    return prims.where(along(kept, rows.shape, 0), rows, 0)
 
 
 @rules.register("_embedding_bag", "_embedding_bag_forward_only", auxiliary=(1, 2, 3))
@@ -75,21 +94,14 @@ def embedding_bag(
     at, (length,) = to_dtype(indices, torch.int64), indices.shape
     bags, kept = _bags(offsets, length), prims.ne(at, padding_idx)
     count = offsets.shape[0]  # with the end of the last bag, if it is there, as a bag of its own
-    rows = widen(prims.index(weight, at, dims=(0,)))
-    if per_sample_weights is not None:
-        rows = prims.mul(rows, spread(to_dtype(per_sample_weights, rows.dtype), rows.shape, (1,)))
-    rows = prims.where(spread(kept, rows.shape, (1,)), rows, 0)
+    rows = _counted(widen(prims.index(weight, at, dims=(0,))), per_sample_weights, kept)
     total, sizes = _add_up(rows, offsets, bags), _add_up(to_dtype(kept, torch.int64), offsets, bags)
     if mode == MEAN:
-        total = prims.div(
-            total, spread(to_dtype(prims.maximum(sizes, 1), total.dtype), total.shape, (1,))
-        )
+        total = _averaged(total, sizes)
     if include_last_offset:
-        total, sizes = (
-            prims.slice(x, dim=0, start=0, stop=count - 1, step=1) for x in (total, sizes)
-        )
+        total, sizes = (slice_dim(x, 0, 0, count - 1) for x in (total, sizes))
     if mode == SUM and weight.device.type == "cpu":  # eager's kernel does not count there
-        sizes = full(sizes.shape, 0, torch.int64, sizes.device)
+        sizes = full_like(sizes, 0)
     sizes = to_dtype(sizes, indices.dtype)
     return round_to(total, weight.dtype), to_dtype(bags, indices.dtype), sizes, sizes
 
@@ -110,16 +122,9 @@ def embedding_bag_backward(
     wide = widen(grad)
     if mode == MEAN:
         sizes = _add_up(to_dtype(kept, torch.int64), offsets, bags)
-        sizes = prims.slice(sizes, dim=0, start=0, stop=grad.shape[0], step=1)
-        wide = prims.div(
-            wide, spread(to_dtype(prims.maximum(sizes, 1), wide.dtype), wide.shape, (1,))
-        )
-    rows = _of_bags(wide, offsets, length)
-    if per_sample_weights is not None:
-        rows = prims.mul(rows, spread(to_dtype(per_sample_weights, rows.dtype), rows.shape, (1,)))
-    rows = prims.where(spread(kept, rows.shape, (1,)), rows, 0)
-    zeros = full((num_weights, grad.shape[1]), 0, rows.dtype, rows.device)
-    return round_to(prims.index_put(zeros, rows, at, dims=(0,), accumulate=True), grad.dtype)
+        wide = _averaged(wide, slice_dim(sizes, 0, 0, grad.shape[0]))
+    rows = _counted(_of_bags(wide, offsets, length), per_sample_weights, kept)
+    return round_to(add_at(zeros((num_weights, grad.shape[1]), rows), 0, at, rows), grad.dtype)
 
 
 @rules.register("_embedding_bag_per_sample_weights_backward")

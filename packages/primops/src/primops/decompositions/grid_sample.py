@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +13,20 @@ import torch
 
 from primops import prims
 from primops.decompositions.interpolation import CUBIC, cubic_weights
+from primops.decompositions.pooling import total
 from primops.meta import Size
-from primops.operand import Tensor, full, full_like, round_to, to_dtype, widen
+from primops.operand import (
+    Tensor,
+    along,
+    full_like,
+    iota,
+    round_to,
+    slice_dim,
+    to_dtype,
+    unsqueeze,
+    widen,
+    zeros,
+)
 from primops.registry import DecompositionTable
 from primops.shapes import product
 
@@ -98,19 +111,10 @@ class Sampler:
         self.mode, self.padding = mode, padding
         rank = grid.ndim - 1
         self.axes = []
-        for k in range(len(self.sizes)):  # the last coordinate of the grid is the first spatial dim
-            part = prims.slice(
-                grid, dim=rank, start=len(self.sizes) - 1 - k, stop=len(self.sizes) - k, step=1
-            )
-            self.axes.append(
-                Axis(
-                    prims.reshape(part, shape=grid.shape[:-1]),
-                    self.sizes[k],
-                    align,
-                    is_cpu,
-                    self.skips,
-                )
-            )
+        for k, size in enumerate(self.sizes):
+            last = len(self.sizes) - k  # the grid's last coordinate is the first spatial dim
+            part = prims.reshape(slice_dim(grid, rank, last - 1, last), shape=grid.shape[:-1])
+            self.axes.append(Axis(part, size, align, is_cpu, self.skips))
 
     def taps(self, axis: Axis, derivative: bool) -> list[Tap]:
         """(integer position, weight, derivative of the weight by the grid) along one axis."""
@@ -137,8 +141,8 @@ class Sampler:
 
     def _flat(self, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Row-major positions, clamped, as (N, 1, out), and where they are inside the input."""
-        inside: Tensor | None = None
-        at: Tensor | None = None
+        inside: Tensor = None
+        at: Tensor = None
         for place, size in zip(places, self.sizes):
             fits = prims.bitwise_and(prims.ge(place, 0), prims.le(place, size - 1))
             inside = fits if inside is None else prims.bitwise_and(inside, fits)
@@ -167,10 +171,8 @@ class Sampler:
 
     def write(self, target: Tensor, values: Tensor, places: Sequence[Tensor]) -> Tensor:
         """``values`` (N, C, P) added to ``target`` (N, C, size)."""
-        at, inside = self._flat(places)
-        return prims.scatter_add(
-            target, self._spread(at), prims.where(self._spread(inside), values, 0), dim=2
-        )
+        at, inside = map(self._spread, self._flat(places))
+        return prims.scatter_add(target, at, prims.where(inside, values, 0), dim=2)
 
 
 def cubic_slopes(t: Tensor) -> list[Tensor]:
@@ -183,12 +185,8 @@ def cubic_slopes(t: Tensor) -> list[Tensor]:
         return prims.add(prims.mul(prims.sub(prims.mul(x, 3 * CUBIC), 10 * CUBIC), x), 8 * CUBIC)
 
     rest = prims.sub(1, t)
-    return [
-        far(prims.add(t, 1)),
-        near(t),
-        prims.neg(near(rest)),
-        prims.neg(far(prims.add(rest, 1))),
-    ]
+    ahead = far(prims.add(t, 1)), near(t)
+    return [*ahead, *map(prims.neg, (near(rest), far(prims.add(rest, 1))))]
 
 
 def grid_sampler(
@@ -197,16 +195,15 @@ def grid_sampler(
     """Weighted values around each position."""
     sampler = Sampler(input, widen(grid), interpolation_mode, padding_mode, align_corners)
     wide = widen(input)
-    result: Any = None
-    for corner in itertools.product(*(sampler.taps(axis, False) for axis in sampler.axes)):
-        weight = corner[0][1]
-        for tap in corner[1:]:
-            weight = prims.mul(weight, tap[1])
-        places = [tap[0] for tap in corner]
-        part = sampler.counted(
-            prims.mul(sampler.read(wide, places), sampler._spread(weight)), places
-        )
-        result = part if result is None else prims.add(result, part)
+
+    def corner_value(corner: tuple[Tap, ...]) -> Tensor:
+        places, weights, _ = zip(*corner)
+        weight = functools.reduce(prims.mul, weights)
+        value = prims.mul(sampler.read(wide, places), sampler._spread(weight))
+        return sampler.counted(value, places)
+
+    corners = itertools.product(*(sampler.taps(axis, False) for axis in sampler.axes))
+    result = total(map(corner_value, corners))
     return round_to(prims.reshape(result, shape=(*input.shape[:2], *sampler.out)), input.dtype)
 
 
@@ -220,33 +217,27 @@ def grid_sampler_backward(
     wide = widen(input)
     flat = (*input.shape[:2], product(sampler.sizes))
     grad = prims.reshape(widen(grad_output), shape=(*input.shape[:2], product(sampler.out)))
-    of_input = full(flat, 0, wide.dtype, wide.device)
+    of_input = zeros(flat, wide)
     of_grid: list[Any] = [None] * len(sampler.axes)
     for corner in itertools.product(*(sampler.taps(axis, True) for axis in sampler.axes)):
-        places, weights = [tap[0] for tap in corner], [tap[1] for tap in corner]
+        places, weights, slopes = zip(*corner)
         if output_mask[0]:
-            whole = weights[0]
-            for weight in weights[1:]:
-                whole = prims.mul(whole, weight)
+            whole = functools.reduce(prims.mul, weights)
             of_input = sampler.write(of_input, prims.mul(grad, sampler._spread(whole)), places)
         if interpolation_mode == NEAREST:
             continue
         summed = prims.sum(prims.mul(grad, sampler.read(wide, places)), dims=(1,))
         summed = prims.reshape(summed, shape=(input.shape[0], *sampler.out))
-        for k, tap in enumerate(corner):
-            part = prims.mul(summed, tap[2])
-            for weight in (w for j, w in enumerate(weights) if j != k):
-                part = prims.mul(part, weight)
-            part = sampler.counted(part, places)
+        for k, slope in enumerate(slopes):
+            factors = [summed, slope, *weights[:k], *weights[k + 1 :]]
+            part = sampler.counted(functools.reduce(prims.mul, factors), places)
             of_grid[k] = part if of_grid[k] is None else prims.add(of_grid[k], part)
-    slopes = [prims.reshape(g, shape=(*g.shape, 1)) for g in reversed(of_grid) if g is not None]
     last = grid.ndim - 1
-    grad_grid = prims.cat(*slopes, dim=last) if slopes else full_like(widen(grid), 0)
-    grad_input = (
-        round_to(prims.reshape(of_input, shape=input.shape), input.dtype)
-        if output_mask[0]
-        else None
-    )
+    parts = [unsqueeze(g, last) for g in reversed(of_grid) if g is not None]
+    grad_grid = prims.cat(*parts, dim=last) if parts else full_like(widen(grid), 0)
+    grad_input = None
+    if output_mask[0]:
+        grad_input = round_to(prims.reshape(of_input, shape=input.shape), input.dtype)
     return grad_input, to_dtype(grad_grid, grid.dtype)
 
 
@@ -260,21 +251,20 @@ def affine_grid_generator(theta: Tensor, size: Sequence[Size], align_corners: bo
     spatial = len(size) - 2
     wide = widen(theta)
     shape = (size[0], *size[2:], spatial)
-    result = None
-    for k in range(spatial + 1):
-        column = prims.reshape(
-            prims.slice(wide, dim=2, start=k, stop=k + 1, step=1), shape=(size[0], spatial)
-        )
-        part = prims.broadcast_in_dim(column, shape=shape, dims=(0, spatial + 1))
-        if k < spatial:
-            at = _even_steps(size[len(size) - 1 - k], align_corners, wide)
-            part = prims.mul(part, prims.broadcast_in_dim(at, shape=shape, dims=(spatial - k,)))
-        result = part if result is None else prims.add(result, part)
-    return round_to(result, theta.dtype)
+
+    def term(k: int) -> Tensor:
+        column = prims.reshape(slice_dim(wide, 2, k, k + 1), shape=(size[0], spatial))
+        column = prims.broadcast_in_dim(column, shape=shape, dims=(0, spatial + 1))
+        if k == spatial:
+            return column
+        at = _even_steps(size[len(size) - 1 - k], align_corners, wide)
+        return prims.mul(column, along(at, shape, spatial - k))
+
+    return round_to(total(map(term, range(spatial + 1))), theta.dtype)
 
 
 def _even_steps(count: Size, align: bool, like: Tensor) -> Tensor:
-    position = prims.iota(length=count, start=0, step=1, dtype=like.dtype, device=like.device)
+    position = iota(count, like.dtype, like.device)
     if align:
         if count != 1:
             return prims.sub(prims.mul(position, 2 / (count - 1)), 1)

@@ -12,14 +12,19 @@ from primops.meta import Size
 from primops.operand import (
     Scalar,
     Tensor,
+    add_at,
+    along,
     broadcast,
     broadcast_to,
+    flat,
     full,
     full_like,
+    iota,
     round_to,
     to_dtype,
     unsqueeze,
     widen,
+    zeros,
 )
 from primops.prims.indexing import indexed_shape
 from primops.promotion import is_integral, is_number
@@ -102,7 +107,7 @@ def index_select_backward(
     grad: Tensor, self_sizes: Sequence[Size], dim: int, index: Tensor
 ) -> Tensor:
     """The gradient added up in a tensor of zeros."""
-    return index_add(full(self_sizes, 0, grad.dtype, grad.device), dim, index, grad)
+    return index_add(zeros(self_sizes, grad), dim, index, grad)
 
 
 @rules.register("index_add")
@@ -115,9 +120,7 @@ def index_add(
     dim = wrap_dim(dim, self.ndim)
     wide = widen(to_dtype(source, self.dtype))
     wide = wide if is_number(alpha) and alpha == 1 else prims.mul(wide, alpha)
-    return round_to(
-        prims.index_put(widen(self), wide, vector(index), dims=(dim,), accumulate=True), self.dtype
-    )
+    return round_to(add_at(widen(self), dim, vector(index), wide), self.dtype)
 
 
 @rules.register("index_copy")
@@ -210,14 +213,13 @@ def value_selecting_reduction_backward(
     dim = wrap_dim(dim, len(sizes))
     if not keepdim:
         grad, indices = unsqueeze(grad, dim), unsqueeze(indices, dim)
-    return prims.scatter(full(sizes, 0, grad.dtype, grad.device), indices, grad, dim=dim)
+    return prims.scatter(zeros(sizes, grad), indices, grad, dim=dim)
 
 
 @rules.register("take")
 def take(self: Tensor, index: Tensor) -> Tensor:
     """Elements by position in row-major order."""
-    flat = prims.reshape(self, shape=(self.numel(),))
-    return prims.index(flat, wrapped(index, self.numel()), dims=(0,))
+    return prims.index(flat(self), wrapped(index, self.numel()), dims=(0,))
 
 
 # Embeddings
@@ -248,23 +250,17 @@ def embedding_dense_backward(
     indices = to_dtype(indices, torch.int64)
     grad = widen(grad_output)
     rows = product(indices.shape)
-    width = grad.shape[-1]
-    flat, at = prims.reshape(grad, shape=(rows, width)), prims.reshape(indices, shape=(rows,))
+    shape = (rows, grad.shape[-1])
+    values, at = prims.reshape(grad, shape=shape), prims.reshape(indices, shape=(rows,))
     if scale_grad_by_freq:
         ones = full((rows,), 1, torch.int64, grad.device)
-        none = full((num_weights,), 0, torch.int64, grad.device)
-        frequency = prims.index(
-            prims.index_put(none, ones, at, dims=(0,), accumulate=True), at, dims=(0,)
-        )
-        flat = prims.div(
-            flat,
-            prims.broadcast_in_dim(to_dtype(frequency, grad.dtype), shape=(rows, width), dims=(0,)),
-        )
+        counts = add_at(zeros((num_weights,), ones), 0, at, ones)
+        frequency = to_dtype(prims.index(counts, at, dims=(0,)), grad.dtype)
+        values = prims.div(values, along(frequency, shape, 0))
     if not (isinstance(padding_idx, int) and padding_idx < 0):
-        padded = prims.broadcast_in_dim(prims.eq(at, padding_idx), shape=(rows, width), dims=(0,))
-        flat = prims.where(padded, 0, flat)
-    zeros = full((num_weights, width), 0, grad.dtype, grad.device)
-    return round_to(prims.index_put(zeros, flat, at, dims=(0,), accumulate=True), grad_output.dtype)
+        values = prims.where(along(prims.eq(at, padding_idx), shape, 0), 0, values)
+    target = zeros((num_weights, shape[1]), grad)
+    return round_to(add_at(target, 0, at, values), grad_output.dtype)
 
 
 @rules.register("one_hot")
@@ -273,9 +269,9 @@ def one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes < 1 or not is_integral(self.dtype):
         return NotImplemented  # eager's count of the classes, or its error
     shape = (*self.shape, num_classes)
-    classes = prims.iota(length=num_classes, start=0, step=1, dtype=torch.int64, device=self.device)
+    classes = iota(num_classes, torch.int64, self.device)
     # the classes themselves, checked
     known = prims.index(classes, to_dtype(self, torch.int64), dims=(0,))
     wide = prims.broadcast_in_dim(known, shape=shape, dims=tuple(range(self.ndim)))
-    hit = prims.eq(wide, prims.broadcast_in_dim(classes, shape=shape, dims=(self.ndim,)))
+    hit = prims.eq(wide, along(classes, shape, self.ndim))
     return to_dtype(hit, torch.int64)

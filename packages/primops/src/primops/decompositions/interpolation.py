@@ -4,7 +4,9 @@ weights.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,18 +16,23 @@ from primops.decompositions.pooling import total
 from primops.meta import Size
 from primops.operand import (
     Tensor,
+    add_at,
+    along,
     broadcast_to,
-    full,
     full_like,
     iota,
+    kept,
     pad_dim,
     round_to,
+    slice_dim,
+    spread,
     to_dtype,
     widen,
+    zeros,
 )
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
-from primops.shapes import is_negative
+from primops.shapes import is_negative, is_zero, resized
 
 rules = DecompositionTable()
 Scales = Sequence[float | None]
@@ -60,40 +67,26 @@ def _nearest(
 
 
 def _source(
-    size: Size,
-    out: Size,
-    given: float | None,
-    align: bool,
-    dtype: torch.dtype,
+    size: Size, out: Size, given: float | None, align: bool, dtype: torch.dtype,
     device: torch.device,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The real-valued input position of every output position."""
     position = iota(out, dtype, device)
     if align:
-        return prims.mul(
-            position,
-            0.0 if isinstance(out, int) and out < 2 else _ratio(size - 1, out - 1, position),
-        )
+        is_single = isinstance(out, int) and out < 2
+        return prims.mul(position, 0.0 if is_single else _ratio(size - 1, out - 1, position))
     return prims.sub(prims.mul(prims.add(position, 0.5), _scale(size, out, given, position)), 0.5)
 
 
 Taps = list[tuple[Tensor, Tensor]]
 
 
-def linear_taps(
-    size: Size,
-    out: Size,
-    given: float | None,
-    align: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Taps:
+def linear_taps(source: Tensor, size: Size, align: bool) -> Taps:
     """Both neighbours of a position (vectors) with their weights."""
-    source = _source(size, out, given, align, dtype, device)
     source = source if align else prims.maximum(source, 0.0)
     low = prims.minimum(prims.convert(source, dtype=torch.int64), size - 1)
     high = prims.minimum(prims.add(low, 1), size - 1)
-    weight = prims.minimum(prims.maximum(prims.sub(source, to_dtype(low, dtype)), 0.0), 1.0)
+    weight = prims.minimum(prims.maximum(prims.sub(source, to_dtype(low, source.dtype)), 0.0), 1.0)
     return [(low, prims.sub(1, weight)), (high, weight)]
 
 
@@ -113,16 +106,8 @@ def cubic_weights(t: Tensor) -> list[Tensor]:
     return [far(prims.add(t, 1)), near(t), near(rest), far(prims.add(rest, 1))]
 
 
-def cubic_taps(
-    size: Size,
-    out: Size,
-    given: float | None,
-    align: bool,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Taps:
+def cubic_taps(source: Tensor, size: Size, align: bool) -> Taps:
     """The four neighbours of a position, at the edges repeated, with their weights."""
-    source = _source(size, out, given, align, dtype, device)
     floor = prims.floor(source)
     at = prims.convert(floor, dtype=torch.int64)
     places = [prims.maximum(prims.minimum(prims.add(at, k - 1), size - 1), 0) for k in range(4)]
@@ -130,7 +115,7 @@ def cubic_taps(
 
 
 def _weighted(a: Tensor, weight: Tensor, dim: int) -> Tensor:
-    return prims.mul(a, prims.broadcast_in_dim(weight, shape=a.shape, dims=(dim,)))
+    return prims.mul(a, along(weight, a.shape, dim))
 
 
 def _read(a: Tensor, dim: int, taps: Taps) -> Tensor:
@@ -139,11 +124,9 @@ def _read(a: Tensor, dim: int, taps: Taps) -> Tensor:
 
 def _read_back(grad: Tensor, dim: int, size: Size, taps: Taps) -> Tensor:
     """The adjoint of ``_read``."""
-    result = full((*grad.shape[:dim], size, *grad.shape[dim + 1 :]), 0, grad.dtype, grad.device)
+    result = zeros(resized(grad.shape, dim, size), grad)
     for at, weight in taps:
-        result = prims.index_put(
-            result, _weighted(grad, weight, dim), at, dims=(dim,), accumulate=True
-        )
+        result = add_at(result, dim, at, _weighted(grad, weight, dim))
     return result
 
 
@@ -202,16 +185,12 @@ def _nearest_pair(exact: bool) -> tuple[Callable[..., Tensor], Callable[..., Ten
         for dim, (size, given) in enumerate(zip(out, scales), 2):
             repeated = _repeats(self.shape[dim], size, given)
             if repeated is None:
-                self = prims.index(
-                    self, _nearest(self.shape[dim], size, given, self.device, exact), dims=(dim,)
-                )
+                at = _nearest(self.shape[dim], size, given, self.device, exact)
+                self = prims.index(self, at, dims=(dim,))
             else:
-                shape = (*self.shape[: dim + 1], repeated, *self.shape[dim + 1 :])
-                dims = tuple(d for d in range(len(shape)) if d != dim + 1)
-                spread = prims.broadcast_in_dim(self, shape=shape, dims=dims)
-                self = prims.reshape(
-                    spread, shape=(*self.shape[:dim], size, *self.shape[dim + 1 :])
-                )
+                shape = resized(self.shape, dim, self.shape[dim], repeated)
+                repeats = spread(self, shape, (dim + 1,))
+                self = prims.reshape(repeats, shape=resized(self.shape, dim, size))
         return self
 
     def backward(grad_output: Tensor, input_size: Sequence[Size], scales: Scales) -> Tensor:
@@ -220,12 +199,11 @@ def _nearest_pair(exact: bool) -> tuple[Callable[..., Tensor], Callable[..., Ten
             out = result.shape[dim]
             repeated = _repeats(size, out, given)
             if repeated is None:
-                shape = (*result.shape[:dim], size, *result.shape[dim + 1 :])
-                zeros = full(shape, 0, result.dtype, result.device)
+                target = zeros(resized(result.shape, dim, size), result)
                 at = _nearest(size, out, given, result.device, exact)
-                result = prims.index_put(zeros, result, at, dims=(dim,), accumulate=True)
+                result = add_at(target, dim, at, result)
             else:
-                split = (*result.shape[:dim], size, repeated, *result.shape[dim + 1 :])
+                split = resized(result.shape, dim, size, repeated)
                 result = prims.sum(prims.reshape(result, shape=split), dims=(dim + 1,))
         return round_to(result, grad_output.dtype)
 
@@ -238,10 +216,9 @@ def _smooth_pair(taps: Callable[..., Taps]) -> tuple[Callable[..., Tensor], Call
             return NotImplemented
         result = widen(self)
         for dim in reversed(range(2, self.ndim)):
-            cut = taps(
-                self.shape[dim], out[dim - 2], scales[dim - 2], align, result.dtype, self.device
-            )
-            result = _read(result, dim, cut)
+            size, given = self.shape[dim], scales[dim - 2]
+            source = _source(size, out[dim - 2], given, align, result.dtype, self.device)
+            result = _read(result, dim, taps(source, size, align))
         return round_to(result, self.dtype)
 
     def backward(
@@ -250,8 +227,8 @@ def _smooth_pair(taps: Callable[..., Taps]) -> tuple[Callable[..., Tensor], Call
         result = widen(grad_output)
         for dim in range(2, len(input_size)):
             size, out = input_size[dim], grad_output.shape[dim]
-            cut = taps(size, out, scales[dim - 2], align, result.dtype, grad_output.device)
-            result = _read_back(result, dim, size, cut)
+            source = _source(size, out, scales[dim - 2], align, result.dtype, result.device)
+            result = _read_back(result, dim, size, taps(source, size, align))
         return round_to(result, grad_output.dtype)
 
     return forward, backward
@@ -278,10 +255,6 @@ def _pairs(a_rank: int, padding: Sequence[Size]) -> list[tuple[int, Size, Size]]
     return [(a_rank - 1 - k, padding[2 * k], padding[2 * k + 1]) for k in range(len(padding) // 2)]
 
 
-def _edge(a: Tensor, dim: int, start: Size, stop: Size) -> Tensor:
-    return prims.slice(a, dim=dim, start=start, stop=stop, step=1)
-
-
 def _cropped(low: Size, high: Size) -> tuple[Size, Size, Size, Size]:
     """What negative pads cut off, and the pads that are left."""
     cut = [-n if is_negative(n) else 0 for n in (low, high)]
@@ -296,19 +269,17 @@ def _pad(self: Tensor, padding: Sequence[Size], reflect: bool) -> Tensor:
             return NotImplemented
         inner = pad_dim(self, dim, -cut_low, -cut_high)
         if reflect:
-            before, after = (
-                _edge(self, dim, 1, low + 1),
-                _edge(self, dim, size - 1 - high, size - 1),
-            )
+            before = slice_dim(self, dim, 1, low + 1)
+            after = slice_dim(self, dim, size - 1 - high, size - 1)
             pieces = [prims.flip(before, dims=(dim,)), inner, prims.flip(after, dims=(dim,))]
         else:
-            wide = [(*self.shape[:dim], n, *self.shape[dim + 1 :]) for n in (low, high)]
+            wide = [resized(self.shape, dim, n) for n in (low, high)]
             pieces = [
-                broadcast_to(_edge(self, dim, 0, 1), wide[0]),
+                broadcast_to(slice_dim(self, dim, 0, 1), wide[0]),
                 inner,
-                broadcast_to(_edge(self, dim, size - 1, size), wide[1]),
+                broadcast_to(slice_dim(self, dim, size - 1, size), wide[1]),
             ]
-        filled = [p for p in pieces if not (isinstance(p.shape[dim], int) and p.shape[dim] == 0)]
+        filled = [p for p in pieces if not is_zero(p.shape[dim])]
         self = prims.cat(*(filled or [self]), dim=dim)
     return self
 
@@ -323,35 +294,28 @@ def _pad_backward(
         size = length - low - high + cut_low + cut_high
         if isinstance(size, int) and cut_low + cut_high > size:
             return NotImplemented
-        before, after = _edge(result, dim, 0, low), _edge(result, dim, length - high, length)
-        inner = pad_dim(_edge(result, dim, low, length - high), dim, cut_low, cut_high)
+        before, after = (
+            slice_dim(result, dim, 0, low),
+            slice_dim(result, dim, length - high, length),
+        )
+        inner = pad_dim(slice_dim(result, dim, low, length - high), dim, cut_low, cut_high)
         for part, at_start in ((before, True), (after, False)):
             count = part.shape[dim]
-            if isinstance(count, int) and count == 0:
+            if is_zero(count):
                 continue
             if reflect:
                 start = 1 if at_start else size - 1 - count
                 part = pad_dim(prims.flip(part, dims=(dim,)), dim, start, size - start - count)
             else:
-                summed = prims.reshape(
-                    prims.sum(part, dims=(dim,)),
-                    shape=(*part.shape[:dim], 1, *part.shape[dim + 1 :]),
-                )
-                part = pad_dim(
-                    summed, dim, 0 if at_start else size - 1, size - 1 if at_start else 0
-                )
+                summed = kept(prims.sum(part, dims=(dim,)), (dim,))
+                pads = (0, size - 1) if at_start else (size - 1, 0)
+                part = pad_dim(summed, dim, *pads)
             inner = prims.add(inner, part)
         result = inner
     return round_to(result, grad_output.dtype)
 
 
-for _spatial in (1, 2, 3):
-    for _kind in ("reflection", "replication"):
-        rules.register(f"{_kind}_pad{_spatial}d")(
-            lambda self, padding, reflect=_kind == "reflection": _pad(self, padding, reflect)
-        )
-        rules.register(f"{_kind}_pad{_spatial}d_backward")(
-            lambda grad_output, self, padding, reflect=_kind == "reflection": _pad_backward(
-                grad_output, self, padding, reflect
-            )
-        )
+for _spatial, _kind in itertools.product((1, 2, 3), ("reflection", "replication")):
+    _reflect = _kind == "reflection"
+    rules.register(f"{_kind}_pad{_spatial}d")(partial(_pad, reflect=_reflect))
+    rules.register(f"{_kind}_pad{_spatial}d_backward")(partial(_pad_backward, reflect=_reflect))

@@ -14,21 +14,25 @@ from primops.decompositions.reduction import p_norm
 from primops.operand import (
     Scalar,
     Tensor,
+    along,
     broadcast_to,
     elementwise,
+    flat,
     full,
     full_like,
     iota,
     reduce,
     round_to,
+    slice_dim,
     spread,
     to_dtype,
     unsqueeze,
     widen,
+    zeros,
 )
 from primops.promotion import is_integral, is_number
 from primops.registry import DecompositionTable
-from primops.shapes import wrap_dim
+from primops.shapes import is_empty, is_zero, resized, wrap_dim
 
 rules = DecompositionTable()
 
@@ -73,12 +77,8 @@ def addbmm(
     """The sum of a batch of products: one product of the matrices laid side by side."""
     batch, rows, inner = batch1.shape
     left = prims.reshape(prims.permute(batch1, dims=(1, 0, 2)), shape=(rows, batch * inner))
-    return _combined(
-        self,
-        prims.mm(left, prims.reshape(batch2, shape=(batch * inner, batch2.shape[2]))),
-        beta,
-        alpha,
-    )
+    right = prims.reshape(batch2, shape=(batch * inner, batch2.shape[2]))
+    return _combined(self, prims.mm(left, right), beta, alpha)
 
 
 @rules.register("_trilinear")
@@ -123,8 +123,8 @@ def _differences(x1: Tensor, x2: Tensor) -> Tensor:
 def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
     """p-norms of all differences of rows."""
     difference = _differences(x1, x2)
-    if isinstance(difference.shape[-1], int) and difference.shape[-1] == 0:
-        return prims.full(shape=difference.shape[:-1], value=0.0, dtype=x1.dtype, device=x1.device)
+    if is_zero(difference.shape[-1]):
+        return full(difference.shape[:-1], 0.0, x1.dtype, x1.device)
     return round_to(_distance(difference, p, skips_nan=True), x1.dtype)
 
 
@@ -144,7 +144,7 @@ def _distance(difference: Tensor, p: float, skips_nan: bool) -> Tensor:
 def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Tensor:
     """Gradient of x1."""
     difference = _differences(x1, x2)
-    if any(isinstance(size, int) and size == 0 for size in difference.shape):
+    if is_empty(difference.shape):
         return full_like(x1, 0)
     return round_to(_distance_backward(grad, difference, p, cdist), x1.dtype)
 
@@ -158,8 +158,7 @@ def _distance_backward(grad: Tensor, difference: Tensor, p: float, cdist: Tensor
     if is_cpu:  # its kernels keep NaN
         sign = prims.where(prims.ne(difference, difference), difference, sign)
     if p == 0:
-        shape = (*difference.shape[: last - 1], difference.shape[last])
-        return full(shape, 0, difference.dtype, difference.device)
+        return zeros(resized(difference.shape, last - 1), difference)
     if p == 1:
         slope: Any = sign
     elif p == float("inf"):
@@ -178,8 +177,8 @@ def _distance_backward(grad: Tensor, difference: Tensor, p: float, cdist: Tensor
 def _pairs(a: Tensor) -> list[Tensor]:
     """Rows i < j of all pairs, as index tensors."""
     upper = triangle_indices(a.shape[0], a.shape[0], 1, False, None, a.device)
-    flat = [prims.slice(upper, dim=0, start=k, stop=k + 1, step=1) for k in range(2)]
-    return [prims.reshape(x, shape=(x.shape[1],)) for x in flat]
+    rows = [slice_dim(upper, 0, k, k + 1) for k in range(2)]
+    return [flat(row) for row in rows]
 
 
 @rules.register("_pdist_forward")
@@ -201,17 +200,15 @@ def pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Tenso
     i, j = _pairs(self)
 
     def square(a: Tensor) -> Tensor:
-        zeros = full((self.shape[0], self.shape[0]), 0, a.dtype, a.device)
-        above = prims.index_put(zeros, a, i, j, dims=(0, 1), accumulate=False)
+        target = zeros((self.shape[0], self.shape[0]), a)
+        above = prims.index_put(target, a, i, j, dims=(0, 1), accumulate=False)
         return prims.index_put(above, a, j, i, dims=(0, 1), accumulate=False)
 
     difference, place = _differences(self, self), iota(self.shape[0], torch.int64, self.device)
-    one, other = (
-        prims.broadcast_in_dim(place, shape=difference.shape, dims=(k,)) for k in range(2)
-    )
-    return _distance_backward(
-        square(grad), prims.where(prims.eq(one, other), 0, difference), p, square(pdist)
-    )
+    one, other = (along(place, difference.shape, k) for k in range(2))
+    grad = square(grad)
+    difference = prims.where(prims.eq(one, other), 0, difference)
+    return _distance_backward(grad, difference, p, square(pdist))
 
 
 # Weight normalisation

@@ -12,13 +12,16 @@ from primops import prims
 from primops.meta import Size
 from primops.operand import (
     Tensor,
+    along,
     broadcast,
     broadcast_to,
     elementwise,
     full,
+    iota,
     reduce,
     round_to,
     rounded,
+    spread,
     to_dtype,
     unsqueeze,
     widen,
@@ -28,6 +31,7 @@ from primops.registry import DecompositionTable, Rule
 
 rules = DecompositionTable()
 NONE, MEAN, SUM = 0, 1, 2
+Step = Callable[[Tensor], Tensor]
 
 
 def reduced(losses: Tensor, reduction: int, dtype: torch.dtype) -> Tensor:
@@ -38,10 +42,15 @@ def reduced(losses: Tensor, reduction: int, dtype: torch.dtype) -> Tensor:
     return round_to(prims.div(total, losses.numel()) if reduction == MEAN else total, dtype)
 
 
+def _wide(*operands: Tensor) -> tuple[list[Tensor], torch.dtype]:
+    """Operands in the computing dtype and in one shape, and the result's dtype."""
+    dtype = result_dtype(*operands)
+    return broadcast(*[to_dtype(x, compute_dtype(dtype)) for x in operands]), dtype
+
+
 def _pairs(body: Callable[..., Tensor], reduction: int, *operands: Any) -> Tensor:
     """A loss that is a function of corresponding elements."""
-    dtype = result_dtype(*operands)
-    wide = broadcast(*[to_dtype(x, compute_dtype(dtype)) for x in operands])
+    wide, dtype = _wide(*operands)
     return reduced(rounded(body(*wide), dtype), reduction, dtype)
 
 
@@ -51,16 +60,16 @@ def _pairs_backward(
     """Gradient of the first operand: the incoming gradient times the slope (over the count, for a
     mean).
     """
-    dtype = result_dtype(*operands)
-    wide = broadcast(*[to_dtype(x, compute_dtype(dtype)) for x in operands])
+    wide, dtype = _wide(*operands)
     grad = broadcast_to(to_dtype(grad_output, compute_dtype(dtype)), wide[0].shape)
     result = prims.mul(slope(*wide), grad)
     return round_to(prims.div(result, wide[0].numel()) if reduction == MEAN else result, dtype)
 
 
-def _loss(name: str) -> Callable[[Rule], Rule]:
+def _loss(name: str, *, steps: bool = False) -> Callable[[Rule], Rule]:
     """Decorator for a loss of corresponding elements; its other arguments follow ``reduction`` in
-    the operator.
+    the operator. ``steps``: the first of them is a function that rounds a value to the result's
+    dtype, as eager does between the steps of its computation.
     """
 
     def add(body: Rule) -> Rule:
@@ -68,6 +77,8 @@ def _loss(name: str) -> Callable[[Rule], Rule]:
         def rule(
             self: Tensor, target: Tensor, reduction: int = MEAN, *more: Any, **options: Any
         ) -> Tensor:
+            if steps:
+                more = (partial(rounded, dtype=result_dtype(self, target)), *more)
             return _pairs(lambda a, b: body(a, b, *more, **options), reduction, self, target)
 
         return rule
@@ -97,16 +108,11 @@ def _slope(name: str) -> Callable[[Rule], Rule]:
     return add
 
 
-@rules.register("mse_loss")
-def mse_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+@_loss("mse_loss", steps=True)
+def mse_loss(a: Tensor, b: Tensor, step: Step) -> Tensor:
     """Squared difference."""
-    dtype = result_dtype(self, target)
-
-    def body(a: Tensor, b: Tensor) -> Tensor:
-        difference = rounded(prims.sub(a, b), dtype)
-        return prims.mul(difference, difference)
-
-    return _pairs(body, reduction, self, target)
+    difference = step(prims.sub(a, b))
+    return prims.mul(difference, difference)
 
 
 @_slope("mse_loss_backward")
@@ -142,17 +148,12 @@ def smooth_l1_loss_backward(a: Tensor, b: Tensor, beta: float) -> Tensor:
     )
 
 
-@rules.register("huber_loss")
-def huber_loss(self: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Tensor:
+@_loss("huber_loss", steps=True)
+def huber_loss(a: Tensor, b: Tensor, step: Step, delta: float = 1.0) -> Tensor:
     """Quadratic within delta, then linear; not divided by delta."""
-    step = partial(rounded, dtype=result_dtype(self, target))
-
-    def body(a: Tensor, b: Tensor) -> Tensor:
-        z = step(prims.abs(prims.sub(a, b)))
-        far = prims.mul(step(prims.sub(z, 0.5 * delta)), delta)
-        return prims.where(prims.le(z, delta), prims.mul(step(prims.mul(z, 0.5)), z), far)
-
-    return _pairs(body, reduction, self, target)
+    z = step(prims.abs(prims.sub(a, b)))
+    far = prims.mul(step(prims.sub(z, 0.5 * delta)), delta)
+    return prims.where(prims.le(z, delta), prims.mul(step(prims.mul(z, 0.5)), z), far)
 
 
 @_slope("huber_loss_backward")
@@ -290,9 +291,8 @@ def nll_loss_forward(
     chosen = prims.reshape(prims.gather(wide, at, dim=dim), shape=target.shape)
     weights = _class_weights(weight, safe, counts, wide.dtype)
     # An ignored element counts nothing even where the input is infinite.
-    losses = prims.where(
-        counts, prims.neg(chosen if weight is None else prims.mul(chosen, weights)), 0
-    )
+    chosen = chosen if weight is None else prims.mul(chosen, weights)
+    losses = prims.where(counts, prims.neg(chosen), 0)
     if reduction == NONE and target.ndim:
         return round_to(losses, self.dtype), full((), 0, self.dtype, self.device)
     total, weight_sum = (reduce(prims.sum, x, None, False) for x in (losses, weights))
@@ -319,12 +319,6 @@ def nll_loss_backward(
     slope = prims.where(counts, slope, 0)
     # Compared with every class: cheaper to fuse than a scatter into zeros.
     shape = self.shape
-    dims = tuple(d for d in range(self.ndim) if d != dim)
-    classes = prims.iota(length=shape[dim], start=0, step=1, dtype=torch.int64, device=self.device)
-    hit = prims.eq(
-        prims.broadcast_in_dim(classes, shape=shape, dims=(dim,)),
-        prims.broadcast_in_dim(safe, shape=shape, dims=dims)
-    )  # fmt: skip
-    return round_to(
-        prims.where(hit, prims.broadcast_in_dim(slope, shape=shape, dims=dims), 0), self.dtype
-    )
+    classes = iota(shape[dim], torch.int64, self.device)
+    hit = prims.eq(along(classes, shape, dim), spread(safe, shape, (dim,)))
+    return round_to(prims.where(hit, spread(slope, shape, (dim,)), 0), self.dtype)

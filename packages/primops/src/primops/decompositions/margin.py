@@ -11,7 +11,9 @@ from primops.decompositions.loss import MEAN, NONE, reduced
 from primops.operand import (
     Scalar,
     Tensor,
+    along,
     broadcast_to,
+    flat,
     full_like,
     iota,
     round_to,
@@ -36,9 +38,7 @@ def _margins(self: Tensor, target: Tensor, margin: Scalar) -> tuple[Tensor, Tens
     x = _rows(widen(self))
     at = prims.reshape(target, shape=(x.shape[0], 1))
     own = broadcast_to(prims.gather(x, at, dim=1), x.shape)
-    classes = prims.broadcast_in_dim(
-        iota(x.shape[1], torch.int64, x.device), shape=x.shape, dims=(1,)
-    )
+    classes = along(iota(x.shape[1], torch.int64, x.device), x.shape, 1)
     return prims.add(prims.sub(margin, own), x), prims.eq(classes, broadcast_to(at, x.shape)), at
 
 
@@ -50,10 +50,8 @@ def _positive(z: Tensor) -> Tensor:
 def _weights(weight: Tensor | None, at: Tensor, like: Tensor) -> Tensor | None:
     if weight is None:
         return None
-    picked = prims.index(
-        to_dtype(weight, like.dtype), prims.reshape(at, shape=(at.shape[0],)), dims=(0,)
-    )
-    return prims.broadcast_in_dim(picked, shape=like.shape, dims=(0,))
+    picked = prims.index(to_dtype(weight, like.dtype), flat(at), dims=(0,))
+    return along(picked, like.shape, 0)
 
 
 @rules.register("multi_margin_loss")
@@ -72,11 +70,8 @@ def multi_margin_loss(
     scale = _weights(weight, at, z)
     z = z if scale is None else prims.mul(z, scale)
     losses = prims.div(prims.sum(prims.where(own, 0, z), dims=(1,)), z.shape[1])
-    return reduced(
-        prims.reshape(losses, shape=()) if target.ndim < 1 and reduction == NONE else losses,
-        reduction,
-        self.dtype,
-    )
+    losses = prims.reshape(losses, shape=()) if target.ndim < 1 and reduction == NONE else losses
+    return reduced(losses, reduction, self.dtype)
 
 
 @rules.register("multi_margin_loss_backward")
@@ -114,9 +109,8 @@ def _labels(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     ended = prims.cumsum(to_dtype(prims.lt(rows, 0), torch.int64), dim=1)
     valid = prims.eq(ended, 0)
     at = prims.where(valid, rows, 0)
-    hits = prims.scatter_add(
-        full_like(rows, 0, torch.int64), at, to_dtype(valid, torch.int64), dim=1
-    )
+    count = full_like(rows, 0, torch.int64)
+    hits = prims.scatter_add(count, at, to_dtype(valid, torch.int64), dim=1)
     return valid, at, prims.gt(hits, 0)
 
 
@@ -156,7 +150,6 @@ def multilabel_margin_loss_backward(
     active = to_dtype(prims.bitwise_and(counts, prims.gt(z, 0)), z.dtype)
     share = prims.div(active, z.shape[2])
     of_others = prims.sum(share, dims=(1,))
-    of_targets = prims.scatter_add(
-        full_like(x, 0), at, prims.neg(prims.sum(share, dims=(2,))), dim=1
-    )
+    zeros, lost = full_like(x, 0), prims.neg(prims.sum(share, dims=(2,)))
+    of_targets = prims.scatter_add(zeros, at, lost, dim=1)
     return _with_grad(prims.add(of_others, of_targets), grad_output, self, reduction)

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import torch
 
 from primops import prims
 from primops.decompositions.indexing import scatter_add
 from primops.decompositions.pooling import Adaptive, Sizes, windows_of
 from primops.meta import Size
-from primops.operand import (
-    Tensor,
-    full,
-    round_to,
-    widen,
-)
-from primops.promotion import is_integral
+from primops.operand import Tensor, along, round_to, widen, zeros
+from primops.promotion import is_integral, limits
 from primops.registry import DecompositionTable
-from primops.shapes import concrete, product, same_size
+from primops.shapes import concrete, product, resized, same_size
 
 rules = DecompositionTable()
 SIDE_BY_SIDE = {"cuda"}
 """Devices whose threads add to adjacent memory at once; elsewhere a plane should stay in cache."""
-
-
-def lowest(dtype: torch.dtype) -> float | int:
-    """A number that no element is below."""
-    return torch.iinfo(dtype).min if is_integral(dtype) else float("-inf")
 
 
 Best = tuple[Tensor, list[Tensor]]
@@ -55,29 +44,26 @@ def maxima(
     positions (vectors). Between dims they have the dtype of ``a``, which is exact.
     """
     state: Best = (a, [])
+    least = limits(a.dtype)[0]
     for number, dim in reversed(list(enumerate(dims))):
-        values = [(widen(value), at) for value, at in taps(state[0], number, dim, lowest(a.dtype))]
+        values = [(widen(value), at) for value, at in taps(state[0], number, dim, least)]
         others = [taps(position, number, dim, 0) for position in state[1]]
-        best: Best | None = None
-        for k, (value, at) in enumerate(values):
-            here = prims.broadcast_in_dim(at, shape=value.shape, dims=(dim,))
-            found: Best = (value, [*(other[k][0] for other in others), here])
-            best = found if best is None else _better(best, found)
-        assert best is not None
+        candidates = (
+            (value, [*(other[k][0] for other in others), along(at, value.shape, dim)])
+            for k, (value, at) in enumerate(values)
+        )
+        best = functools.reduce(_better, candidates)
         state = round_to(best[0], a.dtype), best[1]
     return state[0], state[1][::-1]
 
 
 def _max_pool(a: Tensor, spatial: int, lengths: Sequence[Size], taps: Any) -> tuple[Tensor, Tensor]:
     first = a.ndim - spatial
-    value = a
+    value, least = a, limits(a.dtype)[0]
     # of its own, so that nothing but maxima is left where positions are not used
     for number in reversed(range(spatial)):
-        parts = [widen(part) for part, _ in taps(value, number, first + number, lowest(a.dtype))]
-        most = parts[0]
-        for part in parts[1:]:
-            most = prims.maximum(most, part)
-        value = round_to(most, a.dtype)
+        parts = [widen(part) for part, _ in taps(value, number, first + number, least)]
+        value = round_to(functools.reduce(prims.maximum, parts), a.dtype)
     _, positions = maxima(a, range(first, a.ndim), taps)
     at = positions[0]
     for position, length in zip(positions[1:], lengths[1:]):
@@ -87,13 +73,9 @@ def _max_pool(a: Tensor, spatial: int, lengths: Sequence[Size], taps: Any) -> tu
 
 def _max_pool_with_indices(spatial: int) -> None:
     def forward(
-        self: Tensor,
-        kernel_size: Sizes,
-        stride: Sizes = (),
-        padding: Sizes = (0,),
-        dilation: Sizes = (1,),
-        ceil_mode: bool = False,
-    ) -> tuple[Tensor, Tensor]:
+        self: Tensor, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = (0,),
+        dilation: Sizes = (1,), ceil_mode: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         windows = windows_of(self, spatial, kernel_size, stride, padding, dilation, ceil_mode)
         if windows is None:
             return NotImplemented  # type: ignore[return-value]
@@ -135,12 +117,8 @@ def unpooled(grad: Tensor, indices: Tensor, like: Tensor, spatial: int) -> Tenso
 
     grad, indices = rows(grad), rows(indices)
     places = product(like.shape[like.ndim - spatial :])
-    zeros = full(
-        (*grad.shape[:first], places, *grad.shape[first + 1 :]), 0, grad.dtype, grad.device
-    )
-    found = prims.reshape(
-        scatter_add(zeros, first, indices, grad), shape=tuple(like.shape[dim] for dim in dims)
-    )
+    summed = scatter_add(zeros(resized(grad.shape, first, places), grad), first, indices, grad)
+    found = prims.reshape(summed, shape=tuple(like.shape[dim] for dim in dims))
     return turned(found, tuple(map(dims.index, range(like.ndim))))
 
 
@@ -186,8 +164,7 @@ def max_unpool(
     spatial = len(output_size)
     batch = tuple(self.shape[: self.ndim - spatial])
     flat = (*batch, product(self.shape[len(batch) :]))
-    zeros = full((*batch, product(output_size)), 0, self.dtype, self.device)
-    found = prims.scatter(
-        zeros, prims.reshape(indices, shape=flat), prims.reshape(self, shape=flat), dim=len(batch)
-    )
+    target = zeros((*batch, product(output_size)), self)
+    at, values = (prims.reshape(x, shape=flat) for x in (indices, self))
+    found = prims.scatter(target, at, values, dim=len(batch))
     return prims.reshape(found, shape=(*batch, *output_size))

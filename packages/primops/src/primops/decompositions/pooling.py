@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,18 +13,22 @@ from primops import prims
 from primops.meta import Size
 from primops.operand import (
     Tensor,
-    full,
+    add_at,
+    along,
     full_like,
     iota,
     pad_dim,
     round_to,
+    slice_dim,
+    spread,
     to_dtype,
     unsqueeze,
     widen,
+    zeros,
 )
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
-from primops.shapes import concrete, divides, product, quotient
+from primops.shapes import concrete, divides, is_zero, product, quotient, resized
 
 rules = DecompositionTable()
 Sizes = Sequence[int]
@@ -44,11 +49,11 @@ def spread_ints(values: Sequence[Any] | Any, count: int) -> tuple[Any, ...]:
 def dilate(a: Tensor, dim: int, step: int) -> Tensor:
     """``step - 1`` zeros between the elements of a dim."""
     count = a.shape[dim]
-    if step == 1 or (isinstance(count, int) and count == 0):
+    if step == 1 or is_zero(count):
         return a
     spaced = pad_dim(unsqueeze(a, dim + 1), dim + 1, 0, step - 1)
-    merged = prims.reshape(spaced, shape=(*a.shape[:dim], count * step, *a.shape[dim + 1 :]))
-    return prims.slice(merged, dim=dim, start=0, stop=(count - 1) * step + 1, step=1)
+    merged = prims.reshape(spaced, shape=resized(a.shape, dim, count * step))
+    return slice_dim(merged, dim, 0, (count - 1) * step + 1)
 
 
 def put_strided(a: Tensor, dim: int, start: Size, step: int, size: Size) -> Tensor:
@@ -59,12 +64,9 @@ def put_strided(a: Tensor, dim: int, start: Size, step: int, size: Size) -> Tens
     return pad_dim(spaced, dim, start, size - start - spaced.shape[dim])
 
 
-def total(parts: Iterator[Tensor] | Sequence[Tensor]) -> Tensor:
+def total(parts: Iterable[Tensor]) -> Tensor:
     """Sum of tensors of one shape."""
-    result = None
-    for part in parts:
-        result = part if result is None else prims.add(result, part)
-    return result
+    return functools.reduce(prims.add, parts)
 
 
 class Window:
@@ -75,14 +77,8 @@ class Window:
     def __init__(
         self, length: Size, size: int, stride: int, padding: int, dilation: int, ceil_mode: bool
     ) -> None:
-        self.length, self.size, self.stride, self.padding, self.dilation = (
-            length,
-            size,
-            stride,
-            padding,
-            dilation,
-        )
-        self.ceil_mode = ceil_mode
+        self.length, self.size, self.stride = length, size, stride
+        self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
         reach = dilation * (size - 1) + 1
         whole: Any = length + 2 * padding - reach + (stride - 1 if ceil_mode else 0)
         self.count: Any = whole // stride + 1
@@ -95,22 +91,14 @@ class Window:
         """Tap k of every window, for each k."""
         a = pad_dim(a, dim, self.padding, self.span - self.length - self.padding, fill)
         stop = (self.count - 1) * self.stride + 1
-        return [
-            prims.slice(
-                a, dim=dim, start=k * self.dilation, stop=k * self.dilation + stop, step=self.stride
-            )
-            for k in range(self.size)
-        ]
+        starts = [k * self.dilation for k in range(self.size)]
+        return [slice_dim(a, dim, start, start + stop, self.stride) for start in starts]
 
     def put_back(self, parts: Sequence[Tensor], dim: int) -> Tensor:
         """The adjoint of ``taps``."""
         offsets = [k * self.dilation - self.padding for k in range(self.size)]
-        return total(
-            [
-                put_strided(part, dim, at, self.stride, self.length)
-                for part, at in zip(parts, offsets)
-            ]
-        )
+        pairs = zip(parts, offsets)
+        return total([put_strided(x, dim, at, self.stride, self.length) for x, at in pairs])
 
     def shared_back(self, a: Tensor, dim: int) -> Tensor:
         """``put_back`` of the same tensor for every tap (dilation 1): each element repeated, then
@@ -119,13 +107,10 @@ class Window:
         parts = []
         for start in range(0, self.size, self.stride):
             width = min(self.stride, self.size - start)
-            shape = (*a.shape[: dim + 1], width, *a.shape[dim + 1 :])
-            repeated = prims.broadcast_in_dim(
-                a, shape=shape, dims=tuple(d for d in range(len(shape)) if d != dim + 1)
-            )
+            repeated = spread(a, resized(a.shape, dim, a.shape[dim], width), (dim + 1,))
             padded = pad_dim(repeated, dim + 1, 0, self.stride - width)
             length = self.count * self.stride
-            merged = prims.reshape(padded, shape=(*a.shape[:dim], length, *a.shape[dim + 1 :]))
+            merged = prims.reshape(padded, shape=resized(a.shape, dim, length))
             low = start - self.padding
             parts.append(pad_dim(merged, dim, low, self.length - low - length))
         return total(parts)
@@ -200,11 +185,7 @@ def _spread_tiles(
 ) -> Tensor:
     split, dims = _tiled(shape, counts)
     share = prims.div(widen(grad), product(split[d] for d in dims) if divisor is None else divisor)
-    rest = tuple(d for d in range(len(split)) if d not in dims)
-    return round_to(
-        prims.reshape(prims.broadcast_in_dim(share, shape=split, dims=rest), shape=tuple(shape)),
-        grad.dtype,
-    )
+    return round_to(prims.reshape(spread(share, split, dims), shape=tuple(shape)), grad.dtype)
 
 
 def _tile_counts(windows: Sequence[Window]) -> list[Size] | None:
@@ -225,11 +206,7 @@ def _divided(
         return prims.div(a, math.prod(sizes))
     whole: Any = None
     for dim, size in enumerate(sizes, a.ndim - len(windows)):
-        part = (
-            full_like(a, size)
-            if isinstance(size, int)
-            else prims.broadcast_in_dim(size, shape=a.shape, dims=(dim,))
-        )
+        part = full_like(a, size) if isinstance(size, int) else along(size, a.shape, dim)
         whole = part if whole is None else prims.mul(whole, part)
     return prims.div(a, whole)
 
@@ -289,12 +266,12 @@ class Adaptive:
     def masked(self, a: Tensor, dim: int, k: int) -> Tensor:
         """``a`` (per window along dim) where tap k is inside its window, else 0."""
         inside = prims.lt(prims.add(self.low, k), self.high)
-        return prims.where(prims.broadcast_in_dim(inside, shape=a.shape, dims=(dim,)), a, 0)
+        return prims.where(along(inside, a.shape, dim), a, 0)
 
     def share(self, a: Tensor, dim: int) -> Tensor:
         """``a`` over the number of elements of each window."""
         size = to_dtype(prims.sub(self.high, self.low), a.dtype)
-        return prims.div(a, prims.broadcast_in_dim(size, shape=a.shape, dims=(dim,)))
+        return prims.div(a, along(size, a.shape, dim))
 
 
 def _adaptive_average(spatial: int) -> None:
@@ -307,10 +284,8 @@ def _adaptive_average(spatial: int) -> None:
         result = widen(self)
         for dim, count in enumerate(output_size, self.ndim - spatial):
             w = Adaptive(concrete(self.shape[dim]), concrete(count), self.device)
-            taps = [
-                w.masked(prims.index(result, w.tap(k), dims=(dim,)), dim, k) for k in range(w.size)
-            ]
-            result = w.share(total(taps), dim)
+            taps = (prims.index(result, w.tap(k), dims=(dim,)) for k in range(w.size))
+            result = w.share(total([w.masked(tap, dim, k) for k, tap in enumerate(taps)]), dim)
         return round_to(result, self.dtype)
 
     def backward(grad_output: Tensor, self: Tensor) -> Tensor:
@@ -321,16 +296,10 @@ def _adaptive_average(spatial: int) -> None:
         for dim, count in enumerate(counts, self.ndim - spatial):
             w = Adaptive(concrete(self.shape[dim]), concrete(count), self.device)
             share = w.share(result, dim)
-            result = full(
-                (*share.shape[:dim], w.length, *share.shape[dim + 1 :]),
-                0,
-                share.dtype,
-                share.device,
-            )
+            result = zeros(resized(share.shape, dim, w.length), share)
             for k in range(w.size):
-                result = prims.index_put(
-                    result, w.masked(share, dim, k), w.tap(k), dims=(dim,), accumulate=True
-                )
+                values = w.masked(share, dim, k)
+                result = add_at(result, dim, w.tap(k), values)
         return round_to(result, grad_output.dtype)
 
     rules.register(f"_adaptive_avg_pool{spatial}d")(forward)

@@ -4,10 +4,11 @@ pass.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from primops import prims
-from primops.operand import Tensor, full_like, round_to, to_bool, to_dtype, widen
+from primops.operand import Tensor, along, full_like, over, round_to, to_bool, to_dtype, widen
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 
@@ -28,16 +29,10 @@ def _quantized(
 
 
 def _by_tensors(
-    a: Tensor, scale: Tensor, zero: Tensor, dims: tuple[int, ...], least: int, most: int
+    a: Tensor, scale: Tensor, zero: Tensor, dim: int | None, least: int, most: int
 ) -> tuple[Tensor, Tensor]:
-    steps, offset = (
-        prims.broadcast_in_dim(
-            prims.reshape(to_dtype(x, widen(a).dtype), shape=x.shape if dims else ()),
-            shape=a.shape,
-            dims=dims,
-        )
-        for x in (scale, zero)
-    )
+    spread = over if dim is None else partial(along, dim=dim)
+    steps, offset = (spread(to_dtype(x, widen(a).dtype), shape=a.shape) for x in (scale, zero))
     return _quantized(a, steps, offset, least, most, is_integral(zero.dtype))
 
 
@@ -62,9 +57,8 @@ def per_tensor_of_tensors(
     quant_max: int,
 ) -> tuple[Tensor, Tensor]:
     """``per_tensor``, or nothing where it is switched off."""
-    found, inside = _by_tensors(self, scale, zero_point, (), quant_min, quant_max)
-    enabled = prims.reshape(to_bool(fake_quant_enabled), shape=())
-    enabled = prims.broadcast_in_dim(enabled, shape=self.shape, dims=())
+    found, inside = _by_tensors(self, scale, zero_point, None, quant_min, quant_max)
+    enabled = over(to_bool(fake_quant_enabled), self.shape)
     return prims.where(enabled, found, self), prims.bitwise_or(inside, prims.bitwise_not(enabled))
 
 
@@ -73,4 +67,4 @@ def per_channel(
     self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> tuple[Tensor, Tensor]:
     """``per_tensor`` with a scale and a zero point per channel."""
-    return _by_tensors(self, scale, zero_point, (axis % self.ndim,), quant_min, quant_max)
+    return _by_tensors(self, scale, zero_point, axis % self.ndim, quant_min, quant_max)

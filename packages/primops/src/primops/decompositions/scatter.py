@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,16 +16,21 @@ from primops.meta import Size
 from primops.operand import (
     Scalar,
     Tensor,
+    along,
     broadcast,
     broadcast_to,
+    flat,
     full,
     full_like,
     iota,
     round_to,
+    slice_dim,
+    spread,
     to_dtype,
     widen,
+    zeros,
 )
-from primops.promotion import COMPUTE_FLOATS, is_integral, is_number
+from primops.promotion import COMPUTE_FLOATS, is_integral, is_number, limits
 from primops.registry import DecompositionTable
 from primops.shapes import product, wrap_dim
 
@@ -34,10 +40,7 @@ NAMES = {"add": "sum", "multiply": "prod"}
 
 def _identity(reduce: str, dtype: torch.dtype) -> Any:
     if reduce in ("amax", "amin"):
-        limits = torch.iinfo(dtype) if is_integral(dtype) else None
-        low = float("-inf") if limits is None else limits.min
-        high = float("inf") if limits is None else limits.max
-        return low if reduce == "amax" else high
+        return limits(dtype)[reduce == "amin"]
     return 1 if reduce == "prod" else 0
 
 
@@ -54,22 +57,16 @@ def scatter_reduce(
     wide, values = widen(self), widen(cut_to(src, index.shape))
     start = wide
     if not include_self:
-        start = prims.scatter(
-            wide,
-            index,
-            full(index.shape, _identity(reduce, wide.dtype), wide.dtype, wide.device),
-            dim=dim,
-        )
+        identity = full(index.shape, _identity(reduce, wide.dtype), wide.dtype, wide.device)
+        start = prims.scatter(wide, index, identity, dim=dim)
     if reduce not in ("sum", "mean"):
-        return round_to(
-            prims.scatter_reduce(start, index, values, dim=dim, reduce=reduce), self.dtype
-        )
+        result = prims.scatter_reduce(start, index, values, dim=dim, reduce=reduce)
+        return round_to(result, self.dtype)
     result = prims.scatter_add(start, index, values, dim=dim)
     if reduce == "mean":
         ones = full(index.shape, 1, torch.int64, self.device)
-        count = prims.scatter_add(
-            full_like(self, 1 if include_self else 0, torch.int64), index, ones, dim=dim
-        )
+        count = full_like(self, int(include_self), torch.int64)
+        count = prims.scatter_add(count, index, ones, dim=dim)
         count = to_dtype(prims.maximum(count, 1), wide.dtype)
         result = (prims.floor_div if is_integral(wide.dtype) else prims.div)(result, count)
     return round_to(result, self.dtype)
@@ -80,9 +77,8 @@ def scatter_value_with(
     self: Tensor, dim: int, index: Tensor, value: Scalar, *, reduce: str
 ) -> Tensor:
     """A number combined with elements."""
-    return scatter_reduce(
-        self, dim, index, full(index.shape, value, self.dtype, self.device), reduce
-    )
+    source = full(index.shape, value, self.dtype, self.device)
+    return scatter_reduce(self, dim, index, source, reduce)
 
 
 @rules.register("index_reduce")
@@ -93,17 +89,14 @@ def index_reduce(
     if self.ndim == 0:
         return NotImplemented
     dim = wrap_dim(dim, self.ndim)
-    at = prims.broadcast_in_dim(vector(index), shape=source.shape, dims=(dim,))
+    at = along(vector(index), source.shape, dim)
     return scatter_reduce(self, dim, at, source, reduce, include_self=include_self)
 
 
 @rules.register("put")
 def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """Elements stored by position in row-major order."""
-    flat = prims.reshape(self, shape=(self.numel(),))
-    at = prims.reshape(index, shape=(index.numel(),))
-    values = prims.reshape(source, shape=(source.numel(),))
-    found = index_put(flat, [at], values, accumulate)
+    found = index_put(flat(self), [flat(index)], flat(source), accumulate)
     return found if found is NotImplemented else prims.reshape(found, shape=self.shape)
 
 
@@ -143,7 +136,7 @@ def _diagonal_positions(
     count = product(shape)
     whole = prims.reshape(iota(count, torch.int64, like.device), shape=tuple(shape))
     at = diagonal(whole, offset, dim1, dim2)
-    return prims.reshape(at, shape=(at.numel(),)), at
+    return flat(at), at
 
 
 @rules.register("diagonal_scatter")
@@ -153,10 +146,8 @@ def diagonal_scatter(
     """``self`` with a diagonal replaced."""
     at, shaped = _diagonal_positions(self.shape, offset, dim1, dim2, self)
     values = prims.reshape(broadcast_to(to_dtype(src, self.dtype), shaped.shape), shape=at.shape)
-    flat = prims.reshape(self, shape=(self.numel(),))
-    return prims.reshape(
-        prims.index_put(flat, values, at, dims=(0,), accumulate=False), shape=self.shape
-    )
+    written = prims.index_put(flat(self), values, at, dims=(0,), accumulate=False)
+    return prims.reshape(written, shape=self.shape)
 
 
 @rules.register("diagonal_backward")
@@ -164,17 +155,13 @@ def diagonal_backward(
     grad_output: Tensor, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int
 ) -> Tensor:
     """The gradient on a diagonal of zeros."""
-    return diagonal_scatter(
-        full(input_sizes, 0, grad_output.dtype, grad_output.device), grad_output, offset, dim1, dim2
-    )
+    return diagonal_scatter(zeros(input_sizes, grad_output), grad_output, offset, dim1, dim2)
 
 
 @rules.register("block_diag")
 def block_diag(tensors: Sequence[Tensor]) -> Tensor:
     """Matrices along a diagonal."""
-    dtype = tensors[0].dtype
-    for tensor in tensors[1:]:
-        dtype = torch.promote_types(dtype, tensor.dtype)
+    dtype = functools.reduce(torch.promote_types, [t.dtype for t in tensors])
     blocks = [
         prims.reshape(to_dtype(t, dtype), shape=(1,) * (2 - t.ndim) + tuple(t.shape))
         for t in tensors
@@ -203,12 +190,10 @@ def isin(
         for x in (elements, test_elements)
     )
     dtype = torch.promote_types(elements.dtype, tests.dtype)
-    flat = prims.reshape(to_dtype(tests, dtype), shape=(tests.numel(),))
-    shape = (*elements.shape, flat.shape[0])
-    left = prims.broadcast_in_dim(
-        widen(to_dtype(elements, dtype)), shape=shape, dims=tuple(range(elements.ndim))
-    )
-    right = prims.broadcast_in_dim(widen(flat), shape=shape, dims=(elements.ndim,))
+    others = flat(to_dtype(tests, dtype))
+    shape = (*elements.shape, others.shape[0])
+    left = spread(widen(to_dtype(elements, dtype)), shape, (elements.ndim,))
+    right = along(widen(others), shape, elements.ndim)
     found = prims.any(prims.eq(left, right), dims=(elements.ndim,))
     return prims.bitwise_not(found) if invert else found
 
@@ -216,17 +201,11 @@ def isin(
 @rules.register("embedding_renorm")
 def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Rows that are looked up scaled down to a norm of at most ``max_norm``."""
-    at = prims.reshape(to_dtype(indices, torch.int64), shape=(indices.numel(),))
+    at = flat(to_dtype(indices, torch.int64))
     hit = full((self.shape[0],), False, torch.bool, self.device)
-    hit = prims.index_put(
-        hit,
-        full((indices.numel(),), True, torch.bool, self.device),
-        at,
-        dims=(0,),
-        accumulate=False,
-    )
-    hit = prims.broadcast_in_dim(hit, shape=tuple(self.shape), dims=(0,))
-    return prims.where(hit, renorm(self, norm_type, 0, max_norm), self)
+    true = full_like(at, True, torch.bool)
+    hit = prims.index_put(hit, true, at, dims=(0,), accumulate=False)
+    return prims.where(along(hit, self.shape, 0), renorm(self, norm_type, 0, max_norm), self)
 
 
 @rules.register("renorm")
@@ -237,9 +216,7 @@ def renorm(self: Tensor, p: Scalar, dim: int, maxnorm: Scalar) -> Tensor:
     others = [d for d in range(self.ndim) if d != dim]
     size = p_norm(wide, p, others, False)
     factor = prims.where(prims.gt(size, maxnorm), prims.div(maxnorm, prims.add(size, 1e-7)), 1.0)
-    return round_to(
-        prims.mul(wide, prims.broadcast_in_dim(factor, shape=wide.shape, dims=(dim,))), self.dtype
-    )
+    return round_to(prims.mul(wide, along(factor, wide.shape, dim)), self.dtype)
 
 
 @rules.register("histc")
@@ -255,16 +232,10 @@ def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Te
     ):
         return NotImplemented
     low, high = (torch.tensor(limit).to(self.dtype) for limit in (min, max))
-    flat = prims.reshape(self, shape=(self.numel(),))
-    inside = prims.bitwise_and(prims.ge(flat, low.item()), prims.le(flat, high.item()))
-    shifted = prims.sub(prims.where(inside, flat, low.item()), low.item())
+    elements = flat(self)
+    inside = prims.bitwise_and(prims.ge(elements, low.item()), prims.le(elements, high.item()))
+    shifted = prims.sub(prims.where(inside, elements, low.item()), low.item())
     part = (prims.floor_div if whole else prims.div)(prims.mul(shifted, bins), (high - low).item())
     bin_of = prims.where(inside, prims.minimum(to_dtype(part, torch.int64), bins - 1), bins)
-    zeros = full((bins + 1,), 0, self.dtype, self.device)
-    return prims.slice(
-        prims.scatter_add(zeros, bin_of, full_like(flat, 1), dim=0),
-        dim=0,
-        start=0,
-        stop=bins,
-        step=1,
-    )
+    counts = prims.scatter_add(zeros((bins + 1,), self), bin_of, full_like(elements, 1), dim=0)
+    return slice_dim(counts, 0, 0, bins)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Tensor, broadcast_to, full, pad_dim, to_dtype, unsqueeze
+from primops.operand import (
+    Tensor,
+    broadcast_to,
+    iota,
+    pad_dim,
+    slice_dim,
+    to_dtype,
+    unsqueeze,
+    zeros,
+)
 from primops.registry import DecompositionTable
 from primops.shapes import (
     concrete,
     is_negative,
+    is_zero,
     known,
     larger,
+    resized,
     size_hint,
     smaller,
     wrap_dim,
@@ -44,7 +56,7 @@ def slice_rule(
     """A range of one dim."""
     dim = wrap_dim(dim, self.ndim)
     low, high = slice_range(self.shape[dim], start, end)
-    return prims.slice(self, dim=dim, start=low, stop=high, step=concrete(step))
+    return slice_dim(self, dim, low, high, concrete(step))
 
 
 @rules.register("narrow", "narrow_copy")
@@ -69,17 +81,13 @@ def _from_start(position: Size, size: Size) -> Size:
     return position
 
 
-def _without(shape: Sequence[Size], dim: int) -> tuple[Size, ...]:
-    return (*shape[:dim], *shape[dim + 1 :])
-
-
 @rules.register("select.int", "select_copy.int")
 def select(self: Tensor, dim: int, index: Size) -> Tensor:
     """One position of a dim, which goes away."""
     dim = wrap_dim(dim, self.ndim)
     index = _from_start(index, self.shape[dim])
-    one = prims.slice(self, dim=dim, start=index, stop=index + 1, step=1)
-    return prims.reshape(one, shape=_without(self.shape, dim))
+    one = slice_dim(self, dim, index, index + 1)
+    return prims.reshape(one, shape=resized(self.shape, dim))
 
 
 @rules.register("split.Tensor", "unsafe_split.Tensor", "split_copy.Tensor")
@@ -87,19 +95,11 @@ def split(self: Tensor, split_size: Size, dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of ``split_size``; the last may be smaller."""
     dim = wrap_dim(dim, self.ndim)
     size = self.shape[dim]
-    if isinstance(size, int) and size == 0:
+    if is_zero(size):
         return (self,)
     count = concrete((size + split_size - 1) // split_size)
-    return tuple(
-        prims.slice(
-            self,
-            dim=dim,
-            start=i * split_size,
-            stop=size if i == count - 1 else (i + 1) * split_size,
-            step=1,
-        )
-        for i in range(count)
-    )
+    bounds = [*(i * split_size for i in range(count)), size]
+    return tuple(slice_dim(self, dim, *pair) for pair in itertools.pairwise(bounds))
 
 
 @rules.register(
@@ -108,12 +108,8 @@ def split(self: Tensor, split_size: Size, dim: int = 0) -> tuple[Tensor, ...]:
 def split_with_sizes(self: Tensor, split_sizes: Sequence[Size], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of these sizes."""
     dim = wrap_dim(dim, self.ndim)
-    pieces: list[Tensor] = []
-    start: Size = 0
-    for size in split_sizes:
-        pieces.append(prims.slice(self, dim=dim, start=start, stop=start + size, step=1))
-        start = start + size
-    return tuple(pieces)
+    bounds = itertools.accumulate(split_sizes, initial=0)
+    return tuple(slice_dim(self, dim, *pair) for pair in itertools.pairwise(bounds))
 
 
 @rules.register("chunk", "unsafe_chunk")
@@ -134,27 +130,14 @@ def place(part: Tensor, base: Tensor, dim: int, start: Size, stop: Size, step: i
     """``base`` with ``[start, stop)`` of ``dim``, every ``step``, replaced by ``part``."""
     size = base.shape[dim]
     if step == 1:
-        before = prims.slice(base, dim=dim, start=0, stop=start, step=1)
-        after = prims.slice(base, dim=dim, start=stop, stop=size, step=1)
-        pieces = [before, part, after]
-        return prims.cat(
-            *[p for p in pieces if not (isinstance(p.shape[dim], int) and p.shape[dim] == 0)]
-            or [base],
-            dim=dim,
-        )
-    position = prims.iota(
-        length=part.shape[dim], start=start, step=step, dtype=torch.int64, device=base.device
-    )
+        pieces = slice_dim(base, dim, 0, start), part, slice_dim(base, dim, stop, size)
+        filled = [piece for piece in pieces if not is_zero(piece.shape[dim])]
+        return prims.cat(*filled or [base], dim=dim)
+    position = iota(part.shape[dim], torch.int64, base.device, start, step)
     order = (dim, *(d for d in range(base.ndim) if d != dim))
-    return _along_first(base, part, position, order)
-
-
-def _along_first(base: Tensor, part: Tensor, position: Tensor, order: tuple[int, ...]) -> Tensor:
-    moved = prims.index_put(
-        prims.permute(base, dims=order), prims.permute(part, dims=order), position, dims=(0,),
-        accumulate=False
-    )  # fmt: skip
-    return prims.permute(moved, dims=tuple(order.index(d) for d in range(len(order))))
+    base, part = prims.permute(base, dims=order), prims.permute(part, dims=order)
+    moved = prims.index_put(base, part, position, dims=(0,), accumulate=False)
+    return prims.permute(moved, dims=tuple(map(order.index, range(base.ndim))))
 
 
 @rules.register("slice_scatter")
@@ -170,11 +153,8 @@ def slice_scatter(
     dim = wrap_dim(dim, self.ndim)
     low, high = slice_range(self.shape[dim], start, end)
     step = concrete(step)
-    shape = [
-        *self.shape[:dim],
-        high - low if step == 1 else (high - low + step - 1) // step,
-        *self.shape[dim + 1 :],
-    ]
+    length = high - low if step == 1 else (high - low + step - 1) // step
+    shape = resized(self.shape, dim, length)
     return place(broadcast_to(to_dtype(src, self.dtype), shape), self, dim, low, high, step)
 
 
@@ -183,7 +163,7 @@ def select_scatter(self: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
     """``self`` with one position of a dim replaced by ``src``."""
     dim = wrap_dim(dim, self.ndim)
     index = _from_start(index, self.shape[dim])
-    src = unsqueeze(broadcast_to(to_dtype(src, self.dtype), _without(self.shape, dim)), dim)
+    src = unsqueeze(broadcast_to(to_dtype(src, self.dtype), resized(self.shape, dim)), dim)
     return place(src, self, dim, index, index + 1, 1)
 
 
@@ -196,8 +176,7 @@ def slice_backward(
     size = input_sizes[dim]
     low, high = slice_range(size, start, end)
     if step != 1:
-        zeros = full(input_sizes, 0, grad_output.dtype, grad_output.device)
-        return place(grad_output, zeros, dim, low, high, step)
+        return place(grad_output, zeros(input_sizes, grad_output), dim, low, high, step)
     return pad_dim(grad_output, dim, low, size - high)
 
 

@@ -11,15 +11,19 @@ from primops.decompositions.pooling import LARGEST_WINDOW, Sizes, Window, spread
 from primops.meta import Size
 from primops.operand import (
     Tensor,
+    add_at,
+    along,
     broadcast_to,
-    full,
+    flat,
     iota,
     round_to,
+    slice_dim,
     unsqueeze,
     widen,
+    zeros,
 )
 from primops.registry import DecompositionTable
-from primops.shapes import quotient
+from primops.shapes import quotient, resized
 
 rules = DecompositionTable()
 
@@ -46,11 +50,8 @@ def _stacked(parts: Sequence[Tensor], dim: int) -> Tensor:
 
 
 def _parts(a: Tensor, dim: int, count: int) -> list[Tensor]:
-    shape = (*a.shape[:dim], *a.shape[dim + 1 :])
-    return [
-        prims.reshape(prims.slice(a, dim=dim, start=k, stop=k + 1, step=1), shape=shape)
-        for k in range(count)
-    ]
+    pieces = (slice_dim(a, dim, k, k + 1) for k in range(count))
+    return [prims.reshape(piece, shape=resized(a.shape, dim)) for piece in pieces]
 
 
 @rules.register("col2im")
@@ -83,7 +84,7 @@ def col2im(
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of a dim; their elements become the last dim."""
     if self.ndim == 0:
-        return prims.slice(prims.reshape(self, shape=(1,)), dim=0, start=0, stop=size, step=1)
+        return slice_dim(flat(self), 0, 0, size)
     return prims.window(self, dim=dimension % self.ndim, size=size, step=step)
 
 
@@ -96,34 +97,16 @@ def unfold_backward(
         return round_to(prims.sum(widen(grad_in), dims=(0,)), grad_in.dtype)
     dim %= len(input_sizes)
     window = Window(input_sizes[dim], size, step, 0, 1, False)
-    wide = broadcast_to(
-        widen(grad_in), (*input_sizes[:dim], window.count, *input_sizes[dim + 1 :], size)
-    )
+    wide = broadcast_to(widen(grad_in), (*resized(input_sizes, dim, window.count), size))
     if size > LARGEST_WINDOW:
-        taps = prims.broadcast_in_dim(
-            iota(size, torch.int64, wide.device), shape=(window.count, size), dims=(1,)
-        )
-        starts = prims.broadcast_in_dim(
-            iota(window.count, torch.int64, wide.device, 0, step),
-            shape=(window.count, size),
-            dims=(0,),
-        )
+        shape = (window.count, size)
+        taps = along(iota(size, torch.int64, wide.device), shape, 1)
+        starts = along(iota(window.count, torch.int64, wide.device, 0, step), shape, 0)
         order = (dim, wide.ndim - 1, *(d for d in range(wide.ndim - 1) if d != dim))
-        zeros = full(
-            (input_sizes[dim], *(n for d, n in enumerate(input_sizes) if d != dim)),
-            0,
-            wide.dtype,
-            wide.device,
-        )
-        moved = prims.index_put(
-            zeros,
-            prims.permute(wide, dims=order),
-            prims.add(starts, taps),
-            dims=(0,),
-            accumulate=True,
-        )
+        target = zeros((input_sizes[dim], *resized(input_sizes, dim)), wide)
+        moved = add_at(target, 0, prims.add(starts, taps), prims.permute(wide, dims=order))
         back = tuple(0 if d == dim else d + 1 if d < dim else d for d in range(len(input_sizes)))
         return round_to(prims.permute(moved, dims=back), grad_in.dtype)
     if size == 0:
-        return full(input_sizes, 0, grad_in.dtype, grad_in.device)
+        return zeros(input_sizes, grad_in)
     return round_to(window.put_back(_parts(wide, wide.ndim - 1, size), dim), grad_in.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,13 +10,24 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Scalar, Tensor, broadcast_to, full, pad_dim, to_dtype, unsqueeze
+from primops.operand import (
+    Scalar,
+    Tensor,
+    broadcast_to,
+    flat,
+    pad_dim,
+    slice_dim,
+    to_dtype,
+    unsqueeze,
+    zeros,
+)
 from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 from primops.shapes import (
     concrete,
     infer_shape,
     is_one,
+    is_zero,
     larger,
     product,
     smaller,
@@ -158,16 +170,14 @@ def flip(self: Tensor, dims: Sequence[int]) -> Tensor:
 def roll(self: Tensor, shifts: Sequence[Size], dims: Sequence[int] = ()) -> Tensor:
     """Elements moved by ``shifts`` along ``dims``, around the end."""
     if not dims:
-        flat = prims.reshape(self, shape=(self.numel(),))
-        return prims.reshape(roll(flat, shifts, [0]), shape=self.shape)
+        return prims.reshape(roll(flat(self), shifts, [0]), shape=self.shape)
     for shift, dim in zip(shifts, dims):
         dim = wrap_dim(dim, self.ndim)
         size = self.shape[dim]
-        if isinstance(size, int) and size == 0:
+        if is_zero(size):
             return self
         cut = (size - shift % size) % size
-        tail = prims.slice(self, dim=dim, start=cut, stop=size, step=1)
-        self = prims.cat(tail, prims.slice(self, dim=dim, start=0, stop=cut, step=1), dim=dim)
+        self = prims.cat(slice_dim(self, dim, cut, size), slice_dim(self, dim, 0, cut), dim=dim)
     return self
 
 
@@ -176,11 +186,10 @@ def repeat(self: Tensor, repeats: Sequence[Size]) -> Tensor:
     """The tensor laid side by side."""
     missing = len(repeats) - self.ndim
     shape = (1,) * missing + tuple(self.shape)
-    mixed: list[Size] = []
-    for count, size in zip(repeats, shape):
-        mixed += [count, size]
     spread = prims.broadcast_in_dim(
-        self, shape=tuple(mixed), dims=tuple(range(2 * missing + 1, 2 * len(shape), 2))
+        self,
+        shape=tuple(itertools.chain.from_iterable(zip(repeats, shape))),
+        dims=tuple(range(2 * missing + 1, 2 * len(shape), 2)),
     )
     return prims.reshape(spread, shape=tuple(count * size for count, size in zip(repeats, shape)))
 
@@ -198,18 +207,13 @@ def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
     order = (*(dim for dim in range(self.ndim) if dim not in (dim1, dim2)), dim1, dim2)
     moved = prims.permute(self, dims=order)
     rest = moved.shape[:-2]
-    flat = prims.reshape(moved, shape=(*rest, rows * columns))
+    rows_joined = prims.reshape(moved, shape=(*rest, rows * columns))
     start = smaller(offset, rows * columns) if offset > 0 else smaller(-offset, rows) * columns
     steps = concrete(columns) + 1
-    if isinstance(length, int) and length == 0:
-        return full((*rest, 0), 0, self.dtype, self.device)
-    return prims.slice(
-        flat,
-        dim=len(rest),
-        start=start,
-        stop=start + larger((length - 1) * steps + 1, 0),
-        step=steps,
-    )
+    if is_zero(length):
+        return zeros((*rest, 0), self)
+    stop = start + larger((length - 1) * steps + 1, 0)
+    return slice_dim(rows_joined, len(rest), start, stop, steps)
 
 
 # Joining
@@ -308,16 +312,8 @@ def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
     for tensor in tensors:
         size = -(-tensor.shape[dim] // num_chunks) * num_chunks
         padded = pad_dim(to_dtype(tensor, dtype), dim, 0, size - tensor.shape[dim])
-        rows.append(
-            prims.reshape(
-                padded,
-                shape=(
-                    *tensor.shape[:dim],
-                    num_chunks,
-                    product((size // num_chunks, *tensor.shape[dim + 1 :])),
-                ),
-            )
-        )
+        rest = product((size // num_chunks, *tensor.shape[dim + 1 :]))
+        rows.append(prims.reshape(padded, shape=(*tensor.shape[:dim], num_chunks, rest)))
     return prims.cat(*rows, dim=rows[0].ndim - 1)
 
 
@@ -327,8 +323,7 @@ def resize(self: Tensor, size: Sequence[Size], *, memory_format: Any = None) -> 
     count, wanted = self.numel(), product(size)
     if not isinstance(count, int) or not isinstance(wanted, int) or wanted > count:
         return NotImplemented
-    flat = prims.slice(prims.reshape(self, shape=(count,)), dim=0, start=0, stop=wanted, step=1)
-    return prims.reshape(flat, shape=tuple(size))
+    return prims.reshape(slice_dim(flat(self), 0, 0, wanted), shape=tuple(size))
 
 
 rules.register("resize_as")(
