@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .format import like_operand
-from .registry import RuleTable
+from .registry import RuleTable, bind
 
 RULES = RuleTable()
 
@@ -24,7 +24,7 @@ def require_dim(x: Any, dim: int) -> None:
 def sort(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Values and indices from ``empty_like``."""
     x = args[0]
-    require_dim(x, args[1] if len(args) > 1 else kwargs.get("dim", -1))
+    require_dim(x, bind(func, args, kwargs)["dim"])
     return tuple(like_operand(mode, result, x) for result in mode.run_meta(func, args, kwargs))
 
 

@@ -11,12 +11,13 @@ from .format import (
     has_channels_last_strides,
     is_fake,
     known_at_least,
+    new_empty,
     require_equal,
     require_one_dtype,
     restrided,
     same_size,
 )
-from .registry import RuleTable
+from .registry import RuleTable, bind
 
 aten = torch.ops.aten
 RULES = RuleTable()
@@ -85,7 +86,7 @@ def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
         sizes = _output_sizes(mode, args)
         if sizes is not None:
             strides = _strides(sizes, _prefers_channels_last(mode, x, weight))
-            return mode.empty(sizes, strides, dtype=x.dtype, device=x.fake_device)
+            return new_empty(mode, x, sizes, strides)
     if not any(same_size(size, 0) for size in x.shape):  # kernels check nothing for an empty batch
         require_one_dtype(("input", x), ("weight", weight))
         require_one_dtype(("input", x), ("bias", args[2]))
@@ -106,22 +107,20 @@ def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
 def convolution_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Gradients of input and weight have the forward's format; the bias gradient is a vector."""
     grad, x, weight = args[:3]
-    mask = args[10] if len(args) > 10 else kwargs["output_mask"]
-    device, dtype = x.fake_device, x.dtype
+    mask = bind(func, args, kwargs)["output_mask"]
     channels_last = _prefers_channels_last(mode, x, weight)
     grad_x = grad_weight = grad_bias = None
     if mask[0]:
-        grad_x = mode.empty(x.shape, _strides(x.shape, channels_last), dtype=dtype, device=device)
+        grad_x = new_empty(mode, x, x.shape, _strides(x.shape, channels_last))
     if mask[1]:
         strides = _strides(weight.shape, channels_last)
-        if channels_last and not _runs_in_onednn(x, weight, args) and device.type == "cpu":
+        in_kernel = channels_last and weight.dim() > 3 and x.fake_device.type == "cpu"
+        if in_kernel and not _runs_in_onednn(x, weight, args):
             format = torch.channels_last if weight.dim() == 4 else torch.channels_last_3d
-            strides = (
-                weight.contiguous(memory_format=format).stride() if weight.dim() > 3 else strides
-            )
-        grad_weight = mode.empty(weight.shape, strides, dtype=dtype, device=device)
+            strides = weight.contiguous(memory_format=format).stride()
+        grad_weight = new_empty(mode, x, weight.shape, strides)
     if mask[2]:
-        grad_bias = mode.empty((grad.shape[1],), dtype=dtype, device=device)
+        grad_bias = new_empty(mode, x, (grad.shape[1],))
     return grad_x, grad_weight, grad_bias
 
 
@@ -148,21 +147,8 @@ def _runs_in_onednn(x: Any, weight: Any, args: tuple) -> bool:
 def upsample_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The input's sizes in the format of the incoming gradient."""
     grad = args[0]
-    sizes = args[2] if len(args) > 2 else kwargs["input_size"]
+    sizes = bind(func, args, kwargs)["input_size"]
     if not is_fake(grad):
         return NotImplemented
     channels_last = has_channels_last_strides(mode.shape_env, grad)
-    return mode.empty(
-        sizes, format_strides(sizes, channels_last), dtype=grad.dtype, device=grad.fake_device
-    )
-
-
-@RULES.register("_upsample_bicubic2d_aa_backward")
-def upsample_bicubic_aa_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The input's sizes, contiguous; torch's meta kernel takes no symbols."""
-    grad, sizes = args[0], args[2]
-    if is_fake(grad):
-        return mode.empty(
-            sizes, format_strides(sizes, False), dtype=grad.dtype, device=grad.fake_device
-        )
-    return NotImplemented
+    return new_empty(mode, grad, sizes, format_strides(sizes, channels_last))

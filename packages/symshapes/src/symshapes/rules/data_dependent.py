@@ -9,8 +9,8 @@ import torch
 
 from symshapes.errors import DataDependentError
 
-from .format import like_operand, require_equal, same_size
-from .registry import RuleTable
+from .format import like_operand, new_empty, require_equal, same_sizes
+from .registry import RuleTable, bind
 from .written import stamp
 
 aten = torch.ops.aten
@@ -69,15 +69,15 @@ def nonzero(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Column-major, as eager returns it."""
     (x,) = args
     n = _read_once(x, "nonzero", lambda: unbacked_size(mode, func, x.numel()))
-    return mode.empty((n, x.dim()), (1, n), dtype=torch.int64, device=x.fake_device)
+    return new_empty(mode, x, (n, x.dim()), (1, n), torch.int64)
 
 
 @RULES.register("masked_select")
 def masked_select(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x, mask = args
-    alike = mask.dim() == x.dim() and all(same_size(a, b) for a, b in zip(x.shape, mask.shape))
+    alike = same_sizes(x.shape, mask.shape)
     n = mask.nonzero().shape[0] if alike else unbacked_size(mode, func)
-    return mode.empty((n,), dtype=x.dtype, device=x.fake_device)
+    return new_empty(mode, x, (n,))
 
 
 @RULES.register("index.Tensor")
@@ -128,52 +128,32 @@ def _unique(mode: Any, func: Any, x: Any, dim: int | None, inverse: bool, counts
     axis = 0 if dim is None else dim % x.dim()
     n = sizes[axis] = unbacked_size(mode, func, x.numel() if dim is None else x.shape[axis])
     inverse_sizes = (x.shape if dim is None else (x.shape[axis],)) if inverse else (0,)
-    device = x.fake_device
     return (
-        mode.empty(sizes, dtype=x.dtype, device=device),
-        mode.empty(inverse_sizes, dtype=torch.int64, device=device),
-        mode.empty((n,) if counts else (0,), dtype=torch.int64, device=device),
+        new_empty(mode, x, sizes),
+        new_empty(mode, x, inverse_sizes, dtype=torch.int64),
+        new_empty(mode, x, (n,) if counts else (0,), dtype=torch.int64),
     )
 
 
-UNIQUE = {
-    "unique_consecutive": ("self", "return_inverse", "return_counts", "dim"),
-    "unique_dim": ("self", "dim", "sorted", "return_inverse", "return_counts"),
-    "_unique": ("self", "sorted", "return_inverse"),
-    "_unique2": ("self", "sorted", "return_inverse", "return_counts"),
-}
-"""The parameters of the operators that find distinct values."""
-
-
-@RULES.register(" ".join(UNIQUE))
+@RULES.register("unique_consecutive unique_dim _unique _unique2")
 def unique(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    names = UNIQUE[func._schema.name.removeprefix("aten::")]
-    given = dict(zip(names, args)) | kwargs
+    given = bind(func, args, kwargs)
     flags = [bool(given.get(name)) for name in ("return_inverse", "return_counts")]
     return _unique(mode, func, given["self"], given.get("dim"), *flags)[: len(func._schema.returns)]
 
 
 @RULES.register("repeat_interleave.Tensor")
 def repeat_interleave(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    x = args[0]
     n = kwargs.get("output_size")
-    return mode.empty(
-        (unbacked_size(mode, func) if n is None else n,), dtype=x.dtype, device=x.fake_device
-    )
+    return new_empty(mode, args[0], (unbacked_size(mode, func) if n is None else n,))
 
 
 @RULES.register("bincount")
 def bincount(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    x = args[0]
-    weights = args[1] if len(args) > 1 else kwargs.get("weights")
-    dtype = (
-        torch.int64
-        if weights is None
-        else torch.float32
-        if weights.dtype is torch.float32
-        else torch.float64
-    )
-    return mode.empty((unbacked_size(mode, func),), dtype=dtype, device=x.fake_device)
+    weights, dtype = bind(func, args, kwargs)["weights"], torch.int64
+    if weights is not None:
+        dtype = torch.float32 if weights.dtype is torch.float32 else torch.float64
+    return new_empty(mode, args[0], (unbacked_size(mode, func),), dtype=dtype)
 
 
 @RULES.register("equal allclose is_nonzero")

@@ -109,11 +109,23 @@ def format_strides(sizes: Any, channels_last: bool) -> list[Any]:
     )
 
 
+def new_empty(
+    mode: Any, x: Any, sizes: Any, strides: Any = None, dtype: torch.dtype | None = None
+) -> Any:
+    """A new fake on the device of ``x``, of its dtype unless one is given."""
+    return mode.empty(sizes, strides, dtype=dtype or x.dtype, device=x.fake_device)
+
+
+def in_format(mode: Any, x: Any, channels_last: bool) -> Any:
+    """A new fake like ``x``, channels-last or contiguous."""
+    return restrided(mode, x, format_strides(x.shape, channels_last))
+
+
 def restrided(mode: Any, x: Any, strides: Any) -> Any:
     """A new fake like ``x`` with other strides; ``x`` itself when they are the same."""
     if same_sizes(x.stride(), strides):
         return x
-    return mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device)
+    return new_empty(mode, x, x.shape, strides)
 
 
 def like_operand(

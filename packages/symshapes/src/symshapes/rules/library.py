@@ -12,12 +12,14 @@ from .data_dependent import unbacked_size
 from .format import (
     format_strides,
     has_channels_last_strides,
+    in_format,
     is_dense,
+    is_fake,
+    new_empty,
     require_parameters_of,
-    restrided,
     same_size,
 )
-from .registry import RuleTable
+from .registry import RuleTable, bind
 
 aten = torch.ops.aten
 RULES = RuleTable()
@@ -31,24 +33,20 @@ def geqrf(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     (a,) = args
     *batch, rows, columns = a.shape
     order = mode.empty([*batch, columns, rows], dtype=a.dtype).mT.stride()
-    factors = mode.empty(a.shape, order, dtype=a.dtype, device=a.fake_device)
-    return factors, mode.empty(
-        [*batch, torch.sym_min(rows, columns)], dtype=a.dtype, device=a.fake_device
-    )
+    reflectors = new_empty(mode, a, [*batch, torch.sym_min(rows, columns)])
+    return new_empty(mode, a, a.shape, order), reflectors
 
 
 @RULES.register("linalg_lstsq")
 def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Solutions are columns of LAPACK's buffer; some drivers' residuals depend on the rank."""
-    given = dict(zip(("self", "b", "rcond"), args)) | kwargs
-    a, b, device = given["self"], given["b"], given["self"].fake_device
-    driver = given.get("driver") or ("gels" if device.type == "cuda" else "gelsy")
+    given = bind(func, args, kwargs)
+    a, b = given["self"], given["b"]
+    driver = given["driver"] or ("gels" if a.fake_device.type == "cuda" else "gelsy")
     *batch, rows, columns = a.shape
     is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and list(b.shape) == [*batch, rows])
     count = [] if is_vector else [b.shape[-1]]
-    buffer = mode.empty(
-        [*batch, *count, torch.sym_max(rows, columns)], dtype=a.dtype, device=device
-    )
+    buffer = new_empty(mode, a, [*batch, *count, torch.sym_max(rows, columns)])
     solution = buffer.narrow(-1, 0, columns)
     values, is_tall = driver in ("gelss", "gelsd"), bool(rows > columns)
     if values and is_tall:
@@ -56,17 +54,13 @@ def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
             f"{func} with driver {driver}: the size of its residuals", op=str(func)
         )
     real = a.dtype.to_real()
+    residuals = [*batch, *(count or [1])] if is_tall and driver == "gels" else [0]
+    singular_values = [*batch, torch.sym_min(rows, columns)] if values else [0]
     return (
         solution if is_vector else solution.mT,
-        mode.empty(
-            [*batch, *(count or [1])] if is_tall and driver == "gels" else [0],
-            dtype=real,
-            device=device,
-        ),
-        mode.empty([0] if driver == "gels" else batch, dtype=torch.int64, device=device),
-        mode.empty(
-            [*batch, torch.sym_min(rows, columns)] if values else [0], dtype=real, device=device
-        ),
+        new_empty(mode, a, residuals, dtype=real),
+        new_empty(mode, a, [0] if driver == "gels" else batch, dtype=torch.int64),
+        new_empty(mode, a, singular_values, dtype=real),
     )
 
 
@@ -78,34 +72,28 @@ def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
 def fake_quantize(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The rounded values, and a mask of those in range."""
     x = args[0]
-    return tuple(
-        mode.empty(x.shape, x.stride(), dtype=dtype, device=x.fake_device)
-        for dtype in (x.dtype, torch.bool)
-    )
+    return tuple(new_empty(mode, x, x.shape, x.stride(), dtype) for dtype in (x.dtype, torch.bool))
 
 
 @RULES.register("max_unpool2d reflection_pad2d replication_pad2d replication_pad3d channel_shuffle")
-def in_format(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def format_of_first(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the operand's memory format."""
-    return _in_format_of(mode, mode.run_meta(func, args, kwargs), args[0])
+    result = mode.run_meta(func, args, kwargs)
+    return in_format(mode, result, has_channels_last_strides(mode.shape_env, args[0]))
 
 
 @RULES.register("reflection_pad2d_backward replication_pad2d_backward replication_pad3d_backward")
-def in_format_of_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def format_of_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the memory format of forward's operand."""
-    return _in_format_of(mode, mode.run_meta(func, args, kwargs), args[1])
-
-
-def _in_format_of(mode: Any, result: Any, like: Any) -> Any:
-    return restrided(
-        mode, result, format_strides(result.shape, has_channels_last_strides(mode.shape_env, like))
-    )
+    result = mode.run_meta(func, args, kwargs)
+    return in_format(mode, result, has_channels_last_strides(mode.shape_env, args[1]))
 
 
 @RULES.register("roll")
 def roll(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the operand's format; without dims contiguous."""
-    return (in_format if len(args) > 2 or kwargs.get("dims") else dense)(mode, func, args, kwargs)
+    rule = format_of_first if len(args) > 2 or kwargs.get("dims") else dense
+    return rule(mode, func, args, kwargs)
 
 
 @RULES.register(
@@ -118,26 +106,26 @@ def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if args[0].fake_device.type != "cpu":
         return results
     if isinstance(results, tuple):
-        return tuple(restrided(mode, r, format_strides(r.shape, False)) for r in results)
-    return restrided(mode, results, format_strides(results.shape, False))
+        return tuple(in_format(mode, result, False) for result in results)
+    return in_format(mode, results, False)
 
 
 @RULES.register(
-    "upsample_nearest1d_backward _upsample_nearest_exact1d_backward upsample_linear1d_backward"
+    "upsample_nearest1d_backward _upsample_nearest_exact1d_backward upsample_linear1d_backward "
+    "_upsample_bicubic2d_aa_backward"
 )
-def upsample_1d_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Contiguous; the meta kernel would specialise the sizes."""
-    gradient, sizes = args[0], args[2]
-    return mode.empty(sizes, dtype=gradient.dtype, device=gradient.fake_device)
+def upsample_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Contiguous; the meta kernels would specialise the sizes, or take no symbols."""
+    return new_empty(mode, args[0], args[2]) if is_fake(args[0]) else NotImplemented
 
 
 @RULES.register(
-    "fractional_max_pool3d_backward multi_margin_loss_backward multilabel_margin_loss_backward"
+    "fractional_max_pool3d_backward multi_margin_loss_backward multilabel_margin_loss_backward "
+    "_ctc_loss_backward _ctc_loss_backward.Tensor"
 )
 def like_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Contiguous, with the sizes of the forward's input."""
-    x = args[1]
-    return mode.empty(x.shape, dtype=x.dtype, device=x.fake_device)
+    return new_empty(mode, args[1], args[1].shape)
 
 
 @RULES.register("multi_margin_loss multilabel_margin_loss_forward")
@@ -146,7 +134,7 @@ def margin_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
     results, target = mode.run_meta(func, args, kwargs), args[1]
     loss, *flags = results if isinstance(results, tuple) else (results,)
     if target.dim() == int(bool(flags)):
-        loss = mode.empty((), dtype=loss.dtype, device=loss.fake_device)
+        loss = new_empty(mode, loss, ())
     return (loss, *flags) if flags else loss
 
 
@@ -189,24 +177,17 @@ def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     is_known = given and not kwargs and (training or (device.type == "cpu" and not functional))
     if is_known and (strides := _plain_strides(mode, x, args[1:5])) is not None:
         saved, count = x.dtype if x.dtype in FULL else torch.float32, x.shape[1] if training else 0
-        statistics = (
-            mode.empty([count], dtype=saved, device=device) for _ in range(4 if functional else 2)
-        )
+        sizes = [[count]] * (4 if functional else 2)
+        statistics = [new_empty(mode, x, size, dtype=saved) for size in sizes]
         if device.type == "cpu":
             strides = format_strides(x.shape, has_channels_last_strides(mode.shape_env, x))
-        return mode.empty(x.shape, strides, dtype=x.dtype, device=device), *statistics
-    results = mode.run_meta(func, args, kwargs)
-    if x.fake_device.type != "cpu":
-        return results
-    strides = format_strides(x.shape, has_channels_last_strides(mode.shape_env, x))
-    results = (restrided(mode, results[0], strides), *results[1:])
-    if training:
-        return results
-    return (
-        results[0],
-        *(mode.empty([0], dtype=s.dtype, device=x.fake_device) for s in results[1:3]),
-        *results[3:],
-    )
+        return new_empty(mode, x, x.shape, strides), *statistics
+    result, *statistics = mode.run_meta(func, args, kwargs)
+    if device.type == "cpu":
+        result = in_format(mode, result, has_channels_last_strides(mode.shape_env, x))
+        if not training:
+            statistics[:2] = [new_empty(mode, s, [0]) for s in statistics[:2]]
+    return result, *statistics
 
 
 @RULES.register("native_group_norm")
@@ -226,10 +207,8 @@ def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[s
     gradient, x, weight, mask = args[0], args[1], args[2], args[9:]
     is_plain = weight is not None and mask and all(mask[0]) and gradient.dtype is x.dtype
     if is_plain and _plain_strides(mode, x, args[2:5]) is not None:
-        results = tuple(
-            mode.empty(sizes, dtype=x.dtype, device=x.fake_device)
-            for sizes in (x.shape, *[x.shape[1:2]] * 2)
-        )
+        shapes = (x.shape, x.shape[1:2], x.shape[1:2])
+        results = tuple(new_empty(mode, x, sizes) for sizes in shapes)
     else:
         results = mode.run_meta(func, args, kwargs)
     if results[0] is None:
@@ -237,29 +216,26 @@ def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[s
     channels_last = has_channels_last_strides(mode.shape_env, x)
     if x.fake_device.type != "cpu":
         channels_last = channels_last and args[7] and is_dense(mode, x)
-    return restrided(mode, results[0], format_strides(x.shape, channels_last)), *results[1:]
+    return in_format(mode, results[0], channels_last), *results[1:]
 
 
 @RULES.register("histogram.bin_ct histogram.bins_tensor")
 def histogram(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """n counts and n + 1 edges."""
-    x = args[0]
-    bins = args[1] if len(args) > 1 else kwargs.get("bins", 100)
+    bins = bind(func, args, kwargs)["bins"]
     count = bins if isinstance(bins, (int, torch.SymInt)) else bins.shape[0] - 1
-    return tuple(mode.empty([n], dtype=x.dtype, device=x.fake_device) for n in (count, count + 1))
+    return tuple(new_empty(mode, args[0], [n]) for n in (count, count + 1))
 
 
 @RULES.register("_histogramdd_bin_edges")
 def histogramdd_edges(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    x, bins = args[:2]
-    return [mode.empty([n + 1], dtype=x.dtype, device=x.fake_device) for n in bins]
+    return [new_empty(mode, args[0], [n + 1]) for n in args[1]]
 
 
 @RULES.register("_histogramdd_from_bin_cts _histogramdd_from_bin_tensors")
 def histogramdd_counts(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    x, bins = args[:2]
-    sizes = [b.shape[0] - 1 if isinstance(b, torch.Tensor) else b for b in bins]
-    return mode.empty(sizes, dtype=x.dtype, device=x.fake_device)
+    sizes = [b.shape[0] - 1 if isinstance(b, torch.Tensor) else b for b in args[1]]
+    return new_empty(mode, args[0], sizes)
 
 
 @RULES.register("_ctc_loss.Tensor")
@@ -268,36 +244,26 @@ def ctc_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x, targets = args[:2]
     states = unbacked_size(mode, func, 2 * targets.shape[-1] + 1)
     steps, batch = x.shape[:2]
-    return tuple(
-        mode.empty(size, dtype=x.dtype, device=x.fake_device)
-        for size in ((batch,), (batch, steps, states))
-    )
-
-
-@RULES.register("_ctc_loss_backward")
-@RULES.register("_ctc_loss_backward.Tensor")
-def ctc_loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Dense, shaped like the log probabilities."""
-    return mode.empty(args[1].shape, dtype=args[1].dtype, device=args[1].fake_device)
+    return new_empty(mode, x, (batch,)), new_empty(mode, x, (batch, steps, states))
 
 
 @RULES.register("_embedding_bag _embedding_bag_forward_only")
 def embedding_bag(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """CPU kernels skip the indices of plain sums; forward-only sums differ in two results."""
     is_full = func is aten._embedding_bag.default
-    given = dict(zip((a.name for a in func._schema.arguments), args)) | kwargs
+    given = bind(func, args, kwargs)
     weight, indices, offsets = given["weight"], given["indices"], given["offsets"]
     results = aten._embedding_bag.default.py_kernels[torch._C.DispatchKey.Meta](*args, **kwargs)
     if weight.fake_device.type != "cpu":
         return results
-    sums, weights = given.get("mode", 0) == 0, given.get("per_sample_weights")
+    sums, weights = given["mode"] == 0, given["per_sample_weights"]
     is_plain = (
         sums
-        and given.get("padding_idx", -1) < 0
+        and given["padding_idx"] < 0
         and weight.dtype in (torch.float32, *HALF)
         and weight.stride(1) == 1
+        and (weights is None or weights.stride(0) == 1)
     )
-    is_plain = is_plain and (weights is None or weights.stride(0) == 1)
     each = offsets.new_empty([0 if is_plain else indices.shape[0]])
     if not sums or is_full:
         return (results[0], each, *results[2:])

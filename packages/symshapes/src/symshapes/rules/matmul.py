@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from .format import is_fake, require_equal, require_one_dtype
-from .registry import RuleTable
+from .format import is_fake, new_empty, require_equal, require_one_dtype
+from .registry import RuleTable, bind
 
 aten = torch.ops.aten
 RULES = RuleTable()
@@ -28,7 +28,7 @@ def _product(mode: Any, a: Any, b: Any) -> Any:
         return NotImplemented
     if a.dim() == 3 and not require_equal(env, a.shape[0], b.shape[0]):
         return NotImplemented
-    return mode.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.fake_device)
+    return new_empty(mode, a, (*a.shape[:-1], b.shape[-1]))
 
 
 @RULES.register("mm bmm")
@@ -77,13 +77,7 @@ def grouped_mm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any
 
     That kernel takes only bfloat16, and without CUDA it does not pad rows.
     """
-    given: tuple[Any, ...] = (*args, *[None] * (5 - len(args)))
-    a, b, ends, bias, dtype = given
-    ends, bias, dtype = (
-        kwargs.get("offs", ends),
-        kwargs.get("bias", bias),
-        kwargs.get("out_dtype", dtype),
-    )
+    a, b, ends, bias, dtype = bind(func, args, kwargs).values()
     if (
         not all(is_fake(x) and x.fake_mode is mode and x.dim() in (2, 3) for x in (a, b))
         or bias is not None
@@ -108,6 +102,6 @@ def grouped_mm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any
     m, n, whole = a.shape[-2], b.shape[-1], 16 // a.dtype.itemsize
     row = (n + whole - 1) // whole * whole
     if a.dim() != b.dim():
-        return mode.empty((m, n), (row, 1), dtype=a.dtype, device=a.fake_device)
+        return new_empty(mode, a, (m, n), (row, 1))
     groups = a.shape[0] if ends is None else ends.shape[0]
-    return mode.empty((groups, m, n), (m * row, row, 1), dtype=a.dtype, device=a.fake_device)
+    return new_empty(mode, a, (groups, m, n), (m * row, row, 1))

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from .checked import require_dim
-from .format import is_fake, require_equal, require_parameters_of
-from .registry import RuleTable
+from .format import is_fake, new_empty, require_equal, require_parameters_of
+from .registry import RuleTable, bind
 
 aten = torch.ops.aten
 RULES = RuleTable()
@@ -29,23 +29,12 @@ def reduced_sizes(x: Any, dims: Any, keepdim: bool) -> list[Any] | None:
     return [s for d, s in enumerate(x.shape) if d not in reduced]
 
 
-def _argument(func: Any, args: tuple, kwargs: dict[str, Any], name: str) -> Any:
-    """The value of a parameter, by the op's schema."""
-    for i, a in enumerate(func._schema.arguments):
-        if a.name == name:
-            if i < len(args) and not a.kwarg_only:
-                return args[i]
-            return kwargs.get(name, a.default_value)
-    return None
-
-
 def _reduce(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
-    x = args[0]
-    dims = _argument(func, args, kwargs, "dim")
-    sizes = reduced_sizes(
-        x, [dims] if isinstance(dims, int) else dims, bool(_argument(func, args, kwargs, "keepdim"))
-    )
-    return NotImplemented if sizes is None else mode.empty(sizes, dtype=dtype, device=x.fake_device)
+    given = bind(func, args, kwargs)
+    dims = given.get("dim")
+    dims = [dims] if isinstance(dims, int) else dims
+    sizes = reduced_sizes(args[0], dims, bool(given.get("keepdim")))
+    return NotImplemented if sizes is None else new_empty(mode, args[0], sizes, dtype=dtype)
 
 
 @RULES.register("sum sum.dim_IntList prod prod.dim_int")
@@ -112,7 +101,7 @@ def softmax(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     require_dim(x, dim)  # the meta kernel takes any
     if half_to_float or not x.dtype.is_floating_point:
         return NotImplemented
-    return mode.empty(x.shape, dtype=x.dtype, device=x.fake_device)
+    return new_empty(mode, x, x.shape)
 
 
 @RULES.register("native_layer_norm")
@@ -136,7 +125,7 @@ def native_layer_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
             return NotImplemented
     statistics = [*x.shape[:-rank], *[1] * rank]
     sizes = (x.shape, statistics, statistics)
-    return tuple(mode.empty(s, dtype=x.dtype, device=x.fake_device) for s in sizes)
+    return tuple(new_empty(mode, x, s) for s in sizes)
 
 
 @RULES.register("native_layer_norm_backward")
@@ -144,10 +133,7 @@ def native_layer_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[s
     _, x, _, _, _, weight, bias, mask = args
     if not is_fake(x) or any(p is not None and p.dtype is not x.dtype for p in (weight, bias)):
         return NotImplemented
-    sources = (x, weight, bias)
     return tuple(
-        mode.empty(s.shape, dtype=s.dtype, device=x.fake_device)
-        if wanted and s is not None
-        else None
-        for s, wanted in zip(sources, mask)
+        new_empty(mode, x, source.shape) if wanted and source is not None else None
+        for source, wanted in zip((x, weight, bias), mask)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,6 +15,17 @@ def op_of(name: str) -> Any:
     """The op of ``aten`` with that name, such as ``mm`` or ``add.Tensor``."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+@lru_cache(maxsize=10_000)
+def _defaults(func: Any) -> dict[str, Any]:
+    return {a.name: a.default_value for a in func._schema.arguments}
+
+
+def bind(func: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """All arguments of a call by name, defaults included."""
+    defaults = _defaults(func)
+    return {**defaults, **dict(zip(defaults, args)), **kwargs}
 
 
 class RuleTable:
