@@ -209,7 +209,7 @@ def test_kept_rows(run, columns: int, size: int, block: int):
 def test_wide_rows_of_16_bits_are_kept():
     def chosen(columns: int, rows: int = 8192) -> Config:
         kernel = parse_kernel(KEPT.format(columns=columns, rows=rows, size=rows * columns))
-        return tiling.choose_tiling(kernel).config
+        return tiling.choose_tiling(kernel, tiling.describe(kernel)).config
 
     assert chosen(50304).grid and chosen(32768 + 8).grid
     assert not chosen(50257).grid, "rows that begin anywhere can't be fetched ahead"

@@ -7,6 +7,18 @@ from loopir.host.source import HostProgram, build_host, generate
 from loopir.ir.body import OpsHandler, Recorder, replay
 from loopir.ir.evaluate import evaluate_kernel
 from loopir.ir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
+from loopir.ir.instruction_rules import (
+    Call,
+    Rule,
+    apply_rules,
+    call,
+    matches,
+    parse_pattern,
+    remove_dead,
+    rule,
+    with_blocks,
+    write_call,
+)
 from loopir.ir.kernel import (
     Body,
     Instruction,
@@ -73,25 +85,19 @@ from .schedule import schedule
 __version__ = "0.2.0"
 
 __all__ = [
-    "OPS", "REDUCTIONS", "ArtifactStore", "Body", "BuildError", "CodeGenerator", "Contraction",
-    "Domain", "DtypeRule",
-    "ExternCall", "ExternError", "FloorDiv", "HostProgram", "Instruction", "Kernel", "KernelBuffer",
-    "KernelSource",
-    "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable",
-    "Mod", "Offer",
-    "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options", "Packed",
-    "ParseError", "Place",
-    "PointwiseStep", "Program", "Range", "Recall", "Recorder", "Reproducible", "Run", "RunCall",
-    "ScheduleError",
-    "SettingError", "Stage", "StoreError", "StoreWarning", "Symbolic", "Template", "TensorInput",
-    "ToolError", "Value",
-    "VerificationError", "View", "build_host", "check_kernel", "check_launches", "check_program",
-    "compile_graph",
-    "definitions", "evaluate_kernel", "evaluate_template", "example_value", "flat_position",
-    "format_any", "format_expr",
+    "OPS", "REDUCTIONS", "ArtifactStore", "Body", "BuildError", "Call", "CodeGenerator",
+    "Contraction", "Domain", "DtypeRule", "ExternCall", "ExternError", "FloorDiv",
+    "HostProgram", "Instruction", "Kernel", "KernelBuffer", "KernelSource", "LaunchesParts",
+    "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable", "Mod",
+    "Offer", "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler",
+    "Options", "Packed", "ParseError", "Place", "PointwiseStep", "Program", "Range", "Recall",
+    "Recorder", "Reproducible", "Rule", "Run", "RunCall", "ScheduleError", "SettingError",
+    "Stage", "StoreError", "StoreWarning", "Symbolic", "Template", "TensorInput", "ToolError",
+    "Value", "VerificationError", "View", "apply_rules", "build_host", "call", "check_kernel",
+    "check_launches", "check_program", "compile_graph", "definitions", "evaluate_kernel",
+    "evaluate_template", "example_value", "flat_position", "format_any", "format_expr",
     "format_kernel", "format_schedule", "format_template", "freeze", "generate", "kernels_of",
-    "lay_out_images", "lower",
-    "parse_expr", "parse_kernel", "parse_kernels", "product", "replay", "rewrite_patterns",
-    "schedule", "steps_of",
-    "symbol", "temporary_root",
+    "lay_out_images", "lower", "matches", "parse_expr", "parse_kernel", "parse_kernels",
+    "parse_pattern", "product", "remove_dead", "replay", "rewrite_patterns", "rule", "schedule",
+    "steps_of", "symbol", "temporary_root", "with_blocks", "write_call",
 ]  # fmt: skip

@@ -9,7 +9,8 @@ import sympy
 from loopir import Kernel, KernelBuffer, KernelSource, product
 
 from inductor_triton.kernels.passes.column_sums import by_program, summed_columns
-from inductor_triton.kernels.passes.online_softmax import OnlinePair, evictions, one_pass
+from inductor_triton.kernels.passes.gelu import fuse_gelu
+from inductor_triton.kernels.passes.online_softmax import OnlinePair, evictions
 from inductor_triton.kernels.passes.split_reductions import split_reduction
 from inductor_triton.kernels.passes.trivial_reductions import simplified
 from inductor_triton.spec import ERRORS, INDEX, Config, LaunchSpec, Sequence
@@ -19,11 +20,10 @@ from .emitter import Emitter
 from .heuristics import walking_grid
 from .indexing import merge_loops
 from .instructions import emit_instruction
+from .kernel_plan import plan_kernel
 from .library import DECORATOR, needed_functions
-from .precision import with_gelu
 from .reductions import loop_reduction, online_reduction, persistent_reduction
-from .scaling import scaling_of, walking
-from .tiling import choose_tiling, describe, held_blocks, narrowest
+from .tiling import choose_tiling, describe, narrowest
 
 
 def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSource:
@@ -33,7 +33,8 @@ def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSou
     walk = _walk_over_rows(kernel, config)
     if walk is not None:
         return walk
-    simple = simplified(with_gelu(kernel))
+    dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
+    simple = simplified(replace(kernel, bodies=fuse_gelu(kernel.bodies, dtypes)))
     split = split_reduction(simple)
     if split is None:
         return replace(generate_source(simple, config), kernel=kernel)
@@ -57,9 +58,11 @@ def _walk_over_rows(kernel: Kernel, config: Config | None) -> KernelSource | Non
     sums = summed_columns(kernel)
     if not sums or kernel.sizes:
         return None
-    config = config or choose_tiling(merge_loops(kernel)).config
+    flat = merge_loops(kernel)
+    work = describe(flat)
+    config = config or choose_tiling(flat, work).config
     grid = (
-        config.grid or walking_grid(config, describe(kernel).points, narrowest(kernel))
+        config.grid or walking_grid(config, work.points, narrowest(kernel))
         if config.persistent
         else 0
     )
@@ -75,11 +78,8 @@ def _walk_over_rows(kernel: Kernel, config: Config | None) -> KernelSource | Non
 
 def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSource:
     """The Triton source of ``kernel``; its metadata is ``(("launch", LaunchSpec),)``."""
-    flat = merge_loops(kernel)
-    tiling, scaling = choose_tiling(flat, config), scaling_of(flat)
-    if scaling is not None and len(tiling.axes) == 1:
-        tiling = replace(tiling, config=walking(flat, tiling.config))
-    emitter = Emitter(flat, tiling, scaling)
+    plan = plan_kernel(merge_loops(kernel), config)
+    tiling, emitter = plan.tiling, Emitter(plan)
     emitter.numbers = {}
     function = emit_function(emitter)
     text = assemble(kernel.origins, tiling.config, function)
@@ -93,8 +93,8 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
         batch=sympy.Integer(tiling.config.grid or 1)
         * product(item.extent for item in tiling.batch),
         config=tiling.config,
-        index=emitter.index_type,
-        limits=emitter.limits,
+        index=plan.index_type,
+        limits=plan.limits,
         errors=emitter.uses_errors,
         numbers=tuple(offset // each for offset, each in emitter.numbers),
     )
@@ -104,18 +104,10 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
 def emit_function(emitter: Emitter) -> str:
     """The text of the kernel function."""
     emitter.emit_axes()
-    persistent = emitter.tiling.config.persistent
-    is_kept = persistent or emitter.tiling.config.grid > 0
-    parts = list(emitter.kernel.bodies) if is_kept else one_pass(emitter.kernel.bodies)
-    emitter.blocks_held = 0 if persistent else held_blocks(emitter.kernel, emitter.tiling)
-    for pair in one_pass(emitter.kernel.bodies) if emitter.blocks_held and is_kept else ():
-        # the same exponentials that are divided by their sum, so computed once
-        if isinstance(pair, OnlinePair):
-            emitter.narrow |= {str(pair.total.args[1])}
-            emitter.at_least_one.add(str(pair.total.result))
-            emitter.maxima.add(str(pair.maximum.result))
-    for number, part in enumerate(parts):
-        emitter.eviction = {} if is_kept else evictions(parts, number)
+    plan, config = emitter.plan, emitter.tiling.config
+    is_kept = config.persistent or config.grid > 0
+    for number, part in enumerate(plan.parts):
+        emitter.eviction = {} if is_kept else evictions(plan.parts, number)
         inner = isinstance(part, OnlinePair) or part.inner
         emitter.body_dims = frozenset(
             axis.name for axis in emitter.tiling.axes if axis.name != "r" or inner
@@ -128,7 +120,9 @@ def emit_function(emitter: Emitter) -> str:
                 emit_instruction(emitter, step)
         else:
             results = (
-                persistent_reduction(emitter, part) if persistent else loop_reduction(emitter, part)
+                persistent_reduction(emitter, part)
+                if config.persistent
+                else loop_reduction(emitter, part, plan.operations[number])
             )
             emitter.values = outer | results
     emitter.end_walk()

@@ -2,114 +2,15 @@
 
 This file is read as text (see ``library``) and never imported: the functions that a kernel uses are
 copied into its source. Errors are in units in the last place over the whole range and hold where
-``tl.exp2`` is within 2 ulp. Functions that consist of one machine instruction are marked
-"primitive"; the interpreter has its own form of them in ``interpret``.
+``tl.exp2`` is within 2 ulp. Functions that are one machine instruction are in ``primitives``, or
+marked "primitive" here; the interpreter has its own form of them.
 """
 
-# Constants of kernels are given as numbers:
-# pyright: reportArgumentType=false
+# Constants of kernels are given as numbers, and primitives are defined elsewhere:
+# pyright: reportArgumentType=false, reportUndefinedVariable=false
+# ruff: noqa: F821
 
 import triton.language as tl
-
-
-def floor32(x):
-    """Primitive."""
-    return tl.inline_asm_elementwise(
-        "cvt.rmi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
-
-
-def ceil32(x):
-    """Primitive."""
-    return tl.inline_asm_elementwise(
-        "cvt.rpi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
-
-
-def trunc32(x):
-    """Primitive."""
-    return tl.inline_asm_elementwise(
-        "cvt.rzi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
-
-
-def round32(x):
-    """Primitive; half to even."""
-    return tl.inline_asm_elementwise(
-        "cvt.rni.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
-
-
-def round_tf32(x):
-    """Primitive; to 10 bits after the point, as operands of a product: tensor cores cut the others
-    off.
-    """
-    return tl.inline_asm_elementwise(
-        "cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
-
-
-def floor64(x):
-    """Primitive."""
-    return tl.inline_asm_elementwise(
-        "cvt.rmi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
-    )
-
-
-def ceil64(x):
-    """Primitive."""
-    return tl.inline_asm_elementwise(
-        "cvt.rpi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
-    )
-
-
-def trunc64(x):
-    """Primitive."""
-    return tl.inline_asm_elementwise(
-        "cvt.rzi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
-    )
-
-
-def round64(x):
-    """Primitive; half to even."""
-    return tl.inline_asm_elementwise(
-        "cvt.rni.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
-    )
-
-
-def add_rn32(x, y):
-    """Primitive; never contracted to a fused multiply-add."""
-    return tl.inline_asm_elementwise(
-        "add.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1
-    )
-
-
-def add_rn64(x, y):
-    """Primitive; never contracted to a fused multiply-add."""
-    return tl.inline_asm_elementwise(
-        "add.rn.f64 $0, $1, $2;", "=d,d,d", [x, y], dtype=tl.float64, is_pure=True, pack=1
-    )
-
-
-def sub_rn32(x, y):
-    """Primitive; never contracted to a fused multiply-add."""
-    return tl.inline_asm_elementwise(
-        "sub.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1
-    )
-
-
-def sub_rn64(x, y):
-    """Primitive; never contracted to a fused multiply-add."""
-    return tl.inline_asm_elementwise(
-        "sub.rn.f64 $0, $1, $2;", "=d,d,d", [x, y], dtype=tl.float64, is_pure=True, pack=1
-    )
-
-
-def rsqrt32(x):
-    """Primitive; 2 ulp."""
-    return tl.inline_asm_elementwise(
-        "rsqrt.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
 
 
 def fma32(x, y, z):
@@ -183,13 +84,6 @@ def remainder_float(rest, b):
     """The remainder with the sign of ``b`` from the one with the sign of the dividend."""
     wrong = (rest != 0) & ((rest < 0) != (b < 0))
     return tl.where(wrong, rest + b, rest)
-
-
-def exp2_32(x):
-    """Primitive; 2**x, 2 ulp. Unlike ``tl.exp2`` gives subnormal results."""
-    return tl.inline_asm_elementwise(
-        "ex2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
 
 
 def exp32(x):
@@ -363,13 +257,6 @@ def philox(seed, block, stream: tl.constexpr = 0, rounds: tl.constexpr = 10):
         k0 = k0 + 0x9E3779B9
         k1 = k1 + 0xBB67AE85
     return c0, c1, c2, c3
-
-
-def rcp32(x):
-    """Primitive; 1 / x, 1 ulp."""
-    return tl.inline_asm_elementwise(
-        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
 
 
 def tanh16(x):

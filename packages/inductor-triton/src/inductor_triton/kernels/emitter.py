@@ -3,44 +3,39 @@
 from __future__ import annotations
 
 import keyword
-import math
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import sympy
 import torch
-from loopir import FloorDiv, Kernel, Mod, Range, Value, definitions, flat_position, product, symbol
+from loopir import (
+    FloorDiv,
+    Instruction,
+    Kernel,
+    Mod,
+    Range,
+    Value,
+    definitions,
+    flat_position,
+    symbol,
+)
 
-from inductor_triton.spec import ERRORS, INDEX, INT32_LIMIT
+from inductor_triton.spec import ERRORS, INDEX
 
 from .heuristics import next_power_of_two
 from .index_text import IndexPrinter
-from .indexing import bounds, indices, integer, stride
+from .indexing import integer, stride
+from .kernel_plan import KernelPlan
 from .library import function_names
-from .ops import NO_PRODUCTS, TRITON_DTYPES
-from .precision import narrow_values
-from .scaling import Scaling
-from .tiling import Axis, Tiling
+from .ops import TRITON_DTYPES
+from .tiling import Axis
 
-RESERVED = frozenset(
-    [
-        *keyword.kwlist,
-        "tl",
-        "triton",
-        "libdevice",
-        "range",
-        "float",
-        "program",
-        "batch",
-        "row",
-        "blocks",
-        "unchanged",
-        ERRORS,
-        INDEX,
-    ]
-    + [f"{axis}{suffix}" for axis in "xyr" for suffix in ("index", "mask", "base")]
-    + [f"{axis}BLOCK" for axis in "XYR"]
-)
+RESERVED = frozenset([
+    *keyword.kwlist, "tl", "triton", "libdevice", "range", "float", "program", "batch", "row",
+    "blocks", "unchanged", ERRORS, INDEX,
+    *(f"{axis}{suffix}" for axis in "xyr" for suffix in ("index", "mask", "base")),
+    *(f"{axis}BLOCK" for axis in "XYR"),
+])  # fmt: skip
 WALK_STAGES = 3
 """Rows of which the loads are in flight; measured: fewer leave a quarter of the bandwidth."""
 Dims = frozenset[str]
@@ -69,11 +64,8 @@ class Emitter:
     Names: ``taken`` are the identifiers in use, each with the last number put behind it, ``names``
     those of the kernel's. Values: ``computed`` has terms by what they compute; ``stores_made``
     counts by buffer, for a load after a store is another; ``unsynchronised`` buffers were stored
-    since the last barrier; ``index_values``, ``arguments_of_erf`` and ``philox_words`` say of what
-    some values were made. ``numbers`` become arguments of the function, where that is wanted
-    (``number``). Precision: values that are ``narrow`` count to 16 bits; ``maxima`` and
-    ``at_least_one`` are of rows, those sums of exponentials among them; ``shared_products`` must
-    not be fused into additions. Axes: ``block_starts`` and ``lane_starts`` have the texts of which
+    since the last barrier. ``numbers`` become arguments of the function, where that is wanted
+    (``number``). Axes: ``block_starts`` and ``lane_starts`` have the texts of which
     places are made; the body runs over ``body_dims``, of which ``unmasked`` need no mask here. A
     grid over rows: ``walk`` is the line of its loop, ``shares`` are what a program adds up over its
     rows. Long rows: of the blocks from ``rest_begins`` on, ``blocks_held`` in number, ``held`` has
@@ -81,13 +73,14 @@ class Emitter:
     its place. ``eviction`` by buffer, for this pass.
     """
 
-    def __init__(self, kernel: Kernel, tiling: Tiling, scaling: Scaling | None = None) -> None:
-        self.kernel, self.tiling, self.scaling = kernel, tiling, scaling
+    def __init__(self, plan: KernelPlan) -> None:
+        kernel, steps = plan.kernel, plan.steps
+        self.plan, self.kernel, self.tiling = plan, kernel, plan.tiling
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
-        self.uses_errors = any(step.op == "indirect" for step in kernel.steps)
+        self.uses_errors = any(step.op == "indirect" for step in steps)
 
         self.taken = dict.fromkeys(RESERVED | function_names(), 0)
-        self.names = {name: self.fresh(name) for name in _kernel_names(kernel)}
+        self.names = {name: self.fresh(name) for name in _names(kernel, steps)}
         self.function = self.fresh(kernel.name)
         self.lines: list[str] = []
         self.indent = 1
@@ -96,31 +89,18 @@ class Emitter:
         self.computed: dict[object, Term] = {}
         self.stores_made: dict[str, int] = {}
         self.unsynchronised: set[str] = set()
-        self.index_values: dict[str, sympy.Expr] = {}
-        self.arguments_of_erf: dict[str, Term] = {}
-        self.philox_words: dict[str, tuple[str, Dims]] = {}
         self.numbers: dict[tuple[int, int], str] | None = None
 
-        self.narrow = narrow_values(
-            kernel.steps, {name: buffer.dtype for name, buffer in self.buffers.items()}
-        )
-        self.maxima: set[str] = set()
-        self.at_least_one: set[str] = set()
-        self.shared_products = _shared_products(kernel)
-
         self.symbols: dict[sympy.Symbol, Term] = {}
-        self.symbol_bounds = _symbol_bounds(kernel)
         self.flat_loops: list[tuple[tuple[Range, ...], sympy.Symbol]] = []
         self.block_starts: dict[str, tuple[str, str]] = {}
         self.lane_starts: dict[str, tuple[str, str]] = {}
         self.body_dims: Dims = NOTHING
         self.unmasked: Dims = NOTHING
-        self.limits, self.index_type = self._index_width()
 
         self.walk: int | None = None
         self.shares: list[tuple[str, str, str]] = []
 
-        self.blocks_held = 0
         self.rest_begins: int | None = None
         self.position_of_block = 0
         self.held: dict[int, dict[object, Term]] = {}
@@ -147,24 +127,19 @@ class Emitter:
         self.lines.append("    " * self.indent + text)
 
     @property
+    def index_type(self) -> str:
+        """The type of indices: see :class:`KernelPlan`."""
+        return self.plan.index_type
+
+    @property
+    def blocks_held(self) -> int:
+        """The blocks of a row that stay in registers."""
+        return self.plan.blocks_held
+
+    @property
     def index_cast(self) -> str:
         """The conversion of an int32 to the type of indices, where it is one."""
         return {"int32": "", "int64": ".to(tl.int64)", "dynamic": f".to({INDEX})"}[self.index_type]
-
-    def _index_width(self) -> tuple[tuple[sympy.Expr, ...], str]:
-        sizes = [sympy.sympify(buffer.numel) for buffer in self.kernel.buffers]
-        sizes += [axis.extent for axis in self.tiling.axes]
-        sizes.append(product(item.extent for item in (*self.tiling.batch, *self.kernel.ranges)))
-        largest = max(
-            (bounds(expr, self.symbol_bounds)[1] for expr in indices(self.kernel)), default=0
-        )
-        static = [value for value in map(integer, sizes) if value is not None]
-        if max(static, default=0) > INT32_LIMIT or (
-            math.isfinite(largest) and largest > INT32_LIMIT
-        ):
-            return (), "int64"
-        symbolic = tuple(dict.fromkeys(expr for expr in sizes if integer(expr) is None))
-        return symbolic, "dynamic" if symbolic else "int32"
 
     def emit_axes(self) -> None:
         """Writes the definitions of the iteration symbols and masks, but those of a looped
@@ -189,9 +164,10 @@ class Emitter:
         (rows,) = self.tiling.program_axes
         self.walk = len(self.lines)
         blocks = _blocks_text(self.index(rows.extent)[0], rows)
-        if self.scaling is not None:
+        scaling = self.plan.scaling
+        if scaling is not None:
             result, source, factor = map(
-                self.name, (self.scaling.result, self.scaling.source, self.scaling.factor)
+                self.name, (scaling.result, scaling.source, scaling.factor)
             )
             self.line(
                 f"unchanged = ({result}.to(tl.int64) == {source}.to(tl.int64)) & "
@@ -292,7 +268,7 @@ class Emitter:
         if (
             width >= axis.block
             or not config.grid
-            or any(str(step.args[0]).startswith("arg") for step in self.kernel.steps)
+            or any(str(step.args[0]).startswith("arg") for step in self.plan.steps)
         ):
             return axis
         narrow = replace(axis, block=width, ends=True)
@@ -390,7 +366,9 @@ class Emitter:
         expr = self._by_flat_position(sympy.sympify(expr))
         terms = [self.symbols[symbol] for symbol in sorted(expr.free_symbols, key=str)]  # type: ignore[index]
         dims = NOTHING.union(*(term.dims for term in terms))
-        text = IndexPrinter(self.symbol_bounds, lambda symbol: self.symbols[symbol].text).show(expr)
+        text = IndexPrinter(self.plan.symbol_bounds, lambda symbol: self.symbols[symbol].text).show(
+            expr
+        )
         return text, dims, [term for term in terms if term.valid is not None]
 
     def _by_flat_position(self, expr: sympy.Expr) -> sympy.Expr:
@@ -406,15 +384,13 @@ class Emitter:
                 expr = rest + factor * flat
         return expr
 
-    def counter_blocks(self, counter: str, each: int) -> tuple[str, Dims] | None:
-        """A call for ``each`` counters of a block at a time, with places for its name and first
-        argument, and what it varies along; None where no axis has the counters in a row from a
-        multiple of ``each`` on.
+    def random_blocks(self, place: sympy.Expr, first: int, each: int) -> tuple[str, Dims] | None:
+        """A call for random numbers from ``place + first`` on, ``each`` of a block at a time, with
+        fields for its name and first argument; and what it varies along. None if no axis has the
+        places in a row from a multiple of ``each`` on.
         """
-        expr = self.index_values.get(counter)
-        offset, rest = (None, None) if expr is None else self._by_flat_position(expr).as_coeff_Add()
-        first = None if offset is None else integer(offset)
-        if rest is None or first is None or first % each:
+        rest = self._by_flat_position(place)
+        if first % each:
             return None
         for axis in self.tiling.axes:
             index = (
@@ -512,28 +488,7 @@ def _blocks_text(extent: str, axis: Axis) -> str:
     return f"(({extent} + {axis.block - 1}) // {axis.block})"
 
 
-def _shared_products(kernel: Kernel) -> frozenset[str]:
-    """Products that are used more than once: fused into an addition, one use would see what another
-    sees rounded, so that not even ``x - x`` would be 0.
-    """
-    uses = Counter(name for step in kernel.steps for name in step.reads)
-    products = {
-        step.result
-        for step in kernel.steps
-        if step.result is not None and step.op not in NO_PRODUCTS
-    }
-    return frozenset(name for name in products if uses[name] > 1)
-
-
-def _symbol_bounds(kernel: Kernel) -> dict[sympy.Symbol, tuple[float, float]]:
-    known: dict[sympy.Symbol, tuple[float, float]] = {}
-    for item in (*kernel.ranges, *kernel.reduction):
-        extent = integer(item.extent)
-        known[item.symbol] = (0, math.inf if extent is None else max(extent - 1, 0))
-    return known
-
-
-def _kernel_names(kernel: Kernel) -> list[str]:
+def _names(kernel: Kernel, steps: Sequence[Instruction]) -> list[str]:
     names = [buffer.name for buffer in kernel.buffers] + [size.name for size in kernel.sizes]
     names += [item.symbol.name for item in (*kernel.ranges, *kernel.reduction)]
-    return names + list(definitions(kernel.steps))
+    return names + list(definitions(steps))

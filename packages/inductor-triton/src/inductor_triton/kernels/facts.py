@@ -1,28 +1,117 @@
-"""What a kernel keeps 16 bits of: such values are computed to that precision, gelu as one function
-of its argument.
-"""
+"""What the rules that choose instructions ask about a kernel."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
+from functools import cached_property
 
+import sympy
 import torch
-from loopir import Body, Instruction, Kernel, Value, definitions
+from loopir import Instruction, definitions
 
-INVERSE_SQRT2 = 0.7071067811865476
-GELU = "gelu"
-"""The operation ``x/2 * (1 + erf(x/sqrt 2))``, times a second operand if there is one; of this
-package only.
-"""
-SMALLEST_FACTOR = 2.0**-16
+from inductor_triton.kernels.passes.online_softmax import OnlinePair
+from inductor_triton.spec import Config
+
+from .indexing import Bounds
+from .ops import NO_PRODUCTS
+
 Dtypes = Mapping[str, torch.dtype]
 
 
+@dataclass
+class Facts:
+    """Facts of a kernel before any instruction is replaced.
+
+    Attributes:
+        steps: the instructions of all bodies.
+        dtypes: those of the buffers; one that is not among them is a matrix operand of 16 bits.
+        config: block sizes and grid.
+        axes: the axis of the tiling that a loop symbol belongs to.
+        symbol_bounds: the ranges of the loop symbols.
+        index_type: that of indices: ``int32``, ``int64`` or ``dynamic``.
+        softmaxes: sums of exponentials of differences from a maximum: each sum is at least 1, and
+            no exponential is above 1.
+        row: the loop symbol of a row whose elements stay in registers between two passes.
+    """
+
+    steps: Sequence[Instruction]
+    dtypes: Dtypes
+    config: Config | None = None
+    axes: Mapping[sympy.Symbol, str] = field(default_factory=dict)
+    symbol_bounds: Mapping[sympy.Symbol, Bounds] = field(default_factory=dict)
+    index_type: str = ""
+    softmaxes: Sequence[OnlinePair] = ()
+    row: sympy.Symbol | None = None
+    narrow: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # the exponentials that are summed are those that are divided by the sum
+        terms = (str(pair.total.args[1]) for pair in self.softmaxes)
+        self.narrow = narrow_values(self.steps, self.dtypes).union(terms)
+
+    @cached_property
+    def sums(self) -> frozenset[str]:
+        """The sums of softmaxes."""
+        return frozenset(str(pair.total.result) for pair in self.softmaxes)
+
+    @cached_property
+    def maxima(self) -> frozenset[str]:
+        """The maxima of softmaxes."""
+        return frozenset(str(pair.maximum.result) for pair in self.softmaxes)
+
+    @cached_property
+    def readers(self) -> Mapping[str, Sequence[Instruction]]:
+        """The instructions that read a value."""
+        found: dict[str, list[Instruction]] = defaultdict(list)
+        for step in self.steps:
+            for name in dict.fromkeys(step.reads):
+                found[name].append(step)
+        return found
+
+    @cached_property
+    def shared_products(self) -> frozenset[str]:
+        """Products that are used more than once: fused into an addition, one use would see what
+        another sees rounded, so that not even ``x - x`` would be 0.
+        """
+        uses = Counter(name for step in self.steps for name in step.reads)
+        products = definitions(step for step in self.steps if step.op not in NO_PRODUCTS)
+        return frozenset(name for name in products if uses[name] > 1)
+
+    @cached_property
+    def value_axes(self) -> Mapping[str, frozenset[str]]:
+        """The axes along which a value varies."""
+        along: dict[str, frozenset[str]] = {}
+        names = {symbol.name: frozenset((axis,)) for symbol, axis in self.axes.items()}
+        for step in self.steps:
+            if step.result is None:
+                continue
+            read = (along.get(name, names.get(name, frozenset())) for name in step.reads)
+            along[step.result] = frozenset().union(*read)
+            if step.op == "reduce":
+                along[step.result] |= frozenset(self.axes.values())
+                along[step.result] -= {"r"}
+        return along
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a value is a constant."""
+        return any(step.result == name and step.op == "constant" for step in self.steps)
+
+    def sum_before(self, name: str) -> str | None:
+        """A sum of a softmax that is known before a value is computed."""
+        order = [*definitions(self.steps)]
+        earlier = sorted(self.sums.intersection(order[: order.index(name)]))
+        return earlier[0] if earlier else None
+
+    def expr_axes(self, expr: sympy.Expr) -> frozenset[str]:
+        """The axes along which an index varies."""
+        return frozenset(self.axes[s] for s in expr.free_symbols if s in self.axes)  # type: ignore[index]
+
+
 def narrow_values(steps: Sequence[Instruction], dtypes: Dtypes) -> frozenset[str]:
-    """The values of which every path to memory rounds to at most 16 bits. ``dtypes``: those of the
-    buffers; one that is not among them is a matrix operand of 16 bits.
+    """The values of which every path to memory rounds to at most 16 bits. ``dtypes``: see
+    :class:`Facts`.
     """
     wide: set[str] = set()
     for step in reversed(steps):
@@ -43,115 +132,3 @@ def narrow_values(steps: Sequence[Instruction], dtypes: Dtypes) -> frozenset[str
 def is_narrow(dtype: torch.dtype) -> bool:
     """Whether a type is a float of at most 16 bits."""
     return dtype.is_floating_point and dtype.itemsize <= 2
-
-
-def with_gelu(kernel: Kernel) -> Kernel:
-    """``kernel`` with its narrow gelus as one operation each."""
-    steps = kernel.steps
-    fused = fused_gelu(steps, {buffer.name: buffer.dtype for buffer in kernel.buffers})
-    if fused is steps:
-        return kernel
-    kept = definitions(fused)
-    bodies = []
-    for body in kernel.bodies:
-        found = (
-            step if step.result is None else kept.get(step.result) for step in body.instructions
-        )
-        bodies.append(Body(body.inner, tuple(step for step in found if step is not None)))
-    return replace(kernel, bodies=tuple(body for body in bodies if body.instructions))
-
-
-def fused_gelu(steps: list[Instruction], dtypes: Dtypes) -> list[Instruction]:
-    """``steps`` with narrow gelus as one operation each, without what only they used; ``steps``
-    itself where there are none.
-    """
-    known = definitions(steps)
-    found = {
-        str(step.result): x for step in steps if (x := _argument_of_gelu(step, known)) is not None
-    }
-    narrow = narrow_values(steps, dtypes) if found else frozenset()
-    found = {name: x for name, x in found.items() if name in narrow}
-    if not found:
-        return steps
-    steps = [
-        replace(step, op=GELU, args=(found[str(step.result)],))
-        if str(step.result) in found
-        else step
-        for step in steps
-    ]
-    parts = {"mul", "add", "erf", "constant"}
-    uses = Counter(name for step in steps for name in step.reads)
-    kept: list[Instruction] = []
-    for step in reversed(steps):
-        if step.op in parts and step.result is not None and not uses[step.result]:
-            uses.subtract(step.reads)
-        else:
-            kept.append(step)
-    return _with_factors(kept[::-1])
-
-
-def _with_factors(steps: list[Instruction]) -> list[Instruction]:
-    """``steps`` with gelus that are only multiplied by a positive constant, as dropout does, as one
-    operation with it.
-    """
-    known = definitions(steps)
-    uses = Counter(name for step in steps for name in step.reads)
-    found: dict[str, Instruction] = {}
-    gone: set[str] = set()
-    for step in steps:
-        for gelu, factor in (step.args, step.args[::-1]) if step.op == "mul" else ():
-            inner, constant = known.get(str(gelu)), known.get(str(factor))
-            if (
-                inner is None
-                or constant is None
-                or inner.op != GELU
-                or constant.op != "constant"
-                or uses[str(gelu)] > 1
-            ):
-                continue
-            if SMALLEST_FACTOR < constant.args[0] < 1 / SMALLEST_FACTOR:  # type: ignore[operator]
-                found[str(step.result)] = replace(
-                    inner, result=step.result, args=(*inner.args, constant.args[0])
-                )
-                gone.add(str(gelu))
-    return [found.get(str(step.result), step) for step in steps if step.result not in gone]
-
-
-def _argument_of_gelu(step: Instruction, known: Mapping[str, Instruction]) -> Value | None:
-    """x where a float32 step is ``x/2 * (1 + erf(x/sqrt 2))``, in any order of operands."""
-    if step.op != "mul" or step.dtype is not torch.float32:
-        return None
-    for half, total in (step.args, step.args[::-1]):
-        x, grown = _scaled(half, 0.5, known), _with_constant(total, "add", 1.0, known)
-        erf = known.get(str(grown))
-        if (
-            x is not None
-            and erf is not None
-            and erf.op == "erf"
-            and _scaled(erf.args[0], INVERSE_SQRT2, known) == x
-        ):
-            return x
-    return None
-
-
-def _scaled(operand: object, factor: float, known: Mapping[str, Instruction]) -> Value | None:
-    return _with_constant(operand, "mul", factor, known)
-
-
-def _with_constant(
-    operand: object, op: str, number: float, known: Mapping[str, Instruction]
-) -> Value | None:
-    """The other operand where ``operand`` is ``op`` of it and a constant."""
-    step = known.get(str(operand))
-    if step is None or step.op != op:
-        return None
-    for constant, other in (step.args, step.args[::-1]):
-        found = known.get(str(constant))
-        if (
-            found is not None
-            and found.op == "constant"
-            and found.args[0] == number
-            and isinstance(other, Value)
-        ):
-            return other
-    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -12,23 +12,22 @@ from typing import Any
 import sympy
 from loopir import FloorDiv, Instruction, Kernel, Mod, Range
 
-INDEXED = {"load": 1, "store": 1, "index_expr": 0}
+INDEXED = {
+    "load": 1, "store": 1, "index_expr": 0, "eq_place": 0, "uniform_at": 1, "uniform16_at": 1,
+    "uniform_below": 1, "uniform_above": 1, "uniform16_below": 1, "uniform16_above": 1,
+}  # fmt: skip
 """Operations with an index expression, and where it stands in ``args``."""
 
 
 def index_of(step: Instruction) -> sympy.Expr | None:
-    """The index expression of a load, store or index_expr."""
+    """The index expression of an instruction that has one."""
     position = INDEXED.get(step.op)
     return None if position is None else sympy.sympify(step.args[position])  # type: ignore[return-value]
 
 
-def indices(kernel: Kernel) -> Iterator[sympy.Expr]:
-    """All index expressions of ``kernel``, in order."""
-    for body in kernel.bodies:
-        for step in body.instructions:
-            expr = index_of(step)
-            if expr is not None:
-                yield expr
+def indices(steps: Iterable[Instruction]) -> Iterator[sympy.Expr]:
+    """All index expressions of ``steps``, in order."""
+    return (expr for expr in map(index_of, steps) if expr is not None)
 
 
 def stride(expr: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | None:
@@ -61,7 +60,7 @@ def merge_loops(kernel: Kernel) -> Kernel:
     while changed:
         changed = False
         for loops in (kernel.ranges, kernel.reduction):
-            pair = _mergeable(loops, list(indices(kernel)))
+            pair = _mergeable(loops, list(indices(kernel.steps)))
             if pair is not None:
                 kernel = joined(kernel, *pair)
                 changed = True

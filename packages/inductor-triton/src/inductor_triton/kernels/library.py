@@ -7,6 +7,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from .primitives import PRIMITIVES, primitive_text
+
 DECORATOR = "@triton.jit"
 IDENTIFIER, DOCSTRING = re.compile(r"(?<![.\w])[A-Za-z_]\w*"), re.compile(r'"""[^"]*"""')
 
@@ -14,7 +16,7 @@ IDENTIFIER, DOCSTRING = re.compile(r"(?<![.\w])[A-Za-z_]\w*"), re.compile(r'"""[
 @cache
 def _functions() -> dict[str, str]:
     source = files("inductor_triton.kernels").joinpath("device_functions.py").read_text()
-    found: dict[str, str] = {}
+    found = {name: f"{DECORATOR}\n{primitive_text(name)}" for name in PRIMITIVES}
     lines = source.splitlines()
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef):

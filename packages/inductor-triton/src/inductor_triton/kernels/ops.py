@@ -9,6 +9,8 @@ import math
 import torch
 from loopir import BuildError
 
+from inductor_triton.spec import INT32_LIMIT
+
 TRITON_DTYPES: dict[torch.dtype, str] = {
     torch.bool: "tl.int1", torch.uint8: "tl.uint8", torch.int8: "tl.int8", torch.int16: "tl.int16",
     torch.int32: "tl.int32",
@@ -41,9 +43,8 @@ SHARED = {name: f"{{0}} {sign} {{1}}" for name, sign in INFIX.items()} | {
     "where": "tl.where({0}, {1}, {2})",
     "uniform": "uniform({0}, {1})",
     "uniform16": "uniform16({0}, {1})",
+    "after": "({0} + ({1} < 0.0).to(tl.int32))",
 }
-ROUNDED = {"add": "add_rn", "sub": "sub_rn"}
-"""Forms that are not contracted with a product to one fused multiply-add."""
 NO_PRODUCTS = {
     "load", "constant", "index_expr", "cast", "reduce", "scan", "uniform", "uniform16", "where",
     "add", "sub", "div",
@@ -67,9 +68,11 @@ FLOAT32 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in _LIBDEVICE} | {
     "pow": "libdevice.pow({0}, {1})", "atan2": "libdevice.atan2({0}, {1})",
     "fmod": "libdevice.fmod({0}, {1})",
     "remainder": "remainder_float(libdevice.fmod({0}, {1}), {1})",
+    "exp16": "exp16({0})", "tanh16": "tanh16({0})", "one_plus_erf16": "one_plus_erf16({0})",
+    "one_plus_erf32": "one_plus_erf32({0})", "exp_difference": "exp_difference({0}, {1})",
+    "exp_scaled": "tl.exp2({0} * {1} - {2})", "row_scale": "row_scale({0})",
+    "reciprocal": "1.0 / {0}",
 }  # fmt: skip
-FLOAT32_FOR_16 = FLOAT32 | {"exp": "exp16({0})", "tanh": "tanh16({0})"}
-"""Where the kernel keeps no more than 16 bits of the result."""
 FLOAT64 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in (*_LIBDEVICE,
     *_LIBDEVICE_FLOAT64)} | {
     "add_rn": "add_rn64({0}, {1})", "sub_rn": "sub_rn64({0}, {1})",
@@ -86,6 +89,7 @@ INTEGER = SHARED | {
     "minimum": "tl.minimum({0}, {1})", "maximum": "tl.maximum({0}, {1})",
     "remainder": "remainder_int({0}, {1})", "fmod": "{0} % {1}",
     "floordiv": "floordiv_int({0}, {1})", "not": "~{0}",
+    "narrow_place": f"tl.where(({{0}} >= 0) & ({{0}} <= {INT32_LIMIT}), {{0}}, -1).to(tl.int32)",
 }  # fmt: skip
 UNSIGNED = INTEGER | {
     "abs": "{0}", "neg": "0 - {0}", "not": "{0} ^ 255",
@@ -94,22 +98,20 @@ UNSIGNED = INTEGER | {
 BOOL = INTEGER | {"minimum": "{0} & {1}", "maximum": "{0} | {1}", "not": "{0} == 0"}
 
 
-def templates(dtype: torch.dtype, keeps_16_bits: bool = False) -> dict[str, str]:
+def templates(dtype: torch.dtype) -> dict[str, str]:
     """The templates of the elementwise operations on ``dtype``."""
     if dtype is torch.float64:
         return FLOAT64
     if dtype.is_floating_point:
-        return FLOAT32_FOR_16 if keeps_16_bits else FLOAT32
+        return FLOAT32
     return {torch.bool: BOOL, torch.uint8: UNSIGNED}.get(dtype, INTEGER)
 
 
-def elementwise(
-    op: str, dtype: torch.dtype, operands: list[str], keeps_16_bits: bool = False
-) -> str:
+def elementwise(op: str, dtype: torch.dtype, operands: list[str]) -> str:
     """The expression of an elementwise operation whose operands (the last one, for ``where``) have
     ``dtype``.
     """
-    template = templates(dtype, keeps_16_bits).get(op)
+    template = templates(dtype).get(op)
     if template is None:
         raise BuildError(f"no Triton form of {op} on {dtype}")
     return template.format(*operands)

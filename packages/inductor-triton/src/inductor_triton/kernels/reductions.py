@@ -17,7 +17,6 @@ from .emitter import Emitter, Term
 from .heuristics import LONG_COLUMNS
 from .indexing import integer
 from .instructions import emit_instruction
-from .tiling import bytes_per_thread, weight
 
 BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
 LAST_POSITION = 2**31 - 1
@@ -56,9 +55,9 @@ def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
     return results
 
 
-def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
+def loop_reduction(emitter: Emitter, body: Body, operations: int) -> dict[str, Term]:
     """Emits a loop over blocks of the reduction; returns the results of its reductions, combined
-    after it.
+    after it. ``operations``: see :class:`KernelPlan`.
     """
     before: list[str] = []
     pending: dict[str, tuple[Instruction, str, str, str]] = {}
@@ -77,8 +76,8 @@ def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
                     emit_instruction(emitter, step)
             emitter.leave_block()
 
-    unroll = 1 if sum(map(weight, body.instructions)) > LONG_COLUMNS else UNROLL
-    if emitter.blocks_held and bytes_per_thread(emitter.kernel, emitter.tiling) > WIDEST_UNROLLED:
+    unroll = 1 if operations > LONG_COLUMNS else UNROLL
+    if emitter.blocks_held and emitter.plan.bytes_per_thread > WIDEST_UNROLLED:
         unroll = 1
     lines = _loops(emitter, blocks, unroll=unroll)
     for text in before:
@@ -169,9 +168,7 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
 
     loads = sum(step.op == "load" for step in pair.operand)
     is_light = (
-        emitter.blocks_held
-        and loads == 1
-        and bytes_per_thread(emitter.kernel, emitter.tiling) <= WIDEST_UNROLLED
+        emitter.blocks_held and loads == 1 and emitter.plan.bytes_per_thread <= WIDEST_UNROLLED
     )
     emitter.lines += _loops(emitter, blocks, 2 * TOGETHER if is_light else TOGETHER)
     emitter.line(
@@ -183,8 +180,6 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
         (pair.total, f"online_sum({largest}, {total})"),
     ):
         results[str(step.result)] = emitter.define(str(step.result), text, outer, torch.float32)
-    emitter.at_least_one.add(str(pair.total.result))
-    emitter.maxima.add(str(pair.maximum.result))
     return results
 
 

@@ -82,10 +82,10 @@ class Tiling:
         return next((axis for axis in self.axes if axis.name == "r"), None)
 
 
-def choose_tiling(kernel: Kernel, config: Config | None = None) -> Tiling:
-    """The tiling of ``kernel``, with the blocks of ``config`` or of the heuristics."""
+def choose_tiling(kernel: Kernel, work: Workload, config: Config | None = None) -> Tiling:
+    """The tiling of ``kernel``, with the blocks of ``config`` or of the heuristics for ``work``."""
     if kernel.reduction:
-        config = config or heuristics.reduction(describe(kernel))
+        config = config or heuristics.reduction(work)
         axes = (
             Axis("x", kernel.ranges, config.x, 0, 2),
             Axis("r", kernel.reduction, config.r, 1, 2),
@@ -93,9 +93,9 @@ def choose_tiling(kernel: Kernel, config: Config | None = None) -> Tiling:
         return Tiling(axes, (), config)
     rows = transposed_loop(kernel)
     if rows is None:
-        config = config or heuristics.pointwise(describe(kernel))
+        config = config or heuristics.pointwise(work)
         return Tiling((Axis("x", _store_order(kernel), config.x, 0, 1),), (), config)
-    config = config or heuristics.tiled(describe(kernel))
+    config = config or heuristics.tiled(work)
     columns = kernel.ranges[-1]
     batch = tuple(item for item in kernel.ranges if item not in (rows, columns))
     return Tiling(
@@ -205,9 +205,11 @@ def _bytes_along(kernel: Kernel, loop: Range) -> int:
     return sum(sizes[str(name)] for name in found)
 
 
-def held_blocks(kernel: Kernel, tiling: Tiling) -> int:
+def held_blocks(kernel: Kernel, tiling: Tiling, work: Workload) -> int:
     """Blocks at the end of a long row that stay in registers from its first pass to its last."""
-    axis, work = tiling.reduction, describe(kernel)
+    axis = tiling.reduction
+    if tiling.config.persistent:
+        return 0
     if axis is not None and tiling.config.grid:
         return work.reduction // axis.block
     if (
@@ -267,12 +269,10 @@ def _kept_bytes(kernel: Kernel) -> int:
     return sum(found.values()) if len(found) <= 2 else 0
 
 
-def bytes_per_thread(kernel: Kernel, tiling: Tiling) -> int:
+def bytes_per_thread(tiling: Tiling, work: Workload) -> int:
     """Bytes of a block of the reduction in the widest type that is moved along it."""
     axis = tiling.reduction
-    return max(
-        1, (axis.block if axis else 1) * describe(kernel).itemsize // (32 * tiling.config.num_warps)
-    )
+    return max(1, (axis.block if axis else 1) * work.itemsize // (32 * tiling.config.num_warps))
 
 
 def _passes(kernel: Kernel) -> int:

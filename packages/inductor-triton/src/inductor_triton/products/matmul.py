@@ -8,42 +8,36 @@ precision than the product would have in memory.
 
 from __future__ import annotations
 
-import collections.abc
 from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
 from loopir import (  # fmt: skip
-    Body,
     BuildError,
     FloorDiv,
     Instruction,
-    Kernel,
     KernelBuffer,
     KernelSource,
-    Range,
     Template,
     View,
-    definitions,
     flat_position,
     product,
     steps_of,
-    symbol,
 )
 
 from inductor_triton.kernels import ops
 from inductor_triton.kernels.codegen import assemble, generate_source
-from inductor_triton.kernels.emitter import Dims, Emitter, Term
+from inductor_triton.kernels.emitter import Emitter, Term
 from inductor_triton.kernels.indexing import integer
 from inductor_triton.kernels.instructions import emit_instruction
-from inductor_triton.kernels.precision import fused_gelu
+from inductor_triton.kernels.passes.gelu import fuse_gelu
 from inductor_triton.kernels.reductions import persistent_reduction
-from inductor_triton.kernels.tiling import Axis, Tiling
 from inductor_triton.spec import ERRORS, INDEX, Config, LaunchSpec, Sequence, launch_spec
 
 from .grouped import Groups, extent_of_tiles
 from .product import EIGHTHS, HALVES, Product, dtype_of, product_of
 from .split_k import PARTIALS, placed, sum_of_parts
+from .tile_writer import FLOAT8, J, K, M, N, R, TileWriter
 
 GROUP = 8
 """Rows of tiles that are computed together, so that their operands stay in the cache."""
@@ -56,19 +50,6 @@ DESCRIPTOR = 128
 LONGEST_ROUGH = 128
 """Products of float8 that are added in the tensor cores before float32 takes the sum, as in the
 library's.
-"""
-FLOAT8 = {torch.float8_e4m3fn: "tl.float8e4nv", torch.float8_e5m2: "tl.float8e5"}
-LOCALS = frozenset([
-    "acc", "kbase", "rows", "columns", "program", "tile", "batch", "first", "together", "share",
-    "mfirst", "nfirst", "place",
-    "groups", "ends", "begins", "upto", "left", "right", "left_bits", "right_bits", "left_rows",
-    "right_rows", *"mnkj", "rmask",
-    *(f"{dim}{what}" for dim in "mnkj" for what in ("mask", "begin", "end")),
-    *(f"{dim}BLOCK" for dim in "MNKJ"),
-])  # fmt: skip
-M, N, K, J, R = "mnkjr"
-"""Axes of a block: rows and columns of the result, the sum along a row of the left operand, along a
-column of the right; the columns where rows are reduced after the product.
 """
 
 
@@ -84,7 +65,7 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
         raise BuildError(
             f"{template.name}: rows of {found.n} that are reduced fit no tile of {config.x} columns"
         )
-    source = _Source(template, found, config)
+    source = _ProductWriter(template, found, config)
     function = source.function()
     text = assemble(template.origins, config, function)
     emitter = source.whole
@@ -106,7 +87,7 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
         batch=sympy.Min(config.grid, count) if config.grid else found.matrices * config.split,  # type: ignore[arg-type]
         config=config,
         index=emitter.index_type,
-        limits=emitter.limits,
+        limits=emitter.plan.limits,
         errors=emitter.uses_errors,
     )
     if not source.descriptors:
@@ -146,34 +127,18 @@ def without_engine(part: KernelSource) -> KernelSource:
 
 
 @dataclass(slots=True)
-class _Source:
-    """Writes the function of a template. ``whole`` holds the names and lines of all of it."""
+class _ProductWriter(TileWriter):
+    """Writes the function of a template."""
 
-    template: Template
-    product: Product
-    config: Config
-    whole: Emitter = field(init=False)
     descriptors: int = 0
     engine_stores: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.whole = Emitter(self._kernel((Body(False, ()),), ()), self._tiling((M, N)))
-        self.whole.taken |= dict.fromkeys(LOCALS, 0)
-        self.whole.names = {
-            k: self.whole.fresh(v) if v in LOCALS else v for k, v in self.whole.names.items()
-        }
-        stages = [stage for _, stage in self.template.prologues] + [self.template.epilogue]
-        steps = [step for stage in stages for step in stage.kernel.steps]
-        self.whole.uses_errors = any(step.op == "indirect" for step in steps)
-        for size in self.template.sizes:
-            self.whole.symbols[size] = Term(self.whole.name(size.name), frozenset(), torch.int64)  # type: ignore[attr-defined]
 
     def function(self) -> str:
         """The whole text of the function."""
         whole = self.whole
         self._start()
         whole.line("acc = tl.full([MBLOCK, NBLOCK], 0.0, tl.float32)")
-        span = f"0, {self._text(self.product.k)}"
+        span = f"0, {self.text(self.product.k)}"
         if self.config.split > 1:
             length = int(self.product.k) // self.config.split
             span = f"share * {length}, share * {length} + {length}"
@@ -224,20 +189,20 @@ class _Source:
             text = f"kbase + tl.arange(0, KBLOCK)[{place}]"
             whole.line(f"{name} = " + (f"({text}){whole.index_cast}" if whole.index_cast else text))
         for name in (K, J):
-            if self._masked(name):
-                whole.line(f"{name}mask = {name} < {self._limit(K)}")
+            if self.masked(name):
+                whole.line(f"{name}mask = {name} < {self.limit(K)}")
 
     def _start(self) -> None:
         """The tiles, of which a program has one or walks over several."""
         whole, found, groups = self.whole, self.product, self._groups()
         if groups is not None and groups.dim != K:
-            self._lines(groups.count_tiles())
+            self.lines(groups.count_tiles())
         for dim, name, extent, block in (
             (M, "rows", found.m, self.config.y),
             (N, "columns", found.n, self.config.x),
         ):
             largest = "tl.reduce(upto, 0, combine_max)"
-            whole.line(f"{name} = {largest if dim == found.ragged else self._count(extent, block)}")
+            whole.line(f"{name} = {largest if dim == found.ragged else self.count(extent, block)}")
         if self.config.tma:
             self._describe("left_rows", found.left, (found.m, found.k), "MK")
             self._describe("right_rows", found.right, (found.k, found.n), "KN")
@@ -247,7 +212,7 @@ class _Source:
             tiles = (
                 "rows * columns"
                 if found.matrices == 1
-                else f"rows * columns * {self._text(found.batch)}"
+                else f"rows * columns * {self.text(found.batch)}"
             )
             whole.line(
                 f"for program in tl.range({program}, {tiles}, {self.config.grid}, flatten=True):"
@@ -277,16 +242,16 @@ class _Source:
         )
         for dim, place, block in ((M, row, "MBLOCK"), (N, column, "NBLOCK")):
             if groups is not None and dim == groups.dim:
-                self._lines(groups.find_tile(place, whole.index_cast))
+                self.lines(groups.find_tile(place, whole.index_cast))
             else:
                 whole.line(f"{dim}first = {place} * {block}")
         if groups is not None and groups.dim == K:
-            self._lines(groups.find_part())
+            self.lines(groups.find_part())
         whole.line("m = mfirst + tl.arange(0, MBLOCK)[:, None]")
         whole.line("n = nfirst + tl.arange(0, NBLOCK)[None, :]")
         for name in (M, N):
-            if self._masked(name):
-                whole.line(f"{name}mask = {name} < {self._limit(name)}")
+            if self.masked(name):
+                whole.line(f"{name}mask = {name} < {self.limit(name)}")
         for name, view in (("left_bits", found.left), ("right_bits", found.right)):
             if self._is_typed(view) and not self.config.tma:
                 whole.line(f"{name} = {self._typed(view)}")
@@ -297,10 +262,10 @@ class _Source:
             return None
         view, extent = found.ends, {M: found.m, N: found.n, K: found.k}[found.ragged]
         start = self.whole.name(view.buffer) + (
-            f" + {self._text(view.offset)}" if view.offset != 0 else ""
+            f" + {self.text(view.offset)}" if view.offset != 0 else ""
         )
         return Groups(
-            found.ragged, int(found.batch), start, self._text(view.stride[0]), self._text(extent)
+            found.ragged, int(found.batch), start, self.text(view.stride[0]), self.text(extent)
         )
 
     def _is_typed(self, view: View) -> bool:
@@ -382,10 +347,10 @@ class _Source:
         """
         if self.config.split > 1:
             place = (
-                f"(share{self.whole.index_cast} * {self._text(self.product.m)} + m) * "
-                f"{self._text(self.product.n)} + n"
+                f"(share{self.whole.index_cast} * {self.text(self.product.m)} + m) * "
+                f"{self.text(self.product.n)} + n"
             )
-            masks = " & ".join(f"{dim}mask" for dim in (M, N) if self._masked(dim))
+            masks = " & ".join(f"{dim}mask" for dim in (M, N) if self.masked(dim))
             self.whole.line(
                 f"tl.store({self.whole.name(PARTIALS)} + {place}, "
                 f"acc{f', mask={masks}' if masks else ''})"
@@ -401,24 +366,18 @@ class _Source:
         for number, half in enumerate(("left", "right")):
             offset = f"{number * width} + " if number else ""
             self.whole.line(f"n = nfirst + {offset}tl.arange(0, {width})[None, :]")
-            if self._masked(N):
-                self.whole.line(f"nmask = n < {self._limit(N)}")
+            if self.masked(N):
+                self.whole.line(f"nmask = n < {self.limit(N)}")
             self._epilogue(half, str(number), width, f" + {number * width}" if number else "")
 
     def _epilogue(self, accumulator: str, suffix: str, width: int, offset: str = "") -> None:
         kernel = self.template.epilogue.kernel
         dims = (M, R if kernel.reduction else N)
-        if kernel.reduction and self._masked(N):
+        if kernel.reduction and self.masked(N):
             self.whole.line("rmask = nmask")
         bodies, result = placed(self.template.epilogue, self.template, f"e{suffix}_")
-        dtypes = {buffer.name: buffer.dtype for buffer in self.template.buffers}
-        bodies = [
-            replace(body, instructions=tuple(fused_gelu(list(body.instructions), dtypes)))
-            for body in bodies
-        ]
-        steps = steps_of(bodies)
-        emitter = self._stage(kernel, bodies, dims, width)
-        self._bind(emitter, (*kernel.ranges, *kernel.reduction), dims)
+        emitter = self.stage(kernel, fuse_gelu(bodies, self.dtypes), dims, width)
+        steps = emitter.plan.steps
         value = self._with_bias(accumulator, emitter, width)
         loads = {str(step.result) for step in steps if step.op == "load" and step.args[0] == result}
         wide = all(_reads_wide(step, loads) for step in steps)
@@ -429,7 +388,7 @@ class _Source:
             self.whole.line(f"{name} = {ops.cast(value, torch.float32, dtype)}")
             term = Term(name, frozenset(dims), dtype)
         emitter.values |= dict.fromkeys(loads, term)
-        for body in bodies:
+        for body in emitter.plan.bodies:
             before = dict(emitter.values)
             rest = replace(
                 body,
@@ -465,9 +424,9 @@ class _Source:
             return accumulator
         text = accumulator if found.alpha == 1 else f"{accumulator} * {float(found.alpha)!r}"
         if found.scales:
-            text = f"{text} * ({' * '.join(self._spread(view) for view in found.scales)})"
+            text = f"{text} * ({' * '.join(self.spread(view) for view in found.scales)})"
         if found.bias is not None and found.beta != 0:
-            bias = self._spread(found.bias)
+            bias = self.spread(found.bias)
             scale = "" if found.beta == 1 else f" * {float(found.beta)!r}"
             text = f"{text} + {bias}.to(tl.float32){scale}"
         name = self.whole.fresh("sum")
@@ -494,13 +453,12 @@ class _Source:
             )
             self.whole.line(
                 f"{name} = "
-                f"{self._load(base, self._position(view, places), dims, zero=self._masked(summed))}"
+                f"{self.load(base, self.position(view, places), dims, zero=self.masked(summed))}"
             )
             return name
         bodies, result = placed(stage, self.template, f"{'a' if K in dims else 'b'}_")
-        emitter = self._stage(stage.kernel, bodies, dims, None)
-        self._bind(emitter, stage.kernel.ranges, dims)
-        for step in steps_of(bodies):
+        emitter = self.stage(stage.kernel, bodies, dims, None)
+        for step in emitter.plan.steps:
             if step.op == "store" and step.args[0] == result:
                 term = emitter.operand(step.args[2])
                 text = (
@@ -510,130 +468,12 @@ class _Source:
                 )
                 text = ops.cast(text, term.dtype, dtype)
                 zero = "0" if dtype in FLOAT8 else "0.0"
-                zeros = f"tl.where({summed}mask, {text}, {zero})" if self._masked(summed) else text
+                zeros = f"tl.where({summed}mask, {text}, {zero})" if self.masked(summed) else text
                 bits = f".to({FLOAT8[dtype]}, bitcast=True)" if dtype in FLOAT8 else ""
                 self.whole.line(f"{name} = {zeros}.to({ops.TRITON_DTYPES[dtype]}){bits}")
             else:
                 emit_instruction(emitter, step)
         return name
-
-    # Pieces of text
-
-    def _text(self, expr: sympy.Expr) -> str:
-        return self.whole.index(expr)[0]
-
-    def _count(self, extent: sympy.Expr, block: int) -> str:
-        number = integer(extent)
-        if number is not None:
-            return str(-(-number // block))
-        return f"({self._text(extent)} + {block - 1}) // {block}"
-
-    def _limit(self, dim: str) -> str:
-        """Where a dim ends: for a group its part of it."""
-        if dim == self.product.ragged:
-            return f"{dim}end"
-        return self._text({M: self.product.m, N: self.product.n}.get(dim, self.product.k))
-
-    def _masked(self, dim: str) -> bool:
-        dim = {J: K, R: N}.get(dim, dim)
-        extent, block = {
-            M: (self.product.m, self.config.y), N: (self.product.n, self.config.x),
-            K: (self.product.k, self.config.r)
-        }[dim]  # fmt: skip
-        number = integer(extent)
-        return dim == self.product.ragged or number is None or number % block != 0
-
-    def _position(self, view: View, names: collections.abc.Sequence[str | None]) -> str:
-        terms = [self._text(view.offset)] if view.offset != 0 else []
-        for name, step in zip(names, view.stride):
-            if name is not None and step != 0:
-                terms.append(
-                    name
-                    if step == 1
-                    else f"{name} * ({self._text(step)})"
-                    if integer(step) is None
-                    else f"{name} * {step}"
-                )
-        return " + ".join(terms) or "0"
-
-    def _spread(self, view: View) -> str:
-        """A load of what is the same along dims of size 1 and those that it does not have: a bias,
-        scales.
-        """
-        names = ["batch" if self.product.batch != 1 else None, M, N][3 - len(view.shape) :]
-        places = [name if size != 1 else None for name, size in zip(names, view.shape)]
-        return self._load(self.whole.name(view.buffer), self._position(view, places), places)
-
-    def _lines(self, lines: collections.abc.Iterable[str]) -> None:
-        for text in lines:
-            self.whole.line(text)
-
-    def _load(
-        self, base: str, index: str, dims: collections.abc.Sequence[str | None], zero: bool = False
-    ) -> str:
-        masks = [f"{dim}mask" for dim in dims if dim in (M, N, K, J) and self._masked(dim)]
-        mask = f", mask={' & '.join(masks)}" + (", other=0.0" if zero else "") if masks else ""
-        return f"tl.load({base} + {index}{mask})"
-
-    # Emitters of stages, which share names and lines
-
-    def _stage(
-        self,
-        kernel: Kernel,
-        bodies: collections.abc.Sequence[Body],
-        dims: tuple[str, str],
-        width: int | None,
-    ) -> Emitter:
-        whole = self.whole
-        own_kernel = replace(
-            self._kernel(bodies, kernel.ranges, kernel.reduction), name=kernel.name
-        )
-        emitter = Emitter(own_kernel, self._tiling(dims, width))
-        emitter.taken, emitter.lines, emitter.indent = whole.taken, whole.lines, whole.indent
-        emitter.index_type, emitter.uses_errors = whole.index_type, whole.uses_errors
-        own = definitions(steps_of(bodies))
-        emitter.names = dict(whole.names) | {name: whole.fresh(name) for name in sorted(own)}
-        emitter.body_dims = frozenset(dims)
-        emitter.symbols |= whole.symbols
-        return emitter
-
-    def _bind(
-        self, emitter: Emitter, ranges: collections.abc.Sequence[Range], dims: tuple[str, str]
-    ) -> None:
-        """Dims of the stage's tensor are the axes of its block, after the batch."""
-        places = dict(zip((item.symbol for item in ranges[-2:]), dims))
-        for item in ranges:
-            name = places.get(item.symbol, "batch" if self.product.batch != 1 else "0")
-            along: Dims = frozenset({name}) if name in dims else frozenset()
-            emitter.symbols[item.symbol] = Term(N if name == R else name, along, torch.int64)
-
-    def _kernel(
-        self,
-        bodies: collections.abc.Sequence[Body],
-        ranges: tuple[Range, ...],
-        reduction: tuple[Range, ...] = (),
-    ) -> Kernel:
-        template = self.template
-        return Kernel(
-            template.name,
-            template.device,
-            template.buffers,
-            template.sizes,
-            ranges,
-            reduction,
-            tuple(bodies),
-            hints=template.hints,
-        )
-
-    def _tiling(self, dims: tuple[str, str], width: int | None = None) -> Tiling:
-        found, config, columns = self.product, self.config, width or self.config.x
-        extents = {M: found.m, N: found.n, R: found.n, K: found.k, J: found.k}
-        blocks = {M: config.y, N: columns, R: columns, K: config.r, J: config.r}
-        axes = []
-        for position, dim in enumerate(dims):
-            loop = Range(symbol(dim), extents[dim])
-            axes.append(Axis(dim, (loop,), blocks[dim], position, 2, beyond=self._masked(dim)))
-        return Tiling(tuple(axes), (), self.config)
 
 
 def _reads_wide(step: Instruction, products: set[str]) -> bool:

@@ -10,6 +10,7 @@ import sympy
 import torch
 from loopir import (
     Body,
+    Call,
     Instruction,
     Kernel,
     KernelBuffer,
@@ -17,9 +18,11 @@ from loopir import (
     Stage,
     Template,
     Value,
+    call,
     definitions,
     steps_of,
     symbol,
+    write_call,
 )
 
 from .product import Product
@@ -41,11 +44,9 @@ def sum_of_parts(template: Template, found: Product, partials: KernelBuffer, par
         Instruction("p_load", "load", (PARTIALS, place, None, None), torch.float32),
         Instruction("p_sum", "reduce", ("sum", Value("p_load")), torch.float32),
     )
-    outer = _scaled_and_biased(found, template, (rows, columns))
+    total = _scaled_and_biased(found, template, (rows, columns))
     dtype = next(buffer.dtype for buffer in stage.kernel.buffers if buffer.name == stage.buffer)
-    rounded = Instruction(
-        "p_rounded", "cast", (Value(str(outer[-1].result) if outer else "p_sum"),), dtype
-    )
+    rounded = write_call(call("cast", total, dtype=dtype), "p_rounded", torch.float32)
     loads = {str(step.result) for step in steps if step.op == "load" and step.args[0] == result}
 
     def used(step: Instruction) -> Instruction:
@@ -55,7 +56,7 @@ def sum_of_parts(template: Template, found: Product, partials: KernelBuffer, par
         )
         return replace(step, args=tuple(args))
 
-    body = (*outer, rounded, *(used(step) for step in steps if str(step.result) not in loads))
+    body = (*rounded, *(used(step) for step in steps if str(step.result) not in loads))
     touched = {step.args[0] for step in body if step.is_access}
     buffers = (*(buffer for buffer in template.buffers if buffer.name in touched), partials)
     reduction = (Range(part, sympy.Integer(parts)),)
@@ -76,20 +77,13 @@ def sum_of_parts(template: Template, found: Product, partials: KernelBuffer, par
 
 def _scaled_and_biased(
     found: Product, template: Template, point: tuple[sympy.Symbol, ...]
-) -> tuple[Instruction, ...]:
+) -> Call | Value:
     """``alpha * p_sum + beta * bias`` in float32."""
-    steps: list[Instruction] = []
 
-    def add(name: str, op: str, *args: object, dtype: torch.dtype = torch.float32) -> Value:
-        steps.append(Instruction(name, op, args, dtype))  # type: ignore[arg-type]
-        return Value(name)
+    def scaled(value: Call | Value, factor: float) -> Call | Value:
+        return value if factor == 1 else call("mul", value, call("constant", float(factor)))
 
-    def scaled(value: Value, factor: float, name: str) -> Value:
-        if factor == 1:
-            return value
-        return add(f"{name}_scaled", "mul", value, add(f"{name}_factor", "constant", float(factor)))
-
-    value = scaled(Value("p_sum"), found.alpha, "p")
+    value = scaled(Value("p_sum"), found.alpha)
     if found.bias is not None and found.beta != 0:
         view = found.bias
         terms = (
@@ -99,9 +93,9 @@ def _scaled_and_biased(
         )
         index = sympy.expand(view.offset + sum(terms))
         buffer = next(buffer for buffer in template.buffers if buffer.name == view.buffer)
-        bias = add("p_bias", "load", view.buffer, index, None, None, dtype=buffer.dtype)
-        add("p_biased", "add", value, scaled(add("p_wide", "cast", bias), found.beta, "b"))
-    return tuple(steps)
+        bias = call("load", view.buffer, index, None, None, dtype=buffer.dtype)
+        value = call("add", value, scaled(call("cast", bias), found.beta))
+    return value
 
 
 def placed(stage: Stage, template: Template, prefix: str) -> tuple[list[Body], str]:

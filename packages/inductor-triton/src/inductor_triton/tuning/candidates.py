@@ -65,7 +65,8 @@ def candidates(kernel: Kernel | Template) -> list[Config]:
 
 def _of_kernel(kernel: Kernel) -> Iterator[Config]:
     flat = merge_loops(simplified(kernel))
-    base = choose_tiling(flat).config
+    work = describe(flat)
+    base = choose_tiling(flat, work).config
     yield base
     for warps in (base.num_warps, base.num_warps // 2, base.num_warps * 2):
         if not 1 <= warps <= MOST_WARPS:
@@ -77,7 +78,6 @@ def _of_kernel(kernel: Kernel) -> Iterator[Config]:
             else:
                 yield from _fitting(replace(base, r=int(base.r * factor), num_warps=warps))
                 yield from _fitting(replace(base, x=int(base.x * factor), num_warps=warps))
-    work = describe(flat)
     if flat.reduction and work.static and work.inner_contiguous:
         length = next_power_of_two(work.reduction)
         other = replace(

@@ -10,6 +10,7 @@ import sympy
 
 from loopir.ir.body import replay
 from loopir.ir.expr import substitute, symbol
+from loopir.ir.instruction_rules import remove_dead, with_blocks
 from loopir.ir.kernel import Body, Instruction, Kernel, KernelBuffer, Range, Value, steps_of
 from loopir.ir.node import Buffer, LoweredGraph
 from loopir.ir.simplify import extents_of
@@ -154,30 +155,12 @@ def _drop_unused(bodies: Sequence[Body], external: set[str]) -> list[Body]:
     """
     loaded = {str(step.args[0]) for step in steps_of(bodies) if step.op == "load"}
     while True:
-        live = _live_bodies(bodies, external | loaded)
+        blocks = [body.instructions for body in bodies]
+        live = with_blocks(bodies, remove_dead(blocks, external | loaded))
         still = {str(step.args[0]) for step in steps_of(live) if step.op == "load"}
         if still == loaded:
             return _joined(live)
         loaded = still
-
-
-def _live_bodies(bodies: Sequence[Body], wanted: set[str]) -> list[Body]:
-    used: set[str] = set()
-    result = []
-    for body in reversed(bodies):
-        kept = []
-        for step in reversed(body.instructions):
-            if step.op == "store":
-                if str(step.args[0]) not in wanted:
-                    continue
-            elif step.result not in used and step.op != "indirect":
-                # it checks, although no address may depend on it
-                continue
-            kept.append(step)
-            used.update(step.reads)
-        if kept:
-            result.append(Body(body.inner, tuple(reversed(kept))))
-    return result[::-1]
 
 
 def _joined(bodies: Sequence[Body]) -> list[Body]:

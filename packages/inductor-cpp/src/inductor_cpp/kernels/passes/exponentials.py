@@ -10,70 +10,54 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from loopir import Instruction, Kernel, Operand, Value, definitions
+from loopir import (
+    Call,
+    Instruction,
+    Kernel,
+    Value,
+    apply_rules,
+    call,
+    definitions,
+    rule,
+    with_blocks,
+)
 
 from .reuse import Keys
 
 
-def divide_exponentials(kernel: Kernel) -> Kernel:
-    """``kernel`` with quotients for exponentials of a logarithm subtracted."""
-    found = _Quotients(kernel)
-    if not any(step.op == "log" for step in found.known.values()):
-        return kernel
-    bodies = tuple(
-        replace(
-            body,
-            instructions=tuple(new for step in body.instructions for new in found.divided(step)),
-        )
-        for body in kernel.bodies
-    )
-    return replace(kernel, bodies=bodies)
+class _Same:
+    """Whether two values are computed alike."""
 
-
-class _Quotients:
     def __init__(self, kernel: Kernel) -> None:
         self.known = definitions(kernel.steps)
         self.keys = Keys(kernel, kernel.vector_axis)
 
-    def divided(self, step: Instruction) -> list[Instruction]:
-        """The instructions in the place of ``step``."""
-        shifted, logarithm = (
-            self._operands(step.args[0], "sub") if step.op == "exp" else (None, None)
+    def __call__(self, left: Value, right: Value) -> bool:
+        steps = [self.known[value.name] for value in (left, right)]
+        return all(s.result in self.keys.keys for s in steps) and (
+            self.keys.of(steps[0]) == self.keys.of(steps[1])
         )
-        (total,) = self._operands(logarithm, "log") or (None,)
-        (term,) = self._operands(total, "sum") or (None,)
-        (exponent,) = self._operands(term, "exp") or (None,)
-        known = (
-            exponent is not None
-            and self._same(exponent, shifted)
-            and self._is_below_greatest(shifted)
-        )
-        if not known or step.dtype is not torch.float32:
-            return [step]
-        name = f"{step.result}_exp"
-        return [
-            replace(step, result=name, args=(shifted,)),
-            replace(step, op="div", args=(Value(name), total)),
-        ]
 
-    def _operands(self, value: Operand | None, op: str) -> tuple[Value | None, ...]:
-        """What ``op``, or the reduction of that kind, made ``value`` of; nothing if something else
-        did.
-        """
-        step = self.known.get(value.name) if isinstance(value, Value) else None
-        if step is None or op not in (step.op, step.args[0] if step.op == "reduce" else ""):
-            return (None, None) if op == "sub" else ()
-        return tuple(arg for arg in step.args if isinstance(arg, Value))
 
-    def _is_below_greatest(self, value: Value | None) -> bool:
-        """Whether ``value`` is ``x - max(x)``."""
-        x, greatest = self._operands(value, "sub")
-        return any(self._same(each, x) for each in self._operands(greatest, "max"))
+@rule("exp(sub(shifted := sub(x, reduce('max', y)), log(total := reduce('sum', exp(exponent)))))")
+def quotient(
+    same: _Same,
+    step: Instruction,
+    shifted: Value,
+    x: Value,
+    y: Value,
+    total: Value,
+    exponent: Value,
+) -> Call | None:
+    """``exp(shifted - log(total))``, where ``shifted`` is ``x - max(x)``."""
+    if step.dtype is not torch.float32 or not same(x, y) or not same(exponent, shifted):
+        return None
+    return call("div", call("exp", shifted, name=f"{step.result}_exp"), total)
 
-    def _same(self, left: Value | None, right: Value | None) -> bool:
-        steps = [self.known[value.name] for value in (left, right) if value is not None]
-        return (
-            len(steps) == 2
-            and all(s.result in self.keys.keys for s in steps)
-            and self.keys.of(steps[0]) == self.keys.of(steps[1])
-        )
+
+def divide_exponentials(kernel: Kernel) -> Kernel:
+    """``kernel`` with quotients for exponentials of a logarithm subtracted."""
+    if not any(step.op == "log" for step in kernel.steps):
+        return kernel
+    blocks = apply_rules([body.instructions for body in kernel.bodies], [quotient], _Same(kernel))
+    return replace(kernel, bodies=with_blocks(kernel.bodies, blocks))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from loopir import Body, Instruction, Value, definitions
+from loopir import Body, Call, Instruction, Value, call, definitions, write_call
 
 from .online_softmax import meaning
 
@@ -110,14 +110,11 @@ def of_chunk(squares: Squares, length: int) -> list[tuple[bool, tuple[Instructio
     inner: dict[str, Instruction] = {}
     for square in squares:
         name, dtype = str(square.step.result), square.step.dtype
-        outer += _mean(name, Value(square.total), length, dtype)
+        outer += write_call(_mean(Value(square.total), length), f"{name}_mean", dtype)
         inner |= definitions(square.before)
-        distance = Instruction(
-            f"{name}_distance", "sub", (square.operand, Value(f"{name}_mean")), dtype
-        )
-        power = Instruction(f"{name}_power", "mul", (Value(f"{name}_distance"),) * 2, dtype)
-        inner |= definitions((distance, power))
-        inner[name] = replace(square.step, args=("sum", Value(f"{name}_power")))
+        distance = call("sub", square.operand, Value(f"{name}_mean"))
+        total = call("reduce", "sum", call("mul", distance, distance))
+        inner |= definitions(write_call(total, name, dtype))
     return [(False, tuple(outer)), (True, tuple(inner.values()))]
 
 
@@ -125,27 +122,16 @@ def of_chunks(
     squares: Squares, length: int, load: Callable[[str, str], Instruction]
 ) -> tuple[Instruction, ...]:
     """The inner body that adds up the squares of all chunks, each moved to the centre."""
-    made: list[Instruction] = []
+    steps: list[Instruction] = []
     for square in squares:
-        name, dtype = str(square.step.result), square.step.dtype
+        name = str(square.step.result)
         part, total = load(name, "part"), replace(load(square.total, "part"), result=f"{name}_sum")
-        count = Instruction(f"{name}_count", "constant", (float(length),), dtype)
-        made += [part, total, count, *_mean(name, Value(f"{name}_sum"), length, dtype)]
-        chain = (
-            ("apart", "sub", f"{name}_mean", square.centre.name),
-            ("square", "mul", f"{name}_apart", f"{name}_apart"),
-        )
-        chain += (
-            ("moved", "mul", f"{name}_square", f"{name}_count"),
-            ("all", "add", str(part.result), f"{name}_moved"),
-        )
-        made += [
-            Instruction(f"{name}_{to}", op, (Value(a), Value(b)), dtype) for to, op, a, b in chain
-        ]
-        made.append(replace(square.step, args=("sum", Value(f"{name}_all"))))
-    return tuple(made)
+        apart = call("sub", _mean(Value(f"{name}_sum"), length), square.centre)
+        moved = call("mul", call("mul", apart, apart), call("constant", float(length)))
+        whole = call("reduce", "sum", call("add", Value(str(part.result)), moved))
+        steps += [part, total, *write_call(whole, name, square.step.dtype)]
+    return tuple(steps)
 
 
-def _mean(name: str, total: Value, length: int, dtype: torch.dtype | None) -> list[Instruction]:
-    share = Instruction(f"{name}_share", "constant", (1 / length,), dtype)
-    return [share, Instruction(f"{name}_mean", "mul", (total, Value(f"{name}_share")), dtype)]
+def _mean(total: Value, length: int) -> Call:
+    return call("mul", total, call("constant", 1 / length))

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from loopir import Body, Instruction, Value, definitions, steps_of
+from loopir import Body, Instruction, Value, definitions, matches, parse_pattern, steps_of
+
+SUM_OF_EXPONENTIALS = parse_pattern("reduce('sum', exp(sub(x, m)))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +74,13 @@ def online_pair(first: Body, second: Body) -> OnlinePair | None:
         or maximum.dtype is not torch.float32
     ):
         return None
-    inside = definitions(second.instructions)
-    exponential = inside.get(str(total.args[1]))
-    difference = (
-        inside.get(str(exponential.args[0]))
-        if exponential is not None and exponential.op == "exp"
-        else None
-    )
-    if difference is None or difference.op != "sub" or str(difference.args[1]) != maximum.result:
-        return None
-    before = definitions(first.instructions)
-    if meaning(difference.args[0], inside) != meaning(maximum.args[1], before):
-        return None
-    return OnlinePair(
-        tuple(step for step in first.instructions if step is not maximum), maximum, total
-    )
+    inside, before = definitions(second.instructions), definitions(first.instructions)
+    for match in matches(SUM_OF_EXPONENTIALS, total, inside):
+        is_same = meaning(match["x"], inside) == meaning(maximum.args[1], before)
+        if is_same and str(match["m"]) == maximum.result:
+            operand = (step for step in first.instructions if step is not maximum)
+            return OnlinePair(tuple(operand), maximum, total)
+    return None
 
 
 def _only_reduction(body: Body, kind: str) -> Instruction | None:

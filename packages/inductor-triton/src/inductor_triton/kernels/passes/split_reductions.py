@@ -59,7 +59,8 @@ def split_reduction(kernel: Kernel) -> Split | None:
     flat = merge_loops(kernel)
     if not _splittable(flat):
         return None
-    work, tiling = describe(flat), choose_tiling(flat)
+    work = describe(flat)
+    tiling = choose_tiling(flat, work)
     programs = prod(-(-(integer(axis.extent) or 1) // axis.block) for axis in tiling.program_axes)
     each = max(work.itemsize, GATHERED_BYTES) if work.gathers else work.itemsize
     share = work.reduction * each * min(tiling.config.x, work.points)

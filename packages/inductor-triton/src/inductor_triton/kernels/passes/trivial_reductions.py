@@ -10,7 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from loopir import Body, Instruction, Kernel, Value, definitions, steps_of
+from loopir import (
+    Body,
+    Instruction,
+    Kernel,
+    Value,
+    call,
+    definitions,
+    remove_dead,
+    steps_of,
+    with_blocks,
+    write_call,
+)
 
 from inductor_triton.kernels.indexing import integer
 
@@ -25,8 +36,8 @@ def simplified(kernel: Kernel) -> Kernel:
         if body.inner and place and not bodies[place - 1].inner:
             bodies[place - 1], bodies[place] = _pick_one_hot(kernel, bodies[place - 1], body)
     bodies = [_round_branches(body) if body.inner else body for body in bodies]
-    kernel = replace(kernel, bodies=tuple(body for body in bodies if body.instructions))
-    return _without_rows(kernel)
+    blocks = remove_dead([body.instructions for body in bodies])
+    return _without_rows(replace(kernel, bodies=with_blocks(bodies, blocks)))
 
 
 def _round_branches(body: Body) -> Body:
@@ -51,7 +62,7 @@ def _round_branches(body: Body) -> Body:
             known |= {str(step.result): step} | {name: steps[-1] for name in names}
             fixed |= {*names}
         steps.append(step)
-    return Body(True, _used(steps)) if len(steps) > len(body.instructions) else body
+    return Body(True, tuple(steps))
 
 
 def _pick_one_hot(kernel: Kernel, outer: Body, inner: Body) -> tuple[Body, Body]:
@@ -68,9 +79,7 @@ def _pick_one_hot(kernel: Kernel, outer: Body, inner: Body) -> tuple[Body, Body]
         found = _one_hot(kernel, step, inside, outside)
         kept += [] if found else [step]
         moved += found
-    if not moved:
-        return outer, inner
-    return Body(False, (*outer.instructions, *moved)), Body(True, _used(kept))
+    return Body(False, (*outer.instructions, *moved)), Body(True, tuple(kept))
 
 
 def _one_hot(
@@ -96,40 +105,22 @@ def _one_hot(
         or not _is_zero(chosen.args[2], outside | inside)
     ):
         return []
+    dtype = chosen.dtype
     for place, target in (test.args, test.args[::-1]):
         along = _defined(place, inside)
         if along is None or along.op != "index_expr" or along.args[0] != kernel.reduction[0].symbol:
             continue
         if str(target) in inside or str(chosen.args[1]) in inside or along.dtype is not torch.int64:
             continue
-        name, extent = str(step.result), integer(kernel.reduction[0].extent)
-        low, high = (
-            Instruction(f"{name}_low", "constant", (0,), torch.int64),
-            Instruction(f"{name}_end", "constant", (extent,), torch.int64),
-        )
-        tests = [
-            Instruction(f"{name}_from", "le", (Value(f"{name}_low"), target), torch.bool),
-            Instruction(f"{name}_to", "lt", (target, Value(f"{name}_end")), torch.bool),
-            Instruction(
-                f"{name}_in", "and", (Value(f"{name}_from"), Value(f"{name}_to")), torch.bool
-            ),
-        ]
-        dtype = chosen.dtype
-        none = Instruction(
-            f"{name}_none",
-            "constant",
-            (0.0 if dtype is None or dtype.is_floating_point else 0,),
-            dtype,
-        )
-        names = [f"{name}_picked{number}" for number in range(len(casts))] + [name]
-        picked = Instruction(
-            names[0], "where", (Value(f"{name}_in"), chosen.args[1], Value(f"{name}_none")), dtype
-        )
-        wider = [
-            Instruction(new, "cast", (Value(old),), to)
-            for old, new, to in zip(names, names[1:], reversed(casts))
-        ]
-        return [low, high, *tests, none, picked, *wider]
+        end, wide = integer(kernel.reduction[0].extent), torch.int64
+        is_from = call("le", call("constant", 0, dtype=wide), target, dtype=torch.bool)
+        is_before = call("lt", target, call("constant", end, dtype=wide), dtype=torch.bool)
+        is_in = call("and", is_from, is_before, dtype=torch.bool)
+        zero = call("constant", 0.0 if dtype is None or dtype.is_floating_point else 0)
+        picked = call("where", is_in, chosen.args[1], zero, dtype=dtype)
+        for cast in reversed(casts):
+            picked = call("cast", picked, dtype=cast)
+        return write_call(picked, str(step.result), dtype)
     return []
 
 
@@ -140,17 +131,6 @@ def _defined(operand: object, inside: dict[str, Instruction]) -> Instruction | N
 def _is_zero(operand: object, known: dict[str, Instruction]) -> bool:
     step = _defined(operand, known)
     return step is not None and step.op == "constant" and step.args[0] == 0
-
-
-def _used(steps: list[Instruction]) -> tuple[Instruction, ...]:
-    """``steps`` without what only a removed instruction read."""
-    used: set[str] = set()
-    kept: list[Instruction] = []
-    for step in reversed(steps):
-        if step.op in ("store", "indirect", "reduce", "scan") or step.result in used:
-            kept.append(step)
-            used.update(step.reads)
-    return tuple(reversed(kept))
 
 
 def _without_rows(kernel: Kernel) -> Kernel:
