@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inductor_triton.kernels.index_text import IndexPrinter, host_text
 from inductor_triton.kernels.indexing import bounds, merge_loops, stride
-from loopir import FloorDiv, Mod, parse_expr, parse_kernel, symbol
+from loopir import FloorDiv, Interval, Mod, parse_expr, parse_kernel, symbol
 
 I, J, S = symbol("i"), symbol("j"), symbol("s0")
 
@@ -37,13 +37,14 @@ def python_value(expr: sympy.Expr, values: dict[str, int]) -> int:
 
 @given(expressions(), st.integers(0, 9), st.integers(0, 9), st.integers(2, 9))
 def test_bounds_hold(expr, i, j, size):
-    low, high = bounds(expr, {I: (0, 9), J: (0, 9)})
+    found = bounds(expr, {I: Interval(0, 9), J: Interval(0, 9)})
+    low, high = found.lo, found.hi
     assert low <= python_value(expr, {"i": i, "j": j, "s0": size}) <= high
 
 
 def test_bounds_of_powers():
-    assert bounds(I**2 + 1, {I: (0, 9)}) == (1, 82)
-    assert bounds((I - 5) ** 2, {I: (0, 9)})[0] <= 0
+    assert bounds(I**2 + 1, {I: Interval(0, 9)}) == Interval(1, 82)
+    assert bounds((I - 5) ** 2, {I: Interval(0, 9)}).lo <= 0
 
 
 @given(expressions(), st.integers(0, 9), st.integers(0, 9), st.integers(2, 9))

@@ -19,8 +19,8 @@ from loopir import (
     evaluate_kernel,
     parse_kernel,
 )
+from loopir.host.host_program import generate
 from loopir.host.launched import check_launches, check_shared
-from loopir.host.source import generate
 from loopir.lowering import lower
 from loopir.schedule import memory, schedule
 from primops.testing import trace

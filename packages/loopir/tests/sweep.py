@@ -20,7 +20,7 @@ import primops
 import torch
 from loopir.backend import CodeGenerator
 from loopir.compile import compile_graph
-from loopir.host.source import HostProgram
+from loopir.host.host_program import HostProgram
 from loopir.ir.parse import parse_kernel
 from loopir.ir.template import kernels_of
 from loopir.ir.text import format_kernel

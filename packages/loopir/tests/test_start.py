@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from loopir import Options, compile_graph
-from loopir.host.source import HostProgram
+from loopir.host.host_program import HostProgram
 from loopir.ir.program import Allocate
 from loopir.testing import EvaluatorCodeGenerator
 from primops.testing import trace

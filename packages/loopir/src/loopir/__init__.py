@@ -1,9 +1,20 @@
 """Define-by-run loop IR: kernels, fusion, memory plan and host programs."""
 
-from loopir.cache.program_cache import Recall
+from symshapes import Interval, bound
+
+from loopir.cache.cache_key import (
+    Undescribed,
+    describe,
+    describe_generators,
+    describe_graph,
+    devices_of,
+    package_versions,
+    process_state,
+)
+from loopir.cache.program_cache import ProgramCacheEntry
 from loopir.cache.store import ArtifactStore, temporary_root
+from loopir.host.host_program import HostProgram, build_host, generate
 from loopir.host.launched import check_launches
-from loopir.host.source import HostProgram, build_host, generate
 from loopir.ir.body import OpsHandler, Recorder, replay
 from loopir.ir.evaluate import evaluate_kernel
 from loopir.ir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
@@ -63,7 +74,7 @@ from .backend import (
     RunCall,
     TensorInput,
 )
-from .compile import compile_graph
+from .compile import STAGES, Pipeline, PipelineStage, compile_graph, run_stages
 from .errors import (
     BuildError,
     ExternError,
@@ -85,19 +96,23 @@ from .schedule import schedule
 __version__ = "0.2.0"
 
 __all__ = [
-    "OPS", "REDUCTIONS", "ArtifactStore", "Body", "BuildError", "Call", "CodeGenerator",
-    "Contraction", "Domain", "DtypeRule", "ExternCall", "ExternError", "FloorDiv",
-    "HostProgram", "Instruction", "Kernel", "KernelBuffer", "KernelSource", "LaunchesParts",
-    "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable", "Mod",
-    "Offer", "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler",
-    "Options", "Packed", "ParseError", "Place", "PointwiseStep", "Program", "Range", "Recall",
-    "Recorder", "Reproducible", "Rule", "Run", "RunCall", "ScheduleError", "SettingError",
-    "Stage", "StoreError", "StoreWarning", "Symbolic", "Template", "TensorInput", "ToolError",
-    "Value", "VerificationError", "View", "apply_rules", "build_host", "call", "check_kernel",
-    "check_launches", "check_program", "compile_graph", "definitions", "evaluate_kernel",
+    "OPS", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BuildError", "Call",
+    "CodeGenerator", "Contraction", "Domain", "DtypeRule", "ExternCall", "ExternError",
+    "FloorDiv", "HostProgram", "Instruction", "Interval", "Kernel", "KernelBuffer", "KernelSource",
+    "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError",
+    "LoweringTable", "Mod", "Offer", "OffersContractions", "OffersTemplates", "OpSpec",
+    "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Pipeline", "PipelineStage",
+    "Place", "PointwiseStep", "Program", "ProgramCacheEntry", "Range", "Recorder",
+    "Reproducible", "Rule", "Run", "RunCall", "ScheduleError", "SettingError", "Stage",
+    "StoreError", "StoreWarning", "Symbolic", "Template", "TensorInput", "ToolError",
+    "Undescribed", "Value", "VerificationError", "View", "apply_rules", "bound", "build_host",
+    "call",
+    "check_kernel", "check_launches", "check_program", "compile_graph", "definitions",
+    "describe", "describe_generators", "describe_graph", "devices_of", "evaluate_kernel",
     "evaluate_template", "example_value", "flat_position", "format_any", "format_expr",
     "format_kernel", "format_schedule", "format_template", "freeze", "generate", "kernels_of",
-    "lay_out_images", "lower", "matches", "parse_expr", "parse_kernel", "parse_kernels",
-    "parse_pattern", "product", "remove_dead", "replay", "rewrite_patterns", "rule", "schedule",
-    "steps_of", "symbol", "temporary_root", "with_blocks", "write_call",
+    "lay_out_images", "lower", "matches", "package_versions", "parse_expr", "parse_kernel",
+    "parse_kernels", "parse_pattern", "process_state", "product", "remove_dead", "replay",
+    "rewrite_patterns", "rule", "run_stages", "schedule", "steps_of", "symbol",
+    "temporary_root", "with_blocks", "write_call",
 ]  # fmt: skip

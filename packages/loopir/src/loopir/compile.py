@@ -1,25 +1,150 @@
-"""The pipeline as a graph backend (contract B): lower, schedule, generate, build."""
+"""The pipeline as a graph backend (contract B), read top to bottom: STAGES."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
 
 import primops
 import torch
 
-from loopir.cache.program_cache import Recall
+from loopir.cache.program_cache import ProgramCacheEntry
 from loopir.cache.store import ArtifactStore
+from loopir.host.host_program import HostProgram, build_host, generate
 from loopir.host.launched import check_launches
-from loopir.host.source import HostProgram, build_host, generate
-from loopir.ir.program import format_schedule
+from loopir.ir.program import Program, check_program, format_schedule
 from loopir.ir.template import format_any
 
-from .backend import CodeGenerator
+from .backend import CodeGenerator, KernelSource
 from .lowering import check_graph, lower
 from .options import Options
 from .patterns import freeze, rewrite_patterns
 from .schedule import schedule
+
+Decompose = Callable[[torch.fx.GraphModule], torch.fx.GraphModule]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What the stages of one graph share. ``codegens`` maps a device type to its code generator."""
+
+    codegens: Mapping[str, CodeGenerator]
+    store: ArtifactStore
+    options: Options
+    decompose: Decompose = primops.decompose
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedProgram:
+    """A program with the source of each of its kernels."""
+
+    program: Program
+    sources: Sequence[KernelSource]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStage:
+    """One step.
+
+    Attributes:
+        name: the file name of its result in a dump.
+        layer: the package that it belongs to, for messages.
+        run: makes the next form of the graph.
+        check: verifies that form.
+        show: formats it.
+    """
+
+    name: str
+    layer: str
+    run: Callable[[Pipeline, Any], Any]
+    check: Callable[[Pipeline, Any], object]
+    show: Callable[[Any], str]
+
+
+def _rewrite(pipeline: Pipeline, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    return rewrite_patterns(graph, pipeline.codegens, pipeline.options)
+
+
+def _decompose(pipeline: Pipeline, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    return pipeline.decompose(graph)
+
+
+def _schedule(pipeline: Pipeline, graph: torch.fx.GraphModule) -> Program:
+    options = pipeline.options
+    return schedule(lower(graph, options), options, pipeline.codegens)
+
+
+def _generate(pipeline: Pipeline, program: Program) -> GeneratedProgram:
+    return GeneratedProgram(program, generate(program, pipeline.codegens))
+
+
+def _build(pipeline: Pipeline, generated: GeneratedProgram) -> HostProgram:
+    return build_host(generated.program, generated.sources, pipeline.codegens, pipeline.store)
+
+
+def _check_launches(pipeline: Pipeline, generated: GeneratedProgram) -> None:
+    check_launches(generated.program, generated.sources, pipeline.codegens)
+
+
+def _unchecked(pipeline: Pipeline, form: object) -> None:
+    """Source text only has to compile; rewritten graphs are checked once decomposed."""
+
+
+def _show_loops(program: Program) -> str:
+    return "\n\n".join([*map(format_any, program.kernels), format_schedule(program)])
+
+
+def _show_sources(generated: GeneratedProgram) -> str:
+    return "\n\n".join(source.text for source in generated.sources)
+
+
+STAGES: tuple[PipelineStage, ...] = (
+    PipelineStage("25-patterns.py", "loopir", _rewrite, _unchecked, primops.format_graph),
+    PipelineStage(
+        "30-prims.py", "primops", _decompose, lambda _, graph: primops.check_prims(graph),
+        primops.format_graph,
+    ),
+    PipelineStage(
+        "40-loops.txt", "loopir", _schedule, lambda _, program: check_program(program), _show_loops
+    ),
+    PipelineStage("50-kernels.txt", "code generator", _generate, _check_launches, _show_sources),
+    PipelineStage("60-host.py", "code generator", _build, _unchecked, lambda host: host.source),
+)  # fmt: skip
+
+
+def run_stages(
+    pipeline: Pipeline,
+    graph: torch.fx.GraphModule,
+    *,
+    stages: Sequence[PipelineStage] = STAGES,
+    entry: ProgramCacheEntry | None = None,
+    around: Callable[[PipelineStage], AbstractContextManager[object]] = nullcontext,
+    show: Callable[[str, str], None] | None = None,
+) -> HostProgram:
+    """Runs a graph through ``stages``.
+
+    Args:
+        pipeline: what the stages share. Each result is checked with ``options.check``.
+        graph: a functional graph (C2), or the form that the first stage takes.
+        stages: the steps; the last ones are to generate and to build.
+        entry: of the cache; a hit is only built, a miss is added.
+        around: a context that each stage runs in.
+        show: receives the name and the text of each result.
+    """
+    found = None if entry is None else entry.get()
+    form: Any = graph if found is None else GeneratedProgram(*found)
+    for stage in stages if found is None else stages[-1:]:
+        with around(stage):
+            form = stage.run(pipeline, form)
+            if pipeline.options.check:
+                stage.check(pipeline, form)
+        if show is not None:
+            show(stage.name, stage.show(form))
+        if entry is not None and isinstance(form, GeneratedProgram) and found is None:
+            entry.put(form.program, form.sources)
+    return form  # type: ignore[return-value]
 
 
 def is_prim_graph(gm: torch.fx.GraphModule) -> bool:
@@ -43,42 +168,16 @@ def compile_graph(
     """Compiles a functional ATen graph (C2) or a prim graph (C3). ``codegens`` maps a device type
     to its code generator.
 
-    A graph that ``store`` knows is only built. ``on_artifact(name, text)`` receives the loops, the
-    kernels' sources and the host program as they are made, and has all of them made.
+    A graph that ``store`` knows is only built. ``on_artifact(name, text)`` receives the result of
+    each stage, and has all stages run.
     """
-    show, options, store = (
-        on_artifact or (lambda name, text: None),
-        options or Options(),
-        store or ArtifactStore(),
-    )
-    recall = (
-        None
-        if on_artifact or options.check or options.freeze
-        else Recall.of(gm, codegens, store, options)
-    )
-    found = recall.get() if recall is not None else None
-    if found is not None:
-        return build_host(*found, codegens, store)
+    options, store, stages = options or Options(), store or ArtifactStore(), STAGES
+    is_cached = not (on_artifact or options.check or options.freeze)
     if is_prim_graph(gm):
         check_graph(gm)
-    else:
-        if options.freeze:
-            gm, options = freeze(gm, example_inputs), replace(options, inference=True)
-        gm = primops.decompose(rewrite_patterns(gm, codegens, options))
-        show("30-prims.py", gm.print_readable(print_output=False))
-    program = schedule(lower(gm, options), options, codegens)
-    show(
-        "40-loops.txt",
-        "\n".join(format_any(kernel) for kernel in program.kernels)
-        + "\n"
-        + format_schedule(program),
-    )
-    sources = generate(program, codegens)
-    if options.check:
-        check_launches(program, sources, codegens)
-    show("50-kernels.txt", "\n".join(source.text for source in sources))
-    if recall is not None:
-        recall.put(program, sources)
-    host = build_host(program, sources, codegens, store)
-    show("60-host.py", host.source)
-    return host
+        stages = STAGES[2:]
+    elif options.freeze:
+        gm, options = freeze(gm, example_inputs), replace(options, inference=True)
+    entry = ProgramCacheEntry.of(gm, codegens, store, options) if is_cached else None
+    pipeline = Pipeline(codegens, store, options)
+    return run_stages(pipeline, gm, stages=stages, entry=entry, show=on_artifact)

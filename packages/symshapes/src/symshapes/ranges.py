@@ -63,7 +63,17 @@ def _divide_end(x: Number, y: Number, divide: Callable[[Number, Number], Number]
     return divide(x, y)
 
 
+def _floor_quotient(a: Interval, b: Interval) -> Interval:
+    return _quotient(a, _nonzero(b), lambda x, y: x // y)
+
+
+def _nonzero(divisor: Interval) -> Interval:
+    """The integers that divide: 0 raises an error."""
+    return Interval(divisor.lo or 1, divisor.hi or -1) if divisor != Interval(0, 0) else divisor
+
+
 def _modulo(a: Interval, b: Interval) -> Interval:
+    b = _nonzero(b)
     if b.lo > 0:
         if a.lo >= 0 and a.hi < b.lo:
             return a
@@ -136,7 +146,7 @@ _RULES: dict[Any, Callable[..., Interval]] = {
     sympy.Max: lambda *p: Interval(max(i.lo for i in p), max(i.hi for i in p)),
     sympy.Min: lambda *p: Interval(min(i.lo for i in p), min(i.hi for i in p)),
     sympy.Abs: _absolute,
-    FloorDiv: lambda a, b: _quotient(a, b, lambda x, y: x // y),
+    FloorDiv: _floor_quotient,
     TrueDiv: lambda a, b: _quotient(a, b, lambda x, y: x / y),
     Mod: _modulo,
     ToFloat: lambda a: a,

@@ -25,12 +25,11 @@ from .config import Config, config
 from .counters import counters
 from .errors import CompileError, FallbackWarning, StoreWarning, UsageError
 from .log import log_as_environment_says
-from .stages import STAGES, Stage
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "STAGES", "CompileError", "Config", "FallbackWarning", "Stage", "StoreWarning", "UsageError",
+    "CompileError", "Config", "FallbackWarning", "StoreWarning", "UsageError",
     "allow_in_graph", "assume_constant_result",
     "compile", "compile_fx", "config", "counters", "disable", "disallow_in_graph",
     "error_on_graph_break", "explain",

@@ -9,30 +9,19 @@ cached: those with symbolic sizes, constants, functions or operators outside tor
 
 from __future__ import annotations
 
-import operator
 import pickle
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import loopir
 import torch
-from loopir.cache.program_cache import (
-    Undescribed,
-    describe,
-    devices_of,
-    identities,
-    process_state,
-    versions,
-)
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 from .counters import counters
 
 SUFFIX = ".graph"
-_OWNERS = frozenset(["torch", "_operator", "operator", "math", "builtins"])
 _ABOVE_KERNELS = ("/Auto", "/Composite", "/Functionalize", "/Python")
 """Dispatch keys above kernels: a Python registration at one of them changes the trace."""
 _TORCHS_OWN = "/PythonTLSSnapshot"
@@ -73,16 +62,18 @@ class GraphCacheEntry:
     ) -> GraphCacheEntry | None:
         """Looks up a captured graph; None if it can't be cached."""
         try:
-            generators = identities(self.codegens, devices_of(graph) | {"cpu"})
-            state = (grad_enabled, _torch_state(), process_state())
-            around = describe(
-                (self.settings, state, versions("torchstrata", "aotgrad"), generators)
+            _check_calls(graph)
+            devices = loopir.devices_of(graph) | {"cpu"}
+            around = (
+                self.settings,
+                (grad_enabled, _torch_state(), loopir.process_state()),
+                loopir.package_versions("torchstrata", "aotgrad"),
+                loopir.describe_generators(self.codegens, devices),
+                tuple(inputs),
             )
-            text = _graph_text(graph)
-            self.key = self.store.key(
-                "torchstrata.graph_cache", around, describe(tuple(inputs)), text
-            )
-        except Undescribed:
+            text = loopir.describe_graph(graph)
+            self.key = self.store.key("torchstrata.graph_cache", loopir.describe(around), text)
+        except loopir.Undescribed:
             return None
         with counters.watching(self.store):
             self.data = self._load()
@@ -95,7 +86,7 @@ class GraphCacheEntry:
         try:
             data, programs = pickle.loads(path.read_bytes())
             for what, known in programs.items():
-                found = loopir.Recall(self.store, known.key, {}, known.lines).get()
+                found = loopir.ProgramCacheEntry(self.store, known.key, {}, known.lines).get()
                 if found is None:
                     return None
                 self._programs[what] = (*found, known.meta)
@@ -112,25 +103,27 @@ class GraphCacheEntry:
         if None not in self.new_graphs.values():
             self.store.put(self.key, SUFFIX, pickle.dumps((data, self.new_graphs)))
 
-    def record(self, what: str, recall: loopir.Recall | None, meta: Mapping[str, Any]) -> None:
+    def record(
+        self, what: str, entry: loopir.ProgramCacheEntry | None, meta: Mapping[str, Any]
+    ) -> None:
         """Adds a compiled functional graph to the entry."""
-        if recall is None or recall.constants:
+        if entry is None or entry.constants:
             self.new_graphs[what] = None
         else:
-            self.new_graphs[what] = CachedGraph(recall.key, recall.lines, dict(meta))
+            self.new_graphs[what] = CachedGraph(entry.key, entry.lines, dict(meta))
 
 
 def _torch_state() -> tuple[object, ...]:
     """State of torch that traces read, in addition to what programs depend on."""
     if _C._len_torch_function_stack() or _len_torch_dispatch_stack():
-        raise Undescribed("modes")
+        raise loopir.Undescribed("modes")
     exchanged = (
         name
         for name in torch.library._impls
         if name.startswith("aten/") and not name.endswith(_TORCHS_OWN)
     )
     if any(key in name for name in exchanged for key in _ABOVE_KERNELS):
-        raise Undescribed("operators of torch that somebody has exchanged")
+        raise loopir.Undescribed("operators of torch that somebody has exchanged")
     return (
         [
             (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
@@ -149,54 +142,12 @@ def _torch_state() -> tuple[object, ...]:
     )
 
 
-def _graph_text(graph: torch.fx.GraphModule) -> str:
-    lines = [describe(graph.meta)]
+def _check_calls(graph: torch.fx.GraphModule) -> None:
+    """Raises Undescribed for constants, modules and operators outside torch, whose code is not part
+    of the key.
+    """
     for node in graph.graph.nodes:
-        call = (
-            f"{node.name} {_target_text(node)} {_argument_text(node.args)} "
-            f"{_argument_text(node.kwargs)}"
-        )
-        lines.append(f"{call} {describe(node.meta)}")
-    return "\n".join(lines)
-
-
-def _target_text(node: torch.fx.Node) -> str:
-    target: Any = node.target
-    if node.op in ("placeholder", "output", "call_method"):
-        return f"{node.op} {target}"
-    if node.op != "call_function":
-        raise Undescribed(node.op)
-    if isinstance(target, OpOverload | OpOverloadPacket) and str(target).startswith("aten."):
-        return str(target)
-    owner = getattr(target, "__module__", None) or "torch"
-    # builtins and dispatchers go by the latter
-    names = (getattr(target, "__qualname__", ""), getattr(target, "__name__", ""))
-    found = [name for name in names if _named(owner, name) == target]
-    if owner.partition(".")[0] not in _OWNERS or not found:
-        raise Undescribed(target)
-    return f"{owner}.{found[0]}"
-
-
-def _named(owner: str, name: str) -> object:
-    """The attribute of a module; None if there is none."""
-    try:
-        return operator.attrgetter(name)(sys.modules.get(owner))
-    except AttributeError:
-        return None
-
-
-def _argument_text(value: Any) -> str:
-    """Text of arguments. Raises Undescribed for functions and classes."""
-    if isinstance(value, torch.fx.Node):
-        return f"%{value.name}"
-    if isinstance(value, tuple | list):
-        return f"{type(value).__name__}({', '.join(map(_argument_text, value))})"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {_argument_text(item)}' for key, item in value.items())}}}"
-    if isinstance(value, slice):
-        return f"slice{_argument_text((value.start, value.stop, value.step))}"
-    if value is Ellipsis:
-        return "..."
-    if callable(value):
-        raise Undescribed(type(value))
-    return describe(value)
+        is_operator = isinstance(node.target, OpOverload | OpOverloadPacket)
+        is_foreign = is_operator and not str(node.target).startswith("aten.")
+        if node.op in ("get_attr", "call_module") or is_foreign:
+            raise loopir.Undescribed(node.target)

@@ -307,24 +307,36 @@ class _PieceBuilder:
         return [value]
 
     def _compile_piece(self, nodes: list[Node]) -> list[_Step]:
-        inside = set(nodes)
-        wanted = [
-            node
-            for node in nodes
-            if any(self._is_read_outside(user, inside) for user in node.users)
-        ]
         if not nodes:
             return []
+        inside = set(nodes)
+        wanted = [n for n in nodes if any(self._is_read_outside(u, inside) for u in n.users)]
+        inputs = self._piece_inputs(nodes)
+        piece = self._piece_graph(nodes, inputs, wanted)
+        start = self.order[nodes[0]]
+        written = {node for node, place in self.first_writes.items() if place < start}
+        written |= {node for node in inputs if self.roots.get(node, node) in self.written}
+        examples = [
+            self._current_value(node)
+            if node in written
+            else self.examples.get(node, node.meta["val"])
+            for node in inputs
+        ]
+        function = self._function(GraphModule(self.graph, piece), examples)
+        return [_Step(function, inputs, wanted, False, [])]
+
+    def _piece_inputs(self, nodes: list[Node]) -> list[Node]:
+        inside = set(nodes)
         read = dict.fromkeys(
             n
             for node in nodes
             for arg in node.all_input_nodes
             for n in self._dependencies(arg)
-            if n not in inside
+            if n not in inside and n.op != "get_attr"
         )
-        inputs = list(
-            dict.fromkeys([*self.symbols, *(node for node in read if node.op != "get_attr")])
-        )
+        return list(dict.fromkeys([*self.symbols, *read]))
+
+    def _piece_graph(self, nodes: list[Node], inputs: list[Node], wanted: list[Node]) -> Graph:
         piece, copies = Graph(), {}
         for node in inputs:
             self._check_output(node)
@@ -348,25 +360,7 @@ class _PieceBuilder:
         piece.output(tuple(copies[node] for node in wanted)).meta["val"] = tuple(
             node.meta["val"] for node in wanted
         )
-        written = {
-            node for node, place in self.first_writes.items() if place < self.order[nodes[0]]
-        }
-        written |= {node for node in inputs if self.roots.get(node, node) in self.written}
-        examples = [
-            self._current_value(node)
-            if node in written
-            else self.examples.get(node, node.meta["val"])
-            for node in inputs
-        ]
-        return [
-            _Step(
-                self._function(GraphModule(self.graph, piece), examples),
-                list(inputs),
-                wanted,
-                False,
-                [],
-            )
-        ]
+        return piece
 
     def _current_value(self, node: Node) -> Any:
         return self.written.get(self.roots.get(node, node), node.meta["val"])

@@ -1,12 +1,13 @@
 """The pipeline below capture, read top to bottom.
 
 A captured graph is differentiated into functional graphs (``aotgrad``); each of these, forward and
-backward, runs through STAGES.
+backward, runs through ``loopir.STAGES``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -44,115 +45,54 @@ class Context:
     cache_entry: GraphCacheEntry | None = None
 
     @property
-    def options(self) -> loopir.Options:
-        """The settings of the loop stages."""
-        return loopir.Options(inference=self.inference, patterns=self.config.patterns)
+    def pipeline(self) -> loopir.Pipeline:
+        """The settings of the stages below autograd."""
+        config = self.config
+        options = loopir.Options(
+            inference=self.inference, patterns=config.patterns, check=config.verify
+        )
 
+        def decompose(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+            return primops.decompose(
+                graph, numerics=config.numerics, fallback_random=config.fallback_random
+            )
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One step: ``run`` returns the next form, ``check`` verifies it, ``show`` formats it."""
-
-    name: str
-    layer: str
-    run: Callable[[Context, Any], Any]
-    check: Callable[[Any], object]
-    show: Callable[[Any], str]
-
-
-def rewrite(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    return loopir.rewrite_patterns(graph, ctx.codegens, ctx.options)
-
-
-def decompose(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    return primops.decompose(
-        graph, numerics=ctx.config.numerics, fallback_random=ctx.config.fallback_random
-    )
-
-
-def fuse(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Program:
-    return loopir.schedule(loopir.lower(graph, ctx.options), ctx.options, ctx.codegens)
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """A program with the source of each of its kernels."""
-
-    program: loopir.Program
-    sources: Sequence[loopir.KernelSource]
-    codegens: Mapping[str, loopir.CodeGenerator]
-
-
-def generate(ctx: Context, program: loopir.Program) -> Generated:
-    return Generated(program, loopir.generate(program, ctx.codegens), ctx.codegens)
-
-
-def build(ctx: Context, generated: Generated) -> loopir.HostProgram:
-    return loopir.build_host(generated.program, generated.sources, ctx.codegens, ctx.store)
-
-
-def show_loops(program: loopir.Program) -> str:
-    """Each kernel as loop IR, then the schedule and the reasons for fusion."""
-    return "\n\n".join([*map(loopir.format_any, program.kernels), loopir.format_schedule(program)])
-
-
-def check_launches(generated: Generated) -> None:
-    """Checks which memory the launches share."""
-    loopir.check_launches(generated.program, generated.sources, generated.codegens)
-
-
-def unchecked(_: object) -> None:
-    """Source text only has to compile; rewritten graphs are checked once decomposed."""
-
-
-STAGES: tuple[Stage, ...] = (
-    Stage("25-patterns.py", "loopir", rewrite, unchecked, primops.format_graph),
-    Stage("30-prims.py", "primops", decompose, primops.check_prims, primops.format_graph),
-    Stage("40-loops.txt", "loopir", fuse, loopir.check_program, show_loops),
-    Stage(
-        "50-kernels.txt",
-        "code generator",
-        generate,
-        check_launches,
-        lambda generated: "\n\n".join(s.text for s in generated.sources),
-    ),
-    Stage("60-host.py", "code generator", build, unchecked, lambda host: host.source),
-)
+        return loopir.Pipeline(self.codegens, self.store, options, decompose)
 
 
 def compile_functional(
     ctx: Context, direction: str, graph: torch.fx.GraphModule
 ) -> Callable[..., Sequence[object]]:
-    """Runs a functional graph (C2) through STAGES. Raises CompileError naming the layer that
-    failed.
+    """Runs a functional graph (C2) through ``loopir.STAGES``.
+
+    Raises CompileError, which names the layer that failed.
     """
     if ctx.config.verify:
         aotgrad.check_functional(graph)
+    entry = program_cache_entry(ctx, graph)
+    show = None
+    if ctx.dump.directory is not None:
+        show = lambda name, text: ctx.dump.write(f"{direction}-{name}", text)  # noqa: E731
     with counters.watching(ctx.store):
-        recall = program_cache_entry(ctx, graph)
-        found = recall.get() if recall is not None else None
-        form: Any = graph if found is None else Generated(*found, ctx.codegens)
-        generated: Any = None
-        for stage in STAGES if found is None else STAGES[-1:]:
-            check()
-            try:
-                form = stage.run(ctx, form)
-                if ctx.config.verify:
-                    stage.check(form)
-            except MACHINE_ERRORS:
-                raise
-            except Exception as error:
-                where = "" if isinstance(error, loopir.ToolError) else user_lines(graph)
-                raise CompileError(stage.layer, where, error) from error
-            if ctx.dump.directory is not None:
-                ctx.dump.write(f"{direction}-{stage.name}", stage.show(form))
-            if stage.run is generate:
-                generated = form
-        if recall is not None and found is None:
-            recall.put(generated.program, generated.sources)
+        host = loopir.run_stages(
+            ctx.pipeline, graph, entry=entry, around=partial(stage_errors, graph), show=show
+        )
         if ctx.cache_entry is not None:
-            ctx.cache_entry.record(direction, recall, graph.meta)
-    return finish(ctx, form, graph.meta)
+            ctx.cache_entry.record(direction, entry, graph.meta)
+    return finish(ctx, host, graph.meta)
+
+
+@contextmanager
+def stage_errors(graph: torch.fx.GraphModule, stage: loopir.PipelineStage) -> Iterator[None]:
+    """Names the layer that failed. Stops early if the thread was asked to."""
+    check()
+    try:
+        yield
+    except MACHINE_ERRORS:
+        raise
+    except Exception as error:
+        where = "" if isinstance(error, loopir.ToolError) else user_lines(graph)
+        raise CompileError(stage.layer, where, error) from error
 
 
 def revive(
@@ -163,7 +103,7 @@ def revive(
 ) -> Callable[..., Sequence[object]]:
     """The callable of a cached program."""
     with counters.watching(ctx.store):
-        host = build(ctx, Generated(program, sources, ctx.codegens))
+        host = loopir.build_host(program, sources, ctx.codegens, ctx.store)
     return finish(ctx, host, meta)
 
 
@@ -181,12 +121,14 @@ def finish(
     return form.function
 
 
-def program_cache_entry(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Recall | None:
-    """The cache entry for the stages before ``build``; None if they are dumped or checked."""
+def program_cache_entry(
+    ctx: Context, graph: torch.fx.GraphModule
+) -> loopir.ProgramCacheEntry | None:
+    """The cache entry for the stages before the build; None if they are dumped or checked."""
     if ctx.config.verify or ctx.dump.directory is not None:
         return None
-    settings = (ctx.config.numerics, ctx.config.fallback_random, ctx.options)
-    return loopir.Recall.of(graph, ctx.codegens, ctx.store, *settings)
+    settings = (ctx.config.numerics, ctx.config.fallback_random, ctx.pipeline.options)
+    return loopir.ProgramCacheEntry.of(graph, ctx.codegens, ctx.store, *settings)
 
 
 def compile_captured(

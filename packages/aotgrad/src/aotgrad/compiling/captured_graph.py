@@ -49,40 +49,16 @@ def compile_captured(
     ]
     lifted = _owned_tensors(gm)
     distinct = {id(t): (name, t) for name, t in lifted.items()}
-    lazy = [
-        i
-        for i, x in enumerate(example_inputs)
-        if isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg())
-    ]
-    for i in lazy:
-        x, spec = example_inputs[i], given[i]
-        place = ConjugateView(len(distinct) + len(given), x.is_conj(), x.is_neg())
-        given.append(
-            replace(
-                spec, name=f"{spec.name}_stored", is_leaf=spec.is_leaf and not spec.requires_grad
-            )
-        )
-        given[i] = replace(spec, requires_grad=False, is_leaf=False, view_of=place)
+    lazy = _add_lazy_bases(given, example_inputs, len(distinct))
 
     def make_inputs() -> tuple[InputSpec, ...]:
         own = [
-            InputSpec(
-                "self_" + name.replace(".", "_"),
-                fresh_fake(t, t.requires_grad, fake_mode),
-                True,
-                t.requires_grad,
-                t.is_leaf,
-            )
+            InputSpec("self_" + name.replace(".", "_"), t, True, t.requires_grad, t.is_leaf)
             for name, t in distinct.values()
         ]
-        return (
-            *own,
-            *(
-                replace(s, value=fresh_fake(s.value, s.requires_grad, fake_mode))
-                if s.is_tensor
-                else s
-                for s in given
-            ),
+        return tuple(
+            replace(s, value=fresh_fake(s.value, s.requires_grad, fake_mode)) if s.is_tensor else s
+            for s in (*own, *given)
         )
 
     def eager(*inputs: Any) -> tuple[Any, ...]:
@@ -99,6 +75,26 @@ def compile_captured(
     if not lazy:
         return call
     return lambda *inputs: call(*inputs, *(lazy_view_base(inputs[i]) for i in lazy))
+
+
+def _add_lazy_bases(
+    specs: list[InputSpec], example_inputs: Sequence[Any], num_lifted: int
+) -> list[int]:
+    """Adds inputs for the stored values of those that are conjugated or negated lazily, which
+    become views of them; returns the indices of the lazy ones.
+    """
+    lazy = [
+        i
+        for i, x in enumerate(example_inputs)
+        if isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg())
+    ]
+    for i in lazy:
+        x, spec = example_inputs[i], specs[i]
+        base = ConjugateView(num_lifted + len(specs), x.is_conj(), x.is_neg())
+        is_leaf = spec.is_leaf and not spec.requires_grad
+        specs.append(replace(spec, name=f"{spec.name}_stored", is_leaf=is_leaf))
+        specs[i] = replace(spec, requires_grad=False, is_leaf=False, view_of=base)
+    return lazy
 
 
 def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None = None) -> Program:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import sympy
@@ -101,7 +102,7 @@ class TraceSpec:
             )
 
     def with_sizes(self, sizes: Mapping[Any, Any]) -> TraceSpec:
-        """The recipe for inputs whose size symbols stand for these numbers."""
+        """The same for inputs whose size symbols stand for these numbers."""
         fake_mode = FakeTensorMode(ShapeEnv(allow_unbacked=True))
 
         def sized(fake: Any) -> torch.Tensor:
@@ -125,79 +126,71 @@ class TraceSpec:
     def gradient(self, joint: Joint, tangents_require_grad: Sequence[bool | None]) -> TraceSpec:
         """The program that computes the gradients of this one.
 
-        Args:
-            joint: a trace of this recipe; it writes to no input that requires grad.
-            tangents_require_grad: for each tangent of ``joint``, None when it is absent.
-
         Its inputs are the inputs and then the tangents of ``joint``, and their ``unbacked_sizes``;
         its outputs the gradients. A trace of it starts with what ``joint``'s trace recorded
         forward: nodes with one ``meta["position"]`` compute one value, and a size that only the
         running program knows has one symbol.
+
+        Args:
+            joint: a trace of this program; it writes to no input that requires grad.
+            tangents_require_grad: for each tangent of ``joint``, None if it is absent.
         """
         placeholders = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
-        tangents = [
-            (t, grad) for t, grad in zip(placeholders, tangents_require_grad) if grad is not None
-        ]
-        slots = [
-            slot
-            for slot, grad in zip(joint.plan.differentiable, tangents_require_grad)
-            if grad is not None
-        ]
-        written = {m.target.index for m in joint.plan.mutations}
-        of_tangents = unbacked_sizes([t.meta["val"] for t, _ in tangents], self.fake_mode.shape_env)
+        present = [i for i, grad in enumerate(tangents_require_grad) if grad is not None]
+        tangents = [placeholders[i] for i in present]
+        slots = [joint.plan.differentiable[i] for i in present]
+        of_tangents = unbacked_sizes([t.meta["val"] for t in tangents], self.fake_mode.shape_env)
         sizes = [InputSpec(f"{size}_of_{len(joint.inputs)}", size) for size, _, _ in of_tangents]
 
         def make_inputs() -> tuple[InputSpec, ...]:
-            # a name that no other level has
-            named = [f"{t.name}_of_{len(joint.inputs)}" for t, _ in tangents]
-            fakes = [_leaf_like(t.meta["val"], grad) for t, grad in tangents]
+            grads = (tangents_require_grad[i] is True for i in present)
+            fakes = [_leaf_like(t.meta["val"], grad) for t, grad in zip(tangents, grads)]
             given = [
-                InputSpec(name, x, requires_grad=x.requires_grad) for name, x in zip(named, fakes)
+                # a name that no other level has
+                InputSpec(f"{t.name}_of_{len(joint.inputs)}", x, requires_grad=x.requires_grad)
+                for t, x in zip(tangents, fakes)
             ]
             return (*self.make_inputs(), *given, *sizes)
 
-        def program(
-            inputs: Sequence[Any],
-            tracer: Tracer,
-            wrap_constant: Callable[[torch.Tensor], torch.Tensor],
-        ) -> Any:
-            split = len(inputs) - len(tangents) - len(sizes)
-            specs = joint.inputs[:split]
-            tracer.position = -(1 << 40)  # copies are part of no other trace
-            primals = [x.clone() if i in written else x for i, x in enumerate(inputs[:split])]
-            edges = [
-                gradient_edge(x) if s.view_of is None and _requires_grad(x) else None
-                for x, s in zip(primals, specs)
-            ]
-            tracer.position = 0
-            primals = placed(primals, specs)
-            tensors = [
-                _traced(i, x, e, s)
-                for i, (x, e, s) in enumerate(zip(primals, edges, specs))
-                if s.is_tensor
-            ]
-            again = self.fake_mode.shape_env.reuse_unbacked(joint.unbacked)
-            with torch.set_grad_enabled(self.grad_enabled), again:
-                result = self.program(primals, tracer, wrap_constant)
-            outputs, out_spec = pytree.tree_flatten(result)
-            tracer.origin = None
-            _, values = plan_effects(
-                TracedProgram(tuple(tensors), tuple(outputs), out_spec), tracer
-            )
-            edges = {
-                t.target.index: gradient_edge(t.wrapper) if t.became_leaf else t.edge
-                for t in tensors
-            }
-            with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
-                return torch.autograd.grad(
-                    [values[slot] for slot in slots],
-                    [edges[i] for i in joint.gradients_of],
-                    inputs[split : split + len(tangents)],
-                    create_graph=True,
-                    allow_unused=True,
-                )
-
+        program = partial(_run_gradient, self, joint, slots, len(sizes))
         return TraceSpec(program, make_inputs, self.fake_mode, True, self.autocast)
+
+
+def _run_gradient(
+    spec: TraceSpec, joint: Joint, slots: Sequence[int], num_sizes: int, inputs: Sequence[Any],
+    tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor],
+) -> Any:  # fmt: skip
+    """Runs a program and differentiates its values at ``slots``: see ``TraceSpec.gradient``."""
+    split = len(inputs) - len(slots) - num_sizes
+    specs, written = joint.inputs[:split], {m.target.index for m in joint.plan.mutations}
+    tracer.position = -(1 << 40)  # copies are part of no other trace
+    primals = [x.clone() if i in written else x for i, x in enumerate(inputs[:split])]
+    edges = [
+        gradient_edge(x) if s.view_of is None and _requires_grad(x) else None
+        for x, s in zip(primals, specs)
+    ]
+    tracer.position = 0
+    primals = placed(primals, specs)
+    tensors = [
+        _traced(i, x, e, s) for i, (x, e, s) in enumerate(zip(primals, edges, specs)) if s.is_tensor
+    ]
+    again = spec.fake_mode.shape_env.reuse_unbacked(joint.unbacked)
+    with torch.set_grad_enabled(spec.grad_enabled), again:
+        result = spec.program(primals, tracer, wrap_constant)
+    outputs, out_spec = pytree.tree_flatten(result)
+    tracer.origin = None
+    _, values = plan_effects(TracedProgram(tuple(tensors), tuple(outputs), out_spec), tracer)
+    edge_of = {
+        t.target.index: gradient_edge(t.wrapper) if t.became_leaf else t.edge for t in tensors
+    }
+    with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
+        return torch.autograd.grad(
+            [values[slot] for slot in slots],
+            [edge_of[i] for i in joint.gradients_of],
+            inputs[split : split + len(slots)],
+            create_graph=True,
+            allow_unused=True,
+        )
 
 
 def unbacked_sizes(tensors: Sequence[Any], env: ShapeEnv) -> list[tuple[torch.SymInt, int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
@@ -93,6 +94,11 @@ class InPlaceMode(TorchFunctionMode):
     def unversioned(self) -> frozenset[int]:
         found = (self._given[i].target.index for i in self._read_by_data - self._used)
         return frozenset(index for index in found if index >= 0)
+
+    def annotate(self, t: TracedTensor) -> TracedTensor:
+        """``t`` with what the program did to it."""
+        i, lines = id(t.wrapper), self.lines
+        return replace(t, moved=i in self.moved, filled=i in self.filled, line=lines.get(i, ""))
 
     def check_gradients(self) -> None:
         """Raises Unsupported where the program has called ``backward()`` and an input is a leaf of

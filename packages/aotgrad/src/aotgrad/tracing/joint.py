@@ -127,27 +127,16 @@ def trace_joint(
     with fake_mode, tracer, torch.set_grad_enabled(grad_enabled), functionalising():
         traced = _run_forward(program, inputs, tracer)
         unbacked = tuple(made[made_before:])
-        new = {t.target.index for t in traced.tensors if t.edge is not None and t.target.index >= 0}
-        inputs = [
-            replace(s, requires_grad=True, becomes_leaf=True)
-            if i in new and not s.requires_grad
-            else s
-            for i, s in enumerate(inputs)
-        ]
+        inputs = _with_new_leaves(inputs, traced)
         plan, values = plan_effects(traced, tracer)
-        wanted = (
-            tuple(i for i, spec in enumerate(inputs) if spec.requires_grad)
-            if plan.differentiable
-            else ()
-        )
+        wanted: tuple[int, ...] = ()
+        if plan.differentiable:
+            wanted = tuple(i for i, spec in enumerate(inputs) if spec.requires_grad)
         if plan.differentiable and not wanted:
             raise Unsupported("AG025", "an output requires grad although no input does")
         _check_leaves(traced)
-        leaves = {
-            t.target.index: t.wrapper
-            for t in traced.tensors
-            if t.target.index in wanted and _is_at(t.wrapper, t.edge)
-        }
+        asked = (t for t in traced.tensors if t.target.index in wanted)
+        leaves = {t.target.index: t.wrapper for t in asked if _is_at(t.wrapper, t.edge)}
         with record_arrivals(leaves) as arrived:
             gradients, errors = (
                 _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
@@ -169,17 +158,19 @@ def trace_joint(
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
     found = (
-        wanted,
-        traced.out_spec,
-        errors,
-        traced.outer_histories,
-        traced.reads_offset,
-        together,
-        (),
-        nodes,
-        unbacked,
-    )
+        wanted, traced.out_spec, errors, traced.outer_histories, traced.reads_offset, together, (),
+        nodes, unbacked,
+    )  # fmt: skip
     return Joint(gm, tuple(inputs), len(values), plan, *found)
+
+
+def _with_new_leaves(inputs: Sequence[InputSpec], traced: TracedProgram) -> list[InputSpec]:
+    """The inputs, of which the program may have made some require grad."""
+    new = {t.target.index for t in traced.tensors if t.edge is not None and t.target.index >= 0}
+    return [
+        replace(s, requires_grad=True, becomes_leaf=True) if i in new and not s.requires_grad else s
+        for i, s in enumerate(inputs)
+    ]
 
 
 def _check_leaves(traced: TracedProgram) -> None:
@@ -253,11 +244,9 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     constants: dict[int, torch.Tensor] = {}
 
     def wrap(
-        fake: torch.Tensor,
-        target: ExternalTensor,
-        requires_grad: bool = False,
+        fake: torch.Tensor, target: ExternalTensor, requires_grad: bool = False,
         is_leaf: bool = False,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor:  # fmt: skip
         wrapper = to_functional(fake, is_leaf=is_leaf)
         edge = gradient_edge(wrapper) if requires_grad else None
         tensors.append(TracedTensor(target, fake, wrapper, wrapper._version, edge, is_leaf))
@@ -279,14 +268,14 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     given = [wrap_input(i, s) for i, s in enumerate(inputs)]
     tracer.position = 0
     given = placed(given, inputs)
-    for i, s in enumerate(inputs):
+    for i, (s, view) in enumerate(zip(inputs, given)):
         if s.view_of is not None:
-            before = current_value(given[i]).requires_grad_(given[i].requires_grad)
-            tensors.append(
-                TracedTensor(
-                    ExternalTensor(i), before, given[i], given[i]._version, None, is_input_view=True
-                )
+            before, target = (
+                current_value(view).requires_grad_(view.requires_grad),
+                ExternalTensor(i),
             )
+            version = view._version
+            tensors.append(TracedTensor(target, before, view, version, None, is_input_view=True))
     tracer.origins = Origins()
     with (
         InPlaceMode(tensors, tracer) as rules,
@@ -301,19 +290,10 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     outputs, out_spec = pytree.tree_flatten(result)
     tracer.origin = None
     rules.check_gradients()
-    ids = [id(t.wrapper) for t in tensors]
-    tensors = [
-        replace(t, moved=i in rules.moved, filled=i in rules.filled, line=rules.lines.get(i, ""))
-        for i, t in zip(ids, tensors)
-    ]
+    tensors = [rules.annotate(t) for t in tensors]
     tensors = [replace(t, edge=gradient_edge(t.wrapper)) if t.became_leaf else t for t in tensors]
-    return TracedProgram(
-        tuple(tensors),
-        tuple(outputs),
-        out_spec,
-        tuple(rules.outer_histories),
-        frozenset(rules.reads_offset),
-    )
+    histories, offsets = tuple(rules.outer_histories), frozenset(rules.reads_offset)
+    return TracedProgram(tuple(tensors), tuple(outputs), out_spec, histories, offsets)
 
 
 def _run_backward(

@@ -281,15 +281,7 @@ class Replay:
         moving: Sequence[int],
         given: Results | None,
     ) -> Recording:
-        inputs = list(arguments)
-        copied = []
-        for position in moving:
-            tensor = inputs[position]
-            assert isinstance(tensor, torch.Tensor)
-            inputs[position] = own = torch.empty_strided(
-                tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-            )
-            copied.append((position, own))
+        inputs, copied = _own_copies(arguments, moving)
         token = given.token if given is not None else None
         pool = situation.pool or Pool(self._index)
         if pool.waits(token):
@@ -331,19 +323,26 @@ class Replay:
         written = frozenset(target for target, _ in self._offer.writes) & {*moving}
         source = weakref.ref(given) if given is not None else None
         recording = Recording(
-            graph,
-            situation.fixed,
-            fixed,
-            tuple(copied),
-            written,
-            results,
-            watch,
-            pool,
-            source,
+            graph, situation.fixed, fixed, tuple(copied), written, results, watch, pool, source,
             situation.calls,
-        )
+        )  # fmt: skip
         recording.copy(situation.copied, self._limit)
         return recording
+
+
+def _own_copies(
+    arguments: Sequence[object], moving: Sequence[int]
+) -> tuple[list[object], list[tuple[int, torch.Tensor]]]:
+    """The arguments with memory of our own for those that move; and that memory by position."""
+    inputs, copied = list(arguments), []
+    for position in moving:
+        tensor = inputs[position]
+        assert isinstance(tensor, torch.Tensor)
+        inputs[position] = own = torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        )
+        copied.append((position, own))
+    return inputs, copied
 
 
 def recordable(host: HostProgram) -> torch.device | None:

@@ -40,7 +40,7 @@ class Facts:
     dtypes: Dtypes
     config: Config | None = None
     axes: Mapping[sympy.Symbol, str] = field(default_factory=dict)
-    symbol_bounds: Mapping[sympy.Symbol, Bounds] = field(default_factory=dict)
+    symbol_bounds: Bounds = field(default_factory=dict)
     index_type: str = ""
     softmaxes: Sequence[OnlinePair] = ()
     row: sympy.Symbol | None = None

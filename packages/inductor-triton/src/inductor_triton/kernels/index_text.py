@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -27,7 +27,7 @@ class IndexPrinter:
     stand for them.
     """
 
-    known: Mapping[sympy.Symbol, Bounds] = field(default_factory=dict)
+    known: Bounds = field(default_factory=dict)
     name: Callable[[sympy.Symbol], str] = str
 
     def show(self, expr: sympy.Basic, place: int = SUM) -> str:
@@ -54,7 +54,7 @@ class IndexPrinter:
     def division(self, expr: sympy.Basic, sign: str, function: str) -> str:
         """A quotient or remainder."""
         dividend, divisor = expr.args
-        if bounds(dividend, self.known)[0] < 0:  # type: ignore[arg-type]
+        if bounds(dividend, self.known).lo < 0:  # type: ignore[arg-type]
             return f"{function}({self.show(dividend)}, {self.show(divisor)})"
         return f"({self.show(dividend, OPERAND)} {sign} {self.show(divisor, OPERAND)})"
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import sympy
-from loopir import FloorDiv, Instruction, Kernel, Mod, Range
+from loopir import FloorDiv, Instruction, Interval, Kernel, Mod, Range, bound
 
 INDEXED = {
     "load": 1, "store": 1, "index_expr": 0, "eq_place": 0, "uniform_at": 1, "uniform16_at": 1,
@@ -123,43 +121,12 @@ def joined(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
     )
 
 
-Bounds = tuple[float, float]
+Bounds = Mapping[sympy.Symbol, Interval]
 
 
-def bounds(expr: sympy.Expr, known: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+def bounds(expr: sympy.Expr, known: Bounds) -> Interval:
     """An interval that holds ``expr``; unknown symbols are non-negative and unbounded."""
-    if isinstance(expr, sympy.Integer):
-        return (int(expr), int(expr))
-    if isinstance(expr, sympy.Symbol):
-        return known.get(expr, (0, math.inf))
-    parts = [bounds(arg, known) for arg in expr.args]  # type: ignore[arg-type]
-    if isinstance(expr, sympy.Add):
-        return (sum(low for low, _ in parts), sum(high for _, high in parts))
-    if isinstance(expr, sympy.Mul):
-        return reduce(_times, parts)
-    if isinstance(expr, FloorDiv):
-        (low, high), (least, _) = parts
-        return (
-            _floor(low / max(least, 1)) if low < 0 else 0,
-            high if least < 1 else _floor(high / least),
-        )
-    if isinstance(expr, Mod):
-        return (0, min(parts[1][1] - 1, parts[0][1] if parts[0][0] >= 0 else math.inf))
-    if isinstance(expr, sympy.Min | sympy.Max):
-        pick = min if isinstance(expr, sympy.Min) else max
-        return (pick(low for low, _ in parts), pick(high for _, high in parts))
-    if isinstance(expr, sympy.Pow) and parts[0][0] >= 0:
-        return (parts[0][0] ** parts[1][0], parts[0][1] ** parts[1][1])
-    return (-math.inf, math.inf)
-
-
-def _floor(value: float) -> float:
-    return math.floor(value) if math.isfinite(value) else value
-
-
-def _times(a: Bounds, b: Bounds) -> Bounds:
-    corners = [0.0 if 0 in (p, q) else p * q for p in a for q in b]
-    return (min(corners), max(corners))
+    return bound(expr, lambda symbol: known.get(symbol, Interval(0)))
 
 
 def integer(expr: sympy.Expr | int) -> int | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import sympy
-from loopir import Body, Instruction, Kernel, product
+from loopir import Body, Instruction, Interval, Kernel, product
 
 from inductor_triton.kernels.passes.instruction_selection import select_instructions
 from inductor_triton.kernels.passes.online_softmax import OnlinePair, one_pass
@@ -46,7 +46,7 @@ class KernelPlan:
     blocks_held: int = 0
     bytes_per_thread: int = 0
     scaling: Scaling | None = None
-    symbol_bounds: Mapping[sympy.Symbol, Bounds] = field(default_factory=dict)
+    symbol_bounds: Bounds = field(default_factory=dict)
 
     @property
     def bodies(self) -> list[Body]:
@@ -127,23 +127,23 @@ def _row_in_registers(tiling: Tiling) -> sympy.Symbol | None:
     return row.loops[0].symbol
 
 
-def symbol_bounds(kernel: Kernel) -> dict[sympy.Symbol, Bounds]:
+def symbol_bounds(kernel: Kernel) -> Bounds:
     """The ranges of the loop symbols."""
-    known: dict[sympy.Symbol, Bounds] = {}
+    known: dict[sympy.Symbol, Interval] = {}
     for item in (*kernel.ranges, *kernel.reduction):
         extent = integer(item.extent)
-        known[item.symbol] = (0, math.inf if extent is None else max(extent - 1, 0))
+        known[item.symbol] = Interval(0, math.inf if extent is None else max(extent - 1, 0))
     return known
 
 
 def index_width(
-    kernel: Kernel, tiling: Tiling, known: Mapping[sympy.Symbol, Bounds]
+    kernel: Kernel, tiling: Tiling, known: Bounds
 ) -> tuple[tuple[sympy.Expr, ...], str]:
     """The sizes on which the type of indices depends, and that type."""
     sizes = [sympy.sympify(buffer.numel) for buffer in kernel.buffers]
     sizes += [axis.extent for axis in tiling.axes]
     sizes.append(product(item.extent for item in (*tiling.batch, *kernel.ranges)))
-    largest = max((bounds(expr, known)[1] for expr in indices(kernel.steps)), default=0)
+    largest = max((bounds(expr, known).hi for expr in indices(kernel.steps)), default=0)
     static = [value for value in map(integer, sizes) if value is not None]
     if max(static, default=0) > INT32_LIMIT or (math.isfinite(largest) and largest > INT32_LIMIT):
         return (), "int64"

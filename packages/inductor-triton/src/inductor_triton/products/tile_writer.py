@@ -14,12 +14,7 @@ from loopir import Body, Kernel, Range, Template, View, definitions, symbol
 from inductor_triton.kernels.emitter import Dims, Emitter, Term
 from inductor_triton.kernels.facts import Facts
 from inductor_triton.kernels.indexing import integer
-from inductor_triton.kernels.kernel_plan import (
-    KernelPlan,
-    index_width,
-    select_parts,
-    symbol_bounds,
-)
+from inductor_triton.kernels.kernel_plan import KernelPlan, index_width, select_parts, symbol_bounds
 from inductor_triton.kernels.tiling import Axis, Tiling
 from inductor_triton.spec import Config
 
@@ -124,11 +119,7 @@ class TileWriter:
         return f"tl.load({base} + {index}{mask})"
 
     def stage(
-        self,
-        kernel: Kernel,
-        bodies: Sequence[Body],
-        dims: tuple[str, str],
-        width: int | None,
+        self, kernel: Kernel, bodies: Sequence[Body], dims: tuple[str, str], width: int | None
     ) -> Emitter:
         whole = self.whole
         own_kernel = replace(self.kernel(bodies, kernel.ranges, kernel.reduction), name=kernel.name)
@@ -163,10 +154,7 @@ class TileWriter:
         return emitter
 
     def kernel(
-        self,
-        bodies: Sequence[Body],
-        ranges: tuple[Range, ...],
-        reduction: tuple[Range, ...] = (),
+        self, bodies: Sequence[Body], ranges: tuple[Range, ...], reduction: tuple[Range, ...] = ()
     ) -> Kernel:
         template = self.template
         return Kernel(

@@ -11,17 +11,7 @@ from fractions import Fraction
 
 import sympy
 import torch
-from loopir import (
-    Call,
-    Instruction,
-    Operand,
-    Rule,
-    Value,
-    apply_rules,
-    call,
-    remove_dead,
-    rule,
-)
+from loopir import Call, Instruction, Operand, Rule, Value, apply_rules, call, remove_dead, rule
 
 from inductor_triton.kernels.facts import Facts
 from inductor_triton.kernels.indexing import bounds, integer
@@ -142,7 +132,7 @@ def equal_place(facts: Facts, step: Instruction, place: sympy.Expr, other: Opera
     one element of each row.
     """
     name = str(other)
-    is_wide = facts.index_type == "int32" and bounds(place, facts.symbol_bounds)[0] >= 0
+    is_wide = facts.index_type == "int32" and bounds(place, facts.symbol_bounds).lo >= 0
     axes = facts.value_axes.get(name, frozenset())
     if not is_wide or facts.expr_axes(place) <= axes or facts.is_constant(name):
         return None

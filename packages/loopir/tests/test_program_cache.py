@@ -7,7 +7,7 @@ import operator
 import pytest
 import sympy
 import torch
-from loopir import ArtifactStore, Options, Recall, compile_graph
+from loopir import ArtifactStore, Options, ProgramCacheEntry, compile_graph
 from loopir.testing import EvaluatorCodeGenerator
 from primops.testing import trace
 from symshapes import FakeTensorMode
@@ -137,11 +137,11 @@ def test_what_can_not_be_described_is_compiled_each_time(compiled, store):
     graph.graph.find_nodes(op="placeholder")[0].meta["val"] = mode.from_real(
         x, source="x", dynamic_dims=[0]
     )
-    assert Recall.of(graph, {"cpu": Reproducible()}, store) is None
+    assert ProgramCacheEntry.of(graph, {"cpu": Reproducible()}, store) is None
     graph.graph.find_nodes(op="placeholder")[0].meta["val"] = operator.add
-    assert Recall.of(graph, {"cpu": Reproducible()}, store) is not None
+    assert ProgramCacheEntry.of(graph, {"cpu": Reproducible()}, store) is not None
     graph.graph.find_nodes(op="placeholder")[0].meta["hook"] = lambda: None
-    assert Recall.of(graph, {"cpu": Reproducible()}, store) is None
+    assert ProgramCacheEntry.of(graph, {"cpu": Reproducible()}, store) is None
     assert list(store.root.glob("*/*.program")) == []
 
 
@@ -188,9 +188,9 @@ def test_expressions_come_back_as_they_were(store):
         sympy.Max(a, b) + 1,
         -a,
     )
-    recall = Recall(store, store.key("expressions"), {}, ())
-    recall.put(expressions, ())
-    found, _ = recall.get()
+    entry = ProgramCacheEntry(store, store.key("expressions"), {}, ())
+    entry.put(expressions, ())
+    found, _ = entry.get()
     assert found == expressions
     assert all(
         new.args == old.args and new.is_positive == old.is_positive

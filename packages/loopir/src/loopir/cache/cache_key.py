@@ -1,0 +1,231 @@
+"""Cache keys: texts of everything that compiling reads. Equal texts mean equal results.
+
+What has no such text is not cached: symbolic sizes, functions and classes outside torch and these
+packages, tensors of other classes.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from primops import Prim
+from symshapes import FakeTensor
+from torch._ops import OpOverload, OpOverloadPacket
+
+from loopir.backend import CodeGenerator, Reproducible
+from loopir.lowering import user_line
+
+READ_WHILE_COMPILING = 64
+"""Constants of up to so many elements may become numbers in kernels: their values are part of the
+key.
+"""
+PLAIN = (
+    bool, int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device,
+    torch.layout, torch.memory_format,
+)  # fmt: skip
+_TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor)
+_OWNERS = frozenset(
+    "torch _operator operator math builtins symshapes primops loopir aotgrad torchstrata".split()
+)
+"""Packages whose functions and classes are identified by their names."""
+SOURCES = (".py", ".h", ".c", ".cpp", ".jinja")
+
+
+class Undescribed(Exception):
+    """Something has no text that says everything about it."""
+
+
+def describe_graph(gm: torch.fx.GraphModule, lines: Sequence[str] | None = None) -> str:
+    """The text of a graph. With ``lines``, the user's lines are numbers in that list; without, they
+    are part of the text.
+    """
+    texts = [describe(gm.meta)]
+    numbers = {line: number for number, line in enumerate(lines or ())}
+    for node in gm.graph.nodes:
+        meta = dict(node.meta)
+        if lines is not None:
+            meta["stack_trace"] = numbers[user_line(node)]
+        parts = map(describe, (node.target, node.args, node.kwargs, meta))
+        texts.append(f"{node.name} {node.op} {' '.join(parts)}")
+    return "\n".join(texts)
+
+
+def describe_constants(constants: Mapping[str, torch.Tensor]) -> str:
+    """The text of a graph's own tensors: values of small ones, and which share a storage."""
+    texts, storages = [], dict[int, int]()
+    for name, tensor in constants.items():
+        number = storages.setdefault(tensor.untyped_storage().data_ptr(), len(storages))
+        values = tensor.tolist() if tensor.numel() <= READ_WHILE_COMPILING else ""
+        texts.append(f"{name} {describe(tensor)} storage {number} {values}")
+    return "\n".join(texts)
+
+
+def devices_of(gm: torch.fx.GraphModule) -> set[str]:
+    """Types of the devices of a graph's values: no other generator is asked, for that may wake its
+    device's driver.
+    """
+    values = [node.meta.get("val") for node in gm.graph.nodes]
+    return {
+        item.device.type for value in values for item in _flat(value) if hasattr(item, "device")
+    }
+
+
+def _flat(value: object) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def describe(value: Any) -> str:
+    """All of a value that compiling may read: equal texts mean that it can't tell the values apart.
+    Raises Undescribed.
+    """
+    kind = type(value)
+    if kind in PLAIN:
+        return repr(value)
+    for types, text in TEXTS:
+        if isinstance(value, types):
+            return text(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        described = [describe(getattr(value, field.name)) for field in fields(value)]
+        return f"{kind.__name__}({', '.join(described)})"
+    if callable(value):
+        return _name_of(value)
+    raise Undescribed(kind)
+
+
+def _sequence_text(value: Sequence[Any]) -> str:
+    if type(value) not in (tuple, list, torch.Size, torch.fx.immutable_collections.immutable_list):
+        raise Undescribed(type(value))
+    return f"{type(value).__name__}({', '.join(map(describe, value))})"
+
+
+def _mapping_text(value: Mapping[Any, Any]) -> str:
+    items = sorted(f"{describe(key)}: {describe(item)}" for key, item in value.items())
+    return f"{{{', '.join(items)}}}"
+
+
+def _operator_text(value: OpOverload) -> str:
+    return str(value) if value.namespace == "aten" else f"{value} {value._schema}"
+
+
+TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+    ((tuple, list), _sequence_text),
+    (torch.Tensor, lambda value: _tensor_text(value)),
+    (torch.fx.Node, lambda value: f"%{value.name}"),
+    (OpOverload, _operator_text),
+    (OpOverloadPacket, str),
+    (Mapping, _mapping_text),
+    ((set, frozenset), lambda value: f"{{{', '.join(sorted(map(describe, value)))}}}"),
+    (Prim, lambda value: f"prims.{value.name}"),
+    (slice, lambda value: f"slice{describe((value.start, value.stop, value.step))}"),
+)
+"""How values of a type are written, first match first."""
+
+
+def _name_of(value: Any) -> str:
+    """The name by which a function or class can be imported."""
+    owner = getattr(value, "__module__", None) or "torch"
+    # builtins and dispatchers are found by the latter
+    for name in (getattr(value, "__qualname__", ""), getattr(value, "__name__", "")):
+        if owner.partition(".")[0] in _OWNERS and _named(owner, name) is value:
+            return f"{owner}.{name}"
+    raise Undescribed(value)
+
+
+def _named(owner: str, name: str) -> object:
+    """The attribute of a module; None if there is none."""
+    try:
+        return operator.attrgetter(name)(sys.modules.get(owner))
+    except AttributeError:
+        return None
+
+
+def _tensor_text(value: torch.Tensor) -> str:
+    sizes, strides = tuple(value.shape), value.stride()
+    if type(value) not in _TENSORS:
+        raise Undescribed(type(value))
+    if value.layout is not torch.strided or not all(
+        type(size) is int for size in (*sizes, *strides)
+    ):
+        raise Undescribed("sizes that are not fixed")
+    flags = (value.is_conj(), value.is_neg(), value.requires_grad)
+    return f"{value.dtype} {value.device} {sizes} {strides} {value.storage_offset()} {flags}"
+
+
+def describe_generators(
+    codegens: Mapping[str, CodeGenerator], devices: Collection[str]
+) -> tuple[object, ...]:
+    """The generators of some devices with all that they depend on, and the files of the packages
+    that take part.
+    """
+    used = {device: codegen for device, codegen in codegens.items() if device in devices}
+    files = package_versions(
+        "symshapes", "primops", "loopir", *(type(codegen).__module__ for codegen in used.values())
+    )
+    return (
+        files,
+        *((device, *_identity(codegen)) for device, codegen in used.items()),
+    )
+
+
+def _identity(codegen: CodeGenerator) -> Sequence[str]:
+    found = codegen.identity() if isinstance(codegen, Reproducible) else None
+    if found is None:
+        raise Undescribed(type(codegen))
+    kind = type(codegen)
+    return (f"{kind.__module__}.{kind.__qualname__}", *found)
+
+
+def process_state() -> tuple[object, ...]:
+    """State of the process that compiling may read."""
+    return (
+        torch.get_num_threads(),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cuda.matmul.fp32_precision,
+        torch.backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
+        torch.backends.mkldnn.fp32_precision,  # type: ignore[attr-defined]
+        torch.backends.cudnn.enabled,
+        torch.backends.mkldnn.enabled,
+        torch.backends.cpu.get_cpu_capability(),
+    )
+
+
+@functools.cache
+def package_versions(*modules: str) -> tuple[object, ...]:
+    """Python, torch, and the files of packages."""
+    return (sys.version, str(torch.__version__), *(_files(name) for name in dict.fromkeys(modules)))
+
+
+def _files(module: str) -> tuple[object, ...]:
+    """Name, size and time of each file of the outermost package with files around a module, or of
+    the module itself.
+    """
+    parts = module.split(".")
+    around = (sys.modules.get(".".join(parts[: depth + 1])) for depth in range(len(parts)))
+    origin = next(
+        (Path(file) for found in around if (file := getattr(found, "__file__", None))), None
+    )
+    if origin is None:
+        raise Undescribed(module)
+    files = origin.parent.rglob("*") if origin.name == "__init__.py" else [origin]
+    stats = {
+        str(path.relative_to(origin.parent)): path.stat()
+        for path in files
+        if path.suffix in SOURCES
+    }
+    return tuple(
+        sorted((name, status.st_size, status.st_mtime_ns) for name, status in stats.items())
+    )
