@@ -86,26 +86,29 @@ class ShapeEnv:
             raise ValueError(
                 f"the example size {hint} of {source or 'a symbol'} is outside [{lower}, {upper}]"
             )
-        symbol = self._symbol("s", lower)
-        self.hints[symbol] = hint
-        self.sources[symbol] = [source] if source else []
-        self.ranges[symbol] = self.declared[symbol] = interval
-        return torch.SymInt(SymNode(symbol, self, int, hint))
+        return torch.SymInt(self._backed(self._symbol("s", lower), interval, hint, source))
 
     def create_float(self, hint: float, source: str = "") -> torch.SymFloat:
         """A fresh backed float; the caller checks that it is finite."""
         symbol = sympy.Symbol(self._fresh_name("f"), real=True)
+        return torch.SymFloat(self._backed(symbol, TOP, hint, source))
+
+    def _backed(
+        self, symbol: sympy.Symbol, interval: Interval, hint: int | float, source: str
+    ) -> SymNode:
         self.hints[symbol] = hint
         self.sources[symbol] = [source] if source else []
-        self.ranges[symbol] = self.declared[symbol] = TOP
-        return torch.SymFloat(SymNode(symbol, self, float, hint))
+        self.ranges[symbol] = self.declared[symbol] = interval
+        return SymNode(symbol, self, int if symbol.is_integer else float, hint)
 
     def create_unbacked(
         self, lower: int | None = None, upper: int | None = None, *, source: str = ""
     ) -> torch.SymInt:
         """A fresh data-dependent integer, optionally with bounds."""
-        node = self._fresh(lower, upper, source)
-        return torch.SymInt(node)
+        interval = Interval(-INF if lower is None else lower, INF if upper is None else upper)
+        symbol = self._unbacked(lambda: self._symbol("u", lower), interval, is_integer=True)
+        self.sources[symbol] = [source] if source else []
+        return torch.SymInt(SymNode(symbol, self, int, None))
 
     def create_unbacked_symint(self, source: Any = None) -> torch.SymInt:
         return self.create_unbacked()
@@ -117,8 +120,8 @@ class ShapeEnv:
         return torch.SymFloat(SymNode(symbol, self, float, None))
 
     def create_unbacked_symbool(self) -> torch.SymBool:
-        node = self._fresh(0, 1, "")
-        return torch.SymBool(node.eq(self.constant_node(1)))  # type: ignore[attr-defined]
+        node = self.create_unbacked(0, 1).node
+        return torch.SymBool(node.eq(self.constant_node(1)))
 
     def _fresh_name(self, prefix: str) -> str:
         """A unique name: the prefix is the kind of symbol. Symbols are looked up by name, so no two
@@ -134,12 +137,6 @@ class ShapeEnv:
         if lower >= 1:
             return sympy.Symbol(name, integer=True, positive=True)
         return sympy.Symbol(name, integer=True, nonnegative=True)
-
-    def _fresh(self, lower: int | None, upper: int | None, source: str) -> SymNode:
-        interval = Interval(-INF if lower is None else lower, INF if upper is None else upper)
-        symbol = self._unbacked(lambda: self._symbol("u", lower), interval, is_integer=True)
-        self.sources[symbol] = [source] if source else []
-        return SymNode(symbol, self, int, None)
 
     def _unbacked(
         self, fresh: Callable[[], sympy.Symbol], interval: Interval, *, is_integer: bool

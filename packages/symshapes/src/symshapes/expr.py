@@ -211,6 +211,11 @@ def _integral(a: Any) -> Any:
     return a if a.is_integer else None
 
 
+def _function(name: str, evaluate: Callable[[type, Any], Any], **body: Any) -> type[sympy.Function]:
+    """A class of functions of one argument, which ``evaluate`` simplifies."""
+    return type(name, (sympy.Function,), {"nargs": (1,), "eval": classmethod(evaluate), **body})
+
+
 def _rounding(
     name: str, function: Callable[[float], int], of_quotient: Callable[[Any, Any], Any]
 ) -> type[sympy.Function]:
@@ -223,13 +228,7 @@ def _rounding(
         rounded = of_quotient(*a.args) if is_quotient else None
         return _integral(a) if rounded is None else rounded
 
-    body = {
-        "nargs": (1,),
-        "is_integer": True,
-        "eval": classmethod(evaluate),
-        "__doc__": f"``{function.__name__}(a)``.",
-    }
-    return type(name, (sympy.Function,), body)
+    return _function(name, evaluate, is_integer=True, __doc__=f"``{function.__name__}(a)``.")
 
 
 def _truncated(a: Any, b: Any) -> Any:
@@ -249,32 +248,15 @@ def _math_function(name: str) -> type[sympy.Function]:
     def evaluate_constant(cls: type, a: Any) -> Any:
         return sympy.Float(function(number(a))) if _is_constant(a) else None
 
-    body = {
-        "nargs": (1,),
-        "is_real": True,
-        "eval": classmethod(evaluate_constant),
-        "__doc__": f"``math.{name}(a)``.",
-    }
-    return type(f"Float{name.capitalize()}", (sympy.Function,), body)
-
-
-MATH_FUNCTIONS: dict[str, type[sympy.Function]] = {
-    name: _math_function(name)
-    for name in (
-        "sqrt",
-        "cos",
-        "cosh",
-        "sin",
-        "sinh",
-        "tan",
-        "tanh",
-        "asin",
-        "acos",
-        "atan",
-        "log2",
-        "exp",
-        "log",
+    documentation = f"``math.{name}(a)``."
+    return _function(
+        f"Float{name.capitalize()}", evaluate_constant, is_real=True, __doc__=documentation
     )
+
+
+_MATH_NAMES = "sqrt cos cosh sin sinh tan tanh asin acos atan log2 exp log"
+MATH_FUNCTIONS: dict[str, type[sympy.Function]] = {
+    name: _math_function(name) for name in _MATH_NAMES.split()
 }
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import sympy
 
+from . import layout
 from .environment import Environment
 from .expr import (
     MATH_FUNCTIONS,
@@ -25,13 +27,6 @@ from .expr import (
     TrueDiv,
     Trunc,
     python_value,
-)
-from .layout import (
-    channels_last_order,
-    contiguous_order,
-    is_channels_last_strides,
-    is_contiguous,
-    is_dense,
 )
 
 
@@ -117,6 +112,18 @@ def _keep(a: SymNode, b: SymNode) -> type:
 
 def _has_type(pytype: type) -> Callable[[SymNode], bool]:
     return lambda self: self.pytype is pytype
+
+
+def _layout_method(
+    predicate: Callable[[Environment, list[Any], list[Any]], bool | int],
+) -> Callable[[SymNode, Sequence[SymNode], Sequence[SymNode]], SymNode]:
+    """A method that answers a question on the layout of given sizes and strides."""
+
+    def answer(self: SymNode, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        value = predicate(self.shape_env, [s.expr for s in sizes], [s.expr for s in strides])
+        return self.shape_env.constant_node(value)
+
+    return answer
 
 
 class SymNode:
@@ -346,46 +353,31 @@ class SymNode:
 
     # -- layout predicates that C++ calls ----------------------------------------------------------
 
-    def _answer(self, value: bool) -> SymNode:
-        return self.shape_env.constant_node(value)
-
-    def is_contiguous(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(
-            is_contiguous(self.shape_env, *_exprs(sizes, strides), contiguous_order(len(sizes)))
+    is_contiguous = _layout_method(
+        lambda env, sizes, strides: layout.is_contiguous(
+            env, sizes, strides, layout.contiguous_order(len(sizes))
         )
-
-    def is_channels_last_contiguous_2d(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(
-            is_contiguous(self.shape_env, *_exprs(sizes, strides), channels_last_order(2))
+    )
+    is_channels_last_contiguous_2d = _layout_method(
+        partial(layout.is_contiguous, order=layout.channels_last_order(2))
+    )
+    is_channels_last_contiguous_3d = _layout_method(
+        partial(layout.is_contiguous, order=layout.channels_last_order(3))
+    )
+    is_channels_last_strides_2d = _layout_method(
+        lambda env, sizes, strides: (
+            len(sizes) == 4 and layout.is_channels_last_strides(env, sizes, strides)
         )
-
-    def is_channels_last_contiguous_3d(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(
-            is_contiguous(self.shape_env, *_exprs(sizes, strides), channels_last_order(3))
+    )
+    is_channels_last_strides_3d = _layout_method(
+        lambda env, sizes, strides: (
+            len(sizes) == 5 and layout.is_channels_last_strides(env, sizes, strides)
         )
-
-    def is_channels_last_strides_2d(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(
-            len(sizes) == 4 and is_channels_last_strides(self.shape_env, *_exprs(sizes, strides))
-        )
-
-    def is_channels_last_strides_3d(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(
-            len(sizes) == 5 and is_channels_last_strides(self.shape_env, *_exprs(sizes, strides))
-        )
-
-    def is_non_overlapping_and_dense(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self._answer(is_dense(self.shape_env, *_exprs(sizes, strides)))
-
-    def is_non_overlapping_and_dense_indicator(self, sizes: Nodes, strides: Nodes) -> SymNode:
-        return self.shape_env.constant_node(int(is_dense(self.shape_env, *_exprs(sizes, strides))))
-
-
-Nodes = Sequence[SymNode]
-
-
-def _exprs(sizes: Nodes, strides: Nodes) -> tuple[list[Any], list[Any]]:
-    return [s.expr for s in sizes], [s.expr for s in strides]
+    )
+    is_non_overlapping_and_dense = _layout_method(layout.is_dense)
+    is_non_overlapping_and_dense_indicator = _layout_method(
+        lambda env, sizes, strides: int(layout.is_dense(env, sizes, strides))
+    )
 
 
 def _math_method(name: str) -> Callable[[SymNode], SymNode]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import sympy
@@ -88,14 +90,11 @@ def _power(base: Interval, exponent: Any) -> Interval:
     if not exponent.is_Integer or int(exponent) < 0:
         return TOP
     n = int(exponent)
-    if n % 2 and base.lo > -INF and base.hi < INF:
-        return Interval(base.lo**n, base.hi**n)
-    if base.lo >= 0:
-        return Interval(base.lo**n, base.hi**n)
     if n % 2 == 0:
-        top = max(abs(base.lo), abs(base.hi)) ** n
-        return Interval(0 if 0 in base else min(abs(base.lo), abs(base.hi)) ** n, top)
-    return TOP
+        base = _absolute(base)
+    elif base.lo < 0 and (base.lo == -INF or base.hi == INF):
+        return TOP
+    return base.map(lambda x: x**n)
 
 
 def bound(expr: Any, symbol_bound: Callable[[sympy.Symbol], Interval]) -> Interval:
@@ -118,20 +117,6 @@ def bound(expr: Any, symbol_bound: Callable[[sympy.Symbol], Interval]) -> Interv
     return result
 
 
-def _sum(*parts: Interval) -> Interval:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
-def _product(*parts: Interval) -> Interval:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total * part
-    return total
-
-
 def _absolute(a: Interval) -> Interval:
     if a.lo >= 0:
         return a
@@ -140,8 +125,8 @@ def _absolute(a: Interval) -> Interval:
 
 
 _RULES: dict[Any, Callable[..., Interval]] = {
-    sympy.Add: _sum,
-    sympy.Mul: _product,
+    sympy.Add: lambda *parts: reduce(operator.add, parts),
+    sympy.Mul: lambda *parts: reduce(operator.mul, parts),
     sympy.Pow: _power,
     sympy.Max: lambda *p: Interval(max(i.lo for i in p), max(i.hi for i in p)),
     sympy.Min: lambda *p: Interval(min(i.lo for i in p), min(i.hi for i in p)),

@@ -147,19 +147,7 @@ def _layer_by_layer(op: Any, previous: Callable[..., Any]) -> Callable[..., Any]
 
     ``op`` takes sequences (``.input``, maybe ``batch_first``) or packed ones (``.data``).
     """
-    names = [
-        "input",
-        "hx",
-        "params",
-        "has_biases",
-        "num_layers",
-        "dropout",
-        "train",
-        "bidirectional",
-        "batch_first",
-    ]
-    if op._overloadname == "data":
-        names = ["input", "batch_sizes", *names[1:-1]]
+    names = ["input", *(a.name for a in op._schema.arguments[1:])]
 
     def run(*args: Any) -> Any:
         call = dict(zip(names, args))

@@ -10,10 +10,12 @@ sizes.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 _KEY = torch._C.DispatchKey
 _KeySet = torch._C.DispatchKeySet
@@ -25,16 +27,6 @@ for _key in (
 ):
     _ABOVE = _ABOVE | _KeySet(_key)
 _SYMBOLIC: dict[type, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
-_INTEGERS = (
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-)
 _NAMES = """
 index index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill index_reduce
 index_select gather scatter scatter_add scatter_reduce take masked_fill masked_scatter where
@@ -57,7 +49,7 @@ _MAX_TRIES = 2
 Change = Callable[[torch.dtype], torch.dtype]
 _OTHER_DTYPES: tuple[Change, ...] = (
     lambda dtype: torch.float32 if dtype.is_floating_point else dtype,
-    lambda dtype: torch.int64 if dtype in _INTEGERS else dtype,
+    lambda dtype: torch.int64 if _is_integer(dtype) else dtype,
     lambda dtype: torch.float32 if dtype is not torch.int64 else dtype,
     lambda dtype: torch.float32,
     lambda dtype: torch.int64,
@@ -104,6 +96,10 @@ def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         answer = _answers[key]
     if answer is not None and (_on_cpu(args) or "can't be cast" in answer):
         raise RuntimeError(answer)
+
+
+def _is_integer(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
 
 
 def _writes_lists(func: Any) -> bool:
@@ -170,6 +166,17 @@ def _extent(size: Any) -> int:
     return size if type(size) is int and size < 2 else 3
 
 
+@contextmanager
+def _real_kernels() -> Iterator[None]:
+    """Within, operators on real tensors run eager's kernels, whatever is active outside."""
+    with (
+        torch._C._DisableTorchDispatch(),
+        torch._C._DisablePythonDispatcher(),
+        torch._C.DisableTorchFunction(),
+    ):
+        yield
+
+
 def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bool]:
     """Eager's error message or None, and whether it holds for all calls of this kind."""
 
@@ -180,11 +187,7 @@ def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bo
             func, *(_small(given, fill, change, least, unknown) for given in (args, kwargs))
         )
 
-    with (
-        torch._C._DisableTorchDispatch(),
-        torch._C._DisablePythonDispatcher(),
-        torch._C.DisableTorchFunction(),
-    ):
+    with _real_kernels():
         # index 0 is in range; a divisor must not be 0
         error = attempt(0) and attempt(1)
         if error is None:
@@ -202,29 +205,22 @@ def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bo
 def _needs_elements(key: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     """Whether eager's kernel accepts such operands unless their symbolic sizes are 0."""
     if key not in _needs:
-        with (
-            torch._C._DisableTorchDispatch(),
-            torch._C._DisablePythonDispatcher(),
-            torch._C.DisableTorchFunction(),
-        ):
 
-            def fails(unknown: int) -> bool:
-                small = (
-                    [_small(given, fill, None, 0, unknown) for given in (args, kwargs)]
-                    for fill in (0, 1)
-                )
-                return all(_error_of(func, *operands) is not None for operands in small)
+        def fails(unknown: int) -> bool:
+            small = (
+                [_small(given, fill, None, 0, unknown) for given in (args, kwargs)]
+                for fill in (0, 1)
+            )
+            return all(_error_of(func, *operands) is not None for operands in small)
 
+        with _real_kernels():
             _needs[key] = fails(0) and not fails(3)
     return _needs[key]
 
 
-def _is_empty(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return any(map(_is_zero, value.shape))
-    return isinstance(value, (list, tuple, dict)) and any(
-        map(_is_empty, value.values() if isinstance(value, dict) else value)
-    )
+def _is_empty(tree: Any) -> bool:
+    tensors = [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
+    return any(_is_zero(size) for tensor in tensors for size in tensor.shape)
 
 
 def _is_zero(size: Any) -> bool:
@@ -237,37 +233,31 @@ def _depends_on_data(size: torch.SymInt) -> bool:
     return any(node.shape_env.is_unbacked_symint(symbol) for symbol in node.expr.free_symbols)
 
 
-def _with_zero_sizes(value: Any) -> Any:
+def _with_zero_sizes(tree: Any) -> Any:
     """Small tensors with size 0 where a symbolic one is 0."""
-    if isinstance(value, torch.Tensor):
-        return torch.empty(
-            [0 if _is_zero(size) else _extent(size) for size in value.shape],
-            dtype=value.dtype,
-            device="cpu",
-        )
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_with_zero_sizes, value))
-    if isinstance(value, dict):
-        return {name: _with_zero_sizes(item) for name, item in value.items()}
-    return value
+
+    def small(t: torch.Tensor) -> torch.Tensor:
+        sizes = [0 if _is_zero(size) else _extent(size) for size in t.shape]
+        return torch.empty(sizes, dtype=t.dtype, device="cpu")
+
+    return pytree.tree_map_only(torch.Tensor, small, tree)
 
 
-def _small(value: Any, fill: int, change: Change | None, least: int, unknown: int) -> Any:
-    """A small real operand: sizes are at least ``least``, symbolic ones ``unknown``."""
-    if isinstance(value, torch.Tensor):
+def _small(tree: Any, fill: int, change: Change | None, least: int, unknown: int) -> Any:
+    """Small real operands: sizes are at least ``least``, symbolic ones ``unknown``."""
+
+    def small(value: Any) -> Any:
+        if isinstance(value, bool) and change is not None:
+            return int(value)
+        if not isinstance(value, torch.Tensor):
+            return _SYMBOLIC.get(type(value), value)
         dtype = value.dtype if change is None else change(value.dtype)
-        number = fill if dtype in _INTEGERS else 1
         sizes = [
             max(least, _extent(size) if type(size) is int else unknown) for size in value.shape
         ]
-        return torch.full(sizes, number, dtype=dtype, device="cpu")
-    if isinstance(value, (list, tuple)):
-        return type(value)(_small(item, fill, change, least, unknown) for item in value)
-    if isinstance(value, dict):
-        return {name: _small(item, fill, change, least, unknown) for name, item in value.items()}
-    if isinstance(value, bool) and change is not None:
-        return int(value)
-    return _SYMBOLIC.get(type(value), value)
+        return torch.full(sizes, fill if _is_integer(dtype) else 1, dtype=dtype, device="cpu")
+
+    return pytree.tree_map(small, tree)
 
 
 def _error_of(func: Any, args: tuple, kwargs: dict[str, Any]) -> str | None:
