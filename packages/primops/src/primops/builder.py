@@ -137,10 +137,9 @@ class GraphBuilder:
         """Records ``prim(*operands, **params)`` or finds a value that equals it. Raises PrimError
         for a bad call.
         """
-        if isinstance(prim, ExternPrim):
-            meta = prim.infer(tuple([_operand_meta(prim, operand) for operand in operands]), params)
-            return self.call(prim.overload, operands, params, meta)
         meta = prim.infer(tuple([_operand_meta(prim, operand) for operand in operands]), params)
+        if isinstance(prim, ExternPrim):
+            return self.call(prim.overload, operands, params, meta)
         params = {name: _frozen(params[name]) for name in prim.parameters}
         simpler: Any = simplify(prim, operands, params, meta)
         if simpler is not None:

@@ -20,22 +20,16 @@ VIEW_PRIMS = frozenset(
 )
 
 
-def base_value(value: GraphValue) -> GraphValue:
-    """The value whose memory ``value`` is."""
-    while isinstance(source := value.args[0] if value.args else None, GraphValue) and _is_view(
-        value.target, source.target
-    ):
-        value = source
-    return value
-
-
-def base_node(node: fx.Node) -> fx.Node:
-    """The node of the given graph whose memory ``node`` is."""
-    while isinstance(source := node.args[0] if node.args else None, fx.Node) and _is_view(
-        node.target, source.target
-    ):
-        node = source
-    return node
+def base_of(x: Any, *, through_prims: bool = True) -> Any:
+    """The graph value, or the node of the given graph, whose memory ``x`` is. Without
+    ``through_prims`` results of prims have memory of their own.
+    """
+    while through_prims or not isinstance(x.target, Prim):
+        source: Any = x.args[0] if x.args else None
+        if not isinstance(source, (GraphValue, fx.Node)) or not _is_view(x.target, source.target):
+            break
+        x = source
+    return x
 
 
 def _is_view(target: Any, source: Any) -> bool:
@@ -86,7 +80,7 @@ def place_of(node: fx.Node, op: OpOverload) -> Place:
         **node.kwargs,
     }
     given, offset = arguments.pop("self"), arguments.pop("storage_offset", None)
-    root = _owner(given)
+    root = base_of(given, through_prims=False)
     owner = given if "src" in arguments else root
     here, there = given.meta["val"], owner.meta["val"]
     if offset is None and given is owner:
@@ -111,14 +105,3 @@ def place_of(node: fx.Node, op: OpOverload) -> Place:
         else offset
     )
     return Place(owner, start - there.storage_offset(), None, arguments)
-
-
-def _owner(node: fx.Node) -> fx.Node:
-    """``base_node``, except that results of prims have memory of their own."""
-    while not isinstance(node.target, Prim) and isinstance(
-        source := node.args[0] if node.args else None, fx.Node
-    ):
-        if not _is_view(node.target, source.target):
-            break
-        node = source
-    return node

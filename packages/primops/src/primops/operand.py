@@ -6,6 +6,7 @@ All functions work in the three readings: real tensors, ``TensorMeta``s, graph v
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -189,12 +190,13 @@ def binary(
 
 
 def pointwise(
-    table: DecompositionTable, *ops: Op, **options: bool
+    table: DecompositionTable, *ops: Op, steps: bool = False, **options: bool
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Decorator that registers a function of corresponding elements as the rule of ``ops``.
 
     Its first parameters annotated ``Tensor`` or ``Operand`` are operands of :func:`elementwise`, to
-    which ``options`` go.
+    which ``options`` go. ``steps``: its keyword ``step`` rounds a value to the result's dtype, as
+    eager does between the steps of its computation.
     """
 
     def add(body: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -205,6 +207,10 @@ def pointwise(
         @table.register(*ops)
         def rule(*args: Any, **rest: Any) -> Tensor:
             operands = (*args[:count], *(rest.pop(name) for name in names[len(args) :]))
+            if steps:
+                dtype = result_dtype(*operands)
+                dtype = to_float_dtype(dtype) if options.get("to_float") else dtype
+                rest["step"] = partial(rounded, dtype=dtype)
             return elementwise(
                 lambda *wide: body(*wide, *args[count:], **rest), *operands, **options
             )

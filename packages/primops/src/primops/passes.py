@@ -18,13 +18,13 @@ from primops.control import Decompose, is_control, lower_control
 from primops.decompositions import DEFAULT, RANDOM_OPS, seeded_rule
 from primops.errors import ContractError, DecompositionError, PrimopsError, UnknownOpError, locate
 from primops.externs import is_declared_extern
-from primops.memory import base_node, base_value, place_of, reads_memory
+from primops.memory import base_of, place_of, reads_memory
 from primops.meta import TensorMeta, contiguous
 from primops.operand import full, round_to
 from primops.prim import Prim, reading_with
 from primops.promotion import PRIM_DTYPES, STORED_DTYPES, is_number, number_dtype
 from primops.registry import DecompositionTable, Op
-from primops.shapes import may_be_equal, same_size, size_hint
+from primops.shapes import may_be_same, same_size, size_hint
 
 NUMERICS = ("fast", "eager")
 
@@ -266,7 +266,7 @@ class _Pass:
             return
         if not isinstance(value, GraphValue) or not isinstance(expected, TensorMeta):
             return
-        if value.dtype is not expected.dtype or not _same(value.shape, expected.shape):
+        if value.dtype is not expected.dtype or not may_be_same(value.shape, expected.shape):
             raise DecompositionError(
                 f"C3.4: the decomposition of {node.target} gives {value.dtype} "
                 f"{tuple(value.shape)}, "
@@ -346,7 +346,7 @@ class _Pass:
         """A copy where simplification made an output share memory that it does not share in the
         given graph.
         """
-        base, given_base = base_value(value), base_node(item)
+        base, given_base = base_of(value), base_of(item)
         is_input = isinstance(base.target, fx.Node)
         owner = base.target if is_input else owners.setdefault(base, given_base)
         if owner is given_base:
@@ -373,7 +373,7 @@ def _fitted(value: Any, expected: Any) -> Any:
     """An auxiliary result in the form that the graph expects."""
     if not isinstance(value, GraphValue) or not isinstance(expected, TensorMeta):
         return value
-    if not _same(value.shape, expected.shape):
+    if not may_be_same(value.shape, expected.shape):
         return full(expected.shape, 0, expected.dtype, expected.device)
     return round_to(value, expected.dtype)
 
@@ -413,10 +413,6 @@ def is_size_query(op: OpOverload) -> bool:
         "aten::sym_numel",
         "aten::sym_storage_offset",
     )
-
-
-def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    return len(a) == len(b) and all(map(may_be_equal, a, b))
 
 
 def _is_exotic(tree: Any, stored: bool = False) -> bool:

@@ -253,9 +253,22 @@ def registered() -> dict[str, Prim]:
     return dict(_BY_NAME)
 
 
-def define(schema: str, **fields: Any) -> Prim:
-    """Creates a prim of the op set. Raises PrimError when the name is taken."""
-    return add(Prim(schema, **fields))
+def group(name: str, *tags: str, **shared: Any) -> Callable[..., Prim]:
+    """A function that defines prims of one group: their schema, meta rule, reference and meaning,
+    and fields that differ from the ``shared`` ones.
+    """
+
+    def define_in_group(
+        schema: str, meta_rule: Callable[..., Any], reference: Callable[..., Any], meaning: str,
+        **own: Any,
+    ) -> Prim:  # fmt: skip
+        prim = Prim(
+            schema, group=name, meaning=meaning, meta_rule=meta_rule, reference=reference,
+            tags=frozenset(tags), **shared | own,
+        )  # fmt: skip
+        return add(prim)
+
+    return define_in_group
 
 
 def add(prim: AnyPrim) -> AnyPrim:

@@ -49,6 +49,11 @@ def may_be_equal(a: Size, b: Size) -> bool:
     return hint_a is None or hint_b is None or hint_a == hint_b
 
 
+def may_be_same(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """``may_be_equal`` for every dim, and equal rank."""
+    return len(a) == len(b) and all(map(may_be_equal, a, b))
+
+
 def size_hint(size: Size) -> int | None:
     """The value in the example call, or None for an unbacked symbol."""
     if isinstance(size, int):

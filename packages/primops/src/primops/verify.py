@@ -16,7 +16,7 @@ from primops.errors import ContractError, PrimError
 from primops.meta import TensorMeta
 from primops.prim import Prim
 from primops.promotion import HALF_DTYPES, is_number
-from primops.shapes import may_be_equal
+from primops.shapes import may_be_same
 
 ANY_DTYPE_TAGS = frozenset({"movement", "creation", "random", "control"})
 ANY_DTYPE = frozenset(
@@ -116,9 +116,7 @@ def _check_inferred(node: fx.Node, prim: Prim) -> None:
 def _check_agrees(node: fx.Node, meta: Any, inferred: Any) -> None:
     if not isinstance(meta, TensorMeta):
         raise ContractError("C3.4", f"meta is {meta!r}", node)
-    same = len(meta.shape) == len(inferred.shape) and all(
-        map(may_be_equal, meta.shape, inferred.shape)
-    )
+    same = may_be_same(meta.shape, inferred.shape)
     if not same or meta.dtype is not inferred.dtype or meta.device != inferred.device:
         raise ContractError("C3.4", f"meta is {meta}, the meta rule gives {inferred}", node)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 from primops import prims
 from primops.decompositions.elementary import sigmoid_body
-from primops.operand import Scalar, Tensor, elementwise, pointwise, rounded
-from primops.promotion import is_integral, result_dtype
+from primops.operand import Scalar, Tensor, elementwise, pointwise, slice_dim
+from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, wrap_dim
 
@@ -60,25 +60,19 @@ def gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
     return prims.mul(prims.mul(self, 0.5), prims.add(inner, 1))
 
 
-@rules.register("gelu_backward")
+@pointwise(rules, "gelu_backward")
 def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none") -> Tensor:
     """Derivative of ``gelu``."""
-
-    def exact(grad: Tensor, a: Tensor) -> Tensor:
-        cdf = prims.mul(prims.add(prims.erf(prims.mul(a, SQRT_HALF)), 1), 0.5)
-        pdf = prims.mul(prims.exp(prims.mul(prims.mul(a, a), -0.5)), HALF_NORMAL)
-        return prims.mul(grad, prims.add(cdf, prims.mul(a, pdf)))
-
-    def by_tanh(grad: Tensor, a: Tensor) -> Tensor:
+    a = self
+    if approximate == "tanh":
         inner = _gelu_inner(a)
         left = prims.mul(prims.add(inner, 1), 0.5)
         slope = prims.mul(prims.add(prims.mul(prims.mul(a, a), 3 * GELU_CUBIC), 1), GELU_SCALE)
-        right = prims.mul(
-            prims.mul(prims.mul(a, 0.5), prims.sub(1, prims.mul(inner, inner))), slope
-        )
-        return prims.mul(grad, prims.add(left, right))
-
-    return elementwise(by_tanh if approximate == "tanh" else exact, grad_output, self)
+        sech = prims.mul(prims.mul(a, 0.5), prims.sub(1, prims.mul(inner, inner)))
+        return prims.mul(grad_output, prims.add(left, prims.mul(sech, slope)))
+    cdf = prims.mul(prims.add(prims.erf(prims.mul(a, SQRT_HALF)), 1), 0.5)
+    pdf = prims.mul(prims.exp(prims.mul(prims.mul(a, a), -0.5)), HALF_NORMAL)
+    return prims.mul(grad_output, prims.add(cdf, prims.mul(a, pdf)))
 
 
 @pointwise(rules, "leaky_relu")
@@ -235,16 +229,13 @@ def log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
     return result, elementwise(lambda a: _log_sigmoid(a)[1], self)
 
 
-@rules.register("log_sigmoid_backward")
-def log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Tensor) -> Tensor:
+@pointwise(rules, "log_sigmoid_backward")
+def log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Any) -> Tensor:
     """The gradient times ``1 - sigmoid(x)``."""
-
-    def body(grad: Tensor, a: Tensor) -> Tensor:
-        z = prims.exp(prims.neg(prims.abs(a)))
-        ratio = prims.div(z, prims.add(z, 1))
-        return prims.mul(grad, prims.where(prims.lt(a, 0), prims.sub(1, ratio), ratio))
-
-    return elementwise(body, grad_output, self)
+    z = prims.exp(prims.neg(prims.abs(self)))
+    ratio = prims.div(z, prims.add(z, 1))
+    slope = prims.where(prims.lt(self, 0), prims.sub(1, ratio), ratio)
+    return prims.mul(grad_output, slope)
 
 
 def _mish_gate(a: Tensor) -> Tensor:
@@ -262,18 +253,21 @@ def mish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     return prims.mul(grad_output, prims.add(gate, slope))
 
 
+def _is_small(a: Tensor, limit: Scalar) -> Tensor:
+    """Whether elements are in [-limit, limit]."""
+    return prims.bitwise_and(prims.ge(a, -limit), prims.le(a, limit))
+
+
 @pointwise(rules, "hardshrink")
 def hardshrink(self: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
-    return prims.where(prims.bitwise_and(prims.ge(self, -lambd), prims.le(self, lambd)), 0, self)
+    return prims.where(_is_small(self, lambd), 0, self)
 
 
 @pointwise(rules, "hardshrink_backward", "softshrink_backward")
 def shrink_backward(grad_output: Tensor, self: Tensor, lambd: Scalar) -> Tensor:
     """The gradient outside [-lambd, lambd]."""
-    return prims.where(
-        prims.bitwise_and(prims.ge(self, -lambd), prims.le(self, lambd)), 0, grad_output
-    )
+    return prims.where(_is_small(self, lambd), 0, grad_output)
 
 
 @pointwise(rules, "softshrink")
@@ -286,8 +280,7 @@ def softshrink(self: Tensor, lambd: Scalar = 0.5) -> Tensor:
 def _halves(a: Tensor, dim: int) -> tuple[Tensor, Tensor, int]:
     dim = wrap_dim(dim, a.ndim)
     size = concrete(a.shape[dim])
-    first = prims.slice(a, dim=dim, start=0, stop=size // 2, step=1)
-    return first, prims.slice(a, dim=dim, start=size // 2, stop=size, step=1), dim
+    return slice_dim(a, dim, 0, size // 2), slice_dim(a, dim, size // 2, size), dim
 
 
 @rules.register("glu")
@@ -310,19 +303,14 @@ def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
     return prims.cat(grad_first, elementwise(of_second, grad_output, first, second), dim=dim)
 
 
-@rules.register("logit_backward")
-def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Tensor:
+@pointwise(rules, "logit_backward", steps=True)
+def logit_backward(
+    grad_output: Tensor, self: Tensor, eps: float | None = None, *, step: Callable[..., Tensor]
+) -> Tensor:
     """``grad / (x * (1 - x))`` inside the limits."""
     low, high, other = (0.0, 1.0, math.nan) if eps is None or eps < 0 else (eps, 1.0 - eps, 0.0)
-    step = partial(rounded, dtype=result_dtype(grad_output, self))
-    is_unsigned = self.device.type == "cpu"  # CUDA's kernel divides by -0.0
-
-    def body(grad: Tensor, a: Tensor) -> Tensor:
-        product = step(prims.mul(a, step(prims.sub(1, a))))
-        slope = prims.div(
-            grad, prims.where(prims.eq(product, 0), 0.0, product) if is_unsigned else product
-        )
-        outside = prims.bitwise_or(prims.lt(a, low), prims.gt(a, high))
-        return prims.where(outside, other, slope)
-
-    return elementwise(body, grad_output, self)
+    product = step(prims.mul(self, step(prims.sub(1, self))))
+    if self.device.type == "cpu":  # CUDA's kernel divides by -0.0
+        product = prims.where(prims.eq(product, 0), 0.0, product)
+    outside = prims.bitwise_or(prims.lt(self, low), prims.gt(self, high))
+    return prims.where(outside, other, prims.div(grad_output, product))

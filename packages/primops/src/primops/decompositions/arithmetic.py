@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,11 +21,12 @@ from primops.operand import (
     to_dtype,
     wrapped,
 )
-from primops.promotion import is_integral, is_number, result_dtype, to_float_dtype
+from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
 Operand = Any  # a tensor or a number
+Body = Callable[..., Tensor]
 INF = float("inf")
 
 
@@ -67,14 +69,14 @@ def rsub(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
     return elementwise(lambda a, b: prims.sub(b, times(a, factor)), self, other, narrow=True)
 
 
-@pointwise(rules, "mul.Tensor", "mul.Scalar")
-def mul(self: Operand, other: Operand) -> Tensor:
-    """``self * other``; logical and for bool."""
-    if dtype_of(self, other) is torch.bool:
-        return prims.bitwise_and(self, other)
-    return prims.mul(self, other)
+def or_logical(prim: Body, logical: Body) -> Body:
+    """``prim`` of two operands, ``logical`` where they are bool."""
+    return lambda a, b: (logical if dtype_of(a, b) is torch.bool else prim)(a, b)
 
 
+maximum_body = or_logical(prims.maximum, prims.bitwise_or)
+minimum_body = or_logical(prims.minimum, prims.bitwise_and)
+mul = binary(rules, "mul.Tensor mul.Scalar", or_logical(prims.mul, prims.bitwise_and))
 div = binary(rules, "div.Tensor div.Scalar true_divide.Tensor", prims.div, to_float=True)
 
 
@@ -177,25 +179,11 @@ def pow_tensor(self: Operand, exponent: Tensor) -> Tensor:
     return elementwise(prims.pow, self, exponent, narrow=True)
 
 
-@pointwise(rules, "maximum")
-def maximum(self: Tensor, other: Tensor) -> Tensor:
-    """The larger; NaN wins."""
-    return (prims.bitwise_or if self.dtype is torch.bool else prims.maximum)(self, other)
-
-
-@pointwise(rules, "minimum")
-def minimum(self: Tensor, other: Tensor) -> Tensor:
-    """The smaller; NaN wins."""
-    return (prims.bitwise_and if self.dtype is torch.bool else prims.minimum)(self, other)
-
-
-def _number_wins(prim: Any, fallback: Any) -> Any:
+def _number_wins(extreme: Body) -> Body:
     def body(a: Tensor, b: Tensor) -> Tensor:
-        if a.dtype is torch.bool:
-            return fallback(a, b)
         if is_integral(a.dtype):
-            return prim(a, b)
-        return prims.where(prims.ne(a, a), b, prims.where(prims.ne(b, b), a, prim(a, b)))
+            return extreme(a, b)
+        return prims.where(prims.ne(a, a), b, prims.where(prims.ne(b, b), a, extreme(a, b)))
 
     return body
 
@@ -238,20 +226,15 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     return prims.where(same_infinity, self, usual)
 
 
-def _times_log(names: str, log: Any) -> None:
+def _times_log(names: str, log: Body) -> None:
     """``self * log(other)``, 0 where self is 0."""
 
-    @rules.register(*names.split())
-    def rule(self: Operand, other: Operand) -> Tensor:
-        dtype = to_float_dtype(result_dtype(self, other))
-
-        def body(a: Operand, b: Operand) -> Tensor:
-            like = b if is_number(a) else a
-            a, b = (full_like(like, x) if is_number(x) else x for x in (a, b))
-            product = prims.where(prims.eq(a, 0), 0.0, prims.mul(a, rounded(log(b), dtype)))
-            return prims.where(prims.ne(b, b), float("nan"), product)
-
-        return elementwise(body, self, other, to_float=True)
+    @pointwise(rules, *names.split(), to_float=True, steps=True)
+    def rule(self: Operand, other: Operand, *, step: Body) -> Tensor:
+        like = other if is_number(self) else self
+        a, b = (full_like(like, x) if is_number(x) else x for x in (self, other))
+        product = prims.where(prims.eq(a, 0), 0.0, prims.mul(a, step(log(b))))
+        return prims.where(prims.ne(b, b), float("nan"), product)
 
 
 _times_log("xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self", prims.log)
@@ -264,24 +247,22 @@ binary(
 )
 binary(rules, "fmod.Tensor fmod.Scalar", prims.fmod, narrow=True)
 binary(rules, "atan2", prims.atan2, to_float=True)
-binary(rules, "fmax", _number_wins(prims.maximum, prims.bitwise_or))
-binary(rules, "fmin", _number_wins(prims.minimum, prims.bitwise_and))
+binary(rules, "maximum", maximum_body)  # NaN wins here, and loses below
+binary(rules, "minimum", minimum_body)
+binary(rules, "fmax", _number_wins(maximum_body))
+binary(rules, "fmin", _number_wins(minimum_body))
 for _name in ("and", "or", "xor"):
     _variants = (
         "bitwise_{0}.Tensor bitwise_{0}.Scalar bitwise_{0}.Scalar_Tensor __{0}__.Tensor "
         "__{0}__.Scalar"
     )
     binary(rules, _variants.format(_name), getattr(prims, f"bitwise_{_name}"))
-for _name, _letter in (("left", "l"), ("right", "r")):
+for _name in ("left", "right"):
     _variants = (
-        "bitwise_{0}_shift.Tensor bitwise_{0}_shift.Tensor_Scalar bitwise_{0}_shift.Scalar_Tensor"
+        "bitwise_{0}_shift.Tensor bitwise_{0}_shift.Tensor_Scalar bitwise_{0}_shift.Scalar_Tensor "
+        "__{1}shift__.Tensor __{1}shift__.Scalar"
     )
-    binary(rules, _variants.format(_name), getattr(prims, f"shift_{_name}"))
-    binary(
-        rules,
-        f"__{_letter}shift__.Tensor __{_letter}shift__.Scalar",
-        getattr(prims, f"shift_{_name}"),
-    )
+    binary(rules, _variants.format(_name, _name[0]), getattr(prims, f"shift_{_name}"))
 
 
 @rules.register("addcmul")

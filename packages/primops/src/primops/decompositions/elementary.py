@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.decompositions.arithmetic import sign_bit
+from primops.decompositions.arithmetic import maximum_body, minimum_body, sign_bit
 from primops.operand import (
     Scalar,
     Tensor,
@@ -17,7 +17,7 @@ from primops.operand import (
     broadcast,
     elementwise,
     full_like,
-    rounded,
+    pointwise,
     select,
     to_bool,
     to_dtype,
@@ -25,7 +25,7 @@ from primops.operand import (
     widen,
     wrapped,
 )
-from primops.promotion import is_integral, is_number, result_dtype, to_float_dtype
+from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 from primops.torch_versions import NAN_LIMIT_WINS, NEGATIVE_LIMITS_WRAP
 
@@ -102,10 +102,12 @@ unary(rules, "deg2rad", lambda a: prims.mul(a, math.pi / 180.0), to_float=True)
 unary(rules, "rad2deg", lambda a: prims.mul(a, 180.0 / math.pi), to_float=True)
 
 
-@rules.register("positive", "alias", "detach", "lift_fresh", "lift_fresh_copy", "contiguous")
-def positive(self: Tensor, memory_format: torch.memory_format | None = None) -> Tensor:
-    """The value itself."""
-    return self
+# Where memory must be distinct the graph's output says so.
+_SAME = (
+    "positive alias alias_copy detach detach_copy lift lift_fresh lift_fresh_copy contiguous clone "
+    "_conj _conj_physical conj_physical"
+)
+rules.register(*_SAME.split())(lambda self, memory_format=None: self)
 
 
 @rules.register("round.decimals")
@@ -118,22 +120,16 @@ def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
     return elementwise(lambda a: down(prims.round(up(a, scale)), scale), self)
 
 
-@rules.register("logit")
-def logit(self: Tensor, eps: float | None = None) -> Tensor:
+@pointwise(rules, "logit", to_float=True, steps=True)
+def logit(self: Tensor, eps: float | None = None, *, step: Body) -> Tensor:
     """``log(p / (1 - p))``, p clamped to ``[eps, 1 - eps]``, from below first, when eps is
     given.
     """
-    dtype = to_float_dtype(self.dtype)
-
-    def body(a: Tensor) -> Tensor:
-        p = (
-            a
-            if eps is None
-            else prims.where(prims.lt(a, eps), eps, prims.where(prims.gt(a, 1 - eps), 1 - eps, a))
-        )
-        return prims.log(rounded(prims.div(p, rounded(prims.sub(1, p), dtype)), dtype))
-
-    return elementwise(body, self, to_float=True)
+    p = self
+    if eps is not None:
+        below = prims.where(prims.gt(self, 1 - eps), 1 - eps, self)
+        p = prims.where(prims.lt(self, eps), eps, below)
+    return prims.log(step(prims.div(p, step(prims.sub(1, p)))))
 
 
 # Comparisons and logic
@@ -204,14 +200,8 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     ignores_nan = not NAN_LIMIT_WINS and (min is None or max is None) and is_number(limit)
 
     def body(a: Tensor, *limits: Any) -> Tensor:
-        low, high = limits[0] if min is not None else None, limits[-1] if max is not None else None
-        larger, smaller = (
-            (prims.bitwise_or, prims.bitwise_and)
-            if a.dtype is torch.bool
-            else (prims.maximum, prims.minimum)
-        )
-        clamped = a if low is None else larger(a, low)
-        clamped = clamped if high is None else smaller(clamped, high)
+        clamped = a if min is None else maximum_body(a, limits[0])
+        clamped = clamped if max is None else minimum_body(clamped, limits[-1])
         if ignores_nan and a.dtype.is_floating_point:
             given = full_like(a, limit)
             clamped = prims.where(prims.eq(given, given), clamped, a)
@@ -222,17 +212,12 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 @rules.register("clamp_min", "clamp_min.Tensor")
 def clamp_min(self: Tensor, min: Any) -> Tensor:
-    min = _lower_limit(self, min)
-    return elementwise(
-        prims.bitwise_or if result_dtype(self, min) is torch.bool else prims.maximum, self, min
-    )
+    return elementwise(maximum_body, self, _lower_limit(self, min))
 
 
 @rules.register("clamp_max", "clamp_max.Tensor")
 def clamp_max(self: Tensor, max: Any) -> Tensor:
-    return elementwise(
-        prims.bitwise_and if result_dtype(self, max) is torch.bool else prims.minimum, self, max
-    )
+    return elementwise(minimum_body, self, max)
 
 
 @rules.register("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")

@@ -12,6 +12,8 @@ from primops.meta import Size
 from primops.operand import (
     Scalar,
     Tensor,
+    along,
+    flat,
     full_like,
     iota,
     kept,
@@ -24,7 +26,7 @@ from primops.operand import (
 )
 from primops.promotion import compute_dtype, is_integral, sum_dtype, to_float_dtype
 from primops.registry import DecompositionTable, Rule
-from primops.shapes import larger, product, wrap_dim, wrap_dims
+from primops.shapes import is_empty, is_zero, larger, product, wrap_dim, wrap_dims
 
 rules = DecompositionTable()
 Dims = int | Sequence[int] | None
@@ -36,16 +38,24 @@ def count(a: Tensor, dims: Sequence[int]) -> Size:
     return product(a.shape[dim] for dim in dims)
 
 
-@rules.register("sum", "sum.dim_IntList")
-def sum(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Sum; integers as int64, half dtypes accumulated in float32."""
-    result = dtype or sum_dtype(self.dtype)
-    if result is torch.bool:
-        return reduce(prims.any, to_bool(self), dim, keepdim)
-    total = reduce(prims.sum, to_dtype(self, compute_dtype(result)), dim, keepdim)
-    return round_to(total, result)
+def _accumulation(names: str, prim: Any, of_bools: Any) -> Rule:
+    """Integers accumulate in int64, half dtypes in float32."""
+
+    @rules.register(*names.split())
+    def rule(
+        self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        result = dtype or sum_dtype(self.dtype)
+        if result is torch.bool:
+            return reduce(of_bools, to_bool(self), dim, keepdim)
+        wide = to_dtype(self, compute_dtype(result))
+        return round_to(reduce(prim, wide, dim, keepdim), result)
+
+    return rule
+
+
+sum = _accumulation("sum sum.dim_IntList", prims.sum, prims.any)
+_accumulation("prod prod.dim_int", prims.prod, prims.all)
 
 
 @rules.register("nansum")
@@ -61,17 +71,6 @@ def nansum(
     return round_to(
         reduce(prims.sum, to_dtype(cleaned, compute_dtype(result)), dim, keepdim), result
     )
-
-
-@rules.register("prod", "prod.dim_int")
-def prod(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Product; integers as int64."""
-    result = dtype or sum_dtype(self.dtype)
-    if result is torch.bool:
-        return reduce(prims.all, to_bool(self), dim, keepdim)
-    return round_to(reduce(prims.prod, to_dtype(self, compute_dtype(result)), dim, keepdim), result)
 
 
 @rules.register("mean", "mean.dim")
@@ -106,7 +105,7 @@ def count_nonzero(self: Tensor, dim: Dims = None) -> Tensor:
 def _positions(prim: Any, self: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     values = to_dtype(self, torch.uint8) if self.dtype is torch.bool else widen(self)
     if dim is None:
-        found = prim(prims.reshape(values, shape=(self.numel(),)), dim=0)
+        found = prim(flat(values), dim=0)
         return kept(found, tuple(range(self.ndim))) if keepdim else found
     if self.ndim == 0:
         return full_like(self, 0, torch.int64)
@@ -132,8 +131,7 @@ def _extreme(name: str, prim: Any, position: Any) -> Rule:
 
     @rules.register(name)
     def of_all(self: Tensor) -> Tensor:
-        is_empty = any(isinstance(size, int) and size == 0 for size in self.shape)
-        return NotImplemented if is_empty else over(self, None)  # eager's error
+        return NotImplemented if is_empty(self.shape) else over(self, None)  # eager's error
 
     return over
 
@@ -262,7 +260,7 @@ def logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     result = to_float_dtype(self.dtype)
     wide = to_dtype(self, compute_dtype(result))
     dims = wrap_dims(dim, self.ndim)
-    if isinstance(size := count(self, dims), int) and size == 0:
+    if is_zero(count(self, dims)):
         return NotImplemented
     largest = prims.amax(wide, dims=dims)
     largest = prims.where(prims.eq(prims.abs(largest), INF), 0, largest)
@@ -293,8 +291,5 @@ _scan("cumprod", prims.cumprod)
 def trace(self: Tensor) -> Tensor:
     """Sum of the main diagonal."""
     positions = [iota(size, torch.int64, self.device) for size in self.shape]
-    row, column = (
-        prims.broadcast_in_dim(x, shape=tuple(self.shape), dims=(dim,))
-        for dim, x in enumerate(positions)
-    )
+    row, column = (along(x, self.shape, dim) for dim, x in enumerate(positions))
     return sum(prims.where(prims.eq(row, column), self, 0))

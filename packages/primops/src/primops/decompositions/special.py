@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -72,10 +73,7 @@ def polygamma(n: int, self: Tensor) -> Tensor:
 def mvlgamma(self: Tensor, p: int) -> Tensor:
     """Multivariate log gamma: a sum of p of them."""
     terms = [prims.lgamma(prims.sub(self, k / 2)) for k in range(p)]
-    result = terms[0]
-    for term in terms[1:]:
-        result = prims.add(result, term)
-    return prims.add(result, p * (p - 1) / 4 * math.log(math.pi))
+    return prims.add(functools.reduce(prims.add, terms), p * (p - 1) / 4 * math.log(math.pi))
 
 
 @pointwise(rules, "special_entr", to_float=True)
@@ -111,12 +109,12 @@ def angle(self: Tensor) -> Tensor:
     if is_integral(self.dtype):
         found = full_like(self, 0.0, torch.get_default_dtype())
         return found if self.dtype is torch.bool else prims.where(prims.lt(self, 0), math.pi, found)
-    return elementwise(
-        lambda a: prims.where(
-            prims.ne(a, a), a, prims.where(prims.lt(a, 0), math.pi, full_like(a, 0))
-        ),
-        self,
-    )
+
+    def body(a: Tensor) -> Tensor:
+        number = prims.where(prims.lt(a, 0), math.pi, full_like(a, 0))
+        return prims.where(prims.ne(a, a), a, number)
+
+    return elementwise(body, self)
 
 
 @rules.register("frexp.Tensor")
@@ -137,9 +135,8 @@ def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     return to_dtype(prims.where(plain, wide, mantissa), self.dtype), exponent
 
 
-rules.register("_conj", "_conj_physical", "conj_physical", "alias_copy", "detach_copy", "lift")(
-    lambda self: self
-)
+def _false(a: Tensor, b: Tensor) -> Tensor:
+    return full_like(a, False)
 
 
 @rules.register("addr")
@@ -151,9 +148,7 @@ def addr(
     column = prims.reshape(vec1, shape=(vec1.shape[0], 1))
     row = prims.reshape(vec2, shape=(1, vec2.shape[0]))
     if dtype is torch.bool:
-        outer = elementwise(
-            lambda a, b: prims.bitwise_and(a, b) if alpha else full_like(a, False), column, row
-        )
+        outer = elementwise(prims.bitwise_and if alpha else _false, column, row)
         return elementwise(prims.bitwise_or, self, outer) if beta else outer
 
     def body(a: Tensor, u: Tensor, v: Tensor) -> Tensor:

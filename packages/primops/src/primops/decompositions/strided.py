@@ -13,9 +13,9 @@ import torch
 
 from primops import prims
 from primops.meta import Size, contiguous_strides
-from primops.operand import Tensor, broadcast_to, full, iota, to_dtype
+from primops.operand import Tensor, broadcast_to, flat, iota, slice_dim, to_dtype, zeros
 from primops.registry import DecompositionTable
-from primops.shapes import is_one, product, same_shape, same_size, size_hint
+from primops.shapes import is_empty, is_one, product, same_shape, same_size, size_hint
 
 rules = DecompositionTable()
 Sizes = Sequence[Size]
@@ -46,7 +46,7 @@ def _memory_order(shape: Sizes, strides: Sizes) -> list[int] | None:
 
 
 def _flat(a: Tensor, order: Sequence[int]) -> Tensor:
-    return prims.reshape(prims.permute(a, dims=tuple(order)), shape=(a.numel(),))
+    return flat(prims.permute(a, dims=tuple(order)))
 
 
 def _shaped(flat: Tensor, shape: Sizes, order: Sequence[int]) -> Tensor:
@@ -55,27 +55,27 @@ def _shaped(flat: Tensor, shape: Sizes, order: Sequence[int]) -> Tensor:
     return prims.permute(moved, dims=tuple(order.index(dim) for dim in range(len(order))))
 
 
-def _strided(flat: Tensor, size: Sizes, stride: Sizes, offset: Size) -> Tensor:
-    """``flat[offset + sum(i * stride)]``; NotImplemented where it leaves ``flat``, or may for some
-    value of a symbol.
+def _strided(vector: Tensor, size: Sizes, stride: Sizes, offset: Size) -> Tensor:
+    """``vector[offset + sum(i * stride)]``; NotImplemented where that leaves the vector, or may for
+    some value of a symbol.
     """
-    if any(isinstance(n, int) and n == 0 for n in size):
-        return full(size, 0, flat.dtype, flat.device)
+    if is_empty(size):
+        return zeros(size, vector)
     once = [1 if isinstance(step, int) and step == 0 else n for n, step in zip(size, stride)]
     order = _memory_order(once, stride)
-    if order is not None and same_size(offset, 0) and same_size(product(once), flat.numel()):
-        return broadcast_to(_shaped(flat, once, order), size)
-    if not all(isinstance(n, int) for n in (*once, *stride, offset, flat.numel())):
+    if order is not None and same_size(offset, 0) and same_size(product(once), vector.numel()):
+        return broadcast_to(_shaped(vector, once, order), size)
+    if not all(isinstance(n, int) for n in (*once, *stride, offset, vector.numel())):
         return NotImplemented
     order = _descending(once, stride) or []
     extent = 1 + sum((n - 1) * step for n, step in zip(once, stride))
-    if not 0 <= offset <= flat.numel() - extent:
+    if not 0 <= offset <= vector.numel() - extent:
         return NotImplemented
-    flat = prims.slice(flat, dim=0, start=offset, stop=offset + extent, step=1)
+    vector = slice_dim(vector, 0, offset, offset + extent)
     for position, dim in enumerate(order):
         extent -= (once[dim] - 1) * stride[dim]
-        flat = prims.window(flat, dim=position, size=extent, step=max(stride[dim], 1))
-    return broadcast_to(_shaped(flat, once, order), size)
+        vector = prims.window(vector, dim=position, size=extent, step=max(stride[dim], 1))
+    return broadcast_to(_shaped(vector, once, order), size)
 
 
 def _overlaps(size: Sizes, stride: Sizes) -> bool:
@@ -87,10 +87,6 @@ def _overlaps(size: Sizes, stride: Sizes) -> bool:
                 return True
             reach += (size[dim] - 1) * stride[dim]
     return False
-
-
-def _vector(a: Tensor) -> Tensor:
-    return prims.reshape(a, shape=(a.numel(),))
 
 
 @rules.register("as_strided", "as_strided_copy")
@@ -110,7 +106,7 @@ def as_strided_scatter(
     order, given = _memory_order(self.shape, self.stride()), _memory_order(size, stride)
     if not same_shape(src.shape, size) or order is None:
         return NotImplemented
-    if any(isinstance(n, int) and n == 0 for n in size):
+    if is_empty(size):
         return self
     count, src = self.numel(), to_dtype(src, self.dtype)
     if given is not None and same_size(storage_offset, 0) and same_size(product(size), count):
@@ -118,7 +114,5 @@ def as_strided_scatter(
     where = _strided(iota(count, torch.int64, self.device), size, stride, storage_offset)
     if where is NotImplemented or _overlaps(size, stride):  # eager refuses what overlaps
         return NotImplemented
-    put = prims.index_put(
-        _flat(self, order), _vector(src), _vector(where), dims=(0,), accumulate=False
-    )
+    put = prims.index_put(_flat(self, order), flat(src), flat(where), dims=(0,), accumulate=False)
     return _shaped(put, self.shape, order)

@@ -41,12 +41,6 @@ rules = DecompositionTable()
 # --------------------------------------------------------------------------------------------------
 
 
-@rules.register("clone")
-def clone(self: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
-    """The value itself; where memory must be distinct the graph's output says so."""
-    return self
-
-
 @rules.register("_to_copy")
 def to_copy(
     self: Tensor, *, dtype: torch.dtype | None = None, layout: Any = None,
@@ -248,17 +242,20 @@ def constant_pad_nd(self: Tensor, pad: Sequence[Size], value: Scalar = 0) -> Ten
     return prims.pad(self, low=tuple(low), high=tuple(high), value=value)
 
 
+def _rearranged(a: Tensor, split: Any, order: Any, shape: Any) -> Tensor:
+    """Dims split, put in another order and joined."""
+    moved = prims.permute(prims.reshape(a, shape=tuple(split)), dims=tuple(order))
+    return prims.reshape(moved, shape=tuple(shape))
+
+
 @rules.register("pixel_shuffle")
 def pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
     """Channels to space."""
     *batch, channels, height, width = self.shape
     r, n = upscale_factor, len(batch)
-    split_up = prims.reshape(self, shape=(*batch, channels // (r * r), r, r, height, width))
+    split = (*batch, channels // (r * r), r, r, height, width)
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return prims.reshape(
-        prims.permute(split_up, dims=order),
-        shape=(*batch, channels // (r * r), height * r, width * r),
-    )
+    return _rearranged(self, split, order, (*batch, split[n], height * r, width * r))
 
 
 @rules.register("flatten.using_ints")
@@ -274,18 +271,17 @@ def pixel_unshuffle(self: Tensor, downscale_factor: int) -> Tensor:
     """Space to channels."""
     *batch, channels, height, width = self.shape
     r, n = downscale_factor, len(batch)
-    split_up = prims.reshape(self, shape=(*batch, channels, height // r, r, width // r, r))
-    moved = prims.permute(split_up, dims=(*range(n), n, n + 2, n + 4, n + 1, n + 3))
-    return prims.reshape(moved, shape=(*batch, channels * r * r, height // r, width // r))
+    split = (*batch, channels, height // r, r, width // r, r)
+    order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return _rearranged(self, split, order, (*batch, channels * r * r, height // r, width // r))
 
 
 @rules.register("channel_shuffle")
 def channel_shuffle(self: Tensor, groups: int) -> Tensor:
     """Channels of groups taken in turn."""
     batch, channels, *rest = self.shape
-    split_up = prims.reshape(self, shape=(batch, groups, channels // groups, *rest))
-    moved = prims.permute(split_up, dims=(0, 2, 1, *range(3, split_up.ndim)))
-    return prims.reshape(moved, shape=tuple(self.shape))
+    split = (batch, groups, channels // groups, *rest)
+    return _rearranged(self, split, (0, 2, 1, *range(3, len(split))), self.shape)
 
 
 @rules.register("rot90")

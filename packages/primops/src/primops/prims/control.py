@@ -12,7 +12,7 @@ from torch import fx
 
 from primops.errors import PrimError
 from primops.meta import TensorMeta, contiguous
-from primops.prim import Prim, define
+from primops.prim import group
 
 Run = Callable[..., tuple[torch.Tensor, ...]]
 
@@ -100,16 +100,10 @@ def _scan(*operands: torch.Tensor, body_graph: fx.GraphModule, carried: int, len
     return (*state, *(torch.stack(parts) for parts in zip(*found)))
 
 
-def _control(schema: str, meta_rule: Callable[..., Any], reference: Run, meaning: str) -> Prim:
-    return define(
-        schema, group="control flow", meaning=meaning, dtype_rule="those of the graph's outputs",
-        numerics="that of the graphs",
-        derivative="that of the graphs, in the same control flow", tags=frozenset({"control"}),
-        meta_rule=meta_rule,
-        reference=reference,
-    )  # fmt: skip
-
-
+_control = group(
+    "control flow", "control", dtype_rule="those of the graph's outputs",
+    numerics="that of the graphs", derivative="that of the graphs, in the same control flow",
+)  # fmt: skip
 cond = _control(
     "cond(pred, *operands, true_graph, false_graph)", _cond_rule, _cond,
     "true_graph(*operands) if pred else false_graph(*operands)",

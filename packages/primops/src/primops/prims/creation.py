@@ -8,7 +8,7 @@ import torch
 
 from primops.errors import PrimError
 from primops.meta import Size, TensorMeta, contiguous
-from primops.prim import define
+from primops.prim import group
 from primops.prims.elementwise import NUMBERS, check_number
 from primops.promotion import Number
 
@@ -34,23 +34,15 @@ def _iota(
     return (torch.arange(length, dtype=torch.int64, device=device) * step + start).to(dtype)
 
 
-full = define(
-    "full(*, shape, value, dtype, device)",
-    group="creation",
-    meaning="value everywhere, converted to dtype",
-    dtype_rule="dtype",
-    meta_rule=_full_rule,
-    reference=lambda *, shape, value, dtype, device: torch.full(
+_creation = group("creation", "creation", dtype_rule="dtype")
+full = _creation(
+    "full(*, shape, value, dtype, device)", _full_rule,
+    lambda *, shape, value, dtype, device: torch.full(
         tuple(shape), value, dtype=dtype, device=device
     ),
-    tags=frozenset({"creation"}),
-)
-iota = define(
-    "iota(*, length, start, step, dtype, device)",
-    group="creation",
-    meaning="start + i * step in int64, converted to dtype, for i in [0, length)",
-    dtype_rule="dtype",
-    meta_rule=_iota_rule,
-    reference=_iota,
-    tags=frozenset({"creation"}),
-)
+    "value everywhere, converted to dtype",
+)  # fmt: skip
+iota = _creation(
+    "iota(*, length, start, step, dtype, device)", _iota_rule, _iota,
+    "start + i * step in int64, converted to dtype, for i in [0, length)",
+)  # fmt: skip

@@ -14,7 +14,7 @@ import torch
 
 from primops.errors import PrimError
 from primops.meta import TensorMeta, contiguous
-from primops.prim import Prim, define
+from primops.prim import Prim, group
 from primops.promotion import COMPUTE_FLOATS, INTEGER_DTYPES, is_number
 from primops.shapes import same_shape
 
@@ -121,29 +121,19 @@ def _elementwise(
     function: Callable[..., torch.Tensor] | None = None,
 ) -> Prim:  # fmt: skip
     name = signature.partition("(")[0]
-    arity = {1: "elementwise unary", 2: "elementwise binary"}[signature.count(",") + 1]
-    return define(
-        signature,
-        group=arity,
-        meaning=meaning,
-        dtype_rule="the operands' dtype",
-        meta_rule=_same_dtype_rule(domain),
-        reference=_on_tensors(function or getattr(torch, aten or name)),
-        numerics=numerics,
-        tags=frozenset({"elementwise", *(["float"] if domain is FLOATS else []), *tags.split()}),
+    arity = "binary" if "," in signature else "unary"
+    own = ["float", *tags.split()] if domain is FLOATS else tags.split()
+    elementwise = group(
+        f"elementwise {arity}", "elementwise", *own, dtype_rule="the operands' dtype"
     )
+    reference = _on_tensors(function or getattr(torch, aten or name))
+    return elementwise(signature, _same_dtype_rule(domain), reference, meaning, numerics=numerics)
 
 
-def _comparison(name: str, meaning: str, tags: str = "") -> Prim:
-    return define(
-        f"{name}(a, b)",
-        group="comparison",
-        meaning=meaning,
-        dtype_rule="bool",
-        meta_rule=_comparison_rule,
-        reference=_on_tensors(getattr(torch, name)),
-        tags=frozenset({"elementwise", *tags.split()}),
-    )
+def _comparison(name: str, meaning: str, *tags: str) -> Prim:
+    comparison = group("comparison", "elementwise", *tags, dtype_rule="bool")
+    reference = _on_tensors(getattr(torch, name))
+    return comparison(f"{name}(a, b)", _comparison_rule, reference, meaning)
 
 
 neg = _elementwise("neg(a)", "-a", NUMBERS)
@@ -261,32 +251,18 @@ le = _comparison("le", "a <= b")
 gt = _comparison("gt", "a > b")
 ge = _comparison("ge", "a >= b")
 
-where = define(
-    "where(cond, a, b)",
-    group="selection",
-    meaning="a where cond, else b",
-    dtype_rule="the dtype of a and b",
-    meta_rule=_where_rule,
-    reference=lambda cond, a, b: torch.where(cond, *as_tensors(a, b)),
-    tags=frozenset({"elementwise"}),
-)
-convert = define(
-    "convert(a, *, dtype)",
-    group="conversion",
-    meaning="a as dtype by ATen's rules: float to int truncates, to bool is a != 0, to a narrower "
+where = group("selection", "elementwise", dtype_rule="the dtype of a and b")(
+    "where(cond, a, b)", _where_rule,
+    lambda cond, a, b: torch.where(cond, *as_tensors(a, b)), "a where cond, else b",
+)  # fmt: skip
+_conversion = group("conversion", "elementwise", dtype_rule="dtype")
+convert = _conversion(
+    "convert(a, *, dtype)", _convert_rule, lambda a, *, dtype: a.to(dtype, copy=True),
+    "a as dtype by ATen's rules: float to int truncates, to bool is a != 0, to a narrower "
     "float rounds to even",
-    dtype_rule="dtype",
-    meta_rule=_convert_rule,
-    reference=lambda a, *, dtype: a.to(dtype, copy=True),
     numerics=EXACT,
-    tags=frozenset({"elementwise"}),
-)
-bitcast = define(
-    "bitcast(a, *, dtype)",
-    group="conversion",
-    meaning="the bits of a read as dtype, of the same width",
-    dtype_rule="dtype",
-    meta_rule=_bitcast_rule,
-    reference=lambda a, *, dtype: a.contiguous().view(dtype),
-    tags=frozenset({"elementwise"}),
-)
+)  # fmt: skip
+bitcast = _conversion(
+    "bitcast(a, *, dtype)", _bitcast_rule, lambda a, *, dtype: a.contiguous().view(dtype),
+    "the bits of a read as dtype, of the same width",
+)  # fmt: skip

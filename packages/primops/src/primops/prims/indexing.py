@@ -4,22 +4,18 @@ decompositions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from primops.errors import PrimError
 from primops.meta import Size, TensorMeta, contiguous
-from primops.prim import Prim, define
+from primops.prim import group
 from primops.prims.movement import check_sorted_dims
-from primops.shapes import may_be_equal, same_shape
+from primops.shapes import may_be_same, same_shape
 
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 """For stores that torch does not have for unsigned integers: the same bits."""
-
-
-def _may_match(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    return len(a) == len(b) and all(map(may_be_equal, a, b))
 
 
 def indexed_shape(
@@ -55,7 +51,7 @@ def _index_put_rule(
 ) -> TensorMeta:
     _check_indices(a, indices, dims)
     shape = indexed_shape(a.shape, indices[0].shape, dims)
-    if values.dtype is not a.dtype or not _may_match(values.shape, shape):
+    if values.dtype is not a.dtype or not may_be_same(values.shape, shape):
         raise PrimError(f"values are {values.dtype} {values.shape}, need {a.dtype} {shape}")
     return contiguous(a.shape, a.dtype, a.device)
 
@@ -63,7 +59,7 @@ def _index_put_rule(
 def _along_rule(a: TensorMeta, index: TensorMeta, src: TensorMeta | None, dim: int) -> None:
     if index.dtype is not torch.int64 or index.ndim != a.ndim or not 0 <= dim < a.ndim:
         raise PrimError(f"index is {index.dtype} {index.shape}, a is {a.shape}, dim is {dim}")
-    if src is not None and (src.dtype is not a.dtype or not _may_match(src.shape, index.shape)):
+    if src is not None and (src.dtype is not a.dtype or not may_be_same(src.shape, index.shape)):
         raise PrimError(f"src is {src.dtype} {src.shape}, need {a.dtype} {index.shape}")
 
 
@@ -150,45 +146,32 @@ def _scatter_reduce(
     return torch.scatter_reduce(a.contiguous(), dim, index, src, reduce)
 
 
-def _indexing(
-    schema: str,
-    meta_rule: Callable[..., TensorMeta],
-    reference: Callable[..., torch.Tensor],
-    tag: str,
-    meaning: str,
-) -> Prim:
-    return define(
-        schema, group="indexing", meaning=meaning, dtype_rule="that of a", meta_rule=meta_rule,
-        reference=reference,
-        tags=frozenset({"indexing", tag}),
-    )  # fmt: skip
-
-
+_indexing = group("indexing", "indexing", dtype_rule="that of a")
+_scattering = group("indexing", "indexing", "scatter", dtype_rule="that of a")
 index = _indexing(
-    "index(a, *indices, dims)", _index_rule, _index, "indexing",
+    "index(a, *indices, dims)", _index_rule, _index,
     "a at indices[k] along dims[k]; result dims: the indices' at the first of dims when adjacent, "
     "else first; then the others",
 )  # fmt: skip
-index_put = _indexing(
-    "index_put(a, values, *indices, dims, accumulate)", _index_put_rule, _index_put, "scatter",
+index_put = _scattering(
+    "index_put(a, values, *indices, dims, accumulate)", _index_put_rule, _index_put,
     "a copy of a with index(a, *indices, dims) replaced by values, or with values added; the last "
     "of equal indices wins",
 )  # fmt: skip
 gather = _indexing(
-    "gather(a, index, *, dim)", _gather_rule, _gather, "indexing",
+    "gather(a, index, *, dim)", _gather_rule, _gather,
     "a at [..., index[..., i, ...], ...] along dim; index is not larger than a elsewhere",
 )  # fmt: skip
-scatter = _indexing(
-    "scatter(a, index, src, *, dim)", _scatter_rule, _scatter, "scatter",
+scatter = _scattering(
+    "scatter(a, index, src, *, dim)", _scatter_rule, _scatter,
     "a copy of a with src stored where gather would read",
 )  # fmt: skip
-scatter_add = _indexing(
-    "scatter_add(a, index, src, *, dim)", _scatter_rule, _scatter_add, "scatter",
+scatter_add = _scattering(
+    "scatter_add(a, index, src, *, dim)", _scatter_rule, _scatter_add,
     "a copy of a with src added where gather would read",
 )  # fmt: skip
-scatter_reduce = _indexing(
+scatter_reduce = _scattering(
     "scatter_reduce(a, index, src, *, dim, reduce)", _scatter_reduce_rule, _scatter_reduce,
-    "scatter",
     "a copy of a, combined with src by reduce (prod, amax or amin; NaN wins) where gather would "
     "read",
 )  # fmt: skip

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from primops.errors import PrimError
 from primops.meta import Size, TensorMeta, contiguous
-from primops.prim import Prim, define
+from primops.prim import group
 from primops.promotion import Number
 from primops.shapes import is_one, may_be_equal, product, same_size
 
@@ -132,19 +132,7 @@ def _cat_rule(*tensors: TensorMeta, dim: int) -> TensorMeta:
     )
 
 
-def _movement(
-    schema: str,
-    meta_rule: Callable[..., TensorMeta],
-    reference: Callable[..., torch.Tensor],
-    meaning: str,
-) -> Prim:
-    return define(
-        schema, group="shape", meaning=meaning, dtype_rule="that of a", meta_rule=meta_rule,
-        reference=reference,
-        tags=frozenset({"movement"}),
-    )  # fmt: skip
-
-
+_movement = group("shape", "movement", dtype_rule="that of a")
 broadcast_in_dim = _movement(
     "broadcast_in_dim(a, *, shape, dims)", _broadcast_rule, _broadcast,
     "dim i of a becomes dim dims[i] of shape; a dim of size 1 and the dims not listed repeat",
@@ -174,8 +162,8 @@ cat = _movement(
     "tensors one after the other along dim",
 )  # fmt: skip
 window = _movement(
-    "window(a, *, dim, size, step)", _window_rule, lambda a, *, dim, size,
-    step: a.unfold(dim, size, step).contiguous(),
+    "window(a, *, dim, size, step)", _window_rule,
+    lambda a, *, dim, size, step: a.unfold(dim, size, step).contiguous(),
     "dim counts windows, the new last dim their elements: result[..., i, ..., k] = a[..., i * step "
     "+ k, ...]",
 )  # fmt: skip

@@ -13,7 +13,7 @@ import torch
 
 from primops.errors import PrimError
 from primops.meta import Size, TensorMeta, contiguous
-from primops.prim import define
+from primops.prim import group
 
 _WORD = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -106,11 +106,16 @@ def philox(
     return torch.stack(words, dim=-1)
 
 
+def _to_float(words: torch.Tensor) -> torch.Tensor:
+    """The top 24 bits as numbers in [0, 1)."""
+    return (words >> 8).to(torch.float32) * 2.0**-24
+
+
 def _uniform(seed: torch.Tensor, *, shape: Sequence[int], offset: int) -> torch.Tensor:
     size = torch.Size(shape)
     position = torch.arange(size.numel(), dtype=torch.int64, device=seed.device) + offset
     words = philox(seed, position // 4).gather(-1, (position % 4).unsqueeze(-1)).squeeze(-1)
-    return ((words >> 8).to(torch.float32) * 2.0**-24).reshape(size)
+    return _to_float(words).reshape(size)
 
 
 def _uniform16(seed: torch.Tensor, *, shape: Sequence[int], offset: int) -> torch.Tensor:
@@ -122,37 +127,23 @@ def _uniform16(seed: torch.Tensor, *, shape: Sequence[int], offset: int) -> torc
         .squeeze(-1)
     )
     words = torch.where(position % 2 == 1, (words >> 16) | ((words & 0xFFFF) << 16), words)
-    return ((words >> 8).to(torch.float32) * 2.0**-24).reshape(size)
+    return _to_float(words).reshape(size)
 
 
-random_seed = define(
-    "random_seed(*, device)",
-    group="random",
-    meaning="64 random bits from the device's default generator; a new draw per node",
-    dtype_rule="int64",
-    meta_rule=_random_seed_rule,
-    reference=_random_seed,
-    tags=frozenset({"random", "impure"}),
-)
-uniform = define(
-    "uniform(seed, *, shape, offset)",
-    group="random",
-    meaning="in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(seed, c // 4), times 2**-24, "
+_uniform_in = group("random", "random", dtype_rule="float32")
+random_seed = group("random", "random", "impure", dtype_rule="int64")(
+    "random_seed(*, device)", _random_seed_rule, _random_seed,
+    "64 random bits from the device's default generator; a new draw per node",
+)  # fmt: skip
+uniform = _uniform_in(
+    "uniform(seed, *, shape, offset)", _uniform_rule, _uniform,
+    "in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(seed, c // 4), times 2**-24, "
     "for c = offset + position",
-    dtype_rule="float32",
-    meta_rule=_uniform_rule,
-    reference=_uniform,
-    tags=frozenset({"random"}),
-)
-uniform16 = define(
-    "uniform16(seed, *, shape, offset)",
-    group="random",
-    meaning="in [0, 1), the upper 16 bits its own and the others its neighbour's: top 24 bits of "
+)  # fmt: skip
+uniform16 = _uniform_in(
+    "uniform16(seed, *, shape, offset)", _uniform_rule, _uniform16,
+    "in [0, 1), the upper 16 bits its own and the others its neighbour's: top 24 bits of "
     "lane c % 8 // 2 of "
     "Philox4x32-7(seed, c // 8 + 2**64), the halves swapped for odd c, times 2**-24, for c = "
     "offset + position",
-    dtype_rule="float32",
-    meta_rule=_uniform_rule,
-    reference=_uniform16,
-    tags=frozenset({"random"}),
-)
+)  # fmt: skip

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 
 from primops.errors import PrimError
 from primops.meta import TensorMeta, contiguous
-from primops.prim import Prim, define
+from primops.prim import group
 from primops.prims.elementwise import COMPARABLE, NUMBERS
 from primops.prims.movement import check_sorted_dims
 
@@ -28,7 +27,7 @@ def _check_nonempty(a: TensorMeta, dims: Sequence[int]) -> None:
         raise PrimError(f"reduction of {a.shape} over empty dims {tuple(dims)} has no value")
 
 
-def _rule(domain: frozenset[torch.dtype], identity: bool) -> Callable[..., TensorMeta]:
+def _rule(domain: frozenset[torch.dtype], identity: bool = True) -> Callable[..., TensorMeta]:
     def rule(a: TensorMeta, *, dims: Sequence[int]) -> TensorMeta:
         if a.dtype not in domain:
             raise PrimError(f"does not take {a.dtype}")
@@ -65,87 +64,49 @@ def _unless_no_dims(function: Callable[..., torch.Tensor]) -> Callable[..., torc
     return lambda a, *, dims: function(a, list(dims)) if dims else a.clone()
 
 
-def _reduction(
-    name: str,
-    meaning: str,
-    domain: frozenset[torch.dtype],
-    reference: Callable[..., torch.Tensor],
-    **more: str,
-) -> Prim:
-    return define(
-        f"{name}(a, *, dims)",
-        group="reduction",
-        meaning=meaning,
-        dtype_rule="that of a",
-        meta_rule=_rule(domain, identity=name not in ("amax", "amin")),
-        reference=reference,
-        tags=frozenset({"reduction"}),
-        **more,
-    )
-
-
-def _along(
-    name: str,
-    meaning: str,
-    reference: Callable[..., torch.Tensor],
-    rule: Callable[..., TensorMeta],
-    **more: str,
-) -> Prim:
-    """A reduction or scan of one dim."""
-    return define(
-        f"{name}(a, *, dim)",
-        meaning=meaning,
-        meta_rule=rule,
-        reference=reference,
-        tags=frozenset({more["group"]}),
-        **more,
-    )
-
-
-_arg_reduction = partial(_along, rule=_arg_rule, group="reduction", dtype_rule="int64")
-_scan = partial(
-    _along,
-    rule=_scan_rule,
-    group="scan",
-    dtype_rule="that of a",
-    numerics="accumulates in the operand's dtype",
-)
-
-
 ACCUMULATION = "accumulates in the operand's dtype, in any order"
+_reduction = group("reduction", "reduction", dtype_rule="that of a")
+_position = group("reduction", "reduction", dtype_rule="int64")
+_scan = group("scan", "scan", dtype_rule="that of a", numerics="accumulates in the operand's dtype")
 
 sum_ = _reduction(
-    "sum", "sum over dims, 0 for none", NUMBERS,
-    _unless_no_dims(lambda a, dims: torch.sum(a, dims, dtype=a.dtype)), numerics=ACCUMULATION,
+    "sum(a, *, dims)", _rule(NUMBERS),
+    _unless_no_dims(lambda a, dims: torch.sum(a, dims, dtype=a.dtype)),
+    "sum over dims, 0 for none", numerics=ACCUMULATION,
 )  # fmt: skip
-prod = _reduction("prod", "product over dims, 1 for none", NUMBERS, _prod, numerics=ACCUMULATION)
+prod = _reduction(
+    "prod(a, *, dims)", _rule(NUMBERS), _prod, "product over dims, 1 for none",
+    numerics=ACCUMULATION,
+)  # fmt: skip
 amax = _reduction(
-    "amax", "maximum over non-empty dims; NaN wins", COMPARABLE, _unless_no_dims(torch.amax)
-)
+    "amax(a, *, dims)", _rule(COMPARABLE, identity=False), _unless_no_dims(torch.amax),
+    "maximum over non-empty dims; NaN wins",
+)  # fmt: skip
 amin = _reduction(
-    "amin", "minimum over non-empty dims; NaN wins", COMPARABLE, _unless_no_dims(torch.amin)
-)
-any_ = _reduction("any", "whether one element over dims is true", BOOL, _unless_no_dims(torch.any))
+    "amin(a, *, dims)", _rule(COMPARABLE, identity=False), _unless_no_dims(torch.amin),
+    "minimum over non-empty dims; NaN wins",
+)  # fmt: skip
+any_ = _reduction(
+    "any(a, *, dims)", _rule(BOOL), _unless_no_dims(torch.any),
+    "whether one element over dims is true",
+)  # fmt: skip
 all_ = _reduction(
-    "all", "whether all elements over dims are true", BOOL, _unless_no_dims(torch.all)
-)
-argmax = _arg_reduction(
-    "argmax",
+    "all(a, *, dims)", _rule(BOOL), _unless_no_dims(torch.all),
+    "whether all elements over dims are true",
+)  # fmt: skip
+argmax = _position(
+    "argmax(a, *, dim)", _arg_rule, lambda a, *, dim: torch.argmax(a, dim),
     "position of the first maximum along dim; NaN counts as largest",
-    lambda a, *, dim: torch.argmax(a, dim),
-)
-argmin = _arg_reduction(
-    "argmin",
+)  # fmt: skip
+argmin = _position(
+    "argmin(a, *, dim)", _arg_rule, lambda a, *, dim: torch.argmin(a, dim),
     "position of the first minimum along dim; NaN counts as smallest",
-    lambda a, *, dim: torch.argmin(a, dim),
-)
+)  # fmt: skip
 cumsum = _scan(
-    "cumsum",
+    "cumsum(a, *, dim)", _scan_rule, lambda a, *, dim: torch.cumsum(a, dim, dtype=a.dtype),
     "sums of the first 1, 2, ... elements along dim",
-    lambda a, *, dim: torch.cumsum(a, dim, dtype=a.dtype),
-)
+)  # fmt: skip
 cumprod = _scan(
-    "cumprod",
+    "cumprod(a, *, dim)", _scan_rule, lambda a, *, dim: torch.cumprod(a, dim, dtype=a.dtype),
     "products of the first 1, 2, ... elements along dim",
-    lambda a, *, dim: torch.cumprod(a, dim, dtype=a.dtype),
-)
+)  # fmt: skip
