@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import fx
@@ -25,6 +26,7 @@ KEPT_META = ("stack_trace", "forward_node", "source", "static", "donated", "writ
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GraphValue(Traced):
     """One value of the graph: a call of ``target``, or an input when ``node`` is set from the
     start.
@@ -34,45 +36,25 @@ class GraphValue(Traced):
     it so and read the value itself.
     """
 
-    __slots__ = (
-        "args",
-        "half",
-        "meta",
-        "node",
-        "origin",
-        "params",
-        "serial",
-        "skippers",
-        "target",
-        "unrounded",
-    )
     interpreter: GraphBuilder
+    target: Any
+    args: tuple[Any, ...]
+    params: dict[str, Any]
+    meta: Any
+    origin: fx.Node | None
+    node: fx.Node | None = None
+    unrounded: GraphValue | None = None
+    half: torch.dtype | None = None
+    skippers: set[fx.Node | None] = field(default_factory=set)
+    serial: int = field(init=False)
 
-    def __init__(
-        self,
-        builder: GraphBuilder,
-        target: Any,
-        args: tuple[Any, ...],
-        params: dict[str, Any],
-        meta: Any,
-        origin: fx.Node | None,
-    ) -> None:
-        self.interpreter = builder
-        self.target = target
-        self.args = args
-        self.params = params
-        self.meta = meta
-        self.origin = origin
-        self.node: fx.Node | None = None
-        self.unrounded: GraphValue | None = None
-        self.half: torch.dtype | None = None
-        self.skippers: set[fx.Node | None] = set()
-        self.serial = len(builder.values)
+    shape: ClassVar[Any] = property(attrgetter("meta.shape"))
+    dtype: ClassVar[Any] = property(attrgetter("meta.dtype"))
+    device: ClassVar[Any] = property(attrgetter("meta.device"))
+    ndim: ClassVar[Any] = property(lambda self: len(self.meta.shape))
 
-    shape: Any = property(attrgetter("meta.shape"))
-    dtype: Any = property(attrgetter("meta.dtype"))
-    device: Any = property(attrgetter("meta.device"))
-    ndim: Any = property(lambda self: len(self.meta.shape))
+    def __post_init__(self) -> None:
+        self.serial = len(self.interpreter.values)
 
     def numel(self) -> int | torch.SymInt:
         """Number of elements."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -60,15 +61,13 @@ def evaluate(
     raise PrimopsError("the graph has no output")
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self, gm: fx.GraphModule, promote_to: torch.dtype | None, on_node: OnNode | None
-    ) -> None:
-        self.on_node = on_node
-        self.gm = gm
-        self.promote_to = promote_to
-        self.env: dict[fx.Node, Any] = {}
-        self.symbols: Symbols = {}
+    gm: fx.GraphModule
+    promote_to: torch.dtype | None
+    on_node: OnNode | None
+    env: dict[fx.Node, Any] = field(default_factory=dict)
+    symbols: Symbols = field(default_factory=dict)
 
     def promoted(self, value: Any) -> Any:
         if (
@@ -153,11 +152,5 @@ def substitute(size: Any, symbols: Mapping[Any, int]) -> Any:
         raise PrimopsError(
             f"{expression} has unbound symbols {sorted(map(str, found.free_symbols))}"
         )
-    kind = (
-        int
-        if isinstance(size, torch.SymInt)
-        else float
-        if isinstance(size, torch.SymFloat)
-        else bool
-    )
-    return kind(found)
+    kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    return kinds[type(size)](found)

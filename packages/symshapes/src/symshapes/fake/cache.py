@@ -154,7 +154,7 @@ def _rebuild(mode: Mode, item: tuple[Any, ...]) -> FakeTensor:
     sizes, strides, dtype, device = item
     with torch._C._DisableTorchDispatch():
         meta = torch.empty_strided(sizes, strides, dtype=dtype, device=_META)
-    return mode.wrap(meta, device)
+    return FakeTensor(meta, device, mode)
 
 
 _NEVER = {

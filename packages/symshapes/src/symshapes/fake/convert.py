@@ -45,7 +45,7 @@ def fake_from_real(
     with torch._C._DisableTorchDispatch():
         meta = torch.empty_strided(tuple(sizes), tuple(strides), dtype=t.dtype, device="meta")
     is_result = t.requires_grad and not _is_leaf(t)
-    fake: Any = mode.wrap(meta, t.device, t.requires_grad and not is_result)
+    fake: Any = FakeTensor(meta, t.device, mode, t.requires_grad and not is_result)
     if is_result:
         with torch.enable_grad():
             if t._is_view() and t._base is not None and t._base.is_leaf and t._base.requires_grad:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from symshapes.env import ShapeEnv
 from symshapes.errors import FakeTensorError
@@ -24,7 +23,7 @@ from .cache import ResultCache
 from .convert import fake_from_real
 from .refusals import check_operands
 from .registered import fake_kernel, run_registered
-from .tensor import CPU, FAKES, META, QUERIES, FakeTensor
+from .tensor import CPU, FAKES, META, QUERIES, FakeTensor, Mode
 from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper_class, wrap_inner
 
 aten = torch.ops.aten
@@ -50,7 +49,7 @@ def _pop_user_modes() -> list[Any]:
     return [torch._C._pop_torch_dispatch_stack(None) for _ in range(count)]
 
 
-class FakeTensorMode(TorchDispatchMode):
+class FakeTensorMode(Mode):
     """Runs ops on FakeTensors; while active, factory functions make FakeTensors as well.
 
     Args:
@@ -118,36 +117,6 @@ class FakeTensorMode(TorchDispatchMode):
     ) -> FakeTensor:
         """A fake with the metadata of ``t``: see ``convert.fake_from_real``."""
         return fake_from_real(self, t, source=source, dynamic_dims=dynamic_dims, symbols=symbols)
-
-    def wrap(
-        self, meta: torch.Tensor, device: torch.device, requires_grad: bool = False
-    ) -> FakeTensor:
-        """A fake over a meta tensor. They share storage, so views stay views."""
-        return FakeTensor(meta, device, self, requires_grad)
-
-    def empty(
-        self,
-        sizes: Iterable[Any],
-        strides: Iterable[Any] | None = None,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str = CPU,
-        requires_grad: bool = False,
-    ) -> FakeTensor:
-        """A new fake with the given sizes, contiguous unless strides are given."""
-        dtype = torch.get_default_dtype() if dtype is None else dtype
-        with torch._C._DisableTorchDispatch():
-            if strides is None:
-                meta = torch.empty(tuple(sizes), dtype=dtype, device=META)
-            else:
-                meta = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device=META)
-        return FakeTensor(meta, torch.device(device), self, requires_grad)
-
-    def empty_like(self, t: FakeTensor) -> FakeTensor:
-        """A new fake with the sizes, strides, dtype and device of ``t``."""
-        return self.empty(
-            t.shape, t.stride(), dtype=t.dtype, device=t.fake_device, requires_grad=t.requires_grad
-        )
 
     # -- running ops -------------------------------------------------------------------------------
 

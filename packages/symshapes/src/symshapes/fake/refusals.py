@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -55,7 +56,6 @@ _OTHER_DTYPES: tuple[Change, ...] = (
     lambda dtype: torch.int64,
 )
 
-_asks: dict[Any, bool] = {}
 _answers: dict[Any, str | None] = {}
 _needs: dict[Any, bool] = {}
 _tries: dict[Any, int] = {}
@@ -66,10 +66,7 @@ def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
 
     List writes are probed on every device: whether a result fits a dtype depends on none.
     """
-    asks = _asks.get(func)
-    if asks is None:
-        asks = _asks[func] = _can_ask(func)
-    if not asks:
+    if not _can_ask(func):
         return
     parts: list[Any] = [func]
     is_anywhere = _writes_lists(func)
@@ -117,6 +114,7 @@ def _on_cpu(args: tuple) -> bool:
     return not isinstance(first, torch.Tensor) or first.device.type == "cpu"
 
 
+@cache
 def _can_ask(func: Any) -> bool:
     """Whether a probe is safe: it only affects its operands, and the kernel checks sizes.
 

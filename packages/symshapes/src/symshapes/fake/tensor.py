@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from symshapes.env import ShapeEnv
 from symshapes.rules.written import stamp
@@ -19,17 +20,14 @@ CPU = torch.device("cpu")
 _make_subclass = torch.Tensor._make_subclass
 
 
-class Mode(Protocol):
+class Mode(TorchDispatchMode):
     """The part of FakeTensorMode that fakes, conversion and the result cache use."""
 
     shape_env: ShapeEnv
     in_kernel: bool
 
-    def run_op(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any: ...
-
-    def wrap(
-        self, meta: torch.Tensor, device: torch.device, requires_grad: bool = False
-    ) -> FakeTensor: ...
+    def run_op(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
 
     def empty(
         self,
@@ -39,9 +37,21 @@ class Mode(Protocol):
         dtype: torch.dtype | None = None,
         device: torch.device | str = CPU,
         requires_grad: bool = False,
-    ) -> FakeTensor: ...
+    ) -> FakeTensor:
+        """A new fake with the given sizes, contiguous unless strides are given."""
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        with torch._C._DisableTorchDispatch():
+            if strides is None:
+                meta = torch.empty(tuple(sizes), dtype=dtype, device=META)
+            else:
+                meta = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device=META)
+        return FakeTensor(meta, torch.device(device), self, requires_grad)
 
-    def empty_like(self, t: FakeTensor) -> FakeTensor: ...
+    def empty_like(self, t: FakeTensor) -> FakeTensor:
+        """A new fake with the sizes, strides, dtype and device of ``t``."""
+        return self.empty(
+            t.shape, t.stride(), dtype=t.dtype, device=t.fake_device, requires_grad=t.requires_grad
+        )
 
 
 def _own_device(x: FakeTensor) -> torch.device:

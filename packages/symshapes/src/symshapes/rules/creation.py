@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -28,21 +29,17 @@ _ARITHMETIC: dict[Any, Callable[..., Any]] = {
     aten.mul.Scalar: operator.mul,
     aten.neg.default: operator.neg,
 }
-_factories: dict[Any, bool] = {}
 
 
+@cache
 def is_factory(func: Any) -> bool:
     """Whether an op takes a ``device`` for a new tensor."""
-    answer = _factories.get(func)
-    if answer is None:
-        schema = getattr(func, "_schema", None)
-        answer = (
-            schema is not None
-            and func.namespace == "aten"
-            and any(a.name == "device" for a in schema.arguments)
-        )
-        _factories[func] = answer
-    return answer
+    schema = getattr(func, "_schema", None)
+    return (
+        schema is not None
+        and func.namespace == "aten"
+        and any(a.name == "device" for a in schema.arguments)
+    )
 
 
 @RULES.register("lift_fresh lift")

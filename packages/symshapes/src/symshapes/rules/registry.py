@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 Rule = Callable[[Any, Any, tuple, dict[str, Any]], Any]
+AnyRule = TypeVar("AnyRule", bound=Callable[..., Any])
 
 
 def op_of(name: str) -> Any:
@@ -32,13 +33,13 @@ class RuleTable:
     """Op -> rule; registering an op twice is an error."""
 
     def __init__(self) -> None:
-        self._rules: dict[Any, Rule] = {}
+        self._rules: dict[Any, Callable[..., Any]] = {}
         self.get = self._rules.get  # the dispatcher's only lookup
 
-    def register(self, *ops: Any) -> Callable[[Rule], Rule]:
+    def register(self, *ops: Any) -> Callable[[AnyRule], AnyRule]:
         """Registers a rule for ops or space-separated names; ValueError if one has a rule."""
 
-        def add(rule: Rule) -> Rule:
+        def add(rule: AnyRule) -> AnyRule:
             for given in ops:
                 for op in map(op_of, given.split()) if isinstance(given, str) else (given,):
                     if op in self._rules:

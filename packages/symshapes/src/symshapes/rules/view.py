@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import sympy
@@ -28,17 +29,7 @@ aten = torch.ops.aten
 RULES = RuleTable()
 
 Geometry = tuple[list[Any], list[Any], Any]
-_SYMBOLIC: dict[Any, Callable[..., Geometry | None]] = {}
-
-
-def _symbolic(
-    op: Any,
-) -> Callable[[Callable[..., Geometry | None]], Callable[..., Geometry | None]]:
-    def add(function: Callable[..., Geometry | None]) -> Callable[..., Geometry | None]:
-        _SYMBOLIC[op] = function
-        return function
-
-    return add
+_SYMBOLIC = RuleTable()  # (mode, tensor, other arguments) -> Geometry | None
 
 
 @RULES.register(
@@ -90,19 +81,15 @@ _NATIVE = {aten.detach.default, aten.alias.default, aten.as_strided.default}
 def _has_symbols(base: Any, args: tuple) -> bool:
     if base._has_symbolic_sizes_strides:
         return True
-    for a in args[1:]:
-        if type(a) is torch.SymInt or (
-            isinstance(a, (list, tuple)) and any(type(x) is torch.SymInt for x in a)
-        ):
-            return True
-    return False
+    given = (x for a in args[1:] for x in (a if isinstance(a, (list, tuple)) else (a,)))
+    return any(type(x) is torch.SymInt for x in given)
 
 
 def _geometry(x: Any) -> Geometry:
     return list(x.shape), list(x.stride()), x.storage_offset()
 
 
-@_symbolic(aten.permute.default)
+@_SYMBOLIC.register("permute")
 def permute(mode: Any, x: Any, dims: list[int]) -> Geometry | None:
     sizes, strides, offset = _geometry(x)
     rank = len(sizes)
@@ -112,7 +99,7 @@ def permute(mode: Any, x: Any, dims: list[int]) -> Geometry | None:
     return [sizes[d] for d in dims], [strides[d] for d in dims], offset
 
 
-@_symbolic(aten.transpose.int)
+@_SYMBOLIC.register("transpose.int")
 def transpose(mode: Any, x: Any, a: int, b: int) -> Geometry | None:
     rank = x.dim()
     if not (-rank <= a < rank and -rank <= b < rank):
@@ -122,12 +109,12 @@ def transpose(mode: Any, x: Any, a: int, b: int) -> Geometry | None:
     return permute(mode, x, order)
 
 
-@_symbolic(aten.t.default)
+@_SYMBOLIC.register("t")
 def t(mode: Any, x: Any) -> Geometry | None:
     return permute(mode, x, [1, 0]) if x.dim() == 2 else None
 
 
-@_symbolic(aten.unsqueeze.default)
+@_SYMBOLIC.register("unsqueeze")
 def unsqueeze(mode: Any, x: Any, dim: int) -> Geometry | None:
     sizes, strides, offset = _geometry(x)
     rank = len(sizes)
@@ -165,7 +152,7 @@ def within(env: Any, position: Any, size: Any) -> Any:
     return torch.sym_min(torch.sym_max(from_start(env, position, size), 0), size)
 
 
-@_symbolic(aten.select.int)
+@_SYMBOLIC.register("select.int")
 def select(mode: Any, x: Any, dim: int, index: Any) -> Geometry | None:
     sizes, strides, offset = _geometry(x)
     rank = len(sizes)
@@ -186,7 +173,7 @@ def select(mode: Any, x: Any, dim: int, index: Any) -> Geometry | None:
     return sizes, strides, offset + (index if index >= 0 else size + index) * stride
 
 
-@_symbolic(aten.slice.Tensor)
+@_SYMBOLIC.register("slice.Tensor")
 def slice_(
     mode: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Geometry | None:
@@ -234,7 +221,7 @@ def _size_or_minus_one(env: Any, wanted: Any) -> Any:
     return int(wanted)
 
 
-@_symbolic(aten.expand.default)
+@_SYMBOLIC.register("expand")
 def expand(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
     sizes, strides, offset = _geometry(x)
     extra = len(target) - len(sizes)
@@ -258,20 +245,20 @@ def expand(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
     return out_sizes, out_strides, offset
 
 
-@_symbolic(aten.view.default)
+def _product(sizes: Iterable[Any]) -> Any:
+    return math.prod(map(expr, sizes), start=sympy.Integer(1))
+
+
+@_SYMBOLIC.register("view")
 def view_contiguous(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
     """A contiguous tensor in another shape; one ``-1`` is inferred."""
     if not is_contiguous(mode, x):
         return None
-    env, sizes, total = mode.shape_env, list(target), sympy.Integer(1)
-    for s in x.shape:
-        total = total * expr(s)
+    env, sizes, total = mode.shape_env, list(target), _product(x.shape)
     holes = [d for d, s in enumerate(sizes) if type(s) is int and s == -1]
     if len(holes) > 1:
         return None
-    rest = sympy.Integer(1)
-    for d, s in enumerate(sizes):
-        rest = rest if d in holes else rest * expr(s)
+    rest = _product(s for d, s in enumerate(sizes) if d not in holes)
     if holes:
         if not known_at_least(env, env.wrap(rest), 1):
             return None
