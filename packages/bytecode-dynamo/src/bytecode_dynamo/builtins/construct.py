@@ -51,7 +51,7 @@ from bytecode_dynamo.variables.function import (
     FunctionVariable,
     PartialVariable,
 )
-from bytecode_dynamo.variables.iterator import ChainIterator
+from bytecode_dynamo.variables.lazy_iterator import ChainIterator
 from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import TupleVariable, is_plain_tuple, new_tuple

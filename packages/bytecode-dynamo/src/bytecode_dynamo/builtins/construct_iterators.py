@@ -12,19 +12,17 @@ from bytecode_dynamo.state.effects import Identity
 from bytecode_dynamo.state.protocol import constant_of, new_iterator, new_list, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
-from bytecode_dynamo.variables.iterator import (
+from bytecode_dynamo.variables.iterator import ItemsIterator, ReversedIterator, iterate_keys
+from bytecode_dynamo.variables.lazy_iterator import (
     ChainIterator,
     CountIterator,
     CycleIterator,
     EnumerateIterator,
     FilterIterator,
     IsliceIterator,
-    ItemsIterator,
     RepeatIterator,
-    ReversedIterator,
     ZipIterator,
     islice_bounds,
-    iterate_keys,
 )
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
 from bytecode_dynamo.variables.sequence import ListVariable

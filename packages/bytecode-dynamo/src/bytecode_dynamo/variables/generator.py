@@ -19,7 +19,8 @@ from bytecode_dynamo.state.tracker import VariableTracker
 
 from .base import Args, BoundRuleVariable, Kwargs, realize
 from .constant import NONE, ConstantVariable
-from .iterator import IteratorVariable, RangeIterator, remaining, require_run
+from .iterator import IteratorVariable, RangeIterator, remaining
+from .lazy_iterator import require_run
 from .sequence import TupleVariable
 from .tensor import TensorVariable
 

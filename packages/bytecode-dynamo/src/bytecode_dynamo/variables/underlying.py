@@ -19,19 +19,15 @@ from bytecode_dynamo.state.effects import Identity
 from bytecode_dynamo.state.protocol import new_iterator, wrap_value
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .iterator import (
+from .iterator import ItemsIterator, ListIterator, RangeIterator, ReversedIterator, UserIterator
+from .lazy_iterator import (
     ChainIterator,
     CountIterator,
     CycleIterator,
     EnumerateIterator,
     FilterIterator,
     IsliceIterator,
-    ItemsIterator,
-    ListIterator,
-    RangeIterator,
     RepeatIterator,
-    ReversedIterator,
-    UserIterator,
     ZipIterator,
 )
 from .mapping import DictViewVariable
