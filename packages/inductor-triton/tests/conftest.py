@@ -154,13 +154,13 @@ def _capturable(monkeypatch):
         "inductor_triton.cuda_graphs.graph_capture.fills_as_kernels", lambda graph, device: 0
     )
     FakeGraph.free, FakeGraph.let_go = {}, []
-    let_go = pool_module.Memory.let_go
+    let_go = pool_module.ResultBlock.let_go
 
-    def kept_instead(memory: pool_module.Memory) -> None:
+    def kept_instead(memory: pool_module.ResultBlock) -> None:
         FakeGraph.let_go.append(memory.owner)
         let_go(memory)
 
-    monkeypatch.setattr(pool_module.Memory, "let_go", kept_instead)
+    monkeypatch.setattr(pool_module.ResultBlock, "let_go", kept_instead)
     handles: list[tuple[int, int]] = []
     segment = {"address": 0, "total_size": 1 << 62}
     fake = {

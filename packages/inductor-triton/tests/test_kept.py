@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from inductor_triton.cuda_graphs import recording as recording_module
-from inductor_triton.cuda_graphs.replay import Offer, Replay, counters
+from inductor_triton.cuda_graphs.replay import GraphEffects, Replay, counters
 from torch import nn
 
 aotgrad = pytest.importorskip("aotgrad")
@@ -48,7 +48,7 @@ def _compile(capturable: Any, gm: torch.fx.GraphModule, _: object) -> Replay:
         sources=(),
         writes_back=frozenset(),
     )
-    return Replay(host, torch.device("cuda", 0), offer=Offer.of(gm.meta))
+    return Replay(host, torch.device("cuda", 0), effects=GraphEffects.of(gm.meta))
 
 
 class Net(nn.Module):
@@ -196,7 +196,7 @@ def test_backward_has_the_memory_of_what_was_saved(pair, capturable, recorded: s
         same(net, other)
         x.copy_(torch.randn(4, 8))
     forward = next(r for r in recordings() if r.results.released)
-    assert not any(memory.busy() for memory in forward.results.memories)
+    assert not any(memory.busy() for memory in forward.results.blocks)
 
 
 def test_saved_values_outlive_their_recording(pair) -> None:
@@ -208,7 +208,7 @@ def test_saved_values_outlive_their_recording(pair) -> None:
             loss = call(x).square().sum()
             if step == 6 and module is other:
                 for replay in replays():
-                    replay._situations.clear()
+                    replay._patterns.clear()
                 gc.collect()
             loss.backward()
         same(net, other)
@@ -228,7 +228,7 @@ def test_a_second_recorded_backward_has_forward_recorded_again(pair, monkeypatch
                         next(
                             s
                             for r in replays()
-                            for s in r._situations.values()
+                            for s in r._patterns.values()
                             if recording in s.recordings
                         ).recordings.clear()
             loss.backward()
@@ -245,6 +245,6 @@ def recordings() -> list[recording_module.Recording]:
     return [
         made
         for replay in replays()
-        for situation in replay._situations.values()
-        for made in situation.recordings
+        for pattern in replay._patterns.values()
+        for made in pattern.recordings
     ]

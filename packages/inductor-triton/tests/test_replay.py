@@ -67,8 +67,8 @@ def test_an_input_that_moved_once_is_not(replayed):
     for number in range(10):
         x = inputs[number >= 2]
         assert torch.equal(call(x)[0], x * 2)
-    (situation,) = call._situations.values()
-    assert not situation.moving
+    (pattern,) = call._patterns.values()
+    assert not pattern.moving
     assert counters["recorded"] == 1
 
 
@@ -78,8 +78,8 @@ def test_large_inputs_that_settle_late_are_not_copied(replayed):
     for number in range(10):
         x = inputs[min(number, 3)]
         assert torch.equal(call(x)[0], x * 2)
-    (situation,) = call._situations.values()
-    assert not situation.moving
+    (pattern,) = call._patterns.values()
+    assert not pattern.moving
     assert counters["recorded"] == 1
 
 

@@ -273,8 +273,8 @@ def split_joint(view: JointAnalysis, saved: Iterable[torch.fx.Node]) -> Split:
     ):
         if node in donated:
             placeholder.meta["donated"] = True
-    backward.meta["kept_inputs"] = (len(sizes) + len(saved) - len(own), len(sizes) + len(saved))
-    forward.meta["kept_results"] = len(own)
+    backward.meta["private_inputs"] = (len(sizes) + len(saved) - len(own), len(sizes) + len(saved))
+    forward.meta["private_results"] = len(own)
     return Split(forward, results, backward, gradients, saved, copied, sizes, donated, len(own))
 
 

@@ -1,10 +1,10 @@
-"""Memory of recorded graphs: who shares it, and who still holds what was handed out of it.
+"""Memory pools of recorded graphs, and who still references results in them.
 
-Recordings that replay on one stream run one after the other, so their intermediates share one pool.
-Results stay allocated, so no later recording lies over them; but a result of a later recording may
-lie where an earlier one keeps intermediates. That one may not replay while somebody holds such a
-result. What a forward recording saves is free from when its backward is recorded on: later
-recordings may lie there, and may not replay while somebody waits for such a backward.
+Recordings that replay on one stream run one after the other, so their intermediates share a pool.
+Results stay allocated: no later recording reuses their memory. But a result of a later recording
+may lie where an earlier one has intermediates, so the earlier one must not replay while that result
+is referenced. What a forward recording saves is free once its backward has been recorded. Later
+recordings may reuse that memory, and must not replay while such a backward is still to come.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ NOT_GROWING = "expandable_segments:False"
 
 
 def handed_out(owner: torch.Tensor) -> torch.Tensor:
-    """A tensor over the memory of ``owner`` with a storage of its own, as if nobody else held it;
-    it keeps the memory alive.
+    """A tensor over the memory of ``owner`` with a storage of its own, which keeps that memory
+    alive. To autograd and to users it is the only reference.
     """
     return _from_dlpack(_to_dlpack(owner))
 
 
 def borrowed(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor over the same memory that does not keep it."""
+    """A tensor over the same memory that does not keep it alive."""
     storage = tensor.untyped_storage()
     own = torch._C._construct_storage_from_data_pointer(
         storage.data_ptr(), tensor.device, storage.nbytes()
@@ -47,14 +47,14 @@ def borrowed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def hold(owner: torch.Tensor) -> object:
-    """Counts as a holder of ``owner`` while it lives, without a tensor."""
+    """A reference to ``owner`` without a tensor."""
     return _to_dlpack(owner)
 
 
 @cache
 def _counts_tensors() -> bool:
-    """Whether what is handed out holds the owner itself (else a view of it, which holds the owner's
-    storage).
+    """Whether ``handed_out`` references the owner itself; else it references a view, and so the
+    owner's storage.
     """
     owner = torch.empty(2)
     before = owner._use_count()  # type: ignore[attr-defined]
@@ -62,12 +62,18 @@ def _counts_tensors() -> bool:
     return owner._use_count() > before and out is not None  # type: ignore[attr-defined]
 
 
-class Memory:
-    """Memory of one result, of several in one storage (``owner`` is bytes then), or of all that
-    ``addresses`` name, for which ``owner`` stands.
+class ResultBlock:
+    """Memory of results, and a count of the references to it.
+
+    Attributes:
+        owner: the tensor in that memory: the result, or bytes if several results share a storage.
+        addresses: where it lies; a token (``Results.token``) stands for several places.
+        idle: the reference count while no result is handed out.
+        orphan: whether the recording is gone, or has abandoned the memory.
+        counted: what the references are counted of.
     """
 
-    __slots__ = ("addresses", "idle", "orphan", "owner", "thing")
+    __slots__ = ("addresses", "counted", "idle", "orphan", "owner")
 
     def __init__(self, owner: torch.Tensor, addresses: tuple[int, ...] | None = None) -> None:
         self.addresses = (owner.data_ptr(),) if addresses is None else addresses
@@ -76,23 +82,23 @@ class Memory:
         self.own(owner)
 
     def own(self, owner: torch.Tensor) -> None:
-        """Takes ``owner`` for the memory."""
+        """Makes ``owner`` the tensor in the memory."""
         self.owner = owner
-        self.thing: object = owner if _counts_tensors() else owner.untyped_storage()._cdata
+        self.counted: object = owner if _counts_tensors() else owner.untyped_storage()._cdata
 
     def let_go(self) -> None:
-        """Leaves the memory to who was handed it; nobody watches it any more."""
+        """Gives the memory up to whoever references a result in it."""
         self.own(borrowed(self.owner))
         self.settle()
         self.orphan = True
 
     def settle(self) -> None:
-        """Remembers the number of holders when nothing is handed out."""
-        self.idle = _use_count()(self.thing)
+        """Records the reference count while nothing is handed out."""
+        self.idle = _use_count()(self.counted)
 
     def busy(self) -> bool:
-        """Whether somebody holds what was handed out."""
-        return _use_count()(self.thing) > self.idle
+        """Whether a result that was handed out is still referenced."""
+        return _use_count()(self.counted) > self.idle
 
 
 @cache
@@ -102,28 +108,26 @@ def _use_count() -> Callable[[Any], int]:
 
 @dataclass(slots=True, weakref_slot=True)
 class Watch:
-    """Memories that must be idle."""
+    """Blocks that must be idle before a replay."""
 
-    memories: list[Memory] = field(default_factory=list)
-    things: tuple[object, ...] = ()
+    blocks: list[ResultBlock] = field(default_factory=list)
+    counted: tuple[object, ...] = ()
     limits: tuple[int, ...] = ()
 
-    def change(self, added: Sequence[Memory] = ()) -> None:
-        """Watches these as well; they must have settled. Memory of recordings that are gone is let
-        go once it is idle.
-        """
-        self.memories = [
-            memory for memory in (*self.memories, *added) if not memory.orphan or memory.busy()
+    def change(self, added: Sequence[ResultBlock] = ()) -> None:
+        """Adds blocks, which must have settled; drops orphans that are idle."""
+        self.blocks = [
+            block for block in (*self.blocks, *added) if not block.orphan or block.busy()
         ]
-        self.things = tuple(memory.thing for memory in self.memories)
-        self.limits = tuple(memory.idle for memory in self.memories)
+        self.counted = tuple(block.counted for block in self.blocks)
+        self.limits = tuple(block.idle for block in self.blocks)
 
     def idle(self) -> bool:
-        """Whether nobody holds any of them."""
+        """Whether all of them are idle."""
         extension = loaded_extension()
         if extension is not None:
-            return not extension.exceeds(_use_count(), self.things, self.limits)
-        return not any(memory.busy() for memory in self.memories)
+            return not extension.exceeds(_use_count(), self.counted, self.limits)
+        return not any(block.busy() for block in self.blocks)
 
 
 def has_own_settings() -> bool:
@@ -137,8 +141,8 @@ def has_own_settings() -> bool:
 
 @contextmanager
 def growing_memory() -> Iterator[None]:
-    """Lets the allocator take memory as one range that grows, in which far less is lost between
-    blocks; unless the user has settings of the allocator.
+    """Uses expandable segments, which lose far less memory between blocks, unless the user has set
+    up the allocator.
     """
     change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     change = change or getattr(torch._C, "_cuda_cudaCachingAllocator_set_allocator_settings", None)
@@ -156,59 +160,60 @@ def growing_memory() -> Iterator[None]:
 
 
 class Pool:
-    """The pool of one stream of a device: its handle, the stream that captures, and the recordings
-    made in it.
-    """
+    """The memory pool of one stream: its handle, the stream that captures, and its recordings."""
 
     def __init__(self, device: int) -> None:
         self.device = device
         self.handle = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream(device)
         self._extents: list[tuple[list[int], list[int], weakref.ref[Watch]]] = []
-        self._free: list[Memory] = []
+        self._free: list[ResultBlock] = []
 
     def is_empty(self) -> bool:
         """Whether there is no recording in it."""
         return all(reference() is None for *_, reference in self._extents)
 
     def renew(self) -> None:
-        """Starts anew, in other memory."""
+        """Starts again with other memory."""
         self.handle = torch.cuda.graph_pool_handle()
         self._extents, self._free = [], []
 
-    def free(self, token: Memory) -> None:
-        """What ``token`` stands for is no longer held for it."""
+    def free(self, token: ResultBlock) -> None:
+        """Frees the memory that ``token`` stands for."""
         self._free.append(token)
         self._change()
 
-    def waits(self, token: Memory | None) -> bool:
-        """Whether somebody but who holds ``token`` waits for values in memory that is free."""
-        self._free = [memory for memory in self._free if not memory.orphan or memory.busy()]
-        return any(memory.busy() for memory in self._free if memory is not token)
+    def waits(self, token: ResultBlock | None) -> bool:
+        """Whether values in freed memory are still to be read, other than those of ``token``."""
+        self._free = [block for block in self._free if not block.orphan or block.busy()]
+        return any(block.busy() for block in self._free if block is not token)
 
-    def enter(self, own: Sequence[Memory], token: Memory | None = None) -> Watch:
-        """A recording with results ``own``, which reads what ``token`` stands for, was made;
-        returns what must be idle when it replays.
+    def enter(self, own: Sequence[ResultBlock], token: ResultBlock | None = None) -> Watch:
+        """Adds a recording; returns what must be idle when it replays.
+
+        Args:
+            own: the blocks of its results.
+            token: stands for the saved values that it reads.
         """
         self._extents = [entry for entry in self._extents if entry[2]() is not None]
         for starts, ends, reference in self._extents:
             if (watch := reference()) is not None:
                 watch.change(
                     [
-                        memory
-                        for memory in own
-                        if any(_within(a, starts, ends) for a in memory.addresses)
+                        block
+                        for block in own
+                        if any(_within(a, starts, ends) for a in block.addresses)
                     ]
                 )
         watch = Watch()
-        watch.change([*own, *(memory for memory in self._free if memory is not token)])
+        watch.change([*own, *(block for block in self._free if block is not token)])
         self._extents.append((*self._segments(), weakref.ref(watch)))
         return watch
 
-    def leave(self, own: Sequence[Memory]) -> None:
-        """The recording with these results is gone."""
-        for memory in own:
-            memory.orphan = True
+    def leave(self, own: Sequence[ResultBlock]) -> None:
+        """Removes the recording with these results."""
+        for block in own:
+            block.orphan = True
         self._change()
 
     def _change(self) -> None:
@@ -217,7 +222,7 @@ class Pool:
                 watch.change()
 
     def _segments(self) -> tuple[list[int], list[int]]:
-        """Where the pool's memory is, in order."""
+        """Starts and ends of the pool's segments, in order."""
         found = [
             entry
             for entry in torch.cuda.memory_snapshot()

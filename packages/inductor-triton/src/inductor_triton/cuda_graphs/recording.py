@@ -1,6 +1,4 @@
-"""A recorded program with what its replay relies on, and what is known of the calls that it may
-stand for.
-"""
+"""A recorded program with the conditions of its replay, and what is known about similar calls."""
 
 from __future__ import annotations
 
@@ -27,9 +25,19 @@ IDLE_CALLS = 16
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """A CUDA graph with what its replay relies on: the inputs at ``positions`` lie at ``fixed``;
-    ``copied`` are own tensors by input position, those at ``written`` to be copied back; ``given``:
-    the results of which it reads what was kept.
+    """A CUDA graph with the conditions of its replay.
+
+    Attributes:
+        graph: the graph.
+        positions: the inputs that must lie at ``fixed``.
+        fixed: their addresses, see ``places_of``.
+        copied: the recording's own tensors for inputs that move, by position.
+        written: positions of those that are copied back.
+        results: how its results are made.
+        watch: what must be idle.
+        pool: its memory pool.
+        given: the results of the forward recording whose private values it reads.
+        used: the number of the call that last replayed it.
     """
 
     graph: torch.cuda.CUDAGraph
@@ -44,10 +52,10 @@ class Recording:
     used: int = 0
 
     def __del__(self) -> None:
-        self.pool.leave(self.results.memories)
+        self.pool.leave(self.results.blocks)
 
     def fits(self, arguments: Sequence[object], given: Results | None) -> bool:
-        """Whether the inputs lie where they were."""
+        """Whether the inputs lie where the graph expects them."""
         if (self.given() if self.given is not None else None) is not given or self.results.spent:
             return False
         extension = loaded_extension()
@@ -66,11 +74,11 @@ class Recording:
         return self.results.make(arguments)
 
     def copy(self, positions: set[int], limit: int) -> bool:
-        """Has these results copied out from now on, where they are few and small; says whether it
+        """Copies these results out from now on, if they are few and small; returns whether it
         does.
         """
         wanted = [self.results.every[i] for i in positions]
-        size = sum(size_of(r.memory.owner) for r in wanted if r.memory is not None)
+        size = sum(size_of(r.block.owner) for r in wanted if r.block is not None)
         if (
             len(wanted) > MOST_COPIES
             or size > limit
@@ -84,10 +92,21 @@ class Recording:
 
 
 @dataclass(slots=True)
-class Situation:
-    """What is known of the calls with the same sizes on the same stream. ``pool`` is None once its
-    recordings stay apart; ``moves`` counts for each tensor how often its address changed, ``moved``
-    are those that changed last; ``copied`` are the results that callers keep.
+class CallPattern:
+    """What is known about calls with the same sizes on the same stream.
+
+    Attributes:
+        pool: the shared memory pool; None once each recording gets its own.
+        addresses: those of the last call.
+        moves: for each tensor, how often its address has changed.
+        fixed: positions of the inputs whose addresses recordings rely on.
+        calls: how many there were.
+        made: how many recordings were made.
+        due: the call from which on the next recording may be made.
+        moved: the tensors whose addresses changed last.
+        moving: those that are taken to change at every call.
+        copied: the results that callers keep.
+        recordings: the recordings in use.
     """
 
     pool: Pool | None
@@ -103,8 +122,8 @@ class Situation:
     recordings: list[Recording] = field(default_factory=list)
 
     def notice(self, addresses: bytes, small: Callable[[int], bool]) -> bool:
-        """Compares with the call before; says whether the calls look alike: what moved now moves at
-        each call. ``small``: whether a tensor is.
+        """Compares a call with the one before; returns whether they look alike: only tensors that
+        move at every call have moved. ``small``: whether a tensor is small.
         """
         self.calls += 1
         before, count = self.addresses, len(self.moves)
@@ -129,19 +148,19 @@ class Situation:
         return self.calls > WARM_CALLS and self.moving.issuperset(moved)
 
     def count(self) -> None:
-        """A recording was made."""
+        """Counts a new recording."""
         self.made += 1
         self.due = self.calls + (
             IDLE_CALLS << (self.made - RECORDINGS) if self.made >= RECORDINGS else 0
         )
 
     def forget_moves(self) -> None:
-        """Starts watching the addresses anew."""
+        """Forgets which addresses have changed."""
         self.moves, self.moving = [0] * len(self.moves), frozenset()
 
     def keep(self, fixed: tuple[int, ...]) -> None:
-        """From now on recordings rely on the addresses of the inputs ``fixed``; drops those that
-        rely on others, that were not used for long, or whose saved values are spent.
+        """Makes recordings rely on the addresses of the inputs ``fixed``. Drops those that rely on
+        others, were not used for long, or whose private values are spent.
         """
         kept = self.recordings if fixed == self.fixed else []
         self.fixed = fixed
@@ -151,7 +170,7 @@ class Situation:
 
 
 def places_of(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:
-    """Where the tensors among ``arguments`` at ``positions`` lie, ``PLACE`` bytes each."""
+    """The addresses of the arguments at ``positions``, ``PLACE`` bytes each."""
     extension = loaded_extension()
     if extension is not None:
         return extension.places(arguments, positions)

@@ -1,18 +1,18 @@
-"""Whole host programs as CUDA graphs: recorded from an ordinary call, replayed while their
-conditions hold.
+"""Host programs as CUDA graphs: recorded from an ordinary call, replayed while their conditions
+hold.
 
-A model on a fast GPU is bound by the host, which needs 5 to 20 us per library call; replaying a
-graph takes about 5 us whatever is in it. What a recording may rely on is checked at every call:
+A model on a fast GPU is bound by the host, which needs 5 to 20 us per library call. Replaying a
+graph takes about 5 us, whatever is in it. Every call checks the conditions of a recording:
 
-- sizes, stream and the addresses of its inputs are those of the recording; an input whose address
-  keeps changing is copied into memory of the recording's own first;
-- nobody holds a tensor of an earlier replay that this one would write to: results are never
-  overwritten. Small results that a caller was seen to keep are copied out from then on; for larger
-  ones a second recording takes turns.
+- Sizes, stream and the addresses of its inputs are those of the recording. An input whose address
+  keeps changing is first copied into the recording's own memory.
+- No tensor of an earlier replay that this one would overwrite is still referenced. Small results
+  that a caller kept once are copied out from then on; for larger ones a second recording takes
+  turns.
 
-Where a condition fails, another recording is made (a bounded number) or the host program runs as it
-is. Programs with data-dependent sizes, operators that may do more than compute, or tensors off the
-device are never recorded.
+If a condition fails, another recording is made (a bounded number), or the host program runs as it
+is. Programs with data-dependent sizes, with operators that may do more than compute, or with
+tensors on other devices are never recorded.
 """
 
 from __future__ import annotations
@@ -32,46 +32,49 @@ from inductor_triton.spec import launch_spec, sequence_of
 
 from .block_placement import with_hook
 from .graph_capture import capture, give_back
-from .pool import Memory, Pool, shared_pool
-from .recording import Recording, Situation, places_of, size_of
-from .results import Kept, Results, results_of
+from .pool import Pool, ResultBlock, shared_pool
+from .recording import CallPattern, Recording, places_of, size_of
+from .results import PrivateValues, Results, results_of
 
-SITUATIONS = 4
+PATTERNS = 4
 LARGEST_COPY = 32 << 20
-"""Bytes of inputs, and of results, that a replay may copy by default; more is seldom worth it."""
+"""Bytes of inputs, and of results, that a replay may copy by default; more is rarely worth it."""
 SMALL = 1 << 20
-"""Bytes of an input that is copied as soon as it moved after a recording: cheaper than waiting
-whether it settles.
+"""Bytes of an input that is copied as soon as it moves after a recording: that is cheaper than
+waiting until its address stays.
 """
 DEVICE_SHARE = 0.5
-"""Of the device's memory, what all recordings may keep together."""
+"""Share of the device's memory that all recordings together may occupy."""
 
 counters: Counter[str] = Counter()
 """``recorded``, ``replayed``, ``ran`` (without a recording), ``held`` (a replay would have
-overwritten results), ``refused`` (a recording failed), ``over_budget``, ``bytes`` (recordings
-keep), ``unrecordable`` (programs), ``spent`` (forward recordings whose saved values another
-backward had to itself).
+overwritten results), ``refused`` (a recording failed), ``over_budget``, ``bytes`` (of recordings),
+``unrecordable`` (programs), ``spent`` (forward recordings whose private values were used up).
 """
 
 _capturing = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What a graph may do beyond computing (contracts B6, B7): write results back (``writes``:
-    input and result), where nobody else reads those of ``unread``; keep its last results as one;
-    take the inputs from ``first`` to ``end`` as one.
+class GraphEffects:
+    """What a graph may do besides computing its results (contracts B6, B7).
+
+    Attributes:
+        writes: pairs of an input and the result that is written back to it.
+        unread: the results that nothing else reads.
+        private_results: how many results, the last ones, only backward reads.
+        private_inputs: first and end of the inputs that are such results.
     """
 
     writes: tuple[tuple[int, int], ...] = ()
     unread: frozenset[int] = frozenset()
-    kept_results: int = 0
-    kept_inputs: tuple[int, int] = (0, 0)
+    private_results: int = 0
+    private_inputs: tuple[int, int] = (0, 0)
 
     @staticmethod
-    def of(meta: Mapping[str, Any]) -> Offer:
+    def of(meta: Mapping[str, Any]) -> GraphEffects:
         """What a graph's ``meta`` says."""
-        return Offer(**{key: meta[key] for key in Offer.__slots__ if key in meta})
+        return GraphEffects(**{key: meta[key] for key in GraphEffects.__slots__ if key in meta})
 
 
 class Replay:
@@ -82,16 +85,16 @@ class Replay:
         program: HostProgram,
         device: torch.device,
         copy_limit: int = LARGEST_COPY,
-        offer: Offer | None = None,
+        effects: GraphEffects | None = None,
     ) -> None:
         self._takes_list = getattr(program, "takes_list", False)
         self._hooks = hasattr(program, "written")
         self._function: Any = program.written if self._takes_list else program.function
         self._limit = copy_limit
         self._index = device.index or 0
-        self._situations: dict[tuple[object, ...], Situation] = {}
-        self._offer = offer or Offer()
-        self._kept = 0
+        self._patterns: dict[tuple[object, ...], CallPattern] = {}
+        self._effects = effects or GraphEffects()
+        self._num_private = 0
         self._start: int | None = None
         self._entries: list[object] = list(program.program.inputs)
         self._outputs = [getattr(output, "buffer", None) for output in program.program.outputs]
@@ -99,8 +102,8 @@ class Replay:
         self._checks = any(launch_spec(part).errors for part in parts)
         self._enabled = True
         self._lock = threading.Lock()
-        self.writes_back = bool(self._offer.writes)
-        self._copies = [pair for pair in self._offer.writes if pair[0] not in program.writes_back]
+        self.writes_back = bool(self._effects.writes)
+        self._copies = [pair for pair in self._effects.writes if pair[0] not in program.writes_back]
         self._sort_inputs()
 
     def _sort_inputs(self) -> None:
@@ -110,13 +113,13 @@ class Replay:
         ]
 
     def keeping(self) -> Replay:
-        """From now on the last results, which only backward reads, are one :class:`Kept`."""
-        self._kept = self._offer.kept_results
+        """Returns the private results as one :class:`PrivateValues` from now on."""
+        self._num_private = self._effects.private_results
         return self
 
     def taking(self) -> Replay:
-        """From now on these inputs are one: a :class:`Kept`, or a list."""
-        self._start, end = self._offer.kept_inputs
+        """Takes the private inputs as one :class:`PrivateValues`, or a list, from now on."""
+        self._start, end = self._effects.private_inputs
         self._entries[self._start : end] = [None]
         self._sort_inputs()
         return self
@@ -124,57 +127,62 @@ class Replay:
     def __call__(self, *arguments: object) -> list[object]:
         stream = torch._C._cuda_getCurrentRawStream(self._index)
         if not self._enabled or torch._C._cuda_isCurrentStreamCapturing():
-            return self._plain(arguments)
+            return self._run_unrecorded(arguments)
         key = (stream, *[arguments[i] for i in self._numbers])
         given = (
             getattr(arguments[self._start], "results", None) if self._start is not None else None
         )
         with self._lock:
-            situation = self._situations.get(key) or self._meet(key, arguments)
-            if situation is None:
-                return self._plain(arguments)
+            pattern = self._patterns.get(key) or self._new_pattern(key, arguments)
+            if pattern is None:
+                return self._run_unrecorded(arguments)
             blocked = None
-            for recording in situation.recordings:
+            for recording in pattern.recordings:
                 if not recording.fits(arguments, given):
                     continue
                 if recording.watch.idle():
                     if self._checks:
                         error_flag().check("a replayed graph")
                     counters["replayed"] += 1
-                    recording.used = situation.calls
+                    recording.used = pattern.calls
                     return recording.replay(arguments)
                 blocked = recording
-            return self._learn(situation, arguments, blocked, given)
+            return self._run_or_record(pattern, arguments, blocked, given)
 
-    def _meet(self, key: tuple[object, ...], arguments: Sequence[object]) -> Situation | None:
-        """A new situation, if there is room or one without recordings to forget."""
-        if len(self._situations) >= SITUATIONS:
+    def _new_pattern(
+        self, key: tuple[object, ...], arguments: Sequence[object]
+    ) -> CallPattern | None:
+        """A new pattern; None if there are too many, all with recordings."""
+        if len(self._patterns) >= PATTERNS:
             idle = next(
-                (other for other, known in self._situations.items() if not known.recordings), None
+                (other for other, known in self._patterns.items() if not known.recordings), None
             )
             if idle is None:
                 return None
-            del self._situations[idle]
+            del self._patterns[idle]
         pool, addresses = shared_pool(self._index, key[0]), places_of(arguments, self._tensors)  # type: ignore[arg-type]
-        situation = self._situations[key] = Situation(
+        pattern = self._patterns[key] = CallPattern(
             pool, addresses, [0] * len(self._tensors), self._tensors
         )
-        return situation
+        return pattern
 
-    def _plain(self, arguments: Sequence[object]) -> list[object]:
+    def _run_unrecorded(self, arguments: Sequence[object]) -> list[object]:
         counters["ran"] += 1
-        values = self._run(arguments)
-        return [*values[: -self._kept], Kept(None, values[-self._kept :])] if self._kept else values  # type: ignore[arg-type]
+        values: list[Any] = self._run(arguments)
+        if not self._num_private:
+            return values
+        private = PrivateValues(None, values[-self._num_private :])
+        return [*values[: -self._num_private], private]
 
     def _run(
         self, arguments: Sequence[object], hook: Callable[[], None] | None = None
     ) -> list[object]:
-        """Runs the program, ``hook`` before each of its calls, and writes back."""
+        """Runs the program and writes results back. ``hook`` runs before each of its calls."""
         given = [*arguments]
         if self._start is not None:
             taken = given[self._start]
             given[self._start : self._start + 1] = (  # type: ignore[misc]
-                taken.take() if isinstance(taken, Kept) else taken
+                taken.take() if isinstance(taken, PrivateValues) else taken
             )
             if isinstance(taken, list):
                 taken.clear()
@@ -195,76 +203,73 @@ class Replay:
             torch._foreach_copy_(targets, values)
         return results
 
-    def _learn(
+    def _run_or_record(
         self,
-        situation: Situation,
+        pattern: CallPattern,
         arguments: Sequence[object],
         blocked: Recording | None,
         given: Results | None,
     ) -> list[object]:
         """Runs the program, or records it once the calls look alike."""
-        alike = situation.notice(
+        alike = pattern.notice(
             places_of(arguments, self._tensors),
             lambda i: size_of(arguments[self._tensors[i]]) <= SMALL,
         )
-        if blocked is not None and self._release(situation, blocked):
-            return self._plain(arguments)
-        moving = [self._tensors[i] for i in sorted(situation.moving)]
+        if blocked is not None and self._handle_blocked(pattern, blocked):
+            return self._run_unrecorded(arguments)
+        moving = [self._tensors[i] for i in sorted(pattern.moving)]
         size = sum(size_of(arguments[i]) for i in moving)
         if size > self._limit:
-            # addresses settle once what makes these inputs is recorded itself
-            situation.forget_moves()
-        waits = self._start is not None and given is None  # for forward to be recorded
+            # addresses stay once the program that makes these inputs is recorded, too
+            pattern.forget_moves()
+        waits = self._start is not None and given is None  # until forward is recorded
         if (
             not alike
             or waits
-            or situation.calls < situation.due
+            or pattern.calls < pattern.due
             or size > self._limit
             or not self._affordable()
         ):
-            return self._plain(arguments)
+            return self._run_unrecorded(arguments)
         if given is not None and given.released:
-            # another backward was recorded over it: forward is recorded again, and this one after
-            # it
+            # another backward reuses its memory: record forward again, then this one
             given.spent = True
             counters["spent"] += 1
-            situation.count()
-            return self._plain(arguments)
+            pattern.count()
+            return self._run_unrecorded(arguments)
         fixed = tuple(i for i in self._tensors if i not in set(moving))
-        situation.keep(fixed)
+        pattern.keep(fixed)
         try:
             with _capturing, torch.cuda.device(self._index):
-                recording = self._record(situation, arguments, moving, given)
+                recording = self._record(pattern, arguments, moving, given)
         except RuntimeError:
             # What can't be captured is only known by trying; nothing ran, so running is safe.
             self._enabled = False
             counters["refused"] += 1
             if given is not None:
                 given.spent = given.released
-            return self._plain(arguments)
-        situation.recordings.append(recording)
-        situation.count()
+            return self._run_unrecorded(arguments)
+        pattern.recordings.append(recording)
+        pattern.count()
         counters["recorded"] += 1
         return recording.replay(arguments)
 
-    def _release(self, situation: Situation, blocked: Recording) -> bool:
-        """What to do about a recording that would overwrite results; says whether waiting may be
-        enough.
-        """
+    def _handle_blocked(self, pattern: CallPattern, blocked: Recording) -> bool:
+        """Handles a recording that would overwrite results; returns whether to keep it and wait."""
         counters["held"] += 1
         held, waits = blocked.results.held(), blocked.results.waits()
-        known, situation.copied = situation.copied, situation.copied | held
-        if held and not waits and blocked.copy(situation.copied, self._limit):
+        known, pattern.copied = pattern.copied, pattern.copied | held
+        if held and not waits and blocked.copy(pattern.copied, self._limit):
             if not held <= known:
                 return True
-            # kept for good: the next recording copies from the start
-            situation.recordings.remove(blocked)
+            # callers never release it: the next recording copies from the start
+            pattern.recordings.remove(blocked)
             return False
-        situation.copied = known
+        pattern.copied = known
         # results of other recordings must lie apart from what this program writes
-        situation.pool = None
+        pattern.pool = None
         if not held and not waits:
-            situation.recordings.remove(blocked)
+            pattern.recordings.remove(blocked)
         return False
 
     def _affordable(self) -> bool:
@@ -276,17 +281,17 @@ class Replay:
 
     def _record(
         self,
-        situation: Situation,
+        pattern: CallPattern,
         arguments: Sequence[object],
         moving: Sequence[int],
         given: Results | None,
     ) -> Recording:
         inputs, copied = _own_copies(arguments, moving)
         token = given.token if given is not None else None
-        pool = situation.pool or Pool(self._index)
+        pool = pattern.pool or Pool(self._index)
         if pool.waits(token):
             pool = Pool(self._index)
-        memories: dict[int, Memory] = {}
+        blocks: dict[int, ResultBlock] = {}
         held: list[torch.Tensor] = []
         if given is not None and given.home is not None and token is not None:
             assert self._start is not None
@@ -294,8 +299,8 @@ class Replay:
                 inputs[self._start] = given.release()
                 pool.free(token)
             else:
-                held = given.make_kept()  # until the results are told apart by their storages
-                inputs[self._start], memories = [*held], given.kept_memory(held)
+                held = given.private_tensors()  # keeps their storages distinct until results_of
+                inputs[self._start], blocks = [*held], given.private_blocks(held)
         give_back()
         before = torch.cuda.memory_reserved(self._index)
         graph, values = capture(
@@ -304,7 +309,7 @@ class Replay:
             again=given is None and self._hooks,
         )
         counters["bytes"] += torch.cuda.memory_reserved(self._index) - before
-        for position in self._offer.unread:
+        for position in self._effects.unread:
             values[position] = None
         sources = {
             inputs[i].untyped_storage()._cdata: i  # type: ignore[attr-defined]
@@ -312,21 +317,21 @@ class Replay:
             if i not in set(moving)
         }
         names = {self._entries[i]: (i, inputs[i]) for i in self._tensors}
-        made = results_of(values, self._outputs, names, sources, memories)  # type: ignore[arg-type]
-        results = Results(made, self._kept, memories.values())
+        made = results_of(values, self._outputs, names, sources, blocks)  # type: ignore[arg-type]
+        results = Results(made, self._num_private, blocks.values())
         results.home = pool, graph
         del values, inputs, held
-        for memory in results.memories:
-            memory.settle()
-        watch = pool.enter(results.memories, token)
-        fixed = places_of(arguments, situation.fixed)
-        written = frozenset(target for target, _ in self._offer.writes) & {*moving}
+        for block in results.blocks:
+            block.settle()
+        watch = pool.enter(results.blocks, token)
+        fixed = places_of(arguments, pattern.fixed)
+        written = frozenset(target for target, _ in self._effects.writes) & {*moving}
         source = weakref.ref(given) if given is not None else None
         recording = Recording(
-            graph, situation.fixed, fixed, tuple(copied), written, results, watch, pool, source,
-            situation.calls,
+            graph, pattern.fixed, fixed, tuple(copied), written, results, watch, pool, source,
+            pattern.calls,
         )  # fmt: skip
-        recording.copy(situation.copied, self._limit)
+        recording.copy(pattern.copied, self._limit)
         return recording
 
 
@@ -346,8 +351,8 @@ def _own_copies(
 
 
 def recordable(host: HostProgram) -> torch.device | None:
-    """The device of a program that may be recorded and calls a library, or None: launches alone are
-    a graph already, and seeds take no launch.
+    """The device of a program that can be recorded and is worth it: one that calls a library.
+    Launches alone are a graph already, and seeds take no launch.
     """
     program = host.program
     devices = {buffer.device for buffer in program.buffers.values()}
@@ -366,13 +371,16 @@ def _library_calls(host: HostProgram) -> int:
 def accelerate(
     host: HostProgram, copy_limit: int = LARGEST_COPY, meta: Mapping[str, Any] | None = None
 ) -> HostProgram:
-    """Puts a :class:`Replay` in the place of the host function of a program for one CUDA device;
-    ``copy_limit``: bytes of inputs, and of results, that a replay may copy; ``meta``: that of the
-    graph, which says what it may do besides.
+    """Replaces the host function of a program for one CUDA device by a :class:`Replay`.
+
+    Args:
+        host: the program.
+        copy_limit: bytes of inputs, and of results, that a replay may copy.
+        meta: that of the graph, see :class:`GraphEffects`.
     """
     device = recordable(host)
     on_cuda = any(buffer.device.type == "cuda" for buffer in host.program.buffers.values())
     counters["unrecordable"] += device is None and on_cuda and _library_calls(host) > 0
     if device is not None:
-        host.function = Replay(host, device, copy_limit, Offer.of(meta or {}))
+        host.function = Replay(host, device, copy_limit, GraphEffects.of(meta or {}))
     return host

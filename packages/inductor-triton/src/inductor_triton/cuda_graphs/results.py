@@ -1,5 +1,5 @@
-"""How results of a recording become tensors, and saved values that stay in it until backward reads
-them (contract B7).
+"""How results of a recording become tensors, and private values, which stay in its memory until
+backward reads them (contract B7).
 """
 
 from __future__ import annotations
@@ -11,35 +11,39 @@ from typing import Any
 
 import torch
 
-from .pool import Memory, Pool, handed_out, hold
+from .pool import Pool, ResultBlock, handed_out, hold
 
 Metadata = dict[str, object]
 
 
 @dataclass(slots=True)
 class Result:
-    """How a result of a replay becomes a tensor: of a recording's memory, from an input, or a
-    constant value.
+    """How a result of a replay is made: from a block, from an input, or a constant.
 
-    An input as a result is the argument or a view of it; a result in the memory of a donated one
-    (``donated``) is not. ``copied``: callers keep it, so it is copied out.
+    Attributes:
+        value: the constant.
+        source: position of the input. The result is that argument, or a view of it.
+        donated: whether the result has the memory of a donated input, and is no view of it.
+        block: the memory of the recording that it lies in.
+        metadata: layout of a result that is not all of its memory.
+        copied: whether it is copied out, since callers keep it.
     """
 
     value: object = None
     source: int | None = None
     donated: bool = False
-    memory: Memory | None = None
+    block: ResultBlock | None = None
     metadata: Metadata = field(default_factory=dict)
     copied: bool = False
 
     def make(
         self, arguments: Sequence[object], storages: dict[int, torch.UntypedStorage]
     ) -> object:
-        """The result of a replay with ``arguments``; ``storages`` are those already made of
-        memories with several results.
+        """The result of a replay with ``arguments``. ``storages`` has those made for blocks with
+        several results.
         """
-        if self.memory is not None:
-            return self._from_memory(self.memory, storages)
+        if self.block is not None:
+            return self._from_block(self.block, storages)
         if self.source is None:
             return self.value
         tensor = arguments[self.source]
@@ -51,73 +55,89 @@ class Result:
         layout: Any = self.metadata
         return tensor.as_strided(layout["size"], layout["stride"], layout["storage_offset"])
 
-    def _from_memory(
-        self, memory: Memory, storages: dict[int, torch.UntypedStorage]
+    def _from_block(
+        self, block: ResultBlock, storages: dict[int, torch.UntypedStorage]
     ) -> torch.Tensor:
         if self.copied:
-            return memory.owner.clone()
+            return block.owner.clone()
         if not self.metadata:
-            return handed_out(memory.owner)
-        storage = storages.get(id(memory))
+            return handed_out(block.owner)
+        storage = storages.get(id(block))
         if storage is None:
-            storage = storages[id(memory)] = handed_out(memory.owner).untyped_storage()
+            storage = storages[id(block)] = handed_out(block.owner).untyped_storage()
         return _tensor(self.metadata, storage)
 
     def copyable(self) -> bool:
-        """Whether a clone is like the result: it is alone in memory that it fills."""
-        owner = self.memory.owner if self.memory is not None and not self.metadata else None
+        """Whether a clone has the same layout: the result fills its memory alone."""
+        owner = self.block.owner if self.block is not None and not self.metadata else None
         return (
             owner is not None and torch.empty_like(owner, device="meta").stride() == owner.stride()
         )
 
 
 class Results:
-    """All results of a recording. ``kept``: how many of them, the last ones, are handed out as one
-    :class:`Kept`; ``memories`` are those of this recording alone, not ``others``; ``home``: its
-    pool and graph, which keep the memory. ``released``: see
-    :meth:`release`; ``spent``: a recording that would read the kept values again needs new ones.
+    """All results of a recording.
+
+    Args:
+        every: the results.
+        num_private: how many of them, the last ones, are handed out as :class:`PrivateValues`.
+        others: blocks of other recordings.
+
+    Attributes:
+        blocks: the recording's own blocks.
+        token: stands for the memory of all private values.
+        home: the recording's pool and graph, which keep the memory alive.
+        released: see :meth:`release`.
+        spent: whether the private values were used up: another backward needs a new forward
+            recording.
     """
 
     def __init__(
-        self, every: Sequence[Result], kept: int = 0, others: Iterable[Memory] = ()
+        self, every: Sequence[Result], num_private: int = 0, others: Iterable[ResultBlock] = ()
     ) -> None:
         self.every = every
-        self._seen, self._kept = every[: len(every) - kept], every[len(every) - kept :]
-        known = {id(memory) for memory in others}
-        found = {id(r.memory): r.memory for r in every if r.memory is not None}
-        self.memories = [memory for number, memory in found.items() if number not in known]
-        self.token: Memory | None = None
-        if kept and all(result.memory is not None for result in self._kept):
-            addresses = tuple(r.memory.owner.data_ptr() for r in self._kept if r.memory is not None)
-            self.token = Memory(torch.empty(1), addresses)
-            self.memories.append(self.token)
+        self._public, self._private = (
+            every[: len(every) - num_private],
+            every[len(every) - num_private :],
+        )
+        known = {id(block) for block in others}
+        found = {id(r.block): r.block for r in every if r.block is not None}
+        self.blocks = [block for number, block in found.items() if number not in known]
+        self.token: ResultBlock | None = None
+        if num_private and all(result.block is not None for result in self._private):
+            addresses = tuple(
+                r.block.owner.data_ptr() for r in self._private if r.block is not None
+            )
+            self.token = ResultBlock(torch.empty(1), addresses)
+            self.blocks.append(self.token)
         self._owners: list[torch.Tensor] | None = None
         self.home: tuple[Pool, object] | None = None
         self.released = self.spent = False
         self.settle()
 
     def release(self) -> list[torch.Tensor]:
-        """The kept values, which from now on nobody else holds: their memory is free for what is
-        recorded next as it lets go of them. What replays over it later must wait for the token;
-        whoever else asks for the values is given copies.
+        """The private values; frees their memory for what is recorded next.
+
+        A recording that reuses it must not replay while the token is referenced. Later requests for
+        the values get copies.
         """
-        values, seen = self.make_kept(), {id(result.memory) for result in self._seen}
+        values, seen = self.private_tensors(), {id(result.block) for result in self._public}
         freed = {
-            id(r.memory): r.memory
-            for r in self._kept
-            if r.memory is not None and id(r.memory) not in seen
+            id(r.block): r.block
+            for r in self._private
+            if r.block is not None and id(r.block) not in seen
         }
-        for memory in freed.values():
-            memory.let_go()
-        self.memories = [memory for memory in self.memories if id(memory) not in freed]
+        for block in freed.values():
+            block.let_go()
+        self.blocks = [block for block in self.blocks if id(block) not in freed]
         self.released = True
         return values
 
     def settle(self) -> None:
-        """Prepares handing out; repeated when a result is to be copied out from now on."""
-        plain = all(r.memory is not None and not r.metadata and not r.copied for r in self._seen)
+        """Finds the fastest way to hand results out; again after ``copied`` has changed."""
+        plain = all(r.block is not None and not r.metadata and not r.copied for r in self._public)
         self._owners = (
-            [r.memory.owner for r in self._seen if r.memory is not None] if plain else None
+            [r.block.owner for r in self._public if r.block is not None] if plain else None
         )
 
     def make(self, arguments: Sequence[object]) -> list[object]:
@@ -125,49 +145,48 @@ class Results:
         storages: dict[int, torch.UntypedStorage] = {}
         made: list[object]
         if self._owners is None:
-            made = [result.make(arguments, storages) for result in self._seen]
+            made = [result.make(arguments, storages) for result in self._public]
         else:
             made = [handed_out(owner) for owner in self._owners]
-        if self._kept:
-            made.append(
-                Kept(self)
-                if self.token
-                else Kept(None, [result.make(arguments, storages) for result in self._kept])  # type: ignore[arg-type]
-            )
+        if self._private and self.token:
+            made.append(PrivateValues(self))
+        elif self._private:
+            values: list[Any] = [result.make(arguments, storages) for result in self._private]
+            made.append(PrivateValues(None, values))
         return made
 
-    def make_kept(self) -> list[torch.Tensor]:
-        """The kept ones as tensors."""
+    def private_tensors(self) -> list[torch.Tensor]:
+        """The private values as tensors."""
         storages: dict[int, torch.UntypedStorage] = {}
-        made: list[torch.Tensor] = [result.make((), storages) for result in self._kept]  # type: ignore[misc]
+        made: list[torch.Tensor] = [result.make((), storages) for result in self._private]  # type: ignore[misc]
         return list(map(_copy, made)) if self.released else made
 
-    def kept_memory(self, tensors: Iterable[torch.Tensor]) -> dict[int, Memory]:
-        """The memories of what :meth:`make_kept` made, by the storage that it has."""
-        pairs = zip(tensors, self._kept, strict=True)
+    def private_blocks(self, tensors: Iterable[torch.Tensor]) -> dict[int, ResultBlock]:
+        """The blocks of what :meth:`private_tensors` returned, by storage."""
+        pairs = zip(tensors, self._private, strict=True)
         return {
-            tensor.untyped_storage()._cdata: result.memory
+            tensor.untyped_storage()._cdata: result.block
             for tensor, result in pairs
-            if result.memory is not None
+            if result.block is not None
         }
 
     def held(self) -> set[int]:
-        """The positions of results that somebody holds, except what is kept."""
+        """Positions of the public results that are still referenced."""
         return {
             i
-            for i, result in enumerate(self._seen)
-            if result.memory is not None and result.memory.busy()
+            for i, result in enumerate(self._public)
+            if result.block is not None and result.block.busy()
         }
 
     def waits(self) -> bool:
-        """Whether backward, or somebody else, has yet to read what is kept."""
-        kept = any(result.memory is not None and result.memory.busy() for result in self._kept)
-        return kept or (self.token is not None and self.token.busy())
+        """Whether the private values are still to be read."""
+        unread = any(result.block is not None and result.block.busy() for result in self._private)
+        return unread or (self.token is not None and self.token.busy())
 
 
-class Kept:
-    """Values that only backward reads: ``values``, or those of a replay, of which tensors are made
-    only if need be.
+class PrivateValues:
+    """Values that only backward reads: ``values``, or those of a replay, which become tensors only
+    if they have to.
     """
 
     __slots__ = ("_hold", "_seen", "_values", "results")
@@ -179,12 +198,12 @@ class Kept:
         )
 
     def tensors(self) -> list[torch.Tensor]:
-        """The values, which the caller may keep."""
+        """The values, for a caller that may keep them."""
         self._seen = True
         return self._open()
 
     def take(self) -> list[torch.Tensor]:
-        """The values for who overwrites them, at the end: copies where somebody has seen them."""
+        """The values, for a caller that overwrites them; copies if ``tensors`` gave them away."""
         values = self._open()
         if self._seen:
             return list(map(_copy, values))
@@ -195,12 +214,12 @@ class Kept:
         if self._values is None:
             assert self.results is not None
             # no replay reads them any more
-            self._values, self.results = self.results.make_kept(), None
+            self._values, self.results = self.results.private_tensors(), None
         return self._values
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, whatever they are."""
+    """A copy with the same strides."""
     place = tensor.storage_offset(), tensor.shape, tensor.stride()
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
         tensor.untyped_storage().clone(), *place
@@ -212,16 +231,21 @@ def results_of(
     outputs: Sequence[str | None],
     inputs: Mapping[str, tuple[int, torch.Tensor]],
     sources: Mapping[int, int],
-    given: Mapping[int, Memory],
+    given: Mapping[int, ResultBlock],
 ) -> list[Result]:
-    """How ``values`` come about again. ``outputs``: their buffers; ``inputs``: positions and
-    tensors by buffer; ``sources``: positions of inputs by storage; ``given``: memory of another
-    recording by storage.
+    """How each replay makes ``values``.
+
+    Args:
+        values: the results of the recorded call.
+        outputs: the buffers of the results.
+        inputs: position and tensor of each input, by buffer.
+        sources: positions of the inputs by storage.
+        given: blocks of another recording by storage.
     """
     storages = Counter(
         value.untyped_storage()._cdata for value in values if isinstance(value, torch.Tensor)
     )
-    shared: dict[int, Memory] = {}
+    shared: dict[int, ResultBlock] = {}
     results = []
     for value, name in zip(values, outputs, strict=True):
         if not isinstance(value, torch.Tensor):
@@ -236,17 +260,17 @@ def results_of(
         elif storage in sources:
             results.append(Result(source=sources[storage], donated=True, metadata=_metadata(value)))
         elif storage in given:
-            results.append(Result(memory=given[storage], metadata=_metadata(value)))
+            results.append(Result(block=given[storage], metadata=_metadata(value)))
         elif storages[storage] == 1 and _is_reproduced(value):
-            results.append(Result(memory=Memory(value)))
+            results.append(Result(block=ResultBlock(value)))
         else:
-            memory = shared.setdefault(storage, Memory(_as_bytes(value)))
-            results.append(Result(memory=memory, metadata=_metadata(value)))
+            block = shared.setdefault(storage, ResultBlock(_as_bytes(value)))
+            results.append(Result(block=block, metadata=_metadata(value)))
     return results
 
 
 def _is_reproduced(tensor: torch.Tensor) -> bool:
-    """Whether what is handed out of ``tensor`` is like it."""
+    """Whether ``handed_out`` reproduces the layout of ``tensor``."""
     out = handed_out(tensor)
     whole = (
         tensor.storage_offset() == 0
