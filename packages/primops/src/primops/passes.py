@@ -60,17 +60,13 @@ def decompose(
     keep = tuple(keep)
     kept = [*keep, *(RANDOM_OPS if fallback_random else ())]
     builder = GraphBuilder(fast=numerics == "fast")
-    options: dict[str, Any] = {
-        "keep": keep,
-        "strict": strict,
-        "numerics": numerics,
-        "fallback_random": fallback_random,
-    }
-    inner = partial(decompose, table=table, **options)
+    inner = partial(
+        decompose, table=table, keep=keep, strict=strict, numerics=numerics,
+        fallback_random=fallback_random,
+    )  # fmt: skip
+    used = table.without(kept) if kept else table
     with reading_with(builder):
-        return _Pass(
-            gm, table, table.without(kept) if kept else table, builder, strict, inner
-        ).run()
+        return _Pass(gm, table, used, builder, strict, inner).run()
 
 
 @dataclass
@@ -321,13 +317,8 @@ class _Pass:
         for item in given:
             value = self.lookup(item)
             if isinstance(item, fx.Node) and item in self.inputs:
-                results.append(self.inputs[item])
-                continue
-            if (
-                isinstance(item, fx.Node)
-                and isinstance(value, GraphValue)
-                and isinstance(value.meta, TensorMeta)
-            ):
+                value = self.inputs[item]
+            elif isinstance(value, GraphValue) and isinstance(value.meta, TensorMeta):
                 value = self.owned(value, item, owners)
             results.append(value)
         meta = tuple(metas_of(x.meta.get("val")) if isinstance(x, fx.Node) else x for x in given)

@@ -10,16 +10,7 @@ import torch
 HALF_DTYPES = frozenset({torch.float16, torch.bfloat16})
 COMPUTE_FLOATS = frozenset({torch.float32, torch.float64})
 INTEGER_DTYPES = frozenset(
-    {
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.uint16,
-        torch.uint32,
-        torch.uint64,
-    }
+    getattr(torch, f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 )
 
 PRIM_DTYPES = HALF_DTYPES | COMPUTE_FLOATS | INTEGER_DTYPES | {torch.bool}

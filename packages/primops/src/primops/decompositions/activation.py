@@ -8,7 +8,7 @@ from typing import Any
 
 from primops import prims
 from primops.decompositions.elementary import sigmoid_body
-from primops.operand import Scalar, Tensor, elementwise, pointwise, slice_dim
+from primops.operand import Scalar, Tensor, binary, elementwise, pointwise, slice_dim, unary
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, wrap_dim
@@ -22,16 +22,11 @@ SIXTH = 0.1666666716337204  # of float32, which eager uses for float64 too
 HALF_NORMAL = 1.0 / math.sqrt(2.0 * math.pi)
 
 
-def simple(name: str, body: Callable[..., Tensor], **options: bool) -> None:
-    """Registers a rule whose arguments all are elementwise operands."""
-    rules.register(name)(lambda *operands: elementwise(body, *operands, **options))
-
-
-simple("relu", lambda a: prims.maximum(a, 0))
-simple("relu6", lambda a: prims.minimum(prims.maximum(a, 0), 6))
-simple("sigmoid_backward", lambda grad, y: prims.mul(grad, prims.mul(prims.sub(1, y), y)))
-simple("tanh_backward", lambda grad, y: prims.mul(grad, prims.sub(1, prims.mul(y, y))))
-simple("silu", lambda a: prims.div(a, prims.add(prims.exp(prims.neg(a)), 1)))
+unary(rules, "relu", lambda a: prims.maximum(a, 0))
+unary(rules, "relu6", lambda a: prims.minimum(prims.maximum(a, 0), 6))
+binary(rules, "sigmoid_backward", lambda grad, y: prims.mul(grad, prims.mul(prims.sub(1, y), y)))
+binary(rules, "tanh_backward", lambda grad, y: prims.mul(grad, prims.sub(1, prims.mul(y, y))))
+unary(rules, "silu", lambda a: prims.div(a, prims.add(prims.exp(prims.neg(a)), 1)))
 
 
 @pointwise(rules, "silu_backward")
@@ -174,8 +169,8 @@ def _ramp(a: Tensor) -> Tensor:
     return prims.minimum(prims.maximum(prims.add(a, 3), 0), 6)
 
 
-simple("hardsigmoid", lambda a: prims.div(_ramp(a), 6))
-simple("hardswish", lambda a: prims.div(prims.mul(a, _ramp(a)), 6))
+unary(rules, "hardsigmoid", lambda a: prims.div(_ramp(a), 6))
+unary(rules, "hardswish", lambda a: prims.div(prims.mul(a, _ramp(a)), 6))
 
 
 @pointwise(rules, "hardsigmoid_backward")
@@ -242,7 +237,7 @@ def _mish_gate(a: Tensor) -> Tensor:
     return prims.tanh(prims.log1p(prims.exp(a)))
 
 
-simple("mish", lambda a: prims.mul(a, _mish_gate(a)))
+unary(rules, "mish", lambda a: prims.mul(a, _mish_gate(a)))
 
 
 @pointwise(rules, "mish_backward")

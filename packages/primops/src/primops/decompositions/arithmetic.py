@@ -22,7 +22,7 @@ from primops.operand import (
     wrapped,
 )
 from primops.promotion import is_integral, is_number, result_dtype
-from primops.registry import DecompositionTable
+from primops.registry import DecompositionTable, Rule
 
 rules = DecompositionTable()
 Operand = Any  # a tensor or a number
@@ -42,31 +42,27 @@ def times(a: Operand, factor: Scalar) -> Any:
     return a * factor if is_number(a) else prims.mul(a, factor)
 
 
-@rules.register("add.Tensor", "add.Scalar")
-def add(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
-    """``self + alpha * other``; logical or for bool."""
+def _with_factor(names: str, combine: Callable[[Operand, Operand, Scalar], Tensor]) -> Rule:
+    """Registers a rule whose factor ``alpha`` is rounded as the operands are."""
 
-    def body(a: Operand, b: Operand) -> Tensor:
-        if dtype_of(a, b) is torch.bool:
-            return prims.bitwise_or(a, b) if alpha else to_dtype(a, torch.bool)
-        return prims.add(a, times(b, factor))
+    @rules.register(*names.split())
+    def rule(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
+        factor = narrowed(alpha, self, other)
+        return elementwise(lambda a, b: combine(a, b, factor), self, other, narrow=True)
 
-    factor = narrowed(alpha, self, other)
-    return elementwise(body, self, other, narrow=True)
+    return rule
 
 
-@rules.register("sub.Tensor", "sub.Scalar")
-def sub(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
-    """``self - alpha * other``."""
-    factor = narrowed(alpha, self, other)
-    return elementwise(lambda a, b: prims.sub(a, times(b, factor)), self, other, narrow=True)
+def _sum(a: Operand, b: Operand, factor: Scalar) -> Tensor:
+    """``a + factor * b``; logical or for bool."""
+    if dtype_of(a, b) is torch.bool:
+        return prims.bitwise_or(a, b) if factor else to_dtype(a, torch.bool)
+    return prims.add(a, times(b, factor))
 
 
-@rules.register("rsub.Tensor", "rsub.Scalar")
-def rsub(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
-    """``other - alpha * self``."""
-    factor = narrowed(alpha, self, other)
-    return elementwise(lambda a, b: prims.sub(b, times(a, factor)), self, other, narrow=True)
+add = _with_factor("add.Tensor add.Scalar", _sum)
+sub = _with_factor("sub.Tensor sub.Scalar", lambda a, b, factor: prims.sub(a, times(b, factor)))
+_with_factor("rsub.Tensor rsub.Scalar", lambda a, b, factor: prims.sub(b, times(a, factor)))
 
 
 def or_logical(prim: Body, logical: Body) -> Body:

@@ -342,18 +342,12 @@ _register_triangle_indices("tril_indices", True)
 _register_triangle_indices("triu_indices", False)
 
 
-def _window(name: str, shape_of: Any) -> None:
+def _window(names: str, shape_of: Any) -> None:
     """A window of signal processing: ``shape_of(position, steps, *numbers)``; periodic ones leave
     out the last point.
     """
 
-    suffixes = (
-        ("", ".periodic", ".periodic_alpha", ".periodic_alpha_beta")
-        if name == "hamming"
-        else ("", ".periodic")
-    )
-
-    @factory(rules, *(f"{name}_window{suffix}" for suffix in suffixes), floating=True)
+    @factory(rules, *names.split(), floating=True)
     def rule(window_length: int, *rest: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
         periodic, numbers = (
             (rest[0], rest[1:]) if rest and isinstance(rest[0], bool) else (True, rest)
@@ -369,12 +363,19 @@ def _cosine(position: Tensor, steps: int, times: int) -> Tensor:
     return prims.cos(prims.mul(position, 2 * math.pi * times / steps))
 
 
-_window("hann", lambda x, n: prims.sub(0.5, prims.mul(_cosine(x, n, 1), 0.5)))
 _window(
-    "hamming",
+    "hann_window hann_window.periodic",
+    lambda x, n: prims.sub(0.5, prims.mul(_cosine(x, n, 1), 0.5)),
+)
+_window(
+    "hamming_window hamming_window.periodic hamming_window.periodic_alpha "
+    "hamming_window.periodic_alpha_beta",
     lambda x, n, alpha=0.54, beta=0.46: prims.sub(alpha, prims.mul(_cosine(x, n, 1), beta)),
 )
-_window("blackman", lambda x, n: prims.add(
+_window("blackman_window blackman_window.periodic", lambda x, n: prims.add(
     prims.sub(0.42, prims.mul(_cosine(x, n, 1), 0.5)), prims.mul(_cosine(x, n, 2),
     0.08)))  # fmt: skip
-_window("bartlett", lambda x, n: prims.sub(1, prims.abs(prims.sub(prims.mul(x, 2 / n), 1))))
+_window(
+    "bartlett_window bartlett_window.periodic",
+    lambda x, n: prims.sub(1, prims.abs(prims.sub(prims.mul(x, 2 / n), 1))),
+)

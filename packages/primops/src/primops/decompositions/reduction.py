@@ -66,11 +66,8 @@ def nansum(
     if is_integral(self.dtype):
         return sum(self, dim, keepdim, dtype=dtype)
     wide = widen(self)
-    result = dtype or self.dtype
     cleaned = prims.where(prims.ne(wide, wide), 0, wide)
-    return round_to(
-        reduce(prims.sum, to_dtype(cleaned, compute_dtype(result)), dim, keepdim), result
-    )
+    return sum(cleaned, dim, keepdim, dtype=dtype or self.dtype)
 
 
 @rules.register("mean", "mean.dim")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -28,13 +29,6 @@ from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper_class, wrap_i
 
 aten = torch.ops.aten
 _INFRA_KEY = torch._C._TorchDispatchModeKey.FAKE
-
-
-def _without_warnings(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Calls a Python meta function, which must not warn about a resized ``out``: eager does."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return func(*args, **kwargs)
 
 
 def mode_of(value: Any) -> FakeTensorMode:
@@ -169,40 +163,31 @@ class FakeTensorMode(Mode):
             device = device or torch.get_default_device()
             kwargs = {**kwargs, "device": META}
             kwargs.pop("pin_memory", None)
-        with (
-            torch._C._DisableTorchDispatch(),
-            torch._C._EnablePythonDispatcher(),
-            torch._C._PreserveDispatchKeyGuard(),
-            quiet,
-        ):
-            previous, self.in_kernel = self.in_kernel, True
-            torch._C._set_meta_in_tls_dispatch_include(True)
-            try:
-                out = (
-                    func(*args, **kwargs)
-                    if "out" not in kwargs
-                    else _without_warnings(func, args, kwargs)
-                )
-            finally:
-                self.in_kernel = previous
+        with quiet, warnings.catch_warnings() if "out" in kwargs else nullcontext():
+            if "out" in kwargs:  # eager warns about a resized ``out``
+                warnings.simplefilter("ignore")
+            out = self._run_kernel(torch._C._EnablePythonDispatcher, func, args, kwargs)
         return self._wrap_result(out, device or CPU)
 
     def run_native(
         self, func: Any, args: tuple, kwargs: dict[str, Any], device: torch.device
     ) -> Any:
         """Runs a C++ meta kernel that supports symbolic sizes; cheaper than ``run_meta``."""
+        out = self._run_kernel(torch._C._DisablePythonDispatcher, func, args, kwargs)
+        return self._wrap_result(out, device)
+
+    def _run_kernel(self, dispatcher: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         with (
             torch._C._DisableTorchDispatch(),
-            torch._C._DisablePythonDispatcher(),
+            dispatcher(),
             torch._C._PreserveDispatchKeyGuard(),
         ):
             previous, self.in_kernel = self.in_kernel, True
             torch._C._set_meta_in_tls_dispatch_include(True)
             try:
-                out = func(*args, **kwargs)
+                return func(*args, **kwargs)
             finally:
                 self.in_kernel = previous
-        return self._wrap_result(out, device)
 
     def _wrap_result(self, out: Any, device: torch.device) -> Any:
         if isinstance(out, torch.Tensor):

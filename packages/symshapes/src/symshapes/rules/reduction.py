@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,60 +38,60 @@ def _reduce(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any], dtype: to
     return NotImplemented if sizes is None else new_empty(mode, args[0], sizes, dtype=dtype)
 
 
-@RULES.register("sum sum.dim_IntList prod prod.dim_int")
-def total(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Integers accumulate in int64."""
-    x = args[0]
-    own = x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64
-    return _reduce(mode, func, args, kwargs, kwargs.get("dtype") or own)
-
-
-@RULES.register("mean mean.dim var.correction std.correction")
-def mean(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    dtype = kwargs.get("dtype") or args[0].dtype
-    return _reduce(mode, func, args, kwargs, dtype) if dtype.is_floating_point else NotImplemented
-
-
-@RULES.register("var_mean.correction")
-def var_mean(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    first, second = (mean(mode, func, args, kwargs) for _ in range(2))
-    return NotImplemented if first is NotImplemented else (first, second)
-
-
 def _all_nonempty(x: Any) -> bool:
     return all(type(s) is not int or s > 0 for s in x.shape) and not any(
         type(s) is not int and s.node.hint is None for s in x.shape
     )
 
 
-@RULES.register("amax amin")
-def extremum(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    if _all_nonempty(args[0]):
-        return _reduce(mode, func, args, kwargs, args[0].dtype)
-    return NotImplemented
+Dtype = Callable[[torch.dtype, torch.dtype | None], torch.dtype | None]
 
 
-@RULES.register("any all any.dim all.dim")
-def truth(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    if args[0].dtype is torch.uint8:
-        return NotImplemented
-    return _reduce(mode, func, args, kwargs, torch.bool)
+def _reductions(names: str, *dtypes: Dtype, nonempty: bool = False) -> None:
+    """Registers reductions with one result per function of the operand's and the given dtype, which
+    is None outside the rule's case. ``nonempty``: the kernel refuses an empty tensor.
+    """
+
+    @RULES.register(names)
+    def rule(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        x = args[0]
+        if nonempty and not _all_nonempty(x):
+            return NotImplemented
+        results = []
+        for dtype_of in dtypes:
+            dtype = dtype_of(x.dtype, kwargs.get("dtype"))
+            result = None if dtype is None else _reduce(mode, func, args, kwargs, dtype)
+            if result is None or result is NotImplemented:
+                return NotImplemented
+            results.append(result)
+        return tuple(results) if len(results) > 1 else results[0]
 
 
-@RULES.register("argmax argmin")
-def position(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    if _all_nonempty(args[0]):
-        return _reduce(mode, func, args, kwargs, torch.int64)
-    return NotImplemented
+def _accumulated(own: torch.dtype, given: torch.dtype | None) -> torch.dtype:
+    """Integers accumulate in int64."""
+    return given or (own if own.is_floating_point or own.is_complex else torch.int64)
 
 
-@RULES.register("max.dim min.dim")
-def extremum_with_position(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    x = args[0]
-    if not _all_nonempty(x):
-        return NotImplemented
-    values, indices = (_reduce(mode, func, args, kwargs, dtype) for dtype in (x.dtype, torch.int64))
-    return NotImplemented if values is NotImplemented else (values, indices)
+def _floating(own: torch.dtype, given: torch.dtype | None) -> torch.dtype | None:
+    dtype = given or own
+    return dtype if dtype.is_floating_point else None
+
+
+def _own(own: torch.dtype, given: torch.dtype | None) -> torch.dtype:
+    return own
+
+
+def _position(own: torch.dtype, given: torch.dtype | None) -> torch.dtype:
+    return torch.int64
+
+
+_reductions("sum sum.dim_IntList prod prod.dim_int", _accumulated)
+_reductions("mean mean.dim var.correction std.correction", _floating)
+_reductions("var_mean.correction", _floating, _floating)
+_reductions("any all any.dim all.dim", lambda own, _: None if own is torch.uint8 else torch.bool)
+_reductions("amax amin", _own, nonempty=True)
+_reductions("argmax argmin", _position, nonempty=True)
+_reductions("max.dim min.dim", _own, _position, nonempty=True)
 
 
 @RULES.register("_softmax _log_softmax")
