@@ -319,6 +319,7 @@ class _Pass:
             if isinstance(item, fx.Node) and item in self.inputs:
                 value = self.inputs[item]
             elif isinstance(value, GraphValue) and isinstance(value.meta, TensorMeta):
+                assert isinstance(item, fx.Node)
                 value = self.owned(value, item, owners)
             results.append(value)
         meta = tuple(metas_of(x.meta.get("val")) if isinstance(x, fx.Node) else x for x in given)

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import sympy
@@ -64,8 +64,7 @@ class ShapeEnv:
         self._reused_unbacked: Iterator[sympy.Symbol] = iter(())
         self.facts: list[Any] = []  # expressions known to be >= 0
         self._true: set[Any] = set()
-        self._suppressed = 0
-        self._frozen = 0
+        self._suppressed = self._frozen = False
         self._nodes: dict[Any, SymNode] = {}
         self._constants: dict[Any, SymNode] = {}
         self._static: dict[Any, bool | None] = {}
@@ -387,31 +386,26 @@ class ShapeEnv:
         )
 
     @contextmanager
-    def suppress_guards(self) -> Iterator[None]:
+    def _with(self, **values: Any) -> Iterator[None]:
+        """Within, these attributes have other values."""
+        outer = {name: getattr(self, name) for name in values}
+        vars(self).update(values)
+        try:
+            yield
+        finally:
+            vars(self).update(outer)
+
+    def suppress_guards(self) -> AbstractContextManager[None]:
         """Within, decisions are made by hints and nothing is recorded or learned."""
-        self._suppressed += 1
-        try:
-            yield
-        finally:
-            self._suppressed -= 1
+        return self._with(_suppressed=True)
 
-    @contextmanager
-    def reuse_unbacked(self, symbols: Sequence[sympy.Symbol]) -> Iterator[None]:
+    def reuse_unbacked(self, symbols: Sequence[sympy.Symbol]) -> AbstractContextManager[None]:
         """Within, unbacked symbols are these, in turn: for a program that is traced again."""
-        outer, self._reused_unbacked = self._reused_unbacked, iter(symbols)
-        try:
-            yield
-        finally:
-            self._reused_unbacked = outer
+        return self._with(_reused_unbacked=iter(symbols))
 
-    @contextmanager
-    def freeze(self) -> Iterator[None]:
+    def freeze(self) -> AbstractContextManager[None]:
         """Within, a decision that would need a new guard raises FrozenEnvError."""
-        self._frozen += 1
-        try:
-            yield
-        finally:
-            self._frozen -= 1
+        return self._with(_frozen=True)
 
     @property
     def is_recording(self) -> bool:

@@ -77,13 +77,23 @@ def _infix(printer: Any, args: tuple[Any, ...], sign: str) -> str:
     return f"({a} {sign} {b})"
 
 
-class FloorDiv(sympy.Function):
-    """Python's ``a // b`` on integers (rounds towards minus infinity)."""
+class _Division(sympy.Function):
+    """A binary operator on integers that prints as ``(a sign b)``."""
 
     nargs = (2,)
     is_integer = True
     is_real = True
     precedence = PRECEDENCE["Atom"]  # prints its own parentheses
+    sign: str
+
+    def _sympystr(self, printer: Any) -> str:
+        return _infix(printer, self.args, self.sign)
+
+
+class FloorDiv(_Division):
+    """Python's ``a // b`` on integers (rounds towards minus infinity)."""
+
+    sign = "//"
 
     @classmethod
     def eval(cls, *args: Any) -> Any:
@@ -117,17 +127,11 @@ class FloorDiv(sympy.Function):
         a, b = self.args
         return True if a.is_nonnegative and b.is_positive else None
 
-    def _sympystr(self, printer: Any) -> str:
-        return _infix(printer, self.args, "//")
 
-
-class Mod(sympy.Function):
+class Mod(_Division):
     """Python's ``a % b`` on integers (the sign of the result is the sign of ``b``)."""
 
-    nargs = (2,)
-    is_integer = True
-    is_real = True
-    precedence = PRECEDENCE["Atom"]  # prints its own parentheses
+    sign = "%"
 
     @classmethod
     def eval(cls, *args: Any) -> Any:
@@ -156,9 +160,6 @@ class Mod(sympy.Function):
 
     def _eval_is_nonnegative(self) -> bool | None:
         return True if self.args[1].is_positive else None
-
-    def _sympystr(self, printer: Any) -> str:
-        return _infix(printer, self.args, "%")
 
 
 def _reduce_coefficient(term: Any, divisor: int) -> Any:

@@ -70,10 +70,15 @@ def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none
     return prims.mul(grad_output, prims.add(cdf, prims.mul(a, pdf)))
 
 
+def _leak(value: Tensor, a: Tensor, slope: Scalar | Tensor) -> Tensor:
+    """``value`` where a is positive, else ``slope * value``."""
+    return prims.where(prims.gt(a, 0), value, prims.mul(value, slope))
+
+
 @pointwise(rules, "leaky_relu")
 def leaky_relu(self: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
     """x for positive x, else ``negative_slope * x``."""
-    return prims.where(prims.gt(self, 0), self, prims.mul(self, negative_slope))
+    return _leak(self, self, negative_slope)
 
 
 @pointwise(rules, "leaky_relu_backward")
@@ -81,14 +86,10 @@ def leaky_relu_backward(
     grad_output: Tensor, self: Tensor, negative_slope: Scalar, self_is_result: bool
 ) -> Tensor:
     """Derivative of ``leaky_relu`` (the sign of result and input agree)."""
-    return prims.where(prims.gt(self, 0), grad_output, prims.mul(grad_output,
-        negative_slope))  # fmt: skip
+    return _leak(grad_output, self, negative_slope)
 
 
-@pointwise(rules, "_prelu_kernel")
-def prelu_kernel(self: Tensor, weight: Tensor) -> Tensor:
-    """``leaky_relu`` with a slope per element."""
-    return prims.where(prims.gt(self, 0), self, prims.mul(self, weight))
+binary(rules, "_prelu_kernel", lambda a, slope: _leak(a, a, slope))
 
 
 @rules.register("_prelu_kernel_backward")
@@ -96,9 +97,7 @@ def prelu_kernel_backward(
     grad_output: Tensor, self: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of input and (not yet reduced) slope."""
-    grad_self = elementwise(
-        lambda g, a, w: prims.where(prims.gt(a, 0), g, prims.mul(g, w)), grad_output, self, weight
-    )
+    grad_self = elementwise(_leak, grad_output, self, weight)
     grad_weight = elementwise(
         lambda g, a: prims.where(prims.gt(a, 0), 0, prims.mul(g, a)), grad_output, self
     )

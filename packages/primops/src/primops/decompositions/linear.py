@@ -10,7 +10,7 @@ import torch
 from primops import prims
 from primops.decompositions.creation import triangle_indices
 from primops.decompositions.normalization import softmax
-from primops.decompositions.reduction import p_norm
+from primops.decompositions.reduction import linalg_vector_norm, p_norm
 from primops.operand import (
     Scalar,
     Tensor,
@@ -103,14 +103,10 @@ def trilinear(
 @rules.register("dist")
 def dist(self: Tensor, other: Tensor, p: Scalar = 2) -> Tensor:
     """p-norm of the difference."""
-    difference = elementwise(prims.sub, self, other)
-    return round_to(p_norm(widen(difference), p, None, False), difference.dtype)
+    return linalg_vector_norm(elementwise(prims.sub, self, other), p)
 
 
-@rules.register("native_norm")
-def native_norm(self: Tensor, p: Scalar = 2) -> Tensor:
-    """p-norm of all elements."""
-    return round_to(p_norm(widen(self), p, None, False), self.dtype)
+rules.register("native_norm")(linalg_vector_norm)
 
 
 def _differences(x1: Tensor, x2: Tensor) -> Tensor:

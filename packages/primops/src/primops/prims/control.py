@@ -4,7 +4,7 @@ the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -27,15 +27,12 @@ def output_metas(graph: fx.GraphModule) -> tuple[TensorMeta, ...]:
 
 def _agree(graph: fx.GraphModule, operands: tuple[Any, ...]) -> None:
     inputs = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
-    if [_form(meta) for meta in inputs] != [_form(meta) for meta in operands]:
-        raise PrimError(
-            f"a graph of inputs {[_form(m) for m in inputs]} is given "
-            f"{[_form(m) for m in operands]}"
-        )
+    if _forms(inputs) != _forms(operands):
+        raise PrimError(f"a graph of inputs {_forms(inputs)} is given {_forms(operands)}")
 
 
-def _form(meta: Any) -> Any:
-    return (meta.dtype, len(meta.shape)) if isinstance(meta, TensorMeta) else type(meta)
+def _forms(metas: Iterable[Any]) -> list[Any]:
+    return [(m.dtype, len(m.shape)) if isinstance(m, TensorMeta) else type(m) for m in metas]
 
 
 def _scalar_bool(meta: Any) -> None:
@@ -50,7 +47,7 @@ def _cond_rule(
     for graph in (true_graph, false_graph):
         _agree(graph, operands)
     metas, others = output_metas(true_graph), output_metas(false_graph)
-    if [_form(m) for m in metas] != [_form(m) for m in others]:
+    if _forms(metas) != _forms(others):
         raise PrimError(f"the branches give {metas} and {others}")
     return metas
 
@@ -60,7 +57,7 @@ def _while_rule(*carried: Any, cond_graph: fx.GraphModule, body_graph: fx.GraphM
         _agree(graph, carried)
     _scalar_bool(output_metas(cond_graph)[0])
     metas = output_metas(body_graph)
-    if [_form(m) for m in metas] != [_form(m) for m in carried]:
+    if _forms(metas) != _forms(carried):
         raise PrimError(f"the body takes {carried} and gives {metas}")
     return metas
 

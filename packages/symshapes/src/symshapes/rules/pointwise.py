@@ -127,45 +127,30 @@ def _table(names: str, dtype: Dtype, count: int) -> None:
 
 _table("abs neg sign square floor ceil round trunc relu", _only_numeric, 1)
 _table("bitwise_not", lambda operands: operands[0].dtype, 1)
-_table(
+_FLOAT_FUNCTIONS = (
     "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
-    "asinh acosh atanh "
-    "sigmoid erf erfc reciprocal sinc logit",
-    _float,
-    1,
+    "asinh acosh atanh sigmoid erf erfc reciprocal sinc logit"
 )
-_table(
-    "silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardshrink softshrink",
-    _only_float,
-    1,
-)
+_table(_FLOAT_FUNCTIONS, _float, 1)
+_ACTIVATIONS = "silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardshrink softshrink"
+_table(_ACTIVATIONS, _only_float, 1)
 _table("logical_not isnan isinf", _bool, 1)
-_table("add.Tensor mul.Tensor maximum minimum", result_dtype, 2)
-_table("remainder.Tensor fmod.Tensor floor_divide", _only_numeric, 2)
+_table("add.Tensor add.Scalar mul.Tensor mul.Scalar maximum minimum", result_dtype, 2)
+_table("bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", result_dtype, 2)
+_table("remainder.Tensor remainder.Scalar fmod.Tensor floor_divide", _only_numeric, 2)
+_table("pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
 _table("gcd lcm", _only_integer, 2)
-_table(
-    "add.Scalar mul.Scalar bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", result_dtype, 2
-)
-_table("remainder.Scalar pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
 _table("div.Tensor div.Scalar atan2 copysign.Tensor xlogy.Tensor", _float, 2)
 _table("logaddexp logaddexp2", _only_float, 2)
-_table(
-    " ".join(
-        f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")
-    ),
-    _bool,
-    2,
-)
+for _comparison in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _table(f"{_comparison}.Tensor {_comparison}.Scalar", _bool, 2)
 _table("logical_and logical_or logical_xor", _bool, 2)
 _table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
-_table("heaviside hardshrink_backward softshrink_backward", _agreeing, 2)
-_table("native_dropout_backward", lambda operands: _agreeing(operands[:1]), 2)
+_table("heaviside hardshrink_backward softshrink_backward threshold_backward", _agreeing, 2)
 _table(
-    "tanh_backward sigmoid_backward threshold_backward gelu_backward silu_backward "
-    "hardswish_backward",
-    _agreeing,
-    2,
+    "tanh_backward sigmoid_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2
 )
+_table("native_dropout_backward", lambda operands: _agreeing(operands[:1]), 2)
 
 
 @RULES.register("mse_loss_backward smooth_l1_loss_backward huber_loss_backward")
