@@ -83,7 +83,7 @@ def test_triton_text_has_the_value_of_the_expression(expr, i, j, size):
     class Language:
         minimum, maximum = staticmethod(min), staticmethod(max)
 
-    text = IndexPrinter({I: (0, 9), J: (0, 9)}).show(expr)
+    text = IndexPrinter({I: Interval(0, 9), J: Interval(0, 9)}).show(expr)
     scope = {
         "tl": Language, "floordiv_int": lambda a, b: Truncating(int(a) // int(b)),
         "remainder_int": lambda a, b: Truncating(int(a) % int(b)),

@@ -7,7 +7,14 @@ import operator
 import pytest
 import sympy
 import torch
-from loopir import ArtifactStore, Options, ProgramCacheEntry, compile_graph
+from loopir import (
+    ArtifactStore,
+    Options,
+    ProgramCacheEntry,
+    Undescribed,
+    compile_graph,
+    describe,
+)
 from loopir.testing import EvaluatorCodeGenerator
 from primops.testing import trace
 from symshapes import FakeTensorMode
@@ -196,3 +203,24 @@ def test_expressions_come_back_as_they_were(store):
         new.args == old.args and new.is_positive == old.is_positive
         for new, old in zip(found, expressions, strict=True)
     )
+
+
+def test_texts_of_arguments():
+    graph = torch.fx.Graph()
+    node = graph.placeholder("x")
+    text = describe(((node, 2), {"dim": [1, node]}, slice(None, node), ...))
+    assert text == "tuple(tuple(%x, 2), {'dim': list(1, %x)}, slicetuple(None, %x, None), Ellipsis)"
+    assert describe((len, torch.sin)) == "tuple(builtins.len, torch.sin)"
+
+
+@pytest.mark.parametrize("function", [test_texts_of_arguments, lambda: 0, type("Local", (), {})])
+def test_code_outside_torch_is_not_described_wherever_it_stands(function):
+    for arguments in (
+        function,
+        (function,),
+        [1, function],
+        {"key": function},
+        {"key": (function,)},
+    ):
+        with pytest.raises(Undescribed):
+            describe(arguments)

@@ -1,28 +1,35 @@
-"""The text by which a graph is found again."""
+"""Which captured graphs have an entry in the cache."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from loopir.cache.program_cache import Undescribed
-from torchstrata.graph_cache import _argument_text
+from loopir import Undescribed
+from torchstrata.graph_cache import _check_calls
 
 
-def test_arguments():
+def test_calls_of_torch_are_described():
     graph = torch.fx.Graph()
-    node = graph.placeholder("x")
-    text = _argument_text(((node, 2), {"dim": [1, node]}, slice(None, node), ...))
-    assert text == "tuple(tuple(%x, 2), {'dim': list(1, %x)}, slicetuple(None, %x, None), ...)"
+    x = graph.placeholder("x")
+    graph.output(graph.call_method("add", (graph.call_function(torch.sin, (x,)), 1)))
+    _check_calls(torch.fx.GraphModule(torch.nn.Module(), graph))
 
 
-@pytest.mark.parametrize("function", [len, int, test_arguments])
-def test_code_is_not_described_wherever_it_stands(function):
-    for arguments in (
-        function,
-        (function,),
-        [1, function],
-        {"key": function},
-        {"key": (function,)},
-    ):
-        with pytest.raises(Undescribed):
-            _argument_text(arguments)
+@pytest.mark.parametrize("op", ["get_attr", "call_module"])
+def test_constants_and_modules_are_not(op):
+    module = torch.nn.Module()
+    module.part = torch.nn.ReLU() if op == "call_module" else torch.nn.Parameter(torch.ones(2))
+    graph = torch.fx.Graph()
+    graph.output(graph.create_node(op, "part", (graph.placeholder("x"),) * (op == "call_module")))
+    with pytest.raises(Undescribed):
+        _check_calls(torch.fx.GraphModule(module, graph))
+
+
+def test_operators_outside_torch_are_not():
+    with torch.library._scoped_library("strata_test", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        for target in (torch.ops.strata_test.twice, torch.ops.strata_test.twice.default):
+            graph = torch.fx.Graph()
+            graph.output(graph.call_function(target, (graph.placeholder("x"),)))
+            with pytest.raises(Undescribed):
+                _check_calls(torch.fx.GraphModule(torch.nn.Module(), graph))
