@@ -15,6 +15,7 @@ import weakref
 import pytest
 import sympy
 import torch
+from bytecode_dynamo.guards import tensor_layout
 from bytecode_dynamo.guards.guards import (
     ABSENT,
     GlobalState,
@@ -982,6 +983,14 @@ def test_records_are_collected_once():
     guards.require(X, GuardKind.EQUALS, True)
     guards.require(X, GuardKind.IDENTITY, called)
     assert [record.expected for record in guards] == [1, True, called]
+
+
+def test_padding_hides_no_field():
+    """Words that differ in a pair of tensors by chance are no candidates for a field."""
+    floats, doubles = [[6, 0, 1], [6, 9, 1]], [[7, 0, 1], [7, 3, 1]]
+    assert tensor_layout._between_groups(floats, doubles, -1) == {0}
+    assert tensor_layout._between_groups([[6, 1], [6, 2]], [[7, 3], [7, 3]], -1) == {0}
+    assert tensor_layout._between_groups([[0x16], [0x26]], [[0x37], [0x47]], 0xF) == {0}
 
 
 def test_checks_leak_nothing(leaked_blocks):

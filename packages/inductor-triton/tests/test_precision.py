@@ -117,3 +117,17 @@ def gradient(x: In('float32', 64), out: Out('bfloat16', 64), total: Out('float32
 """
     assert values_of(text) & {"b", "d", "s"} == {"b"}
     assert "exp16" in TritonCodeGenerator().generate(parse_kernel(text)).text
+
+
+def test_a_gelu_that_is_summed_in_float32_stays_exact():
+    """What reads it rounds nothing, though no store of the same body does either."""
+    text = GELU.format(n=8).replace("Out('float16', 8)", "Out('float32', 1)")
+    text = text.replace("for i in range(8)", "for i in reduce(8)").replace(
+        "        g = cast(f, 'float16')\n        store(out, [i], g)",
+        "        s = reduce('sum', f, 'float32')\n    store(out, [0], s)",
+    )
+    kernel = parse_kernel(text)
+    dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
+    assert fuse_gelu(kernel.bodies, dtypes) == kernel.bodies
+    dtypes["out"] = torch.float16
+    assert fuse_gelu(kernel.bodies, dtypes) != kernel.bodies

@@ -92,6 +92,8 @@ def _reciprocal(total: Value) -> Call:
 
 
 def place_rule(op: str) -> Rule:
+    """The rule for random numbers whose counter is an index."""
+
     @rule(f"{op}(seed, index_expr(place))")
     def uniform_at(
         facts: Facts, step: Instruction, seed: Operand, place: sympy.Expr
