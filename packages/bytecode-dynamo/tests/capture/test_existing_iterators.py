@@ -24,16 +24,22 @@ ITERATORS = {
     "reversed list": lambda: advanced(reversed([1, 2, 3, 4])),
     "reversed tuple": lambda: reversed((1, 2, 3)),
     "reversed range": lambda: reversed(range(4)),
+    "tensors": lambda: iter([torch.ones(2), torch.zeros(2)]),
+}
+BREAKING = {
     "enumerate": lambda: map(sum, advanced(enumerate([1, 2, 3], 5))),
     "chain": lambda: itertools.chain([1], (2, 3), range(4)),
     "chain of iterators": lambda: advanced(
         itertools.chain.from_iterable(iter([[1], map(abs, (2, -3)), [4]]))
     ),
+    "cycle": lambda: itertools.islice(advanced(itertools.cycle([1, 2, 3])), 5),
     "islice": lambda: itertools.islice(range(10), 1, 6, 3),
     "advanced islice": lambda: advanced(itertools.islice([1, 2, 3, 4, 5], 1, None, 2)),
     "repeat": lambda: advanced(itertools.repeat(3, 4)),
-    "tensors": lambda: iter([torch.ones(2), torch.zeros(2)]),
+    "pairwise": lambda: map(sum, advanced(itertools.pairwise([1, 2, 3, 4, 5]))),
+    "accumulate": lambda: advanced(itertools.accumulate([1, 2, 3, 4])),
 }
+"""Iterators that don't tell their position."""
 
 
 def advanced(iterator):
@@ -66,12 +72,25 @@ def test_iterators(program, kind):
         assert repr(list(mine)) == repr(list(theirs))
 
 
+@pytest.mark.parametrize("program", [take_one, search, take_all])
+@pytest.mark.parametrize("kind", BREAKING)
+def test_iterators_without_a_position_break_the_graph(program, kind):
+    with pytest.raises(bd.Unsupported):
+        bd.optimize("eager", fullgraph=True)(program)(torch.ones(2), BREAKING[kind]())
+    captured = bd.optimize("eager")(program)
+    for _ in range(2):
+        mine, theirs = BREAKING[kind](), BREAKING[kind]()
+        for _ in range(2 if program is not take_one else 1):
+            assert repr(captured(torch.ones(2), mine)) == repr(program(torch.ones(2), theirs))
+        assert repr(list(mine)) == repr(list(theirs))
+
+
 @pytest.mark.parametrize(
     "make", [itertools.cycle, enumerate, lambda held: itertools.chain(held, enumerate(held))]
 )
 @pytest.mark.filterwarnings("error")
 def test_iterators_go_on_from_call_to_call(make):
-    captured = bd.optimize("eager", fullgraph=True)(
+    captured = bd.optimize("eager")(
         program := lambda x, steps: (x + 1, next(steps, 0), next(steps, 0))
     )
     mine, theirs = make([1, 2, 3]), make([1, 2, 3])
@@ -86,7 +105,7 @@ def test_an_iterator_below_two_others():
         items.append(first * 10)
         return x + at, first, next(below, None)
 
-    captured = bd.optimize("eager", fullgraph=True)(program)
+    captured = bd.optimize("eager")(program)
     mine, theirs = [1, 2, 3], [1, 2, 3]
     left, right = iter(mine), iter(theirs)
     numbered, others = enumerate(left), enumerate(right)

@@ -17,13 +17,12 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import (
     CONSTRUCTORS,
     FUNCTIONS,
-    Constructor,
     constructs,
     evaluates_call,
 )
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import ConstSource, ItemSource
-from bytecode_dynamo.polyfills import library as polyfills
+from bytecode_dynamo.polyfills.iterators import ChainFromIterable
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
@@ -31,12 +30,11 @@ from bytecode_dynamo.state.protocol import (
     apply_rule,
     fold_call,
     get_attribute,
+    instantiate,
     new_class,
     new_dict,
     new_exception,
-    new_iterator,
     raise_error,
-    written_as,
 )
 from bytecode_dynamo.state.requirements import require_class_attribute
 from bytecode_dynamo.state.tracker import VariableTracker
@@ -51,7 +49,6 @@ from bytecode_dynamo.variables.function import (
     FunctionVariable,
     PartialVariable,
 )
-from bytecode_dynamo.variables.lazy_iterator import ChainIterator
 from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import TupleVariable, is_plain_tuple, new_tuple
@@ -250,52 +247,6 @@ def make_partial(
 constructs(types.MethodType)(lambda ctx, function, owner: BoundMethodVariable(function, owner))
 
 
-def _eager_iterator(function: Any) -> Constructor:
-    """The rule of finite combinations of known elements."""
-
-    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        options = {
-            name: value if name == "fillvalue" else value.as_constant(ctx)
-            for name, value in named.items()
-        }
-        options |= (
-            {"fillvalue": NONE}
-            if function is itertools.zip_longest and "fillvalue" not in options
-            else {}
-        )
-        values = [
-            arg.unpack(ctx)
-            if not isinstance(arg, ConstantVariable) or isinstance(arg.value, str)
-            else arg.value
-            for arg in args
-        ]
-        return new_iterator(ctx, [new_tuple(items) for items in function(*values, **options)])
-
-    return rule
-
-
-for _function in (
-    *(itertools.product, itertools.permutations, itertools.combinations),
-    *(itertools.combinations_with_replacement, itertools.zip_longest),
-):
-    constructs(_function)(_eager_iterator(_function))  # pyright: ignore[reportArgumentType]
-
-
-for _name in (
-    "takewhile",
-    "dropwhile",
-    "filterfalse",
-    "compress",
-    "starmap",
-    "pairwise",
-    "accumulate",
-    "batched",
-    "groupby",
-):
-    if hasattr(itertools, _name):
-        constructs(getattr(itertools, _name))(written_as(getattr(polyfills, _name)))
-
-
 constructs(types.MappingProxyType)(lambda ctx, mapping: ProxyVariable(mapping))
 
 
@@ -341,7 +292,7 @@ def call_class_method(
     if kwargs and function.__name__ in ("from_iterable", "__new__"):
         raise GraphBreak("BD007", f"{cls.__qualname__}.{function.__name__} with keyword arguments")
     if function.__name__ == "from_iterable" and cls is itertools.chain:
-        return ChainIterator(Identity(itertools.chain), base=args[0].iterate(ctx))
+        return instantiate(ctx, ChainFromIterable, args, kwargs)
     if function.__name__ == "__new__" and args and isinstance(args[0], ClassVariable):
         wanted: type = args[0].value
         if cls is tuple and is_plain_tuple(wanted):

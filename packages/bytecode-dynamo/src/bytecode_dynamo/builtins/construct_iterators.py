@@ -4,28 +4,34 @@ evaluated lazily.
 
 from __future__ import annotations
 
+import inspect
 import itertools
+from typing import Any
 
-from bytecode_dynamo.function_table import constructs
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.function_table import Constructor, constructs
+from bytecode_dynamo.polyfills.iterators import POLYFILLS, Reversed
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
-from bytecode_dynamo.state.protocol import constant_of, new_iterator, new_list, raise_error
+from bytecode_dynamo.state.protocol import constant_of, iterate_range, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
-from bytecode_dynamo.variables.iterator import ItemsIterator, ReversedIterator, iterate_keys
+from bytecode_dynamo.variables.iterator import (
+    CombinationsIterator,
+    ItemsIterator,
+    ReversedIterator,
+    iterate_keys,
+)
 from bytecode_dynamo.variables.lazy_iterator import (
-    ChainIterator,
     CountIterator,
-    CycleIterator,
     EnumerateIterator,
     FilterIterator,
-    IsliceIterator,
+    PolyfilledIterator,
     RepeatIterator,
     ZipIterator,
-    islice_bounds,
 )
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
-from bytecode_dynamo.variables.sequence import ListVariable
+from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, new_tuple
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
@@ -72,10 +78,7 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
             raise_error(
                 ctx, TypeError, f"{items.python_type().__name__!r} object is not reversible"
             )
-        size = items.length(ctx).as_constant(ctx)
-        return new_iterator(
-            ctx, [items.get_item(ctx, ConstantVariable(index)) for index in reversed(range(size))]
-        )
+        return make_polyfilled(ctx, Reversed, items)
     if isinstance(items, TensorVariable):  # a class with __reversed__
         if items.fake.dim():
             return items.call_method(ctx, "flip", [ConstantVariable(0)], {})
@@ -90,7 +93,10 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
         key = Identity(type(reversed(items.key.cls())))
         ctx.effects.write(key, len(items.elements(ctx)) - 1)
         return ReversedIterator(key, base=items, moves=ctx.effects.moves(items.key))
-    return ItemsIterator(Identity(reversed), items=tuple(reversed(items.unpack(ctx))))
+    if isinstance(items, RangeVariable):
+        return iterate_range(items.value[::-1])
+    backward = tuple(reversed(items.unpack(ctx)))
+    return ItemsIterator(Identity(reversed), items=backward, base=items)
 
 
 @constructs(itertools.count)
@@ -104,32 +110,64 @@ def make_count(
     )
 
 
-@constructs(itertools.chain)
-def make_chain(ctx: Context, *parts: VariableTracker) -> VariableTracker:
-    return ChainIterator(Identity(itertools.chain), base=new_iterator(ctx, parts))
-
-
-@constructs(itertools.cycle)
-def make_cycle(ctx: Context, items: VariableTracker) -> VariableTracker:
-    return CycleIterator(
-        Identity(itertools.cycle), base=items.iterate(ctx), saved=new_list(ctx, [])
-    )
-
-
-@constructs(itertools.islice)
-def make_islice(ctx: Context, items: VariableTracker, *bounds: VariableTracker) -> VariableTracker:
-    given = [bound.as_constant(ctx) for bound in bounds]
-    try:
-        itertools.islice((), *given)
-    except (TypeError, ValueError) as error:
-        raise_error(ctx, type(error), *error.args)
-    limits = islice_bounds(given)
-    return IsliceIterator(Identity(itertools.islice), base=items.iterate(ctx), bounds=limits)
-
-
 @constructs(itertools.repeat)
 def make_repeat(
     ctx: Context, item: VariableTracker, times: VariableTracker | None = None
 ) -> VariableTracker:
     limit = None if times is None else max(0, times.as_index(ctx))
     return RepeatIterator(Identity(itertools.repeat), item=item, times=limit)
+
+
+def make_polyfilled(
+    ctx: Context, polyfill: Any, *args: VariableTracker, **named: VariableTracker
+) -> VariableTracker:
+    """An iterator of the native type that a polyfill stands for."""
+    try:
+        inspect.signature(polyfill).bind(*args, **named)
+    except TypeError as error:
+        raise GraphBreak("BD007", f"{polyfill.native.__name__}(): {error}") from None
+    state = UserObjectVariable(Identity(polyfill))
+    state.call_method(ctx, "__init__", args, named)
+    return PolyfilledIterator(Identity(polyfill.native), polyfill=state)
+
+
+def _as_polyfill(polyfill: Any) -> Constructor:
+    return lambda ctx, *args, **named: make_polyfilled(ctx, polyfill, *args, **named)
+
+
+for _polyfill in POLYFILLS:
+    constructs(_polyfill)(_as_polyfill(_polyfill))
+    if "native" in vars(_polyfill) and _polyfill is not Reversed:
+        constructs(_polyfill.native)(_as_polyfill(_polyfill))
+
+
+def _combinations(function: Any) -> Constructor:
+    """The rule for combinations of known elements."""
+
+    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+        operands = [
+            arg
+            if isinstance(arg, ConstantVariable) and not isinstance(arg.value, str)
+            else new_tuple(arg.unpack(ctx))
+            for arg in args
+        ]
+        values = [
+            operand.value if isinstance(operand, ConstantVariable) else operand.unpack(ctx)
+            for operand in operands
+        ]
+        constants = {name: value.as_constant(ctx) for name, value in named.items()}
+        return CombinationsIterator(
+            Identity(function),
+            items=tuple(map(new_tuple, function(*values, **constants))),
+            operands=tuple(operands),
+            options=tuple(named.items()),
+        )
+
+    return rule
+
+
+for _function in (
+    *(itertools.product, itertools.permutations),
+    *(itertools.combinations, itertools.combinations_with_replacement),
+):
+    constructs(_function)(_combinations(_function))

@@ -22,10 +22,12 @@ from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.function_table import evaluates_call, evaluates_code
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.polyfills import library as polyfills
+from bytecode_dynamo.polyfills.iterators import CallableIterator, islice_bounds, tee
 from bytecode_dynamo.state.protocol import (
     call_polyfill,
     fold_call,
     get_attribute,
+    instantiate,
     new_class,
     new_list,
     new_value,
@@ -156,7 +158,7 @@ def isgeneratorfunction(ctx: Context, value: Value) -> Value:
 @evaluates_call(iter)
 def iter_(ctx: Context, value: Value, *sentinel: Value) -> Value:
     if sentinel:
-        return call_polyfill(ctx, polyfills.call_until, [value, *sentinel], {})
+        return instantiate(ctx, CallableIterator, [value, *sentinel], {})
     return value.iterate(ctx)
 
 
@@ -223,12 +225,7 @@ def input_output(ctx: Context, *args: Value, **kwargs: Value) -> None:
     raise GraphBreak("BD003", "print, input, open or breakpoint")
 
 
-# -- itertools -------------------------------------------------------------------------------------
-
-
-evaluates_call(itertools.tee)(written_as(polyfills.tee))
-
-
+evaluates_call(itertools.tee)(written_as(tee))
 evaluates_call(collections._count_elements)(written_as(polyfills.count_elements))  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -323,7 +320,8 @@ def _folding(function: Any) -> Any:
 
 _of_system = vars(sys.modules.get("posix") or sys.modules["nt"])
 _paths = [found for name, found in _of_system.items() if name.startswith("_path_")]
-for _function in (*_paths, json.dumps, json.loads, os.fspath, sys.intern, str.maketrans):
+_others = (json.dumps, json.loads, os.fspath, sys.intern, str.maketrans, islice_bounds)
+for _function in (*_paths, *_others):
     evaluates_call(_function)(_folding(_function))
 
 

@@ -19,7 +19,13 @@ _PACKAGE = Path(__file__).parents[1]
 _OWN_ROOTS = (str(_PACKAGE) + os.sep, str(Path(symshapes.__file__).parent) + os.sep)
 _POLYFILLS = tuple(
     str(_PACKAGE / "polyfills" / name)
-    for name in ("collectives.py", "control_flow.py", "exception_groups.py", "library.py")
+    for name in (
+        "collectives.py",
+        "control_flow.py",
+        "exception_groups.py",
+        "iterators.py",
+        "library.py",
+    )
 )
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = (sysconfig.get_paths()["purelib"] + os.sep, sysconfig.get_paths()["platlib"] + os.sep)

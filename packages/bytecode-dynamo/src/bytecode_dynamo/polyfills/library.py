@@ -6,135 +6,8 @@ import bisect
 import functools
 import string
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
-
-
-def takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    for element in iterable:
-        if not predicate(element):
-            return
-        yield element
-
-
-def dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    iterator = iter(iterable)
-    for element in iterator:
-        if not predicate(element):
-            yield element
-            break
-    yield from iterator
-
-
-def filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> Iterator[Any]:
-    for element in iterable:
-        if not (element if predicate is None else predicate(element)):
-            yield element
-
-
-def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
-    for element, selected in zip(data, selectors):
-        if selected:
-            yield element
-
-
-def starmap(function: Callable[..., Any], iterable: Iterable[Iterable[Any]]) -> Iterator[Any]:
-    for args in iterable:
-        yield function(*args)
-
-
-def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
-    iterator = iter(iterable)
-    for first in iterator:
-        for second in iterator:
-            yield first, second
-            first = second
-
-
-def accumulate(
-    iterable: Iterable[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None
-) -> Iterator[Any]:
-    iterator = iter(iterable)
-    total = initial
-    if initial is None:
-        for first in iterator:
-            total = first
-            break
-        else:
-            return
-    yield total
-    for element in iterator:
-        total = total + element if func is None else func(total, element)
-        yield total
-
-
-def batched(iterable: Iterable[Any], n: int) -> Iterator[Any]:
-    if n < 1:
-        raise ValueError("n must be at least one")
-    batch = []
-    for element in iterable:
-        batch.append(element)
-        if len(batch) == n:
-            yield tuple(batch)
-            batch = []
-    if batch:
-        yield tuple(batch)
-
-
-def groupby(iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Iterator[Any]:
-    iterator = iter(iterable)
-    ahead: list[Any] = []
-    turn = 0
-
-    def read() -> bool:
-        if not ahead:
-            for element in iterator:
-                ahead.append((element if key is None else key(element), element))
-                break
-        return bool(ahead)
-
-    def belongs(target: Any) -> bool:
-        return target is ahead[0][0] or bool(target == ahead[0][0])
-
-    def group(target: Any, own: int) -> Iterator[Any]:
-        while own == turn and read() and belongs(target):
-            yield ahead.pop()[1]
-
-    target = None
-    while read():
-        if turn and belongs(target):
-            ahead.clear()
-            continue
-        target = ahead[0][0]
-        turn += 1
-        yield target, group(target, turn)
-
-
-def tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
-    iterator = iter(iterable)
-    shared: list[Any] = []
-
-    def reader() -> Iterator[Any]:
-        position = 0
-        while True:
-            if position == len(shared):
-                for element in iterator:
-                    shared.append(element)
-                    break
-                else:
-                    return
-            yield shared[position]
-            position += 1
-
-    return tuple(reader() for _ in range(n))
-
-
-def call_until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
-    while True:
-        element = function()
-        if element == sentinel:
-            return
-        yield element
 
 
 def generator_in_context(
@@ -164,17 +37,6 @@ def generator_in_context(
             return stop.value
 
     return generate
-
-
-def iterate_sequence(sequence: Any) -> Iterator[Any]:
-    position = 0
-    while True:
-        try:
-            element = sequence[position]
-        except (IndexError, StopIteration):
-            return
-        yield element
-        position += 1
 
 
 def substitute(pattern: Any, function: Callable[[Any], str], text: str, count: int = 0) -> str:

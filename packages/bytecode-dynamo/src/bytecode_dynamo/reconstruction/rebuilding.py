@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import sys
 import threading
 import types
 from collections.abc import Callable
@@ -12,7 +13,8 @@ from typing import Any
 
 import torch
 
-from .iterator_words import move_chain, move_cycle, move_index, move_islice, move_repeat
+EXHAUSTED = sys.maxsize
+"""The position of a list iterator that has ended: it ignores what the list gains later."""
 
 
 def make_function(
@@ -150,6 +152,21 @@ def move_reversed(target: Any, index: int) -> None:
         target.__setstate__(-1)
 
 
+def move_list_iterator(target: Any, index: int) -> None:
+    """Set the index of a list iterator, or end it."""
+    _, (items,), *position = target.__reduce__()
+    if not position:
+        return  # it has ended
+    # __setstate__ clamps an index to the list's length, but an iterator keeps its index when its
+    # list shrinks.
+    missing = 0 if index == EXHAUSTED else max(index - len(items), 0)
+    list.extend(items, [None] * missing)
+    target.__setstate__(index)
+    list.__delitem__(items, slice(len(items) - missing, None))
+    if index == EXHAUSTED:
+        next(target, None)
+
+
 def advance_count(target: Any, times: int) -> None:
     """Let a ``count`` give so many numbers."""
     collections.deque(itertools.islice(target, times), maxlen=0)
@@ -163,12 +180,7 @@ CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     collections.defaultdict: replace_dict,
     set: replace_set,
     itertools.count: advance_count,
-    itertools.chain: move_chain,
-    itertools.cycle: move_cycle,
-    itertools.islice: move_islice,
-    itertools.repeat: move_repeat,
-    enumerate: move_index,
-    type(iter([])): move_index,
+    type(iter([])): move_list_iterator,
     **dict.fromkeys((reversed, type(reversed([]))), move_reversed),
     **{type(iter(held)): move_iterator for held in ((), "", "\u00e9", b"", range(0))},
 }

@@ -97,7 +97,9 @@ def new_dict(
 
 
 @Operation
-def new_iterator(ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
+def new_iterator(
+    ctx: Context, items: Sequence[VariableTracker], base: VariableTracker | None = None
+) -> VariableTracker:
     """An iterator over fixed items."""
     ...
 

@@ -3,9 +3,9 @@
 from . import (  # noqa: F401 (each registers what it tracks)
     array,
     cached_function,
+    existing_iterators,
     new_values,
     reporting,
     tensor_setters,
-    underlying,
     wrap_tensor,
 )  # fmt: skip

@@ -176,7 +176,7 @@ class ConstantVariable(Variable):
             return raise_error(
                 ctx, TypeError, f"{type(self.value).__name__!r} object is not iterable"
             )
-        return new_iterator(ctx, [new_value(ctx, part) for part in self.value])
+        return new_iterator(ctx, [new_value(ctx, part) for part in self.value], self)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen.load_const(self.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import apply_rule, class_attribute
 from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
@@ -17,6 +19,10 @@ class ContainerVariable(Variable):
     def methods(self) -> MethodTable:
         """Methods of the type."""
         raise NotImplementedError
+
+    def example(self) -> Any:
+        """An empty value of the type."""
+        return self.python_type()()
 
     def has_method(self, name: str) -> bool:
         """Whether there is a rule for a method."""

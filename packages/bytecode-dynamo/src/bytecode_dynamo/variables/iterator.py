@@ -5,16 +5,13 @@ them.
 from __future__ import annotations
 
 import collections
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.reconstruction.iterator_words import (
-    EXHAUSTED,
-    move_index,
-)
+from bytecode_dynamo.polyfills.iterators import advanced
+from bytecode_dynamo.reconstruction.rebuilding import EXHAUSTED, move_list_iterator
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
@@ -66,10 +63,6 @@ class IteratorVariable(KeyedVariable):
         """Move on."""
         ctx.effects.write(self.key, position)
 
-    def reconstruct(self, gen: ValueBuilder) -> None:
-        # What is left is run through now.
-        gen.call_const(iter, new_tuple(remaining(gen, self)))
-
 
 def remaining(gen: ValueBuilder, iterator: IteratorVariable) -> list[VariableTracker]:
     """What an iterator would still give; does not advance it."""
@@ -93,9 +86,10 @@ def remaining(gen: ValueBuilder, iterator: IteratorVariable) -> list[VariableTra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemsIterator(IteratorVariable):
-    """Over fixed items, of a tuple or str."""
+    """Over fixed items, of a tuple, or of the constant ``base``."""
 
     items: tuple[VariableTracker, ...] = ()
+    base: VariableTracker | None = None
 
     def next(self, ctx: Context) -> VariableTracker | None:
         at = self.position(ctx)
@@ -105,7 +99,26 @@ class ItemsIterator(IteratorVariable):
         return realize(ctx, self.items[at])
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        gen.call_const(iter, new_tuple(self.items[self.position(gen.ctx) :]))
+        position = self.position(gen.ctx)
+        if self.base is None:
+            gen.call_const(iter, new_tuple(self.items[position:]))
+        else:
+            iterate = reversed if self.key.cls is reversed else iter
+            gen.call_const(advanced, position, iterate, self.base)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CombinationsIterator(ItemsIterator):
+    """Over the items of ``itertools.product`` and its relatives, called on fixed operands."""
+
+    operands: tuple[VariableTracker, ...] = ()
+    options: tuple[tuple[str, VariableTracker], ...] = ()
+
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        steps = self.position(gen.ctx)
+        function = ConstantVariable(advanced)
+        head = map(ConstantVariable, (steps, self.key.cls))
+        gen.call(function, [*head, *self.operands], self.options)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,15 +133,15 @@ class LiveIterator(IteratorVariable):
         """Whether items came, went or moved since."""
         return self.moves is not None and ctx.effects.moves(self.base.key) is not self.moves
 
-    def rebuild(self, gen: ValueBuilder, advanced: Callable[[Any, int], Any]) -> None:
-        """Push what a function makes of the container and the position."""
+    def rebuild(self, gen: ValueBuilder, function: Callable[..., Any], *arguments: object) -> None:
+        """Push the result of a function that creates an iterator over the container."""
         key = self.base.key
         # existing objects are changed afterwards
         if self.has_moved(gen.ctx) or (key.exists and self.moves is not MISSING):
             raise GraphBreak("BD015", f"an iterator over a {key.cls.__name__} that was changed")
         if key.shell is not None and not key.exists:
             key.shell.complete(gen)
-        gen.call_const(advanced, self.base, self.position(gen.ctx))
+        gen.call_const(function, *arguments)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,21 +170,8 @@ class KeysIterator(LiveIterator):
         return realize(ctx, items[-1 - at if self.backward else at])
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        self.rebuild(gen, backward_at if self.backward else iterator_at)
-
-
-def iterator_at(items: Any, position: int) -> Any:
-    """An iterator that was advanced; called by generated code."""
-    made = iter(items)
-    collections.deque(itertools.islice(made, position), maxlen=0)
-    return made
-
-
-def backward_at(items: Any, position: int) -> Any:
-    """A backward iterator that was advanced; called by generated code."""
-    made = reversed(items)
-    collections.deque(itertools.islice(made, position), maxlen=0)
-    return made
+        iterate = reversed if self.backward else iter
+        self.rebuild(gen, advanced, self.position(gen.ctx), iterate, self.base)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,16 +191,16 @@ class ListIterator(LiveIterator):
         return realize(ctx, items[at])
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        self.rebuild(gen, list_iterator_at)
+        self.rebuild(gen, list_iterator_at, self.base, self.position(gen.ctx))
 
 
 def list_iterator_at(items: Any, position: int) -> Any:
     """An iterator over a list or deque that was advanced; called by generated code."""
     if not isinstance(items, list):
-        return iterator_at(items, position)
-    made = iter(items)
-    move_index(made, position)
-    return made
+        return advanced(position, iter, items)
+    iterator = iter(items)
+    move_list_iterator(iterator, position)
+    return iterator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,16 +221,16 @@ class ReversedIterator(LiveIterator):
         return realize(ctx, items[at]) if found else None
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        self.rebuild(gen, reversed_at)
+        self.rebuild(gen, reversed_at, self.base, self.position(gen.ctx))
 
 
 def reversed_at(items: Any, index: int) -> Any:
     """A backward iterator over a list or deque at an index; called by generated code."""
     if not isinstance(items, list):
-        return backward_at(items, len(items) - 1 - index)
-    made: Any = reversed(items)
-    made.__setstate__(index)
-    return made
+        return advanced(len(items) - 1 - index, reversed, items)
+    iterator: Any = reversed(items)
+    iterator.__setstate__(index)
+    return iterator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -248,9 +248,6 @@ class RangeIterator(IteratorVariable):
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(iter, self.value[self.position(gen.ctx) :])
-
-
-_FOLLOWING = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,16 +276,20 @@ class UserIterator(Variable):
 
 
 @protocol.new_iterator.implement
-def _new_iterator(ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
-    """An iterator over fixed items."""
-    return ItemsIterator(Identity(type(iter(()))), items=tuple(items))
+def _new_iterator(
+    ctx: Context, items: Sequence[VariableTracker], base: VariableTracker | None = None
+) -> VariableTracker:
+    """An iterator over fixed items, which may be those of a constant."""
+    iterated = base.value if isinstance(base, ConstantVariable) else ()
+    return ItemsIterator(Identity(type(iter(iterated))), items=tuple(items), base=base)
 
 
 def iterate_keys(ctx: Context, base: Any, backward: bool = False) -> VariableTracker:
     """An iterator over a dict, a view of one, or a set."""
     count = len(base.unpack_lazy(ctx))
+    empty = base.example()
     return KeysIterator(
-        Identity(type(iter(()))),
+        Identity(type(reversed(empty) if backward else iter(empty))),
         base=base,
         count=count,
         moves=ctx.effects.moves(base.key),

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.reconstruction.iterator_words import (
-    chain_at,
-    cycle_at,
-    following,
-)
+from bytecode_dynamo.polyfills.iterators import rebuilt
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import (
     binary_operation,
     raise_error,
+    until_stop,
 )
 from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables.iterator import _FOLLOWING, IteratorVariable
 
-from .base import realize
 from .constant import ConstantVariable
+from .iterator import IteratorVariable
 from .sequence import new_tuple
+
+_FOLLOWING = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,86 +159,25 @@ class FilterIterator(IteratorVariable):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChainIterator(IteratorVariable):
-    """``itertools.chain`` over what another iterator gives; the current iterator, if any, is kept
-    in the effects.
+class PolyfilledIterator(IteratorVariable):
+    """An iterator of a native type that a polyfill evaluates; its position tells whether it has
+    started.
     """
 
-    base: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
+    polyfill: Any = None
 
     def next(self, ctx: Context) -> VariableTracker | None:
-        while True:
-            active = ctx.effects.read(self.key, ())
-            if not active:
-                following = self.base.next(ctx)
-                if following is None:
-                    return None
-                active = (following.iterate(ctx),)
-                ctx.effects.write(self.key, active)
-            item = active[0].next(ctx)
-            if item is not None:
-                return item
-            ctx.effects.write(self.key, ())
+        if not self.position(ctx):
+            self.advance(ctx, 1)
+        return until_stop(lambda: self.polyfill.call_method(ctx, "__next__", [], {}))
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        gen.call_const(chain_at, self.base, *gen.ctx.effects.read(self.key, ()))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CycleIterator(IteratorVariable):
-    """``itertools.cycle``: its position is an index into what it saved, inverted while it saves."""
-
-    base: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
-    saved: Any = None
-
-    def next(self, ctx: Context) -> VariableTracker | None:
-        at = ctx.effects.read(self.key, ~0)
-        if at < 0:
-            item = self.base.next(ctx)
-            if item is not None:
-                self.saved.call_method(ctx, "append", [item], {})
-                return item
-            at = ~at
-        items = self.saved.elements(ctx)
-        self.advance(ctx, (at + 1) % max(len(items), 1))
-        return realize(ctx, items[at]) if items else None
-
-    def reconstruct(self, gen: ValueBuilder) -> None:
-        at = gen.ctx.effects.read(self.key, ~0)
-        gen.call_const(cycle_at, self.base if at < 0 else (), self.saved, at)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class IsliceIterator(IteratorVariable):
-    """``itertools.islice`` with constant bounds: its position is how many items it took."""
-
-    base: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
-    bounds: tuple[int, int | None, int] = (0, None, 1)
-
-    def next(self, ctx: Context) -> VariableTracker | None:
-        taken, wanted = self.position(ctx), following(self.position(ctx), *self.bounds)
-        item: VariableTracker | None = ConstantVariable(None)
-        while taken <= wanted and taken != self.bounds[1] and item is not None:
-            ctx.count_instruction()
-            item = self.base.next(ctx)
-            taken += item is not None
-        if taken != self.position(ctx):
-            self.advance(ctx, taken)
-        return item if taken > wanted else None
-
-    def reconstruct(self, gen: ValueBuilder) -> None:
-        _, stop, step = self.bounds
-        taken = self.position(gen.ctx)
-        bounds = (
-            following(taken, *self.bounds) - taken,
-            None if stop is None else max(stop - taken, 0),
-            step,
-        )
-        gen.call(ConstantVariable(itertools.islice), [self.base, *map(ConstantVariable, bounds)])
-
-
-def islice_bounds(args: Sequence[Any]) -> tuple[int, int | None, int]:
-    """The bounds of ``islice(iterable, *args)``."""
-    given = slice(*args)
-    bounds = (given.start or 0, given.stop, given.step or 1)
-    return bounds
+        ctx, polyfill = gen.ctx, self.polyfill.key.cls
+        what = f"{self.key.cls.__name__} object"
+        started = self.position(ctx) > 0
+        if not hasattr(polyfill, "rebuild") or (started and not polyfill.rebuilds_started):
+            raise GraphBreak("BD015", f"a {what} is needed after the graph")
+        for value in ctx.effects.attributes(self.polyfill.key).values():
+            require_run(ctx, f"a {what}", value)
+        self.polyfill.complete(gen)
+        gen.call_const(rebuilt, self.polyfill)

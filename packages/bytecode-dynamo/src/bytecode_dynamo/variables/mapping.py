@@ -204,8 +204,12 @@ class DictViewVariable(Variable):
     base: DictVariable
     kind: str
 
+    def example(self) -> Any:
+        """An empty view of this type."""
+        return getattr(self.base.example(), self.kind)()
+
     def python_type(self) -> type:
-        return type(getattr({}, self.kind)())
+        return type(self.example())
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
         return [realize(ctx, item) for item in self.unpack_lazy(ctx)]

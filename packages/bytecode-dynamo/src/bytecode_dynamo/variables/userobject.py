@@ -14,13 +14,13 @@ from bytecode_dynamo.class_flags import native_base, type_name
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import AttrSource, Source
-from bytecode_dynamo.polyfills import library as polyfills
+from bytecode_dynamo.polyfills.iterators import SequenceIterator
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import DELETED, Identity
 from bytecode_dynamo.state.protocol import (
-    call_polyfill,
+    call_known,
     call_special,
     constant_of,
     is_alike,
@@ -322,7 +322,7 @@ class UserObjectVariable(KeyedVariable):
             raise GraphBreak("BD012", f"iteration over {self.describe()}")
         method = self.special(ctx, "__iter__")
         if method is None and self.special(ctx, "__getitem__") is not None:
-            return call_polyfill(ctx, polyfills.iterate_sequence, [self], {})
+            return call_known(ctx, SequenceIterator, [self], {})
         if method is None:
             return raise_error(ctx, TypeError, f"{self.key.cls.__name__!r} object is not iterable")
         found = method.call(ctx, [], {})
