@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from bytecode_dynamo.builtins.queries import ANSWERS
+from bytecode_dynamo.builtins.settings import ANSWERS
 from bytecode_dynamo.builtins.torch_functions import allowed_rule, constant_result_rule
 from bytecode_dynamo.capture.roots import innermost_function
 from bytecode_dynamo.guards.source import ConstSource

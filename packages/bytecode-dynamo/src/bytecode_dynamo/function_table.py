@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from .rule_table import RuleTable
+from .rule_table import RuleTable, register_each
 
 Rule = Callable[..., Any]
 
@@ -80,8 +81,12 @@ def evaluates_code(*functions: Any) -> Callable[[CodeRule], CodeRule]:
 
 FUNCTIONS = FunctionTable()
 evaluates_call = FUNCTIONS.register
+evaluates_each = partial(register_each, FUNCTIONS.register)
+"""Decorator: this rule ``(ctx, function, *args, **kwargs)`` evaluates calls of these functions."""
 
 Constructor = Callable[..., Any]
 CONSTRUCTORS: RuleTable[type, Constructor] = RuleTable()
 constructs = CONSTRUCTORS.register
 """Decorator: this rule evaluates ``cls(*args, **kwargs)`` for these classes."""
+constructs_each = partial(register_each, CONSTRUCTORS.register)
+"""Decorator: this rule ``(ctx, cls, *args, **kwargs)`` evaluates calls of these classes."""

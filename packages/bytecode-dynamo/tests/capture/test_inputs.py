@@ -12,7 +12,7 @@ import bytecode_dynamo as bd
 import pytest
 import torch
 from bytecode_dynamo import _hook
-from bytecode_dynamo.capture import input_loader as module
+from bytecode_dynamo.capture import graph_code as module
 from torch import nn
 
 MODEL = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))

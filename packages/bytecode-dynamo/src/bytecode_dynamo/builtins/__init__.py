@@ -11,8 +11,6 @@ from . import (  # noqa: F401 (each registers its rules)
     construct_iterators,
     copying,
     generators,
-    getters,
-    module_hooks,
     number_functions,
     objects,
     optimizers,

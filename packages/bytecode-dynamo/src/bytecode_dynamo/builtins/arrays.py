@@ -12,18 +12,22 @@ import torch
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.function_table import CONSTRUCTORS, FUNCTIONS, evaluates_call
-from bytecode_dynamo.guards.records import GuardKind
-from bytecode_dynamo.guards.source import Source
+from bytecode_dynamo.rule_table import RuleFor
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import call_torch, new_list, new_value, raise_error
+from bytecode_dynamo.state.protocol import call_torch, constants, new_list, new_value, raising
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable, as_array, call_array, numpy, torch_numpy
 from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import CallableVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, is_constant_value
+from bytecode_dynamo.variables.constant import (
+    ConstantVariable,
+    SliceVariable,
+    constant_by_text,
+    is_constant_value,
+)
 from bytecode_dynamo.variables.sequence import SequenceVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
-from bytecode_dynamo.variables.wrap import tracker_for
+from bytecode_dynamo.variables.wrap import by_identity, tracker_for
 
 from .torch_functions import make_tensor
 
@@ -173,45 +177,30 @@ def _split(ctx: Context, data: VariableTracker) -> tuple[Any, VariableTracker]:
     raise GraphBreak("BD005", f"{data.describe()} among NumPy's numbers")
 
 
-def _folded(function: Any) -> Any:
-    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-        try:
-            values = [arg.as_constant(ctx) for arg in args]
-            named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
-        except NotConstant as error:
-            raise GraphBreak("BD005", f"numpy.{function.__name__} of {error}") from None
-        try:
-            result = function(*values, **named)
-        except Exception as error:
-            raise_error(ctx, type(error), *error.args)
-        if not is_constant_value(result):
-            raise GraphBreak("BD005", f"numpy.{function.__name__} gives an array")
-        return ConstantVariable(result)
-
-    return rule
-
-
-def wrap_scalar(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    cls, text = type(value), repr(value)
-    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: type(now) is cls and repr(now) == text)
-    return ConstantVariable(value, source=source)
-
-
-def wrap_ufunc(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
-    return CallableVariable(value, source=source)
+def _folded(
+    ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
+    try:
+        values, named = constants(ctx, args, kwargs)
+    except NotConstant as error:
+        raise GraphBreak("BD005", f"numpy.{function.__name__} of {error}") from None
+    with raising(ctx, Exception):
+        result = function(*values, **named)
+    if not is_constant_value(result):
+        raise GraphBreak("BD005", f"numpy.{function.__name__} gives an array")
+    return ConstantVariable(result)
 
 
 def _register() -> None:
-    tracker_for(numpy.generic)(wrap_scalar)
+    tracker_for(numpy.generic)(constant_by_text)
     CONSTRUCTORS[numpy.dtype] = lambda ctx, *args: ConstantVariable(
         numpy.dtype(*(arg.as_constant(ctx) for arg in args))
     )
-    tracker_for(numpy.ufunc, type(numpy.prod))(wrap_ufunc)
+    tracker_for(numpy.ufunc, type(numpy.prod))(by_identity(CallableVariable))
     for name in dir(numpy):
         value = getattr(numpy, name)
         if isinstance(value, type) and issubclass(value, numpy.generic):
-            CONSTRUCTORS[value] = _folded(value)
+            CONSTRUCTORS[value] = RuleFor(_folded, value)
     for home, module in (
         ("numpy", numpy),
         ("numpy.linalg", numpy.linalg),
@@ -225,17 +214,17 @@ def _register() -> None:
                 and FUNCTIONS.find(value) is None
             ):
                 evaluates_call(value)(
-                    _array_rule(home, name, value, _folded(value) if pure else None)
+                    _array_rule(home, name, value, RuleFor(_folded, value) if pure else None)
                 )
     TENSOR_METHODS["numpy"] = to_numpy
     evaluates_call(torch.from_numpy)(from_numpy)
-    evaluates_call(torch.as_tensor)(_converting(torch.as_tensor, _recorded(torch.as_tensor)))
-    evaluates_call(torch.asarray)(_converting(torch.asarray, _recorded(torch.asarray)))
+    for function in (torch.as_tensor, torch.asarray):
+        evaluates_call(function)(_converting(function, RuleFor(_recorded, function)))
     evaluates_call(torch.tensor)(_converting(torch.tensor, make_tensor))
 
 
-def _recorded(function: Any) -> Any:
-    return lambda ctx, *args, **kwargs: call_torch(ctx, "call_function", function, args, kwargs)
+def _recorded(ctx: Context, function: Any, *args: Any, **kwargs: Any) -> VariableTracker:
+    return call_torch(ctx, function, args, kwargs)
 
 
 if numpy is not None:

@@ -41,7 +41,7 @@ def autograd_grad(
     ctx: Context, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
     _require_whole_history(ctx, "torch.autograd.grad")
-    return graph_calls.call(ctx, "call_function", torch.autograd.grad, list(args), kwargs)
+    return call_torch(ctx, torch.autograd.grad, list(args), kwargs)
 
 
 def _require_whole_history(ctx: Context, what: str) -> None:
@@ -87,15 +87,11 @@ def autograd_backward(
     options |= {} if retain_graph is None else {"retain_graph": retain_graph}
     options |= {} if create_graph is None else {"create_graph": create_graph}
     sources = new_tuple(_listed(ctx, tensors))
-    found = call_torch(
-        ctx, "call_function", torch.autograd.grad, [sources, new_tuple(leaves)], options
-    )
-    before = ctx.modes.grad_enabled(ctx)
-    ctx.modes.set_grad(ctx, create_graph is not None and create_graph.truth(ctx))
-    for leaf, gradient in zip(leaves, found.unpack(ctx)):
-        if not gradient.is_none:
-            _accumulate(ctx, leaf, gradient)
-    ctx.modes.set_grad(ctx, before)
+    found = call_torch(ctx, torch.autograd.grad, [sources, new_tuple(leaves)], options)
+    with ctx.modes.grad_set(ctx, create_graph is not None and create_graph.truth(ctx)):
+        for leaf, gradient in zip(leaves, found.unpack(ctx)):
+            if not gradient.is_none:
+                _accumulate(ctx, leaf, gradient)
 
 
 def _is_leaf_of(ctx: Context, value: TensorVariable) -> bool:
@@ -108,18 +104,14 @@ def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) 
         held.call_method(ctx, "add_", [gradient], {})
         return
     if not held.is_none:
-        leaf.set_attr(
-            ctx, "grad", call_torch(ctx, "call_function", torch.add, [held, gradient], {})
-        )
+        leaf.set_attr(ctx, "grad", call_torch(ctx, torch.add, [held, gradient]))
         return
     # The gradient shares no memory and has the leaf's layout; autograd keeps the gradient's own
     # layout if they agree.
     if _is_laid_out_like(gradient, leaf):
         made = gradient.call_method(ctx, "clone", [], {})
     else:
-        made = call_torch(ctx, "call_function", torch.empty_like, [leaf], {}).call_method(
-            ctx, "copy_", [gradient], {}
-        )
+        made = call_torch(ctx, torch.empty_like, [leaf]).call_method(ctx, "copy_", [gradient], {})
     leaf.set_attr(ctx, "grad", made)
 
 
@@ -205,24 +197,23 @@ def checkpoint(
         if "context_fn" in options
         else (None, None)
     )
-    if again is not None and again.python_type() not in (contextlib.nullcontext, _RECOMPUTING):
-        raise GraphBreak("BD018", "torch.utils.checkpoint.checkpoint with a context_fn of its own")
-    if around is not None and around.python_type() not in (contextlib.nullcontext, _SAVING):
-        raise GraphBreak("BD018", "torch.utils.checkpoint.checkpoint with a context_fn of its own")
+    for manager, selective_mode in ((around, _SAVING), (again, _RECOMPUTING)):
+        known = (contextlib.nullcontext, selective_mode)
+        if manager is not None and manager.python_type() not in known:
+            raise GraphBreak("BD018", "torch.utils.checkpoint.checkpoint with its own context_fn")
     reentrant = "use_reentrant" not in options or options["use_reentrant"].truth(ctx)
     tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
     # The reentrant form differentiates only with respect to arguments that require a gradient.
     enabled = ctx.modes.grad_enabled(ctx) and not (
         reentrant and not any(arg.fake.requires_grad for arg in tensors)
     )
-    before, tags = ctx.modes.grad_enabled(ctx), ctx.graph.tags
+    tags = ctx.graph.tags
     ctx.graph.tags = {**tags, "recompute": tags.get("recompute", next(_regions))}
-    ctx.modes.set_grad(ctx, enabled)
     try:
-        return function.call(ctx, list(args), kwargs)
+        with ctx.modes.grad_set(ctx, enabled):
+            return function.call(ctx, list(args), kwargs)
     finally:
         ctx.graph.tags = tags
-        ctx.modes.set_grad(ctx, before)
 
 
 # -- hooks -----------------------------------------------------------------------------------------
@@ -241,12 +232,6 @@ class HookHandleVariable(KeyedVariable):
     method: str
     hook: VariableTracker
 
-    def python_type(self) -> type:
-        return torch.utils.hooks.RemovableHandle
-
-    def truth(self, ctx: Context) -> bool:
-        return True
-
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         return BoundRuleVariable(self, name)
 
@@ -254,7 +239,7 @@ class HookHandleVariable(KeyedVariable):
         if name != "remove":
             raise GraphBreak("BD014", f"{name} of a hook's handle")
         if self.node is not None:
-            ctx.graph.add_call("call_function", REMOVE, (self.node,), {}, None)
+            ctx.graph.add_call(REMOVE, (self.node,))
         else:
             ctx.deferred.remove(self)
         return NONE
@@ -268,10 +253,7 @@ class HookHandleVariable(KeyedVariable):
             raise GraphBreak(
                 "BD015", "the handle of a hook on a tensor of the graph is needed after it"
             )
-        gen(self.tensor)
-        gen.emitter.load_method(self.method)
-        gen(self.hook)
-        gen.emitter.call(1)
+        gen.call_method(self.tensor, self.method, self.hook)
         gen.keep(self.key)
 
 
@@ -296,17 +278,15 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
     if ctx.host_effects and isinstance(hook, FunctionVariable) and hook.value is None:
         with contextlib.suppress(GraphBreak):
             return _register_as_it_is(ctx, key, tensor, hook)
-    before, mark = ctx.modes.assume_grad(ctx, False), ctx.effects.mark()
+    mark = ctx.effects.mark()
     try:
-        with without_effects(ctx, "a hook on a tensor"):
+        with ctx.modes.grad_off(ctx), without_effects(ctx, "a hook on a tensor"):
             graph = capture_subgraph(ctx, hook, [tensor], [inner_fake(ctx, tensor.fake)], {})
     except GraphBreak:
         ctx.effects.rollback(mark)
         if not ctx.host_effects:
             raise
         return _register_as_it_is(ctx, key, tensor, hook)
-    finally:
-        ctx.modes.assume_grad(ctx, before)
     if pytree.tree_leaves(graph.outputs) and len(pytree.tree_leaves(graph.outputs)) != 1:
         raise GraphBreak("BD018", "a hook on a tensor returns more than a tensor")
 
@@ -315,8 +295,8 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
 
     target = OpaqueCall(run, "register_hook", (graph.module,))
     fakes = [tensor.fake, *(node.meta["val"] for node in graph.lifted)]
-    graph_calls.evaluate(ctx, "call_function", target, fakes, {})
-    node = ctx.graph.add_call("call_function", target, (tensor.node, *graph.lifted), {}, None)
+    graph_calls.evaluate(ctx, target, fakes)
+    node = ctx.graph.add_call(target, (tensor.node, *graph.lifted))
     return HookHandleVariable(key, node, tensor, "register_hook", hook)
 
 
@@ -359,7 +339,7 @@ def retain_grad(ctx: Context, tensor: TensorVariable) -> VariableTracker:
             "BD018",
             f"{tensor.describe()}.retain_grad(): compilers do not keep gradients between calls",
         )
-    result = call_torch(ctx, "call_method", "retain_grad", [tensor], {})
+    result = call_torch(ctx, "retain_grad", [tensor])
     # its earlier history is not in the graph
     next(iter(reversed(ctx.graph.graph.nodes))).meta["host"] = True
     return result

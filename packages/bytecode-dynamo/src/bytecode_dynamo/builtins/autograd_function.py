@@ -23,7 +23,7 @@ from bytecode_dynamo.graph.builder import NestedGraph
 from bytecode_dynamo.graph.opaque import OpaqueCall
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import MISSING, Identity
-from bytecode_dynamo.state.protocol import get_attribute, new_value, raise_error
+from bytecode_dynamo.state.protocol import get_attribute, new_value, raise_no_attribute
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.torch_versions import FUNCTION_APPLY
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs
@@ -68,9 +68,7 @@ class FunctionContextVariable(UserObjectVariable):
             return new_tuple(self.noted(ctx, "saved"))
         written = ctx.effects.read((self.key, name))
         if written is MISSING and not hasattr(FunctionCtx, name):
-            return raise_error(
-                ctx, AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}"
-            )
+            return raise_no_attribute(ctx, self.key.cls, name)
         if written is MISSING:
             raise GraphBreak("BD018", f"{name} of an autograd.Function's ctx")
         return written
@@ -135,26 +133,18 @@ class _Capture:
     def run(self) -> VariableTracker:
         ctx = self.ctx
         ctx.effects.write((self.function.key, ".saved"), ())
-        before = ctx.modes.assume_grad(ctx, False)
-        try:
-            with nested_graph(ctx) as graph:
-                inner = [
-                    parameter(ctx, graph, self._alias(arg))
-                    if isinstance(arg, TensorVariable)
-                    else arg
-                    for arg in self.args
-                ]
-                result = self._forward(inner)
-                outputs = (
-                    result.unpack(ctx) if issubclass(result.python_type(), tuple) else [result]
-                )
-                backward, saved = self._backwards(outputs) if self.differentiable else ({}, [])
-                kept = [node for node in saved if graph.sees(node) and node.graph is graph.graph]
-                outer = [node for node in saved if node not in kept]
-                tensors = [out for out in outputs if isinstance(out, TensorVariable)]
-                forward, lifted = graph.close([*(out.node for out in tensors), *kept])
-        finally:
-            ctx.modes.assume_grad(ctx, before)
+        with ctx.modes.grad_off(ctx), nested_graph(ctx) as graph:
+            inner = [
+                parameter(ctx, graph, self._alias(arg)) if isinstance(arg, TensorVariable) else arg
+                for arg in self.args
+            ]
+            result = self._forward(inner)
+            outputs = result.unpack(ctx) if issubclass(result.python_type(), tuple) else [result]
+            backward, saved = self._backwards(outputs) if self.differentiable else ({}, [])
+            kept = [node for node in saved if graph.sees(node) and node.graph is graph.graph]
+            outer = [node for node in saved if node not in kept]
+            tensors = [out for out in outputs if isinstance(out, TensorVariable)]
+            forward, lifted = graph.close([*(out.node for out in tensors), *kept])
         plan = Plan(
             self.cls.value.__name__,
             forward,

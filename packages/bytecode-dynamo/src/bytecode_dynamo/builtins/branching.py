@@ -78,7 +78,7 @@ def while_loop(
 ) -> VariableTracker:
     carried = carried_inputs.unpack(ctx)
     if not all(isinstance(value, TensorVariable) for value in carried):
-        return call_polyfill(ctx, control_flow.while_loop, [cond_fn, body_fn, carried_inputs], {})
+        return call_polyfill(ctx, control_flow.while_loop, [cond_fn, body_fn, carried_inputs])
     graphs = [
         _captured(ctx, function, carried, "a function of while_loop")
         for function in (cond_fn, body_fn)
@@ -149,9 +149,7 @@ def _record(
     lifted = [node for graph in graphs for node in graph.lifted]
     with ctx.mode:
         result = pytree.tree_map(lambda leaf: _result_like(leaf, tracked), outputs)
-    node = ctx.graph.add_call(
-        "call_function", target, (*(arg.as_proxy(ctx) for arg in args), *lifted), {}, result
-    )
+    node = ctx.graph.add_call(target, (*(arg.as_proxy(ctx) for arg in args), *lifted), {}, result)
     return graph_calls.wrap_result(ctx, node, result)
 
 

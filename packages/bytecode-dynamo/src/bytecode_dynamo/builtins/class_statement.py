@@ -17,18 +17,28 @@ import functools
 import sys
 import types
 import typing
+from dataclasses import dataclass, field
 from typing import Any
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant
-from bytecode_dynamo.function_table import constructs, evaluates_call
+from bytecode_dynamo.function_table import (
+    constructs,
+    constructs_each,
+    evaluates_call,
+    evaluates_each,
+)
 from bytecode_dynamo.reconstruction import rebuilding
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import DELETED, Identity
 from bytecode_dynamo.state.protocol import (
+    constants,
     new_class,
     new_dict,
     new_frame,
     pairs_of,
     raise_error,
+    raising,
     resume_frame,
 )
 from bytecode_dynamo.state.tracker import VariableTracker
@@ -45,7 +55,74 @@ from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, TupleVariable, new_tuple
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-from .class_recipe import Recipe
+Step = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass
+class Recipe:
+    """A chain of calls (function, arguments, keywords), each of which takes the previous result as
+    its first argument.
+    """
+
+    made: Any
+    """The stand-in for the result while capturing."""
+    steps: tuple[Step, ...]
+    key: Identity = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = Identity(type(self.made))
+
+    def build(self, gen: ValueBuilder) -> None:
+        """Push the result, which is built once."""
+        if self.key in gen.built:
+            gen.emitter.load_fast(gen.built[self.key])
+            return
+        self._complete_functions(gen)
+        name: str | None = None
+        for function, args, named in self.steps:
+            if name is not None:
+                gen.emitter.load_callee_const(function)
+                gen.emitter.load_fast(name)
+                gen.push_all((*args, *named.values()))
+                gen.emitter.call(1 + len(args) + len(named), list(named))
+            else:
+                gen.call(KnownObjectVariable(function), args, list(named.items()))
+            name = gen.temporary()
+            gen.emitter.store_fast(name)
+        assert name is not None
+        gen.emitter.load_fast(name)
+        gen.keep(self.key)
+        for attribute, held in gen.ctx.effects.attributes(self.key).items():
+            gen.pending.append(
+                lambda attribute=attribute, held=held: self._set(gen, attribute, held)
+            )
+
+    def _complete_functions(self, gen: ValueBuilder) -> None:
+        """Build functions with attributes set by the program, such as ``__isabstractmethod__``."""
+        gen.begin(self.key)
+        for _, args, _ in self.steps:
+            for held in (
+                [value for _, value in pairs_of(gen.ctx, args[-1])]
+                if args and isinstance(args[-1], DictVariable)
+                else ()
+            ):
+                if (
+                    isinstance(held, FunctionVariable)
+                    and held.key is not None
+                    and gen.ctx.effects.attributes(held.key)
+                ):
+                    gen.spill(held)
+                    gen.flush()
+
+    def _set(self, gen: ValueBuilder, attribute: str, held: Any) -> None:
+        gen.emitter.load_callee_const(delattr if held is DELETED else setattr)
+        gen.emitter.load_fast(gen.built[self.key])
+        gen.load_const(attribute)
+        if held is not DELETED:
+            gen(held)
+        gen.emitter.call(2 + (held is not DELETED))
+        gen.emitter.pop()
+
 
 Value = VariableTracker
 QUIET_MODULES = (
@@ -84,10 +161,8 @@ def make_class(
     known = {key: value.as_constant(ctx) for key, value in options.items()}
     _require_quiet(given, known)
     stand_ins = {key: stand_in(ctx, value, key.startswith("__")) for key, value in held.items()}
-    try:
+    with raising(ctx, TypeError, ValueError):
         made = rebuilding.make_class(name, given, known, stand_ins)
-    except (TypeError, ValueError) as error:
-        return raise_error(ctx, type(error), *error.args)
     if isinstance(made, enum.EnumMeta) and any(
         isinstance(value, Placeholder) for value in stand_ins.values()
     ):
@@ -167,42 +242,29 @@ def _is_lasting(ctx: Context, value: Value) -> bool:
 # -- what a class statement holds, and what is done to classes -------------------------------------
 
 
-def call_known(
-    ctx: Context, function: Any, args: tuple[Value, ...], named: dict[str, Value]
-) -> Value:
+def call_known(ctx: Context, function: Any, /, *args: Value, **named: Value) -> Value:
     """The result of a call on stand-ins, with the recipe to create it again."""
-    try:
+    with raising(ctx, TypeError, ValueError):
         made = function(
             *(stand_in(ctx, arg) for arg in args),
             **{key: stand_in(ctx, arg) for key, arg in named.items()},
         )
-    except (TypeError, ValueError) as error:
-        return raise_error(ctx, type(error), *error.args)
     ctx.made[id(made)] = Recipe(made, ((function, args, named),))
     return NamespaceVariable(made)
 
 
-def _known(function: Any) -> Any:
-    return lambda ctx, *args, **named: call_known(ctx, function, args, named)
-
-
-for _cls in (
-    property,
-    staticmethod,
-    classmethod,
-    functools.cached_property,
-    functools.partialmethod,
-    enum.auto,
-):
-    constructs(_cls)(_known(_cls))
-evaluates_call(dataclasses.field)(_known(dataclasses.field))
+constructs_each(
+    *(property, staticmethod, classmethod, enum.auto),
+    *(functools.cached_property, functools.partialmethod),
+)(call_known)
+evaluates_each(dataclasses.field)(call_known)
 
 
 def _changes_property(name: str) -> Any:
     def rule(ctx: Context, prop: Value, function: Value) -> Value:
         if not isinstance(prop, NamespaceVariable) or id(prop.value) not in ctx.made:
             raise GraphBreak("BD019", f"{name} of a property that exists")
-        return call_known(ctx, getattr(property, name), (prop, function), {})
+        return call_known(ctx, getattr(property, name), prop, function)
 
     return rule
 
@@ -211,39 +273,25 @@ for _name in ("getter", "setter", "deleter"):
     evaluates_call(getattr(property, _name))(_changes_property(_name))
 
 
-def _decorator(function: Any) -> Any:
+@evaluates_each(
+    *(dataclasses.dataclass, functools.total_ordering, enum.unique),
+    *(typing.runtime_checkable, typing.final),
+)
+def decorate_class(
+    ctx: Context, function: Any, cls: Value | None = None, **options: Value
+) -> Value:
     """Apply a class decorator to the stand-in."""
-
-    def rule(ctx: Context, cls: Value | None = None, **options: Value) -> Value:
-        if cls is None:
-            keywords = new_dict(
-                ctx, [(ConstantVariable(name), value) for name, value in options.items()]
-            )
-            return PartialVariable(CallableVariable(function), (), keywords)
-        recipe = ctx.made.get(id(cls.as_constant(ctx)))
-        if recipe is None:
-            raise GraphBreak("BD019", f"{function.__name__} of {cls.describe()}, which exists")
-        try:
-            made = function(
-                recipe.made, **{key: value.as_constant(ctx) for key, value in options.items()}
-            )
-        except (TypeError, ValueError) as error:
-            return raise_error(ctx, type(error), *error.args)
-        changed = ctx.made[id(made)] = Recipe(made, (*recipe.steps, (function, (), options)))
-        ctx.identities[id(made)] = changed.key
-        return ClassVariable(made)
-
-    return rule
-
-
-for _function in (
-    dataclasses.dataclass,
-    functools.total_ordering,
-    enum.unique,
-    typing.runtime_checkable,
-    typing.final,
-):
-    evaluates_call(_function)(_decorator(_function))
+    if cls is None:
+        keywords = new_dict(ctx, [(ConstantVariable(name), x) for name, x in options.items()])
+        return PartialVariable(CallableVariable(function), (), keywords)
+    recipe = ctx.made.get(id(cls.as_constant(ctx)))
+    if recipe is None:
+        raise GraphBreak("BD019", f"{function.__name__} of {cls.describe()}, which exists")
+    with raising(ctx, TypeError, ValueError):
+        made = function(recipe.made, **constants(ctx, [], options)[1])
+    changed = ctx.made[id(made)] = Recipe(made, (*recipe.steps, (function, (), options)))
+    ctx.identities[id(made)] = changed.key
+    return ClassVariable(made)
 
 
 @constructs(type)

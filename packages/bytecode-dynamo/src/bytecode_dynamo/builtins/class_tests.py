@@ -32,7 +32,7 @@ def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
     if isinstance(wanted, tuple):
         return ConstantVariable(
             any(
-                call_known(ctx, isinstance, [value, new_value(ctx, one)], {}).truth(ctx)
+                call_known(ctx, isinstance, [value, new_value(ctx, one)]).truth(ctx)
                 for one in wanted
             )
         )
@@ -111,7 +111,7 @@ def _follows(ctx: Context, value: UserObjectVariable, protocol: Any) -> bool:
     nominal = protocol in value.python_type().__mro__
     names = () if nominal else _names_of(protocol)
     return all(
-        call_known(ctx, hasattr, [value, ConstantVariable(name)], {}).truth(ctx) for name in names
+        call_known(ctx, hasattr, [value, ConstantVariable(name)]).truth(ctx) for name in names
     )
 
 
@@ -145,7 +145,7 @@ def issubclass_(ctx: Context, value: Value, cls: Value) -> Value:
     if isinstance(wanted, tuple):
         return ConstantVariable(
             any(
-                call_known(ctx, issubclass, [value, new_value(ctx, one)], {}).truth(ctx)
+                call_known(ctx, issubclass, [value, new_value(ctx, one)]).truth(ctx)
                 for one in wanted
             )
         )

@@ -11,19 +11,20 @@ from typing import Any
 import torch
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.function_table import evaluates_call, evaluates_each
 from bytecode_dynamo.guards.records import GuardKind
-from bytecode_dynamo.guards.source import ConstSource, Source
+from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.polyfills import collectives as collective
+from bytecode_dynamo.rule_table import RuleFor
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import call_polyfill, constant_of, new_value
+from bytecode_dynamo.state.protocol import constant_of, constants, new_value, written_as
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.trace import TORCH_ROOT
 from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs
 from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import FunctionVariable
-from bytecode_dynamo.variables.wrap import tracker_for
+from bytecode_dynamo.variables.wrap import by_identity, tracker_for
 
 FUNCTIONAL = TORCH_ROOT + "distributed/_functional_collectives.py"
 _world: Any = getattr(torch.distributed, "distributed_c10d", None)
@@ -52,17 +53,9 @@ _SAID = frozenset(
 )
 
 
-@tracker_for(
+tracker_for(
     "torch.distributed.distributed_c10d.ProcessGroup", "torch.distributed.device_mesh.DeviceMesh"
-)
-def wrap_group(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
-    return GroupVariable(value, source=source)
-
-
-def _wrap_reduction(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
-    return KnownObjectVariable(value, source=source)
+)(by_identity(GroupVariable))
 
 
 def _call(ctx: Context, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
@@ -77,24 +70,21 @@ def _call(ctx: Context, function: Callable[..., Any], args: Args, kwargs: Kwargs
         raise GraphBreak("BD018", f"torch.distributed.{function.__name__}: {error}") from None
 
 
-def _known(function: Callable[..., Any]) -> Any:
-    """The rule of a function of the process's groups; the answer is guarded."""
+def _known(
+    ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
+    """The answer of a function of the process's groups, guarded."""
+    answer = _call(ctx, function, args, kwargs)
+    values, named = constants(ctx, args, kwargs)
 
-    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-        answer = _call(ctx, function, [*args], kwargs)
-        values = [arg.as_constant(ctx) for arg in args]
-        named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+    def is_same(now: Callable[..., Any]) -> bool:
+        try:
+            return now(*values, **named) == answer
+        except (RuntimeError, ValueError):  # the group is gone
+            return False
 
-        def is_same(now: Callable[..., Any]) -> bool:
-            try:
-                return now(*values, **named) == answer
-            except (RuntimeError, ValueError):  # the group is gone
-                return False
-
-        ctx.guards.require(ConstSource(function), GuardKind.CUSTOM, is_same)
-        return new_value(ctx, answer)
-
-    return rule
+    ctx.guards.require(ConstSource(function), GuardKind.CUSTOM, is_same)
+    return new_value(ctx, answer)
 
 
 _KNOWN = (
@@ -106,10 +96,6 @@ _KNOWN = (
     "_get_default_group",
     "_get_group_size_by_name", "_get_group_size", "_resolve_process_group",
 )  # fmt: skip
-
-
-def _in_place(polyfill: Callable[..., None]) -> Any:
-    return lambda ctx, *args, **kwargs: call_polyfill(ctx, polyfill, args, kwargs)
 
 
 _IN_PLACE = {
@@ -131,14 +117,12 @@ _IN_PLACE = {
 }
 
 if torch.distributed.is_available():
-    tracker_for(torch.distributed.ReduceOp.RedOpType)(_wrap_reduction)
-    for _name in _KNOWN:
-        if hasattr(_world, _name):
-            evaluates_call(getattr(_world, _name))(_known(getattr(_world, _name)))
+    tracker_for(torch.distributed.ReduceOp.RedOpType)(by_identity(KnownObjectVariable))
+    evaluates_each(*(getattr(_world, name) for name in _KNOWN if hasattr(_world, name)))(_known)
     for _polyfill, _names in _IN_PLACE.items():
         evaluates_call(
             *{id(f): f for f in (getattr(_world, n) for n in _names if hasattr(_world, n))}.values()
-        )(_in_place(_polyfill))
+        )(written_as(_polyfill))
 
 
 def _world_group() -> Any:
@@ -146,7 +130,7 @@ def _world_group() -> Any:
 
 
 if torch.distributed.is_available():
-    evaluates_call(type(_world.GroupMember).WORLD.fget)(lambda ctx, cls: _known(_world_group)(ctx))
+    evaluates_call(type(_world.GroupMember).WORLD.fget)(lambda ctx, cls: _known(ctx, _world_group))
 
 
 def _name_of(group: Any) -> str:
@@ -168,7 +152,7 @@ for _asked, _answering in (
     (collective.group_size, _size_of),
     (collective.root_of, _root_of),
 ):
-    evaluates_call(_asked)(_known(_answering))
+    evaluates_call(_asked)(RuleFor(_known, _answering))
 
 
 @evaluates_call(collective.reduction)
@@ -203,5 +187,5 @@ def evaluate(
     if name == "_are_we_tracing":
         return ConstantVariable(True)
     if name in ("_resolve_group", "_resolve_group_name", "_expand_group"):
-        return _known(function.value)(ctx, *args, **kwargs)  # type: ignore[arg-type]
+        return _known(ctx, function.value, *args, **kwargs)
     return None

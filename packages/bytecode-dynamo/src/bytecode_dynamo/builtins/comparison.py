@@ -59,11 +59,11 @@ def compare(
             "BD007", f"{left.describe()} {symbol} {right.describe()}: one of them is not known"
         )
     if is_folded(left, right):
-        return fold_call(ctx, function, [left, right], {})
+        return fold_call(ctx, function, [left, right])
     if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
         return call_array(ctx, function, [left, right], {})
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
-        return call_torch(ctx, "call_function", function, [left, right], {})
+        return call_torch(ctx, function, [left, right])
     if is_number(left) and is_number(right):
         return of_sizes(ctx, function, [left, right])
     asked = _compared_by_objects(ctx, symbol, left, right)
@@ -91,7 +91,7 @@ def compare(
             TypeError,
             f"{symbol!r} not supported between instances of {names[0]!r} and {names[1]!r}",
         )
-    return fold_call(ctx, function, [left, right], {})
+    return fold_call(ctx, function, [left, right])
 
 
 def _compared_by_objects(

@@ -28,6 +28,7 @@ from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
 from bytecode_dynamo.state.protocol import (
     apply_rule,
+    constants,
     fold_call,
     get_attribute,
     instantiate,
@@ -35,10 +36,16 @@ from bytecode_dynamo.state.protocol import (
     new_dict,
     new_exception,
     raise_error,
+    raising,
 )
 from bytecode_dynamo.state.requirements import require_class_attribute
 from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables.attribute import find_in_class, find_special
+from bytecode_dynamo.variables.attribute import (
+    find_in_class,
+    find_special,
+    has_python_method,
+    has_special,
+)
 from bytecode_dynamo.variables.base import Args, Kwargs, realize
 from bytecode_dynamo.variables.class_object import ClassVariable
 from bytecode_dynamo.variables.constant import BY_TEXT, NONE, ConstantVariable, is_constant_value
@@ -52,8 +59,8 @@ from bytecode_dynamo.variables.function import (
 from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import TupleVariable, is_plain_tuple, new_tuple
-from bytecode_dynamo.variables.special_results import accepted
 from bytecode_dynamo.variables.userobject import UserObjectVariable
+from bytecode_dynamo.variables.wording import accepted
 
 from .construct_wrapper import WrapperDraft, finish_wrapper
 
@@ -67,10 +74,8 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
     """``cls(*args, **kwargs)``."""
     rule = CONSTRUCTORS.get(cls)
     if rule is not None:
-        return apply_rule(cls, rule, ctx, args, kwargs)
-    if isinstance(
-        find_special(ctx, type(cls), "__call__")[1], types.FunctionType
-    ) and not issubclass(cls, enum.Enum):
+        return apply_rule(ctx, cls, rule, args, kwargs)
+    if has_python_method(ctx, type(cls), "__call__") and not issubclass(cls, enum.Enum):
         return (
             get_attribute(ctx, ClassVariable(cls), "__class__")
             .get_attr(ctx, "__call__")
@@ -137,10 +142,10 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
     """An object of a class written in Python."""
     for name in ("__new__", "__init__", "__abstractmethods__"):
         find_special(ctx, cls, name)
-    if find_special(ctx, cls, "__del__")[0] >= 0:
+    if has_special(ctx, cls, "__del__"):
         raise GraphBreak("BD019", f"{cls.__qualname__} has __del__")
     if getattr(cls, "__abstractmethods__", None):
-        fold_call(ctx, cls, [], {})  # raises the TypeError that names the abstract methods
+        fold_call(ctx, cls, [])  # raises the TypeError that names the abstract methods
     maker = cls.__new__
     base = native_base(cls)
     if isinstance(maker, types.FunctionType):
@@ -221,15 +226,12 @@ def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) ->
 def make_named_tuple_class(
     ctx: Context, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
-    values = [arg.as_constant(ctx) for arg in args]
-    options = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+    values, options = constants(ctx, args, kwargs)
     assert ctx.frame is not None
     make: Any = collections.namedtuple
     options.setdefault("module", ctx.frame.names.mapping.get("__name__"))
-    try:
+    with raising(ctx, TypeError, ValueError):
         return ClassVariable(make(*values, **options))
-    except (TypeError, ValueError) as error:
-        return raise_error(ctx, type(error), *error.args)
 
 
 @constructs(functools.partial)
@@ -286,7 +288,7 @@ def call_class_method(
     """``dict.fromkeys`` and other class methods written in C."""
     rule = FUNCTIONS.find(find_in_class(cls, function.__name__)[1])
     if rule is not None:
-        return apply_rule(function, rule, ctx, [new_class(ctx, cls), *args], kwargs)
+        return apply_rule(ctx, function, rule, [new_class(ctx, cls), *args], kwargs)
     if function.__name__ == "fromkeys" and issubclass(cls, dict):
         return _from_keys(ctx, cls, function, args, kwargs)
     if kwargs and function.__name__ in ("from_iterable", "__new__"):

@@ -9,7 +9,7 @@ import torch
 
 from bytecode_dynamo.builtins.construct import construct
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.function_table import Constructor, constructs
+from bytecode_dynamo.function_table import constructs, constructs_each
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
 from bytecode_dynamo.state.protocol import (
@@ -22,9 +22,10 @@ from bytecode_dynamo.state.protocol import (
     new_list,
     new_value,
     raise_error,
+    raising,
 )
 from bytecode_dynamo.state.tracker import Args, VariableTracker
-from bytecode_dynamo.variables.attribute import find_special
+from bytecode_dynamo.variables.attribute import has_special
 from bytecode_dynamo.variables.class_object import SuperVariable
 from bytecode_dynamo.variables.constant import (
     NONE,
@@ -40,7 +41,6 @@ from bytecode_dynamo.variables.sets import members_of, set_of
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-from . import graph_calls
 from .text_functions import text_rule
 
 constructs(list)(
@@ -69,20 +69,14 @@ constructs(torch.Size)(
 )
 
 
-def _make_dict(cls: type) -> Constructor:
-    def rule(ctx: Context, /, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        made = new_dict(ctx, [], cls)
-        if args or named:
-            made.call_method(ctx, "update", list(args), named)
-        return made
-
-    return rule
-
-
-constructs(dict)(_make_dict(dict))
-
-
-constructs(collections.OrderedDict)(_make_dict(collections.OrderedDict))
+@constructs_each(dict, collections.OrderedDict)
+def make_dict(
+    ctx: Context, cls: type, /, *args: VariableTracker, **named: VariableTracker
+) -> VariableTracker:
+    made = new_dict(ctx, [], cls)
+    if args or named:
+        made.call_method(ctx, "update", list(args), named)
+    return made
 
 
 @constructs(collections.defaultdict)
@@ -90,7 +84,7 @@ def make_defaultdict(
     ctx: Context, /, *args: VariableTracker, **named: VariableTracker
 ) -> VariableTracker:
     factory = args[0] if args and not args[0].is_none else None
-    if factory is not None and find_special(ctx, factory.python_type(), "__call__")[0] < 0:
+    if factory is not None and not has_special(ctx, factory.python_type(), "__call__"):
         raise_error(ctx, TypeError, "first argument must be callable or None")
     made = dict_of(ctx, {}, collections.defaultdict, factory)
     if len(args) > 1 or named:
@@ -98,28 +92,21 @@ def make_defaultdict(
     return made
 
 
-def _make_set(cls: type) -> Constructor:
-    return lambda ctx, *items: set_of(ctx, members_of(ctx, items[0]) if items else {}, cls)
-
-
-constructs(set)(_make_set(set))
-
-
-constructs(frozenset)(_make_set(frozenset))
+constructs_each(set, frozenset)(
+    lambda ctx, cls, *items: set_of(ctx, members_of(ctx, items[0]) if items else {}, cls)
+)
 
 
 @constructs(range)
 def make_range(ctx: Context, *bounds: VariableTracker) -> VariableTracker:
-    try:
+    with raising(ctx, TypeError, ValueError):
         return RangeVariable(range(*(bound.as_index(ctx) for bound in bounds)))
-    except (TypeError, ValueError) as error:
-        return raise_error(ctx, type(error), *error.args)
 
 
 @constructs(slice)
 def make_slice(ctx: Context, *parts: VariableTracker) -> VariableTracker:
     if not 1 <= len(parts) <= 3:
-        return fold_call(ctx, slice, parts, {})
+        return fold_call(ctx, slice, parts)
     start, stop, step = (
         (NONE, parts[0], NONE) if len(parts) == 1 else (*parts, *([NONE] * (3 - len(parts))))
     )
@@ -135,24 +122,24 @@ constructs(object)(lambda ctx: UserObjectVariable(Identity(object)))
 constructs(bool)(lambda ctx, *value: ConstantVariable(value[0].truth(ctx) if value else False))
 
 
-def _make_number(cls: type) -> Constructor:
-    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        # with a base, Python converts text only
-        value = args[0] if len(args) == 1 and not named else None
-        if isinstance(value, TensorVariable):
-            if not ctx.config.capture_scalar_outputs and value.fake.known_number is None:
-                raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
-            if value.fake.dtype is torch.bool:
-                value = value.call_method(ctx, "long", [], {})
-            return construct(ctx, cls, [value.call_method(ctx, "item", [], {})], {})
-        if isinstance(value, FloatVariable):
-            return value if cls is float else computed_number(ctx, int, [value])
-        if isinstance(value, SymbolicVariable):
-            convert: Any = torch.sym_int if cls is int else torch.sym_float
-            return new_value(ctx, decide(ctx, lambda: convert(value.value), value.describe()))
-        return converted(ctx, cls, args) or fold_call(ctx, cls, args, named)
-
-    return rule
+@constructs_each(int, float)
+def make_number(
+    ctx: Context, cls: type, *args: VariableTracker, **named: VariableTracker
+) -> VariableTracker:
+    # with a base, Python converts text only
+    value = args[0] if len(args) == 1 and not named else None
+    if isinstance(value, TensorVariable):
+        if not ctx.config.capture_scalar_outputs and value.fake.known_number is None:
+            raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
+        if value.fake.dtype is torch.bool:
+            value = value.call_method(ctx, "long", [], {})
+        return construct(ctx, cls, [value.call_method(ctx, "item", [], {})], {})
+    if isinstance(value, FloatVariable):
+        return value if cls is float else computed_number(ctx, int, [value])
+    if isinstance(value, SymbolicVariable):
+        convert: Any = torch.sym_int if cls is int else torch.sym_float
+        return new_value(ctx, decide(ctx, lambda: convert(value.value), value.describe()))
+    return converted(ctx, cls, args) or fold_call(ctx, cls, args, named)
 
 
 _CONVERSIONS = {
@@ -172,22 +159,13 @@ def converted(ctx: Context, cls: type, args: Args) -> VariableTracker | None:
             made = method.call(ctx, [], {})
             if made.python_type() is cls or cls is int:
                 return made
-            return call_known(ctx, cls, [made], {})
+            return call_known(ctx, cls, [made])
     return None
 
 
-constructs(int)(_make_number(int))
-
-
-constructs(float)(_make_number(float))
-
-
-def _folded(cls: type) -> Constructor:
-    return lambda ctx, *args, **named: converted(ctx, cls, args) or fold_call(ctx, cls, args, named)
-
-
-for _cls in (type(None), complex, bytes, torch.device, torch.finfo, torch.iinfo):
-    constructs(_cls)(_folded(_cls))
+constructs_each(type(None), complex, bytes, torch.device, torch.finfo, torch.iinfo)(
+    lambda ctx, cls, *args, **named: converted(ctx, cls, args) or fold_call(ctx, cls, args, named)
+)
 
 
 @constructs(str)
@@ -199,13 +177,13 @@ def make_str(ctx: Context, *args: VariableTracker) -> VariableTracker:
 
 @constructs(torch.Tensor)
 def make_tensor(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-    return graph_calls.call(ctx, "call_function", torch.Tensor, _sizes_apart(ctx, args), named)
+    return call_torch(ctx, torch.Tensor, _sizes_apart(ctx, args), named)
 
 
 def _new(
     ctx: Context, x: VariableTracker, *args: VariableTracker, **named: VariableTracker
 ) -> VariableTracker:
-    return call_torch(ctx, "call_method", "new", [x, *_sizes_apart(ctx, args)], named)
+    return call_torch(ctx, "new", [x, *_sizes_apart(ctx, args)], named)
 
 
 TENSOR_METHODS["new"] = _new
@@ -220,31 +198,19 @@ def _sizes_apart(ctx: Context, args: Args) -> list[VariableTracker]:
     return list(args)
 
 
-def _make_typed_tensor(cls: Any) -> Constructor:
+@constructs_each(
+    *(torch.FloatTensor, torch.DoubleTensor, torch.HalfTensor, torch.BFloat16Tensor),
+    *(torch.ByteTensor, torch.CharTensor, torch.ShortTensor, torch.IntTensor),
+    *(torch.LongTensor, torch.BoolTensor),
+)
+def make_typed_tensor(ctx: Context, cls: Any, *args: VariableTracker) -> VariableTracker:
     """``torch.FloatTensor(data)`` or ``torch.FloatTensor(*sizes)``."""
-
-    def rule(ctx: Context, *args: VariableTracker) -> VariableTracker:
-        is_data = (
-            len(args) == 1
-            and isinstance(args[0], SequenceVariable)
-            and args[0].python_type() is not torch.Size
-        )
-        dtype = {"dtype": ConstantVariable(cls.dtype)}
-        return call_known(
-            ctx, torch.tensor if is_data else torch.empty, args or [ConstantVariable(0)], dtype
-        )
-
-    return rule
-
-
-for _cls in (
-    *(
-        torch.FloatTensor,
-        torch.DoubleTensor,
-        torch.HalfTensor,
-        torch.BFloat16Tensor,
-        torch.ByteTensor,
-    ),
-    *(torch.CharTensor, torch.ShortTensor, torch.IntTensor, torch.LongTensor, torch.BoolTensor),
-):
-    constructs(_cls)(_make_typed_tensor(_cls))
+    is_data = (
+        len(args) == 1
+        and isinstance(args[0], SequenceVariable)
+        and args[0].python_type() is not torch.Size
+    )
+    dtype = {"dtype": ConstantVariable(cls.dtype)}
+    return call_known(
+        ctx, torch.tensor if is_data else torch.empty, args or [ConstantVariable(0)], dtype
+    )

@@ -9,7 +9,7 @@ import itertools
 from typing import Any
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.function_table import Constructor, constructs
+from bytecode_dynamo.function_table import constructs, constructs_each
 from bytecode_dynamo.polyfills.iterators import POLYFILLS, Reversed
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
@@ -94,7 +94,7 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
         ctx.effects.write(key, len(items.elements(ctx)) - 1)
         return ReversedIterator(key, base=items, moves=ctx.effects.moves(items.key))
     if isinstance(items, RangeVariable):
-        return iterate_range(items.value[::-1])
+        return iterate_range(ctx, items.value[::-1])
     backward = tuple(reversed(items.unpack(ctx)))
     return ItemsIterator(Identity(reversed), items=backward, base=items)
 
@@ -118,10 +118,19 @@ def make_repeat(
     return RepeatIterator(Identity(itertools.repeat), item=item, times=limit)
 
 
+_BY_NATIVE_TYPE: dict[Any, Any] = {
+    polyfill.native: polyfill
+    for polyfill in POLYFILLS
+    if "native" in vars(polyfill) and polyfill is not Reversed
+}
+
+
+@constructs_each(*POLYFILLS, *_BY_NATIVE_TYPE)
 def make_polyfilled(
-    ctx: Context, polyfill: Any, *args: VariableTracker, **named: VariableTracker
+    ctx: Context, cls: Any, *args: VariableTracker, **named: VariableTracker
 ) -> VariableTracker:
-    """An iterator of the native type that a polyfill stands for."""
+    """An iterator of the native type, for this or its polyfill."""
+    polyfill = _BY_NATIVE_TYPE.get(cls, cls)
     try:
         inspect.signature(polyfill).bind(*args, **named)
     except TypeError as error:
@@ -131,43 +140,28 @@ def make_polyfilled(
     return PolyfilledIterator(Identity(polyfill.native), polyfill=state)
 
 
-def _as_polyfill(polyfill: Any) -> Constructor:
-    return lambda ctx, *args, **named: make_polyfilled(ctx, polyfill, *args, **named)
-
-
-for _polyfill in POLYFILLS:
-    constructs(_polyfill)(_as_polyfill(_polyfill))
-    if "native" in vars(_polyfill) and _polyfill is not Reversed:
-        constructs(_polyfill.native)(_as_polyfill(_polyfill))
-
-
-def _combinations(function: Any) -> Constructor:
-    """The rule for combinations of known elements."""
-
-    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        operands = [
-            arg
-            if isinstance(arg, ConstantVariable) and not isinstance(arg.value, str)
-            else new_tuple(arg.unpack(ctx))
-            for arg in args
-        ]
-        values = [
-            operand.value if isinstance(operand, ConstantVariable) else operand.unpack(ctx)
-            for operand in operands
-        ]
-        constants = {name: value.as_constant(ctx) for name, value in named.items()}
-        return CombinationsIterator(
-            Identity(function),
-            items=tuple(map(new_tuple, function(*values, **constants))),
-            operands=tuple(operands),
-            options=tuple(named.items()),
-        )
-
-    return rule
-
-
-for _function in (
+@constructs_each(
     *(itertools.product, itertools.permutations),
     *(itertools.combinations, itertools.combinations_with_replacement),
-):
-    constructs(_function)(_combinations(_function))
+)
+def combine(
+    ctx: Context, cls: Any, *args: VariableTracker, **named: VariableTracker
+) -> VariableTracker:
+    """Combinations of known elements."""
+    operands = [
+        arg
+        if isinstance(arg, ConstantVariable) and not isinstance(arg.value, str)
+        else new_tuple(arg.unpack(ctx))
+        for arg in args
+    ]
+    values = [
+        operand.value if isinstance(operand, ConstantVariable) else operand.unpack(ctx)
+        for operand in operands
+    ]
+    options = {name: value.as_constant(ctx) for name, value in named.items()}
+    return CombinationsIterator(
+        Identity(cls),
+        items=tuple(map(new_tuple, cls(*values, **options))),
+        operands=tuple(operands),
+        options=tuple(named.items()),
+    )

@@ -108,11 +108,8 @@ def _made(
 ) -> VariableTracker:
     name = f"make_{maker.cls.__name__}"
     args = [new_list(ctx, inner), new_list(ctx, list(numbers))]
-    old = ctx.modes.set_overrides_off(ctx, True)
-    try:
-        made: Any = call_torch(ctx, "call_function", OpaqueCall(maker, name), args, {})
-    finally:
-        ctx.modes.set_overrides_off(ctx, old)
+    with ctx.modes.without_overrides(ctx):
+        made: Any = call_torch(ctx, OpaqueCall(maker, name), args)
     if set(made.fake.__tensor_flatten__()[0]) != set(maker.names):
         raise GraphBreak(
             "BD019",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.function_table import constructs, evaluates_call
+from bytecode_dynamo.function_table import constructs, evaluates_call, evaluates_each
 from bytecode_dynamo.graph.opaque import OpaqueCall
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import AttrSource, Source
@@ -38,12 +38,6 @@ class GeneratorObjectVariable(KeyedVariable):
 
     node: Any
     device: torch.device
-
-    def python_type(self) -> type:
-        return torch.Generator
-
-    def truth(self, ctx: Context) -> bool:
-        return True
 
     def as_proxy(self, ctx: Context) -> Any:
         return self.node
@@ -122,9 +116,6 @@ evaluates_call(torch.get_rng_state)(
 )
 
 
-def _effect(function: Any) -> Any:
-    return lambda ctx, *args: _record(ctx, function, list(args))
-
-
-for _function in (torch.set_rng_state, torch.cuda.manual_seed, torch.cuda.manual_seed_all):
-    evaluates_call(_function)(_effect(_function))
+evaluates_each(torch.set_rng_state, torch.cuda.manual_seed, torch.cuda.manual_seed_all)(
+    lambda ctx, function, *args: _record(ctx, function, args)
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from bytecode_dynamo.polyfills import control_flow
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import (
+    NO_KEYWORDS,
     call_polyfill,
     dispatch_override,
     new_dict,
@@ -30,8 +31,12 @@ from bytecode_dynamo.variables.sequence import TupleVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 
-def call(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+@protocol.call_torch.implement
+def _call_torch(
+    ctx: Context, target: Any, args: Args, kwargs: Kwargs = NO_KEYWORDS
+) -> VariableTracker:
     """Evaluate a torch call on fake values; record it if it returns tensors or has an effect."""
+    op = "call_method" if isinstance(target, str) else "call_function"
     handled = dispatch_override(ctx, op, target, args, kwargs)
     if handled is not None:
         return handled
@@ -47,7 +52,7 @@ def call(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> Vari
         if isinstance(t, torch.Tensor) and t._is_view()
     ]
     try:
-        result = evaluate(ctx, op, target, fakes, named)
+        result = evaluate(ctx, target, fakes, named)
         if target in _INDEXED and len(ctx.env.unbacked) > with_unbacked and _has_number(fakes[1]):
             # torch 2.15 reads the number for the view's offset
             del ctx.env.deferred_asserts[assumptions:]
@@ -59,7 +64,7 @@ def call(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> Vari
             and ctx.graph.in_batch
             and _has_numbers_only(fakes[1])
         ):
-            return call_polyfill(ctx, control_flow.item_of_each, args, {})
+            return call_polyfill(ctx, control_flow.item_of_each, args)
         if (
             error.id != "BD001"
             or target not in _INDEXED
@@ -79,7 +84,7 @@ def call(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> Vari
     require(ctx, assumptions, "RuntimeError", ASSUMED)
     proxies = tuple(arg.as_proxy(ctx) for arg in args)
     named_proxies = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
-    node = ctx.graph.add_call(op, target, proxies, named_proxies, result)
+    node = ctx.graph.add_call(target, proxies, named_proxies, result)
     if len(ctx.env.unbacked) != with_unbacked:
         bind_unbacked(ctx, node, result)
     return wrap_result(ctx, node, result)
@@ -143,7 +148,7 @@ def require(ctx: Context, since: int, error: str, message: str) -> None:
     """
     for guard in ctx.env.deferred_asserts[since:]:
         condition = ctx.graph.condition(guard.expr, ctx.env)
-        ctx.graph.add_call("call_function", REQUIRE, (condition, error, message), {}, None)
+        ctx.graph.add_call(REQUIRE, (condition, error, message))
 
 
 def _indexed_by_host(ctx: Context, target: Any, args: Args, fakes: list[Any]) -> VariableTracker:
@@ -151,7 +156,7 @@ def _indexed_by_host(ctx: Context, target: Any, args: Args, fakes: list[Any]) ->
     fakes[1] = pytree.tree_map_only(
         FakeTensor, lambda index: index if index.dim() or index.dtype in _MASKS else 0, fakes[1]
     )
-    val = evaluate(ctx, "call_function", target, fakes, {})
+    val = evaluate(ctx, target, fakes)
     ctx.mode.events.append("refuse")
     return wrap_result(
         ctx, ctx.graph.add_host_call(target, tuple(arg.as_proxy(ctx) for arg in args), val=val), val
@@ -182,37 +187,35 @@ _AUGMENTED = frozenset(
 )
 
 
-# fmt: off
-_RELAYOUTS = frozenset(["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_",
-    "as_strided_", "resize_",
-                        "resize_as_"])
+_RELAYOUTS = frozenset(
+    """
+    t_ transpose_ swapaxes_ swapdims_ unsqueeze_ squeeze_ as_strided_ resize_ resize_as_
+    """.split()
+)
 
 
-def call_nodes(
-    ctx: Context, target: Any, args: Args, nodes: Sequence[Any]
-) -> VariableTracker:
+def call_nodes(ctx: Context, target: Any, args: Args, nodes: Sequence[Any]) -> VariableTracker:
     """Record a call whose last arguments are nodes."""
     fakes = [
         *(arg.as_fake(ctx) for arg in args),
         *(node if isinstance(node, int) else node.meta["val"] for node in nodes),
     ]
     with_unbacked = len(ctx.env.unbacked)
-    result = evaluate(ctx, "call_function", target, fakes, {})
-    node = ctx.graph.add_call(
-        "call_function", target, (*(arg.as_proxy(ctx) for arg in args), *nodes), {}, result
-    )
+    result = evaluate(ctx, target, fakes)
+    node = ctx.graph.add_call(target, (*(arg.as_proxy(ctx) for arg in args), *nodes), {}, result)
     if len(ctx.env.unbacked) != with_unbacked:
         bind_unbacked(ctx, node, result)
     return wrap_result(ctx, node, result)
 
 
-def evaluate(ctx: Context, op: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The fake result of a torch call; a failure breaks the graph, and eager mode raises the error.
-    """
+def evaluate(
+    ctx: Context, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any] = NO_KEYWORDS
+) -> Any:
+    """The fake result of a torch call; a failure breaks the graph: eager mode raises the error."""
     ctx.graph.note_operands((args, kwargs))
     try:
         with ctx.mode:
-            if op == "call_method":
+            if isinstance(target, str):
                 return getattr(args[0], target)(*args[1:], **kwargs)
             return target(*args, **kwargs)
     except (DataDependentError, GuardOnDataDependent) as error:
@@ -247,9 +250,7 @@ def bind_unbacked(ctx: Context, node: Any, result: Any) -> None:
             sizes: Any = leaf.shape
             for dim, size in enumerate(sizes):
                 if _is_unbacked(ctx, size) and not ctx.graph.knows(size.node.expr):
-                    made = ctx.graph.add_call(
-                        "call_method", "size", (_select(ctx, node, path), dim), {}, size
-                    )
+                    made = ctx.graph.add_call("size", (_select(ctx, node, path), dim), {}, size)
                     ctx.graph.bind_unbacked(size.node.expr, made)
 
 
@@ -283,9 +284,7 @@ def _item(ctx: Context, node: Any, index: Any) -> Any:
             and user.args == (node, index)
         ):
             return user
-    made = ctx.graph.add_call(
-        "call_function", operator.getitem, (node, index), {}, node.meta["val"][index]
-    )
+    made = ctx.graph.add_call(operator.getitem, (node, index), {}, node.meta["val"][index])
     ctx.graph.calls -= 1
     return made
 
@@ -325,14 +324,3 @@ def _wrap_item(ctx: Context, node: Any, key: Any, item: Any) -> VariableTracker:
 
 def _has_tensor(value: Any) -> bool:
     return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
-
-
-@protocol.call_torch.implement
-def _call_torch(
-    ctx: Context,
-    op: str,
-    target: Any,
-    args: Args,
-    kwargs: Kwargs,
-) -> VariableTracker:
-    return call(ctx, op, target, list(args), dict(kwargs))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.function_table import evaluates_call, evaluates_each
 from bytecode_dynamo.state.protocol import fold_call, new_value, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable
-from bytecode_dynamo.variables.attribute import find_special
+from bytecode_dynamo.variables.attribute import has_special
 from bytecode_dynamo.variables.constant import (
     ConstantVariable,
     FloatVariable,
@@ -54,30 +54,30 @@ def prod(
     return total
 
 
-def _extreme(function: Any, symbol: str) -> Any:
-    def rule(
-        ctx: Context,
-        *args: VariableTracker,
-        key: VariableTracker | None = None,
-        default: VariableTracker | None = None,
-    ) -> VariableTracker:
-        items = args[0].unpack(ctx) if len(args) == 1 else list(args)
-        if not items:
-            return default or fold_call(ctx, function, [new_tuple([])] if args else [], {})
-        if (
-            key is None
-            and any(isinstance(item, SymbolicVariable) for item in items)
-            and _have_one_type(items)
-        ):
-            return functools.reduce(lambda a, b: symbolic_extreme(ctx, symbol, a, b), items)
-        best, measure = items[0], _measured(ctx, items[0], key)
-        for item in items[1:]:
-            other = _measured(ctx, item, key)
-            if compare(ctx, symbol, other, measure).truth(ctx):
-                best, measure = item, other
-        return best
-
-    return rule
+@evaluates_each(max, min)
+def extreme(
+    ctx: Context,
+    function: Any,
+    *args: VariableTracker,
+    key: VariableTracker | None = None,
+    default: VariableTracker | None = None,
+) -> VariableTracker:
+    items = args[0].unpack(ctx) if len(args) == 1 else list(args)
+    symbol = ">" if function is max else "<"
+    if not items:
+        return default or fold_call(ctx, function, [new_tuple([])] if args else [])
+    if (
+        key is None
+        and any(isinstance(item, SymbolicVariable) for item in items)
+        and _have_one_type(items)
+    ):
+        return functools.reduce(lambda a, b: symbolic_extreme(ctx, symbol, a, b), items)
+    best, measure = items[0], _measured(ctx, items[0], key)
+    for item in items[1:]:
+        other = _measured(ctx, item, key)
+        if compare(ctx, symbol, other, measure).truth(ctx):
+            best, measure = item, other
+    return best
 
 
 def _have_one_type(items: Sequence[VariableTracker]) -> bool:
@@ -100,12 +100,6 @@ def _measured(ctx: Context, item: VariableTracker, key: VariableTracker | None) 
     return key.call(ctx, [item], {})
 
 
-evaluates_call(max)(_extreme(max, ">"))
-
-
-evaluates_call(min)(_extreme(min, "<"))
-
-
 @evaluates_call(abs)
 def abs_(ctx: Context, value: VariableTracker) -> VariableTracker:
     if isinstance(value, TensorVariable):
@@ -116,7 +110,7 @@ def abs_(ctx: Context, value: VariableTracker) -> VariableTracker:
         return of_sizes(ctx, abs, [value])
     if isinstance(value, UserObjectVariable):
         return value.ask(ctx, "__abs__", [])
-    return fold_call(ctx, abs, [value], {})
+    return fold_call(ctx, abs, [value])
 
 
 @evaluates_call(round)
@@ -135,16 +129,13 @@ def round_(ctx: Context, value: VariableTracker, *digits: VariableTracker) -> Va
         return value.ask(ctx, "__round__", list(digits))
     if isinstance(value, FloatVariable):
         return computed_number(ctx, round, [value, *digits])
-    return fold_call(ctx, round, [value, *digits], {})
+    return fold_call(ctx, round, [value, *digits])
 
 
 @evaluates_call(divmod)
 def divmod_(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
     for owner, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
-        if (
-            isinstance(owner, UserObjectVariable)
-            and find_special(ctx, owner.python_type(), name)[0] >= 0
-        ):
+        if isinstance(owner, UserObjectVariable) and has_special(ctx, owner.python_type(), name):
             made = owner.call_method(ctx, name, [other], {})
             if isinstance(made, ConstantVariable) and made.value is NotImplemented:
                 raise GraphBreak(
@@ -152,7 +143,7 @@ def divmod_(ctx: Context, left: VariableTracker, right: VariableTracker) -> Vari
                 )
             return made
     if type(left) is type(right) is ConstantVariable:
-        return fold_call(ctx, divmod, [left, right], {})
+        return fold_call(ctx, divmod, [left, right])
     if not all(is_number(side) or isinstance(side, ArrayVariable) for side in (left, right)):
         names = left.python_type().__name__, right.python_type().__name__
         raise_error(
@@ -170,7 +161,7 @@ def pow_(
     if modulus and isinstance(base, UserObjectVariable):
         return base.call_method(ctx, "__pow__", [exponent, *modulus], {})
     if modulus:
-        return fold_call(ctx, pow, [base, exponent, *modulus], {})
+        return fold_call(ctx, pow, [base, exponent, *modulus])
     return binary(ctx, "**", base, exponent)
 
 

@@ -89,7 +89,7 @@ def exception_init(ctx: Context, error: Value, *args: Value) -> None:
 @evaluates_call(KeyError.__str__)
 def key_error_str(ctx: Context, error: Value) -> Value | None:
     args = get_attribute(ctx, error, "args").unpack(ctx)
-    return call_known(ctx, repr, [args[0]], {}) if len(args) == 1 else exception_str(ctx, error)
+    return call_known(ctx, repr, [args[0]]) if len(args) == 1 else exception_str(ctx, error)
 
 
 @evaluates_call(
@@ -101,7 +101,7 @@ def exception_str(ctx: Context, error: Value) -> Value:
     args = get_attribute(ctx, error, "args").unpack(ctx)
     if not args:
         return ConstantVariable("")
-    return call_known(ctx, str, [args[0] if len(args) == 1 else new_tuple(args)], {})
+    return call_known(ctx, str, [args[0] if len(args) == 1 else new_tuple(args)])
 
 
 _OWN_TEXTS = (UnicodeEncodeError, UnicodeDecodeError, UnicodeTranslateError, OSError)
@@ -113,7 +113,6 @@ def exception_own_str(ctx: Context, error: Value) -> Value:
         ctx,
         lambda *args: str(error.python_type()(*args)),
         get_attribute(ctx, error, "args").unpack(ctx),
-        {},
     )
 
 
@@ -123,7 +122,7 @@ evaluates_call(BaseExceptionGroup.__str__)(written_as(polyfills.describe_group))
 @evaluates_call(BaseException.__repr__)
 def exception_repr(ctx: Context, error: Value) -> Value:
     args = [
-        call_known(ctx, repr, [arg], {}).as_constant(ctx)
+        call_known(ctx, repr, [arg]).as_constant(ctx)
         for arg in get_attribute(ctx, error, "args").unpack(ctx)
     ]
     return ConstantVariable(f"{error.python_type().__name__}({', '.join(args)})")

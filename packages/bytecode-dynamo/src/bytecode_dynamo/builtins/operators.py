@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import call_torch, fold_call, new_value, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable, call_array, is_folded
-from bytecode_dynamo.variables.attribute import find_special
+from bytecode_dynamo.variables.attribute import has_python_method, has_special
 from bytecode_dynamo.variables.constant import (
     ConstantVariable,
     FloatVariable,
@@ -32,7 +31,7 @@ from bytecode_dynamo.variables.text import TextVariable, text_of
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from .size_arithmetic import is_number, of_numbers, of_sizes
-from .text_format import formatted
+from .text_functions import formatted
 
 # symbol: (function, in-place function, special method without underscores)
 BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
@@ -66,7 +65,7 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
     function, method = UNARY[symbol]
     value = plain_value(ctx, value, method)
     if isinstance(value, TensorVariable):
-        return call_torch(ctx, "call_function", function, [value], {})
+        return call_torch(ctx, function, [value])
     if isinstance(value, ArrayVariable):
         return call_array(ctx, function, [value], {})
     if isinstance(value, FloatVariable):
@@ -75,7 +74,7 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
         return of_sizes(ctx, function, [value])
     if isinstance(value, UserObjectVariable):
         return value.ask(ctx, method, [])
-    return fold_call(ctx, function, [value], {})
+    return fold_call(ctx, function, [value])
 
 
 @protocol.binary_operation.implement
@@ -93,7 +92,7 @@ def binary(
         for value in (left, right)
     )
     if is_folded(left, right):
-        return fold_call(ctx, function, [left, right], {})
+        return fold_call(ctx, function, [left, right])
     if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
         in_place = in_place and isinstance(left, ArrayVariable) and not left.scalar
         return call_array(ctx, in_place_function if in_place else function, [left, right], {})
@@ -105,11 +104,13 @@ def binary(
         ):
             return _special(ctx, name, left, right, in_place)
         target = in_place_function if in_place and isinstance(left, TensorVariable) else function
-        return call_torch(ctx, "call_function", target, [left, right], {})
+        return call_torch(ctx, target, [left, right])
     if is_number(left) and is_number(right):
         return of_numbers(ctx, function, left, right)
     if isinstance(left, (SequenceVariable, DictVariable, SetVariable, DictViewVariable)):
-        if isinstance(right, UserObjectVariable) and _is_written(ctx, right, f"__r{name}__"):
+        if isinstance(right, UserObjectVariable) and has_python_method(
+            ctx, right.python_type(), f"__r{name}__"
+        ):
             return _special(ctx, name, left, right, in_place)
         return _container(ctx, base, in_place, left, right)
     if (
@@ -120,7 +121,7 @@ def binary(
         return _container(ctx, base, False, right, left)
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
-    return fold_call(ctx, function, [left, right], {})
+    return fold_call(ctx, function, [left, right])
 
 
 def plain_value(ctx: Context, value: VariableTracker, *names: str) -> VariableTracker:
@@ -133,10 +134,7 @@ def plain_value(ctx: Context, value: VariableTracker, *names: str) -> VariableTr
         return value.read(ctx)
     if not isinstance(value, DerivedVariable) or not isinstance(value.contents, ConstantVariable):
         return value
-    own = any(
-        isinstance(find_special(ctx, value.python_type(), name)[1], types.FunctionType)
-        for name in names
-    )
+    own = has_python_method(ctx, value.python_type(), *names)
     return value if own else value.contents
 
 
@@ -178,7 +176,7 @@ def _repeats(value: VariableTracker) -> bool:
 
 def _repeated(ctx: Context, items: Any, times: VariableTracker, in_place: bool) -> VariableTracker:
     """A sequence repeated."""
-    if find_special(ctx, times.python_type(), "__index__")[0] < 0:
+    if not has_special(ctx, times.python_type(), "__index__"):
         raise_error(
             ctx,
             TypeError,
@@ -229,10 +227,6 @@ def _can_join(left: Any, right: Any) -> bool:
     return family(left) is family(right)
 
 
-def _is_written(ctx: Context, value: VariableTracker, name: str) -> bool:
-    return isinstance(find_special(ctx, value.python_type(), name)[1], types.FunctionType)
-
-
 def _defines(
     ctx: Context, value: VariableTracker, name: str, other: VariableTracker | None = None
 ) -> bool:
@@ -241,7 +235,7 @@ def _defines(
         of_number and isinstance(other, TensorVariable)
     ):
         return False  # a number's method returns NotImplemented for tensors
-    return find_special(ctx, value.python_type(), name)[0] >= 0
+    return has_special(ctx, value.python_type(), name)
 
 
 def _special(

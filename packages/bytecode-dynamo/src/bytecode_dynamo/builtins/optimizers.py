@@ -12,7 +12,7 @@ from torch.optim.optimizer import _get_value, _use_grad_for_differentiable  # py
 from torch.optim.radam import radam
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.function_table import evaluates_call, evaluates_code
+from bytecode_dynamo.function_table import evaluates_call, evaluates_code, evaluates_each
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import (
     binary_operation,
@@ -33,43 +33,32 @@ _C: Any = torch._C
 
 @evaluates_code(_use_grad_for_differentiable(lambda self: None))
 def step(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    before = ctx.modes.grad_enabled(ctx)
     differentiable = get_attribute(ctx, args[0], "defaults").get_item(
         ctx, ConstantVariable("differentiable")
     )
-    ctx.modes.set_grad(ctx, differentiable.truth(ctx))
-    try:
+    with ctx.modes.grad_set(ctx, differentiable.truth(ctx)):
         return get_attribute(ctx, function, "__wrapped__").call(ctx, args, kwargs)
-    finally:
-        ctx.modes.set_grad(ctx, before)
 
 
-def _capturable(function: Any) -> Any:
+@evaluates_each(radam, asgd)
+def capturable_step(
+    ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
     """These branch on the step count; their capturable form computes the same with tensors, here in
     double precision as eager's Python numbers.
     """
-
-    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-        call = new_value(ctx, function.__wrapped__).call
-        *columns, steps = (arg.unpack(ctx) for arg in args)
-        devices = {
-            t.fake.device for column in columns for t in column if isinstance(t, TensorVariable)
-        }
-        if len(devices) != 1 or kwargs["capturable"].truth(ctx):
-            return call(ctx, list(args), kwargs)
-        device, exactly, copy = map(ConstantVariable, (devices.pop(), torch.float64, True))
-        exact = [step.call_method(ctx, "to", [device, exactly], {"copy": copy}) for step in steps]
-        kwargs["capturable"] = ConstantVariable(True)
-        result = call(ctx, [*args[:-1], new_list(ctx, exact)], kwargs)
-        for step in steps:
-            step.call_method(ctx, "add_", [ConstantVariable(1)], {})
-        return result
-
-    return rule
-
-
-for _function in (radam, asgd):
-    evaluates_call(_function)(_capturable(_function))
+    call = new_value(ctx, function.__wrapped__).call
+    *columns, steps = (arg.unpack(ctx) for arg in args)
+    devices = {t.fake.device for column in columns for t in column if isinstance(t, TensorVariable)}
+    if len(devices) != 1 or kwargs["capturable"].truth(ctx):
+        return call(ctx, list(args), kwargs)
+    device, exactly, copy = map(ConstantVariable, (devices.pop(), torch.float64, True))
+    exact = [step.call_method(ctx, "to", [device, exactly], {"copy": copy}) for step in steps]
+    kwargs["capturable"] = ConstantVariable(True)
+    result = call(ctx, [*args[:-1], new_list(ctx, exact)], kwargs)
+    for step in steps:
+        step.call_method(ctx, "add_", [ConstantVariable(1)], {})
+    return result
 
 
 @evaluates_call(adafactor)
@@ -94,11 +83,9 @@ def _fused(name: str, combine: str) -> Any:
     ) -> VariableTracker:
         value = kwargs.get("value")
         if not isinstance(value, TensorVariable):
-            return call_torch(ctx, "call_method", name, [x, *args], kwargs)
-        term = binary_operation(
-            ctx, "*", call_torch(ctx, "call_method", combine, list(args), {}), value
-        )
-        return call_torch(ctx, "call_method", "add_", [x, term], {})
+            return call_torch(ctx, name, [x, *args], kwargs)
+        term = binary_operation(ctx, "*", call_torch(ctx, combine, list(args)), value)
+        return call_torch(ctx, "add_", [x, term])
 
     return rule
 
@@ -117,13 +104,11 @@ def _fused_each(function: Any, combine: str) -> Any:
         )
         each = scalars.unpack(ctx) if scalars is not None and several else []
         if not any(isinstance(scalar, TensorVariable) for scalar in each):
-            return call_torch(ctx, "call_function", function, [xs, *args], kwargs)
+            return call_torch(ctx, function, [xs, *args], kwargs)
         first, second = (arg.unpack(ctx) for arg in args[:2])
         for x, a, b, scalar in zip(xs.unpack(ctx), first, second, each):
-            term = binary_operation(
-                ctx, "*", call_torch(ctx, "call_method", combine, [a, b], {}), scalar
-            )
-            call_torch(ctx, "call_method", "add_", [x, term], {})
+            term = binary_operation(ctx, "*", call_torch(ctx, combine, [a, b]), scalar)
+            call_torch(ctx, "add_", [x, term])
         return NONE
 
     return rule

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -101,7 +100,7 @@ def dispatch(
             return _converted(
                 ctx, classes[0], lambda: args[0].set_attr(ctx, target, args[1]) or NONE
             )
-        return _converted(ctx, classes[0], lambda: call_torch(ctx, op, target, args, kwargs))
+        return _converted(ctx, classes[0], lambda: call_torch(ctx, target, args, kwargs))
     function, given, named = _recorded(ctx, op, target, args, kwargs)
     rest = [new_tuple([ClassVariable(cls) for cls in classes]), given, named]
     if modes:
@@ -269,7 +268,7 @@ def _converted(
 ) -> VariableTracker:
     """The result of a call without subclass overrides; new tensors in it get the class."""
     before = set(ctx.tensors)
-    with _without_overrides(ctx):
+    with ctx.modes.without_overrides(ctx):
         result = call()
     if (
         isinstance(func, CallableVariable)
@@ -277,15 +276,6 @@ def _converted(
     ):
         return result
     return _of_class(ctx, result, cls, before)
-
-
-@contextmanager
-def _without_overrides(ctx: Context) -> Iterator[None]:
-    old = ctx.modes.set_overrides_off(ctx, True)
-    try:
-        yield
-    finally:
-        ctx.modes.set_overrides_off(ctx, old)
 
 
 def _of_class(
@@ -307,11 +297,8 @@ def _of_class(
 
 def alias(ctx: Context, value: TensorVariable) -> TensorVariable:
     """Another tensor object over the same data."""
-    with _without_overrides(ctx):
-        return cast(
-            "TensorVariable",
-            call_torch(ctx, "call_function", torch.ops.aten.alias.default, [value], {}),
-        )
+    with ctx.modes.without_overrides(ctx):
+        return cast("TensorVariable", call_torch(ctx, torch.ops.aten.alias.default, [value]))
 
 
 def with_class(ctx: Context, value: TensorVariable, cls: type) -> TensorVariable:
@@ -341,7 +328,7 @@ def make_subclass(
     data: VariableTracker,
     require_grad: VariableTracker | None = None,
 ) -> VariableTracker:
-    with _without_overrides(ctx):
+    with ctx.modes.without_overrides(ctx):
         made = data.call_method(ctx, "detach", [], {})
         if require_grad is not None and require_grad.truth(ctx):
             made = made.call_method(ctx, "requires_grad_", [], {})

@@ -19,7 +19,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.function_table import evaluates_call, evaluates_code
+from bytecode_dynamo.function_table import evaluates_call, evaluates_code, evaluates_each
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.polyfills import library as polyfills
 from bytecode_dynamo.polyfills.iterators import CallableIterator, islice_bounds, tee
@@ -32,13 +32,14 @@ from bytecode_dynamo.state.protocol import (
     new_list,
     new_value,
     raise_error,
+    raising,
     stop_iteration,
     until_stop,
     wrap_value,
     written_as,
 )
 from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables.attribute import find_in_class, find_special
+from bytecode_dynamo.variables.attribute import find_in_class, find_special, has_special
 from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import NumberOfVariable
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
@@ -61,7 +62,7 @@ Value = VariableTracker
 
 evaluates_call(len)(lambda ctx, value: value.length(ctx))
 evaluates_call(callable)(
-    lambda ctx, value: ConstantVariable(find_special(ctx, value.python_type(), "__call__")[0] >= 0)
+    lambda ctx, value: ConstantVariable(has_special(ctx, value.python_type(), "__call__"))
 )
 
 
@@ -208,10 +209,10 @@ def hash_(ctx: Context, value: Value) -> Value:
         and find_special(ctx, value.python_type(), "__hash__")[1] is not object.__hash__
     ):
         made = value.ask(ctx, "__hash__", [])
-        return fold_call(ctx, hash, [made], {}) if isinstance(made, ConstantVariable) else made
+        return fold_call(ctx, hash, [made]) if isinstance(made, ConstantVariable) else made
     if isinstance(value, (UserObjectVariable, TensorVariable)):
         return NumberOfVariable(hash, (value,))
-    return fold_call(ctx, hash, [value], {})
+    return fold_call(ctx, hash, [value])
 
 
 TENSOR_METHODS["__hash__"] = hash_
@@ -276,53 +277,45 @@ def reduce_object(ctx: Context, value: Value, protocol: Value) -> Value:
     return new_tuple([new, new_tuple([new_class(ctx, cls)]), state, items, entries])
 
 
-def _on_list(function: Any) -> Any:
-    """A function that moves items of a list by comparing them, such as ``heapq.heappush``."""
-
-    def rule(ctx: Context, items: Value, *args: Value, key: Value | None = None) -> Value:
-        held = native(items)
-        if key is not None and not key.is_none:
-            return call_polyfill(
-                ctx, getattr(polyfills, function.__name__), [items, *args], {"key": key}
-            )
-        if not isinstance(held, ListVariable):
-            return fold_call(ctx, function, [items, *args], {})
-        moved = [Comparable(ctx, item) for item in held.unpack(ctx)]
-        wrapped = Comparable(ctx, args[0]) if args else None
-        try:
-            result = function(
-                moved, *([wrapped] if args else []), *(arg.as_constant(ctx) for arg in args[1:])
-            )
-        except IndexError as error:
-            return raise_error(ctx, IndexError, *error.args)
-        held.replace(ctx, [item.value for item in moved])
-        return result.value if isinstance(result, Comparable) else new_value(ctx, result)
-
-    return rule
-
-
 _highest_first = [
     getattr(heapq, name)
     for name in ("_heapify_max", "_heappop_max", "_heapreplace_max")
     if hasattr(heapq, name)
 ]
-for _function in (
+
+
+@evaluates_each(
     *_highest_first,
     *(heapq.heapify, heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop),
     *(bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right),
-):
-    evaluates_call(_function)(_on_list(_function))
-
-
-def _folding(function: Any) -> Any:
-    return lambda ctx, *args, **named: fold_call(ctx, function, args, named)
+)
+def move_items(
+    ctx: Context, function: Any, items: Value, *args: Value, key: Value | None = None
+) -> Value:
+    """A function that moves items of a list by comparing them, such as ``heapq.heappush``."""
+    held = native(items)
+    if key is not None and not key.is_none:
+        polyfill = getattr(polyfills, function.__name__)
+        return call_polyfill(ctx, polyfill, [items, *args], {"key": key})
+    if not isinstance(held, ListVariable):
+        return fold_call(ctx, function, [items, *args])
+    moved = [Comparable(ctx, item) for item in held.unpack(ctx)]
+    compared = [Comparable(ctx, arg) for arg in args[:1]]
+    with raising(ctx, IndexError):
+        result = function(moved, *compared, *(arg.as_constant(ctx) for arg in args[1:]))
+    held.replace(ctx, [item.value for item in moved])
+    return result.value if isinstance(result, Comparable) else new_value(ctx, result)
 
 
 _of_system = vars(sys.modules.get("posix") or sys.modules["nt"])
 _paths = [found for name, found in _of_system.items() if name.startswith("_path_")]
-_others = (json.dumps, json.loads, os.fspath, sys.intern, str.maketrans, islice_bounds)
-for _function in (*_paths, *_others):
-    evaluates_call(_function)(_folding(_function))
+
+
+@evaluates_each(
+    *(*_paths, json.dumps, json.loads, os.fspath, sys.intern, str.maketrans, islice_bounds)
+)
+def fold(ctx: Context, function: Any, *args: Value, **named: Value) -> Value:
+    return fold_call(ctx, function, args, named)
 
 
 evaluates_call(operator.length_hint)(lambda ctx, value, *default: value.length(ctx))

@@ -14,12 +14,19 @@ from typing import Any
 
 from bytecode_dynamo.bytecode import Instruction
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.function_table import constructs, evaluates_call
+from bytecode_dynamo.function_table import constructs, evaluates_each
 from bytecode_dynamo.guards.source import Scope, SourceEmitter, VariableSource
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import MISSING, Identity
-from bytecode_dynamo.state.protocol import constant_of, fold_call, new_list, new_value, raise_error
+from bytecode_dynamo.state.protocol import (
+    constant_of,
+    constants,
+    fold_call,
+    new_list,
+    new_value,
+    raising,
+)
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Variable
 from bytecode_dynamo.variables.constant import NONE, SymbolicVariable
@@ -66,10 +73,7 @@ class StateWrite(Variable):
     owner: UserObjectVariable
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        gen(self.owner)
-        gen.emitter.load_method("setstate")
-        gen.load_const(gen.ctx.effects.read((_STATE, self.owner.key)))
-        gen.emitter.call(1)
+        gen.call_method(self.owner, "setstate", gen.ctx.effects.read((_STATE, self.owner.key)))
 
 
 def _set_state(ctx: Context, owner: UserObjectVariable, state: Any) -> None:
@@ -79,34 +83,37 @@ def _set_state(ctx: Context, owner: UserObjectVariable, state: Any) -> None:
     ctx.effects.write(slot, state)
 
 
-def _rule(name: str) -> Any:
-    """The rule of a method."""
-
-    def rule(
-        ctx: Context, owner: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
-    ) -> VariableTracker:
-        if not isinstance(owner, UserObjectVariable) or owner.key.cls is not random.Random:
-            raise GraphBreak("BD018", f"random.{name} of {owner.describe()}")
-        state = ctx.effects.read((_STATE, owner.key))
-        if state is MISSING and name not in ("seed", "setstate"):
-            return _draw_later(ctx, owner, name, args, kwargs)
-        generator = random.Random()
-        if state is not MISSING:
-            generator.setstate(state)
-        if name in PICKS:
-            result = _pick(ctx, generator, name, args, kwargs)
-        else:
-            given = [arg.as_constant(ctx) for arg in args]
-            named = {key: value.as_constant(ctx) for key, value in kwargs.items()}
-            if name == "seed" and (given or [*named.values(), None])[0] is None:
-                raise GraphBreak("BD018", "random.seed() without a seed")
-            result = fold_call(
-                ctx, getattr(generator, name), [new_value(ctx, value) for value in given], kwargs
-            )
-        _set_state(ctx, owner, generator.getstate())
-        return result
-
-    return rule
+@evaluates_each(
+    *(getattr(random.Random, name) for name in (*FLOATS, *INTS, *PICKS)),
+    *(random.Random.seed, random.Random.getstate, random.Random.setstate),
+)
+def call_generator(
+    ctx: Context,
+    method: Any,
+    owner: VariableTracker,
+    *args: VariableTracker,
+    **kwargs: VariableTracker,
+) -> VariableTracker:
+    name = method.__name__
+    if not isinstance(owner, UserObjectVariable) or owner.key.cls is not random.Random:
+        raise GraphBreak("BD018", f"random.{name} of {owner.describe()}")
+    state = ctx.effects.read((_STATE, owner.key))
+    if state is MISSING and name not in ("seed", "setstate"):
+        return _draw_later(ctx, owner, name, args, kwargs)
+    generator = random.Random()
+    if state is not MISSING:
+        generator.setstate(state)
+    if name in PICKS:
+        result = _pick(ctx, generator, name, args, kwargs)
+    else:
+        given, named = constants(ctx, args, kwargs)
+        if name == "seed" and (given or [*named.values(), None])[0] is None:
+            raise GraphBreak("BD018", "random.seed() without a seed")
+        result = fold_call(
+            ctx, getattr(generator, name), [new_value(ctx, value) for value in given], kwargs
+        )
+    _set_state(ctx, owner, generator.getstate())
+    return result
 
 
 def _pick(
@@ -114,13 +121,10 @@ def _pick(
 ) -> VariableTracker:
     """``choice(items)`` and its relatives: choose positions, then take the items."""
     items = args[0].unpack(ctx)
-    named = {key: value.as_constant(ctx) for key, value in kwargs.items()}
+    rest, named = constants(ctx, args[1:], kwargs)
     positions = list(range(len(items)))
-    rest = [arg.as_constant(ctx) for arg in args[1:]]
-    try:
+    with raising(ctx, IndexError, ValueError, TypeError):
         picked = getattr(generator, name)(positions, *rest, **named)
-    except (IndexError, ValueError, TypeError) as error:
-        return raise_error(ctx, type(error), *error.args)
     if name == "choice":
         return items[picked]
     if name != "shuffle":
@@ -157,10 +161,8 @@ def _draw_later(
     named = {
         key: constant_of(ctx, value, "a bound of a random number") for key, value in kwargs.items()
     }
-    try:
+    with raising(ctx, ValueError, TypeError):
         example = getattr(random.Random(0), name)(*given, **named)
-    except (ValueError, TypeError) as error:
-        return raise_error(ctx, type(error), *error.args)
     if type(example) is int and (
         name == "getrandbits" or not all(abs(bound) < 2**62 for bound in given)
     ):
@@ -193,7 +195,3 @@ def draws(gen: ValueBuilder) -> list[Instruction]:
         emitter.call(len(args) + len(kwargs), list(kwargs))
         emitter.store_fast(variable)
     return emitter.instructions
-
-
-for _name in (*FLOATS, *INTS, *PICKS, "seed", "getstate", "setstate"):
-    evaluates_call(getattr(random.Random, _name))(_rule(_name))

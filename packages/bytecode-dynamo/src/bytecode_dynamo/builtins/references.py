@@ -32,9 +32,6 @@ class ReferenceVariable(Variable):
     def python_type(self) -> type:
         return weakref.ref
 
-    def truth(self, ctx: Context) -> bool:
-        return True
-
     def hash_key(self, ctx: Context) -> Hashable:
         return ("reference", self.referent.hash_key(ctx))
 
@@ -115,14 +112,8 @@ class TokenVariable(KeyedVariable):
     value: VariableTracker
     before: Any
 
-    def python_type(self) -> type:
-        return contextvars.Token
-
     def reconstruct(self, gen: ValueBuilder) -> None:
-        gen(self.variable)
-        gen.emitter.load_method("set")
-        gen(self.value)
-        gen.emitter.call(1)
+        gen.call_method(self.variable, "set", self.value)
         gen.keep(self.key)
 
 
@@ -133,10 +124,7 @@ class ResetVariable(Variable):
     token: TokenVariable
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        gen(self.token.variable)
-        gen.emitter.load_method("reset")
-        gen(self.token)
-        gen.emitter.call(1)
+        gen.call_method(self.token.variable, "reset", self.token)
 
 
 @evaluates_call(contextvars.ContextVar.set)

@@ -1,4 +1,4 @@
-"""Settings of torch: reads are guarded; a write is a graph call and holds while capturing."""
+"""Settings of torch, whose reads are guarded and whose writes are graph calls; queries of torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any
 import torch
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.function_table import evaluates_call, evaluates_each
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.hook.compiling import recursion_limit
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import new_value
+from bytecode_dynamo.state.protocol import constants, new_value
 from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
 
 _C: Any = torch._C
 
@@ -95,9 +97,8 @@ def _writing(setting: Setting, function: Any, where: Sequence[str] = ()) -> Any:
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> None:
         if not ctx.host_effects:
             raise GraphBreak("BD018", f"call of torch._C.{function.__name__}")
-        values = tuple(arg.as_constant(ctx) for arg in args)
-        named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
-        if setting.read() != (values[0] if len(values) == 1 else values) or named:
+        values, named = constants(ctx, args, kwargs)
+        if setting.read() != (values[0] if len(values) == 1 else tuple(values)) or named:
             ctx.require_once(f"call of torch._C.{function.__name__}")
             ctx.graph.add_host_call(function, (*where, *values), named).meta["setting"] = setting
             ctx.modes.set_value(ctx, setting, (*values, *named.values()))
@@ -147,3 +148,59 @@ if hasattr(_C, "_accelerator_getAccelerator"):
     evaluates_call(_C._accelerator_getAccelerator)(
         _reading(Setting(_C._accelerator_getAccelerator, lambda _: None, True))
     )
+
+
+# The answer never changes, or the guard on torch's state covers it.
+_QUERIES: tuple[Callable[..., Any], ...] = (
+    torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
+    torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.get_autocast_dtype,
+    torch.get_autocast_gpu_dtype, torch.is_autocast_cache_enabled,
+    torch.are_deterministic_algorithms_enabled,
+    torch.promote_types, torch.result_type, torch.can_cast, torch.cuda.is_available,
+    torch.cuda.device_count,
+    torch.backends.mps.is_available, torch.backends.cudnn.is_available,
+    torch.backends.mkldnn.is_available,
+)  # fmt: skip
+
+# Constant while a frame is captured.
+ANSWERS: dict[Callable[..., Any], Any] = {
+    torch.compiler.is_compiling: True,
+    torch.compiler.is_dynamo_compiling: True,
+    torch.compiler.is_exporting: False,
+    torch.compiler.cudagraph_mark_step_begin: None,
+    torch.onnx.is_in_onnx_export: False,
+    torch.jit.is_scripting: False,
+    torch.jit.is_tracing: False,
+    torch._C._get_tracing_state: None,
+    torch._C._is_tracing: False,
+    torch.overrides.has_torch_function: False,
+    torch.overrides.has_torch_function_unary: False,
+    torch.overrides.has_torch_function_variadic: False,
+    torch._C._log_api_usage_once: None,
+    _C._functorch.peek_interpreter_stack: None,
+    torch.distributed.is_available: torch.distributed.is_available(),
+    _C._get_privateuse1_backend_name: _C._get_privateuse1_backend_name(),
+}
+
+
+@evaluates_each(*_QUERIES)
+def query(
+    ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
+    if args and function is torch.is_tensor:
+        return ConstantVariable(isinstance(args[0], TensorVariable))
+    values = [arg.as_fake(ctx) for arg in args]
+    named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
+    with ctx.mode:
+        answer = function(*values, **named)
+    if "autocast" in function.__name__:
+        ctx.modes.require_autocast_defaults(ctx)
+    return new_value(ctx, answer)
+
+
+@evaluates_each(*ANSWERS)
+def answered(
+    ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
+    return ConstantVariable(ANSWERS[function])

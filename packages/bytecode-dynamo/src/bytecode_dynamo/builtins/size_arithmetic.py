@@ -52,7 +52,7 @@ def of_sizes(ctx: Context, function: Any, operands: list[VariableTracker]) -> Va
         ) from None
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, RuntimeError):
         made = None
-    return fold_call(ctx, function, operands, {}) if made is None else new_value(ctx, made)
+    return fold_call(ctx, function, operands) if made is None else new_value(ctx, made)
 
 
 ROUNDING = (math.floor, math.ceil, math.trunc)

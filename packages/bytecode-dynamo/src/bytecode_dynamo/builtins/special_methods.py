@@ -1,28 +1,76 @@
-"""Functions of the operator module, and special methods of built-in types called by name."""
+"""Functions and getters of the operator module, and special methods of built-in types by name."""
 
 from __future__ import annotations
 
 import collections
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.function_table import constructs_each, evaluates_call
+from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import call_known, fold_call, next_item, raise_error
+from bytecode_dynamo.state.protocol import (
+    call_known,
+    fold_call,
+    get_attribute,
+    next_item,
+    raise_error,
+)
 from bytecode_dynamo.state.tracker import Args, VariableTracker
+from bytecode_dynamo.variables.base import Kwargs, Variable
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.mapping import DictVariable
-from bytecode_dynamo.variables.sequence import ListVariable, SequenceVariable
+from bytecode_dynamo.variables.sequence import ListVariable, SequenceVariable, new_tuple
 from bytecode_dynamo.variables.sets import SetVariable, members_of
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from .comparison import COMPARE, compare, is_same
 from .operators import BINARY, UNARY, binary, family, unary
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GetterVariable(Variable):
+    """``operator.itemgetter``, ``attrgetter`` or ``methodcaller``."""
+
+    cls: type
+    args: tuple[VariableTracker, ...]
+    keywords: tuple[tuple[str, VariableTracker], ...] = ()
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        (owner,) = args
+        if self.cls is operator.methodcaller:
+            name, *rest = self.args
+            return owner.call_method(ctx, name.as_constant(ctx), rest, dict(self.keywords))
+        found = [self._get(ctx, owner, key) for key in self.args]
+        return found[0] if len(found) == 1 else new_tuple(found)
+
+    def _get(self, ctx: Context, owner: VariableTracker, key: VariableTracker) -> VariableTracker:
+        if self.cls is operator.itemgetter:
+            return owner.get_item(ctx, key)
+        for name in key.as_constant(ctx).split("."):
+            owner = get_attribute(ctx, owner, name)
+        return owner
+
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        gen.call(ConstantVariable(self.cls), self.args, self.keywords)
+
+
+@constructs_each(operator.itemgetter, operator.attrgetter, operator.methodcaller)
+def make_getter(
+    ctx: Context, cls: type, /, *args: VariableTracker, **named: VariableTracker
+) -> VariableTracker:
+    if cls is not operator.itemgetter and not all(arg.python_type() is str for arg in args[:1]):
+        return fold_call(ctx, cls, args, named)
+    return GetterVariable(cls, args, tuple(named.items()))
 
 
 def _register() -> None:
@@ -87,7 +135,7 @@ def _matching(rule: Any, name: str) -> Any:
 
     def special(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
         if isinstance(left, ConstantVariable):
-            return fold_call(ctx, getattr(left.python_type(), name), [left, right], {})
+            return fold_call(ctx, getattr(left.python_type(), name), [left, right])
         if isinstance(left, TensorVariable):
             return left.call_method(ctx, name, [right], {})
         if family(left) is not family(right) and not (
@@ -108,11 +156,11 @@ DUNDERS: dict[str, Callable[..., VariableTracker | None]] = {
     "__contains__": lambda ctx, value, item: ConstantVariable(value.contains(ctx, item)),
     "__iter__": lambda ctx, value: value.iterate(ctx),
     "__next__": lambda ctx, value: next_item(ctx, value),
-    "__reversed__": lambda ctx, value: call_known(ctx, reversed, [value], {}),
-    "__hash__": lambda ctx, value: call_known(ctx, hash, [value], {}),
-    "__repr__": lambda ctx, value: call_known(ctx, repr, [value], {}),
-    "__str__": lambda ctx, value: call_known(ctx, str, [value], {}),
-    "__format__": lambda ctx, value, spec: call_known(ctx, format, [value, spec], {}),
+    "__reversed__": lambda ctx, value: call_known(ctx, reversed, [value]),
+    "__hash__": lambda ctx, value: call_known(ctx, hash, [value]),
+    "__repr__": lambda ctx, value: call_known(ctx, repr, [value]),
+    "__str__": lambda ctx, value: call_known(ctx, str, [value]),
+    "__format__": lambda ctx, value, spec: call_known(ctx, format, [value, spec]),
     "__init__": lambda ctx, value, *args, **named: initialize(ctx, value, args, named),
     **{
         method: _matching(_compare_rule(symbol), method)

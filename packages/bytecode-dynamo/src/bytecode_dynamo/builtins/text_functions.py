@@ -1,20 +1,26 @@
-"""``repr``, ``str`` and ``format``."""
+"""``repr``, ``str``, ``format``, and formatting with ``%`` and ``str.format``."""
 
 from __future__ import annotations
 
+import operator
+import re
 import types
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.marker import Verbatim
 from bytecode_dynamo.polyfills import library as polyfills
-from bytecode_dynamo.state.protocol import call_polyfill, fold_call, raise_error
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.protocol import call_known, call_polyfill, fold_call, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.class_object import ClassVariable
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
+from bytecode_dynamo.variables.mapping import DictVariable
+from bytecode_dynamo.variables.sequence import TupleVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
-from bytecode_dynamo.variables.text import changes, text_of
+from bytecode_dynamo.variables.text import TextVariable, changes, interpolated, text_of
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 if TYPE_CHECKING:
@@ -62,7 +68,7 @@ def text_rule(function: Any) -> Any:
             given = [item.as_constant(ctx) for item in (value, *args)]
         except NotConstant:
             return _container_text(ctx, value)
-        return fold_call(ctx, function, [ConstantVariable(item) for item in given], {})
+        return fold_call(ctx, function, [ConstantVariable(item) for item in given])
 
     return rule
 
@@ -72,7 +78,7 @@ def _container_text(ctx: Context, value: VariableTracker) -> VariableTracker:
     rule = CONTAINER_TEXTS.get(value.python_type())
     if rule is None:
         raise GraphBreak("BD007", f"text of {value.describe()}")
-    return call_polyfill(ctx, rule, [value], {})
+    return call_polyfill(ctx, rule, [value])
 
 
 CONTAINER_TEXTS: dict[type, Any] = {
@@ -91,3 +97,40 @@ for _function in (repr, format, ascii):
 TENSOR_METHODS |= {
     f"__{_function.__name__}__": text_rule(_function) for _function in (repr, str, format)
 }
+
+
+TEXT_PLACES = re.compile(r"%(?:\((\w*)\))?[-+ #0]*(\*|\d+)?(?:\.(\*|\d+))?[hlL]?([a-zA-Z%])")
+
+
+PLAIN = (ConstantVariable, SymbolicVariable, TextVariable)
+"""Values that are formatted without running code of the program."""
+
+
+def formatted(ctx: Context, template: ConstantVariable, given: VariableTracker) -> VariableTracker:
+    """``template % given``, with objects replaced by their text."""
+    if isinstance(given, DictVariable):
+        return fold_call(ctx, operator.mod, [template, given])
+    values = list(given.unpack(ctx)) if isinstance(given, TupleVariable) else [given]
+    kinds = [
+        kind
+        for _, *stars, kind in TEXT_PLACES.findall(template.value)
+        for kind in (*filter("*".__eq__, stars), kind)
+        if kind != "%"
+    ]
+    for at, (kind, value) in enumerate(zip(kinds, values)):
+        if kind in "rsa" and not isinstance(value, PLAIN):
+            text = call_known(ctx, {"r": repr, "s": str, "a": ascii}[kind], [value])
+            late = kind == "s" and isinstance(text, TextVariable)
+            values[at] = text if late else ConstantVariable(Verbatim(text.as_constant(ctx)))
+    return text_of(ctx, interpolated, [template, *values])
+
+
+@evaluates_call(str.format)
+def format_(
+    ctx: Context, template: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
+    if not all(isinstance(value, PLAIN) for value in (template, *args, *kwargs.values())):
+        return call_polyfill(ctx, polyfills.format_text, [template, *args], kwargs)
+    if kwargs:
+        return fold_call(ctx, str.format, [template, *args], kwargs)
+    return text_of(ctx, str.format, [template, *args])

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.builtins.graph_calls import call, require
+from bytecode_dynamo.builtins.graph_calls import require
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.function_table import evaluates_call, evaluates_each
 from bytecode_dynamo.graph.opaque import as_target
 from bytecode_dynamo.polyfills import control_flow
 from bytecode_dynamo.state.context import Context
@@ -99,7 +99,7 @@ def is_graph_function(function: Any) -> bool:
 def allowed_rule(function: Any) -> Any:
     """The rule of a function whose calls are recorded without evaluating its code."""
     target = as_target(function)
-    return lambda ctx, *args, **kwargs: call(ctx, "call_function", target, list(args), kwargs)
+    return lambda ctx, *args, **kwargs: call_torch(ctx, target, args, kwargs)
 
 
 def constant_result_rule(function: Any) -> Any:
@@ -174,7 +174,7 @@ def check_with(
     )
     if not unknown and condition.truth(ctx):
         return
-    text = UNCHECKED if message.is_none else call_known(ctx, str, [message.call(ctx, [], {})], {})
+    text = UNCHECKED if message.is_none else call_known(ctx, str, [message.call(ctx, [], {})])
     kind = error.as_constant(ctx)
     if not unknown:
         raise_exception(ctx, kind, [text])
@@ -202,21 +202,16 @@ evaluates_call(torch._C._set_grad_enabled)(
 )
 
 
-def _writes(function: Any) -> Any:
-    """The rule of a function that writes to its first arguments and returns nothing."""
-
-    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> None:
-        named = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
-        ctx.graph.add_call(
-            "call_function", function, tuple(arg.as_proxy(ctx) for arg in args), named, None
-        )
-
-    return rule
+_FUSED = ("_fused_sgd_", "_fused_adagrad_")  # fakes do not know them
 
 
-for _name in ("_fused_sgd_", "_fused_adagrad_"):  # fakes do not know them
-    if hasattr(torch, _name):
-        evaluates_call(getattr(torch, _name))(_writes(getattr(torch, _name)))
+@evaluates_each(*(getattr(torch, name) for name in _FUSED if hasattr(torch, name)))
+def write_in_place(
+    ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
+) -> None:
+    """A function that writes to its first arguments and returns nothing."""
+    named = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
+    ctx.graph.add_call(function, tuple(arg.as_proxy(ctx) for arg in args), named)
 
 
 @evaluates_call(torch._has_compatible_shallow_copy_type)
@@ -247,7 +242,7 @@ def make_tensor(
     if len(kinds) == 1 and all(
         isinstance(row, TensorVariable) and not row.fake.dim() for row in rows
     ):
-        data = call_torch(ctx, "call_function", torch.stack, [new_list(ctx, rows)], {}).call_method(
+        data = call_torch(ctx, torch.stack, [new_list(ctx, rows)]).call_method(
             ctx, "detach", [], {}
         )
         wanted = kwargs["dtype"].as_constant(ctx) if "dtype" in kwargs else None
@@ -274,7 +269,7 @@ def make_tensor(
         floats = any(leaf.python_type() is float for leaf in leaves)
         inferred = ConstantVariable(torch.get_default_dtype() if floats else torch.int64)
         return _of_numbers(ctx, data, {"dtype": inferred, **kwargs})
-    return call(ctx, "call_function", torch.tensor, [data, *args], kwargs)
+    return call_torch(ctx, torch.tensor, [data, *args], kwargs)
 
 
 def _numbers_in(ctx: Context, data: VariableTracker) -> list[VariableTracker]:
@@ -290,12 +285,9 @@ def _of_numbers(
     """A tensor of numbers, some symbolic; creating it does not specialise them."""
     if isinstance(data, (ListVariable, TupleVariable)):
         rows = new_list(ctx, [_of_numbers(ctx, row, options) for row in data.unpack(ctx)])
-        return call_torch(ctx, "call_function", torch.stack, [rows], {})
-    return call_torch(ctx, "call_function", torch.full, [new_tuple([]), data], options)
+        return call_torch(ctx, torch.stack, [rows])
+    return call_torch(ctx, torch.full, [new_tuple([]), data], options)
 
 
-evaluates_call(torch.sym_float)(lambda ctx, number: call_known(ctx, float, [number], {}))
+evaluates_call(torch.sym_float)(lambda ctx, number: call_known(ctx, float, [number]))
 evaluates_call(torch.numel)(lambda ctx, value: value.call_method(ctx, "numel", [], {}))
-
-
-# fmt: on

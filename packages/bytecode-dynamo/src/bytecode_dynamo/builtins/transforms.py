@@ -43,9 +43,6 @@ class TransformVariable(Variable):
     def python_type(self) -> type:
         return types.FunctionType
 
-    def truth(self, ctx: Context) -> bool:
-        return True
-
     def describe(self) -> str:
         return f"torch.func.{self.transform.__name__} of {self.function.describe()}"
 

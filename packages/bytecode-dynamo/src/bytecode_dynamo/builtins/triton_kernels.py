@@ -12,8 +12,7 @@ import torch
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import evaluates_call
-from bytecode_dynamo.guards.records import GuardKind
-from bytecode_dynamo.guards.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.guards.source import AttrSource, ConstSource
 from bytecode_dynamo.polyfills.kernel_operators import Launch, layers
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
@@ -31,7 +30,7 @@ from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs, Vari
 from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
-from bytecode_dynamo.variables.wrap import tracker_for
+from bytecode_dynamo.variables.wrap import by_identity, tracker_for
 
 _TYPES = {int: "SymInt", bool: "bool", float: "float"}
 
@@ -59,19 +58,11 @@ class KernelVariable(KnownObjectVariable):
         return _launch(ctx, self.value, named.pop("grid"), args, named)
 
 
-@tracker_for("triton.runtime.jit.KernelInterface")
-def wrap_kernel(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
-    return KernelVariable(value, source=source)
-
-
+tracker_for("triton.runtime.jit.KernelInterface")(by_identity(KernelVariable))
+tracker_for("triton.language.core.dtype", "triton.language.core.constexpr")(
+    by_identity(KnownObjectVariable)
+)
 evaluates_call(torch.library.wrap_triton)(lambda ctx, kernel: kernel)
-
-
-@tracker_for("triton.language.core.dtype", "triton.language.core.constexpr")
-def wrap_constant(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
-    return KnownObjectVariable(value, source=source)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,10 +73,7 @@ class HostFunctionVariable(KnownObjectVariable):
         return call_polyfill(ctx, self.value.fn, args, kwargs)
 
 
-@tracker_for("triton.runtime.jit.ConstexprFunction")
-def wrap_host_function(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
-    return HostFunctionVariable(value, source=source)
+tracker_for("triton.runtime.jit.ConstexprFunction")(by_identity(HostFunctionVariable))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +121,7 @@ def _launch(
     ]
     launch = Launch(kernel, types, constants, positional, tuple(configs)).operator()
     values = [given[name] for name in types]
-    return call_torch(ctx, "call_function", launch, [*values, new_list(ctx, extents)], {})
+    return call_torch(ctx, launch, [*values, new_list(ctx, extents)])
 
 
 def _type_of(ctx: Context, value: VariableTracker) -> str | None:

@@ -6,15 +6,14 @@ import datetime
 import decimal
 from typing import Any
 
-from bytecode_dynamo.function_table import constructs
+from bytecode_dynamo.function_table import constructs_each
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import ConstSource, Source
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import fold_call
 from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables.constant import BY_TEXT, ConstantVariable
-from bytecode_dynamo.variables.userobject import wrap_user_object
-from bytecode_dynamo.variables.wrap import tracker_for
+from bytecode_dynamo.variables.constant import BY_TEXT, constant_by_text
+from bytecode_dynamo.variables.wrap import tracker_for, wrap_object
 
 
 @tracker_for(decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
@@ -22,11 +21,9 @@ def wrap_by_text(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if type(value) not in BY_TEXT or not isinstance(
         getattr(value, "tzinfo", None), (datetime.timezone, type(None))
     ):
-        return wrap_user_object(ctx, value, source)
-    cls, text = type(value), repr(value)
-    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: type(now) is cls and repr(now) == text)
-    require_arithmetic(ctx, cls)
-    return ConstantVariable(value, source=source)
+        return wrap_object(ctx, value, source)
+    require_arithmetic(ctx, type(value))
+    return constant_by_text(ctx, value, source)
 
 
 def require_arithmetic(ctx: Context, cls: type) -> None:
@@ -49,13 +46,9 @@ def _arithmetic() -> tuple[Any, ...]:
     )
 
 
-def _making(cls: type) -> Any:
-    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        require_arithmetic(ctx, cls)
-        return fold_call(ctx, cls, args, named)
-
-    return rule
-
-
-for _cls in BY_TEXT:
-    constructs(_cls)(_making(_cls))
+@constructs_each(*BY_TEXT)
+def make_value(
+    ctx: Context, cls: type, *args: VariableTracker, **named: VariableTracker
+) -> VariableTracker:
+    require_arithmetic(ctx, cls)
+    return fold_call(ctx, cls, args, named)

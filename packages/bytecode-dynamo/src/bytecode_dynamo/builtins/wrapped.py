@@ -50,7 +50,7 @@ def truth_of_all(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Var
     """The tensor itself instead of its ``bool``: callers only raise if it is false, which a graph
     can assert.
     """
-    return call_torch(ctx, "call_function", torch._is_all_true, [args[0]], {})
+    return call_torch(ctx, torch._is_all_true, [args[0]])
 
 
 @evaluates_call(fx_traceback.annotate)
@@ -100,7 +100,7 @@ def get_lazy_property(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -
     if isinstance(args[1], ConstantVariable):
         found = torch_functions.real_value(ctx, args[0]).__get__(None)
         return wrap_value(ctx, found, ConstSource(found))
-    return call_polyfill(ctx, _load_property, args[:2], {})
+    return call_polyfill(ctx, _load_property, args[:2])
 
 
 def original_of(function: types.FunctionType) -> types.FunctionType | None:
@@ -134,7 +134,7 @@ def make_parameter(
     wanted = requires_grad is None or requires_grad.truth(ctx)
     with ctx.mode, torch.enable_grad():
         fake: Any = data.fake.detach().requires_grad_(wanted)
-    node = ctx.graph.add_call("call_function", MAKE_PARAMETER, (data.node, wanted), {}, fake)
+    node = ctx.graph.add_call(MAKE_PARAMETER, (data.node, wanted), {}, fake)
     made = TensorVariable(node, fake, torch.nn.Parameter)
     remember_tensor(ctx, made)
     return made

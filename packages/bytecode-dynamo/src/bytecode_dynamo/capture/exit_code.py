@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from symshapes import FakeTensor
 
 from bytecode_dynamo.bytecode import JUMPS, NO_FALL_THROUGH, Analysis, Instruction, reads_frame
 from bytecode_dynamo.errors import GraphBreak
@@ -20,9 +21,9 @@ from bytecode_dynamo.variables.base import KeyedVariable, NullVariable
 from bytecode_dynamo.variables.context import GradModeVariable
 from bytecode_dynamo.variables.function import CellVariable
 from bytecode_dynamo.variables.mapping import count_staying
+from bytecode_dynamo.variables.tensor import TensorVariable
 
 from .frame_code import FrameCode
-from .leaf_gradients import keep_leaves
 
 
 class ExitCode(ValueBuilder):
@@ -227,3 +228,32 @@ def _parts(slot: Any) -> tuple[Any, ...]:
 
 def _is_argument(value: VariableTracker, name: str) -> bool:
     return isinstance(value.source, LocalSource) and value.source.variable == name
+
+
+def keep_leaves(gen: ValueBuilder) -> None:
+    """Rebuild such leaves after the graph if the program still sees the memory of their gradients:
+    backward of a result adds to them in place.
+    """
+    ctx = gen.ctx
+    outputs = [val for node in gen.outputs if isinstance(val := node.meta["val"], FakeTensor)]
+    if not any(val.requires_grad for val in outputs):
+        return
+    seen = {val.untyped_storage()._cdata for val in outputs}
+    seen |= {
+        val.untyped_storage()._cdata
+        for node in ctx.graph.inputs
+        if isinstance(val := node.meta["val"], FakeTensor)
+    }
+    for fake, key in list(ctx.identities.items()):
+        gradient, leaf = ctx.effects.read((key, "grad")), ctx.tensors.get(fake)
+        if (
+            key.exists
+            or leaf is None
+            or not isinstance(gradient, TensorVariable)
+            or not ctx.graph.sees(leaf.node)
+        ):
+            continue
+        if leaf.fake.requires_grad and gradient.fake.untyped_storage()._cdata in seen:
+            gen(leaf)
+            gen.emitter.pop()
+    gen.flush()

@@ -80,8 +80,7 @@ from .eager_frames import (
 from .exit_code import ExitCode
 from .failing_graphs import CompiledGraph
 from .frame_code import FrameCode
-from .graph_code import graph_call
-from .input_loader import input_loader
+from .graph_code import graph_call, input_loader
 from .lifetimes import holds_watched
 from .policy import Captured, Policy
 from .rerun_plan import plan_rerun

@@ -89,9 +89,13 @@ class GraphBuilder:
         self._symbols[symbol] = node
 
     def add_call(
-        self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any
+        self,
+        target: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        val: Any = None,
     ) -> Node:
-        """A ``call_function`` or ``call_method`` node with its fake result."""
+        """A call of a function, or of the method with a name, with its fake result."""
         if (
             target is operator.pow
             and isinstance(val, torch.Tensor)
@@ -100,7 +104,8 @@ class GraphBuilder:
         ):
             # the tensor's __rpow__ calls it; FX would print -2 ** x, which means -(2 ** x)
             target = torch.pow
-        node = self.graph.create_node(op, target, args, kwargs)
+        op = "call_method" if isinstance(target, str) else "call_function"
+        node = self.graph.create_node(op, target, args, kwargs or {})
         if not all(self.sees(used) for used in node.all_input_nodes):
             self.graph.erase_node(node)
             raise GraphBreak(
@@ -120,7 +125,7 @@ class GraphBuilder:
         val: Any = None,
     ) -> Node:
         """A call that is meaningful only on real tensors, in order (C1.9)."""
-        node = self.add_call("call_function", target, args, kwargs or {}, val)
+        node = self.add_call(target, args, kwargs, val)
         node.meta["host"] = True
         return node
 
@@ -236,7 +241,7 @@ class GraphBuilder:
         pytype = (
             bool if expr.is_Boolean or expr.is_Relational else (int if expr.is_integer else float)
         )
-        node = self.add_call("call_function", target, args, {}, env.wrap(expr, pytype))
+        node = self.add_call(target, args, {}, env.wrap(expr, pytype))
         self.calls -= 1
         self._sizes[expr] = node
         return node
@@ -422,7 +427,6 @@ _PURE = {
     operator.ge,
     operator.truediv,
 }
-# fmt: on
 
 
 def is_in_place(node: Node) -> bool:

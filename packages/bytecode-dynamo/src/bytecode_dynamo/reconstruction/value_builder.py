@@ -177,10 +177,22 @@ class ValueBuilder:
         self.emitter.call(len(args) + len(named), [name for name, _ in named])
 
     def call_const(self, function: object, *arguments: object) -> None:
-        """Push the result of a known function for values and constants."""
+        """Push the result of a known function for values, the graph's nodes and constants."""
         self.emitter.load_callee_const(function)
+        self._call(arguments)
+
+    def call_method(self, owner: VariableTracker, name: str, *arguments: object) -> None:
+        """Push the result of a method for values, the graph's nodes and constants."""
+        self(owner)
+        self.emitter.load_method(name)
+        self._call(arguments)
+
+    def _call(self, arguments: Sequence[object]) -> None:
         for argument in arguments:
-            self(argument) if isinstance(argument, VariableTracker) else self.load_const(argument)
+            if isinstance(argument, VariableTracker):
+                self(argument)
+            else:
+                self.load_graph_value(argument)
         self.emitter.call(len(arguments))
 
     # -- containers --------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ from bytecode_dynamo.guards.source import Source, globals_source
 from bytecode_dynamo.guards.tensor_source import StrideSource
 from bytecode_dynamo.trace import format_places
 
-from .deferred import Deferred
 from .dynamic_shapes import DynamicShapes
-from .effects import Effects, Identity
+from .effects import Deferred, Effects, Identity
 from .frame import Frame, GlobalNames, Snapshot, place_stack
 from .modes import Modes
 from .observed_mode import ObservedMode

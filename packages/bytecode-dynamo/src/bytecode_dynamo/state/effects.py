@@ -13,6 +13,8 @@ from typing import Any
 from bytecode_dynamo.guards.source import Source
 from bytecode_dynamo.marker import Marker
 
+from .tracker import VariableTracker
+
 MISSING: Any = Marker("missing")
 DELETED: Any = Marker("deleted")
 _NO_SLOT: Any = Marker("no slot")
@@ -185,3 +187,28 @@ def _are_one(before: Any, now: Any) -> bool:
         return all(map(_are_one, before, now))
     source = getattr(before, "source", None)
     return before is now or (source is not None and source is getattr(now, "source", None))
+
+
+_CALLS = object()
+
+
+class Deferred:
+    """The deferred calls, stored in the effects so that rollback undoes them.
+
+    Building the tracker of a call makes it.
+    """
+
+    def __init__(self, effects: Effects) -> None:
+        self._effects = effects
+
+    def add(self, call: VariableTracker) -> None:
+        """Defer a call."""
+        self._effects.write(_CALLS, (*self.calls(), call))
+
+    def remove(self, call: VariableTracker) -> None:
+        """Withdraw a deferred call."""
+        self._effects.write(_CALLS, tuple(other for other in self.calls() if other is not call))
+
+    def calls(self) -> tuple[VariableTracker, ...]:
+        """The deferred calls."""
+        return self._effects.read(_CALLS, ())

@@ -20,8 +20,28 @@ from bytecode_dynamo.guards.source import (
     Source,
 )
 
-from .evaluation import Suspended
 from .tracker import VariableTracker
+
+
+class FrameExit(Exception):
+    """A frame returns or yields a value."""
+
+    def __init__(self, value: VariableTracker, yielded: bool = False) -> None:
+        super().__init__()
+        self.value = value
+        self.yielded = yielded
+
+
+@dataclass(slots=True)
+class Suspended:
+    """Where a generator stands."""
+
+    index: int
+    stack: tuple[VariableTracker, ...]
+    slots: dict[str, VariableTracker]
+    handled: tuple[VariableTracker, ...]
+    handles: bool
+    """Whether closing it may have effects."""
 
 
 @dataclass(slots=True)

@@ -75,17 +75,34 @@ class Modes:
     def set_grad(self, ctx: Capture, enabled: bool) -> None:
         """Change grad mode, in the graph as well."""
         if enabled != self.grad_enabled(ctx):
-            ctx.graph.add_call("call_function", torch._C._set_grad_enabled, (enabled,), {}, None)
+            ctx.graph.add_call(torch._C._set_grad_enabled, (enabled,))
             ctx.graph.calls -= 1
             ctx.effects.write(_GRAD, enabled)
             torch._C._set_grad_enabled(enabled)
 
-    def assume_grad(self, ctx: Capture, enabled: bool) -> bool:
-        """Set grad mode where torch itself sets it at run time; returns the previous one."""
+    @contextmanager
+    def grad_off(self, ctx: Capture) -> Iterator[None]:
+        """Evaluate without gradients, as torch does at run time by itself."""
         before = self.grad_enabled(ctx)
+        self._assume_grad(ctx, False)
+        try:
+            yield
+        finally:
+            self._assume_grad(ctx, before)
+
+    def _assume_grad(self, ctx: Capture, enabled: bool) -> None:
         ctx.effects.write(_GRAD, enabled)
         torch._C._set_grad_enabled(enabled)
-        return before
+
+    @contextmanager
+    def grad_set(self, ctx: Capture, enabled: bool) -> Iterator[None]:
+        """Change grad mode for a block, in the graph as well."""
+        before = self.grad_enabled(ctx)
+        self.set_grad(ctx, enabled)
+        try:
+            yield
+        finally:
+            self.set_grad(ctx, before)
 
     def strict(self, ctx: Capture) -> bool:
         """Whether graph breaks are errors at this point."""
@@ -111,7 +128,7 @@ class Modes:
     def enter(self, ctx: Capture, manager: Any) -> None:
         """Enter a mode of torch for real, and in the graph."""
         self.entered = True
-        node = ctx.graph.add_call("call_function", manager.mode.enter, manager.settings, {}, None)
+        node = ctx.graph.add_call(manager.mode.enter, manager.settings)
         ctx.graph.calls -= 1
         ctx.effects.write(_ENTERED, (*ctx.effects.read(_ENTERED), (manager, node)))
         self._enter(manager)
@@ -119,7 +136,7 @@ class Modes:
     def leave(self, ctx: Capture) -> None:
         """Leave the mode that was entered last."""
         *outer, (manager, node) = ctx.effects.read(_ENTERED)
-        ctx.graph.add_call("call_function", manager.mode.leave, (node,), {}, None)
+        ctx.graph.add_call(manager.mode.leave, (node,))
         ctx.graph.calls -= 1
         ctx.effects.write(_ENTERED, tuple(outer))
         self._leave()
@@ -177,6 +194,15 @@ class Modes:
         ctx.effects.write(_NO_OVERRIDES, off)
         return before
 
+    @contextmanager
+    def without_overrides(self, ctx: Capture) -> Iterator[None]:
+        """Hide tensor subclasses from the torch calls of a block."""
+        before = self.set_overrides_off(ctx, True)
+        try:
+            yield
+        finally:
+            self.set_overrides_off(ctx, before)
+
     def _enter(self, manager: Any) -> None:
         self._real.append((manager.mode.leave, manager.mode.enter(*manager.settings)))
 
@@ -198,11 +224,9 @@ class Modes:
     def close_graph(self, ctx: Capture) -> None:
         """Leave the graph's modes, so that it ends as it began."""
         for manager, node in reversed(ctx.effects.read(_ENTERED)):
-            ctx.graph.add_call("call_function", manager.mode.leave, (node,), {}, None)
+            ctx.graph.add_call(manager.mode.leave, (node,))
         if self.grad_enabled(ctx) != self.entry_grad:
-            ctx.graph.add_call(
-                "call_function", torch._C._set_grad_enabled, (self.entry_grad,), {}, None
-            )
+            ctx.graph.add_call(torch._C._set_grad_enabled, (self.entry_grad,))
 
     def restore(self) -> None:
         """Set the thread's modes back to what they were before capture."""

@@ -4,23 +4,26 @@ above.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from symshapes import DataDependentError, GuardOnDataDependent
 
+from bytecode_dynamo.class_flags import type_name
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
 from bytecode_dynamo.guards.source import Source
-from bytecode_dynamo.state.tracker import Args, Kwargs
+from bytecode_dynamo.rule_table import RuleFor
 
 from .context import Context
 from .effects import Identity
-from .evaluation import FrameExit
-from .frame import Frame
-from .tracker import VariableTracker
+from .frame import Frame, FrameExit
+from .tracker import Args, Kwargs, VariableTracker
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+NO_KEYWORDS: Kwargs = types.MappingProxyType({})
 
 
 class Operation(Generic[_P, _R]):
@@ -43,7 +46,7 @@ class Operation(Generic[_P, _R]):
         return self._rule(*args, **kwargs)
 
 
-# -- trackers of values ----------------------------------------------------------------------------
+# -- trackers of values ------------------------------------------------------------------------
 
 
 @Operation
@@ -56,8 +59,8 @@ def wrap_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
 def wrap_contents(
     ctx: Context, value: Any, source: Source, contents: VariableTracker, base: type
 ) -> VariableTracker:
-    """The tracker of an existing object with built-in contents: the contents' own if its class is
-    built in.
+    """The tracker of an existing object with built-in contents: the contents' own if its class
+    is built in.
     """
     ...
 
@@ -111,7 +114,7 @@ def iterate_list(ctx: Context, base: Any) -> VariableTracker:
 
 
 @Operation
-def iterate_range(value: range) -> VariableTracker:
+def iterate_range(ctx: Context, value: range) -> VariableTracker:
     """An iterator over a range."""
     ...
 
@@ -122,7 +125,7 @@ def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker
     ...
 
 
-# -- attributes and operators ----------------------------------------------------------------------
+# -- attributes and operators ------------------------------------------------------------------
 
 
 @Operation
@@ -163,11 +166,13 @@ def call_special(ctx: Context, owner: VariableTracker, name: str, args: Args) ->
     ...
 
 
-# -- calls -----------------------------------------------------------------------------------------
+# -- calls -------------------------------------------------------------------------------------
 
 
 @Operation
-def call_function(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+def call_function(
+    ctx: Context, function: Any, args: Args, kwargs: Kwargs = NO_KEYWORDS
+) -> VariableTracker:
     """Inline a Python function."""
     ...
 
@@ -187,7 +192,9 @@ def new_frame(ctx: Context, function: Any, slots: dict[str, VariableTracker]) ->
 
 
 @Operation
-def call_known(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+def call_known(
+    ctx: Context, function: Any, args: Args, kwargs: Kwargs = NO_KEYWORDS
+) -> VariableTracker:
     """A call of a built-in or torch function."""
     ...
 
@@ -199,8 +206,10 @@ def instantiate(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variable
 
 
 @Operation
-def call_torch(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    """Record a torch function or tensor method."""
+def call_torch(
+    ctx: Context, target: Any, args: Args, kwargs: Kwargs = NO_KEYWORDS
+) -> VariableTracker:
+    """Record a torch function, or a tensor method by its name."""
     ...
 
 
@@ -213,7 +222,9 @@ def dispatch_override(
 
 
 @Operation
-def call_polyfill(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+def call_polyfill(
+    ctx: Context, function: Any, args: Args, kwargs: Kwargs = NO_KEYWORDS
+) -> VariableTracker:
     """Evaluate a polyfill in place of a function written in C."""
     ...
 
@@ -225,11 +236,13 @@ def globals_of(ctx: Context, function: Any) -> VariableTracker:
 
 
 def apply_rule(
-    function: Any, rule: Any, ctx: Context, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ctx: Context, function: Any, rule: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> VariableTracker:
-    """Evaluate a call by its rule. Arguments that the rule does not accept break the graph: eager
-    mode judges them.
+    """Evaluate a call by its rule. Arguments that the rule does not accept break the graph:
+    eager mode judges them.
     """
+    if isinstance(rule, RuleFor):
+        rule, args = rule.rule, (rule.key, *args)
     try:
         return rule(ctx, *args, **kwargs) or new_value(ctx, None)
     except TypeError as error:
@@ -240,18 +253,12 @@ def apply_rule(
         ) from None
 
 
-def written_as(function: Callable[..., Any]) -> Callable[..., VariableTracker]:
-    """The rule that evaluates a polyfill in place of a function written in C."""
-    return lambda ctx, *args, **named: call_polyfill(ctx, function, args, named)
-
-
 def fold_call(
-    ctx: Context, function: Callable[..., Any], args: Args, kwargs: Kwargs
+    ctx: Context, function: Callable[..., Any], args: Args, kwargs: Kwargs = NO_KEYWORDS
 ) -> VariableTracker:
     """Call a pure function on known values now; its exception is raised in the program."""
     try:
-        values = [arg.as_constant(ctx) for arg in args]
-        named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+        values, named = constants(ctx, args, kwargs)
     except NotConstant as error:
         name = getattr(function, "__name__", str(function))
         raise GraphBreak("BD007", f"{name} of {error}") from None
@@ -262,7 +269,7 @@ def fold_call(
     return new_value(ctx, result)
 
 
-# -- exceptions ------------------------------------------------------------------------------------
+# -- exceptions --------------------------------------------------------------------------------
 
 
 @Operation
@@ -287,7 +294,9 @@ def handled_exception(ctx: Context) -> VariableTracker | None:
 
 def observed(ctx: Context, error: VariableTracker) -> ObservedException:
     """The raise of an exception; the exception being handled becomes its context."""
-    handled = handled_exception(ctx)
+    handled = handled_exception(
+        ctx,
+    )
     key = error.identity()
     if handled is not None and handled is not error and isinstance(key, Identity):
         ctx.effects.write((key, "__context__"), handled)
@@ -304,17 +313,24 @@ def raise_error(ctx: Context, cls: type, *args: Any) -> NoReturn:
     raise_exception(ctx, cls, [new_constant(ctx, arg) for arg in args])
 
 
-# -- iteration and decisions -----------------------------------------------------------------------
+def raise_no_attribute(ctx: Context, owner: type | str, name: str) -> NoReturn:
+    """Raise the AttributeError for an object of a class, or for what is described as
+    ``owner``.
+    """
+    what = owner if isinstance(owner, str) else f"{type_name(owner)!r} object"
+    raise_error(ctx, AttributeError, f"{what} has no attribute {name!r}")
 
 
-def until_stop(advance: Callable[[], VariableTracker]) -> VariableTracker | None:
-    """Call something like ``__next__``; None when it raises StopIteration."""
+@contextmanager
+def raising(ctx: Context, *errors: type[Exception]) -> Iterator[None]:
+    """Raise these errors of the block in the evaluated program."""
     try:
-        return advance()
-    except ObservedException as raised:
-        if issubclass(raised.value.python_type(), StopIteration):
-            return None
-        raise
+        yield
+    except errors as error:
+        raise_error(ctx, type(error), *error.args)
+
+
+# -- iteration and decisions -------------------------------------------------------------------
 
 
 def stop_iteration(ctx: Context, iterator: VariableTracker) -> NoReturn:
@@ -327,6 +343,12 @@ def next_item(ctx: Context, iterator: VariableTracker) -> VariableTracker:
     """``next(iterator)``."""
     item = iterator.next(ctx)
     return stop_iteration(ctx, iterator) if item is None else item
+
+
+def constants(ctx: Context, args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
+    """The Python values of a call's arguments; raises NotConstant if one is unknown."""
+    values = [arg.as_constant(ctx) for arg in args]
+    return values, {name: value.as_constant(ctx) for name, value in kwargs.items()}
 
 
 def constant_of(ctx: Context, value: VariableTracker, what: str) -> Any:
@@ -346,3 +368,18 @@ def decide(ctx: Context, compute: Callable[[], Any], what: str) -> Any:
         raise GraphBreak("BD001", f"the value of {what} decides what happens next") from None
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, RuntimeError) as error:
         return raise_error(ctx, type(error), *error.args)
+
+
+def written_as(function: Callable[..., Any]) -> Callable[..., VariableTracker]:
+    """The rule that evaluates a polyfill in place of a function written in C."""
+    return lambda ctx, *args, **named: call_polyfill(ctx, function, args, named)
+
+
+def until_stop(advance: Callable[[], VariableTracker]) -> VariableTracker | None:
+    """Call something like ``__next__``; None when it raises StopIteration."""
+    try:
+        return advance()
+    except ObservedException as raised:
+        if issubclass(raised.value.python_type(), StopIteration):
+            return None
+        raise

@@ -12,7 +12,6 @@ from bytecode_dynamo.builtins import (  # fmt: skip
     collectives,
     construct,
     construct_builtins,
-    graph_calls,
     other_compiler,
     special_methods,
     torch_functions,
@@ -28,12 +27,13 @@ from bytecode_dynamo.hook import policy as hook_policy
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
-from bytecode_dynamo.state.evaluation import FrameExit
-from bytecode_dynamo.state.frame import Frame
+from bytecode_dynamo.state.frame import Frame, FrameExit
 from bytecode_dynamo.state.protocol import (
+    NO_KEYWORDS,
     apply_rule,
     call_function,
     call_known,
+    call_torch,
     fold_call,
     get_attribute,
     instantiate,
@@ -85,12 +85,12 @@ BREAK_IDS = {
 
 @protocol.call_function.implement
 def _call_function(
-    ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs
+    ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs = NO_KEYWORDS
 ) -> VariableTracker:
     """Inline a Python function."""
     rule = FUNCTIONS.find(function.value) if function.value is not None else None
     if rule is not None:
-        return apply_rule(function.value, rule, ctx, args, kwargs)
+        return apply_rule(ctx, function.value, rule, args, kwargs)
     by_code = CODE_RULES.get(function.code)
     if by_code is not None:
         return by_code(ctx, function, list(args), dict(kwargs))
@@ -160,7 +160,9 @@ def _new_frame(
 
 
 @protocol.call_polyfill.implement
-def _call_polyfill(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+def _call_polyfill(
+    ctx: Context, function: Any, args: Args, kwargs: Kwargs = NO_KEYWORDS
+) -> VariableTracker:
     """Evaluate a polyfill in place of a function written in C."""
     code, variables = function.__code__, function.__globals__
     defaults = tuple(map(ConstantVariable, function.__defaults__ or ()))
@@ -174,15 +176,17 @@ def _call_polyfill(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> V
 
 
 @protocol.call_known.implement
-def _call_known(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+def _call_known(
+    ctx: Context, function: Any, args: Args, kwargs: Kwargs = NO_KEYWORDS
+) -> VariableTracker:
     """A call of a built-in or torch function."""
     rule = FUNCTIONS.find(function)
     if rule is not None:
-        return apply_rule(function, rule, ctx, args, kwargs)
+        return apply_rule(ctx, function, rule, args, kwargs)
     if isinstance(function, type):
         return instantiate(ctx, function, args, kwargs)
     if torch_functions.is_graph_function(function):
-        return graph_calls.call(ctx, "call_function", function, list(args), dict(kwargs))
+        return call_torch(ctx, function, args, kwargs)
     receiver = getattr(function, "__self__", None)
     is_descriptor = isinstance(receiver, (types.GetSetDescriptorType, property))
     if is_descriptor and function.__name__ in ("__get__", "__set__"):
@@ -281,7 +285,7 @@ def _call_descriptor(
         raise GraphBreak("BD007", f"{owner.__name__}.{name} of {first.describe()}")
     rule = None if isinstance(first, UserObjectVariable) else special_methods.DUNDERS.get(name)
     if rule is not None:
-        result = apply_rule(function, rule, ctx, [first, *rest], kwargs)
+        result = apply_rule(ctx, function, rule, [first, *rest], kwargs)
     elif isinstance(first, (SequenceVariable, DictVariable, SetVariable)) and not first.has_method(
         name
     ):

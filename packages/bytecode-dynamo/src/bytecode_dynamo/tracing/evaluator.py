@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from bytecode_dynamo.bytecode import Op
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.evaluation import FrameExit
-from bytecode_dynamo.state.frame import Frame, Snapshot, place_stack
+from bytecode_dynamo.state.frame import Frame, FrameExit, Snapshot, place_stack
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import LastiVariable
 from bytecode_dynamo.variables.generator import close_abandoned

@@ -27,7 +27,7 @@ from bytecode_dynamo.state.protocol import (
     new_iterator,
     new_list,
     new_value,
-    raise_error,
+    raising,
 )
 from bytecode_dynamo.state.requirements import remember_tensor
 from bytecode_dynamo.state.tracker import VariableTracker
@@ -72,10 +72,8 @@ class ArrayVariable(KeyedVariable):
         count = self.tensor.fake.numel()
         if decide(ctx, lambda: bool(count == 1), self.describe()):
             return self.tensor.truth(ctx)
-        try:
+        with raising(ctx, ValueError):
             return bool(numpy.zeros(2 if decide(ctx, lambda: bool(count), self.describe()) else 0))
-        except ValueError as error:
-            return raise_error(ctx, ValueError, str(error))
 
     def as_proxy(self, ctx: Context) -> Any:
         raise GraphBreak("BD005", f"{self.describe()} as an argument of a torch call")
@@ -185,7 +183,7 @@ def call_array(
     expected = _expected(ctx, reference, args, kwargs, examples)
     given = [_unwrapped(ctx, arg) for arg in args]
     named = {key: _unwrapped(ctx, value) for key, value in kwargs.items()}
-    result = call_torch(ctx, "call_function", _in_torch(function, name), given, named)
+    result = call_torch(ctx, _in_torch(function, name), given, named)
     if name in _IN_PLACE_OPERATORS:
         return args[0]
     return NONE if expected is None else _wrapped(ctx, result, expected, name, examples)
@@ -286,9 +284,7 @@ def _wrapped(
                 and tuple(result.fake.stride()) != strides
             ):
                 layout = [result, new_value(ctx, expected.shape), new_value(ctx, strides)]
-                result = call_torch(
-                    ctx, "call_function", _copied if moved else torch.as_strided, layout, {}
-                )
+                result = call_torch(ctx, _copied if moved else torch.as_strided, layout)
             if isinstance(expected, numpy.ndarray):
                 result = _in_memory(ctx, cast("TensorVariable", result), expected, name, examples)
             return as_array(result, isinstance(expected, numpy.generic))
@@ -309,7 +305,7 @@ def _in_memory(
     for array, fake in examples:
         viewed = fake.untyped_storage()._cdata == storage
         if viewed and not numpy.may_share_memory(array, expected):
-            return cast("TensorVariable", call_torch(ctx, "call_method", "clone", [result], {}))
+            return cast("TensorVariable", call_torch(ctx, "clone", [result]))
         if not viewed and numpy.may_share_memory(array, expected):
             raise GraphBreak("BD005", f"numpy's {name} gives a view where torch copies")
     return result

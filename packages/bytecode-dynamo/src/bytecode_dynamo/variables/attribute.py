@@ -7,9 +7,10 @@ import functools
 import threading
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from bytecode_dynamo.class_flags import IMMUTABLE, type_name
+from bytecode_dynamo.class_flags import IMMUTABLE
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import AttrSource, ClassDictSource, ConstSource, Source
@@ -17,7 +18,13 @@ from bytecode_dynamo.hook.frame_hook import Activated
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import DELETED, MISSING, Identity
-from bytecode_dynamo.state.protocol import new_class, raise_error, wrap_callable, wrap_value
+from bytecode_dynamo.state.protocol import (
+    new_class,
+    raise_error,
+    raise_no_attribute,
+    wrap_callable,
+    wrap_value,
+)
 from bytecode_dynamo.state.requirements import require_class_attribute, written_in_class
 from bytecode_dynamo.state.tracker import VariableTracker
 
@@ -41,6 +48,16 @@ def find_special(ctx: Context, cls: type, name: str) -> tuple[int, Any]:
     return find_in_class(cls, name)
 
 
+def has_special(ctx: Context, cls: type, *names: str) -> bool:
+    """Whether a class has one of these special methods, guarded."""
+    return any(find_special(ctx, cls, name)[0] >= 0 for name in names)
+
+
+def has_python_method(ctx: Context, cls: type, *names: str) -> bool:
+    """Whether one of these special methods is written in Python, guarded."""
+    return any(isinstance(find_special(ctx, cls, name)[1], types.FunctionType) for name in names)
+
+
 def class_source(ctx: Context, cls: type, index: int, name: str) -> Source:
     """The source of a class attribute, guarded so that no earlier class in the MRO gains one."""
     require_class_attribute(ctx, cls, name)
@@ -57,12 +74,18 @@ def load_class_attribute(
     ctx: Context, owner: VariableTracker, cls: type, name: str
 ) -> VariableTracker:
     """``owner.name`` for a type without instance dict; raises AttributeError in the program."""
-    index, found = find_in_class(cls, name)
-    if index < 0:
-        return raise_error(
-            ctx, AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}"
-        )
-    return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
+    index, _ = find_in_class(cls, name)
+    return (
+        bind_at(ctx, owner, cls, index, name) if index >= 0 else raise_no_attribute(ctx, cls, name)
+    )
+
+
+def bind_at(
+    ctx: Context, owner: VariableTracker, cls: type, index: int, name: str
+) -> VariableTracker:
+    """Bind the attribute at an index of the resolution order to an instance."""
+    source = class_source(ctx, cls, index, name)
+    return bind(ctx, owner, cls, cls.__mro__[index].__dict__[name], source, name)
 
 
 def bind(
@@ -74,78 +97,59 @@ def bind(
         return wrap_value(ctx, found, source)
     rule = _BINDERS.get(kind)
     if rule is not None:
-        return rule(ctx, owner, cls, found, source, name)
+        return rule(Descriptor(ctx, owner, cls, found, source, name))
     if isinstance(kind.__dict__["__get__"], types.FunctionType):
         descriptor = wrap_value(ctx, found, source)
         return descriptor.call_method(ctx, "__get__", [owner, new_class(ctx, cls)], {})
     raise GraphBreak("BD014", f"attribute {name!r} of a {cls.__name__} is a {type(found).__name__}")
 
 
-def _bind_function(
-    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
-) -> VariableTracker:
-    return BoundMethodVariable(wrap_value(ctx, found, source), owner)
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A descriptor found in the class of an instance."""
+
+    ctx: Context
+    owner: Any
+    cls: type
+    value: Any
+    source: Source
+    name: str
+
+    def part(self, name: str) -> VariableTracker:
+        """An attribute of the descriptor, such as ``fget``."""
+        return wrap_value(self.ctx, getattr(self.value, name), AttrSource(self.source, name))
 
 
-def _bind_static(
-    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
-) -> VariableTracker:
-    return wrap_value(ctx, found.__func__, AttrSource(source, "__func__"))
-
-
-def _bind_class(
-    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
-) -> VariableTracker:
-    return BoundMethodVariable(
-        wrap_value(ctx, found.__func__, AttrSource(source, "__func__")), new_class(ctx, cls)
-    )
-
-
-def _bind_property(
-    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
-) -> VariableTracker:
-    if found.fget is None:
+def _bind_property(attr: Descriptor) -> VariableTracker:
+    if attr.value.fget is None:
         return raise_error(
-            ctx, AttributeError, f"property {name!r} of {cls.__name__!r} object has no getter"
+            attr.ctx,
+            AttributeError,
+            f"property {attr.name!r} of {attr.cls.__name__!r} object has no getter",
         )
-    return wrap_value(ctx, found.fget, AttrSource(source, "fget")).call(ctx, [owner], {})
+    return attr.part("fget").call(attr.ctx, [attr.owner], {})
 
 
-def _bind_cached(
-    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
-) -> VariableTracker:
-    value = wrap_value(ctx, found.func, AttrSource(source, "func")).call(ctx, [owner], {})
-    key = owner.identity()
+def _bind_cached(attr: Descriptor) -> VariableTracker:
+    value = attr.part("func").call(attr.ctx, [attr.owner], {})
+    key = attr.owner.identity()
     if not isinstance(key, Identity):
-        raise GraphBreak("BD014", f"cached property {name!r} of a {cls.__name__}")
-    ctx.effects.write((key, name), value)
+        raise GraphBreak("BD014", f"cached property {attr.name!r} of a {attr.cls.__name__}")
+    attr.ctx.effects.write((key, attr.name), value)
     return value
 
 
-def _bind_slot(
-    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
-) -> VariableTracker:
-    key = owner.identity()
+def _bind_slot(attr: Descriptor) -> VariableTracker:
+    ctx, key, name = attr.ctx, attr.owner.identity(), attr.name
     if isinstance(key, Identity):
         written = ctx.effects.read((key, name))
         if written is not MISSING and written is not DELETED:
             return written
-        if (
-            written is MISSING
-            and key.exists
-            and key.source is not None
-            and hasattr(key.value, name)
-        ):
-            return wrap_value(ctx, getattr(key.value, name), AttrSource(key.source, name))
         if written is MISSING and key.exists and key.source is not None:
-            ctx.guards.require(key.source, GuardKind.CUSTOM, _IsEmptySlot(found))
-    return raise_error(ctx, AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
-
-
-def _bind_field(
-    ctx: Context, owner: Any, cls: type, found: Any, source: Source, name: str
-) -> VariableTracker:
-    return owner.contents.unpack(ctx)[found.__reduce__()[1][0]]
+            if hasattr(key.value, name):
+                return wrap_value(ctx, getattr(key.value, name), AttrSource(key.source, name))
+            ctx.guards.require(key.source, GuardKind.CUSTOM, _IsEmptySlot(attr.value))
+    return raise_no_attribute(ctx, attr.cls, name)
 
 
 class _IsEmptySlot:
@@ -162,33 +166,34 @@ class _IsEmptySlot:
         return False
 
 
-def _bind_builtin(
-    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
-) -> VariableTracker:
-    return BoundMethodVariable(wrap_callable(ctx, found, source), owner)
+def _bind_function(attr: Descriptor) -> VariableTracker:
+    return BoundMethodVariable(wrap_value(attr.ctx, attr.value, attr.source), attr.owner)
 
 
-def _bind_builtin_class(
-    ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str
-) -> Any:
-    return BoundMethodVariable(wrap_callable(ctx, found, source), new_class(ctx, cls))
+def _bind_builtin(attr: Descriptor) -> VariableTracker:
+    return BoundMethodVariable(wrap_callable(attr.ctx, attr.value, attr.source), attr.owner)
 
 
-_Binder = Callable[["Context", VariableTracker, type, Any, Source, str], VariableTracker]
-_BINDERS: dict[type, _Binder] = {
+_BINDERS: dict[type, Callable[[Descriptor], VariableTracker]] = {
     types.FunctionType: _bind_function,
     Activated: _bind_function,
-    staticmethod: _bind_static,
-    classmethod: _bind_class,
+    staticmethod: lambda attr: attr.part("__func__"),
+    classmethod: lambda attr: BoundMethodVariable(
+        attr.part("__func__"), new_class(attr.ctx, attr.cls)
+    ),
     property: _bind_property,
     functools.cached_property: _bind_cached,
     types.MemberDescriptorType: _bind_slot,
     types.GetSetDescriptorType: _bind_slot,
     types.MethodDescriptorType: _bind_builtin,
     types.WrapperDescriptorType: _bind_builtin,
-    types.ClassMethodDescriptorType: _bind_builtin_class,
+    types.ClassMethodDescriptorType: lambda attr: BoundMethodVariable(
+        wrap_callable(attr.ctx, attr.value, attr.source), new_class(attr.ctx, attr.cls)
+    ),
     functools._lru_cache_wrapper: _bind_function,
-    type(vars(collections.namedtuple("_Named", "field"))["field"]): _bind_field,
+    type(vars(collections.namedtuple("_Named", "field"))["field"]): lambda attr: (
+        attr.owner.contents.unpack(attr.ctx)[attr.value.__reduce__()[1][0]]
+    ),
 }
 
 
@@ -203,18 +208,17 @@ def load_attribute(
     if written is not None:
         return load_instance_attribute(ctx, key, name) or bind_written(owner, written)
     index, found = find_in_class(cls, name)
-    if index >= 0 and is_data_descriptor(found):
-        return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
-    held = load_instance_attribute(ctx, key, name)
-    if held is not None:
-        return held
+    if index < 0 or not is_data_descriptor(found):
+        held = load_instance_attribute(ctx, key, name)
+        if held is not None:
+            return held
     if index >= 0:
-        return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
+        return bind_at(ctx, owner, cls, index, name)
     require_class_attribute(ctx, cls, name)
     fallback = owner.missing_attribute(ctx, name) if hook else None  # pyright: ignore[reportAttributeAccessIssue]
     if fallback is not None:
         return fallback
-    return raise_error(ctx, AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
+    return raise_no_attribute(ctx, cls, name)
 
 
 def bind_written(owner: VariableTracker, held: VariableTracker) -> VariableTracker:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
-from bytecode_dynamo.state.protocol import is_alike, new_value, raise_error, wrap_value
+from bytecode_dynamo.state.protocol import (
+    apply_rule,
+    class_attribute,
+    is_alike,
+    new_value,
+    raise_error,
+    wrap_value,
+)
 from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
 
 
@@ -20,11 +27,17 @@ from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
 class Variable(VariableTracker):
     """A tracker that refuses what its type doesn't support with the interpreter's error."""
 
+    def has_special(self, *names: str) -> bool:
+        """Whether the value's type has one of these methods."""
+        return any(name in base.__dict__ for base in self.python_type().__mro__ for name in names)
+
     def require_method(self, ctx: Context, name: str, otherwise: str) -> None:
         """Raise TypeError in the program if the value's type lacks a method."""
-        cls = self.python_type()
-        if not any(name in base.__dict__ for base in cls.__mro__):
-            raise_error(ctx, TypeError, f"{cls.__name__!r} {otherwise}")
+        if not self.has_special(name):
+            raise_error(ctx, TypeError, f"{self.python_type().__name__!r} {otherwise}")
+
+    def truth(self, ctx: Context) -> bool:
+        return not self.has_special("__bool__", "__len__") or VariableTracker.truth(self, ctx)
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         self.require_method(ctx, "__call__", "object is not callable")
@@ -49,6 +62,32 @@ class Variable(VariableTracker):
             if is_alike(ctx, element, item):
                 return True
         return False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueVariable(Variable):
+    """A value that is known itself."""
+
+    always_rebuilt: ClassVar[bool] = True
+    value: Any
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def identity(self) -> object:
+        return self.value
+
+    def as_constant(self, ctx: Context) -> Any:
+        return self.value
+
+    def as_proxy(self, ctx: Context) -> Any:
+        return self.value
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        return self.value
+
+    def reconstruct(self, gen: ValueBuilder) -> None:
+        gen.load_const(self.value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,9 +181,6 @@ class BoundRuleVariable(Variable):
     def python_type(self) -> type:
         return types.BuiltinMethodType
 
-    def truth(self, ctx: Context) -> bool:
-        return True
-
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         if type(self.owner).call_method is VariableTracker.call_method:
             raise GraphBreak("BD007", f"{self.name} of {self.owner.describe()}")
@@ -160,3 +196,32 @@ class BoundRuleVariable(Variable):
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen(self.owner)
         gen.emitter.load_attr(self.name)
+
+
+class ContainerVariable(Variable):
+    """A value of a built-in type whose methods are rules of a table."""
+
+    __slots__ = ()
+
+    def methods(self) -> MethodTable:
+        """Methods of the type."""
+        raise NotImplementedError
+
+    def example(self) -> Any:
+        """An empty value of the type."""
+        return self.python_type()()
+
+    def has_method(self, name: str) -> bool:
+        """Whether there is a rule for a method."""
+        return self.methods().find(name) is not None
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if self.has_method(name):
+            return BoundRuleVariable(self, name)
+        return class_attribute(ctx, self, self.python_type(), name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        rule = self.methods().find(name)
+        if rule is None:
+            return self.get_attr(ctx, name).call(ctx, args, kwargs)
+        return apply_rule(ctx, name, rule, [self, *args], kwargs)

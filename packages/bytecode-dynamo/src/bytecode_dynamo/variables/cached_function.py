@@ -44,9 +44,6 @@ class CachedFunctionVariable(Variable):
     def python_type(self) -> type:
         return type(self.value)
 
-    def truth(self, ctx: Context) -> bool:
-        return True
-
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         assert self.source is not None
         lookup, given = CacheLookup(tuple(kwargs)), [*args, *kwargs.values()]

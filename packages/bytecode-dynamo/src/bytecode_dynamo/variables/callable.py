@@ -28,48 +28,27 @@ from bytecode_dynamo.state.protocol import (
     fold_call,
     instantiate,
     new_value,
-    raise_error,
+    raise_no_attribute,
     wrap_value,
 )
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .base import Args, BoundRuleVariable, Kwargs, Variable
+from .base import Args, BoundRuleVariable, Kwargs, ValueVariable, Variable
 from .function import BoundMethodVariable, FunctionVariable
-from .wrap import tracker_for
+from .wrap import by_identity, tracker_for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KnownObjectVariable(Variable):
+class KnownObjectVariable(ValueVariable):
     """An object whose identity is guarded."""
-
-    always_rebuilt: ClassVar[bool] = True
-    value: Any
-
-    def python_type(self) -> type:
-        return type(self.value)
 
     def describe(self) -> str:
         module = getattr(self.value, "__module__", None)
         name = getattr(self.value, "__qualname__", None) or repr(self.value)
         return f"{module}.{name}" if module else str(name)
 
-    def identity(self) -> object:
-        return self.value
-
-    def as_constant(self, ctx: Context) -> Any:
-        return self.value
-
-    def as_proxy(self, ctx: Context) -> Any:
-        return self.value
-
-    def hash_key(self, ctx: Context) -> Hashable:
-        return self.value
-
     def truth(self, ctx: Context) -> bool:
         return True
-
-    def reconstruct(self, gen: ValueBuilder) -> None:
-        gen.load_const(self.value)
 
 
 _ABSENT = object()
@@ -87,11 +66,7 @@ class CallableVariable(KnownObjectVariable):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
-            return raise_error(
-                ctx,
-                AttributeError,
-                f"{type(self.value).__name__!r} object has no attribute {name!r}",
-            )
+            return raise_no_attribute(ctx, type(self.value), name)
         if isinstance(self.value, types.GetSetDescriptorType) and name == "__get__":
             return CallableVariable(found)
         return wrap_value(ctx, found, AttrSource(ConstSource(self.value), name))
@@ -153,18 +128,6 @@ _TYPING: Any = typing
 PURE = (re.Pattern, re.Match)
 
 
-@tracker_for(
-    torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias,
-    type(int | str),
-    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar,
-    inspect.Signature, inspect.Parameter, torch._C._SDPBackend,
-    property, staticmethod, classmethod, re.Pattern, re.Match,
-)  # fmt: skip  # pyright: ignore
-def wrap_known_object(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
-    return NamespaceVariable(value, source=source)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class NamespaceVariable(KnownObjectVariable):
     """An object whose attributes are constants or callables: ``torch.ops.aten``,
@@ -177,11 +140,7 @@ class NamespaceVariable(KnownObjectVariable):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
-            return raise_error(
-                ctx,
-                AttributeError,
-                f"{type(self.value).__name__!r} object has no attribute {name!r}",
-            )
+            return raise_no_attribute(ctx, type(self.value), name)
         if isinstance(self.value, PURE) and callable(found):
             return BoundRuleVariable(self, name)
         return new_value(ctx, found)
@@ -217,16 +176,25 @@ class NamespaceVariable(KnownObjectVariable):
     def iterate(self, ctx: Context) -> VariableTracker:
         if not isinstance(self.value, PURE):
             return KnownObjectVariable.iterate(self, ctx)
-        return fold_call(ctx, list, [self], {}).iterate(ctx)
+        return fold_call(ctx, list, [self]).iterate(ctx)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return fold_call(ctx, lambda value, item: value[item], [self, key], {})
+        return fold_call(ctx, lambda value, item: value[item], [self, key])
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
-        return fold_call(ctx, lambda value, part: part in value, [self, item], {}).truth(ctx)
+        return fold_call(ctx, lambda value, part: part in value, [self, item]).truth(ctx)
 
     def length(self, ctx: Context) -> VariableTracker:
-        return fold_call(ctx, len, [self], {})
+        return fold_call(ctx, len, [self])
+
+
+tracker_for(
+    torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias,
+    type(int | str),
+    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar,
+    inspect.Signature, inspect.Parameter, torch._C._SDPBackend,
+    property, staticmethod, classmethod, re.Pattern, re.Match,
+)(by_identity(NamespaceVariable))  # fmt: skip  # pyright: ignore
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,6 +25,7 @@ from bytecode_dynamo.state.protocol import (
     new_list,
     new_value,
     raise_error,
+    raise_no_attribute,
     wrap_callable,
     wrap_value,
 )
@@ -37,14 +38,22 @@ from bytecode_dynamo.state.requirements import (
 )
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .attribute import bind, class_source, find_in_class, find_special
+from .attribute import (
+    bind,
+    bind_at,
+    class_source,
+    find_in_class,
+    find_special,
+    has_python_method,
+    has_special,
+)
 from .base import Args, Kwargs, LazyVariable, Variable
 from .callable import CallableVariable, KnownObjectVariable, is_of_typing
 from .constant import ConstantVariable
 from .function import BoundMethodVariable
 from .proxy import ProxyVariable
-from .special_results import accepted
-from .wrap import tracker_for
+from .wording import accepted
+from .wrap import by_identity, tracker_for
 
 _OF_CLASSES = ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__")
 
@@ -107,20 +116,18 @@ class ClassVariable(KnownObjectVariable):
 
     def _from_metaclass(self, ctx: Context, name: str) -> VariableTracker:
         meta = type(self.value)
-        index, found = find_special(ctx, meta, name)
+        index, _ = find_special(ctx, meta, name)
         if index >= 0:
             if not self.value.__flags__ & IMMUTABLE:
                 require_class_attribute(ctx, self.value, name)
-            return bind(ctx, self, meta, found, class_source(ctx, meta, index, name), name)
+            return bind_at(ctx, self, meta, index, name)
         require_class_attribute(ctx, self.value, name)
         index, found = find_special(ctx, meta, "__getattr__")
         if isinstance(found, types.FunctionType):
             return wrap_value(ctx, found, class_source(ctx, meta, index, "__getattr__")).call(
                 ctx, [self, ConstantVariable(name)], {}
             )
-        return raise_error(
-            ctx, AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}"
-        )
+        return raise_no_attribute(ctx, f"type object {self.value.__name__!r}", name)
 
     def _bind(self, ctx: Context, found: Any, source: Source, name: str) -> VariableTracker:
         if isinstance(found, staticmethod):
@@ -147,11 +154,8 @@ class ClassVariable(KnownObjectVariable):
         return made.call_method(ctx, "__get__", [ConstantVariable(None), self], {})
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        setter = find_special(ctx, type(self.value), "__setattr__")[1]
-        own = (
-            isinstance(setter, types.FunctionType)
-            or find_special(ctx, type(self.value), name)[0] >= 0
-        )
+        meta = type(self.value)
+        own = has_python_method(ctx, meta, "__setattr__") or has_special(ctx, meta, name)
         if own or name.startswith("__") or self.value.__flags__ & IMMUTABLE:
             raise GraphBreak("BD020", f"assignment to {name!r} of class {self.value.__name__}")
         ctx.written_in_classes.add((self.value, name))
@@ -162,11 +166,7 @@ class ClassVariable(KnownObjectVariable):
             written_in_class(ctx, self.value, name, own=True) is None
             and name not in self.value.__dict__
         ):
-            raise_error(
-                ctx,
-                AttributeError,
-                f"type object {self.value.__name__!r} has no attribute {name!r}",
-            )
+            raise_no_attribute(ctx, f"type object {self.value.__name__!r}", name)
         self.set_attr(ctx, name, DELETED)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -184,7 +184,7 @@ class ClassVariable(KnownObjectVariable):
         """The result of a special method of a metaclass written in Python."""
         if isinstance(self.value, enum.EnumMeta):
             return None
-        if not isinstance(find_special(ctx, type(self.value), name)[1], types.FunctionType):
+        if not has_python_method(ctx, type(self.value), name):
             return None
         return accepted(name, self._from_metaclass(ctx, name).call(ctx, args, {}))
 
@@ -196,10 +196,10 @@ class ClassVariable(KnownObjectVariable):
         made = self.of_metaclass(ctx, "__getitem__", [key])
         if made is not None:
             return made
-        if find_special(ctx, type(self.value), "__getitem__")[0] >= 0:
+        if has_special(ctx, type(self.value), "__getitem__"):
             if isinstance(self.value, enum.EnumMeta):
                 enum_members(ctx, self.value)
-            return fold_call(ctx, lambda cls, item: cls[item], [self, key], {})
+            return fold_call(ctx, lambda cls, item: cls[item], [self, key])
         found = require_class_attribute(ctx, self.value, "__class_getitem__")
         if (
             isinstance(found, classmethod)
@@ -232,10 +232,7 @@ class ClassVariable(KnownObjectVariable):
         return item.as_constant(ctx) in enum_members(ctx, self.value)
 
 
-@tracker_for(type)
-def wrap_class(ctx: Context, value: type, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
-    return ClassVariable(value, source=source)
+tracker_for(type)(by_identity(ClassVariable))
 
 
 @protocol.new_class.implement
@@ -262,7 +259,7 @@ class SuperVariable(Variable):
             require_class_attribute(ctx, order[index], name)
             if name in order[index].__dict__:
                 return self._bind(ctx, actual, index, name, is_class)
-        return raise_error(ctx, AttributeError, f"'super' object has no attribute {name!r}")
+        return raise_no_attribute(ctx, super, name)
 
     def _bind(
         self, ctx: Context, actual: type, index: int, name: str, is_class: bool

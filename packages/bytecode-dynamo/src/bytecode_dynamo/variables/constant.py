@@ -11,7 +11,7 @@ import sys
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -33,13 +33,14 @@ from bytecode_dynamo.state.protocol import (
     new_list,
     new_value,
     raise_error,
+    raise_no_attribute,
     wrap_contents,
     wrap_value,
 )
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .base import Args, BoundRuleVariable, Kwargs, Variable
-from .wrap import tracker_for
+from .base import Args, BoundRuleVariable, Kwargs, ValueVariable, Variable
+from .wrap import by_identity, tracker_for
 
 NUMBERS = (int, float, bool, complex)
 BY_VALUE = (*NUMBERS, str, bytes)
@@ -64,24 +65,15 @@ def is_constant_value(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ConstantVariable(Variable):
+class ConstantVariable(ValueVariable):
     """A known immutable value."""
-
-    always_rebuilt: ClassVar[bool] = True
-    value: Any
 
     @property
     def is_none(self) -> bool:
         return self.value is None
 
-    def python_type(self) -> type:
-        return type(self.value)
-
     def describe(self) -> str:
         return repr(self.value)
-
-    def as_constant(self, ctx: Context) -> Any:
-        return self.value
 
     def as_proxy(self, ctx: Context) -> Any:
         value = self.value
@@ -100,15 +92,6 @@ class ConstantVariable(Variable):
                 return kind.__new__(kind, value)
         return value
 
-    def as_fake(self, ctx: Context) -> Any:
-        return self.value
-
-    def identity(self) -> object:
-        return self.value
-
-    def hash_key(self, ctx: Context) -> Hashable:
-        return self.value
-
     def truth(self, ctx: Context) -> bool:
         try:
             return bool(self.value)
@@ -120,11 +103,7 @@ class ConstantVariable(Variable):
             return _enum_attribute(ctx, self.value, name)
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
-            return raise_error(
-                ctx,
-                AttributeError,
-                f"{type(self.value).__name__!r} object has no attribute {name!r}",
-            )
+            return raise_no_attribute(ctx, type(self.value), name)
         if isinstance(found, (types.BuiltinMethodType, types.MethodWrapperType)):
             return ConstantMethodVariable(self, name)
         return new_value(ctx, found)
@@ -134,11 +113,7 @@ class ConstantVariable(Variable):
         if isinstance(self.value, enum.Enum) and isinstance(method, types.FunctionType):
             return self.get_attr(ctx, name).call(ctx, args, kwargs)
         if not hasattr(self.value, name):
-            return raise_error(
-                ctx,
-                AttributeError,
-                f"{type(self.value).__name__!r} object has no attribute {name!r}",
-            )
+            return raise_no_attribute(ctx, type(self.value), name)
         if name in _OF_A_PLACE and getattr(self.value, "tzinfo", None) is None:
             raise GraphBreak("BD003", f"{name}() of a time without a time zone")
         if name == "format" and type(self.value) is str:
@@ -161,13 +136,13 @@ class ConstantVariable(Variable):
         return Variable.call(self, ctx, args, kwargs)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return fold_call(ctx, lambda value, index: value[index], [self, key], {})
+        return fold_call(ctx, lambda value, index: value[index], [self, key])
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
-        return fold_call(ctx, lambda value, part: part in value, [self, item], {}).truth(ctx)
+        return fold_call(ctx, lambda value, part: part in value, [self, item]).truth(ctx)
 
     def length(self, ctx: Context) -> VariableTracker:
-        return fold_call(ctx, len, [self], {})
+        return fold_call(ctx, len, [self])
 
     def iterate(self, ctx: Context) -> VariableTracker:
         if isinstance(self.value, enum.Flag):
@@ -177,9 +152,6 @@ class ConstantVariable(Variable):
                 ctx, TypeError, f"{type(self.value).__name__!r} object is not iterable"
             )
         return new_iterator(ctx, [new_value(ctx, part) for part in self.value], self)
-
-    def reconstruct(self, gen: ValueBuilder) -> None:
-        gen.load_const(self.value)
 
 
 _ABSENT = object()
@@ -283,15 +255,15 @@ def computed_number(
         isinstance(operand, ConstantVariable) and isinstance(operand.value, SCALAR)
         for operand in operands
     ):
-        return fold_call(ctx, function, operands, {})  # NumPy's number or bool
+        return fold_call(ctx, function, operands)  # NumPy's number or bool
     origins = [_origin(ctx, operand) for operand in operands]
     origin = computed(function, [one for one in origins if one is not None])
     if origin is None or None in origins:
-        return fold_call(ctx, function, operands, {})
+        return fold_call(ctx, function, operands)
     try:
         value = function(*(_example(ctx, operand) for operand in operands))
     except Exception:
-        return fold_call(ctx, function, operands, {})
+        return fold_call(ctx, function, operands)
     if type(value) is float and math.isfinite(value):
         number = ctx.env.create_float(value)
         if function not in _CLOSED:
@@ -303,7 +275,7 @@ def computed_number(
             else None
         )
         if number is None:
-            return fold_call(ctx, function, operands, {})
+            return fold_call(ctx, function, operands)
     ctx.bind_symbol(number, origin, value)
     if type(value) is float:
         return FloatVariable(number, origin=origin)
@@ -373,10 +345,15 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-@tracker_for(*BY_IDENTITY, enum.Enum, types.CodeType)
-def wrap_by_identity(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
+def constant_by_text(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """A constant, guarded by its class and text."""
+    cls, text = type(value), repr(value)
+    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: type(now) is cls and repr(now) == text)
     return ConstantVariable(value, source=source)
+
+
+wrap_by_identity = by_identity(ConstantVariable)
+tracker_for(*BY_IDENTITY, enum.Enum, types.CodeType)(wrap_by_identity)
 
 
 @tracker_for(torch.device)
@@ -394,9 +371,6 @@ class SliceVariable(Variable):
     def python_type(self) -> type:
         return slice
 
-    def truth(self, ctx: Context) -> bool:
-        return True
-
     def as_constant(self, ctx: Context) -> Any:
         return slice(*(part.as_constant(ctx) for part in self.parts))
 
@@ -412,7 +386,7 @@ class SliceVariable(Variable):
         if name == "indices":
             return BoundRuleVariable(self, name)
         if not hasattr(slice, name):
-            return raise_error(ctx, AttributeError, f"'slice' object has no attribute {name!r}")
+            return raise_no_attribute(ctx, slice, name)
         raise GraphBreak("BD014", f"attribute {name!r} of a slice")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:

@@ -26,6 +26,7 @@ from bytecode_dynamo.state.protocol import (
     call_polyfill,
     class_attribute,
     constant_of,
+    constants,
     get_attribute,
     wrap_value,
 )
@@ -33,15 +34,12 @@ from bytecode_dynamo.state.tracker import VariableTracker
 
 from .base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
 from .constant import NONE, ConstantVariable
-from .wrap import tracker_for, wrap_object
+from .wrap import by_type, tracker_for, wrap_object
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModeContextVariable(KeyedVariable):
     """An object with ``__enter__`` and ``__exit__`` that sets modes while the graph runs."""
-
-    def truth(self, ctx: Context) -> bool:
-        return True
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name in ("__enter__", "__exit__", "clone"):
@@ -95,7 +93,7 @@ def decorate(
     """A function decorated with the manager; a generator is in the mode only while it runs."""
     if getattr(getattr(function, "code", None), "co_flags", 0) & inspect.CO_GENERATOR:
         return call_polyfill(
-            ctx, polyfills.generator_in_context, [manager.get_attr(ctx, "clone"), function], {}
+            ctx, polyfills.generator_in_context, [manager.get_attr(ctx, "clone"), function]
         )
     return DecoratedVariable(manager, function)
 
@@ -111,9 +109,6 @@ class DecoratedVariable(Variable):
 
     def python_type(self) -> type:
         return types.FunctionType
-
-    def truth(self, ctx: Context) -> bool:
-        return True
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         manager = self.manager.fresh()
@@ -172,12 +167,11 @@ def make_grad_mode(cls: Any, enabled: bool, previous: bool) -> Any:
 
 @tracker_for(torch.no_grad, torch.enable_grad, torch.set_grad_enabled)
 def wrap_grad_mode(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    enabled = type(value) is torch.enable_grad
     if type(value) is torch.set_grad_enabled:
-        ctx.guards.require(AttrSource(source, "mode"), GuardKind.EQUALS, value.mode)
-        enabled = value.mode
-    kind = SetGradVariable if type(value) is torch.set_grad_enabled else GradModeVariable
+        kind, (enabled,) = SetGradVariable, _guarded_settings(ctx, value, source, "mode")
+    else:
+        kind, enabled = GradModeVariable, type(value) is torch.enable_grad
+        ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     return ctx.effects.remember(
         value, kind(Identity(type(value), value, source), enabled, source=source)
     )
@@ -244,24 +238,29 @@ class TorchModeVariable(ModeContextVariable):
         gen.call_const(self.mode.make, *self.settings)
 
 
+def _guarded_settings(ctx: Context, value: Any, source: Source, *names: str) -> tuple[Any, ...]:
+    """The attributes of an existing manager, guarded like its type."""
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    for name in names:
+        ctx.guards.require(AttrSource(source, name), GuardKind.EQUALS, getattr(value, name))
+    return tuple(getattr(value, name) for name in names)
+
+
 @tracker_for(torch.inference_mode)
 def wrap_inference_mode(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    ctx.guards.require(AttrSource(source, "mode"), GuardKind.EQUALS, value.mode)
+    settings = _guarded_settings(ctx, value, source, "mode")
     key = Identity(type(value), value, source)
-    return ctx.effects.remember(
-        value, TorchModeVariable(key, INFERENCE, (value.mode,), source=source)
-    )
+    return ctx.effects.remember(value, TorchModeVariable(key, INFERENCE, settings, source=source))
+
+
+_AUTOCAST_SETTINGS = ("device", "fast_dtype", "_enabled", "_cache_enabled")
 
 
 @tracker_for(torch.autocast)
 def wrap_autocast(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if type(value) is not torch.autocast:
         return wrap_object(ctx, value, source)
-    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    settings = (value.device, value.fast_dtype, value._enabled, value._cache_enabled)
-    for name, setting in zip(("device", "fast_dtype", "_enabled", "_cache_enabled"), settings):
-        ctx.guards.require(AttrSource(source, name), GuardKind.EQUALS, setting)
+    settings = _guarded_settings(ctx, value, source, *_AUTOCAST_SETTINGS)
     key = Identity(type(value), value, source)
     return ctx.effects.remember(value, TorchModeVariable(key, AUTOCAST, settings, source=source))
 
@@ -285,12 +284,10 @@ class StrictVariable(ModeContextVariable):
 
 @tracker_for(error_on_graph_break)
 def wrap_strict(ctx: Context, value: error_on_graph_break, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    for name in ("error", "before"):
-        ctx.guards.require(AttrSource(source, name), GuardKind.EQUALS, getattr(value, name))
+    error, before = _guarded_settings(ctx, value, source, "error", "before")
     key = Identity(type(value), value, source)
-    ctx.effects.set_initial((key, "before"), value.before)
-    return ctx.effects.remember(value, StrictVariable(key, value.error, source=source))
+    ctx.effects.set_initial((key, "before"), before)
+    return ctx.effects.remember(value, StrictVariable(key, error, source=source))
 
 
 evaluates_call(error_on_graph_break.__enter__)(
@@ -340,12 +337,7 @@ class LabelVariable(ModeContextVariable):
         gen.call_const(self.key.cls, *self.args)
 
 
-@tracker_for(torch.autograd.profiler.record_function)
-def wrap_label(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(
-        value, LabelVariable(Identity(type(value), value, source), source=source)
-    )
+tracker_for(torch.autograd.profiler.record_function)(by_type(LabelVariable))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -420,9 +412,8 @@ class SetGradVariable(GradModeVariable):
 
 
 def _make_autocast(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
-    values = [arg.as_constant(ctx) for arg in args]
-    named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+    values, named = constants(ctx, args, kwargs)
     made: Any = cls(*values, **named)
-    settings = (made.device, made.fast_dtype, made._enabled, made._cache_enabled)
+    settings = tuple(getattr(made, name) for name in _AUTOCAST_SETTINGS)
     ctx.modes.require_autocast_defaults(ctx)
     return TorchModeVariable(Identity(torch.autocast), AUTOCAST, settings)

@@ -131,7 +131,7 @@ _MAKERS: dict[type, Callable[[Context, list[VariableTracker]], VariableTracker]]
     collections.deque: lambda ctx, args: new_list(ctx, [], collections.deque),
     set: lambda ctx, args: set_of(ctx, {}, set),
     **{
-        base: lambda ctx, args, base=base: fold_call(ctx, partial(base.__new__, base), args, {})
+        base: lambda ctx, args, base=base: fold_call(ctx, partial(base.__new__, base), args)
         for base in (int, float, str)
     },
     tuple: lambda ctx, args: instantiate(ctx, tuple, args, {}),

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from bytecode_dynamo.class_flags import native_base
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.guards.records import GuardKind
-from bytecode_dynamo.guards.source import AttrSource, Source
+from bytecode_dynamo.guards.source import AttrSource
 from bytecode_dynamo.reconstruction import rebuilding
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state import protocol
@@ -22,7 +21,7 @@ from .attribute import find_in_class, find_special
 from .base import Args, BoundRuleVariable, Kwargs
 from .constant import NONE, ConstantVariable
 from .sequence import new_tuple
-from .wrap import tracker_for
+from .wrap import by_type, tracker_for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +77,7 @@ class ExceptionVariable(UserObjectVariable):
             raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
         if issubclass(base, (AttributeError, NameError, ImportError)):
             return NONE  # keyword-only
-        return fold_call(ctx, lambda *args: getattr(base(*args), name), self.arguments(ctx), {})
+        return fold_call(ctx, lambda *args: getattr(base(*args), name), self.arguments(ctx))
 
     def note_missing(self, ctx: Context, name: str, owner: VariableTracker | None = None) -> None:
         """Set an AttributeError's or NameError's ``name`` and ``obj`` if they are missing."""
@@ -119,12 +118,7 @@ class TracebackVariable(OpaqueVariable):
 TRACEBACK = TracebackVariable(types.TracebackType, "the traceback of an exception")
 
 
-@tracker_for(BaseException)
-def wrap_exception(ctx: Context, value: BaseException, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(
-        value, ExceptionVariable(Identity(type(value), value, source), source=source)
-    )
+tracker_for(BaseException)(by_type(ExceptionVariable))
 
 
 @protocol.get_attribute.implement

@@ -31,6 +31,7 @@ from bytecode_dynamo.state.protocol import (
     new_value,
     pairs_of,
     raise_error,
+    raise_no_attribute,
     wrap_value,
 )
 from bytecode_dynamo.state.tracker import VariableTracker
@@ -56,9 +57,6 @@ class CellVariable(KeyedVariable):
     variable: str = ""
     """The variable of the root frame that this cell belongs to, or empty."""
 
-    def python_type(self) -> type:
-        return types.CellType
-
     def contents(self, ctx: Context) -> VariableTracker | None:
         """The contents, or None if the cell is empty."""
         held = ctx.effects.read(self.key)
@@ -67,7 +65,7 @@ class CellVariable(KeyedVariable):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         held = self.contents(ctx)
         if not hasattr(types.CellType, name):
-            return raise_error(ctx, AttributeError, f"'cell' object has no attribute {name!r}")
+            return raise_no_attribute(ctx, types.CellType, name)
         if name != "cell_contents":
             raise GraphBreak("BD014", f"attribute {name!r} of a cell")
         return raise_error(ctx, ValueError, "Cell is empty") if held is None else held
@@ -154,9 +152,6 @@ class FunctionVariable(Variable):
     def hash_key(self, ctx: Context) -> Hashable:
         return self.identity()
 
-    def truth(self, ctx: Context) -> bool:
-        return True
-
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         return call_function(ctx, self, args, kwargs)
 
@@ -193,7 +188,7 @@ class FunctionVariable(Variable):
             return wrap_value(ctx, getattr(self.value, name), AttrSource(self.source, name))
         if not hasattr(self.value, name):
             ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
-            return raise_error(ctx, AttributeError, f"'function' object has no attribute {name!r}")
+            return raise_no_attribute(ctx, types.FunctionType, name)
         raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
 
     def _existing_dict(self, ctx: Context, source: Source) -> VariableTracker:
@@ -236,7 +231,7 @@ class FunctionVariable(Variable):
             return self.annotate or NONE
         if hasattr(types.FunctionType, name):
             raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
-        return raise_error(ctx, AttributeError, f"'function' object has no attribute {name!r}")
+        return raise_no_attribute(ctx, types.FunctionType, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "__get__":
@@ -343,9 +338,6 @@ class BoundMethodVariable(Variable):
     def hash_key(self, ctx: Context) -> Hashable:
         return ("method", self.function.hash_key(ctx), self.owner.hash_key(ctx))
 
-    def truth(self, ctx: Context) -> bool:
-        return True
-
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         return self.function.call(ctx, [self.owner, *args], kwargs)
 
@@ -384,9 +376,6 @@ class PartialVariable(Variable):
         return {
             key.as_constant(ctx): realize(ctx, value) for key, value in pairs_of(ctx, self.keywords)
         }
-
-    def truth(self, ctx: Context) -> bool:
-        return True
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         return self.function.call(

@@ -12,8 +12,7 @@ from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import MISSING
-from bytecode_dynamo.state.evaluation import Suspended
-from bytecode_dynamo.state.frame import Frame, finish_send
+from bytecode_dynamo.state.frame import Frame, Suspended, finish_send
 from bytecode_dynamo.state.protocol import new_exception, raise_error, resume_frame, stop_iteration
 from bytecode_dynamo.state.tracker import VariableTracker
 

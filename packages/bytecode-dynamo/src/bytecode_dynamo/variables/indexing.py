@@ -32,9 +32,7 @@ def at_positions(
     for place in reversed(range(len(parts))):
         if _is_position(parts[place]):
             dim = sum(rank for rank in ranks[:place] if rank is not None)
-            base = call_torch(
-                ctx, "call_function", torch.select, [base, ConstantVariable(dim), parts[place]], {}
-            )
+            base = call_torch(ctx, torch.select, [base, ConstantVariable(dim), parts[place]])
     rest = [part for part in parts if not _is_position(part)]
     return base, new_tuple(rest) if rest else None
 

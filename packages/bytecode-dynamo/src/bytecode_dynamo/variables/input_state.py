@@ -1,8 +1,10 @@
-"""State of input tensors that fake tensors lack."""
+"""What fake tensors lack: the state of inputs, and attributes of classes that a program patched."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import torch
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards.records import GuardKind
@@ -11,6 +13,13 @@ from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import new_value
 from bytecode_dynamo.state.requirements import example_of
 from bytecode_dynamo.state.tracker import VariableTracker
+
+TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+TORCHS = {
+    cls: {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+    for cls in TENSOR_TYPES
+}
+"""torch's own attributes of these classes, which programs may replace."""
 
 
 def state_of_inputs(ctx: Context, x: Any, name: str) -> VariableTracker:

@@ -35,9 +35,6 @@ class IteratorVariable(KeyedVariable):
 
     kept_when_built: ClassVar[bool] = True
 
-    def truth(self, ctx: Context) -> bool:
-        return True
-
     def iterate(self, ctx: Context) -> VariableTracker:
         return self
 
@@ -262,6 +259,9 @@ class UserIterator(Variable):
     def identity(self) -> object:
         return self.base.identity()
 
+    def truth(self, ctx: Context) -> bool:
+        return self.base.truth(ctx)
+
     def iterate(self, ctx: Context) -> VariableTracker:
         return self
 
@@ -306,6 +306,6 @@ def _iterate_list(ctx: Context, base: ListVariable) -> VariableTracker:
 
 
 @protocol.iterate_range.implement
-def _iterate_range(value: range) -> VariableTracker:
+def _iterate_range(ctx: Context, value: range) -> VariableTracker:
     """An iterator over a range."""
     return RangeIterator(Identity(type(iter(range(0)))), value=value)

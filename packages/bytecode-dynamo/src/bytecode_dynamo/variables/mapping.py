@@ -27,10 +27,11 @@ from bytecode_dynamo.state.protocol import (
 )
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .attribute import find_special
+from .attribute import has_special
 from .base import (
     Args,
     BoundRuleVariable,
+    ContainerVariable,
     KeyedVariable,
     Kwargs,
     LazyVariable,
@@ -39,7 +40,6 @@ from .base import (
     realize,
 )
 from .constant import NONE, ConstantVariable, is_constant_value
-from .container import ContainerVariable
 from .iterator import iterate_keys
 from .proxy import ProxyVariable
 from .sequence import ListVariable, new_tuple
@@ -120,9 +120,8 @@ class DictVariable(KeyedVariable, ContainerVariable):
         found = self.get(ctx, key)
         if found is not None:
             return found
-        if (
-            self.key.shell is not None
-            and find_special(ctx, self.key.shell.python_type(), "__missing__")[0] >= 0
+        if self.key.shell is not None and has_special(
+            ctx, self.key.shell.python_type(), "__missing__"
         ):
             return self.key.shell.call_method(ctx, "__missing__", [key], {})
         if self.factory is not None:
@@ -260,9 +259,7 @@ class DictViewVariable(Variable):
         raise GraphBreak("BD007", f"{name} of {self.describe()}")
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        gen(self.base)
-        gen.emitter.load_method(self.kind)
-        gen.emitter.call(0)
+        gen.call_method(self.base, self.kind)
 
 
 # -- wrapping --------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from bytecode_dynamo.function_table import evaluates_call
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import AttrSource, ConstSource, Source
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.effects import DELETED, MISSING, Identity
-from bytecode_dynamo.state.protocol import raise_error, wrap_value
+from bytecode_dynamo.state.effects import DELETED, MISSING
+from bytecode_dynamo.state.protocol import raise_no_attribute, wrap_value
 from bytecode_dynamo.state.requirements import globals_identity
 from bytecode_dynamo.state.tracker import VariableTracker
 
@@ -29,7 +29,7 @@ from .constant import ConstantVariable
 from .mapping import DictVariable
 from .tensor import TensorVariable
 from .userobject import UserObjectVariable
-from .wrap import tracker_for
+from .wrap import by_type, tracker_for
 
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -138,10 +138,7 @@ def _example(value: Any) -> Any:
 def wrap_module(ctx: Context, value: torch.nn.Module, source: Source) -> VariableTracker:
     if isinstance(value, LazyGraphModule):
         value.ensure_code()  # evaluated like any module's
-    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(
-        value, NNModuleVariable(Identity(type(value), value, source), source=source)
-    )
+    return by_type(NNModuleVariable)(ctx, value, source)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,9 +154,7 @@ class PythonModuleVariable(KnownObjectVariable):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         written = ctx.effects.read((globals_identity(ctx, self.value.__dict__), name))
         if written is DELETED:
-            return raise_error(
-                ctx, AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}"
-            )
+            return raise_no_attribute(ctx, f"module {self.value.__name__!r}", name)
         if written is not MISSING:
             return written
         source = AttrSource(ConstSource(self.value), name)
@@ -171,9 +166,7 @@ class PythonModuleVariable(KnownObjectVariable):
             for absent in (name, "__getattr__"):
                 if absent not in self.value.__dict__:
                     ctx.guards.require(ConstSource(self.value), GuardKind.NO_ATTR, absent)
-            return raise_error(
-                ctx, AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}"
-            )
+            return raise_no_attribute(ctx, f"module {self.value.__name__!r}", name)
         return wrap_value(ctx, found, source)
 
     def _asks_class(self, ctx: Context, name: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import raise_error
+from bytecode_dynamo.state.protocol import raise_error, raise_no_attribute
 from bytecode_dynamo.state.tracker import VariableTracker
 
 from .base import Variable
@@ -45,9 +45,7 @@ class ProxyVariable(Variable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if not hasattr(types.MappingProxyType, name):
-            return raise_error(
-                ctx, AttributeError, f"'mappingproxy' object has no attribute {name!r}"
-            )
+            return raise_no_attribute(ctx, types.MappingProxyType, name)
         return self.base.get_attr(ctx, name)
 
     def reconstruct(self, gen: ValueBuilder) -> None:

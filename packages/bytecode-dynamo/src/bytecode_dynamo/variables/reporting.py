@@ -9,7 +9,7 @@ from typing import Any
 
 from bytecode_dynamo.bytecode import NO_POSITION, Position
 from bytecode_dynamo.errors import GraphBreak, NotConstant
-from bytecode_dynamo.function_table import constructs, evaluates_call
+from bytecode_dynamo.function_table import constructs, evaluates_call, evaluates_each
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import Source
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
@@ -157,9 +157,6 @@ class CaughtWarningsVariable(KeyedVariable):
 
     options: Kwargs
 
-    def python_type(self) -> type:
-        return warnings.catch_warnings
-
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         return BoundRuleVariable(self, name)
 
@@ -184,21 +181,13 @@ def catch_warnings(ctx: Context, **options: VariableTracker) -> VariableTracker:
     return CaughtWarningsVariable(Identity(warnings.catch_warnings), options)
 
 
-def _filters(function: Any) -> Any:
-    def rule(
-        ctx: Context, action: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker
-    ) -> None:
-        require_known(ctx, [action, *args], kwargs, f"warnings.{function.__name__}()")
-        if not ctx.effects.read(_FILTERED, 0) or action.as_constant(ctx) == "error":
-            raise GraphBreak(
-                "BD003",
-                f"warnings.{function.__name__}() outside of warnings.catch_warnings(), or with "
-                f"'error'",
-            )
-        report_later(ctx, CallableVariable(function), [action, *args], kwargs)
-
-    return rule
-
-
-for _function in (warnings.simplefilter, warnings.filterwarnings):
-    evaluates_call(_function)(_filters(_function))
+@evaluates_each(warnings.simplefilter, warnings.filterwarnings)
+def filter_warnings(
+    ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
+) -> None:
+    what = f"warnings.{function.__name__}()"
+    require_known(ctx, args, kwargs, what)
+    action = args[0] if args else kwargs["action"]
+    if not ctx.effects.read(_FILTERED, 0) or action.as_constant(ctx) == "error":
+        raise GraphBreak("BD003", f"{what} outside of warnings.catch_warnings(), or with 'error'")
+    report_later(ctx, CallableVariable(function), args, kwargs)

@@ -26,14 +26,23 @@ from bytecode_dynamo.state.protocol import (
     new_iterator,
     new_list,
     raise_error,
+    raising,
     wrap_contents,
 )
 from bytecode_dynamo.state.requirements import require_class_attribute
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .base import Args, BoundRuleVariable, Kwargs, LazyVariable, MethodTable, realize
+from .base import (
+    Args,
+    BoundRuleVariable,
+    ContainerVariable,
+    KeyedVariable,
+    Kwargs,
+    LazyVariable,
+    MethodTable,
+    realize,
+)
 from .constant import ConstantVariable
-from .container import ContainerVariable
 from .wrap import tracker_for
 
 Items = tuple[VariableTracker, ...]
@@ -84,10 +93,8 @@ class SequenceVariable(ContainerVariable):
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         items = self.native(self.elements(ctx))
         index = key.as_index(ctx)
-        try:
+        with raising(ctx, IndexError, TypeError, ValueError):
             found = items[index]
-        except (IndexError, TypeError, ValueError) as error:
-            return raise_error(ctx, type(error), *error.args)
         return self.same_kind(ctx, found) if isinstance(index, slice) else realize(ctx, found)  # pyright: ignore
 
 
@@ -182,17 +189,10 @@ _FIELD = type(vars(collections.namedtuple("_Named", "field"))["field"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ListVariable(SequenceVariable):
+class ListVariable(KeyedVariable, SequenceVariable):
     """A list or deque, with its items in the effects."""
 
-    key: Identity
     maxlen: int | None = None
-
-    def python_type(self) -> type:
-        return self.key.cls
-
-    def identity(self) -> object:
-        return self.key
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name == "maxlen" and self.key.cls is collections.deque:
@@ -231,19 +231,15 @@ class ListVariable(SequenceVariable):
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         items = self.native(self.elements(ctx))
         index = key.as_index(ctx)
-        try:
+        with raising(ctx, IndexError, TypeError, ValueError):
             items[index] = value.unpack(ctx) if isinstance(index, slice) else value
-        except (IndexError, TypeError, ValueError) as error:
-            raise_error(ctx, type(error), *error.args)
         self.replace(ctx, items, moved=False)
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
         items = self.native(self.elements(ctx))
         index = key.as_index(ctx)
-        try:
+        with raising(ctx, IndexError, TypeError):
             del items[index]
-        except (IndexError, TypeError) as error:
-            raise_error(ctx, type(error), *error.args)
         self.replace(ctx, items)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -295,10 +291,10 @@ class RangeVariable(SequenceVariable):
         return SequenceVariable.get_attr(self, ctx, name)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return fold_call(ctx, operator.getitem, [self, key], {})
+        return fold_call(ctx, operator.getitem, [self, key])
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return iterate_range(self.value)
+        return iterate_range(ctx, self.value)
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen.load_const(self.value)

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import constant_of, is_alike, is_less, new_list, raise_error
+from bytecode_dynamo.state.protocol import (
+    constant_of,
+    is_alike,
+    is_less,
+    new_list,
+    raise_error,
+    raising,
+)
 from bytecode_dynamo.state.tracker import VariableTracker
 
 from .base import Kwargs, no_keywords, realize
@@ -49,10 +56,8 @@ def _moving(name: str) -> Callable[..., VariableTracker | None]:
         items = self.native(self.elements(ctx))
         kinds = _MOVING[name].ljust(len(args), "i")
         given = [_argument(ctx, arg, kind) for arg, kind in zip(args, kinds)]
-        try:
+        with raising(ctx, IndexError, TypeError):
             result = getattr(base, name)(items, *given)
-        except (IndexError, TypeError) as error:
-            raise_error(ctx, type(error), *error.args)
         self.replace(ctx, items, moved=name != "reverse" and given != [[]])
         return result if result is None else realize(ctx, result)
 

@@ -16,9 +16,8 @@ from bytecode_dynamo.state.effects import Identity
 from bytecode_dynamo.state.protocol import raise_error, raise_exception, wrap_contents, wrap_value
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .base import KeyedVariable, MethodTable, realize
+from .base import ContainerVariable, KeyedVariable, MethodTable, realize
 from .constant import ConstantVariable, SymbolicVariable, is_constant_value
-from .container import ContainerVariable
 from .iterator import iterate_keys
 from .mapping import LASTING, wrap_key
 from .text import TextVariable

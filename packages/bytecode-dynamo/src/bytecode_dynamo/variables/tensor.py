@@ -32,6 +32,7 @@ from bytecode_dynamo.state.protocol import (
     new_list,
     new_value,
     raise_error,
+    raise_no_attribute,
     wrap_value,
 )
 from bytecode_dynamo.state.requirements import (
@@ -43,15 +44,14 @@ from bytecode_dynamo.state.requirements import (
 from bytecode_dynamo.state.tracker import VariableTracker
 
 from . import tensor_setters, wrapper_tensor
-from .attribute import bind, class_source, find_in_class
+from .attribute import bind_at, find_in_class
 from .base import Args, BoundRuleVariable, Kwargs, Variable
 from .constant import NONE, ConstantVariable
 from .indexing import at_positions
-from .input_state import state_of_input, state_of_inputs, was_leaf
+from .input_state import TENSOR_TYPES, TORCHS, state_of_input, state_of_inputs, was_leaf
 from .sequence import new_tuple
-from .special_results import accepted
-from .torch_classes import TENSOR_TYPES, TORCHS
 from .userobject import OpaqueVariable
+from .wording import accepted
 
 # fakes lack them
 ASKS_FOR_LAZY_BITS = frozenset(["is_conj", "is_neg", "resolve_conj", "resolve_neg"])
@@ -146,13 +146,11 @@ class TensorVariable(Variable):
         base, rest = at_positions(ctx, self, key)
         if rest is None:
             return base
-        return call_torch(ctx, "call_function", operator.getitem, [base, rest], {})
+        return call_torch(ctx, operator.getitem, [base, rest])
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         base, rest = at_positions(ctx, self, key)
-        call_torch(
-            ctx, "call_function", operator.setitem, [base, rest or ConstantVariable(...), value], {}
-        )
+        call_torch(ctx, operator.setitem, [base, rest or ConstantVariable(...), value])
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if self.cls not in TENSOR_TYPES and (is_own(self.cls, name) or self._holds(ctx, name)):
@@ -195,8 +193,7 @@ class TensorVariable(Variable):
                 "BD014",
                 f"attribute {name!r} of {self.describe()}: the program changed it on the class",
             )
-        index, _ = find_in_class(self.cls, name)
-        return bind(ctx, self, self.cls, found, class_source(ctx, self.cls, index, name), name)
+        return bind_at(ctx, self, self.cls, find_in_class(self.cls, name)[0], name)
 
     def _own_attribute(self, ctx: Context, name: str) -> VariableTracker:
         """An attribute defined by a subclass; instance attributes take precedence over methods."""
@@ -224,15 +221,11 @@ class TensorVariable(Variable):
         if value is None and written is MISSING and is_wrapper(self.fake):
             return wrapper_tensor.attribute(ctx, self, name)
         if value is None:
-            return raise_error(
-                ctx, AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}"
-            )
+            return raise_no_attribute(ctx, self.cls, name)
         assert self.source is not None
         if name not in value.__dict__:
             ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
-            return raise_error(
-                ctx, AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}"
-            )
+            return raise_no_attribute(ctx, self.cls, name)
         return wrap_value(ctx, value.__dict__[name], AttrSource(self.source, name))
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
@@ -290,7 +283,7 @@ class TensorVariable(Variable):
             args = [ConstantVariable(f"{wanted.__module__}.{wanted.__name__}"), *args[1:]]
         if name in ("__getitem__", "__setitem__", "__len__", "__iter__"):
             return call_special(ctx, self, name, args)
-        return call_torch(ctx, "call_method", name, [self, *args], kwargs)
+        return call_torch(ctx, name, [self, *args], kwargs)
 
     def as_index(self, ctx: Context) -> Any:
         return decide(ctx, lambda: self.fake.__index__(), f"{self.describe()} as an index")
@@ -319,23 +312,15 @@ class TensorVariable(Variable):
         if plain:
             gen.load_graph_value(self.node)
             return
-        gen.emitter.load_callee_const(rebuilding.of_class)
-        gen.load_graph_value(self.node)
-        gen.load_const(self.cls)
-        gen.emitter.call(2)
+        gen.call_const(rebuilding.of_class, self.node, self.cls)
 
     def _push_of_array(self, gen: ValueBuilder, origin: TensorVariable | None) -> None:
         """Push a ``torch.from_numpy`` tensor, or a view of such an ``origin``, in a new storage."""
-        gen.emitter.load_callee_const(
-            rebuilding.from_array if origin is None else rebuilding.view_from_array
-        )
         if origin is not None:
-            gen(origin)
-            gen.load_graph_value(origin.node)
-        gen.load_graph_value(self.node)
-        if origin is None:
-            gen.load_const(None if self.fake.is_inference() else self.fake._version)
-        gen.emitter.call(2 if origin is None else 3)
+            gen.call_const(rebuilding.view_from_array, origin, origin.node, self.node)
+        else:
+            version = None if self.fake.is_inference() else self.fake._version
+            gen.call_const(rebuilding.from_array, self.node, version)
 
 
 def _is_made_here(ctx: Context, fake: torch.Tensor) -> bool:
@@ -419,14 +404,10 @@ def adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
     return x.call_method(ctx, "conj", [], {})
 
 
-TENSOR_ATTRIBUTES.register("real")(
-    lambda ctx, x: call_torch(ctx, "call_function", torch.real, [x], {})
-)
-TENSOR_ATTRIBUTES.register("imag")(
-    lambda ctx, x: call_torch(ctx, "call_function", torch.imag, [x], {})
-)
+TENSOR_ATTRIBUTES.register("real")(lambda ctx, x: call_torch(ctx, torch.real, [x]))
+TENSOR_ATTRIBUTES.register("imag")(lambda ctx, x: call_torch(ctx, torch.imag, [x]))
 TENSOR_ATTRIBUTES.register("data")(
-    lambda ctx, x: call_torch(ctx, "call_function", getattr, [x, ConstantVariable("data")], {})
+    lambda ctx, x: call_torch(ctx, getattr, [x, ConstantVariable("data")])
 )
 
 

@@ -19,8 +19,7 @@ from bytecode_dynamo.state.requirements import example_of, require_class_attribu
 from bytecode_dynamo.state.tracker import VariableTracker
 
 from .attribute import class_source, find_in_class
-from .input_state import was_leaf
-from .torch_classes import TORCHS
+from .input_state import TORCHS, was_leaf
 
 SEEN = ("data", "requires_grad", "grad")
 """torch attributes that can be assigned; ``__torch_function__`` sees the assignment."""

@@ -80,7 +80,7 @@ def text_of(
         and all(_succeeds(function, parts, number) for number in (7, 1 << 62))
     ):
         return TextVariable(function, tuple(parts))
-    return fold_call(ctx, function, list(parts), {})
+    return fold_call(ctx, function, list(parts))
 
 
 def changes(part: VariableTracker) -> bool:

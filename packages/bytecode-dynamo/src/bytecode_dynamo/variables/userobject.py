@@ -18,7 +18,7 @@ from bytecode_dynamo.polyfills.iterators import SequenceIterator
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.effects import DELETED, Identity
+from bytecode_dynamo.state.effects import DELETED
 from bytecode_dynamo.state.protocol import (
     call_known,
     call_special,
@@ -36,7 +36,7 @@ from bytecode_dynamo.state.requirements import written_in_class
 from bytecode_dynamo.state.tracker import VariableTracker
 
 from .attribute import (
-    bind,
+    bind_at,
     class_source,
     find_in_class,
     find_special,
@@ -48,8 +48,8 @@ from .attribute import (
 from .base import Args, BoundRuleVariable, KeyedVariable, Kwargs, Variable
 from .constant import NONE, ConstantVariable, is_constant_value
 from .iterator import UserIterator
-from .special_results import ACCEPTED, SpecialMethodVariable
-from .wrap import tracker_for
+from .wording import ACCEPTED, SpecialMethodVariable
+from .wrap import by_type, tracker_for
 
 PLAIN_SETTERS = [
     base.__dict__[name]
@@ -150,9 +150,7 @@ class UserObjectVariable(KeyedVariable):
         index, found = find_special(ctx, self.key.cls, name)
         if index < 0 or found is None:
             return None
-        made = bind(
-            ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name
-        )
+        made = bind_at(ctx, self, self.key.cls, index, name)
         return SpecialMethodVariable(made, name) if name in ACCEPTED else made
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -210,30 +208,37 @@ class UserObjectVariable(KeyedVariable):
             ctx.effects.write((self.key, name), value)
             return
         index, found = find_special(ctx, self.key.cls, name)
-        if (
-            index >= 0
-            and is_data_descriptor(found)
-            and not isinstance(found, types.MemberDescriptorType)
-        ):
-            source = class_source(ctx, self.key.cls, index, name)
-            if isinstance(found, property):
-                if found.fset is None:
-                    raise_error(
-                        ctx,
-                        AttributeError,
-                        f"property {name!r} of {self.key.cls.__qualname__!r} object has no setter",
-                    )
-                wrap_value(ctx, found.fset, AttrSource(source, "fset")).call(ctx, [self, value], {})
-                return
-            setter = getattr(type(found), "__set__", None)
-            if isinstance(setter, types.FunctionType):
-                wrap_value(ctx, found, source).call_method(ctx, "__set__", [self, value], {})
-                return
-            raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
-        kept = self.key.cls.__dictoffset__ or isinstance(found, types.MemberDescriptorType)
+        is_slot = isinstance(found, types.MemberDescriptorType)
+        if index >= 0 and is_data_descriptor(found) and not is_slot:
+            if not self._ask_descriptor(ctx, name, "fset", "__set__", [value]):
+                raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
+            return
+        kept = self.key.cls.__dictoffset__ or is_slot
         if not kept and not issubclass(self.key.cls, threading.local):
             self._refuse(ctx, name, index)
         ctx.effects.write((self.key, name), value)
+
+    def _ask_descriptor(
+        self, ctx: Context, name: str, accessor: str, method: str, args: Args
+    ) -> bool:
+        """Call a property's accessor or a descriptor's own method; False if it has none written in
+        Python.
+        """
+        index, found = find_in_class(self.key.cls, name)
+        own = isinstance(getattr(type(found), method, None), types.FunctionType)
+        if not own and not isinstance(found, property):
+            return False
+        source = class_source(ctx, self.key.cls, index, name)
+        if isinstance(found, property):
+            function = getattr(found, accessor)
+            if function is None:
+                what = {"fset": "setter", "fdel": "deleter"}[accessor]
+                owner = f"property {name!r} of {self.key.cls.__qualname__!r} object"
+                raise_error(ctx, AttributeError, f"{owner} has no {what}")
+            wrap_value(ctx, function, AttrSource(source, accessor)).call(ctx, [self, *args], {})
+            return True
+        wrap_value(ctx, found, source).call_method(ctx, method, [self, *args], {})
+        return True
 
     def del_attr(self, ctx: Context, name: str) -> None:
         deleter = find_special(ctx, self.key.cls, "__delattr__")[1]
@@ -245,35 +250,14 @@ class UserObjectVariable(KeyedVariable):
     def remove(self, ctx: Context, name: str) -> None:
         """``object.__delattr__``."""
         index, found = find_special(ctx, self.key.cls, name)
-        deleter = getattr(type(found), "__delete__", None) if index >= 0 else None
-        if isinstance(found, property) or isinstance(deleter, types.FunctionType):
-            source = class_source(ctx, self.key.cls, index, name)
-            if not isinstance(found, property):
-                wrap_value(ctx, found, source).call_method(ctx, "__delete__", [self], {})
-            elif found.fdel is None:
-                raise_error(
-                    ctx,
-                    AttributeError,
-                    f"property {name!r} of {self.key.cls.__qualname__!r} object has no deleter",
-                )
-            else:
-                wrap_value(ctx, found.fdel, AttrSource(source, "fdel")).call(ctx, [self], {})
+        if index >= 0 and self._ask_descriptor(ctx, name, "fdel", "__delete__", []):
             return
         if isinstance(found, types.MemberDescriptorType):
             try:
-                bind(
-                    ctx,
-                    self,
-                    self.key.cls,
-                    found,
-                    class_source(ctx, self.key.cls, index, name),
-                    name,
-                )
+                bind_at(ctx, self, self.key.cls, index, name)
             except ObservedException:
                 raise_error(ctx, AttributeError, name)
-            ctx.effects.write((self.key, name), DELETED)
-            return
-        if load_instance_attribute(ctx, self.key, name) is None:
+        elif load_instance_attribute(ctx, self.key, name) is None:
             self._refuse(ctx, name, index)
         ctx.effects.write((self.key, name), DELETED)
 
@@ -442,12 +426,7 @@ class InstanceDictVariable(Variable):
         gen.emitter.load_attr("__dict__")
 
 
-@tracker_for(object)
-def wrap_user_object(ctx: Context, value: object, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(
-        value, UserObjectVariable(Identity(type(value), value, source), source=source)
-    )
+tracker_for(object)(by_type(UserObjectVariable))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -464,6 +443,9 @@ class OpaqueVariable(Variable):
 
     def describe(self) -> str:
         return self.what
+
+    def truth(self, ctx: Context) -> bool:
+        return VariableTracker.truth(self, ctx)
 
 
 def wrap_opaque(ctx: Context, value: object, source: Source, what: str) -> VariableTracker:

@@ -10,6 +10,7 @@ from bytecode_dynamo.guards.source import Source
 from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import Identity
 from bytecode_dynamo.state.requirements import pinned_alike
 from bytecode_dynamo.state.tracker import VariableTracker
 
@@ -38,6 +39,27 @@ class TrackerTable(RuleTable[type | str, Wrapper]):
 
 TRACKERS = TrackerTable()
 tracker_for = TRACKERS.register
+
+
+def by_identity(tracker: Callable[..., VariableTracker]) -> Wrapper:
+    """The rule of objects that a guard pins: ``tracker(value)``."""
+
+    def rule(ctx: Context, value: Any, source: Source) -> VariableTracker:
+        ctx.guards.require(source, GuardKind.IDENTITY, value)
+        return tracker(value, source=source)
+
+    return rule
+
+
+def by_type(tracker: Callable[..., VariableTracker]) -> Wrapper:
+    """The rule of mutable objects whose type is guarded: ``tracker(key)``."""
+
+    def rule(ctx: Context, value: Any, source: Source) -> VariableTracker:
+        ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+        key = Identity(type(value), value, source)
+        return ctx.effects.remember(value, tracker(key, source=source))
+
+    return rule
 
 
 @protocol.wrap_value.implement

@@ -18,8 +18,8 @@ from bytecode_dynamo.state.requirements import remember_tensor, require_tensor
 from bytecode_dynamo.state.tracker import VariableTracker
 
 from . import wrapper_tensor
+from .input_state import TENSOR_TYPES
 from .tensor import TensorVariable
-from .torch_classes import TENSOR_TYPES
 from .userobject import wrap_opaque
 from .wrap import tracker_for
 

@@ -197,11 +197,8 @@ def attribute(ctx: Context, x: Any, name: str) -> VariableTracker:
         known = ctx.tensors.get(id(held))
         if known is not None:
             return known
-        old = ctx.modes.set_overrides_off(ctx, True)
-        try:
-            return call_torch(ctx, "call_function", inner_tensor, [x, ConstantVariable(name)], {})
-        finally:
-            ctx.modes.set_overrides_off(ctx, old)
+        with ctx.modes.without_overrides(ctx):
+            return call_torch(ctx, inner_tensor, [x, ConstantVariable(name)])
     if name in fake.__dict__ and is_constant_value(held):
         return ConstantVariable(held)
     raise GraphBreak("BD014", f"attribute {name!r} of {x.describe()}")

@@ -8,8 +8,7 @@ from bytecode_dynamo.bytecode import Call, Instruction, Op
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
-from bytecode_dynamo.state.evaluation import FrameExit
-from bytecode_dynamo.state.frame import Frame
+from bytecode_dynamo.state.frame import Frame, FrameExit
 from bytecode_dynamo.state.protocol import pairs_of, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import NullVariable, realize

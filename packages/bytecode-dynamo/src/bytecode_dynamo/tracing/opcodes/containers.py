@@ -18,7 +18,7 @@ from bytecode_dynamo.state.protocol import (
     raise_error,
 )
 from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables.attribute import find_special
+from bytecode_dynamo.variables.attribute import has_special
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.mapping import DictVariable, dict_update
@@ -65,12 +65,8 @@ def build_slice(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     frame.push(SliceVariable((start, stop, step[0] if step else NONE)))
 
 
-def _has_any(ctx: Context, value: VariableTracker, *names: str) -> bool:
-    return any(find_special(ctx, value.python_type(), name)[0] >= 0 for name in names)
-
-
 def _extend_list(ctx: Context, container: ListVariable, items: VariableTracker) -> None:
-    if not _has_any(ctx, items, "__iter__", "__getitem__"):
+    if not has_special(ctx, items.python_type(), "__iter__", "__getitem__"):
         raise_error(
             ctx, TypeError, f"Value after * must be an iterable, not {items.python_type().__name__}"
         )
@@ -78,7 +74,7 @@ def _extend_list(ctx: Context, container: ListVariable, items: VariableTracker) 
 
 
 def _update_dict(ctx: Context, container: DictVariable, items: VariableTracker) -> None:
-    if not _has_any(ctx, items, "keys"):
+    if not has_special(ctx, items.python_type(), "keys"):
         raise_error(ctx, TypeError, f"{items.python_type().__name__!r} object is not a mapping")
     dict_update(ctx, container, items)
 
@@ -112,7 +108,7 @@ def merge_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     items = frame.stack.pop()
     base = frame.stack[-instruction.arg]
     assert isinstance(base, DictVariable)
-    if not _has_any(ctx, items, "keys"):
+    if not has_special(ctx, items.python_type(), "keys"):
         raise GraphBreak("BD007", f"{items.describe()} after **")
     for key, _ in pairs_of(ctx, items):
         if base.contains(ctx, key):
@@ -136,7 +132,7 @@ def unpack_sequence(ctx: Context, frame: Frame, instruction: Instruction) -> Non
 
 
 def _require_iterable(ctx: Context, value: VariableTracker) -> None:
-    if not _has_any(ctx, value, "__iter__", "__getitem__"):
+    if not has_special(ctx, value.python_type(), "__iter__", "__getitem__"):
         raise_error(
             ctx, TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object"
         )
@@ -204,7 +200,7 @@ def match_keys(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 @evaluates(Op.MATCH_CLASS)
 def match_class(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     subject, cls, names = frame.pop_many(3)
-    if not call_known(ctx, isinstance, [subject, cls], {}).truth(ctx):
+    if not call_known(ctx, isinstance, [subject, cls]).truth(ctx):
         frame.push(NONE)
         return
     keywords = list(names.as_constant(ctx))

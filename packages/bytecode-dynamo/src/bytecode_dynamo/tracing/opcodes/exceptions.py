@@ -95,7 +95,7 @@ def _each(wanted: Any) -> tuple[Any, ...]:
 @evaluates(Op.CHECK_EG_MATCH)
 def check_group_match(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     error, wanted = frame.pop_many(2)
-    rest, match = call_polyfill(ctx, groups.match, [error, wanted], {}).unpack(ctx)
+    rest, match = call_polyfill(ctx, groups.match, [error, wanted]).unpack(ctx)
     frame.stack += [rest, match]
     if not match.is_none:
         frame.handled[-1] = match
@@ -103,4 +103,4 @@ def check_group_match(ctx: Context, frame: Frame, instruction: Instruction) -> N
 
 @evaluates(Op.PREP_RERAISE_STAR)
 def prepare_reraise(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(call_polyfill(ctx, groups.raised_again, frame.pop_many(2), {}))
+    frame.push(call_polyfill(ctx, groups.raised_again, frame.pop_many(2)))

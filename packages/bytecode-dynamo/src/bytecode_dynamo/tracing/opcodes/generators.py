@@ -5,8 +5,7 @@ from __future__ import annotations
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.errors import ObservedException
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.evaluation import FrameExit
-from bytecode_dynamo.state.frame import Frame, finish_send
+from bytecode_dynamo.state.frame import Frame, FrameExit, finish_send
 from bytecode_dynamo.state.protocol import get_attribute
 from bytecode_dynamo.variables.constant import NONE
 from bytecode_dynamo.variables.generator import GeneratorVariable

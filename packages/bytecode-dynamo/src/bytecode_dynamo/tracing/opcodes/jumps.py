@@ -75,13 +75,9 @@ def _expected(ctx: Context, frame: Frame, jump: int, condition: VariableTracker)
     if raising[0] == raising[1]:
         return None
     expected = (instruction.op is Op.POP_JUMP_IF_TRUE) is not raising[0]
-    asserted = (
-        condition
-        if expected
-        else call_torch(ctx, "call_function", torch.logical_not, [condition], {})
-    )
+    asserted = condition if expected else call_torch(ctx, torch.logical_not, [condition])
     on_host = condition.fake.fake_device.type == "cpu"
-    call_torch(ctx, "call_function", torch._assert_async if on_host else ASSUME, [asserted], {})
+    call_torch(ctx, torch._assert_async if on_host else ASSUME, [asserted])
     ctx.assumed = True
     return expected
 

@@ -90,7 +90,7 @@ _CONVERSIONS = {1: str, 2: repr, 3: ascii}
 
 @evaluates(Op.CONVERT_VALUE)
 def convert_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(call_known(ctx, _CONVERSIONS[instruction.arg], [frame.stack.pop()], {}))
+    frame.push(call_known(ctx, _CONVERSIONS[instruction.arg], [frame.stack.pop()]))
 
 
 @evaluates(Op.FORMAT_VALUE)
@@ -99,8 +99,8 @@ def format_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     spec = frame.stack.pop() if has_spec else ConstantVariable("")
     value = frame.stack.pop()
     if conversion:
-        value = call_known(ctx, _CONVERSIONS[conversion], [value], {})
-    frame.push(call_known(ctx, format, [value, spec], {}))
+        value = call_known(ctx, _CONVERSIONS[conversion], [value])
+    frame.push(call_known(ctx, format, [value, spec]))
 
 
 @evaluates(Op.BUILD_STRING)
