@@ -38,10 +38,12 @@ from loopir.ir.kernel import (
     Operand,
     Range,
     Value,
+    accessed,
     definitions,
+    map_steps,
     steps_of,
 )
-from loopir.ir.node import LoweredGraph, Symbolic, View
+from loopir.ir.node import LoweredGraph, Symbolic, View, map_leaves
 from loopir.ir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
 from loopir.ir.parse import parse_kernel, parse_kernels
 from loopir.ir.program import ExternCall, Program, check_program, format_schedule
@@ -96,23 +98,22 @@ from .schedule import schedule
 __version__ = "0.2.0"
 
 __all__ = [
-    "OPS", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BuildError", "Call",
-    "CodeGenerator", "Contraction", "Domain", "DtypeRule", "ExternCall", "ExternError",
-    "FloorDiv", "HostProgram", "Instruction", "Interval", "Kernel", "KernelBuffer", "KernelSource",
-    "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError",
-    "LoweringTable", "Mod", "Offer", "OffersContractions", "OffersTemplates", "OpSpec",
-    "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Pipeline", "PipelineStage",
-    "Place", "PointwiseStep", "Program", "ProgramCacheEntry", "Range", "Recorder",
-    "Reproducible", "Rule", "Run", "RunCall", "ScheduleError", "SettingError", "Stage",
-    "StoreError", "StoreWarning", "Symbolic", "Template", "TensorInput", "ToolError",
-    "Undescribed", "Value", "VerificationError", "View", "apply_rules", "bound", "build_host",
-    "call",
-    "check_kernel", "check_launches", "check_program", "compile_graph", "definitions",
-    "describe", "describe_generators", "describe_graph", "devices_of", "evaluate_kernel",
-    "evaluate_template", "example_value", "flat_position", "format_any", "format_expr",
-    "format_kernel", "format_schedule", "format_template", "freeze", "generate", "kernels_of",
-    "lay_out_images", "lower", "matches", "package_versions", "parse_expr", "parse_kernel",
-    "parse_kernels", "parse_pattern", "process_state", "product", "remove_dead", "replay",
-    "rewrite_patterns", "rule", "run_stages", "schedule", "steps_of", "symbol",
-    "temporary_root", "with_blocks", "write_call",
+    "OPS", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BuildError", "Call", "CodeGenerator",
+    "Contraction", "Domain", "DtypeRule", "ExternCall", "ExternError", "FloorDiv", "HostProgram",
+    "Instruction", "Interval", "Kernel", "KernelBuffer", "KernelSource", "LaunchesParts",
+    "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable", "Mod", "Offer",
+    "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options",
+    "Packed", "ParseError", "Pipeline", "PipelineStage", "Place", "PointwiseStep", "Program",
+    "ProgramCacheEntry", "Range", "Recorder", "Reproducible", "Rule", "Run", "RunCall",
+    "ScheduleError", "SettingError", "Stage", "StoreError", "StoreWarning", "Symbolic", "Template",
+    "TensorInput", "ToolError", "Undescribed", "Value", "VerificationError", "View", "accessed",
+    "apply_rules", "bound", "build_host", "call", "check_kernel", "check_launches",
+    "check_program", "compile_graph", "definitions", "describe", "describe_generators",
+    "describe_graph", "devices_of", "evaluate_kernel", "evaluate_template", "example_value",
+    "flat_position", "format_any", "format_expr", "format_kernel", "format_schedule",
+    "format_template", "freeze", "generate", "kernels_of", "lay_out_images", "lower", "map_leaves",
+    "map_steps", "matches", "package_versions", "parse_expr", "parse_kernel", "parse_kernels",
+    "parse_pattern", "process_state", "product", "remove_dead", "replay", "rewrite_patterns",
+    "rule", "run_stages", "schedule", "steps_of", "symbol", "temporary_root", "with_blocks",
+    "write_call",
 ]  # fmt: skip

@@ -33,8 +33,7 @@ def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSou
     walk = _walk_over_rows(kernel, config)
     if walk is not None:
         return walk
-    dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
-    simple = simplified(replace(kernel, bodies=fuse_gelu(kernel.bodies, dtypes)))
+    simple = simplified(replace(kernel, bodies=fuse_gelu(kernel.bodies, kernel.dtypes)))
     split = split_reduction(simple)
     if split is None:
         return replace(generate_source(simple, config), kernel=kernel)

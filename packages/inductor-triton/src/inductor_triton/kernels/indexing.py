@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sympy
-from loopir import FloorDiv, Instruction, Interval, Kernel, Mod, Range, bound
+from loopir import FloorDiv, Instruction, Interval, Kernel, Mod, Range, bound, map_steps
 
 INDEXED = {
     "load": 1, "store": 1, "index_expr": 0, "eq_place": 0, "uniform_at": 1, "uniform16_at": 1,
@@ -21,6 +22,16 @@ def index_of(step: Instruction) -> sympy.Expr | None:
     """The index expression of an instruction that has one."""
     position = INDEXED.get(step.op)
     return None if position is None else sympy.sympify(step.args[position])  # type: ignore[return-value]
+
+
+def map_index(change: Callable[[Any], Any], step: Instruction) -> Instruction:
+    """``step`` with ``change`` applied to its index expression, if it has one."""
+    position = INDEXED.get(step.op)
+    if position is None:
+        return step
+    args = list(step.args)
+    args[position] = change(index_of(step))
+    return replace(step, args=tuple(args))
 
 
 def indices(steps: Iterable[Instruction]) -> Iterator[sympy.Expr]:
@@ -102,20 +113,11 @@ def joined(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
     def loops(items: tuple[Range, ...]) -> tuple[Range, ...]:
         return tuple(flat if item is inner else item for item in items if item is not outer)
 
-    def step(instruction: Instruction) -> Instruction:
-        position = INDEXED.get(instruction.op)
-        if position is None:
-            return instruction
-        args = list(instruction.args)
-        expr: Any = sympy.sympify(args[position])  # type: ignore[call-overload]
-        args[position] = (
-            expr.subs(outer.symbol, 0) if _is_flat(expr, outer, inner) else expr.xreplace(parts)
-        )
-        return replace(instruction, args=tuple(args))
+    def moved(expr: sympy.Expr) -> sympy.Basic:
+        is_flat = _is_flat(expr, outer, inner)
+        return expr.subs(outer.symbol, 0) if is_flat else expr.xreplace(parts)
 
-    bodies = tuple(
-        replace(body, instructions=tuple(map(step, body.instructions))) for body in kernel.bodies
-    )
+    bodies = map_steps(partial(map_index, moved), kernel.bodies)
     return replace(
         kernel, ranges=loops(kernel.ranges), reduction=loops(kernel.reduction), bodies=bodies
     )

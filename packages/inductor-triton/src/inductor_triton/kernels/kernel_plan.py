@@ -76,7 +76,7 @@ def plan_kernel(kernel: Kernel, config: Config | None = None) -> KernelPlan:
     limits, index_type = index_width(kernel, tiling, known)
     facts = Facts(
         kernel.steps,
-        {buffer.name: buffer.dtype for buffer in kernel.buffers},
+        kernel.dtypes,
         config=tiling.config,
         axes={item.symbol: axis.name for axis in tiling.axes for item in axis.loops},
         symbol_bounds=known,

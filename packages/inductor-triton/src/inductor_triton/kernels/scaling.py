@@ -36,10 +36,10 @@ def scaling_of(kernel: Kernel) -> Scaling | None:
     steps = kernel.steps
     known = definitions(steps)
     stores = [step for step in steps if step.op == "store"]
-    others = {step.op for step in steps} - {"load", "cast", "mul", "store"}
+    others = kernel.ops - {"load", "cast", "mul", "store"}
     if kernel.reduction or len(stores) != 1 or others or stores[0].args[3] is not None:
         return None
-    dtypes = {buffer.name: buffer.dtype for buffer in kernel.buffers}
+    dtypes = kernel.dtypes
     found = _loaded(stores[0].args[2], known)
     if found is None or found.op != "mul" or not dtypes[str(stores[0].args[0])].is_floating_point:
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 import sympy
-from loopir import Instruction, Kernel, Range, Template, example_value, product
+from loopir import Instruction, Kernel, Range, Template, accessed, example_value, product
 
 from inductor_triton.kernels.passes.online_softmax import OnlinePair, one_pass
 from inductor_triton.spec import Config
@@ -21,6 +21,7 @@ LONG = {
     "lgamma", "pow", "atan2", "fmod", "remainder", "uniform", "uniform16", "gelu",
 }  # fmt: skip
 """Operations of many instructions."""
+RANDOM = {"uniform", "uniform16"}
 DEFAULT_HINT = 1024
 SMALLEST_TILE = 16
 HELD_ELEMENTS = 32
@@ -153,18 +154,18 @@ def describe(kernel: Kernel) -> Workload:
         inner_contiguous=contiguous,
         static=all(integer(item.extent) is not None for item in kernel.reduction),
         passes=_passes(kernel),
-        long_arithmetic=any(step.op in LONG for step in kernel.steps),
-        adds=any(step.op == "store" and step.args[3] == "add" for step in kernel.steps),
-        scans=any(step.op == "scan" for step in kernel.steps),
-        gathers=any(step.op == "indirect" for step in kernel.steps),
+        long_arithmetic=bool(LONG & kernel.ops),
+        adds=any(step.is_add for step in kernel.steps),
+        scans="scan" in kernel.ops,
+        gathers="indirect" in kernel.ops,
         row_bytes=_kept_bytes(kernel),
-        draws=any(step.op in ("uniform", "uniform16") for step in kernel.steps),
+        draws=bool(RANDOM & kernel.ops),
     )
 
 
 def weight(step: Instruction) -> int:
     """The machine instructions of a step, roughly."""
-    return 24 if step.op in ("uniform", "uniform16") else 8 if step.op in LONG else 1
+    return 24 if step.op in RANDOM else 8 if step.op in LONG else 1
 
 
 def _moved(kernel: Kernel, points: int) -> set[str]:
@@ -179,7 +180,7 @@ def _moved(kernel: Kernel, points: int) -> set[str]:
         if (index_of(step) or sympy.Integer(0)).free_symbols & along
     }
     sizes = {buffer.name: hint(kernel, sympy.sympify(buffer.numel)) for buffer in kernel.buffers}
-    touched = {str(step.args[0]) for step in moves}
+    touched = accessed(kernel.steps)
     return rows or {name for name in touched if SMALL_SHARE * sizes[name] >= points} or touched
 
 
@@ -222,7 +223,7 @@ def held_blocks(kernel: Kernel, tiling: Tiling, work: Workload) -> int:
     ):
         return 0
     first = next(body for body in kernel.bodies if body.inner)
-    read = {step.args[0] for step in first.instructions if step.op == "load"}
+    read = accessed(first.instructions, "load")
     held = (
         HELD_ELEMENTS
         * 32
@@ -237,17 +238,14 @@ def _kept_bytes(kernel: Kernel) -> int:
     aligned places; else 0.
     """
     extent = integer(kernel.reduction[0].extent) if len(kernel.reduction) == 1 else None
-    others = any(
-        step.op in ("scan", "indirect") or (step.op == "store" and step.args[3] == "add")
-        for step in kernel.steps
-    )
+    others = {"scan", "indirect"} & kernel.ops or any(step.is_add for step in kernel.steps)
     if extent is None or others or kernel.sizes or _passes(kernel) < 2:
         return 0
     row, sizes = (
         kernel.reduction[0].symbol,
         {buffer.name: buffer.dtype.itemsize for buffer in kernel.buffers},
     )
-    stored = {step.args[0] for step in kernel.steps if step.op == "store"}
+    stored = accessed(kernel.steps, "store")
     found: dict[str, int] = {}
     for step in kernel.steps:
         index = index_of(step) if step.op == "load" else None

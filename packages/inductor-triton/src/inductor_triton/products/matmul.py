@@ -376,12 +376,12 @@ class _ProductWriter(TileWriter):
         if kernel.reduction and self.masked(N):
             self.whole.line("rmask = nmask")
         bodies, result = placed(self.template.epilogue, self.template, f"e{suffix}_")
-        emitter = self.stage(kernel, fuse_gelu(bodies, self.dtypes), dims, width)
+        emitter = self.stage(kernel, fuse_gelu(bodies, self.template.dtypes), dims, width)
         steps = emitter.plan.steps
         value = self._with_bias(accumulator, emitter, width)
         loads = {str(step.result) for step in steps if step.op == "load" and step.args[0] == result}
         wide = all(_reads_wide(step, loads) for step in steps)
-        dtype = next(b.dtype for b in kernel.buffers if b.name == self.template.epilogue.buffer)
+        dtype = self.template.epilogue.tensor.dtype
         term = Term(value, frozenset(dims), torch.float32)
         if not wide and dtype is not torch.float32:
             name = self.whole.fresh("rounded")

@@ -152,9 +152,7 @@ def _scaled(template: Template, given: dict[str, Any]) -> Product | None:
         dtype_of(template, scale) is not torch.float32 for scale in scales
     ):
         return None
-    result = next(
-        b.dtype for b in template.epilogue.kernel.buffers if b.name == template.epilogue.buffer
-    )
+    result = template.epilogue.tensor.dtype
     if not {*dtypes} <= {*EIGHTHS} or result in EIGHTHS or given["scale_result"] is not None:
         return None
     return Product(
@@ -212,12 +210,8 @@ def _grouped(template: Template, given: dict[str, Any]) -> Product | None:
 
 def dtype_of(template: Template, view: View) -> torch.dtype:
     """The type of an operand's elements."""
-    for name, stage in template.prologues:
-        if name == view.buffer:
-            return next(
-                buffer.dtype for buffer in stage.kernel.buffers if buffer.name == stage.buffer
-            )
-    return next(buffer.dtype for buffer in template.buffers if buffer.name == view.buffer)
+    stage = dict(template.prologues).get(view.buffer)
+    return template.dtypes[view.buffer] if stage is None else stage.tensor.dtype
 
 
 def _in_sixteens(views: Sequence[View], itemsize: int) -> bool:
@@ -421,4 +415,4 @@ def has_descriptors(template: Template, product: Product) -> bool:
             return False
     if product.ragged and int(product.k) * product.dtype.itemsize % ROW_BYTES:
         return False
-    return not any(step.op == "indirect" for step in template.epilogue.kernel.steps)
+    return "indirect" not in template.epilogue.kernel.ops

@@ -18,8 +18,10 @@ from loopir import (
     Stage,
     Template,
     Value,
+    accessed,
     call,
     definitions,
+    map_steps,
     steps_of,
     symbol,
     write_call,
@@ -45,8 +47,8 @@ def sum_of_parts(template: Template, found: Product, partials: KernelBuffer, par
         Instruction("p_sum", "reduce", ("sum", Value("p_load")), torch.float32),
     )
     total = _scaled_and_biased(found, template, (rows, columns))
-    dtype = next(buffer.dtype for buffer in stage.kernel.buffers if buffer.name == stage.buffer)
-    rounded = write_call(call("cast", total, dtype=dtype), "p_rounded", torch.float32)
+    rounded = call("cast", total, dtype=stage.tensor.dtype)
+    rounded = write_call(rounded, "p_rounded", torch.float32)
     loads = {str(step.result) for step in steps if step.op == "load" and step.args[0] == result}
 
     def used(step: Instruction) -> Instruction:
@@ -57,7 +59,7 @@ def sum_of_parts(template: Template, found: Product, partials: KernelBuffer, par
         return replace(step, args=tuple(args))
 
     body = (*rounded, *(used(step) for step in steps if str(step.result) not in loads))
-    touched = {step.args[0] for step in body if step.is_access}
+    touched = accessed(body)
     buffers = (*(buffer for buffer in template.buffers if buffer.name in touched), partials)
     reduction = (Range(part, sympy.Integer(parts)),)
     bodies = (Body(True, inner), Body(False, body))
@@ -92,21 +94,19 @@ def _scaled_and_biased(
             if size != 1
         )
         index = sympy.expand(view.offset + sum(terms))
-        buffer = next(buffer for buffer in template.buffers if buffer.name == view.buffer)
-        bias = call("load", view.buffer, index, None, None, dtype=buffer.dtype)
+        dtype = template.dtypes[view.buffer]
+        bias = call("load", view.buffer, index, None, None, dtype=dtype)
         value = call("add", value, scaled(call("cast", bias), found.beta))
     return value
 
 
-def placed(stage: Stage, template: Template, prefix: str) -> tuple[list[Body], str]:
+def placed(stage: Stage, template: Template, prefix: str) -> tuple[tuple[Body, ...], str]:
     """The stage's bodies over the template's buffers, with names of their own, and the name of what
     is no memory.
     """
-    others, hidden = iter(stage.arguments), f"{prefix}result"
-    buffers = {
-        b.name: hidden if b.name == stage.buffer else template.buffers[next(others)].name
-        for b in stage.kernel.buffers
-    }
+    hidden = f"{prefix}result"
+    names = stage.operands(hidden, [buffer.name for buffer in template.buffers])
+    buffers = dict(zip((buffer.name for buffer in stage.kernel.buffers), names))
     renamed = {name: f"{prefix}{name}" for name in definitions(stage.kernel.steps)}
     symbols = {symbol(old): symbol(new) for old, new in renamed.items()}
 
@@ -121,7 +121,4 @@ def placed(stage: Stage, template: Template, prefix: str) -> tuple[list[Body], s
         args = tuple(moved(position, step, arg) for position, arg in enumerate(step.args))
         return replace(step, result=renamed.get(str(step.result)), args=args)  # type: ignore[arg-type]
 
-    return [
-        replace(body, instructions=tuple(map(own, body.instructions)))
-        for body in stage.kernel.bodies
-    ], hidden
+    return map_steps(own, stage.kernel.bodies), hidden

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
-from loopir import Body, Kernel, Range, Template, View, definitions, symbol
+from loopir import Body, Kernel, Range, Template, View, definitions, kernels_of, symbol
 
 from inductor_triton.kernels.emitter import Dims, Emitter, Term
 from inductor_triton.kernels.facts import Facts
@@ -44,10 +44,6 @@ class TileWriter:
     config: Config
     whole: Emitter = field(init=False)
 
-    @property
-    def dtypes(self) -> dict[str, torch.dtype]:
-        return {buffer.name: buffer.dtype for buffer in self.template.buffers}
-
     def __post_init__(self) -> None:
         kernel, tiling = self.kernel((Body(False, ()),), ()), self.tiling((M, N))
         known = symbol_bounds(kernel)
@@ -58,9 +54,7 @@ class TileWriter:
         self.whole.names = {
             k: self.whole.fresh(v) if v in LOCALS else v for k, v in self.whole.names.items()
         }
-        stages = [stage for _, stage in self.template.prologues] + [self.template.epilogue]
-        steps = [step for stage in stages for step in stage.kernel.steps]
-        self.whole.uses_errors = any(step.op == "indirect" for step in steps)
+        self.whole.uses_errors = any("indirect" in k.ops for k in kernels_of(self.template))
         for size in self.template.sizes:
             self.whole.symbols[size] = Term(self.whole.name(size.name), frozenset(), torch.int64)  # type: ignore[attr-defined]
 
@@ -128,7 +122,7 @@ class TileWriter:
         places = dict(zip((item.symbol for item in ranges[-2:]), dims))
         facts = Facts(
             own_kernel.steps,
-            self.dtypes,
+            self.template.dtypes,
             axes=places,
             symbol_bounds=symbol_bounds(own_kernel),
             index_type=whole.index_type,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from loopir import ArtifactStore, Kernel, KernelSource, Symbolic, Template, View
+from loopir import ArtifactStore, Kernel, KernelSource, Symbolic, Template, View, map_leaves
 
 from inductor_triton.kernels.codegen import generate_sequence
 from inductor_triton.kernels.tiling import hint
@@ -57,23 +57,16 @@ def _library_time(template: Template, bench: DeviceBench) -> float:
     total = sum(bench.time(generate_sequence(stage.kernel), CAREFUL) for _, stage in stages)
     memory = dict(zip((buffer.name for buffer in template.buffers), bench.operands(template)))
     for name, stage in template.prologues:
-        declared = next(buffer for buffer in stage.kernel.buffers if buffer.name == stage.buffer)
-        memory[name] = torch.zeros(
-            hint(template, declared.numel), dtype=declared.dtype, device="cuda"
-        )
+        numel = hint(template, stage.tensor.numel)
+        memory[name] = torch.zeros(numel, dtype=stage.tensor.dtype, device="cuda")
 
-    def value(arg: object) -> object:
-        if isinstance(arg, View):
-            sizes = ([hint(template, expr) for expr in exprs] for exprs in (arg.shape, arg.stride))
-            return torch.as_strided(memory[arg.buffer], *sizes, hint(template, arg.offset))  # type: ignore[arg-type]
-        if isinstance(arg, Symbolic):
-            return hint(template, arg.expr)
-        return [value(item) for item in arg] if isinstance(arg, list | tuple) else arg
+    def value(leaf: object) -> object:
+        if isinstance(leaf, View):
+            sizes = ([hint(template, e) for e in exprs] for exprs in (leaf.shape, leaf.stride))
+            return torch.as_strided(memory[leaf.buffer], *sizes, hint(template, leaf.offset))  # type: ignore[arg-type]
+        return hint(template, leaf.expr) if isinstance(leaf, Symbolic) else leaf
 
-    args, kwargs = (
-        [value(arg) for arg in template.args],
-        {name: value(arg) for name, arg in template.kwargs},
-    )
+    args, kwargs = map_leaves(value, (template.args, dict(template.kwargs)))
     return total + bench.time_call(lambda: template.op(*args, **kwargs), CAREFUL)
 
 

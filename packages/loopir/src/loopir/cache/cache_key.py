@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from symshapes import FakeTensor
 from torch._ops import OpOverload, OpOverloadPacket
 
 from loopir.backend import CodeGenerator, Reproducible
+from loopir.ir.node import leaves
 from loopir.lowering import user_line
 
 READ_WHILE_COMPILING = 64
@@ -72,17 +73,7 @@ def devices_of(gm: torch.fx.GraphModule) -> set[str]:
     device's driver.
     """
     values = [node.meta.get("val") for node in gm.graph.nodes]
-    return {
-        item.device.type for value in values for item in _flat(value) if hasattr(item, "device")
-    }
-
-
-def _flat(value: object) -> Iterator[Any]:
-    if isinstance(value, tuple | list):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield value
+    return {item.device.type for item in leaves(values) if hasattr(item, "device")}
 
 
 def describe(value: Any) -> str:

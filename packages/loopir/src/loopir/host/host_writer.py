@@ -281,8 +281,8 @@ class HostWriter:
         if node.binds:
             self._require()
         if op_name(node.op) not in CONTIGUOUS_RESULT:
-            for name in node.results:
-                if name and name in self.read:
+            for name in node.result_names:
+                if name in self.read:
                     self._check_strides(name)
 
     def _require(self) -> None:
@@ -304,7 +304,7 @@ class HostWriter:
         check = self._global("check_result", check_result)
         where = self._constant((op_name(node.op), node.origins[-1][1] if node.origins else ""))
         bound = {bind.symbol for bind in node.binds}
-        for name in filter(None, node.results):
+        for name in node.result_names:
             shape, dtype = self.program.buffers[name].shape, self.program.buffers[name].dtype
             # an opaque workspace, whose size only its library knows
             if dtype == torch.uint8 and 0 in shape:
@@ -373,7 +373,7 @@ class HostWriter:
     def _result(self, view: View) -> str:
         """A result is no view but of an input: autograd refuses some writes to views."""
         buffer, name = self.program.buffers[view.buffer], self._name(view.buffer)
-        if view.offset == 0 and view.shape == buffer.shape and view.stride == buffer.stride:
+        if view.is_whole(buffer):
             return f"{name}.data" if name in self.restrided else name
         is_own = (
             view.buffer not in self.program.inputs and view.buffer not in self.program.constants

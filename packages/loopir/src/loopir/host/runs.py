@@ -250,9 +250,7 @@ def peak_bytes(program: Program, linked: Linked) -> int:
         elif isinstance(step, RunStep):
             temporary = value(step.slab)
         elif isinstance(step, ExternCall):
-            held |= {
-                name: 0 if step.node.aliases else sizes[name] for name in step.node.results if name
-            }
+            held |= {n: 0 if step.node.aliases else sizes[n] for n in step.node.result_names}
         peak = max(peak, sum(held.values()) + temporary)
         if isinstance(step, Free):
             held.pop(step.buffer, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -53,6 +53,11 @@ class Instruction:
     def is_access(self) -> bool:
         """Whether it touches memory, at ``args[0]``."""
         return self.op in ("load", "store")
+
+    @property
+    def is_add(self) -> bool:
+        """Whether it adds to what is in memory."""
+        return self.op == "store" and self.args[3] == "add"
 
     @property
     def expressions(self) -> tuple[sympy.Expr, ...]:
@@ -127,10 +132,32 @@ class Kernel:
         """The instructions of all bodies, in order."""
         return steps_of(self.bodies)
 
+    @property
+    def ops(self) -> set[str]:
+        """The operations of all bodies."""
+        return {step.op for step in self.steps}
+
+    @property
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """The buffers' dtypes by name."""
+        return {buffer.name: buffer.dtype for buffer in self.buffers}
+
 
 def steps_of(bodies: Iterable[Body]) -> list[Instruction]:
     """The instructions of ``bodies``, in order."""
     return [step for body in bodies for step in body.instructions]
+
+
+def map_steps(
+    change: Callable[[Instruction], Instruction], bodies: Iterable[Body]
+) -> tuple[Body, ...]:
+    """``bodies`` with ``change`` applied to each instruction."""
+    return tuple(Body(body.inner, tuple(map(change, body.instructions))) for body in bodies)
+
+
+def accessed(steps: Iterable[Instruction], *ops: str) -> set[str]:
+    """The buffers that ``steps`` load or store; only by ``ops`` if given."""
+    return {str(step.args[0]) for step in steps if step.op in (ops or ("load", "store"))}
 
 
 def definitions(steps: Iterable[Instruction]) -> dict[str, Instruction]:

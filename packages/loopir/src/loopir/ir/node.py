@@ -4,9 +4,9 @@ dependencies.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import sympy
 import torch
@@ -47,6 +47,15 @@ class View:
     shape: Shape
     stride: Shape
     offset: sympy.Expr
+
+    @property
+    def expressions(self) -> tuple[sympy.Expr, ...]:
+        """Its sizes, strides and offset."""
+        return (*self.shape, *self.stride, self.offset)
+
+    def is_whole(self, buffer: Buffer) -> bool:
+        """Whether it is just the buffer."""
+        return self.offset == 0 and (self.shape, self.stride) == (buffer.shape, buffer.stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,20 +137,53 @@ class ExternNode:
     aliases: bool = False
 
     @property
+    def views(self) -> list[View]:
+        """The views among the arguments, in order."""
+        return views_in((self.args, dict(self.kwargs)))
+
+    @property
     def read_names(self) -> frozenset[str]:
         """Buffers among the arguments."""
-        return frozenset(view.buffer for view in views_in((self.args, [v for _, v in self.kwargs])))
+        return frozenset(view.buffer for view in self.views)
+
+    @property
+    def result_names(self) -> list[str]:
+        """Buffers among the results."""
+        return [name for name in self.results if name]
+
+
+def leaves(argument: ExternArgument) -> Iterator[Any]:
+    """What nested tuples, lists and dicts of arguments hold, in order."""
+    if isinstance(argument, tuple | list | dict):
+        for item in argument.values() if isinstance(argument, dict) else argument:
+            yield from leaves(item)
+    else:
+        yield argument
+
+
+def map_leaves(function: Callable[[Any], object], argument: ExternArgument) -> Any:
+    """``argument`` with ``function`` applied to each leaf."""
+    if isinstance(argument, tuple | list):
+        return type(argument)(map_leaves(function, item) for item in argument)
+    if isinstance(argument, dict):
+        return {key: map_leaves(function, item) for key, item in argument.items()}
+    return function(argument)
 
 
 def views_in(argument: ExternArgument) -> list[View]:
     """All views in a nest of arguments, in order."""
-    if isinstance(argument, View):
-        return [argument]
-    if isinstance(argument, tuple | list):
-        return [view for item in argument for view in views_in(item)]
-    if isinstance(argument, dict):
-        return [view for item in argument.values() for view in views_in(item)]
-    return []
+    return [leaf for leaf in leaves(argument) if isinstance(leaf, View)]
+
+
+def expressions_in(argument: ExternArgument) -> list[sympy.Expr]:
+    """All expressions in a nest of arguments, in order."""
+    found: list[sympy.Expr] = []
+    for leaf in leaves(argument):
+        if isinstance(leaf, View):
+            found += leaf.expressions
+        elif isinstance(leaf, Symbolic):
+            found.append(leaf.expr)
+    return found
 
 
 Node: TypeAlias = LoopNode | ExternNode
@@ -166,6 +208,21 @@ class LoweredGraph:
     numbers: set[str] = field(default_factory=set)
     required: list[tuple[sympy.Basic, str]] = field(default_factory=list)
     facts: Facts = field(default_factory=Facts)
+
+    @property
+    def input_buffers(self) -> set[str]:
+        """Buffers among the inputs."""
+        return {name for name in self.inputs if isinstance(name, str)}
+
+    @property
+    def output_buffers(self) -> set[str]:
+        """Buffers that an output is a view of."""
+        return {view.buffer for view in self.outputs if isinstance(view, View)}
+
+    def bytes_of(self, name: str) -> int:
+        """The bytes of a buffer in the example call, without gaps."""
+        buffer = self.buffers[name]
+        return self.facts.hint(product(buffer.shape)) * buffer.dtype.itemsize
 
 
 def contiguous_strides(shape: Shape) -> Shape:

@@ -16,7 +16,7 @@ from loopir.errors import VerificationError
 
 from .expr import format_expr
 from .kernel import Kernel
-from .node import Buffer, ExternNode, View, views_in
+from .node import Buffer, ExternNode, View
 from .simplify import ZERO
 from .template import Template
 from .text import format_dtype
@@ -167,7 +167,7 @@ class _ProgramChecker:
         for output in self.program.outputs:
             if isinstance(output, View):
                 self._use("outputs", output.buffer, "C5.4")
-                self._sizes("outputs", (*output.shape, *output.stride, output.offset))
+                self._sizes("outputs", output.expressions)
 
     def _use(self, where: str, name: str, clause: str = "C5.2") -> None:
         if name not in self.program.buffers and name not in self.views:
@@ -223,7 +223,7 @@ class _ProgramChecker:
                 )
             self.bound.add(bind.symbol)
         self.symbols |= self.bound
-        made = {name for name in step.node.results if name is not None}
+        made = set(step.node.result_names)
         if again := made & self.alive:
             raise VerificationError("C5.2", f"{where}: {sorted(again)} exist already")
         self.alive |= made
@@ -231,7 +231,7 @@ class _ProgramChecker:
 
     def _check_makeview(self, where: str, step: MakeView) -> None:
         self._use(where, step.view.buffer)
-        self._sizes(where, (*step.view.shape, *step.view.stride, step.view.offset))
+        self._sizes(where, step.view.expressions)
         self.views.add(step.name)
         self.alive.add(step.name)
         self.written.add(step.name)
@@ -277,9 +277,7 @@ def format_step(program: Program, step: Step) -> str:
     if isinstance(step, Free):
         return f"free({step.buffer})"
     results = ", ".join(name or "_" for name in step.node.results)
-    arguments = ", ".join(
-        view.buffer for view in views_in((step.node.args, [v for _, v in step.node.kwargs]))
-    )
+    arguments = ", ".join(view.buffer for view in step.node.views)
     return f"{results} = {step.node.op}({arguments})"
 
 

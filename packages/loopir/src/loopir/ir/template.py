@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import sympy
 import torch
@@ -18,8 +19,11 @@ from torch._ops import OpOverload
 from .evaluate import evaluate_expr, evaluate_kernel
 from .expr import format_expr
 from .kernel import Kernel, KernelBuffer
-from .node import Origin, Symbolic, View
+from .node import Origin, Symbolic, View, map_leaves, views_in
 from .text import format_buffer, format_kernel
+
+T = TypeVar("T")
+Sizes = dict[str, torch.Tensor | int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,20 @@ class Stage:
     kernel: Kernel
     buffer: str
     arguments: tuple[int, ...]
+
+    @property
+    def tensor(self) -> KernelBuffer:
+        """The declaration of ``buffer``."""
+        return next(buffer for buffer in self.kernel.buffers if buffer.name == self.buffer)
+
+    def operands(self, own: T, others: Sequence[T]) -> list[T]:
+        """One operand per buffer of the kernel: ``own`` for ``buffer``, those of the template's
+        ``others`` for the rest.
+        """
+        rest = iter(self.arguments)
+        return [
+            own if item.name == self.buffer else others[next(rest)] for item in self.kernel.buffers
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +79,16 @@ class Template:
     hints: tuple[tuple[sympy.Symbol, int], ...] = ()
     origins: tuple[Origin, ...] = field(default=(), compare=False)
 
+    @property
+    def views(self) -> list[View]:
+        """The views among the arguments, in order."""
+        return views_in((self.args, dict(self.kwargs)))
+
+    @property
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """The buffers' dtypes by name."""
+        return {buffer.name: buffer.dtype for buffer in self.buffers}
+
 
 def evaluate_template(
     template: Template, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()
@@ -68,21 +96,24 @@ def evaluate_template(
     """Runs ``template`` on ``tensors`` (in ``template.buffers`` order) and ``sizes`` (likewise) in
     place, stage by stage.
     """
-    known: dict[str, torch.Tensor | int] = {
-        s.name: v for s, v in zip(template.sizes, sizes, strict=True)
-    }  # type: ignore[attr-defined]
+    known: Sizes = {s.name: v for s, v in zip(template.sizes, sizes, strict=True)}
     memory = {
         declared.name: tensor for declared, tensor in zip(template.buffers, tensors, strict=True)
     }
     for name, stage in template.prologues:
-        declared = next(buffer for buffer in stage.kernel.buffers if buffer.name == stage.buffer)
-        numel = int(evaluate_expr(declared.numel, known))
-        memory[name] = torch.empty(numel, dtype=declared.dtype, device=tensors[0].device)
+        (numel,) = _sizes((stage.tensor.numel,), known)
+        memory[name] = torch.empty(numel, dtype=stage.tensor.dtype, device=tensors[0].device)
         _run_stage(stage, memory[name], tensors, known)
-    args = [_argument(arg, memory, known) for arg in template.args]
-    result = template.op(
-        *args, **{key: _argument(arg, memory, known) for key, arg in template.kwargs}
-    )
+
+    def value(leaf: object) -> object:
+        if isinstance(leaf, View):
+            base, (offset,) = memory[leaf.buffer], _sizes((leaf.offset,), known)
+            shape, stride = _sizes(leaf.shape, known), _sizes(leaf.stride, known)
+            return base.as_strided(shape, stride, base.storage_offset() + offset)
+        return int(evaluate_expr(leaf.expr, known)) if isinstance(leaf, Symbolic) else leaf
+
+    args, kwargs = map_leaves(value, (template.args, dict(template.kwargs)))
+    result = template.op(*args, **kwargs)
     product = torch.empty_strided(
         *(_sizes(s, known) for s in (template.result.shape, template.result.stride)),
         dtype=result.dtype,
@@ -91,32 +122,15 @@ def evaluate_template(
 
 
 def _run_stage(
-    stage: Stage, tensor: torch.Tensor, tensors: Sequence[torch.Tensor], known: dict
+    stage: Stage, tensor: torch.Tensor, tensors: Sequence[torch.Tensor], known: Sizes
 ) -> None:
-    others = iter(stage.arguments)
-    given = [
-        tensor if buffer.name == stage.buffer else tensors[next(others)]
-        for buffer in stage.kernel.buffers
-    ]
-    evaluate_kernel(stage.kernel, given, [int(known[size.name]) for size in stage.kernel.sizes])  # type: ignore[attr-defined]
+    evaluate_kernel(
+        stage.kernel, stage.operands(tensor, tensors), _sizes(stage.kernel.sizes, known)
+    )
 
 
-def _sizes(exprs: Sequence[sympy.Expr], known: dict) -> list[int]:
+def _sizes(exprs: Sequence[sympy.Expr], known: Sizes) -> list[int]:
     return [int(evaluate_expr(expr, known)) for expr in exprs]
-
-
-def _argument(arg: object, memory: dict[str, torch.Tensor], known: dict) -> object:
-    if isinstance(arg, View):
-        base = memory[arg.buffer]
-        (offset,) = _sizes((arg.offset,), known)
-        return base.as_strided(
-            _sizes(arg.shape, known), _sizes(arg.stride, known), base.storage_offset() + offset
-        )
-    if isinstance(arg, Symbolic):
-        return int(evaluate_expr(arg.expr, known))
-    if isinstance(arg, list | tuple):
-        return [_argument(item, memory, known) for item in arg]
-    return arg
 
 
 def format_template(template: Template) -> str:
@@ -152,12 +166,7 @@ def format_template(template: Template) -> str:
 
 
 def _places(template: Template, stage: Stage) -> str:
-    others = iter(stage.arguments)
-    named = (
-        stage.buffer if b.name == stage.buffer else template.buffers[next(others)].name
-        for b in stage.kernel.buffers
-    )
-    return ", ".join(named)
+    return ", ".join(stage.operands(stage.buffer, [buffer.name for buffer in template.buffers]))
 
 
 def _shown(arg: object) -> str:

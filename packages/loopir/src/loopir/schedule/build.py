@@ -11,7 +11,17 @@ import sympy
 from loopir.ir.body import replay
 from loopir.ir.expr import substitute, symbol
 from loopir.ir.instruction_rules import remove_dead, with_blocks
-from loopir.ir.kernel import Body, Instruction, Kernel, KernelBuffer, Range, Value, steps_of
+from loopir.ir.kernel import (
+    Body,
+    Instruction,
+    Kernel,
+    KernelBuffer,
+    Range,
+    Value,
+    accessed,
+    map_steps,
+    steps_of,
+)
 from loopir.ir.node import Buffer, LoweredGraph
 from loopir.ir.simplify import extents_of
 from loopir.lowering.elementwise import COSTLY
@@ -143,21 +153,18 @@ def _value_of(item: Resolved, recorder: KernelRecorder, change: dict) -> Value:
 
 
 def _bodies(slots: dict[int, list[Instruction]]) -> list[Body]:
-    bodies: list[Body] = []
-    for slot in sorted(slots):
-        bodies.append(Body(bool(slot % 2), tuple(slots[slot])))
-    return bodies
+    return [Body(bool(slot % 2), tuple(steps)) for slot, steps in sorted(slots.items())]
 
 
 def _drop_unused(bodies: Sequence[Body], external: set[str]) -> list[Body]:
     """Without stores that nobody reads and without pure operations that nobody uses; neighbouring
     outer bodies joined.
     """
-    loaded = {str(step.args[0]) for step in steps_of(bodies) if step.op == "load"}
+    loaded = accessed(steps_of(bodies), "load")
     while True:
         blocks = [body.instructions for body in bodies]
         live = with_blocks(bodies, remove_dead(blocks, external | loaded))
-        still = {str(step.args[0]) for step in steps_of(live) if step.op == "load"}
+        still = accessed(steps_of(live), "load")
         if still == loaded:
             return _joined(live)
         loaded = still
@@ -181,7 +188,7 @@ class _Names:
         self.roles: dict[str, str] = {}
         self.values: dict[str, str] = {}
         steps = steps_of(bodies)
-        stores = {str(step.args[0]) for step in steps if step.op == "store"}
+        stores = accessed(steps, "store")
         counts = {"in": 0, "out": 0, "inout": 0}
         for step in steps:
             if not step.is_access or step.args[0] in self.buffers:
@@ -235,10 +242,7 @@ def _finish(
     buffers = tuple(
         _declare(graph.buffers[old], new, names.roles[old]) for old, new in names.buffers.items()
     )
-    final = tuple(
-        Body(body.inner, tuple(names.renamed(step) for step in body.instructions))
-        for body in bodies
-    )
+    final = map_steps(names.renamed, bodies)
     sizes = sizes_of(final, ranges, reduction, buffers)
     hints = tuple((size, graph.facts.hints[size]) for size in sizes if size in graph.facts.hints)
     origins = tuple(

@@ -11,7 +11,7 @@ import sympy
 
 from loopir.errors import ScheduleError
 from loopir.ir.expr import symbols_of
-from loopir.ir.node import Buffer, ExternNode, LoopNode, LoweredGraph, Symbolic, View
+from loopir.ir.node import Buffer, ExternNode, LoopNode, LoweredGraph, expressions_in
 
 from .group import Group, group_of
 
@@ -58,10 +58,7 @@ class Dag:
             for writer in self.writers.get(name, ()):
                 self._edge(writer, group.name)
             self.readers.setdefault(name, []).append(group.name)
-        written = (
-            [node.buffer] if isinstance(node, LoopNode) else [name for name in node.results if name]
-        )
-        for name in written:
+        for name in [node.buffer] if isinstance(node, LoopNode) else node.result_names:
             writers = () if name in group.parts else self.writers.get(name, ())
             for earlier in (*writers, *self.readers.get(name, ())):
                 self._edge(earlier, group.name)
@@ -229,29 +226,14 @@ def _renamed(names: Iterable[str], old: str, new: str) -> list[str]:
 def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]:
     """The symbols whose values a node needs, its loops' own among them."""
     if isinstance(node, LoopNode):
-        made = buffers[node.buffer]
-        exprs = [
-            *made.shape,
-            *made.stride,
-            node.store_index,
-            *(access.index for access in node.reads),
-        ]
+        buffer = buffers[node.buffer]
+        exprs = [*buffer.shape, *buffer.stride, node.store_index]
+        exprs += [access.index for access in node.reads]
         exprs += [item.extent for item in (*node.ranges, *node.reduction)]
         exprs += [expr for step in (*node.program, *node.epilogue) for expr in step.expressions]
-        return set().union(*(symbols_of(expr) for expr in exprs))
-    found: set[sympy.Symbol] = set()
-    todo: list[object] = [node.args, dict(node.kwargs)]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, tuple | list):
-            todo += item
-        elif isinstance(item, dict):
-            todo += item.values()
-        elif isinstance(item, View):
-            found.update(*(symbols_of(expr) for expr in (*item.shape, *item.stride, item.offset)))
-        elif isinstance(item, Symbolic):
-            found |= symbols_of(item.expr)
-    return found
+    else:
+        exprs = expressions_in((node.args, dict(node.kwargs)))
+    return set().union(*map(symbols_of, exprs))
 
 
 def is_ordered(node: ExternNode) -> bool:

@@ -19,7 +19,7 @@ import torch
 
 from loopir.backend import OffersTemplates
 from loopir.ir.expr import substitute
-from loopir.ir.node import LoweredGraph, View
+from loopir.ir.node import LoweredGraph
 from loopir.ir.program import Decision
 from loopir.ir.simplify import extents_of, product
 from loopir.options import Options
@@ -51,7 +51,7 @@ class Fusion:
 
     def run(self) -> None:
         """Fuses until nothing is left to gain; of decisions on one pair the last is kept."""
-        self._outputs = {view.buffer for view in self.graph.outputs if isinstance(view, View)}
+        self._outputs = self.graph.output_buffers
         self._offer_templates()
         queue: list[tuple[int, int, int, str, str]] = []
         seen: defaultdict[str, set[str]] = defaultdict(set)
@@ -107,17 +107,11 @@ class Fusion:
 
     def _offer_templates(self) -> None:
         for group in self.dag.groups.values():
-            result = (
-                next((name for name in group.extern.results if name), None)
-                if group.extern is not None
-                else None
+            names = group.extern.result_names if group.extern is not None else ()
+            backend = (
+                self.templates.get(self.graph.buffers[names[0]].device.type) if names else None
             )
-            backend = self.templates.get(self.graph.buffers[result].device.type) if result else None
-            if (
-                backend is not None
-                and group.extern is not None
-                and group.extern.op in backend.template_ops
-            ):
+            if backend is not None and group.extern.op in backend.template_ops:  # type: ignore[union-attr]
                 offer_template(group, self.graph)
                 self.dag.positions |= {id(member.node): group.first for member in group.members}
 
@@ -139,8 +133,7 @@ class Fusion:
 
     def _size(self, name: str) -> int:
         if name not in self._bytes:
-            buffer = self.graph.buffers[name]
-            self._bytes[name] = self.graph.facts.hint(product(buffer.shape)) * buffer.dtype.itemsize
+            self._bytes[name] = self.graph.bytes_of(name)
         return self._bytes[name]
 
     def _add_candidates(self, group: Group, queue: list, seen: defaultdict[str, set[str]]) -> None:

@@ -115,7 +115,7 @@ class Group:
 def group_of(node: LoopNode | ExternNode, position: int) -> Group:
     """A group of one node."""
     if isinstance(node, ExternNode):
-        name = next((result for result in node.results if result), f"call{position}")
+        name = next(iter(node.result_names), f"call{position}")
         return Group(name, node, [], [], [], position, position)
     own = {item.symbol: item.symbol for item in (*node.ranges, *node.reduction)}
     member = Member(node, inner=bool(node.reduction), substitution=own)  # type: ignore[arg-type]

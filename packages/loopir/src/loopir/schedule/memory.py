@@ -9,7 +9,7 @@ import sympy
 from torch._ops import OpOverload
 
 from loopir.ir.kernel import Kernel
-from loopir.ir.node import ExternNode, LoweredGraph, View, views_in
+from loopir.ir.node import ExternNode, LoweredGraph, views_in
 from loopir.ir.program import Allocate, ExternCall, Free, Launch, MakeView, Step
 from loopir.ir.simplify import product
 from loopir.ir.template import Template, kernels_of
@@ -24,10 +24,7 @@ def uses_of(step: Step) -> set[str]:
     if isinstance(step, MakeView):
         return {step.view.buffer, step.name}
     if isinstance(step, ExternCall):
-        arguments = (step.node.args, [value for _, value in step.node.kwargs])
-        return {view.buffer for view in views_in(arguments)} | {
-            name for name in step.node.results if name
-        }
+        return {*step.node.read_names, *step.node.result_names}
     return set()
 
 
@@ -42,10 +39,8 @@ def plan_memory(
     only that of a donated input. A result that is written back to an input lies there where that
     has been read by then.
     """
-    given = {name for name in graph.inputs if isinstance(name, str)} | set(graph.constants)
-    given |= {
-        name for step in steps if isinstance(step, ExternCall) for name in step.node.results if name
-    }
+    given = {*graph.input_buffers, *graph.constants}
+    given.update(*(step.node.result_names for step in steps if isinstance(step, ExternCall)))
     dying = _last_uses(steps, graph)
     shared = _shared_memory(steps)
     pool: dict[object, list[str]] = {}
@@ -116,12 +111,7 @@ def _places_to_write(
     """Inputs for results to be stored in, and the step that reads them last. No step after the
     first store may raise: the call is made again then, with the inputs as they were.
     """
-    if any(
-        step.op == "indirect"
-        for kernel in kernels
-        for each in kernels_of(kernel)
-        for step in each.steps
-    ):
+    if any("indirect" in part.ops for kernel in kernels for part in kernels_of(kernel)):
         return {}
     last = {target: -1 for target in graph.written.values()}
     owner = {step.name: step.view.buffer for step in steps if isinstance(step, MakeView)}
@@ -163,7 +153,7 @@ def _fresh_results(steps: Sequence[Step]) -> set[str]:
     own = [
         node for node in calls if isinstance(node.op, OpOverload) and node.op.namespace in LIBRARIES
     ]
-    return {name for node in own for name in node.results if name}
+    return {name for node in own for name in node.result_names}
 
 
 def _is_in_place(kernel: Kernel | Template, launch: Launch, source: str, target: str) -> bool:
@@ -178,7 +168,7 @@ def _is_in_place(kernel: Kernel | Template, launch: Launch, source: str, target:
         before = {*buffers} - {*inside} | {
             buffers[place] for _, stage in kernel.prologues for place in stage.arguments
         }
-        operands = {view.buffer for view in views_in((kernel.args, [v for _, v in kernel.kwargs]))}
+        operands = {view.buffer for view in kernel.views}
         before |= {
             name for name, own in zip(buffers, kernel.buffers, strict=True) if own.name in operands
         }
@@ -235,10 +225,7 @@ def _last_uses(steps: Sequence[Step], graph: LoweredGraph) -> dict[int, list[str
     """The buffers and views that are dead after each step; inputs, constants and outputs never are.
     A buffer lives as long as the views of it.
     """
-    kept = {view.buffer for view in graph.outputs if isinstance(view, View)}
-    kept |= {name for name in graph.inputs if isinstance(name, str)} - graph.donated | set(
-        graph.constants
-    )
+    kept = {*graph.output_buffers, *(graph.input_buffers - graph.donated), *graph.constants}
     owner = {step.name: step.view.buffer for step in steps if isinstance(step, MakeView)}
     last: dict[str, int] = {}
     for position, step in enumerate(steps):

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loopir.ir.node import LoweredGraph, View
-from loopir.ir.simplify import product
+from loopir.ir.node import LoweredGraph
 
 from .dag import Dag
 from .group import Group
@@ -28,42 +27,32 @@ def order_steps(dag: Dag, graph: LoweredGraph) -> list[Group]:
     return lean if lifetimes.peak(lean) < GAIN * lifetimes.peak(plain) else plain
 
 
-def _bytes(graph: LoweredGraph, name: str) -> int:
-    buffer = graph.buffers[name]
-    return graph.facts.hint(product(buffer.shape)) * buffer.dtype.itemsize
-
-
 class _Lifetimes:
     """Example sizes of the buffers that a program allocates or is given, by the groups that make
     and read them.
     """
 
     def __init__(self, dag: Dag, graph: LoweredGraph) -> None:
-        kept = {view.buffer for view in graph.outputs if isinstance(view, View)}
-        given = {name for name in graph.inputs if isinstance(name, str)} - graph.donated | set(
-            graph.constants
-        )
+        outputs = graph.output_buffers
+        given = graph.input_buffers - graph.donated | set(graph.constants)
         self.readers = {
             name: len(set(groups))
             for name, groups in dag.readers.items()
-            if name not in kept | given
+            if name not in outputs | given
         }
         self.made: dict[str, list[str]] = {}
         self.read: dict[str, list[str]] = {}
-        self.bytes = {name: _bytes(graph, name) for name in graph.donated}
+        self.bytes = {name: graph.bytes_of(name) for name in graph.donated}
         self.given = sum(self.bytes.values())
         for group in dag.groups.values():
-            names = set(group.writes) | (
-                {r for r in group.extern.results if r} if group.extern is not None else set()
-            )
-            inside = {
-                n for n in names if n not in kept and not set(dag.readers.get(n, ())) - {group.name}
-            }
+            results = group.extern.result_names if group.extern is not None else ()
+            names = {*group.writes, *results}
+            inside = {n for n in names - outputs if not set(dag.readers.get(n, ())) - {group.name}}
             self.made[group.name] = sorted(
                 names - given - (inside if group.extern is None else set())
             )
             self.read[group.name] = sorted(name for name in group.reads if name in self.readers)
-            self.bytes |= {name: _bytes(graph, name) for name in self.made[group.name]}
+            self.bytes |= {name: graph.bytes_of(name) for name in self.made[group.name]}
         self.joint = {name for group in dag.groups.values() for name in group.parts}
 
     def growth(self, group: Group, waiting: dict[str, int], alive: set[str]) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import sympy
-
 from loopir.backend import CodeGenerator, OffersTemplates
 from loopir.ir.kernel import Kernel
-from loopir.ir.node import ExternNode, LoweredGraph, Node, View
+from loopir.ir.node import ExternNode, LoweredGraph, Node, View, map_leaves
 from loopir.ir.program import ExternCall, Launch, MakeView, Program, Step, check_program
+from loopir.ir.simplify import ZERO
 from loopir.ir.template import Template, format_any, kernels_of
 from loopir.ir.verify import check_kernel
 from loopir.options import Options
@@ -36,9 +35,7 @@ def schedule(
     package.
     """
     options = options or Options()
-    graph = replace(
-        graph, nodes=_live_nodes(graph.nodes, graph.outputs), buffers=dict(graph.buffers)
-    )
+    graph = replace(graph, nodes=_live_nodes(graph), buffers=dict(graph.buffers))
     dag = Dag(graph)
     templates = {
         device: codegen
@@ -48,7 +45,7 @@ def schedule(
     fusion = Fusion(graph, options, dag, templates)
     if options.fuse:
         fusion.run()
-    outputs = {view.buffer for view in graph.outputs if isinstance(view, View)}
+    outputs = graph.output_buffers
     kernels = _Kernels(options.check)
     steps: list[Step] = []
     views: dict[View, str] = {}
@@ -111,38 +108,26 @@ def _extern_steps(node: ExternNode, graph: LoweredGraph, views: dict[View, str])
     """
     steps: list[Step] = []
 
-    def name(argument: object) -> object:
-        if isinstance(argument, View):
-            buffer = graph.buffers[argument.buffer]
-            if (
-                argument.offset == 0
-                and argument.shape == buffer.shape
-                and argument.stride == buffer.stride
-            ):
-                return argument
-            if argument not in views:
-                views[argument] = f"view{len(views)}"
-                steps.append(MakeView(views[argument], argument))
-            return View(views[argument], argument.shape, argument.stride, sympy.Integer(0))
-        if isinstance(argument, tuple | list):
-            return type(argument)(name(item) for item in argument)
-        if isinstance(argument, dict):
-            return {key: name(item) for key, item in argument.items()}
-        return argument
+    def named(argument: object) -> object:
+        if not isinstance(argument, View) or argument.is_whole(graph.buffers[argument.buffer]):
+            return argument
+        if argument not in views:
+            views[argument] = f"view{len(views)}"
+            steps.append(MakeView(views[argument], argument))
+        return View(views[argument], argument.shape, argument.stride, ZERO)
 
-    args = tuple(name(argument) for argument in node.args)
-    kwargs = tuple((key, name(argument)) for key, argument in node.kwargs)
-    return [*steps, ExternCall(replace(node, args=args, kwargs=kwargs))]
+    args, kwargs = map_leaves(named, (node.args, dict(node.kwargs)))
+    return [*steps, ExternCall(replace(node, args=args, kwargs=tuple(kwargs.items())))]
 
 
-def _live_nodes(nodes: list[Node], outputs: list[object]) -> list[Node]:
+def _live_nodes(graph: LoweredGraph) -> list[Node]:
     """Nodes that an output needs, and extern calls that are made for their effect or bind sizes."""
-    wanted = {view.buffer for view in outputs if isinstance(view, View)}
-    live = []
-    for node in reversed(nodes):
+    wanted, live = graph.output_buffers, []
+    for node in reversed(graph.nodes):
         if isinstance(node, ExternNode):
-            results = {name for name in node.results if name}
-            if results and not results & wanted and not node.binds and not is_ordered(node):
+            results = node.result_names
+            is_unread = bool(results) and wanted.isdisjoint(results)
+            if is_unread and not node.binds and not is_ordered(node):
                 continue
         elif node.buffer not in wanted:
             continue

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import sympy
 
-from loopir.ir.kernel import Body, Instruction, Kernel
+from loopir.ir.kernel import Instruction, Kernel, map_steps
 from loopir.ir.simplify import ONE, ZERO, linear_parts
 
 from .build import sizes_of
@@ -37,9 +37,7 @@ def move_starts(kernel: Kernel) -> tuple[Kernel, tuple[sympy.Expr, ...]]:
     buffers = tuple(
         replace(b, numel=moved[b.name][1]) if b.name in moved else b for b in kernel.buffers
     )
-    bodies = tuple(
-        Body(body.inner, tuple(map(shifted, body.instructions))) for body in kernel.bodies
-    )
+    bodies = map_steps(shifted, kernel.bodies)
     sizes = sizes_of(bodies, kernel.ranges, kernel.reduction, buffers)
     hints = tuple((size, hint) for size, hint in kernel.hints if size in sizes)
     starts = tuple(moved[b.name][0] if b.name in moved else ZERO for b in kernel.buffers)

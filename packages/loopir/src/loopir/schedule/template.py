@@ -4,7 +4,7 @@ such a group becomes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import sympy
@@ -17,12 +17,12 @@ from loopir.ir.node import (
     ExternNode,
     LoopNode,
     LoweredGraph,
-    Symbolic,
     View,
-    views_in,
+    expressions_in,
+    map_leaves,
 )
 from loopir.ir.simplify import ZERO, Facts, extents_of, linear_parts
-from loopir.ir.template import Stage, Template
+from loopir.ir.template import Stage, Template, kernels_of
 
 from .align import Substitution, refine
 from .build import build_kernel
@@ -58,8 +58,7 @@ def offer_template(group: Group, graph: LoweredGraph) -> None:
 
 def is_operand(node: ExternNode, name: str) -> bool:
     """Whether a buffer is one operand of the call and nothing else in it."""
-    views = views_in((node.args, [v for _, v in node.kwargs]))
-    return [view.buffer for view in views].count(name) == 1 and any(
+    return [view.buffer for view in node.views].count(name) == 1 and any(
         isinstance(a, View) and a.buffer == name for a in node.args
     )
 
@@ -160,16 +159,14 @@ def _assemble(
 ) -> tuple[Template, tuple[str, ...]]:
     computed = {name: f"operand{i}" for i, (name, _) in enumerate(prologues)}
     built = [*(stage for _, stage in prologues if stage), epilogue]
-    arguments = views_in((node.args, [v for _, v in node.kwargs]))
     outs = {
         old
         for kernel, buffers, _ in built
         for old, b in zip(buffers, kernel.buffers, strict=True)
         if b.role != "in"
     }
-    names = [view.buffer for view in arguments] + [
-        old for _, buffers, _ in built for old in buffers
-    ]
+    names = [view.buffer for view in node.views]
+    names += [old for _, buffers, _ in built for old in buffers]
     names = [name for name in dict.fromkeys(names) if name not in computed and name != product.name]
     roles = ["out" if name in outs else "in" for name in names]
     own = {
@@ -189,12 +186,17 @@ def _assemble(
         return Stage(replace(kernel, origins=()), inner, tuple(places))
 
     renames = own | computed
+
+    def renamed(leaf: object) -> object:
+        return replace(leaf, buffer=renames[leaf.buffer]) if isinstance(leaf, View) else leaf
+
+    args, kwargs = map_leaves(renamed, (node.args, dict(node.kwargs)))
     template = Template(
         name="kernel",
         device=product.device.type,
         op=node.op,  # type: ignore[arg-type]
-        args=tuple(_rename_views(arg, renames) for arg in node.args),
-        kwargs=tuple((key, _rename_views(arg, renames)) for key, arg in node.kwargs),
+        args=args,
+        kwargs=tuple(kwargs.items()),
         result=View("product", product.shape, product.stride, sympy.Integer(0)),
         buffers=buffers,
         sizes=(),
@@ -204,35 +206,14 @@ def _assemble(
             dict.fromkeys((*node.origins, *(o for kernel, _, _ in built for o in kernel.origins)))
         ),
     )
-    sizes = _sizes(template, arguments)
+    sizes = _sizes(template)
     hints = tuple((size, graph.facts.hints[size]) for size in sizes if size in graph.facts.hints)
     return replace(template, sizes=sizes, hints=hints), tuple(names)
 
 
-def _rename_views(argument: object, names: Mapping[str, str]) -> object:
-    if isinstance(argument, View):
-        return replace(argument, buffer=names[argument.buffer])
-    if isinstance(argument, list | tuple):
-        return [_rename_views(item, names) for item in argument]
-    return argument
-
-
-def _sizes(template: Template, views: Sequence[View]) -> tuple[sympy.Symbol, ...]:
-    exprs = [
-        expr
-        for view in (*views, template.result)
-        for expr in (*view.shape, *view.stride, view.offset)
-    ]
+def _sizes(template: Template) -> tuple[sympy.Symbol, ...]:
+    exprs = expressions_in((template.args, dict(template.kwargs), template.result))
     exprs += [buffer.numel for buffer in template.buffers]
-    todo = [template.args, [arg for _, arg in template.kwargs]]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, list | tuple):
-            todo += list(item)  # type: ignore[arg-type]
-        elif isinstance(item, Symbolic):
-            exprs.append(item.expr)
     found = {s for expr in exprs for s in expr.free_symbols}
-    found |= {s for _, stage in template.prologues for s in stage.kernel.sizes} | set(
-        template.epilogue.kernel.sizes
-    )
+    found |= {s for kernel in kernels_of(template) for s in kernel.sizes}
     return tuple(sorted(found, key=lambda s: (len(s.name), s.name)))  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ from loopir import (
     Range,
     Value,
     flat_position,
+    map_steps,
     product,
     symbol,
 )
@@ -47,7 +48,7 @@ def summed_columns(kernel: Kernel) -> tuple[str, ...]:
     position = flat_position(kernel.reduction)
     for body in kernel.bodies:
         for step in body.instructions:
-            if step.op != "store" or step.args[3] != "add":
+            if not step.is_add:
                 continue
             buffer = next(item for item in kernel.buffers if item.name == step.args[0])
             whole = (
@@ -80,11 +81,10 @@ def by_program(kernel: Kernel, sums: tuple[str, ...], programs: int) -> ColumnSu
             return step
         return replace(step, args=(shares[str(step.args[0])].name, *step.args[1:]))
 
-    bodies = tuple(
-        replace(body, instructions=tuple(map(moved, body.instructions))) for body in kernel.bodies
-    )
     rows = replace(
-        kernel, buffers=tuple(shares.get(item.name, item) for item in kernel.buffers), bodies=bodies
+        kernel,
+        buffers=tuple(shares.get(item.name, item) for item in kernel.buffers),
+        bodies=map_steps(moved, kernel.bodies),
     )
     place, program = map(symbol, ("place", "program_share"))
     inner: list[Instruction] = []

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from loopir import Body, Call, Instruction, Value, call, definitions, write_call
+from loopir import Body, Call, Instruction, Value, accessed, call, definitions, write_call
 
 from .online_softmax import meaning
 
@@ -58,8 +58,7 @@ def squares_of(bodies: Sequence[Body], place: int) -> Squares:
             if square is None:
                 return ()
             found.append(square)
-    written = {step.args[0] for step in between if step.op == "store"}
-    if any(step.op == "load" and step.args[0] in written for step in second.instructions):
+    if accessed(between, "store") & accessed(second.instructions, "load"):
         return ()
     return tuple(found)
 

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from loopir import Body, Instruction, Value, definitions, matches, parse_pattern, steps_of
+from loopir import (
+    Body,
+    Instruction,
+    Value,
+    accessed,
+    definitions,
+    matches,
+    parse_pattern,
+    steps_of,
+)
 
 SUM_OF_EXPONENTIALS = parse_pattern("reduce('sum', exp(sub(x, m)))")
 
@@ -36,7 +45,7 @@ def one_pass(bodies: Sequence[Body]) -> list[Body | OnlinePair]:
         pair = (
             online_pair(body, later) if body.inner and later is not None and later.inner else None
         )
-        if pair is None or _writes(between) & _reads(later):
+        if pair is None or accessed(steps_of(between), "store") & _reads(later):
             plan.append(body)
             continue
         plan += [pair, *between]
@@ -48,20 +57,14 @@ def evictions(parts: Sequence[Body | OnlinePair], number: int) -> dict[str, str]
     """How long the rows that a pass loads should stay in the cache: until the last pass that reads
     the same buffer.
     """
-    reads = [set(map(str, _reads(part))) for part in parts]
+    reads = [_reads(part) for part in parts]
     later = set().union(*reads[number + 1 :])
     return {name: "evict_last" if name in later else "evict_first" for name in reads[number]}
 
 
-def _writes(bodies: Sequence[Body]) -> set[object]:
-    return {step.args[0] for step in steps_of(bodies) if step.op == "store"}
-
-
-def _reads(part: Body | OnlinePair | None) -> set[object]:
-    found = (
-        () if part is None else part.operand if isinstance(part, OnlinePair) else part.instructions
-    )
-    return {step.args[0] for step in found if step.op == "load"}
+def _reads(part: Body | OnlinePair | None) -> set[str]:
+    steps = part.operand if isinstance(part, OnlinePair) else part.instructions if part else ()
+    return accessed(steps, "load")
 
 
 def online_pair(first: Body, second: Body) -> OnlinePair | None:

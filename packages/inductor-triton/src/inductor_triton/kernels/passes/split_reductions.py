@@ -21,6 +21,7 @@ from loopir import (
     KernelBuffer,
     Range,
     Value,
+    accessed,
     definitions,
     flat_position,
     steps_of,
@@ -28,7 +29,7 @@ from loopir import (
 )
 
 from inductor_triton.kernels.heuristics import MULTIPROCESSORS, TILE_ROWS
-from inductor_triton.kernels.indexing import INDEXED, integer, merge_loops
+from inductor_triton.kernels.indexing import integer, map_index, merge_loops
 from inductor_triton.kernels.tiling import choose_tiling, describe
 
 from .moments import Squares, of_chunk, of_chunks, squares_of
@@ -77,26 +78,22 @@ def _splittable(kernel: Kernel) -> bool:
         integer(item.extent) is not None for item in (*kernel.ranges, *kernel.reduction)
     )
     combined = all(step.args[0] in COMBINED for step in kernel.steps if step.op == "reduce")
-    scans = any(step.op == "scan" for step in kernel.steps)
-    return (
-        bool(kernel.reduction) and static and combined and not scans and _reads_what_is_done(kernel)
-    )
+    reduces = bool(kernel.reduction) and "scan" not in kernel.ops
+    return reduces and static and combined and _reads_what_is_done(kernel)
 
 
 def _reads_what_is_done(kernel: Kernel) -> bool:
     """Whether a buffer that is read and written is read in later bodies only than those that write
     it.
     """
-    written: dict[object, int] = {}
+    written: dict[str, int] = {}
     for place, body in enumerate(kernel.bodies):
-        written |= {step.args[0]: place for step in body.instructions if step.op == "store"}
-    reads = [
-        (step.args[0], place)
+        written |= dict.fromkeys(accessed(body.instructions, "store"), place)
+    return all(
+        place > written.get(buffer, -1)
         for place, body in enumerate(kernel.bodies)
-        for step in body.instructions
-        if step.op == "load"
-    ]
-    return all(place > written.get(buffer, -1) for buffer, place in reads)
+        for buffer in accessed(body.instructions, "load")
+    )
 
 
 Chunks = tuple[tuple[Range, ...], tuple[Range, ...], dict[sympy.Symbol, sympy.Expr]]
@@ -189,7 +186,7 @@ class _Splitter:
                 self._add(loops, (), [Body(False, self._with_closure(body.instructions))])
             else:
                 self._remember(body.instructions)
-                if any(step.op == "store" for step in body.instructions):
+                if accessed(body.instructions, "store"):
                     self._outside(body.instructions, bodies)
         return Split(tuple(self.parts), tuple(self.scratch))
 
@@ -198,14 +195,11 @@ class _Splitter:
 
     def _outside(self, stores: tuple[Instruction, ...], bodies: list[Body]) -> None:
         """Stores before the first reduction: with what follows that, or a kernel of their own."""
-        written = {step.args[0] for step in stores if step.op == "store"}
-        touched = (
-            {step.args[0] for step in bodies[0].instructions if step.is_access} if bodies else set()
-        )
+        written = accessed(stores, "store")
         if (
             len(bodies) > 1
             and not bodies[1].inner
-            and not written & touched
+            and written.isdisjoint(accessed(bodies[0].instructions))
             and _reduces(bodies[0])
         ):
             bodies[1] = Body(False, (*stores, *bodies[1].instructions))
@@ -318,14 +312,11 @@ class _Splitter:
         )
 
     def _within_chunk(self, step: Instruction) -> Instruction:
-        position = INDEXED.get(step.op)
-        if position is None or not self.replaced:
+        if not self.replaced:
             return step
-        args = list(step.args)
-        args[position] = sympy.expand(
-            sympy.sympify(args[position]).subs(self.replaced, simultaneous=True)  # type: ignore[call-overload]
+        return map_index(
+            lambda expr: sympy.expand(expr.subs(self.replaced, simultaneous=True)), step
         )
-        return replace(step, args=tuple(args))
 
     def _buffer(self, step: Instruction, size: int) -> str:
         assert step.dtype is not None
@@ -342,7 +333,7 @@ class _Splitter:
             if step.is_access:
                 touched[str(step.args[0])] = step.op
         roles = {"load": "in", "store": "out"}
-        read = {str(step.args[0]) for step in steps_of(bodies) if step.op == "load"}
+        read = accessed(steps_of(bodies), "load")
         given = [
             replace(item, role="in") if item.role == "out" and item.name in read else item
             for item in self.kernel.buffers
