@@ -47,7 +47,7 @@ from loopir.ir.node import LoweredGraph, Symbolic, View, map_leaves
 from loopir.ir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
 from loopir.ir.parse import parse_kernel, parse_kernels
 from loopir.ir.program import ExternCall, Program, check_program, format_schedule
-from loopir.ir.simplify import flat_position, product
+from loopir.ir.simplify import ceil_div, flat_position, product
 from loopir.ir.template import (
     Stage,
     Template,
@@ -107,7 +107,7 @@ __all__ = [
     "ProgramCacheEntry", "Range", "Recorder", "Reproducible", "Rule", "Run", "RunCall",
     "ScheduleError", "SettingError", "Stage", "StoreError", "StoreWarning", "Symbolic", "Template",
     "TensorInput", "ToolError", "Undescribed", "Value", "VerificationError", "View", "accessed",
-    "apply_rules", "bound", "build_host", "call", "check_kernel", "check_launches",
+    "apply_rules", "bound", "build_host", "call", "ceil_div", "check_kernel", "check_launches",
     "check_program", "compile_graph", "definitions", "describe", "describe_generators",
     "describe_graph", "devices_of", "evaluate_kernel", "evaluate_template", "example_value",
     "flat_position", "format_any", "format_expr", "format_kernel", "format_schedule",

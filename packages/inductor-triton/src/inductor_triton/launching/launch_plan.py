@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy
 import torch
-from loopir import ArtifactStore, FloorDiv, KernelBuffer, KernelSource, Place, Run
+from loopir import ArtifactStore, KernelBuffer, KernelSource, Place, Run, ceil_div
 
 from inductor_triton.spec import sequence_of
 
@@ -205,8 +205,7 @@ def expand(
     """
     calls: list[Call] = []
     tensors = run.tensors - (run.slab != 0)
-    units: sympy.Expr = FloorDiv(run.slab + SCRATCH_ALIGNMENT - 1, sympy.Integer(SCRATCH_ALIGNMENT))  # type: ignore[assignment]
-    start = units * SCRATCH_ALIGNMENT
+    start = ceil_div(run.slab, SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
     most = 0
     for call in run.calls:
         source, sequence = sources[call.source], sequence_of(sources[call.source])

@@ -14,12 +14,12 @@ import sympy
 import torch
 from loopir import (  # fmt: skip
     BuildError,
-    FloorDiv,
     Instruction,
     KernelBuffer,
     KernelSource,
     Template,
     View,
+    ceil_div,
     flat_position,
     product,
     steps_of,
@@ -73,12 +73,7 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
         (extent_of_tiles(found, d, size, block), block)
         for d, size, block in ((M, found.m, config.y), (N, found.n, config.x))
     )
-    count = product(
-        (
-            found.matrices,
-            *(FloorDiv(extent + block - 1, sympy.Integer(block)) for extent, block in tiles),  # type: ignore[arg-type]
-        )
-    )
+    count = product((found.matrices, *(ceil_div(extent, block) for extent, block in tiles)))
     spec = LaunchSpec(
         function=emitter.function,
         signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in template.buffers),

@@ -11,10 +11,10 @@ import sympy
 import torch
 
 from loopir.backend import Place, Run, RunCall
-from loopir.ir.expr import FloorDiv, example_value
+from loopir.ir.expr import example_value
 from loopir.ir.node import Buffer
 from loopir.ir.program import Allocate, ExternCall, Free, Launch, Program, Step
-from loopir.ir.simplify import ZERO, product
+from loopir.ir.simplify import ZERO, ceil_div, product
 
 ALIGNMENT = 64
 
@@ -175,10 +175,7 @@ def _root(name: str, owner: dict[str, Slot]) -> str | None:
 def size_in_bytes(buffer: Buffer) -> sympy.Expr:
     """Memory of a buffer, rounded up to the alignment."""
     count = product((buffer.numel, sympy.Integer(buffer.dtype.itemsize)))
-    if count.is_Integer:
-        return sympy.Integer(-(-int(count) // ALIGNMENT) * ALIGNMENT)
-    units: sympy.Expr = FloorDiv(count + ALIGNMENT - 1, sympy.Integer(ALIGNMENT))  # type: ignore[assignment]
-    return units * ALIGNMENT
+    return ceil_div(count, ALIGNMENT) * ALIGNMENT
 
 
 def _place(slots: Sequence[Slot], program: Program) -> sympy.Expr:

@@ -163,18 +163,20 @@ class Recorder(OpsHandler[Value]):
         other: Number | None = None,
     ) -> Value:
         other = None if mask is None else _canonical(other if other is not None else 0, dtype)
-        return self.emit("load", (buffer, index, mask, other), dtype)
+        return self.emit("load", (buffer, self.simplified(index), mask, other), dtype)
 
     def store(self, buffer: str, index: sympy.Expr, value: Value, mode: str | None = None) -> None:
+        index = self.simplified(index)
         self.append(Instruction(None, "store", (buffer, index, value, mode), None))
-        for key in [key for key in self._known if key[0] == "load" and key[1] == buffer]:
-            del self._known[key]
+        for known in self.known_values():
+            for key in [key for key in known if key[0] == "load" and key[1] == buffer]:
+                del known[key]
         if mode is None:
-            dtype = self.dtypes[value.name]
-            self._known["load", buffer, index, (None, None), dtype] = value
+            key = self.key("load", (buffer, index, None, None), self.dtypes[value.name])
+            self.known_values()[0][key] = value
 
     def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Value:
-        return self.emit("index_expr", (sympy.sympify(expr),), dtype)
+        return self.emit("index_expr", (self.simplified(sympy.sympify(expr)),), dtype)
 
     def indirect(self, value: Value, size: sympy.Expr) -> sympy.Symbol:
         name = self.emit("indirect", (value, sympy.sympify(size)), torch.int64).name
@@ -208,6 +210,14 @@ class Recorder(OpsHandler[Value]):
             self.dtypes[known.name] = dtype
             self.append(self.define(Instruction(known.name, op, args, dtype)))
         return known
+
+    def simplified(self, index: sympy.Expr) -> sympy.Expr:
+        """``index`` as it is recorded; a handler that knows the loops overrides this."""
+        return index
+
+    def known_values(self) -> list[dict[tuple[object, ...], Value]]:
+        """Tables of values by what they compute; new ones go into the first."""
+        return [self._known]
 
     def define(self, instruction: Instruction) -> Instruction:
         """Remembers what a result is."""

@@ -35,6 +35,12 @@ def product(items: Iterable[sympy.Expr]) -> sympy.Expr:
     return result if result.is_Integer or result.is_Symbol else sympy.expand(result)
 
 
+def ceil_div(a: sympy.Expr, b: int) -> sympy.Expr:
+    """``a / b`` rounded up."""
+    quotient: sympy.Expr = FloorDiv(a + b - 1, sympy.Integer(b))  # type: ignore[assignment]
+    return quotient
+
+
 def flat_position(loops: Iterable[Range]) -> sympy.Expr:
     """The row-major position over ``loops``."""
     position: sympy.Expr = ZERO

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -24,10 +25,9 @@ from loopir.ir.node import (
     Origin,
     Shape,
     Symbolic,
-    View,
     contiguous_strides,
 )
-from loopir.ir.simplify import ONE, ZERO, product
+from loopir.ir.simplify import ONE, ZERO, extents_of, product
 from loopir.options import Options
 
 from .record import SimplifyingRecorder, accesses, split_loops
@@ -75,7 +75,7 @@ class LoweringContext:
         self.origin: Origin = ("", "")
         self._sizes: dict[tuple[Callable[[int], int], sympy.Expr], sympy.Symbol] = {}
         self._numbers: dict[tuple[sympy.Symbol, torch.device], Tensor] = {}
-        self._count = 0
+        self._count = itertools.count()
 
     # Sizes
 
@@ -136,17 +136,7 @@ class LoweringContext:
             self.facts.lower[made] = 0
             if symbols_of(expr) <= self.facts.hints.keys():
                 self.facts.hints[made] = function(self.facts.hint(expr))
-            self.add_extern(
-                ExternNode(
-                    function,
-                    (Symbolic(expr),),
-                    (),
-                    (None,),
-                    True,
-                    (Bind(made, 0, None),),
-                    (self.origin,),
-                )
-            )
+            self.add_extern(function, (Symbolic(expr),), (None,), binds=(Bind(made, 0, None),))
         return self._sizes[function, expr]
 
     def _learn(self, known: sympy.Symbol, free: sympy.Symbol, env: object) -> None:
@@ -168,16 +158,12 @@ class LoweringContext:
     ) -> Buffer:
         """A fresh buffer."""
         stride = contiguous_strides(shape) if stride is None else stride
-        return self.add_buffer(Buffer(f"buf{self._next()}", dtype, device, shape, stride))
+        return self.add_buffer(Buffer(f"buf{next(self._count)}", dtype, device, shape, stride))
 
     def add_buffer(self, buffer: Buffer) -> Buffer:
         """Registers a buffer."""
         self.graph.buffers[buffer.name] = buffer
         return buffer
-
-    def _next(self) -> int:
-        self._count += 1
-        return self._count - 1
 
     @staticmethod
     def whole(buffer: Buffer) -> Strided:
@@ -232,7 +218,7 @@ class LoweringContext:
         wanted = stride if stride is not None else tensor.layout
         if wanted is None or not self.is_dense(tensor.shape, wanted):
             wanted = contiguous_strides(tensor.shape)
-        return self._fill(tensor, wanted)
+        return self.fill(tensor, wanted)
 
     def lay_out(self, tensor: Tensor, stride: Shape) -> Strided:
         """The tensor in memory with just these strides: with gaps where they have some, one element
@@ -249,7 +235,7 @@ class LoweringContext:
         )
         distinct = replace(tensor, shape=shape)
         if tensor.dtype in LOOP_DTYPES and self.facts.is_separate(shape, stride):
-            return replace(self._fill(distinct, stride), shape=tensor.shape)
+            return replace(self.fill(distinct, stride), shape=tensor.shape)
         return self.restride(self.realize(tensor), stride)
 
     def copy(self, tensor: Strided, stride: Shape | None = None) -> Strided:
@@ -262,10 +248,10 @@ class LoweringContext:
             else contiguous_strides(tensor.shape)
         )
         if tensor.dtype in LOOP_DTYPES:
-            return self._fill(tensor, wanted)
+            return self.fill(tensor, wanted)
         return self.restride(tensor, wanted)
 
-    def _fill(self, tensor: Tensor, stride: Shape) -> Strided:
+    def fill(self, tensor: Tensor, stride: Shape) -> Strided:
         """New memory with the elements of ``tensor``, by a loop."""
         buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, stride)
         result = self.whole(buffer)
@@ -275,11 +261,8 @@ class LoweringContext:
     def restride(self, tensor: Strided, stride: Shape) -> Strided:
         """A copy with any strides, by an extern call."""
         buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, stride)
-        view = View(tensor.buffer, tensor.shape, tensor.stride, tensor.offset)
         sizes = [tuple(map(Symbolic, each)) for each in (tensor.shape, stride)]
-        self.add_extern(
-            ExternNode(restride, (view, *sizes), (), (buffer.name,), True, (), (self.origin,))
-        )
+        self.add_extern(restride, (tensor.view, *sizes), (buffer.name,))
         return self.whole(buffer)
 
     def layout_like(self, tensor: Tensor, shape: Shape) -> Shape | None:
@@ -314,6 +297,10 @@ class LoweringContext:
             index.append(loops[-1].symbol)
         return loops, tuple(index)
 
+    def _ops(self, buffer: Buffer, *nests: Sequence[Range]) -> TracingOps:
+        """A handler that records what runs in these loops."""
+        return TracingOps(SimplifyingRecorder(self.facts, extents_of(*nests)), buffer.device)
+
     def add_pointwise(
         self,
         buffer: Buffer,
@@ -326,11 +313,9 @@ class LoweringContext:
         the buffer's elements.
         """
         loops, index = self._loops(shape, "d")
-        recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
-        ops = TracingOps(recorder, buffer.device)
-        recorder.store(buffer.name, position(index), load(ops, index))
-        (program,), loops = split_loops([tuple(recorder.instructions)], loops, self.facts, "d", ())
-        self._add_loop(buffer.name, "pointwise", loops, [], program, (), ops, is_part)
+        ops = self._ops(buffer, loops)
+        ops.store(buffer.name, position(index), load(ops, index))
+        self._add_loop(buffer, "pointwise", ops, loops, is_part=is_part)
 
     def add_reduction(
         self,
@@ -346,20 +331,12 @@ class LoweringContext:
         """
         loops, index = self._loops(outer, "d")
         reduced, inner_index = self._loops(inner, "q")
-        if not reduced:
-            reduced = [Range(symbol("q0"), ONE)]
-        recorder = SimplifyingRecorder(
-            self.facts, {item.symbol: item.extent for item in (*loops, *reduced)}
-        )
-        ops = TracingOps(recorder, buffer.device)
-        value = function(ops, index, inner_index)
-        result = recorder.reduce(kind, value, dtype)
-        inside = len(recorder.instructions)
-        recorder.store(buffer.name, self.whole(buffer).position(index), result)
-        programs = [tuple(recorder.instructions[:inside]), tuple(recorder.instructions[inside:])]
-        programs, loops = split_loops(programs, loops, self.facts, "d", reduced)
-        programs, reduced = split_loops(programs, reduced, self.facts, "q", loops)
-        self._add_loop(buffer.name, "reduction", loops, reduced, programs[0], programs[1], ops)
+        reduced = reduced or [Range(symbol("q0"), ONE)]
+        ops = self._ops(buffer, loops, reduced)
+        result = ops.reduce(kind, function(ops, index, inner_index), dtype)
+        inside = len(ops.recorder.instructions)
+        ops.store(buffer.name, self.whole(buffer).position(index), result)
+        self._add_loop(buffer, "reduction", ops, loops, reduced, inside)
 
     def add_scan(
         self, buffer: Buffer, shape: Shape, dim: int, function: Callable[..., Value], kind: str
@@ -368,18 +345,10 @@ class LoweringContext:
         outer, index = self._loops((*shape[:dim], ONE, *shape[dim + 1 :]), "d")
         along = Range(symbol("q0"), shape[dim])
         index = (*index[:dim], along.symbol, *index[dim + 1 :])
-        recorder = SimplifyingRecorder(
-            self.facts, {item.symbol: item.extent for item in (*outer, along)}
-        )
-        ops = TracingOps(recorder, buffer.device)
-        value = recorder.scan(kind, function(ops, index))
-        if recorder.dtypes[value.name] != buffer.dtype:
-            value = recorder.cast(value, buffer.dtype)
-        recorder.store(buffer.name, self.whole(buffer).position(index), value)
-        (program,), outer = split_loops(
-            [tuple(recorder.instructions)], outer, self.facts, "d", (along,)
-        )
-        self._add_loop(buffer.name, "scan", outer, [along], program, (), ops)
+        ops = self._ops(buffer, outer, [along])
+        value = ops.cast(ops.scan(kind, function(ops, index)), buffer.dtype)
+        ops.store(buffer.name, self.whole(buffer).position(index), value)
+        self._add_loop(buffer, "scan", ops, outer, [along])
 
     def add_scatter(
         self, buffer: Buffer, shape: Shape, store: Callable[[TracingOps, Index], None]
@@ -388,46 +357,62 @@ class LoweringContext:
         its content already.
         """
         loops, index = self._loops(shape, "d")
-        recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
-        ops = TracingOps(recorder, buffer.device)
+        ops = self._ops(buffer, loops)
         store(ops, index)
-        (program,), loops = split_loops([tuple(recorder.instructions)], loops, self.facts, "d", ())
-        self._add_loop(buffer.name, "scatter", loops, [], program, (), ops)
+        self._add_loop(buffer, "scatter", ops, loops)
 
     def _add_loop(
-        self, buffer: str, kind: str, loops: list, reduced: list, program: tuple, epilogue: tuple,
+        self,
+        buffer: Buffer,
+        kind: str,
         ops: TracingOps,
+        loops: list[Range],
+        reduced: Sequence[Range] = (),
+        inside: int | None = None,
         is_part: bool = False,
-    ) -> None:  # fmt: skip
-        index = next(step.args[1] for step in (epilogue or program) if step.op == "store")
-        reads = accesses(program)
-        origins = tuple(dict.fromkeys((*reversed(ops.origins), self.origin)))
+    ) -> None:
+        """A node of what ``ops`` recorded; the instructions from ``inside`` on are its epilogue."""
+        steps = ops.recorder.instructions
+        inside = len(steps) if inside is None else inside
+        programs = [tuple(steps[:inside]), tuple(steps[inside:])]
+        programs, loops = split_loops(programs, loops, self.facts, "d", reduced)
+        if kind == "reduction":
+            programs, reduced = split_loops(programs, [*reduced], self.facts, "q", loops)
+        program, epilogue = programs
         node = LoopNode(
-            buffer,
+            buffer.name,
             kind,
             tuple(loops),
             tuple(reduced),
             program,
             epilogue,
-            reads,
-            index,
-            origins,
-            is_part,
+            reads=accesses(program),
+            store_index=next(s.args[1] for s in (epilogue or program) if s.op == "store"),  # type: ignore[arg-type]
+            origins=tuple(dict.fromkeys((*reversed(ops.origins), self.origin))),
+            is_part=is_part,
         )
         self.graph.nodes.append(node)
 
-    def add_extern(self, node: ExternNode) -> None:
-        """An extern call."""
-        self.graph.nodes.append(node)
+    def add_extern(
+        self,
+        op: Callable[..., object],
+        args: tuple[object, ...],
+        results: tuple[str | None, ...],
+        kwargs: tuple[tuple[str, object], ...] = (),
+        single: bool = True,
+        binds: tuple[Bind, ...] = (),
+        aliases: bool = False,
+    ) -> None:
+        """An extern call: see :class:`ExternNode`."""
+        self.graph.nodes.append(
+            ExternNode(op, args, kwargs, results, single, binds, (self.origin,), aliases)
+        )
 
     def copy_to_device(
         self, op: Callable[..., object], source: Strided, target: Buffer, device: torch.device
     ) -> None:
         """An extern copy of ``source`` into ``target`` on another device."""
-        view = View(source.buffer, source.shape, source.stride, source.offset)
-        self.add_extern(
-            ExternNode(op, (view,), (("device", device),), (target.name,), True, (), (self.origin,))
-        )
+        self.add_extern(op, (source.view,), (target.name,), (("device", device),))
 
     def fail(self, message: str) -> LoweringError:
         """An error that names the node being lowered and the user's line."""

@@ -174,6 +174,15 @@ def lower_where(ctx: LoweringContext, node: torch.fx.Node, condition: Any, a: An
     return Lazy(condition.shape, dtype, condition.device, function, combined_cost(*tensors), layout)
 
 
+def converted(ctx: LoweringContext, a: Tensor, dtype: torch.dtype, op: str = "cast") -> Lazy:
+    """``a`` after a ``cast`` or ``bitcast``."""
+
+    def convert(ops: TracingOps, value: Any) -> Any:
+        return ops.convert(op, value, dtype)
+
+    return lower_elementwise(ctx, (a,), dtype, convert, 1, a.dtype)
+
+
 @table.register("convert")
 def lower_convert(
     ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype: torch.dtype
@@ -186,9 +195,7 @@ def lower_convert(
     if a.dtype == dtype:
         layout = ctx.shape(node.meta["val"].stride())
         return Lazy(a.shape, dtype, a.device, a.load, combined_cost(a, weight=0), layout)
-    return lower_elementwise(
-        ctx, (a,), dtype, lambda ops, value: ops.cast(value, dtype), 1, a.dtype
-    )
+    return converted(ctx, a, dtype)
 
 
 @table.register("bitcast")
@@ -196,8 +203,4 @@ def lower_bitcast(
     ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype: torch.dtype
 ) -> Tensor:
     """The same bits as another dtype of the same width."""
-    if a.dtype == dtype:
-        return a
-    return lower_elementwise(
-        ctx, (a,), dtype, lambda ops, value: ops.bitcast(value, dtype), 1, a.dtype
-    )
+    return a if a.dtype == dtype else converted(ctx, a, dtype, "bitcast")

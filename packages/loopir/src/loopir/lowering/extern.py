@@ -12,7 +12,7 @@ import torch
 from primops import Prim, TensorMeta
 from torch._ops import OpOverload
 
-from loopir.ir.node import Bind, ExternNode, Symbolic, View
+from loopir.ir.node import Bind, ExternNode, Symbolic
 
 from .context import LoweringContext
 from .elementwise import is_tensor
@@ -48,20 +48,9 @@ def lower_extern(
     single = not isinstance(value, tuple | list)
     metas = [value] if single else list(value)
     results = [_result(ctx, meta) for meta in metas]
-    ctx.add_extern(
-        ExternNode(
-            op=op,
-            args=read,
-            kwargs=named,
-            results=tuple(
-                result.buffer if isinstance(result, Strided) else None for result in results
-            ),
-            single=single,
-            binds=tuple(_binds(ctx, metas)),
-            origins=(ctx.origin,),
-            aliases=may_alias(op),
-        )
-    )
+    names = tuple(result.buffer if isinstance(result, Strided) else None for result in results)
+    binds = tuple(_binds(ctx, metas))
+    ctx.add_extern(op, read, names, named, single, binds, may_alias(op))
     return results[0] if single else results
 
 
@@ -93,9 +82,9 @@ def _argument(ctx: LoweringContext, arg: Any, given: Any = None) -> Any:
         meta = given.meta.get("val") if isinstance(given, torch.fx.Node) else None
         stride = ctx.shape(meta.stride()) if isinstance(meta, TensorMeta) else None
         tensor = ctx.realize(arg) if stride is None else ctx.lay_out(arg, stride)
-        if not _is_passable(ctx, tensor):
+        if any(ctx.facts.hint(step) < 0 for step in tensor.stride):  # which torch does not have
             tensor = ctx.copy(tensor)
-        return View(tensor.buffer, tensor.shape, tensor.stride, tensor.offset)
+        return tensor.view
     if isinstance(arg, tuple | list):
         several = given if isinstance(given, tuple | list) else [None] * len(arg)
         return type(arg)(_argument(ctx, item, own) for item, own in zip(arg, several, strict=True))
@@ -107,11 +96,6 @@ def _argument(ctx: LoweringContext, arg: Any, given: Any = None) -> Any:
             raise ctx.fail(f"an operator takes the number {expr}, which only the device knows")
         return Symbolic(expr)
     return Symbolic(ctx.expr(arg)) if isinstance(arg, torch.SymInt | sympy.Expr) else arg
-
-
-def _is_passable(ctx: LoweringContext, tensor: Strided) -> bool:
-    """Torch has no negative strides."""
-    return all(ctx.facts.hint(step) >= 0 for step in tensor.stride)
 
 
 def _result(ctx: LoweringContext, meta: Any) -> Any:

@@ -24,7 +24,7 @@ from .context import LOOP_DTYPES, LoweringContext
 from .elementwise import is_tensor
 from .extern import lower_extern
 from .placement import follow_readers
-from .registry import LoweringTable, user_line
+from .registry import LoweringTable, prim_name, user_line
 from .scalar import symbolic
 from .tensor import Lazy, Strided, Tensor
 
@@ -59,6 +59,11 @@ def check_graph(gm: torch.fx.GraphModule) -> None:
         raise LoweringError(
             f"{error}\n  loopir lowers prim graphs; primops.decompose makes one of an ATen graph"
         ) from error
+
+
+def _is_operand(node: torch.fx.Node) -> bool:
+    """Whether an operator reads the node's value."""
+    return any(isinstance(user.target, OpOverload) for user in node.users)
 
 
 class _GraphLowering:
@@ -205,9 +210,7 @@ class _GraphLowering:
             *(a.dtype for a in args if is_tensor(a)),
             kwargs.get("dtype"),
         ]
-        stores_8_bits = (
-            getattr(node.target, "name", "") == "convert" and node.meta["val"].device.type == "cuda"
-        )
+        stores_8_bits = prim_name(node) == "convert" and node.meta["val"].device.type == "cuda"
         known = LOOP_DTYPES.union(STORED_8_BITS) if stores_8_bits else LOOP_DTYPES
         return all(dtype is None or dtype in known for dtype in dtypes)
 
@@ -228,8 +231,7 @@ class _GraphLowering:
         """Decides whether a lazy result is worth memory: wanted there anyway, too costly to compute
         again, or too large.
         """
-        is_operand = any(isinstance(user.target, OpOverload) for user in node.users)
-        if is_operand and is_tensor(value):
+        if _is_operand(node) and is_tensor(value):
             return self._as_operand(node, value)
         if not isinstance(value, Lazy):
             return value
@@ -249,33 +251,19 @@ class _GraphLowering:
             return self.ctx.realize(value)
         stride = None
         for user in node.users:
-            if (
-                isinstance(user.target, Prim)
-                and user.target.name == "convert"
-                and user.kwargs["dtype"] == dtype
-            ):
-                is_operand = any(isinstance(reader.target, OpOverload) for reader in user.users)
-                own = self.ctx.shape(user.meta["val"].stride()) if is_operand else None
-                stride = (
-                    self.ctx.shape(self.output_strides[user])
-                    if user in self.output_strides
-                    else own
-                )
+            if prim_name(user) == "convert" and user.kwargs["dtype"] == dtype:
+                own = user.meta["val"].stride() if _is_operand(user) else None
+                own = self.output_strides.get(user, own)
+                stride = None if own is None else self.ctx.shape(own)
         if stride is not None and not self.ctx.is_dense(value.shape, stride):
             return self.ctx.realize(value)
-        rounded = elementwise.lower_elementwise(
-            self.ctx, (value,), dtype, lambda ops, v: ops.cast(v, dtype), 1, value.dtype
-        )
-        narrow = self.ctx.realize(rounded, stride)
-        wide = elementwise.lower_elementwise(
-            self.ctx, (narrow,), value.dtype, lambda ops, v: ops.cast(v, value.dtype), 1, dtype
-        )
-        return replace(wide, narrow=narrow)
+        narrow = self.ctx.realize(elementwise.converted(self.ctx, value, dtype), stride)
+        return replace(elementwise.converted(self.ctx, narrow, value.dtype), narrow=narrow)
 
     def _times_read(self, node: torch.fx.Node, value: Lazy) -> int:
         """How often users read the value together; slices read their part."""
         hint, whole = self.ctx.facts.hint, product(value.shape)
-        parts = [u for u in node.users if isinstance(u.target, Prim) and u.target.name == "slice"]
+        parts = [user for user in node.users if prim_name(user) == "slice"]
         if not parts or not hint(whole):
             return len(node.users)
         read = sum(hint(product(self.ctx.shape(part.meta["val"].shape))) for part in parts)
@@ -285,13 +273,10 @@ class _GraphLowering:
         """Whether some operator takes the value in another shape, or as it is rounded for all."""
         dtype = node.meta.get("rounds_to", node.meta["val"].dtype)
         return any(
-            isinstance(user.target, Prim)
-            and (
-                user.target.name == "reshape"
-                or (user.target.name == "convert" and user.kwargs["dtype"] == dtype)
-            )
-            and any(isinstance(after.target, OpOverload) for after in user.users)
+            prim_name(user) == "reshape"
+            or (prim_name(user) == "convert" and user.kwargs["dtype"] == dtype)
             for user in node.users
+            if _is_operand(user)
         )
 
     def _as_operand(self, node: torch.fx.Node, value: Any) -> Strided:

@@ -10,13 +10,13 @@ from typing import Any
 import sympy
 import torch
 
-from loopir.ir.node import Shape
+from loopir.ir.node import Shape, contiguous_strides
 
 from .context import LoweringContext, combined_cost
-from .elementwise import HALF, is_tensor
+from .elementwise import HALF, converted, is_tensor
 from .registry import LoweringTable
 from .scalar import scalar
-from .tensor import Index, Lazy, Strided, Tensor, TracingOps
+from .tensor import Index, Lazy, Tensor, TracingOps, joined_index
 
 table = LoweringTable()
 FEW = 8
@@ -38,11 +38,6 @@ def _split_index(index: Index, dims: Sequence[int], count: int) -> tuple[Index, 
     """The part of a result index that the index tensors take, and the part of the other dims."""
     at = _place(dims)
     return index[at : at + count], (*index[:at], *index[at + count :])
-
-
-def _full_index(rank: int, dims: Sequence[int], found: Sequence[sympy.Expr], rest: Index) -> Index:
-    chosen, others = iter(found), iter(rest)
-    return tuple(next(chosen) if d in dims else next(others) for d in range(rank))
 
 
 def _follow(
@@ -79,7 +74,7 @@ def lower_index(
     def function(ops: TracingOps, index: Index) -> Any:
         at, rest = _split_index(index, dims, count)
         found = _follow(ops, indices, at, sizes)
-        return source.load(ops, _full_index(len(source.shape), dims, found, rest))
+        return source.load(ops, joined_index(dims, found, rest))
 
     return Lazy(shape, a.dtype, a.device, function, combined_cost(a, *indices, weight=2))
 
@@ -96,16 +91,6 @@ def lower_gather(ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, *, d
     return Lazy(index.shape, a.dtype, a.device, function, combined_cost(a, index, weight=2))
 
 
-def _copy(ctx: LoweringContext, a: Tensor, dtype: torch.dtype) -> Strided:
-    """The operand's content in a buffer of its own."""
-    buffer = ctx.new_buffer(dtype, a.device, a.shape)
-    result = ctx.whole(buffer)
-    ctx.add_pointwise(
-        buffer, a.shape, lambda ops, index: ops.cast(a.load(ops, index), dtype), result.position
-    )
-    return result
-
-
 def _scatter(
     ctx: LoweringContext, a: Tensor, shape: Shape, values: Any, indices: Sequence[Tensor],
     target: Any, dims: Sequence[int],
@@ -119,7 +104,7 @@ def _scatter(
         if add
         else a.dtype
     )
-    copy = _copy(ctx, a, wide)
+    copy = ctx.fill(converted(ctx, a, wide), contiguous_strides(a.shape))
     sizes = [a.shape[d] for d in dims]
     buffer = ctx.graph.buffers[copy.buffer]
 
@@ -127,12 +112,8 @@ def _scatter(
         at, position = target(index)
         found = _follow(ops, indices, at, sizes)
         value = values.load(ops, index) if is_tensor(values) else scalar(ops, values, wide, ctx)
-        ops.store(
-            buffer.name,
-            copy.position(position(found)),
-            ops.cast(value, wide),
-            "add" if add else None,
-        )
+        mode = "add" if add else None
+        ops.store(buffer.name, copy.position(position(found)), ops.cast(value, wide), mode)
 
     ctx.add_scatter(buffer, shape, store)
     if wide == a.dtype:
@@ -165,31 +146,19 @@ def lower_index_put(
 
     def target(index: Index) -> Any:
         mine, others = _split_index(index, dims, count)
-        return mine, lambda found: _full_index(len(a.shape), dims, found, others)
+        return mine, lambda found: joined_index(dims, found, others)
 
     return _scatter(ctx, a, shape, values, indices, target, dims, accumulate)
 
 
-def _scatter_along(
-    ctx: LoweringContext, a: Tensor, index: Tensor, src: Any, dim: int, add: bool
-) -> Tensor:
-    def target(at: Index) -> Any:
-        return at, lambda found: (*at[:dim], found[0], *at[dim + 1 :])
-
-    return _scatter(ctx, a, index.shape, src, [index], target, [dim], add)
-
-
-@table.register("scatter")
+@table.register("scatter", "scatter_add")
 def lower_scatter(
     ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, src: Any, *, dim: int
 ) -> Tensor:
-    """``a`` with ``src`` written at ``index`` along ``dim``."""
-    return _scatter_along(ctx, a, index, src, dim, add=False)
+    """``a`` with ``src`` written, or added, at ``index`` along ``dim``."""
 
+    def target(at: Index) -> Any:
+        return at, lambda found: (*at[:dim], found[0], *at[dim + 1 :])
 
-@table.register("scatter_add")
-def lower_scatter_add(
-    ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, src: Any, *, dim: int
-) -> Tensor:
-    """``a`` with ``src`` added at ``index`` along ``dim``."""
-    return _scatter_along(ctx, a, index, src, dim, add=True)
+    add = node.target.name == "scatter_add"
+    return _scatter(ctx, a, index.shape, src, [index], target, [dim], add)

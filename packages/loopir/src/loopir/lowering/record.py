@@ -7,13 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sympy
-import torch
 
 from loopir.ir.body import Recorder, replay
 from loopir.ir.expr import FloorDiv, Mod, symbol
-from loopir.ir.kernel import Instruction, Number, Range, Value
+from loopir.ir.kernel import Instruction, Range, Value
 from loopir.ir.node import Access
-from loopir.ir.simplify import ONE, Extents, Facts, exact_quotient
+from loopir.ir.simplify import ONE, Extents, Facts, exact_quotient, extents_of
 
 
 class SimplifyingRecorder(Recorder):
@@ -24,21 +23,8 @@ class SimplifyingRecorder(Recorder):
         self.facts = facts
         self.extents = dict(extents)
 
-    def load(
-        self,
-        buffer: str,
-        index: sympy.Expr,
-        dtype: torch.dtype,
-        mask: Value | None = None,
-        other: Number | None = None,
-    ) -> Value:
-        return super().load(buffer, self.facts.simplify(index, self.extents), dtype, mask, other)
-
-    def store(self, buffer: str, index: sympy.Expr, value: Value, mode: str | None = None) -> None:
-        super().store(buffer, self.facts.simplify(index, self.extents), value, mode)
-
-    def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Value:
-        return super().index_expr(self.facts.simplify(sympy.sympify(expr), self.extents), dtype)
+    def simplified(self, index: sympy.Expr) -> sympy.Expr:
+        return self.facts.simplify(index, self.extents)
 
     def indirect(self, value: Value, size: sympy.Expr) -> sympy.Symbol:
         result = super().indirect(value, size)
@@ -104,7 +90,7 @@ def rewrite(
     loops: Sequence[Range],
 ) -> list[tuple[Instruction, ...]]:
     """The programs (run one after the other, values shared) with loop symbols replaced."""
-    recorder = SimplifyingRecorder(facts, {item.symbol: item.extent for item in loops})
+    recorder = SimplifyingRecorder(facts, extents_of(loops))
     values: dict[str, Value] = {}
     result = []
     for program in programs:

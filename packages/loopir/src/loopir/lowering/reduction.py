@@ -10,14 +10,13 @@ from typing import Any
 import sympy
 import torch
 
-from loopir.ir.expr import FloorDiv
 from loopir.ir.kernel import Number
 from loopir.ir.node import Shape
-from loopir.ir.simplify import exact_quotient, product
+from loopir.ir.simplify import ZERO, ceil_div, exact_quotient, product
 
 from .context import REDUCED_DTYPES, LoweringContext, combined_cost
-from .registry import LoweringTable
-from .tensor import Index, Lazy, Strided, Tensor, TracingOps
+from .registry import LoweringTable, prim_name
+from .tensor import Index, Lazy, Strided, Tensor, TracingOps, joined_index
 from .view import masked_load
 
 table = LoweringTable()
@@ -57,29 +56,17 @@ def lower_arg(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tensor
 def lower_scan(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tensor:
     """Inclusive prefix sums or products along ``dim``."""
     if a.shape[dim] == 1:
-        return Lazy(
-            a.shape,
-            a.dtype,
-            a.device,
-            a.load,
-            combined_cost(a, weight=0),
-            ctx.shape(node.meta["val"].stride()),
-        )
+        cost, layout = combined_cost(a, weight=0), ctx.shape(node.meta["val"].stride())
+        return Lazy(a.shape, a.dtype, a.device, a.load, cost, layout)
     buffer = ctx.new_buffer(_only_dtype(node) or a.dtype, a.device, a.shape)
-    ctx.add_scan(
-        buffer, a.shape, dim, a.load, {"cumsum": "sum", "cumprod": "prod"}[node.target.name]
-    )
+    ctx.add_scan(buffer, a.shape, dim, a.load, node.target.name.removeprefix("cum"))
     return ctx.whole(buffer)
 
 
 def _only_dtype(node: Any) -> torch.dtype | None:
     """The 16-bit float to which the only user converts a float32 scan: it is stored as that."""
-    user = next(iter(node.users)) if len(node.users) == 1 else None
-    dtype = (
-        user.kwargs.get("dtype")
-        if user is not None and getattr(user.target, "name", "") == "convert"
-        else None
-    )
+    dtypes = [user.kwargs["dtype"] for user in node.users if prim_name(user) == "convert"]
+    dtype = dtypes[0] if len(node.users) == len(dtypes) == 1 else None
     if dtype in (torch.float16, torch.bfloat16) and node.meta["val"].dtype is torch.float32:
         return dtype
     return None
@@ -89,30 +76,20 @@ def _partition(shape: Shape, dims: Sequence[int]) -> tuple[Shape, Shape]:
     return tuple(s for d, s in enumerate(shape) if d not in dims), tuple(shape[d] for d in dims)
 
 
-def _joined(rank: int, dims: Sequence[int], outer: Index, inner: Index) -> Index:
-    kept, reduced = iter(outer), iter(inner)
-    return tuple(next(reduced) if d in dims else next(kept) for d in range(rank))
-
-
 def _inner(a: Tensor, dims: Sequence[int]) -> Any:
-    rank = len(a.shape)
-    return lambda ops, outer, inner: a.load(ops, _joined(rank, dims, outer, inner))
+    return lambda ops, outer, inner: a.load(ops, joined_index(dims, inner, outer))
 
 
 def _without(a: Tensor, dims: Sequence[int]) -> Tensor:
     if isinstance(a, Strided):
-        shape = tuple(s for d, s in enumerate(a.shape) if d not in dims)
-        stride = tuple(s for d, s in enumerate(a.stride) if d not in dims)
+        shape, stride = (_partition(each, dims)[0] for each in (a.shape, a.stride))
         return Strided(a.buffer, a.dtype, a.device, shape, stride, a.offset)
-    shape, ones = _partition(a.shape, dims)
-    rank, zeros = len(a.shape), tuple(sympy.Integer(0) for _ in ones)
-    return Lazy(
-        shape,
-        a.dtype,
-        a.device,
-        lambda ops, index: a.load(ops, _joined(rank, dims, index, zeros)),
-        a.cost,
-    )
+    shape, zeros = _partition(a.shape, dims)[0], [ZERO] * len(dims)
+
+    def function(ops: TracingOps, index: Index) -> Any:
+        return a.load(ops, joined_index(dims, zeros, index))
+
+    return Lazy(shape, a.dtype, a.device, function, a.cost)
 
 
 def reduce_dims(
@@ -159,25 +136,20 @@ def _two_stages(
     along = max(dims, key=lambda d: (ctx.facts.hint(a.shape[d]) >= parts, -d))
     size = a.shape[along]
     parts = min(parts, ctx.facts.hint(size))
-    parts = next(
-        (
-            p
-            for p in range(parts, max(1, parts // 2), -1)
-            if exact_quotient(size, sympy.Integer(p)) is not None
-        ),
-        parts,
-    )
+    for fewer in range(parts, max(1, parts // 2), -1):
+        if exact_quotient(size, sympy.Integer(fewer)) is not None:
+            parts = fewer
+            break
     whole = exact_quotient(size, sympy.Integer(parts))
-    chunk = whole if whole is not None else _ceil_div(size, parts)
+    chunk = whole if whole is not None else ceil_div(size, parts)
     outer, inner = _partition(a.shape, dims)
     place = dims.index(along)
-    rank = len(a.shape)
     neutral = _neutral(kind, a.dtype)
 
     def function(ops: TracingOps, outer_index: Index, inner_index: Index) -> Any:
         position = outer_index[0] * chunk + inner_index[place]
         inside = (*inner_index[:place], position, *inner_index[place + 1 :])
-        index = _joined(rank, dims, outer_index[1:], inside)
+        index = joined_index(dims, inside, outer_index[1:])
         if whole is not None:
             return a.load(ops, index)
         mask = ops.lt(ops.index_expr(position, torch.int64), ops.index_expr(size, torch.int64))
@@ -191,11 +163,6 @@ def _two_stages(
     result = ctx.new_buffer(dtype, a.device, outer)
     ctx.add_reduction(result, outer, first[:1], _inner(ctx.whole(partial), [0]), kind, dtype)
     return ctx.whole(result)
-
-
-def _ceil_div(size: sympy.Expr, parts: int) -> sympy.Expr:
-    quotient: sympy.Expr = FloorDiv(size + parts - 1, sympy.Integer(parts))  # type: ignore[assignment]
-    return quotient
 
 
 def _neutral(kind: str, dtype: torch.dtype) -> Number:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import torch.fx
+from primops import Prim
 
 Rule: TypeAlias = Callable[..., object]
 
@@ -45,6 +46,11 @@ class LoweringTable:
         table = LoweringTable()
         table._rules = {**self._rules, **other._rules}
         return table
+
+
+def prim_name(node: torch.fx.Node) -> str:
+    """The name of the prim that a node calls; empty for everything else."""
+    return node.target.name if isinstance(node.target, Prim) else ""
 
 
 def user_line(node: torch.fx.Node) -> str:

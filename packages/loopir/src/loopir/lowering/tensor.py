@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -13,7 +13,7 @@ import torch
 
 from loopir.ir.body import OpsHandler, Recorder
 from loopir.ir.kernel import Number, Value
-from loopir.ir.node import Origin, Shape, contiguous_strides
+from loopir.ir.node import Origin, Shape, View
 
 Index: TypeAlias = tuple[sympy.Expr, ...]
 InnerFunction: TypeAlias = Callable[[Any, Index], Any]
@@ -44,18 +44,17 @@ class Strided:
     offset: sympy.Expr
 
     @property
+    def view(self) -> View:
+        """The view as an extern call takes it."""
+        return View(self.buffer, self.shape, self.stride, self.offset)
+
+    @property
     def cost(self) -> Cost:
         """One read; none for a tensor that is repeated along some dim, since it is small beside
         what it is repeated for.
         """
-        return Cost(
-            reads=int(
-                all(
-                    size == 1 or step != 0
-                    for size, step in zip(self.shape, self.stride, strict=True)
-                )
-            )
-        )
+        dims = zip(self.shape, self.stride, strict=True)
+        return Cost(reads=int(all(size == 1 or step != 0 for size, step in dims)))
 
     @property
     def layout(self) -> Shape:
@@ -164,10 +163,13 @@ class TracingOps(OpsHandler[Value]):
         return self.recorder.collective(op, kind, value, dtype)
 
 
-def is_contiguous(shape: Shape, stride: Shape) -> bool:
-    """Whether the strides are row-major; those of sizes 1 don't matter."""
-    expected = contiguous_strides(shape)
-    return all(size == 1 or a == b for size, a, b in zip(shape, stride, expected, strict=True))
+def joined_index(
+    dims: Sequence[int], inside: Sequence[sympy.Expr], outside: Sequence[sympy.Expr]
+) -> Index:
+    """An index with ``inside`` at ``dims`` and ``outside`` elsewhere, both in order."""
+    chosen, others = iter(inside), iter(outside)
+    rank = len(inside) + len(outside)
+    return tuple(next(chosen) if d in dims else next(others) for d in range(rank))
 
 
 def same_strides(shape: Shape, a: Shape, b: Shape) -> bool:

@@ -4,15 +4,14 @@ strides.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from math import prod
 from typing import Any
 
 import sympy
 import torch
-from primops import Prim
 from torch._ops import OpOverload
 
 from loopir.ir.kernel import Number
@@ -20,7 +19,7 @@ from loopir.ir.node import Shape
 from loopir.ir.simplify import ZERO
 
 from .context import LoweringContext, combined_cost
-from .registry import LoweringTable
+from .registry import LoweringTable, prim_name
 from .reshape import index_copies, reshaped_strides, source_index
 from .tensor import Index, Lazy, Strided, Tensor, TracingOps
 
@@ -95,13 +94,8 @@ def lower_broadcast(
     repeats = any(
         size == 1 and target[d] != 1 for size, d in zip(a.shape, dims, strict=True)
     ) or len(dims) < len(target)
-    if (
-        isinstance(a, Lazy)
-        and repeats
-        and a.cost.weight >= EXPENSIVE
-        and any(size != 1 for size in a.shape)
-    ):
-        a = ctx.realize(a)
+    if repeats and any(size != 1 for size in a.shape):
+        a = _stored_if_expensive(ctx, a)
     if isinstance(a, Strided):
         stride: list[sympy.Expr] = [ZERO] * len(target)
         for size, step, d in zip(a.shape, a.stride, dims, strict=True):
@@ -141,9 +135,8 @@ def lower_permute(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequence[
     if isinstance(a, Strided):
         return strided(a, shape, [a.stride[d] for d in dims])
     places = [list(dims).index(d) for d in range(len(dims))]
-    view = view_of(a, shape, lambda index: tuple(index[p] for p in places))
     layout = None if a.layout is None else tuple(a.layout[d] for d in dims)
-    return Lazy(view.shape, view.dtype, view.device, view.function, view.cost, layout)
+    return view_of(a, shape, lambda index: tuple(index[p] for p in places), layout)
 
 
 @table.register("slice")
@@ -172,8 +165,7 @@ def lower_window(
     elements.
     """
     shape = ctx.shape(node.meta["val"].shape)
-    if isinstance(a, Lazy) and a.cost.weight >= EXPENSIVE:
-        a = ctx.realize(a)
+    a = _stored_if_expensive(ctx, a)
     if isinstance(a, Strided):
         stride = [sympy.expand(s * step) if d == dim else s for d, s in enumerate(a.stride)]
         return strided(a, shape, [*stride, a.stride[dim]])
@@ -203,9 +195,7 @@ def lower_pad(
     """``value`` before and after; negative amounts cut off."""
     before, after = ctx.shape(low), ctx.shape(high)
     shape = ctx.shape(node.meta["val"].shape)
-    if isinstance(a, Lazy) and a.cost.weight >= EXPENSIVE:
-        a = ctx.realize(a)
-    source = a
+    source = _stored_if_expensive(ctx, a)
 
     def function(ops: TracingOps, index: Index) -> Any:
         inside = tuple(i - lo for i, lo in zip(index, before, strict=True))
@@ -226,9 +216,8 @@ def lower_pad(
             mask = ops.and_(mask, condition)
         return masked_load(ops, mask, source, inside, value)
 
-    return Lazy(
-        shape, a.dtype, a.device, function, combined_cost(a, weight=2), ctx.layout_like(a, shape)
-    )
+    cost, layout = combined_cost(source, weight=2), ctx.layout_like(source, shape)
+    return Lazy(shape, a.dtype, a.device, function, cost, layout)
 
 
 @table.register("cat")
@@ -243,30 +232,21 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
         # A function even of a buffer's elements: cat gives new memory, which must not alias its
         # operand's.
         return Lazy(shape, only.dtype, only.device, only.load, combined_cost(only, weight=0))
-    heavy = sum(
-        isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE for t in tensors
-    )
+    limit = 2 * EXPENSIVE / len(tensors)
+    heavy = sum(_is_expensive(t, limit) for t in tensors)
     many = len(pieces) > MOST_SELECTED and pieces[0].device.type == "cpu"
     if many or (_is_stored(node) and (2 * heavy >= len(pieces) or _are_freed(node, pieces))):
         return _stored_in_parts(ctx, node, shape, pieces, dim)
-    pieces = [
-        ctx.realize(t)
-        if isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE
-        else t
-        for t in pieces
-    ]
-    ends = [
-        sympy.expand(sympy.Add(*(t.shape[dim] for t in pieces[: i + 1])))
-        for i in range(len(pieces))
-    ]
-    starts = [ZERO, *ends[:-1]]
+    pieces = [_stored_if_expensive(ctx, t, limit) for t in pieces]
+    sizes = (t.shape[dim] for t in pieces)
+    starts = [*itertools.accumulate(sizes, lambda a, b: sympy.expand(a + b), initial=ZERO)]
 
     def function(ops: TracingOps, index: Index) -> Any:
         at = ops.index_expr(index[dim], torch.int64)
-        below = [ops.lt(at, ops.index_expr(end, torch.int64)) for end in ends[:-1]]
+        below = [ops.lt(at, ops.index_expr(end, torch.int64)) for end in starts[1:-1]]
         within = [
             below[0],
-            *(ops.and_(ops.not_(a), b) for a, b in pairwise(below)),
+            *(ops.and_(ops.not_(a), b) for a, b in itertools.pairwise(below)),
             ops.not_(below[-1]),
         ]
         result = None
@@ -276,13 +256,17 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
             result = value if result is None else ops.where(below[i], value, result)
         return result
 
-    return Lazy(
-        shape,
-        pieces[0].dtype,
-        pieces[0].device,
-        function,
-        combined_cost(*pieces, weight=2 * len(pieces)),
-    )
+    cost = combined_cost(*pieces, weight=2 * len(pieces))
+    return Lazy(shape, pieces[0].dtype, pieces[0].device, function, cost)
+
+
+def _is_expensive(tensor: Tensor, limit: float = EXPENSIVE) -> bool:
+    """Whether computing an element takes so many operations."""
+    return isinstance(tensor, Lazy) and tensor.cost.weight >= limit
+
+
+def _stored_if_expensive(ctx: LoweringContext, tensor: Tensor, limit: float = EXPENSIVE) -> Tensor:
+    return ctx.realize(tensor) if _is_expensive(tensor, limit) else tensor
 
 
 def _is_stored(node: Any) -> bool:
@@ -290,7 +274,7 @@ def _is_stored(node: Any) -> bool:
     return any(
         user.op == "output"
         or isinstance(user.target, OpOverload)
-        or (isinstance(user.target, Prim) and user.target.name == "reshape" and _is_stored(user))
+        or (prim_name(user) == "reshape" and _is_stored(user))
         for user in node.users
     )
 

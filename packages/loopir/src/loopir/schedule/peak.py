@@ -35,10 +35,9 @@ class _Lifetimes:
     def __init__(self, dag: Dag, graph: LoweredGraph) -> None:
         outputs = graph.output_buffers
         given = graph.input_buffers - graph.donated | set(graph.constants)
+        permanent = outputs | given
         self.readers = {
-            name: len(set(groups))
-            for name, groups in dag.readers.items()
-            if name not in outputs | given
+            name: len(set(groups)) for name, groups in dag.readers.items() if name not in permanent
         }
         self.made: dict[str, list[str]] = {}
         self.read: dict[str, list[str]] = {}

@@ -55,7 +55,7 @@ class KernelRecorder(SimplifyingRecorder):
         mask: Value | None = None,
         other: Number | None = None,
     ) -> Value:
-        index = self.facts.simplify(index, self.extents)
+        index = self.simplified(index)
         again = self.recompute.get(buffer)
         if (
             again is not None
@@ -87,9 +87,11 @@ class KernelRecorder(SimplifyingRecorder):
         self.append(self.define(Instruction(value.name, op, args, dtype)))
         return value
 
+    def known_values(self) -> list[dict[tuple[object, ...], Value]]:
+        return [self._inner_known, self._known] if self.is_inner else [self._known]
+
     def _find(self, key: tuple[object, ...]) -> Value | None:
-        found = self._inner_known.get(key) if self.is_inner else None
-        return found if found is not None else self._known.get(key)
+        return next((known[key] for known in self.known_values() if key in known), None)
 
     def _emit_outside(self, op: str, args: tuple, dtype: torch.dtype) -> Value:
         inside = self.slot
@@ -124,16 +126,6 @@ class KernelRecorder(SimplifyingRecorder):
         if result.name in self._inner_values:
             self._varying.add(result)
         return result
-
-    def store(self, buffer: str, index: sympy.Expr, value: Value, mode: str | None = None) -> None:
-        index = self.facts.simplify(index, self.extents)
-        self.append(Instruction(None, "store", (buffer, index, value, mode), None))
-        for known in (self._known, self._inner_known):
-            for key in [key for key in known if key[0] == "load" and key[1] == buffer]:
-                del known[key]
-        if mode is None:
-            key = self.key("load", (buffer, index, None, None), self.dtypes[value.name])
-            (self._inner_known if self.is_inner else self._known)[key] = value
 
     def append(self, instruction: Instruction) -> None:
         self.slots.setdefault(self.slot, []).append(instruction)
