@@ -18,13 +18,17 @@ from torch import fx
 
 from .match import (
     add_call,
+    apply_to_calls,
     arguments_of,
+    dense,
     meta_of,
     name_of,
     only_user,
     remove_dead,
     same_shape,
     strides_for,
+    tensor_of,
+    transposed,
 )
 
 aten = torch.ops.aten
@@ -49,10 +53,7 @@ class Scores:
 
 def fuse_attention(gm: fx.GraphModule) -> int:
     """Replaces every written-out attention; returns how many."""
-    count = 0
-    for node in list(gm.graph.nodes):
-        if name_of(node) == "bmm" and _fuse(node):
-            count += 1
+    count = apply_to_calls(gm, {"bmm": _fuse})
     if count:
         remove_dead(gm)
     return count
@@ -79,9 +80,9 @@ def _copied(node: Any) -> fx.Node | None:
 
 def _keeps_count(a: fx.Node, b: fx.Node) -> bool:
     first, second = meta_of(a), meta_of(b)
-    if first is None or second is None or first.dtype != second.dtype:
+    if first is None or second is None:
         return False
-    return _count(first) == _count(second)
+    return first.dtype == second.dtype and _count(first) == _count(second)
 
 
 def _count(meta: TensorMeta) -> object:
@@ -185,14 +186,8 @@ def _operand(product: fx.Node, position: int, whole: TensorMeta) -> fx.Node | No
 
 
 def _is_possible(query: fx.Node, key: fx.Node, value: fx.Node, whole: TensorMeta) -> bool:
-    q, k, v = meta_of(query), meta_of(key), meta_of(value)
-    if (
-        q is None
-        or k is None
-        or v is None
-        or len({q.dtype, k.dtype, v.dtype}) != 1
-        or len({q.device, k.device, v.device}) != 1
-    ):
+    q, k, v = map(tensor_of, (query, key, value))
+    if len({(meta.dtype, meta.device) for meta in (q, k, v)}) != 1:
         return False
     if q.dtype not in FLOATS or q.device.type not in DEVICES or _has_short_rows(whole):
         return False
@@ -225,40 +220,25 @@ def _replace(
 ) -> None:
     """Puts the call in front of ``output`` and the result, in its shape, in its place."""
     query, key, value = operands
-    meta = meta_of(query)
-    assert meta is not None
-    turned = meta_of(key)
-    assert turned is not None
-    swapped = TensorMeta(
-        (*turned.shape[:-2], turned.shape[-1], turned.shape[-2]),
-        (*turned.strides[:-2], turned.strides[-1], turned.strides[-2]),
-        turned.dtype,
-        turned.device,
-    )
-    keys = add_call(output, aten.transpose.int, (key, -2, -1), swapped)
-    tensors = [query, keys, value]
-    if whole.ndim == 3:
-        tensors = [_unsqueezed(output, tensor) for tensor in tensors]
+    keys = add_call(output, aten.transpose.int, (key, -2, -1), transposed(tensor_of(key)))
+    tensors, meta = [query, keys, value], tensor_of(query)
     mask = None if found.mask is None else _additive_mask(output, found, meta.dtype)
-    if mask is not None and whole.ndim == 3 and meta_of(mask).ndim == 3:  # type: ignore[union-attr]
-        mask = _unsqueezed(output, mask)
-    shape = (*([1] if whole.ndim == 3 else []), *meta.shape)
-    result = _attend(
+    shape = meta.shape
+    if whole.ndim == 3:
+        tensors, shape = [_unsqueezed(output, tensor) for tensor in tensors], (1, *shape)
+        if mask is not None and tensor_of(mask).ndim == 3:
+            mask = _unsqueezed(output, mask)
+    result = add_call(
         output,
-        tensors,
-        mask,
-        found.scale,
+        aten.scaled_dot_product_attention.default,
+        (*tensors, mask),
         TensorMeta(shape, _attended_strides(shape), meta.dtype, meta.device),
+        {"scale": found.scale},
     )
     if mask is not None:
         result = _nan_where_all_masked(output, result, mask)
-    last = meta_of(output)
-    assert last is not None
-    sizes = _sizes_of(output)
-    flat = TensorMeta(
-        last.shape, strides_for(last.shape, torch.contiguous_format), last.dtype, last.device
-    )
-    final = add_call(output, aten.reshape.default, (result, sizes), flat)
+    last, sizes = tensor_of(output), _sizes_of(output)
+    final = add_call(output, aten.reshape.default, (result, sizes), dense(last.shape, last))
     output.replace_all_uses_with(final)
 
 
@@ -269,76 +249,48 @@ def _attended_strides(shape: tuple) -> tuple:
     return strides[0], strides[2], strides[1], strides[3]
 
 
-def _attend(
-    output: fx.Node, tensors: list[fx.Node], mask: fx.Node | None, scale: float, meta: TensorMeta
-) -> fx.Node:
-    op = aten.scaled_dot_product_attention.default
-    return add_call(output, op, (*tensors, mask), meta, {"scale": scale})
-
-
 def _unsqueezed(output: fx.Node, node: fx.Node) -> fx.Node:
-    meta = meta_of(node)
-    assert meta is not None
-    wide = TensorMeta(
-        (1, *meta.shape), (meta.shape[0] * meta.strides[0], *meta.strides), meta.dtype, meta.device
-    )
+    meta = tensor_of(node)
+    strides = (meta.shape[0] * meta.strides[0], *meta.strides)
+    wide = TensorMeta((1, *meta.shape), strides, meta.dtype, meta.device)
     return add_call(output, aten.unsqueeze.default, (node, 0), wide)
 
 
 def _additive_mask(output: fx.Node, found: Scores, dtype: torch.dtype) -> fx.Node:
     """The mask as a number to add, in the operands' dtype."""
-    mask, meta = found.mask, meta_of(found.mask)
-    assert mask is not None and meta is not None
-    dense = TensorMeta(
-        meta.shape, strides_for(meta.shape, torch.contiguous_format), dtype, meta.device
-    )
+    mask = found.mask
+    assert mask is not None
+    meta = tensor_of(mask)
+    added = dense(meta.shape, meta, dtype)
+    if not found.fills and meta.dtype == dtype:
+        return mask
     if not found.fills:
-        if meta.dtype == dtype:
-            return mask
-        return add_call(output, aten._to_copy.default, (mask,), dense, {"dtype": dtype})
-    zero, low = (_number(output, number, dtype, meta.device) for number in (0.0, -math.inf))
-    return add_call(output, aten.where.self, (mask, low, zero), dense)
+        return add_call(output, aten._to_copy.default, (mask,), added, {"dtype": dtype})
+    zero, low = (_number(output, number, added) for number in (0.0, -math.inf))
+    return add_call(output, aten.where.self, (mask, low, zero), added)
 
 
-def _number(output: fx.Node, number: float, dtype: torch.dtype, device: torch.device) -> fx.Node:
-    options = {"dtype": dtype, "device": device}
-    return add_call(
-        output, aten.full.default, ([], number), TensorMeta((), (), dtype, device), options
-    )
+def _number(output: fx.Node, number: float, like: TensorMeta) -> fx.Node:
+    options = {"dtype": like.dtype, "device": like.device}
+    return add_call(output, aten.full.default, ([], number), dense((), like), options)
 
 
 def _nan_where_all_masked(output: fx.Node, result: fx.Node, mask: fx.Node) -> fx.Node:
-    masked, meta = meta_of(mask), meta_of(result)
-    assert masked is not None and meta is not None
-    row = TensorMeta(
-        (*masked.shape[:-1], 1),
-        strides_for((*masked.shape[:-1], 1), torch.contiguous_format),
-        *_kind(masked),
-    )
+    masked, meta = tensor_of(mask), tensor_of(result)
+    row = dense((*masked.shape[:-1], 1), masked)
     top = add_call(output, aten.amax.default, (mask, [-1], True), row)
-    none = add_call(
-        output,
-        aten.eq.Scalar,
-        (top, -math.inf),
-        TensorMeta(row.shape, row.strides, torch.bool, row.device),
-    )
-    nan = _number(output, math.nan, meta.dtype, meta.device)
+    none = add_call(output, aten.eq.Scalar, (top, -math.inf), dense(row.shape, row, torch.bool))
+    nan = _number(output, math.nan, meta)
     return add_call(output, aten.where.self, (none, nan, result), meta)
-
-
-def _kind(meta: TensorMeta) -> tuple[torch.dtype, torch.device]:
-    return meta.dtype, meta.device
 
 
 def _sizes_of(output: fx.Node) -> list[Any]:
     """The result's sizes as arguments: numbers, or the nodes that hold them."""
-    meta = meta_of(output)
-    assert meta is not None
-    left, right = meta_of(output.args[0]), meta_of(output.args[1])
-    assert left is not None and right is not None
     return [
         size
         if isinstance(size, int)
         else add_call(output, aten.sym_size.int, (output.args[operand], dim), size)
-        for size, (operand, dim) in zip(meta.shape, ((0, 0), (0, 1), (1, 2)), strict=True)
+        for size, (operand, dim) in zip(
+            tensor_of(output).shape, ((0, 0), (0, 1), (1, 2)), strict=True
+        )
     ]

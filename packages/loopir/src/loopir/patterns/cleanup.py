@@ -4,60 +4,62 @@ convolutions, bias additions.
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 import torch
+from primops import TensorMeta
 from torch import fx
 
-from .match import add_call, arguments_of, meta_of, name_of, only_user, remove_dead, same_shape
+from .match import (
+    add_call,
+    apply_to_calls,
+    arguments_of,
+    meta_of,
+    name_of,
+    only_user,
+    remove_dead,
+    same_shape,
+    tensor_of,
+)
 
 aten = torch.ops.aten
 
 
 def clean_up(gm: fx.GraphModule) -> int:
     """Applies each rule once to every node, in graph order; returns how often one did."""
-    count = 0
-    for node in list(gm.graph.nodes):
-        rule = RULES.get(name_of(node))
-        replacement = rule(node) if rule is not None else None
-        if replacement is not None:
-            node.replace_all_uses_with(replacement)
-            gm.graph.erase_node(node)
-            count += 1
+    count = apply_to_calls(gm, dict.fromkeys(RULES, _replace))
     if count:
         remove_dead(gm)
     return count
 
 
+def _replace(node: fx.Node) -> bool:
+    replacement = RULES[name_of(node)](node)
+    if replacement is None:
+        return False
+    node.replace_all_uses_with(replacement)
+    node.graph.erase_node(node)
+    return True
+
+
 def _flatten_cat(node: fx.Node) -> fx.Node | None:
     """``cat([cat([a, b]), c])`` along one dim is ``cat([a, b, c])``."""
     tensors, dim = arguments_of(node)
-    meta = meta_of(node)
-    assert meta is not None
-    parts: list[Any] = []
+    meta, parts = tensor_of(node), []
     for tensor in tensors:
-        inner = (
-            arguments_of(tensor) if name_of(tensor) == "cat" and only_user(tensor) is node else None
-        )
-        nested = (
-            inner is not None
-            and inner[1] % meta.ndim == dim % meta.ndim
-            and _same_kind(tensor, node)
-        )
-        parts += inner[0] if nested and inner is not None else [tensor]
+        inner, inner_dim = [tensor], dim
+        if name_of(tensor) == "cat" and only_user(tensor) is node:
+            inner, inner_dim = arguments_of(tensor)
+        along = inner_dim % meta.ndim == dim % meta.ndim
+        parts += inner if along and _same_kind(tensor_of(tensor), meta) else [tensor]
     if len(parts) > len(tensors):
         return add_call(node, aten.cat.default, (parts, dim), node.meta["val"])
     return None
 
 
-def _same_kind(a: fx.Node, b: fx.Node) -> bool:
-    first, second = meta_of(a), meta_of(b)
-    return (
-        first is not None
-        and second is not None
-        and first.dtype == second.dtype
-        and first.ndim == second.ndim
-    )
+def _same_kind(a: TensorMeta, b: TensorMeta) -> bool:
+    return (a.dtype, a.ndim) == (b.dtype, b.ndim)
 
 
 def _static(values: Any) -> bool:
@@ -72,11 +74,7 @@ def _merge_pads(node: fx.Node) -> fx.Node | None:
     source, before, fill = arguments_of(x)
     if fill != value or not _static([*pad, *before]) or min([*pad, *before], default=0) < 0:
         return None
-    longest = max(len(pad), len(before))
-    sums = [
-        (pad[i] if i < len(pad) else 0) + (before[i] if i < len(before) else 0)
-        for i in range(longest)
-    ]
+    sums = list(map(sum, zip_longest(pad, before, fillvalue=0)))
     return add_call(node, aten.constant_pad_nd.default, (source, sums, value), node.meta["val"])
 
 
@@ -96,11 +94,10 @@ def _pad_in_convolution(node: fx.Node) -> fx.Node | None:
         or len(pad) % 2
     ):
         return None
-    low, high = pad[0::2], pad[1::2]
-    if list(low) != list(high):
+    low, high = list(pad[0::2]), list(pad[1::2])
+    if low != high:
         return None
-    extra = [*reversed(low)]
-    extra = [0] * (dims - len(extra)) + extra
+    extra = [0] * (dims - len(low)) + low[::-1]
     own = list(padding) * dims if len(padding) == 1 else list(padding)
     total = [a + b for a, b in zip(own, extra, strict=True)]
     args = (source, weight, bias, stride, total, dilation, transposed, *rest)
@@ -112,21 +109,12 @@ def _bias_in_product(node: fx.Node) -> fx.Node | None:
     x, bias, alpha = arguments_of(node)
     if name_of(x) != "mm":
         x, bias = bias, x
-    result, one = meta_of(node), meta_of(bias)
-    if (
-        name_of(x) != "mm"
-        or alpha != 1
-        or only_user(x) is not node
-        or result is None
-        or one is None
-    ):
+    one = meta_of(bias)
+    if name_of(x) != "mm" or alpha != 1 or only_user(x) is not node or one is None:
         return None
-    if (
-        one.dtype != result.dtype
-        or one.ndim != 1
-        or not same_shape(one.shape, result.shape[-1:])
-        or one.device != result.device
-    ):
+    result = tensor_of(node)
+    is_alike = (one.dtype, one.device) == (result.dtype, result.device)
+    if not is_alike or not same_shape(one.shape, result.shape[-1:]):
         return None
     return add_call(node, aten.addmm.default, (bias, *x.args), node.meta["val"])
 

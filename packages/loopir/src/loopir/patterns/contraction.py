@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
-from primops import TensorMeta
 from torch import fx
 from torch._ops import OpOverload
 
@@ -35,6 +34,8 @@ from .match import (
     name_of,
     only_user,
     same_shape,
+    tensor_of,
+    transposed,
     with_format,
 )
 
@@ -123,48 +124,31 @@ def _match_linear(node: fx.Node) -> Match | None:
     bias = None
     if name_of(node) == "addmm":
         bias, x, matrix, beta, alpha = arguments
-        width, columns = meta_of(bias), meta_of(matrix)
-        if (
-            beta != 1
-            or alpha != 1
-            or width is None
-            or columns is None
-            or not same_shape(width.shape, columns.shape[1:])
-        ):
+        is_plain = beta == alpha == 1
+        if not is_plain or not same_shape(tensor_of(bias).shape, tensor_of(matrix).shape[1:]):
             return None
     else:
         x, matrix = arguments
     weight = _untransposed(matrix)
     if weight is None:
-        meta = meta_of(matrix)
-        assert meta is not None
-        turned = TensorMeta(meta.shape[::-1], meta.strides[::-1], meta.dtype, meta.device)
-        weight = add_call(node, aten.t.default, (matrix,), turned)
+        weight = add_call(node, aten.t.default, (matrix,), transposed(tensor_of(matrix)))
     result = node
     view = only_user(node)
     if name_of(x) in VIEWS and view is not None and name_of(view) in VIEWS:
-        whole, out = meta_of(x.args[0]), meta_of(view)
-        if (
-            whole is not None
-            and out is not None
-            and whole.ndim >= 2
-            and _is_rowwise(whole, out, meta_of(node))
-        ):
+        rows, columns = tensor_of(x.args[0]).shape[:-1], tensor_of(node).shape[-1]
+        if rows and same_shape((*rows, columns), tensor_of(view).shape):
             x, result = x.args[0], view
     return Match("linear", [x, weight, bias], (), [result])
 
 
-def _is_rowwise(whole: TensorMeta, out: TensorMeta, flat: TensorMeta | None) -> bool:
-    return flat is not None and same_shape((*whole.shape[:-1], flat.shape[-1]), out.shape)
-
-
 def _untransposed(matrix: fx.Node) -> fx.Node | None:
     name, arguments = name_of(matrix), matrix.args
-    if name == "t" or (name == "permute" and list(arguments[1]) == [1, 0]):  # type: ignore[arg-type]
-        return arguments[0]  # type: ignore[return-value]
-    if name == "transpose" and sorted(d % 2 for d in arguments[1:3]) == [0, 1]:  # type: ignore[operator]
-        return arguments[0]  # type: ignore[return-value]
-    return None
+    is_transpose = (
+        name == "t"
+        or (name == "permute" and list(arguments[1]) == [1, 0])  # type: ignore[arg-type]
+        or (name == "transpose" and sorted(d % 2 for d in arguments[1:3]) == [0, 1])  # type: ignore[operator]
+    )
+    return arguments[0] if is_transpose else None  # type: ignore[return-value]
 
 
 def _follow_steps(match: Match) -> None:
@@ -253,10 +237,8 @@ def _replace(gm: fx.GraphModule, match: Match, offer: Offer) -> None:
                 return add_constant(gm, value.function(*constants), last)
         return [argument(item) for item in value] if isinstance(value, tuple | list) else value
 
-    meta = meta_of(last)
-    assert meta is not None
     args = tuple(argument(value) for value in offer.arguments)
-    node = add_call(last, offer.op, args, with_format(meta, offer.memory_format))
+    node = add_call(last, offer.op, args, with_format(tensor_of(last), offer.memory_format))
     last.replace_all_uses_with(node)
     for dead in reversed([*match.inner, *match.results[: offer.taken + 1]]):
         gm.graph.erase_node(dead)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import fx
 from .match import (
     add_call,
     add_constant,
+    apply_to_calls,
     arguments_of,
     constant_of,
     is_pure,
@@ -101,11 +103,7 @@ def fold_batch_norms(gm: fx.GraphModule) -> int:
     """``batch_norm(convolution(x, w, b))`` in evaluation with constant weights and statistics is
     one convolution.
     """
-    count = 0
-    for node in list(gm.graph.nodes):
-        if name_of(node) == "convolution":
-            count += _fold_batch_norm(gm, node)
-    return count
+    return apply_to_calls(gm, {"convolution": partial(_fold_batch_norm, gm)})
 
 
 def _fold_batch_norm(gm: fx.GraphModule, conv: fx.Node) -> bool:
@@ -122,13 +120,8 @@ def _fold_batch_norm(gm: fx.GraphModule, conv: fx.Node) -> bool:
         t is None for t, n in zip(others, asked, strict=True) if n is not None
     ):
         return False
-    w, b = folded_weights(
-        tensors,
-        others,
-        float(given["eps"]),
-        transposed=bool(parameters[3]),
-        groups=int(parameters[5]),
-    )
+    turned, groups = bool(parameters[3]), int(parameters[5])
+    w, b = folded_weights(tensors, others, float(given["eps"]), turned, groups)
     args = (x, add_constant(gm, w, conv), add_constant(gm, b, conv), *parameters)
     fused = add_call(norm, aten.convolution.default, args, conv.meta["val"])
     result.replace_all_uses_with(fused)

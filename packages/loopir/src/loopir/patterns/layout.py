@@ -11,7 +11,7 @@ from primops import TensorMeta
 from torch import fx
 from torch._ops import OpOverload
 
-from .match import FORMATS, has_format, in_format, meta_of, name_of, with_format
+from .match import FORMATS, has_format, in_format, meta_of, name_of, tensor_of, with_format
 
 HALF = (torch.float16, torch.bfloat16)
 FOLLOWERS = {
@@ -65,8 +65,7 @@ def _is_offered(node: fx.Node) -> bool:
 def _convert(node: fx.Node) -> None:
     """On the CPU a weight that is no constant stays as it is: oneDNN reorders it in any case."""
     x, weight = node.args[:2]
-    meta = meta_of(node)
-    assert meta is not None
+    meta = tensor_of(node)
     stays = meta.device.type == "cpu" and weight.op != "get_attr"  # type: ignore[union-attr]
     images = in_format(x, torch.channels_last, node)  # type: ignore[arg-type]
     kernel = in_format(weight, None if stays else torch.channels_last, node)  # type: ignore[arg-type]

@@ -4,7 +4,8 @@ metadata.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +29,44 @@ def meta_of(node: object) -> TensorMeta | None:
     """Shape, strides, dtype and device of a node's tensor; None for everything else."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
     return TensorMeta.from_tensor(value) if isinstance(value, torch.Tensor | TensorMeta) else None
+
+
+def tensor_of(node: object) -> TensorMeta:
+    """``meta_of`` a node that is known to be a tensor."""
+    meta = meta_of(node)
+    assert meta is not None, f"{node} is no tensor"
+    return meta
+
+
+def dense(
+    shape: Sequence[Any],
+    like: TensorMeta,
+    dtype: torch.dtype | None = None,
+    memory_format: torch.memory_format = torch.contiguous_format,
+) -> TensorMeta:
+    """A tensor of this shape with dense strides, on the device and of the dtype of another."""
+    strides = strides_for(shape, memory_format)
+    return TensorMeta(tuple(shape), strides, dtype or like.dtype, like.device)
+
+
+def transposed(meta: TensorMeta) -> TensorMeta:
+    """The tensor with its last two dims swapped."""
+    shape, strides = ((*x[:-2], x[-1], x[-2]) for x in (meta.shape, meta.strides))
+    return TensorMeta(shape, strides, meta.dtype, meta.device)
+
+
+def apply_to_calls(
+    gm: fx.GraphModule, rules: Mapping[str, Callable[[fx.Node], object]], device: str = ""
+) -> int:
+    """Applies to each call the rule for its name, in graph order; returns how many applied.
+    ``device``: only to calls whose first argument is there.
+    """
+    found = [(node, rules[name_of(node)]) for node in gm.graph.nodes if name_of(node) in rules]
+    return sum(
+        bool(rule(node))
+        for node, rule in found
+        if not device or tensor_of(node.args[0]).device.type == device
+    )
 
 
 def only_user(node: fx.Node) -> fx.Node | None:
@@ -90,7 +129,7 @@ def has_format(meta: TensorMeta, memory_format: torch.memory_format) -> bool:
 
 def with_format(meta: TensorMeta, memory_format: torch.memory_format) -> TensorMeta:
     """The same tensor laid out in a format."""
-    return TensorMeta(meta.shape, strides_for(meta.shape, memory_format), meta.dtype, meta.device)
+    return dense(meta.shape, meta, memory_format=memory_format)
 
 
 def add_call(
@@ -107,8 +146,7 @@ def add_call(
 
 def in_format(node: fx.Node, memory_format: torch.memory_format | None, before: fx.Node) -> fx.Node:
     """``node`` laid out in a format: itself, or a copy in front of ``before``."""
-    meta = meta_of(node)
-    assert meta is not None
+    meta = tensor_of(node)
     if memory_format is None or has_format(meta, memory_format):
         return node
     wanted = with_format(meta, memory_format)
@@ -168,7 +206,5 @@ def constant_of(gm: fx.GraphModule, node: object) -> torch.Tensor | None:
     """The tensor that a ``get_attr`` node names."""
     if not isinstance(node, fx.Node) or node.op != "get_attr":
         return None
-    value: Any = gm
-    for part in str(node.target).split("."):
-        value = getattr(value, part)
+    value: Any = operator.attrgetter(str(node.target))(gm)
     return value if isinstance(value, torch.Tensor) else None

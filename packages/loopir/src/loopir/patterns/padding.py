@@ -9,6 +9,7 @@ weight), and what reads the result reads a slice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -16,7 +17,16 @@ import torch
 from primops import TensorMeta
 from torch import fx
 
-from .match import VIEWS, add_call, meta_of, name_of
+from .match import (
+    VIEWS,
+    add_call,
+    apply_to_calls,
+    dense,
+    meta_of,
+    name_of,
+    tensor_of,
+    transposed,
+)
 
 aten = torch.ops.aten
 ALIGNED = 8
@@ -33,25 +43,16 @@ HALVES = (torch.float16, torch.bfloat16)
 def pad_products(gm: fx.GraphModule, device: str = "cuda") -> int:
     """Pads the operands of ``mm`` and ``addmm``; returns how many products changed."""
     padded: dict[object, fx.Node] = {}
-    return sum(
-        _pad_product(node, device, padded)
-        for node in list(gm.graph.nodes)
-        if name_of(node) in ("mm", "addmm")
-    )
+    rule = partial(_pad_product, padded)
+    return apply_to_calls(gm, {"mm": rule, "addmm": rule}, device)
 
 
-def _pad_product(node: fx.Node, device: str, padded: dict[object, fx.Node]) -> bool:
+def _pad_product(padded: dict[object, fx.Node], node: fx.Node) -> bool:
     *bias, a, b = node.args[:3] if name_of(node) == "addmm" else node.args
-    left, right, result = meta_of(a), meta_of(b), meta_of(node)
-    if (
-        left is None
-        or right is None
-        or result is None
-        or left.device.type != device
-        or left.dtype not in HALVES
-    ):
+    left, right = tensor_of(a), tensor_of(b)
+    if left.dtype not in HALVES:
         return False
-    sizes = (*left.shape, result.shape[1])
+    sizes = (*left.shape, tensor_of(node).shape[1])
     if not all(isinstance(size, int) for size in sizes) or prod(sizes) < WORTH or node.kwargs:
         return False
     rows, inner, columns = _padding(left, right, sizes)
@@ -91,21 +92,14 @@ def _in_parts(
         last = min(first + length, shape[0])
         part = _sliced(node, left, 0, first, last)
         parts.append(_product(node, (*bias, part, right), (last - first, shape[1])))
-    meta = meta_of(node)
-    assert meta is not None
-    return add_call(node, aten.cat.default, (parts, 0), _contiguous(shape, meta))
+    return add_call(node, aten.cat.default, (parts, 0), dense(shape, tensor_of(node)))
 
 
 def _product(node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any]) -> fx.Node:
     """The call of ``node`` with other operands, of whose result ``shape`` is kept."""
-    left, right = meta_of(operands[-2]), meta_of(operands[-1])
-    assert left is not None and right is not None
-    product = add_call(
-        node,
-        node.target,  # type: ignore[arg-type]
-        tuple(operands),
-        _contiguous((left.shape[0], right.shape[1]), left),
-    )
+    left, right = map(tensor_of, operands[-2:])
+    whole = dense((left.shape[0], right.shape[1]), left)
+    product = add_call(node, node.target, tuple(operands), whole)  # type: ignore[arg-type]
     for dim, size in enumerate(shape):
         product = _sliced(node, product, dim, 0, size)
     return product
@@ -113,8 +107,7 @@ def _product(node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any]) -> 
 
 def _sliced(before: fx.Node, x: fx.Node, dim: int, first: int, last: int) -> fx.Node:
     """Elements ``first`` to ``last`` of a dim; ``x`` itself where these are all."""
-    meta = meta_of(x)
-    assert meta is not None
+    meta = tensor_of(x)
     if last - first == meta.shape[dim]:
         return x
     kept = tuple(last - first if d == dim else n for d, n in enumerate(meta.shape))
@@ -142,24 +135,16 @@ def _padded(
         return x
     key = (x, by)
     if key not in padded:
-        meta = meta_of(x)
-        assert meta is not None
+        meta = tensor_of(x)
         source = x.args[0] if name_of(x) in TURNS and meta.ndim == 2 else None
         if isinstance(source, fx.Node) and meta_of(source) is not None and meta.strides[0] == 1:
             straight = _padded(source, by[::-1], before, padded)
-            inner = meta_of(straight)
-            assert inner is not None
-            turned = TensorMeta(inner.shape[::-1], inner.strides[::-1], inner.dtype, inner.device)
+            turned = transposed(tensor_of(straight))
             padded[key] = add_call(before, aten.permute.default, (straight, [1, 0]), turned)
         else:
             shape = tuple(size + more for size, more in zip(meta.shape, by, strict=True))
             pads = [amount for more in reversed(by) for amount in (0, more)]
             padded[key] = add_call(
-                before, aten.constant_pad_nd.default, (x, pads, 0.0), _contiguous(shape, meta)
+                before, aten.constant_pad_nd.default, (x, pads, 0.0), dense(shape, meta)
             )
     return padded[key]
-
-
-def _contiguous(shape: tuple[Any, ...], like: TensorMeta) -> TensorMeta:
-    strides = tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
-    return TensorMeta(shape, strides, like.dtype, like.device)

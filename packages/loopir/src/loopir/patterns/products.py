@@ -20,7 +20,15 @@ from primops import TensorMeta
 from torch import fx
 from torch._ops import OpOverload
 
-from .match import add_call, arguments_of, has_format, in_format, meta_of, name_of
+from .match import (
+    add_call,
+    apply_to_calls,
+    arguments_of,
+    has_format,
+    in_format,
+    meta_of,
+    tensor_of,
+)
 
 aten = torch.ops.aten
 POINTWISE_PLACES, GRADIENT_PLACES = 64, 256
@@ -31,9 +39,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 def multiply_convolutions(gm: fx.GraphModule) -> int:
     """Rewrites such convolutions and gradients; returns how many."""
-    rules = {"convolution": _forward, "convolution_backward": _backward}
-    found = [(node, rules[name_of(node)]) for node in gm.graph.nodes if name_of(node) in rules]
-    return sum(rule(node) for node, rule in found)
+    return apply_to_calls(gm, {"convolution": _forward, "convolution_backward": _backward})
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +279,5 @@ def _is_channels_last(image: fx.Node) -> bool:
 
 
 def _example(node: fx.Node) -> torch.Tensor:
-    meta = meta_of(node)
-    assert meta is not None
+    meta = tensor_of(node)
     return torch.empty_strided(meta.shape, meta.strides, dtype=meta.dtype, device="meta")
