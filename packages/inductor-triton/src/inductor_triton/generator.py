@@ -21,7 +21,7 @@ from inductor_triton.products.convolution import as_product
 from inductor_triton.products.product import CONVOLUTION, MATMULS, product_of, unprofitable
 from inductor_triton.tuning.autotune import generate_any, slower_than_library, tuned_sources
 
-from .spec import sequence_of
+from .spec import by_source, parts_of, sequence_of
 from .toolchain import load_interpreter
 
 HOPPER = (9, 0)
@@ -69,9 +69,7 @@ class TritonCodeGenerator:
 
     def launched(self, source: KernelSource) -> list[Kernel]:
         """The kernels that a source launches, in order."""
-        return [
-            part.kernel for part in sequence_of(source).parts if isinstance(part.kernel, Kernel)
-        ]
+        return [part.kernel for part in parts_of([source]) if isinstance(part.kernel, Kernel)]
 
     def refuses(self, template: Template) -> str:
         """Why a matrix product or convolution stays a library call (contract T5)."""
@@ -103,18 +101,14 @@ class TritonCodeGenerator:
         missing, or Triton fails.
         """
         sources = self._tuned(sources, store)
-        parts = [part for source in sources for part in sequence_of(source).parts]
         if self.interpret:
             load_interpreter()
-            from inductor_triton.launching.interpret import build_interpreted  # noqa: PLC0415 - needs numpy, which is optional
+            from inductor_triton.launching.interpret import interpreted  # noqa: PLC0415 - needs numpy, which is optional
 
-            built = iter(build_interpreted(parts))
+            built = [*map(interpreted, parts_of(sources))]
         else:
-            built = iter(self._launchers(parts, store))
-        return [
-            in_sequence(source, [next(built) for _ in sequence_of(source).parts])
-            for source in sources
-        ]
+            built = self._launchers(parts_of(sources), store)
+        return list(map(in_sequence, sources, by_source(sources, built)))
 
     def link(
         self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import sympy
-from loopir import KernelBuffer, KernelSource
+from loopir import Kernel, KernelBuffer, KernelSource, Template
+
+T = TypeVar("T")
 
 INT32_LIMIT = 2**31 - 1
 ERRORS = "errors"
@@ -72,6 +76,25 @@ def sequence_of(source: KernelSource) -> Sequence:
     """The parts of a source; most have one."""
     found = dict(source.metadata).get("sequence")
     return found if isinstance(found, Sequence) else Sequence((source,), ())
+
+
+def parts_of(sources: Iterable[KernelSource]) -> list[KernelSource]:
+    """The parts of all sources."""
+    return [part for source in sources for part in sequence_of(source).parts]
+
+
+def by_source(sources: Iterable[KernelSource], built: Iterable[T]) -> list[list[T]]:
+    """What was built of ``parts_of(sources)``, in a list per source."""
+    rest = iter(built)
+    return [[next(rest) for _ in sequence_of(source).parts] for source in sources]
+
+
+def in_order(
+    kernel: Kernel | Template, parts: tuple[KernelSource, ...], scratch: tuple[KernelBuffer, ...]
+) -> KernelSource:
+    """The source of ``kernel`` that runs ``parts`` in order."""
+    text = "\n\n".join(part.text for part in parts)
+    return KernelSource(kernel, text, (("sequence", Sequence(parts, scratch)),))
 
 
 def launch_spec(source: KernelSource) -> LaunchSpec:

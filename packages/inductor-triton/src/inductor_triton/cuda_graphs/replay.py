@@ -28,7 +28,7 @@ import torch
 from loopir import ExternCall, HostProgram
 
 from inductor_triton.launching.launch import error_flag
-from inductor_triton.spec import launch_spec, sequence_of
+from inductor_triton.spec import launch_spec, parts_of
 
 from .block_placement import with_hook
 from .graph_capture import capture, give_back
@@ -98,8 +98,7 @@ class Replay:
         self._start: int | None = None
         self._entries: list[object] = list(program.program.inputs)
         self._outputs = [getattr(output, "buffer", None) for output in program.program.outputs]
-        parts = [part for source in program.sources for part in sequence_of(source).parts]
-        self._checks = any(launch_spec(part).errors for part in parts)
+        self._checks = any(launch_spec(part).errors for part in parts_of(program.sources))
         self._enabled = True
         self._lock = threading.Lock()
         self.writes_back = bool(self._effects.writes)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import sympy
-from loopir import Kernel, KernelBuffer, KernelSource, product
+from loopir import Kernel, KernelSource, product
 
 from inductor_triton.kernels.passes.column_sums import by_program, summed_columns
 from inductor_triton.kernels.passes.gelu import fuse_gelu
 from inductor_triton.kernels.passes.online_softmax import OnlinePair, evictions
 from inductor_triton.kernels.passes.split_reductions import split_reduction
 from inductor_triton.kernels.passes.trivial_reductions import simplified
-from inductor_triton.spec import ERRORS, INDEX, Config, LaunchSpec, Sequence
+from inductor_triton.spec import ERRORS, INDEX, Config, LaunchSpec, in_order
 
 from . import ops
 from .emitter import Emitter
@@ -37,17 +37,9 @@ def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSou
     split = split_reduction(simple)
     if split is None:
         return replace(generate_source(simple, config), kernel=kernel)
-    parts = [
-        generate_source(part, None if number else config) for number, part in enumerate(split.parts)
-    ]
-    return _sequence(kernel, tuple(parts), split.scratch)
-
-
-def _sequence(
-    kernel: Kernel, parts: tuple[KernelSource, ...], scratch: tuple[KernelBuffer, ...]
-) -> KernelSource:
-    text = "\n\n".join(part.text for part in parts)
-    return KernelSource(kernel, text, (("sequence", Sequence(parts, scratch)),))
+    first, *rest = split.parts
+    parts = (generate_source(first, config), *map(generate_source, rest))
+    return in_order(kernel, parts, split.scratch)
 
 
 def _walk_over_rows(kernel: Kernel, config: Config | None) -> KernelSource | None:
@@ -72,7 +64,7 @@ def _walk_over_rows(kernel: Kernel, config: Config | None) -> KernelSource | Non
         generate_source(columns.rows, replace(config, grid=grid)),
         generate_source(columns.combine),
     )
-    return _sequence(kernel, parts, columns.shares)
+    return in_order(kernel, parts, columns.shares)
 
 
 def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSource:
@@ -82,22 +74,29 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
     emitter.numbers = {}
     function = emit_function(emitter)
     text = assemble(kernel.origins, tiling.config, function)
-    spec = LaunchSpec(
+    grid, batch = tiling.config.grid, product(item.extent for item in tiling.batch)
+    blocks = () if grid else tuple((axis.extent, axis.block) for axis in tiling.program_axes)
+    spec = describe_launch(emitter, blocks, sympy.Integer(grid or 1) * batch)
+    return KernelSource(kernel, text, (("launch", spec),))
+
+
+def describe_launch(
+    emitter: Emitter, blocks: tuple[tuple[sympy.Expr, int], ...], batch: sympy.Expr
+) -> LaunchSpec:
+    """What a launch of the emitter's function needs to know."""
+    kernel, plan = emitter.kernel, emitter.plan
+    return LaunchSpec(
         function=emitter.function,
         signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in kernel.buffers),
         sizes=tuple(size.name for size in kernel.sizes),
-        blocks=()
-        if tiling.config.grid
-        else tuple((axis.extent, axis.block) for axis in tiling.program_axes),
-        batch=sympy.Integer(tiling.config.grid or 1)
-        * product(item.extent for item in tiling.batch),
-        config=tiling.config,
+        blocks=blocks,
+        batch=batch,
+        config=plan.tiling.config,
         index=plan.index_type,
         limits=plan.limits,
         errors=emitter.uses_errors,
-        numbers=tuple(offset // each for offset, each in emitter.numbers),
+        numbers=tuple(offset // each for offset, each in emitter.numbers or ()),
     )
-    return KernelSource(kernel, text, (("launch", spec),))
 
 
 def emit_function(emitter: Emitter) -> str:
@@ -125,13 +124,18 @@ def emit_function(emitter: Emitter) -> str:
             )
             emitter.values = outer | results
     emitter.end_walk()
+    return function_text(emitter, {axis.block_name: axis.block for axis in emitter.tiling.axes})
+
+
+def function_text(emitter: Emitter, blocks: Mapping[str, int]) -> str:
+    """The emitter's lines as a function; ``blocks`` are its constants."""
     parameters = [emitter.name(buffer.name) for buffer in emitter.kernel.buffers]
     parameters += [emitter.name(size.name) for size in emitter.kernel.sizes]
     parameters += (emitter.numbers or {}).values()
     parameters += [ERRORS] if emitter.uses_errors else []
     parameters += [f"{INDEX}: tl.constexpr"] if emitter.index_type == "dynamic" else []
-    blocks = [f"    {axis.block_name}: tl.constexpr = {axis.block}" for axis in emitter.tiling.axes]
-    header = [DECORATOR, f"def {emitter.function}({', '.join(parameters)}):", *blocks]
+    header = [DECORATOR, f"def {emitter.function}({', '.join(parameters)}):"]
+    header += [f"    {name}: tl.constexpr = {value}" for name, value in blocks.items()]
     return "\n".join(header + emitter.lines) + "\n"
 
 

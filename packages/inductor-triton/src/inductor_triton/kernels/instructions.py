@@ -14,9 +14,11 @@ from inductor_triton.kernels.passes.instruction_selection import random_bits
 from inductor_triton.spec import ERRORS
 
 from . import ops
-from .emitter import NOTHING, Emitter, Term
+from .emitter import NOTHING, Dims, Emitter, Term
 from .indexing import indices, integer
 
+Written = tuple[str, Dims]
+"""The text of a value and the axes along which it varies."""
 PER_BLOCK = {"uniform": 4, "uniform16": 8}
 """Random numbers of a Philox block."""
 
@@ -29,7 +31,16 @@ def emit_instruction(emitter: Emitter, step: Instruction) -> None:
         _store(emitter, step)
         return
     assert step.result is not None
-    emitter.values[step.result] = RULES.get(step.op, _elementwise)(emitter, step)
+    written = RULES.get(step.op, _elementwise)(emitter, step)
+    if not isinstance(written, Term):
+        written = emitter.define(step.result, *written, dtype_of(step))
+    emitter.values[step.result] = written
+
+
+def dtype_of(step: Instruction) -> torch.dtype:
+    """The dtype of an instruction that has a result."""
+    assert step.dtype is not None
+    return step.dtype
 
 
 def _pointer(emitter: Emitter, buffer: str, index: str) -> str:
@@ -98,11 +109,7 @@ def _store(emitter: Emitter, step: Instruction) -> None:
     mask = f", mask={' & '.join(masks)}" if masks else ""
     term = emitter.operand(value)
     if mode == "add":
-        addend = (
-            term.text
-            if term.dims == emitter.body_dims
-            else emitter.expanded(term.text, term.dims, emitter.body_dims)
-        )
+        addend = emitter.expanded(term.text, term.dims, emitter.body_dims)
         if emitter.walk is not None:
             emitter.add_share(buffer, addend, text)
             return
@@ -127,18 +134,18 @@ def _store(emitter: Emitter, step: Instruction) -> None:
 
 
 def _constant(emitter: Emitter, step: Instruction) -> Term:
-    assert step.dtype is not None
-    text = ops.constant_text(step.args[0], step.dtype)
-    return Term(text, NOTHING, step.dtype, literal=ops.format_constant(step.args[0], step.dtype))
+    (number,), dtype = step.args, dtype_of(step)
+    literal = ops.format_constant(number, dtype)
+    return Term(ops.constant_text(number, dtype), NOTHING, dtype, literal)
 
 
-def _index_expr(emitter: Emitter, step: Instruction) -> Term:
+def _index_expr(emitter: Emitter, step: Instruction) -> Term | Written:
     expr = step.args[0]
-    assert isinstance(expr, sympy.Expr) and step.dtype is not None and step.result is not None
+    assert isinstance(expr, sympy.Expr)
     if integer(expr) is not None:
         return _constant(emitter, replace(step, args=(integer(expr),)))
     text, dims, _ = emitter.index(expr)
-    return emitter.define(step.result, _index_cast(text, step.dtype), dims, step.dtype)
+    return _index_cast(text, dtype_of(step)), dims
 
 
 def _index_cast(text: str, dtype: torch.dtype) -> str:
@@ -179,99 +186,80 @@ def _free_symbols(emitter: Emitter) -> set[sympy.Symbol]:
     return {symbol for expr in indices(emitter.plan.steps) for symbol in expr.free_symbols}  # type: ignore[misc]
 
 
-def _cast(emitter: Emitter, step: Instruction) -> Term:
-    assert step.dtype is not None and step.result is not None
+def _cast(emitter: Emitter, step: Instruction) -> Term | Written:
+    term, dtype = emitter.operand(step.args[0]), dtype_of(step)
+    return term if term.dtype == dtype else (ops.cast(term.text, term.dtype, dtype), term.dims)
+
+
+def _bitcast(emitter: Emitter, step: Instruction) -> Written:
     term = emitter.operand(step.args[0])
-    if term.dtype == step.dtype:
-        return term
-    return emitter.define(
-        step.result, ops.cast(term.text, term.dtype, step.dtype), term.dims, step.dtype
-    )
+    return f"{term.text}.to({ops.TRITON_DTYPES[dtype_of(step)]}, bitcast=True)", term.dims
 
 
-def _bitcast(emitter: Emitter, step: Instruction) -> Term:
-    assert step.dtype is not None and step.result is not None
-    term = emitter.operand(step.args[0])
-    text = f"{term.text}.to({ops.TRITON_DTYPES[step.dtype]}, bitcast=True)"
-    return emitter.define(step.result, text, term.dims, step.dtype)
-
-
-def _uniform(emitter: Emitter, step: Instruction) -> Term:
+def _uniform(emitter: Emitter, step: Instruction) -> Written:
     """One Philox block for four or eight elements if the places run along an axis from a multiple
     of that on.
     """
     seed, place, first = step.args
-    assert isinstance(place, sympy.Expr) and isinstance(first, int) and step.result is not None
+    assert isinstance(place, sympy.Expr) and isinstance(first, int)
     op = step.op.removesuffix("_at")
     blocks = emitter.random_blocks(place, first, PER_BLOCK[op])
     if blocks is not None:
-        text, dims = blocks
-        text = text.format("uniform", emitter.operand(seed).text)
-        return emitter.define(step.result, text, dims, torch.float32)
+        return blocks[0].format("uniform", emitter.operand(seed).text), blocks[1]
     text, dims, _ = emitter.index(place)
     counter = _index_cast(f"{text} + {emitter.number(first)}", torch.int64)
     counter = emitter.define(f"{step.result}_counter", counter, dims, torch.int64).text
     seed = emitter.operand(seed)
-    return emitter.define(
-        step.result, f"{op}({seed.text}, {counter})", dims | seed.dims, torch.float32
-    )
+    return f"{op}({seed.text}, {counter})", dims | seed.dims
 
 
-def _threshold(emitter: Emitter, step: Instruction) -> Term:
+def _threshold(emitter: Emitter, step: Instruction) -> Written:
     """A uniform number compared with a limit: the words that it is made of, if they are there."""
     seed, place, first, limit = step.args
     assert isinstance(place, sympy.Expr) and isinstance(first, int) and isinstance(limit, float)
-    assert step.result is not None
     op, _, side = step.op.partition("_")
     bits, is_below = random_bits(limit), side == "below"
     blocks = emitter.random_blocks(place, first, PER_BLOCK[op])
     if blocks is not None:
         text, dims = blocks[0].format("words", emitter.operand(seed).text), blocks[1]
-        text += f" < {ceil(bits) << 8}" if is_below else f" >= {(floor(bits) + 1) << 8}"
-    else:
-        number = replace(step, result=f"{step.result}_number", op=f"{op}_at", args=step.args[:3])
-        drawn = _uniform(emitter, number)
-        literal = ops.format_constant(limit, torch.float32)
-        text = f"{drawn.text} < {literal}" if is_below else f"{literal} < {drawn.text}"
-        dims = drawn.dims
-    return emitter.define(step.result, text, dims, torch.bool)
+        return text + (
+            f" < {ceil(bits) << 8}" if is_below else f" >= {(floor(bits) + 1) << 8}"
+        ), dims
+    number = f"{step.result}_number"
+    drawn = _uniform(emitter, replace(step, result=number, op=f"{op}_at", args=step.args[:3]))
+    number = emitter.define(number, *drawn, torch.float32).text
+    literal = ops.format_constant(limit, torch.float32)
+    return f"{number} < {literal}" if is_below else f"{literal} < {number}", drawn[1]
 
 
-def _equal_place(emitter: Emitter, step: Instruction) -> Term:
+def _equal_place(emitter: Emitter, step: Instruction) -> Written:
     """A place compared with an int32. Lanes of a thread are constants, their places are not."""
     place, other = step.args[0], emitter.operand(step.args[1])
-    assert isinstance(place, sympy.Expr) and step.result is not None
+    assert isinstance(place, sympy.Expr)
     text, dims, _ = emitter.index(place)
     text = f"{_factor(text)} == {other.text}"
     if str(place) in emitter.lane_starts:
         lanes, start = emitter.lane_starts[str(place)]
         text = f"{lanes} == {other.text} - ({start})"
-    return emitter.define(step.result, text, dims | other.dims, torch.bool)
+    return text, dims | other.dims
 
 
-def _gelu(emitter: Emitter, step: Instruction) -> Term:
+def _gelu(emitter: Emitter, step: Instruction) -> Written:
     """gelu, or a multiple of it, which takes nothing more."""
-    assert step.result is not None
     x, factor = emitter.operand(step.args[0]), float(step.args[1]) if len(step.args) > 1 else 1.0  # type: ignore[arg-type]
-    text = (
-        f"gelu16({x.text})"
-        if factor == 1.0
-        else f"gelu16({x.text}, {factor / 2!r}, {log2(factor) - 1!r})"
-    )
-    return emitter.define(step.result, text, x.dims, torch.float32)
+    scaled = "" if factor == 1.0 else f", {factor / 2!r}, {log2(factor) - 1!r}"
+    return f"gelu16({x.text}{scaled})", x.dims
 
 
-def _elementwise(emitter: Emitter, step: Instruction) -> Term:
-    assert step.dtype is not None and step.result is not None
+def _elementwise(emitter: Emitter, step: Instruction) -> Written:
     terms = [emitter.operand(arg) for arg in step.args]
     dims = NOTHING.union(*(term.dims for term in terms))
     inline = step.op in ops.INFIX and any(term.literal is None for term in terms)
     texts = [term.literal if inline and term.literal is not None else term.text for term in terms]
-    text = ops.elementwise(step.op, terms[-1].dtype, texts)
-    return emitter.define(step.result, text, dims, step.dtype)
+    return ops.elementwise(step.op, terms[-1].dtype, texts), dims
 
 
-RULES: dict[str, Callable[[Emitter, Instruction], Term]] = {
+RULES: dict[str, Callable[[Emitter, Instruction], Term | Written]] = {
     "load": _load, "constant": _constant, "index_expr": _index_expr, "indirect": _indirect,
     "cast": _cast, "bitcast": _bitcast, "gelu": _gelu, "eq_place": _equal_place,
     "uniform_at": _uniform, "uniform16_at": _uniform,

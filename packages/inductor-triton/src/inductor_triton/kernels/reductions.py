@@ -16,7 +16,7 @@ from . import ops
 from .emitter import Emitter, Term
 from .heuristics import LONG_COLUMNS
 from .indexing import integer
-from .instructions import emit_instruction
+from .instructions import dtype_of, emit_instruction
 
 BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
 LAST_POSITION = 2**31 - 1
@@ -48,7 +48,7 @@ def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
             kind, value = _masked(emitter, step)
             text = f"tl.associative_scan({value}, 1, combine_{kind})"
             emitter.values[str(step.result)] = emitter.define(
-                str(step.result), text, emitter.body_dims, _dtype(step)
+                str(step.result), text, emitter.body_dims, dtype_of(step)
             )
         else:
             emit_instruction(emitter, step)
@@ -118,13 +118,10 @@ def _loops(
     if again:
         rest()
     if whole != 0 or extent == 0:
-        end, stride = (
-            emitter.index(axis.extent)[0] if whole is None else whole,
-            axis.block if together == 1 else step,
-        )
+        end = emitter.index(axis.extent)[0] if whole is None else whole
         unroll = min(unroll, unroll if whole is None else whole // step)
         option = f", loop_unroll_factor={unroll}" if unroll > 1 else ""
-        emitter.line(f"for rbase in tl.range(0, {end}, {stride}{option}):")
+        emitter.line(f"for rbase in tl.range(0, {end}, {step}{option}):")
         emitter.computed, emitter.indent = dict(computed), indent + 1
         emitter.unmasked = frozenset() if whole is None else frozenset("r")
         blocks(together)
@@ -140,13 +137,10 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
     both.
     """
     shape, outer = emitter.shape(emitter.body_dims), emitter.body_dims - {"r"}
-    largest, total = (
-        emitter.fresh(f"{pair.maximum.result}_acc"),
-        emitter.fresh(f"{pair.total.result}_acc"),
-    )
-    grown, operand = (
-        emitter.fresh(f"{pair.maximum.result}_now"),
-        emitter.fresh(f"{pair.maximum.result}_in"),
+    maximum = pair.maximum.result
+    largest, total, grown, operand = map(
+        emitter.fresh,
+        (f"{maximum}_acc", f"{pair.total.result}_acc", f"{maximum}_now", f"{maximum}_in"),
     )
     emitter.line(f"{largest} = tl.full({shape}, {LOWEST}, tl.float32)")
     emitter.line(f"{total} = tl.full({shape}, 0.0, tl.float32)")
@@ -181,11 +175,6 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
     ):
         results[str(step.result)] = emitter.define(str(step.result), text, outer, torch.float32)
     return results
-
-
-def _dtype(step: Instruction) -> torch.dtype:
-    assert step.dtype is not None
-    return step.dtype
 
 
 def _positions(emitter: Emitter) -> str:
@@ -264,7 +253,7 @@ def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: 
     text = f"combine_{kind}({text}, {where})" if where else text
     if emitter.operand(step.args[1]).dtype is torch.bool:
         text += " != 0"
-    return emitter.define(str(step.result), text, outer, _dtype(step))
+    return emitter.define(str(step.result), text, outer, dtype_of(step))
 
 
 def _scan(
@@ -274,7 +263,7 @@ def _scan(
     pending: dict[str, tuple[Instruction, str, str, str]],
 ) -> None:
     kind, value = _masked(emitter, step)
-    dtype, outer = _dtype(step), emitter.shape(emitter.body_dims - {"r"})
+    dtype, outer = dtype_of(step), emitter.shape(emitter.body_dims - {"r"})
     if str(step.result) not in pending:
         carry, block = emitter.fresh(f"{step.result}_carry"), emitter.fresh(f"{step.result}_in")
         before.append(

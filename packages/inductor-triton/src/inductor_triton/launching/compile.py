@@ -72,6 +72,12 @@ def usual_variant(spec: LaunchSpec, sizes: Sequence[int] = ()) -> Variant:
     return Variant(wide=spec.index == "int64", divisible=tuple(flags))
 
 
+def example_variant(source: KernelSource) -> Variant:
+    """The usual variant for the sizes of the example call."""
+    hints = dict(source.kernel.hints)
+    return usual_variant(launch_spec(source), [hints.get(size, 1) for size in source.kernel.sizes])
+
+
 def compile_variant(source: KernelSource, variant: Variant, capability: int) -> Binary:
     """Compiles ``source`` for a compute capability (``90`` for sm_90); a :class:`BuildError` has
     the reason and the source.
@@ -121,9 +127,7 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
 
 def compile_ptx(source: KernelSource, capability: int = 90) -> str:
     """The PTX of ``source`` for ``sm_<capability>``; needs Triton but no GPU."""
-    hints = dict(source.kernel.hints)
-    sizes = [hints[size] for size in source.kernel.sizes if size in hints]
-    return compile_variant(source, usual_variant(launch_spec(source), sizes), capability).ptx
+    return compile_variant(source, example_variant(source), capability).ptx
 
 
 def variant_key(

@@ -106,19 +106,8 @@ class DeviceFunction:
         # The driver copies them before it returns, so the next launch of this thread may overwrite
         # them.
         values[: len(arguments)] = arguments
-        request = (
-            self._function,
-            programs,
-            1,
-            1,
-            self.threads,
-            1,
-            1,
-            self.shared,
-            _handle(stream),
-            pointers,
-            None,
-        )
+        grid, block = (programs, 1, 1), (self.threads, 1, 1)
+        request = (self._function, *grid, *block, self.shared, _handle(stream), pointers, None)
         code = driver_library().cuLaunchKernel(*request)
         if code == INVALID_CONTEXT:
             # A thread that has made no CUDA call yet has no context.

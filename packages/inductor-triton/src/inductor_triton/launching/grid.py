@@ -26,15 +26,18 @@ def size_function(
 _EMPTY = "def evaluate(*sizes):\n    return ()"
 
 
-def program_count(spec: LaunchSpec, values: Sequence[int]) -> int:
-    """The number of programs of a launch; 0 where there is no point."""
-    extents = size_function((spec.batch, *(extent for extent, _ in spec.blocks)), spec.sizes)(
-        *values
-    )
-    total = extents[0]
-    for extent, (_, block) in zip(extents[1:], spec.blocks):
-        total *= -(-extent // block)
-    return total
+def program_counter(spec: LaunchSpec) -> Callable[[Sequence[int]], int]:
+    """A function from sizes to the number of programs of a launch; 0 where there is no point."""
+    extents = size_function((spec.batch, *(extent for extent, _ in spec.blocks)), spec.sizes)
+    blocks = [block for _, block in spec.blocks]
+
+    def count(values: Sequence[int]) -> int:
+        programs, *points = extents(*values)
+        for extent, block in zip(points, blocks):
+            programs *= -(-extent // block)
+        return programs
+
+    return count
 
 
 def fits_int32(spec: LaunchSpec, values: Sequence[int]) -> bool:

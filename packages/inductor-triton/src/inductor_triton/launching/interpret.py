@@ -4,7 +4,7 @@ interpreter does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,13 +19,8 @@ from inductor_triton.kernels.ops import BITS
 from inductor_triton.spec import INDEX, launch_spec
 from inductor_triton.toolchain import execute_source, load_part
 
-from .grid import program_count
+from .grid import program_counter
 from .interpreter_functions import device_functions
-
-
-def build_interpreted(sources: Sequence[KernelSource]) -> list[Callable[..., None]]:
-    """One interpreted callable per source."""
-    return [interpreted(source) for source in sources]
 
 
 def interpreted(source: KernelSource) -> Callable[..., None]:
@@ -35,14 +30,13 @@ def interpreted(source: KernelSource) -> Callable[..., None]:
     spec = launch_spec(source)
     interpreter, language = load_part("runtime.interpreter"), load_part("language")
     kernel = interpreter.InterpretedFunction(_plain_function(source, spec.function))
+    count_programs = program_counter(spec)
 
     def launch(*arguments: object) -> None:
         count = len(spec.signature)
-        tensors, sizes = (
-            arguments[: count - spec.workspace],
-            [int(value) for value in arguments[count:]],  # type: ignore[call-overload]
-        )
-        programs = program_count(spec, sizes)
+        tensors = arguments[: count - spec.workspace]
+        sizes = [int(value) for value in arguments[count:]]  # type: ignore[call-overload]
+        programs = count_programs(sizes)
         if programs == 0:
             return
         error_flag = torch.zeros(1, dtype=torch.int32)

@@ -17,9 +17,9 @@ from loopir import ArtifactStore, BuildError, KernelSource
 
 from inductor_triton.spec import launch_spec
 
-from .compile import ALIGNMENT, Binary, Variant, compile_all, load_or_compile, usual_variant
+from .compile import ALIGNMENT, Binary, Variant, compile_all, example_variant, load_or_compile
 from .driver import DeviceFunction
-from .grid import fits_int32, size_function
+from .grid import fits_int32, program_counter
 
 WARP = 32
 OLDEST_CAPABILITY = 80
@@ -117,10 +117,7 @@ class Launcher:
         self._loader = loader
         self._functions: dict[tuple[int, Variant], DeviceFunction] = {}
         self._tensors = len(self.spec.signature)
-        self._extents = size_function(
-            (self.spec.batch, *(extent for extent, _ in self.spec.blocks)), self.spec.sizes
-        )
-        self._blocks = tuple(block for _, block in self.spec.blocks)
+        self._programs = program_counter(self.spec)
         self._static_programs = None if self.spec.sizes else self._programs(())
         self._wide = self.spec.index == "int64"
         self._name = source.kernel.name
@@ -170,12 +167,6 @@ class Launcher:
         )
         return Launch(function, programs, (*addresses, *sizes, *self.trailing))
 
-    def _programs(self, sizes: Sequence[int]) -> int:
-        programs, *extents = self._extents(*sizes)
-        for extent, block in zip(extents, self._blocks):
-            programs *= -(-extent // block)
-        return programs
-
     def __call__(self, *arguments: object) -> None:
         """Launches on the current stream of the tensors' device."""
         first = arguments[0]
@@ -219,7 +210,7 @@ def build_launchers(
         )
     device = torch.cuda.current_device() if device is None else device
     flag = error_flag() if any(launch_spec(source).errors for source in sources) else None
-    variants = [usual_variant(launch_spec(source), _hinted_sizes(source)) for source in sources]
+    variants = list(map(example_variant, sources))
     binaries = compile_all(list(zip(sources, variants)), capability_of(device), store)
     launchers = []
     for source, variant, binary in zip(sources, variants, binaries):
@@ -228,8 +219,3 @@ def build_launchers(
         launcher.add(device, variant, binary)
         launchers.append(launcher)
     return launchers
-
-
-def _hinted_sizes(source: KernelSource) -> list[int]:
-    hints = dict(source.kernel.hints)
-    return [hints.get(size, 1) for size in source.kernel.sizes]

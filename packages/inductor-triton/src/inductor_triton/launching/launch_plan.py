@@ -17,7 +17,7 @@ import sympy
 import torch
 from loopir import ArtifactStore, KernelBuffer, KernelSource, Place, Run, ceil_div
 
-from inductor_triton.spec import sequence_of
+from inductor_triton.spec import by_source, parts_of, sequence_of
 
 from .driver import DeviceFunction, functions_table, primary_context
 from .extension import load_extension
@@ -73,14 +73,9 @@ class Resolver:
         self._device = device
         self._make = make
         self._tables: dict[tuple[bytes, tuple[int, ...]], object] = {}
-        exprs = [
-            expr
-            for call in calls
-            for expr in (*(place.offset for place in call.places), *call.sizes)
-        ]
-        self._evaluate = size_function(
-            (*exprs, plan.memory), tuple(size.name for size in run.sizes)
-        )
+        exprs = [e for call in calls for e in (*(p.offset for p in call.places), *call.sizes)]
+        names = tuple(size.name for size in run.sizes)
+        self._evaluate = size_function((*exprs, plan.memory), names)
         ends = [0]
         for call in calls:
             ends.append(ends[-1] + len(call.places) + len(call.sizes))
@@ -111,11 +106,8 @@ class Resolver:
         places = [(place.parameter, offset) for place, offset in zip(call.places, offsets)]
         divisible = [bool(aligned[slot]) and offset % ALIGNMENT == 0 for slot, offset in places]
         function, programs = call.launcher.choose(divisible, sizes, self._device)
-        return Operation(
-            function,
-            programs,
-            (*places, *((-1, value) for value in (*sizes, *call.launcher.trailing))),
-        )
+        numbers = ((-1, value) for value in (*sizes, *call.launcher.trailing))
+        return Operation(function, programs, (*places, *numbers))
 
 
 def link_runs(
@@ -134,13 +126,7 @@ def link_runs(
     for run in runs:
         device = run.device.index if run.device.index is not None else torch.cuda.current_device()
         if device not in made:
-            flat = iter(
-                build(
-                    [part for source in sources for part in sequence_of(source).parts],
-                    device=device,
-                )
-            )
-            made[device] = [[next(flat) for _ in sequence_of(source).parts] for source in sources]
+            made[device] = by_source(sources, build(parts_of(sources), device=device))
         linked.append(_link(run, sources, made[device], device, extension, synchronous))
     return linked
 
@@ -164,10 +150,8 @@ def _link(
         resolver = Resolver(
             run, plan, device, lambda made, memory: make(tuple(map(_row, made)), memory)
         )
-        counts, address = (
-            (device, plan.tensors, len(run.sizes)),
-            0 if flag is None else flag.address,
-        )
+        counts = (device, plan.tensors, len(run.sizes))
+        address = 0 if flag is None else flag.address
         call = extension.Plan(
             name, functions_table(), context, *counts, (resolver, *_runtime_functions()), address
         )
@@ -187,14 +171,8 @@ def _runtime_functions() -> tuple[Callable[..., Any], ...]:
 
 
 def _row(operation: Operation) -> tuple[object, ...]:
-    function = operation.function
-    return (
-        function.handle,
-        operation.programs,
-        function.threads,
-        function.shared,
-        operation.arguments,
-    )
+    f = operation.function
+    return f.handle, operation.programs, f.threads, f.shared, operation.arguments
 
 
 def expand(
@@ -249,13 +227,8 @@ class PythonPlan:
         device: int,
         flag: ErrorFlag | None,
     ) -> None:
-        self._name, self._tensors, self._resolve, self._device, self._flag = (
-            name,
-            tensors,
-            resolve,
-            device,
-            flag,
-        )
+        self._name, self._tensors, self._resolve = name, tensors, resolve
+        self._device, self._flag = device, flag
 
     def __call__(self, *arguments: object) -> None:
         if self._flag is not None:
@@ -284,11 +257,9 @@ def run_calls(
         given = run.tensors - (run.slab != 0)
         tensors, sizes = list(arguments[:given]), dict(zip(names, arguments[given:]))
         if run.slab != 0:
-            size, device = (
-                _value(run.slab, sizes),
-                next(t.device for t in tensors if isinstance(t, torch.Tensor)),
-            )
-            tensors.append(torch.empty(size, dtype=torch.uint8, device=device))
+            device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
+            slab = torch.empty(_value(run.slab, sizes), dtype=torch.uint8, device=device)
+            tensors.append(slab)
         for call in run.calls:
             kernel = sources[call.source].kernel
             views = [

@@ -26,13 +26,18 @@ from loopir import (  # fmt: skip
 )
 
 from inductor_triton.kernels import ops
-from inductor_triton.kernels.codegen import assemble, generate_source
+from inductor_triton.kernels.codegen import (
+    assemble,
+    describe_launch,
+    function_text,
+    generate_source,
+)
 from inductor_triton.kernels.emitter import Emitter, Term
 from inductor_triton.kernels.indexing import integer
 from inductor_triton.kernels.instructions import emit_instruction
 from inductor_triton.kernels.passes.gelu import fuse_gelu
 from inductor_triton.kernels.reductions import persistent_reduction
-from inductor_triton.spec import ERRORS, INDEX, Config, LaunchSpec, Sequence, launch_spec
+from inductor_triton.spec import Config, in_order, launch_spec
 
 from .grouped import Groups, extent_of_tiles
 from .product import EIGHTHS, HALVES, Product, dtype_of, product_of
@@ -68,23 +73,13 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
     source = _ProductWriter(template, found, config)
     function = source.function()
     text = assemble(template.origins, config, function)
-    emitter = source.whole
     tiles = tuple(
         (extent_of_tiles(found, d, size, block), block)
         for d, size, block in ((M, found.m, config.y), (N, found.n, config.x))
     )
     count = product((found.matrices, *(ceil_div(extent, block) for extent, block in tiles)))
-    spec = LaunchSpec(
-        function=emitter.function,
-        signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in template.buffers),
-        sizes=tuple(size.name for size in template.sizes),  # type: ignore[attr-defined]
-        blocks=() if config.grid else tiles,
-        batch=sympy.Min(config.grid, count) if config.grid else found.matrices * config.split,  # type: ignore[arg-type]
-        config=config,
-        index=emitter.index_type,
-        limits=emitter.plan.limits,
-        errors=emitter.uses_errors,
-    )
+    batch = sympy.Min(config.grid, count) if config.grid else found.matrices * config.split
+    spec = describe_launch(source.whole, () if config.grid else tiles, batch)  # type: ignore[arg-type]
     if not source.descriptors:
         return KernelSource(template, text, (("launch", spec),))
     size = DESCRIPTOR * source.descriptors * (config.grid or integer(count) or 0)
@@ -93,7 +88,7 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
     part = KernelSource(
         replace(template, buffers=(*template.buffers, workspace)), text, (("launch", spec),)
     )
-    return KernelSource(template, text, (("sequence", Sequence((part,), (workspace,))),))
+    return in_order(template, (part,), (workspace,))
 
 
 def _with_split_sum(template: Template, found: Product, config: Config) -> KernelSource:
@@ -106,8 +101,7 @@ def _with_split_sum(template: Template, found: Product, config: Config) -> Kerne
     second = generate_source(
         sum_of_parts(template, found, replace(partials, role="in"), config.split)
     )
-    text = "\n\n".join([first.text, second.text])
-    return KernelSource(template, text, (("sequence", Sequence((first, second), (partials,))),))
+    return in_order(template, (first, second), (partials,))
 
 
 def without_engine(part: KernelSource) -> KernelSource:
@@ -150,22 +144,8 @@ class _ProductWriter(TileWriter):
         whole.line(f"acc = tl.dot({left}, {right}, acc{self._precision})")
         whole.indent -= 1
         self._end()
-        names = [whole.name(buffer.name) for buffer in self.template.buffers]
-        names += [whole.name(size.name) for size in self.template.sizes]  # type: ignore[attr-defined]
-        names += [ERRORS] if whole.uses_errors else []
-        names += [f"{INDEX}: tl.constexpr"] if whole.index_type == "dynamic" else []
-        blocks = {
-            "MBLOCK": self.config.y,
-            "NBLOCK": self.config.x,
-            "KBLOCK": self.config.r,
-            "JBLOCK": self.config.r,
-        }
-        header = [f"    {name}: tl.constexpr = {value}" for name, value in blocks.items()]
-        return (
-            "\n".join(
-                ["@triton.jit", f"def {whole.function}({', '.join(names)}):", *header, *whole.lines]
-            )
-            + "\n"
+        return function_text(
+            whole, {f"{dim.upper()}BLOCK": self.dims[dim][1] for dim in (M, N, K, J)}
         )
 
     @property
@@ -192,12 +172,10 @@ class _ProductWriter(TileWriter):
         whole, found, groups = self.whole, self.product, self._groups()
         if groups is not None and groups.dim != K:
             self.lines(groups.count_tiles())
-        for dim, name, extent, block in (
-            (M, "rows", found.m, self.config.y),
-            (N, "columns", found.n, self.config.x),
-        ):
+        for dim, name in ((M, "rows"), (N, "columns")):
             largest = "tl.reduce(upto, 0, combine_max)"
-            whole.line(f"{name} = {largest if dim == found.ragged else self.count(extent, block)}")
+            count = largest if dim == found.ragged else self.count(*self.dims[dim])
+            whole.line(f"{name} = {count}")
         if self.config.tma:
             self._describe("left_rows", found.left, (found.m, found.k), "MK")
             self._describe("right_rows", found.right, (found.k, found.n), "KN")
@@ -255,7 +233,7 @@ class _ProductWriter(TileWriter):
         found = self.product
         if found.ends is None:
             return None
-        view, extent = found.ends, {M: found.m, N: found.n, K: found.k}[found.ragged]
+        view, (extent, _) = found.ends, self.dims[found.ragged]
         start = self.whole.name(view.buffer) + (
             f" + {self.text(view.offset)}" if view.offset != 0 else ""
         )
@@ -403,11 +381,7 @@ class _ProductWriter(TileWriter):
             emit_instruction(emitter, step)
             return
         stored = emitter.operand(step.args[2])
-        text = (
-            stored.text
-            if stored.dims == whole.dims
-            else emitter.expanded(stored.text, stored.dims, whole.dims)
-        )
+        text = emitter.expanded(stored.text, stored.dims, whole.dims)
         self.whole.line(
             f"{self.engine_stores[str(step.args[0])]}.store([mfirst, nfirst{offset}], {text})"
         )
@@ -456,11 +430,7 @@ class _ProductWriter(TileWriter):
         for step in emitter.plan.steps:
             if step.op == "store" and step.args[0] == result:
                 term = emitter.operand(step.args[2])
-                text = (
-                    term.text
-                    if term.dims == frozenset(dims)
-                    else emitter.expanded(term.text, term.dims, frozenset(dims))
-                )
+                text = emitter.expanded(term.text, term.dims, frozenset(dims))
                 text = ops.cast(text, term.dtype, dtype)
                 zero = "0" if dtype in FLOAT8 else "0.0"
                 zeros = f"tl.where({summed}mask, {text}, {zero})" if self.masked(summed) else text

@@ -53,18 +53,30 @@ class Product:
     left: View
     right: View
     bias: View | None
-    alpha: float
-    beta: float
-    batch: sympy.Expr
-    m: sympy.Expr
-    n: sympy.Expr
-    k: sympy.Expr
     dtype: torch.dtype
+    batch: sympy.Expr = sympy.S.One
+    alpha: float = 1
+    beta: float = 1
     tf32: bool = False
     scales: tuple[View, ...] = ()
     rough: bool = False
     ragged: str = ""
     ends: View | None = None
+
+    @property
+    def m(self) -> sympy.Expr:
+        """Rows of the left operand."""
+        return self.left.shape[-2]
+
+    @property
+    def n(self) -> sympy.Expr:
+        """Columns of the right operand."""
+        return self.right.shape[-1]
+
+    @property
+    def k(self) -> sympy.Expr:
+        """Columns of the left operand, the length of the sum."""
+        return self.left.shape[-1]
 
     @property
     def matrices(self) -> sympy.Expr:
@@ -114,28 +126,16 @@ def _plain(template: Template, given: dict[str, Any]) -> Product | None:
     alpha, beta = given.get("alpha", 1), given.get("beta", 1)
     if not all(isinstance(value, int | float) for value in (alpha, beta)):
         return None
-    *batch, m, k = left.shape
+    batch = left.shape[0] if len(left.shape) == 3 else sympy.Integer(1)
     dtype = dtypes.pop()
     tf32 = (
         dtype is torch.float32
         and torch.backends.cuda.matmul.fp32_precision == "tf32"
         and _in_sixteens((left, right), 4)
     )
-    if dtype is torch.float32 and not tf32 and hint(template, k) > LONGEST_EXACT:
+    if dtype is torch.float32 and not tf32 and hint(template, left.shape[-1]) > LONGEST_EXACT:
         return None
-    return Product(
-        left,
-        right,
-        bias,
-        alpha,
-        beta,
-        batch[0] if batch else sympy.Integer(1),
-        m,
-        right.shape[-1],
-        k,
-        dtype,
-        tf32,
-    )
+    return Product(left, right, bias, dtype, batch, alpha, beta, tf32)
 
 
 def _scaled(template: Template, given: dict[str, Any]) -> Product | None:
@@ -144,7 +144,7 @@ def _scaled(template: Template, given: dict[str, Any]) -> Product | None:
     """
     left, right, bias = given["self"], given["mat2"], given["bias"]
     scales: tuple[View, View] = given["scale_a"], given["scale_b"]
-    (m, k), n = left.shape, right.shape[1]
+    m, n = left.shape[0], right.shape[1]
     dtypes = [dtype_of(template, left), dtype_of(template, right)]
     by_one = all(size == 1 for scale in scales for size in scale.shape)
     by_row = [tuple(scale.shape) for scale in scales] == [(m, 1), (1, n)]
@@ -155,20 +155,7 @@ def _scaled(template: Template, given: dict[str, Any]) -> Product | None:
     result = template.epilogue.tensor.dtype
     if not {*dtypes} <= {*EIGHTHS} or result in EIGHTHS or given["scale_result"] is not None:
         return None
-    return Product(
-        left,
-        right,
-        bias,
-        1,
-        1,
-        sympy.Integer(1),
-        m,
-        n,
-        k,
-        dtypes[0],
-        scales=scales,
-        rough=bool(given["use_fast_accum"]),
-    )
+    return Product(left, right, bias, dtypes[0], scales=scales, rough=bool(given["use_fast_accum"]))
 
 
 def _grouped(template: Template, given: dict[str, Any]) -> Product | None:
@@ -191,21 +178,7 @@ def _grouped(template: Template, given: dict[str, Any]) -> Product | None:
         if groups is None or not 1 < groups <= MOST_GROUPS:
             return None
         ragged = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}[len(left.shape), len(right.shape)]
-    m, k = left.shape[-2:]
-    return Product(
-        left,
-        right,
-        None,
-        1,
-        1,
-        batch,
-        m,
-        right.shape[-1],
-        k,
-        dtypes.pop(),
-        ragged=ragged,
-        ends=ends,
-    )
+    return Product(left, right, None, dtypes.pop(), batch, ragged=ragged, ends=ends)
 
 
 def dtype_of(template: Template, view: View) -> torch.dtype:

@@ -44,6 +44,13 @@ class TileWriter:
     config: Config
     whole: Emitter = field(init=False)
 
+    @property
+    def dims(self) -> dict[str, tuple[sympy.Expr, int]]:
+        """The extent of each dim, and its block size."""
+        found, config = self.product, self.config
+        rows, columns, sums = (found.m, config.y), (found.n, config.x), (found.k, config.r)
+        return {M: rows, N: columns, R: columns, K: sums, J: sums}
+
     def __post_init__(self) -> None:
         kernel, tiling = self.kernel((Body(False, ()),), ()), self.tiling((M, N))
         known = symbol_bounds(kernel)
@@ -71,28 +78,19 @@ class TileWriter:
         """Where a dim ends: for a group its part of it."""
         if dim == self.product.ragged:
             return f"{dim}end"
-        return self.text({M: self.product.m, N: self.product.n}.get(dim, self.product.k))
+        return self.text(self.dims[dim][0])
 
     def masked(self, dim: str) -> bool:
-        dim = {J: K, R: N}.get(dim, dim)
-        extent, block = {
-            M: (self.product.m, self.config.y), N: (self.product.n, self.config.x),
-            K: (self.product.k, self.config.r)
-        }[dim]  # fmt: skip
-        number = integer(extent)
-        return dim == self.product.ragged or number is None or number % block != 0
+        extent, block = self.dims[dim]
+        number, is_ragged = integer(extent), {J: K, R: N}.get(dim, dim) == self.product.ragged
+        return is_ragged or number is None or number % block != 0
 
     def position(self, view: View, names: Sequence[str | None]) -> str:
         terms = [self.text(view.offset)] if view.offset != 0 else []
         for name, step in zip(names, view.stride):
             if name is not None and step != 0:
-                terms.append(
-                    name
-                    if step == 1
-                    else f"{name} * ({self.text(step)})"
-                    if integer(step) is None
-                    else f"{name} * {step}"
-                )
+                factor = f"({self.text(step)})" if integer(step) is None else str(step)
+                terms.append(name if step == 1 else f"{name} * {factor}")
         return " + ".join(terms) or "0"
 
     def spread(self, view: View) -> str:
@@ -151,23 +149,14 @@ class TileWriter:
         self, bodies: Sequence[Body], ranges: tuple[Range, ...], reduction: tuple[Range, ...] = ()
     ) -> Kernel:
         template = self.template
-        return Kernel(
-            template.name,
-            template.device,
-            template.buffers,
-            template.sizes,
-            ranges,
-            reduction,
-            tuple(bodies),
-            hints=template.hints,
-        )
+        shared = (template.name, template.device, template.buffers, template.sizes)
+        return Kernel(*shared, ranges, reduction, tuple(bodies), hints=template.hints)
 
     def tiling(self, dims: tuple[str, str], width: int | None = None) -> Tiling:
-        found, config, columns = self.product, self.config, width or self.config.x
-        extents = {M: found.m, N: found.n, R: found.n, K: found.k, J: found.k}
-        blocks = {M: config.y, N: columns, R: columns, K: config.r, J: config.r}
         axes = []
         for position, dim in enumerate(dims):
-            loop = Range(symbol(dim), extents[dim])
-            axes.append(Axis(dim, (loop,), blocks[dim], position, 2, beyond=self.masked(dim)))
+            extent, block = self.dims[dim]
+            block = width if width is not None and dim in (N, R) else block
+            loop = Range(symbol(dim), extent)
+            axes.append(Axis(dim, (loop,), block, position, 2, beyond=self.masked(dim)))
         return Tiling(tuple(axes), (), self.config)

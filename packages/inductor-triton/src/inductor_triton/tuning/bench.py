@@ -10,11 +10,11 @@ from loopir import ArtifactStore, Kernel, KernelSource, Template, kernels_of
 
 from inductor_triton.kernels.indexing import integer
 from inductor_triton.kernels.tiling import hint
-from inductor_triton.launching.compile import load_or_compile, usual_variant
+from inductor_triton.launching.compile import example_variant, load_or_compile
 from inductor_triton.launching.launch import build_launchers, capability_of
 from inductor_triton.products.convolution import as_product
 from inductor_triton.products.product import product_of
-from inductor_triton.spec import launch_spec, sequence_of
+from inductor_triton.spec import sequence_of
 
 from .selection import median
 
@@ -35,11 +35,7 @@ class DeviceBench:
     def compile(self, source: KernelSource) -> None:
         """Compiles the usual variant of each part."""
         for part in sequence_of(source).parts:
-            hints = dict(part.kernel.hints)
-            sizes = [hints.get(size, 1) for size in part.kernel.sizes]
-            load_or_compile(
-                part, usual_variant(launch_spec(part), sizes), self._capability, self._store
-            )
+            load_or_compile(part, example_variant(part), self._capability, self._store)
 
     def time(self, source: KernelSource, repeats: int) -> float:
         """Median microseconds of a launch. Raises torch.OutOfMemoryError, BuildError."""
@@ -86,17 +82,13 @@ class DeviceBench:
         """
         if self._operands is None or self._operands[0] is not kernel:
             self._operands = None
-            largest = _smallest_indirect(kernel)
-            ends = _ends_of_groups(kernel)
-            self._operands = (
-                kernel,
-                [
-                    ends[b.name]
-                    if b.name in ends
-                    else _random(hint(kernel, b.numel), b.dtype, largest)  # type: ignore[arg-type]
-                    for b in kernel.buffers
-                ],
-            )
+            largest, tensors = _smallest_indirect(kernel), _ends_of_groups(kernel)
+            for buffer in kernel.buffers:
+                if buffer.name not in tensors:
+                    tensors[buffer.name] = _random(
+                        hint(kernel, buffer.numel), buffer.dtype, largest
+                    )
+            self._operands = kernel, [tensors[buffer.name] for buffer in kernel.buffers]
         return self._operands[1]
 
 
@@ -106,10 +98,7 @@ def _ends_of_groups(kernel: Kernel | Template) -> dict[str, torch.Tensor]:
     if found is None or found.ends is None:
         return {}
     buffer = next(buffer for buffer in kernel.buffers if buffer.name == found.ends.buffer)
-    extent, groups = (
-        hint(kernel, {"m": found.m, "n": found.n, "k": found.k}[found.ragged]),
-        int(found.batch),
-    )
+    extent, groups = hint(kernel, getattr(found, found.ragged)), int(found.batch)
     ends = torch.full((hint(kernel, buffer.numel),), extent, dtype=buffer.dtype)  # type: ignore[arg-type]
     whole = torch.arange(1, groups + 1) * extent // groups // 8 * 8
     ends.as_strided(
