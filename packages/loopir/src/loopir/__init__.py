@@ -47,7 +47,7 @@ from loopir.ir.node import LoweredGraph, Symbolic, View, map_leaves
 from loopir.ir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
 from loopir.ir.parse import parse_kernel, parse_kernels
 from loopir.ir.program import ExternCall, Program, check_program, format_schedule
-from loopir.ir.simplify import ceil_div, flat_position, product
+from loopir.ir.simplify import ceil_div, flat_position, points_of, product
 from loopir.ir.template import (
     Stage,
     Template,
@@ -113,7 +113,7 @@ __all__ = [
     "flat_position", "format_any", "format_expr", "format_kernel", "format_schedule",
     "format_template", "freeze", "generate", "kernels_of", "lay_out_images", "lower", "map_leaves",
     "map_steps", "matches", "package_versions", "parse_expr", "parse_kernel", "parse_kernels",
-    "parse_pattern", "process_state", "product", "remove_dead", "replay", "rewrite_patterns",
-    "rule", "run_stages", "schedule", "steps_of", "symbol", "temporary_root", "with_blocks",
-    "write_call",
+    "parse_pattern", "points_of", "process_state", "product", "remove_dead", "replay",
+    "rewrite_patterns", "rule", "run_stages", "schedule", "steps_of", "symbol", "temporary_root",
+    "with_blocks", "write_call",
 ]  # fmt: skip

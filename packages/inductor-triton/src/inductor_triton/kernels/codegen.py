@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import sympy
-from loopir import Kernel, KernelSource, product
+from loopir import Kernel, KernelSource, points_of
 
 from inductor_triton.kernels.passes.column_sums import by_program, summed_columns
 from inductor_triton.kernels.passes.gelu import fuse_gelu
@@ -74,7 +74,7 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
     emitter.numbers = {}
     function = emit_function(emitter)
     text = assemble(kernel.origins, tiling.config, function)
-    grid, batch = tiling.config.grid, product(item.extent for item in tiling.batch)
+    grid, batch = tiling.config.grid, points_of(tiling.batch)
     blocks = () if grid else tuple((axis.extent, axis.block) for axis in tiling.program_axes)
     spec = describe_launch(emitter, blocks, sympy.Integer(grid or 1) * batch)
     return KernelSource(kernel, text, (("launch", spec),))

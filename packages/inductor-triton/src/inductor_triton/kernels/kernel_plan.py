@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import sympy
-from loopir import Body, Instruction, Interval, Kernel, product
+from loopir import Body, Instruction, Interval, Kernel, points_of
 
 from inductor_triton.kernels.passes.instruction_selection import select_instructions
 from inductor_triton.kernels.passes.online_softmax import OnlinePair, one_pass
@@ -142,7 +142,7 @@ def index_width(
     """The sizes on which the type of indices depends, and that type."""
     sizes = [sympy.sympify(buffer.numel) for buffer in kernel.buffers]
     sizes += [axis.extent for axis in tiling.axes]
-    sizes.append(product(item.extent for item in (*tiling.batch, *kernel.ranges)))
+    sizes.append(points_of(tiling.batch, kernel.ranges))
     largest = max((bounds(expr, known).hi for expr in indices(kernel.steps)), default=0)
     static = [value for value in map(integer, sizes) if value is not None]
     if max(static, default=0) > INT32_LIMIT or (math.isfinite(largest) and largest > INT32_LIMIT):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from loopir import Instruction, Kernel, Value, definitions, product
+from loopir import Instruction, Kernel, Value, definitions, points_of
 
 from inductor_triton.spec import Config
 
@@ -74,6 +74,6 @@ def _loaded(operand: object, known: dict[str, Instruction]) -> Instruction | Non
 
 def walking(kernel: Kernel, config: Config) -> Config:
     """``config`` for a grid that walks over the blocks; itself where there are too few of them."""
-    blocks = -(-hint(kernel, product(item.extent for item in kernel.ranges)) // config.x)
+    blocks = -(-hint(kernel, points_of(kernel.ranges)) // config.x)
     grid = RESIDENT * MULTIPROCESSORS
     return replace(config, grid=grid) if blocks > grid else config

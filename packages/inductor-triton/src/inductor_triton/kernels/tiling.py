@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 import sympy
-from loopir import Instruction, Kernel, Range, Template, accessed, example_value, product
+from loopir import Instruction, Kernel, Range, Template, accessed, example_value, points_of
 
 from inductor_triton.kernels.passes.online_softmax import OnlinePair, one_pass
 from inductor_triton.spec import Config
@@ -48,7 +48,7 @@ class Axis:
     @property
     def extent(self) -> sympy.Expr:
         """The number of points."""
-        return product(item.extent for item in self.loops)
+        return points_of(self.loops)
 
     @property
     def masked(self) -> bool:

@@ -145,32 +145,19 @@ def build_host(
         numbers = [i for i, kernel in enumerate(program.kernels) if kernel.device == device]
         codegen, own = _codegen(codegens, device), [sources[i] for i in numbers]
         if isinstance(codegen, LinksRuns):
-            runs = {
-                f"run{i}": run
-                for i, run in enumerate(linked.runs)
-                if run.calls[0].source in numbers
-            }
-            local = [
-                _renumbered(run, {number: i for i, number in enumerate(numbers)})
-                for run in runs.values()
-            ]
-            launchers |= dict(zip(runs, codegen.link(own, local, store), strict=True))
+            runs = {f"run{i}": r for i, r in enumerate(linked.runs) if r.calls[0].source in numbers}
+            positions = {number: i for i, number in enumerate(numbers)}
+            local = [_renumbered(run, positions) for run in runs.values()]
+            names, built = list(runs), codegen.link(own, local, store)
         else:
-            launchers |= dict(
-                zip(
-                    (program.kernels[i].name for i in numbers),
-                    codegen.build(own, store),
-                    strict=True,
-                )
-            )
-    made = {
-        device for device in devices if getattr(_codegen(codegens, device), "makes_slabs", False)
-    }
-    writer = HostWriter(program, linked, made)
+            names, built = [program.kernels[i].name for i in numbers], codegen.build(own, store)
+        launchers |= dict(zip(names, built, strict=True))
+    makes_slabs = {d for d in devices if getattr(_codegen(codegens, d), "makes_slabs", False)}
+    writer = HostWriter(program, linked, makes_slabs)
     source = writer.write()
-    names = {**writer.globals, **launchers}
-    exec(_code(source, store), names)
-    return HostProgram(program, sources, source, names["call"], linked)
+    scope = {**writer.globals, **launchers}
+    exec(_code(source, store), scope)
+    return HostProgram(program, sources, source, scope["call"], linked)
 
 
 def _code(source: str, store: ArtifactStore) -> CodeType:

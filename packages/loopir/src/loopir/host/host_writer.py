@@ -171,11 +171,7 @@ class HostWriter:
         size, stride = format_sizes(buffer.shape), format_sizes(buffer.stride)
         if step.reuses is None:
             name = self._name(step.buffer)
-            dtype, device = self._dtype(buffer.dtype), self._device(buffer.device)
-            empty_strided = self._global("empty_strided", torch.empty_strided)
-            self.lines.append(
-                f"{name} = {empty_strided}({size}, {stride}, dtype={dtype}, device={device})"
-            )
+            self.lines.append(f"{name} = {self._empty(size, stride, buffer.dtype, buffer.device)}")
             return
         old = self.program.buffers[step.reuses]
         dead = self._name(step.reuses)
@@ -215,33 +211,27 @@ class HostWriter:
         run = self.linked.runs[step.number]
         args = [self._name(name) for name in step.tensors]
         if step.slab != 0 and run.device.type not in self.makes_slabs:
-            args.append(self._slab(step.slab, run.device))
+            args.append(self._empty(format_sizes((step.slab,)), "(1,)", torch.uint8, run.device))
         args += [size.name for size in run.sizes]
         names = ", ".join(self.program.kernels[call.source].name for call in run.calls)
         self.lines.append(f"run{step.number}({', '.join(args)})  # {names}")
 
-    def _slab(self, size: sympy.Expr, device: torch.device) -> str:
+    def _empty(self, size: str, stride: str, dtype: torch.dtype, device: torch.device) -> str:
+        options = f"dtype={self._dtype(dtype)}, device={self._device(device)}"
         empty_strided = self._global("empty_strided", torch.empty_strided)
-        return (
-            f"{empty_strided}(({format_expr(size)},), (1,), dtype={self._dtype(torch.uint8)}, "
-            f"device={self._device(device)})"
-        )
+        return f"{empty_strided}({size}, {stride}, {options})"
 
     def _write_makeview(self, step: MakeView) -> None:
         self.lines.append(f"{self._name(step.name)} = {self._strided(step.view)}")
 
     def _strided(self, view: View) -> str:
-        base, size, stride = (
+        base, sizes = (
             self._name(view.buffer),
-            format_sizes(view.shape),
-            format_sizes(view.stride),
+            ", ".join(map(format_sizes, (view.shape, view.stride))),
         )
         if view.offset == 0:
-            return f"{base}.as_strided({size}, {stride})"
-        return (
-            f"{base}.as_strided({size}, {stride}, {base}.storage_offset() + "
-            f"{format_expr(view.offset)})"
-        )
+            return f"{base}.as_strided({sizes})"
+        return f"{base}.as_strided({sizes}, {base}.storage_offset() + {format_expr(view.offset)})"
 
     def _write_free(self, step: Free) -> None:
         if step.buffer not in self.moved:
@@ -322,11 +312,8 @@ class HostWriter:
         if not dims or any(size == 0 for size in buffer.shape):
             return
         again = self._global("restride", restride)
-        size, stride, name = (
-            format_sizes(buffer.shape),
-            format_sizes(buffer.stride),
-            self._name(result),
-        )
+        size, stride = map(format_sizes, (buffer.shape, buffer.stride))
+        name = self._name(result)
         differs = f"{name}.stride() != {stride}"
         if len(dims) < len(buffer.shape):
             differs = " or ".join(
@@ -341,14 +328,10 @@ class HostWriter:
             self.globals["math"] = math
             return python_text(argument.expr)
         if isinstance(argument, tuple | list):
-            inner = ", ".join(self._argument(item) for item in argument)
-            return f"[{inner}]"
+            return f"[{', '.join(map(self._argument, argument))}]"
         if isinstance(argument, dict):
-            return (
-                "{"
-                + ", ".join(f"{key!r}: {self._argument(item)}" for key, item in argument.items())
-                + "}"
-            )
+            items = (f"{key!r}: {self._argument(item)}" for key, item in argument.items())
+            return f"{{{', '.join(items)}}}"
         if isinstance(argument, torch.dtype):
             return self._dtype(argument)
         if isinstance(argument, torch.device):

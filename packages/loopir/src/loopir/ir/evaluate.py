@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import sympy
@@ -15,54 +16,30 @@ import torch
 
 from loopir.errors import LoopIRError
 
+from . import ops
 from .expr import FloorDiv, Mod
 from .kernel import Instruction, Kernel, Range, Value
 
 CHUNK = 1 << 21
 EXACT = frozenset(
-    [
-        "load",
-        "constant",
-        "where",
-        "neg",
-        "abs",
-        "floor",
-        "ceil",
-        "trunc",
-        "round",
-        "minimum",
-        "maximum",
-        "bitcast",
-    ]
+    "load constant where neg abs floor ceil trunc round minimum maximum bitcast".split()
 )
 Rounding: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
-UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "neg": torch.neg, "abs": torch.abs, "floor": torch.floor, "ceil": torch.ceil,
-    "trunc": torch.trunc,
-    "round": torch.round, "exp": torch.exp, "expm1": torch.expm1, "log": torch.log,
-    "log2": torch.log2, "log1p": torch.log1p,
-    "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan,
-    "atan": torch.atan, "sinh": torch.sinh, "cosh": torch.cosh, "tanh": torch.tanh,
-    "erf": torch.erf,
-    "lgamma": torch.lgamma, "not": torch.bitwise_not,
-}  # fmt: skip
-
-
-def _floordiv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return torch.div(a, b, rounding_mode="floor")
-
-
-BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "minimum": torch.minimum,
-    "maximum": torch.maximum,
-    "remainder": torch.remainder, "fmod": torch.fmod, "div": torch.div, "pow": torch.pow,
-    "atan2": torch.atan2,
-    "floordiv": _floordiv, "and": torch.bitwise_and, "or": torch.bitwise_or,
-    "xor": torch.bitwise_xor,
-    "lshift": torch.bitwise_left_shift, "rshift": torch.bitwise_right_shift,
-    "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,
-}  # fmt: skip
+TORCH_NAMES = {
+    "not": "bitwise_not",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+    "floordiv": "floor_divide",
+}
+"""Of the operations that torch calls otherwise."""
+ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
+    spec.name: getattr(torch, TORCH_NAMES.get(spec.name, spec.name))
+    for spec in (*ops.UNARY, *ops.BINARY, *ops.COMPARISON, *ops.SELECTION)
+}
 
 
 def evaluate_expr(expr: sympy.Expr, values: dict[str, torch.Tensor | int]) -> torch.Tensor | int:
@@ -142,15 +119,11 @@ def reduce_tensor(kind: str, value: torch.Tensor, dtype: torch.dtype) -> torch.T
         return getattr(torch, kind)(
             value, dim=1, keepdim=True, dtype=torch.promote_types(value.dtype, dtype)
         ).to(dtype)
-    if kind in ("any", "all"):
-        return getattr(torch, kind)(value, dim=1, keepdim=True)
-    if kind in ("argmax", "argmin"):
+    if kind in ("any", "all", "argmax", "argmin"):
         return getattr(torch, kind)(value, dim=1, keepdim=True)
     if value.shape[1] == 0:
-        limits = _limits(value.dtype)
-        return torch.full(
-            (value.shape[0], 1), limits[0] if kind == "max" else limits[1], dtype=dtype
-        )
+        limit = _limits(value.dtype)[kind == "min"]
+        return torch.full((value.shape[0], 1), limit, dtype=dtype)
     return getattr(torch, f"a{kind}")(value, dim=1, keepdim=True)
 
 
@@ -160,6 +133,18 @@ def _limits(dtype: torch.dtype) -> tuple[float | int, float | int]:
     if dtype is torch.bool:
         return False, True
     return torch.iinfo(dtype).min, torch.iinfo(dtype).max
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The values and index symbols that an instruction sees, and the shape of its result."""
+
+    values: dict[str, torch.Tensor]
+    symbols: dict[str, torch.Tensor | int]
+    shape: tuple[int, int]
+
+    def operands(self, step: Instruction) -> list[torch.Tensor]:
+        return [self.values[arg.name] for arg in step.args if isinstance(arg, Value)]
 
 
 class _Evaluation:
@@ -194,17 +179,10 @@ class _Evaluation:
         inner, inner_total = self._grid(self.kernel.reduction)
         step = max(1, CHUNK // max(1, inner_total))
         for start in range(0, total, step):
-            symbols = dict(self.sizes)
-            symbols |= {
-                name: index[start : start + step].unsqueeze(1) for name, index in points.items()
-            }
+            chunk = {name: i[start : start + step].unsqueeze(1) for name, i in points.items()}
+            row = {name: index.unsqueeze(0) for name, index in inner.items()}
             count = min(step, total - start)
-            self._run_chunk(
-                symbols,
-                {name: index.unsqueeze(0) for name, index in inner.items()},
-                count,
-                inner_total,
-            )
+            self._run_chunk({**self.sizes, **chunk}, row, count, inner_total)
 
     def _grid(self, ranges: tuple[Range, ...]) -> tuple[dict[str, torch.Tensor], int]:
         extents = [int(evaluate_expr(item.extent, self.sizes)) for item in ranges]
@@ -219,49 +197,35 @@ class _Evaluation:
     def _run_chunk(self, symbols: dict, inner: dict, count: int, inner_count: int) -> None:
         values: dict[str, torch.Tensor] = {}
         for body in self.kernel.bodies:
-            shape = (count, inner_count if body.inner else 1)
             visible = {**symbols, **inner} if body.inner else symbols
-            local = dict(values)
+            scope = _Scope(dict(values), visible, (count, inner_count if body.inner else 1))
             for instruction in body.instructions:
-                self._step(instruction, local, visible, shape)
+                self._step(instruction, scope)
                 name = instruction.result
                 if name is not None and (not body.inner or instruction.op == "reduce"):
-                    values[name] = local[name]
+                    values[name] = scope.values[name]
                     if instruction.op == "indirect":
-                        symbols[name] = local[name]
+                        symbols[name] = scope.values[name]
 
-    def _step(
-        self,
-        step: Instruction,
-        values: dict[str, torch.Tensor],
-        symbols: dict,
-        shape: tuple[int, int],
-    ) -> None:
+    def _step(self, step: Instruction, scope: _Scope) -> None:
         if step.op == "store":
-            self._store(step, values, symbols, shape)
+            self._store(step, scope)
             return
         assert step.result is not None
-        result = self._compute(step, values, symbols, shape)
+        result = self._compute(step, scope)
         if self.rounding is not None and step.op not in EXACT and result.dtype.is_floating_point:
-            for _ in range(_roundings(step, shape[1])):
+            for _ in range(_roundings(step, scope.shape[1])):
                 result = self.rounding(result)
-        values[step.result] = result
+        scope.values[step.result] = result
         if step.op == "indirect":
-            symbols[step.result] = result
+            scope.symbols[step.result] = result
 
-    def _compute(
-        self,
-        step: Instruction,
-        values: dict[str, torch.Tensor],
-        symbols: dict,
-        shape: tuple[int, int],
-    ) -> torch.Tensor:
-        op, dtype = step.op, step.dtype
-        operands = [values[arg.name] for arg in step.args if isinstance(arg, Value)]
+    def _compute(self, step: Instruction, scope: _Scope) -> torch.Tensor:
+        op, dtype, operands, shape = step.op, step.dtype, scope.operands(step), scope.shape
         if op == "load":
-            return self._load(step, operands, symbols, shape)
+            return self._load(step, scope)
         if op == "index_expr":
-            return self._index(step.args[0], symbols, shape).to(dtype)
+            return self._index(step.args[0], scope).to(dtype)
         if op == "constant":
             return torch.full((1, 1), step.args[0], dtype=dtype, device=self.device)  # type: ignore[arg-type]
         if op == "indirect":
@@ -272,21 +236,18 @@ class _Evaluation:
             return operands[0].view(dtype)  # type: ignore[arg-type]
         if op in ("uniform", "uniform16"):
             return philox_uniform(*operands, shared=op == "uniform16")
-        if op == "where":
-            return torch.where(*operands)
         if (
             op in ("reduce", "scan")
             and self.rounding is not None
             and step.args[0] in ("sum", "prod")
         ):
-            operands = [self._perturbed(step, operands[0].expand(shape), values)]
+            operands = [self._perturbed(step, operands[0].expand(shape), scope.values)]
         if op == "reduce":
             return reduce_tensor(str(step.args[0]), operands[0].expand(shape), dtype)  # type: ignore[arg-type]
         if op == "scan":
-            return {"sum": torch.cumsum, "prod": torch.cumprod}[str(step.args[0])](
-                operands[0].expand(shape), 1, dtype=dtype
-            )
-        return UNARY[op](*operands) if op in UNARY else BINARY[op](*operands)
+            scan = {"sum": torch.cumsum, "prod": torch.cumprod}[str(step.args[0])]
+            return scan(operands[0].expand(shape), 1, dtype=dtype)
+        return ELEMENTWISE[op](*operands)
 
     def _perturbed(
         self, step: Instruction, terms: torch.Tensor, values: dict[str, torch.Tensor]
@@ -301,9 +262,9 @@ class _Evaluation:
         factors = self.factors.get(str(step.args[1]), (str(step.args[1]),))
         return math.prod(values[factor].double() for factor in factors).expand(terms.shape)  # type: ignore[union-attr, return-value]
 
-    def _index(self, expr: object, symbols: dict, shape: tuple[int, int]) -> torch.Tensor:
-        value = evaluate_expr(expr, symbols)  # type: ignore[arg-type]
-        return torch.as_tensor(value, dtype=torch.int64, device=self.device).expand(shape)
+    def _index(self, expr: object, scope: _Scope) -> torch.Tensor:
+        value = evaluate_expr(expr, scope.symbols)  # type: ignore[arg-type]
+        return torch.as_tensor(value, dtype=torch.int64, device=self.device).expand(scope.shape)
 
     def _indirect(self, value: torch.Tensor, size: int) -> torch.Tensor:
         value = value.to(torch.int64)
@@ -311,33 +272,24 @@ class _Evaluation:
             raise IndexError(f"{self.kernel.name}: index out of range [0, {size})")
         return value
 
-    def _load(
-        self, step: Instruction, operands: list[torch.Tensor], symbols: dict, shape: tuple[int, int]
-    ) -> torch.Tensor:
+    def _load(self, step: Instruction, scope: _Scope) -> torch.Tensor:
         buffer, index, _, other = step.args
         flat = self.buffers[str(buffer)]
-        positions = self._index(index, symbols, shape)
-        if not operands:
+        positions, masks = self._index(index, scope), scope.operands(step)
+        if not masks:
             return flat[self._checked(str(buffer), positions)]
-        mask = operands[0].expand(shape)
+        mask = masks[0].expand(scope.shape)
         positions = self._checked(str(buffer), torch.where(mask, positions, 0), mask)
         filler = torch.full((), other, dtype=flat.dtype, device=flat.device)  # type: ignore[arg-type]
         if flat.numel() == 0:
-            return filler.expand(shape)
+            return filler.expand(scope.shape)
         return torch.where(mask, flat[positions], filler)
 
-    def _store(
-        self,
-        step: Instruction,
-        values: dict[str, torch.Tensor],
-        symbols: dict,
-        shape: tuple[int, int],
-    ) -> None:
-        buffer, index, value, mode = step.args
-        assert isinstance(value, Value)
-        flat = self.buffers[str(buffer)]
-        positions = self._checked(str(buffer), self._index(index, symbols, shape)).reshape(-1)
-        source = values[value.name].expand(shape).reshape(-1)
+    def _store(self, step: Instruction, scope: _Scope) -> None:
+        buffer, index, _, mode = step.args
+        flat, (value,) = self.buffers[str(buffer)], scope.operands(step)
+        positions = self._checked(str(buffer), self._index(index, scope)).reshape(-1)
+        source = value.expand(scope.shape).reshape(-1)
         if mode == "add" and self.rounding is not None:
             order = torch.randperm(len(source), device=self.device)
             positions, source = positions[order], source[order]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+import torch
+
 
 class DtypeRule(Enum):
     """How the result dtype follows from the operands."""
@@ -194,6 +196,19 @@ OPS: dict[str, OpSpec] = {
     for spec in group
 }
 
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "load": ("buffer", "index"),
+    "store": ("buffer", "index", "value"),
+    "index_expr": ("expression",),
+    "indirect": ("value", "expression"),
+    "constant": ("number",),
+    "reduce": ("kind", "value"),
+    "scan": ("kind", "value"),
+}
+"""Of what kind the arguments of an operation are, where not all are values. In the text form a
+dtype follows that the operation states, then mask and mode by name.
+"""
+
 REDUCTIONS: dict[str, str] = {
     "sum": "sum, starting at 0",
     "prod": "product, starting at 1",
@@ -205,3 +220,8 @@ REDUCTIONS: dict[str, str] = {
     "any": "or of bools",
     "all": "and of bools",
 }
+REDUCED_DTYPES: dict[str, torch.dtype] = {
+    **dict.fromkeys(("argmax", "argmin"), torch.int64),
+    **dict.fromkeys(("any", "all"), torch.bool),
+}
+"""Result dtypes of the reductions that do not keep that of their operand."""

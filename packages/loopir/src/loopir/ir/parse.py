@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Callable
+from typing import Any
 
 import sympy
 import torch
@@ -12,9 +14,14 @@ from loopir.errors import ParseError
 
 from .expr import expr_of_ast, symbol
 from .kernel import Body, Instruction, Kernel, KernelBuffer, Number, Range, Value
-from .ops import OPS, DtypeRule
+from .ops import ARGUMENTS, OPS, DtypeRule
 from .text import ROLES
 
+STATED_DTYPES = {
+    DtypeRule.BOOL: torch.bool,
+    DtypeRule.FLOAT32: torch.float32,
+    "indirect": torch.int64,
+}
 ROLE_OF = {name: role for role, name in ROLES.items()}
 
 
@@ -86,6 +93,14 @@ class _KernelParser:
         self.reduction: list[Range] | None = None
         self.bodies: list[Body] = []
         self.outer: list[Instruction] = []
+        self.readers: dict[str, Callable[[ast.expr], Any]] = {
+            "buffer": self._name,
+            "value": self._value,
+            "kind": ast.literal_eval,
+            "number": parse_number,
+            "expression": expr_of_ast,
+            "index": self._index,
+        }
 
     def parse(self) -> Kernel:
         decorator = _call_of(self.function.decorator_list[0], "kernel")
@@ -199,56 +214,23 @@ class _KernelParser:
         return instruction
 
     def _operation(self, result: str | None, op: str, call: ast.Call) -> Instruction:
-        args, keywords = call.args, {keyword.arg: keyword.value for keyword in call.keywords}
-        if op == "load":
-            mask = self._value(keywords["mask"]) if "mask" in keywords else None
-            other = parse_number(keywords["other"]) if "other" in keywords else None
-            buffer, index, dtype = args
-            return Instruction(
-                result,
-                op,
-                (self._name(buffer), self._index(index), mask, other),
-                parse_dtype(dtype),
-            )
-        if op == "store":
-            buffer, index, value = args
-            mode = ast.literal_eval(keywords["mode"]) if "mode" in keywords else None
-            return Instruction(
-                None, op, (self._name(buffer), self._index(index), self._value(value), mode), None
-            )
-        if op == "index_expr":
-            return Instruction(result, op, (expr_of_ast(args[0]),), parse_dtype(args[1]))
-        if op == "indirect":
-            return Instruction(
-                result, op, (self._value(args[0]), expr_of_ast(args[1])), torch.int64
-            )
-        if op == "constant":
-            return Instruction(result, op, (parse_number(args[0]),), parse_dtype(args[1]))
-        if op == "reduce":
-            return Instruction(
-                result, op, (ast.literal_eval(args[0]), self._value(args[1])), parse_dtype(args[2])
-            )
-        if op == "scan":
-            value = self._value(args[1])
-            return Instruction(
-                result, op, (ast.literal_eval(args[0]), value), self.dtypes[value.name]
-            )
-        return self._elementwise(result, op, args)
-
-    def _elementwise(self, result: str | None, op: str, args: list[ast.expr]) -> Instruction:
-        spec = OPS[op]
-        values = tuple(self._value(arg) for arg in args[: spec.arity])
-        if spec.rule is DtypeRule.FLOAT32:
-            dtype = torch.float32
-        elif spec.rule is DtypeRule.GIVEN:
-            dtype = parse_dtype(args[spec.arity])
-        elif spec.rule is DtypeRule.BOOL:
-            dtype = torch.bool
-        else:
-            dtype = self.dtypes[values[-1].name]
-        if len(args) != spec.arity + (spec.rule is DtypeRule.GIVEN):
+        spec, keywords = OPS[op], {keyword.arg: keyword.value for keyword in call.keywords}
+        kinds = ARGUMENTS.get(op) or ("value",) * spec.arity
+        if len(call.args) != len(kinds) + (spec.rule is DtypeRule.GIVEN):
             raise ValueError(op)
-        return Instruction(result, op, values, dtype)
+        args = [self.readers[kind](node) for kind, node in zip(kinds, call.args)]
+        if op == "load":
+            args.append(self._value(keywords["mask"]) if "mask" in keywords else None)
+            args.append(parse_number(keywords["other"]) if "other" in keywords else None)
+        if op == "store":
+            args.append(ast.literal_eval(keywords["mode"]) if "mode" in keywords else None)
+        if spec.rule is DtypeRule.GIVEN:
+            dtype = parse_dtype(call.args[-1])
+        elif spec.rule is DtypeRule.SAME:
+            dtype = self.dtypes[args[-1].name]
+        else:
+            dtype = STATED_DTYPES.get(op, STATED_DTYPES.get(spec.rule))
+        return Instruction(result, op, tuple(args), dtype)
 
     def _name(self, node: ast.expr) -> str:
         if not isinstance(node, ast.Name):

@@ -35,6 +35,11 @@ def product(items: Iterable[sympy.Expr]) -> sympy.Expr:
     return result if result.is_Integer or result.is_Symbol else sympy.expand(result)
 
 
+def points_of(*nests: Iterable[Range]) -> sympy.Expr:
+    """The number of points of several loop nests together."""
+    return product(item.extent for nest in nests for item in nest)
+
+
 def ceil_div(a: sympy.Expr, b: int) -> sympy.Expr:
     """``a / b`` rounded up."""
     quotient: sympy.Expr = FloorDiv(a + b - 1, sympy.Integer(b))  # type: ignore[assignment]

@@ -6,13 +6,15 @@ The dtype of an operation is printed only where it does not follow from the oper
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import sympy
 import torch
 
 from .expr import format_expr
 from .kernel import Instruction, Kernel, KernelBuffer
-from .ops import OPS, DtypeRule
+from .ops import ARGUMENTS, OPS, DtypeRule
 
 INDENT = "    "
 ROLES = {"in": "In", "out": "Out", "inout": "InOut"}
@@ -77,32 +79,15 @@ def format_buffer(buffer: KernelBuffer) -> str:
 def format_instruction(instruction: Instruction) -> str:
     """One line, without indentation."""
     op, args = instruction.op, instruction.args
-    dtype = repr(format_dtype(instruction.dtype)) if instruction.dtype is not None else ""
-    if op == "load":
-        buffer, index, mask, other = args
-        masked = f", mask={mask}, other={format_number(other)}" if mask is not None else ""  # type: ignore[arg-type]
-        text = f"load({buffer}, [{_index(index)}], {dtype}{masked})"
-    elif op == "store":
-        buffer, index, value, mode = args
-        text = (
-            f"store({buffer}, [{_index(index)}], "
-            f"{value}{f', mode={mode!r}' if mode is not None else ''})"
-        )
-    elif op == "index_expr":
-        text = f"index_expr({_index(args[0])}, {dtype})"
-    elif op == "indirect":
-        text = f"indirect({args[0]}, {_index(args[1])})"
-    elif op == "constant":
-        text = f"constant({format_number(args[0])}, {dtype})"  # type: ignore[arg-type]
-    elif op == "reduce":
-        text = f"reduce({args[0]!r}, {args[1]}, {dtype})"
-    elif op == "scan":
-        text = f"scan({args[0]!r}, {args[1]})"
-    else:
-        shown = [str(arg) for arg in args]
-        if OPS[op].rule is DtypeRule.GIVEN:
-            shown.append(dtype)
-        text = f"{method_name(op)}({', '.join(shown)})"
+    kinds = ARGUMENTS.get(op) or ("value",) * len(args)
+    shown = [FORMATS[kind](arg) for kind, arg in zip(kinds, args)]
+    if OPS[op].rule is DtypeRule.GIVEN and instruction.dtype is not None:
+        shown.append(repr(format_dtype(instruction.dtype)))
+    if op == "load" and args[2] is not None:
+        shown += [f"mask={args[2]}", f"other={format_number(args[3])}"]  # type: ignore[arg-type]
+    if op == "store" and args[3] is not None:
+        shown.append(f"mode={args[3]!r}")
+    text = f"{method_name(op)}({', '.join(shown)})"
     return text if instruction.result is None else f"{instruction.result} = {text}"
 
 
@@ -115,3 +100,13 @@ def _index(expr: object) -> str:
     if not isinstance(expr, sympy.Expr | int):
         raise TypeError(f"not an index expression: {expr!r}")
     return format_expr(expr)
+
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "buffer": str,
+    "value": str,
+    "kind": repr,
+    "number": format_number,
+    "expression": _index,
+    "index": lambda expr: f"[{_index(expr)}]",
+}

@@ -13,7 +13,7 @@ from loopir.errors import VerificationError
 from .evaluate import evaluate_expr
 from .expr import symbols_of
 from .kernel import STORED_8_BITS, Body, Instruction, Kernel, KernelBuffer, Range, Value
-from .ops import OPS, REDUCTIONS, Domain, DtypeRule
+from .ops import OPS, REDUCED_DTYPES, REDUCTIONS, Domain, DtypeRule
 
 STORAGE_ONLY = (torch.float16, torch.bfloat16, *STORED_8_BITS)
 MOVES = {"load", "store", "cast", "bitcast", "where", "constant"}
@@ -207,12 +207,7 @@ class _Checker:
                 "C4.1",
                 f"reduce {kind!r} belongs in an inner body, with a kind of {sorted(REDUCTIONS)}",
             )
-        expected = {
-            "argmax": torch.int64,
-            "argmin": torch.int64,
-            "any": torch.bool,
-            "all": torch.bool,
-        }.get(str(kind), dtypes[0])
+        expected = REDUCED_DTYPES.get(str(kind), dtypes[0])
         if step.dtype != expected or (kind in ("any", "all")) != (dtypes[0] is torch.bool):
             raise self.fail("C4.3", f"reduce {kind!r} of {dtypes[0]} to {step.dtype}")
 

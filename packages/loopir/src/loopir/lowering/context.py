@@ -38,13 +38,6 @@ LOOP_DTYPES = frozenset({
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
 })  # fmt: skip
 
-REDUCED_DTYPES = {
-    "argmax": torch.int64,
-    "argmin": torch.int64,
-    "any": torch.bool,
-    "all": torch.bool,
-}
-
 
 def restride(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
     """A copy with other strides; where they are 0 a tensor that repeats itself."""

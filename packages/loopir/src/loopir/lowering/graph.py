@@ -108,16 +108,10 @@ class _GraphLowering:
         elif node.op == "output":
             self.ctx.graph.outputs = [self._output(value, meta) for value, meta in self.outputs]
             self._find_written()
-            stated = [
-                (expr_of(self.outputs[i][1]), message)
-                for i, message in node.meta.get("required", {}).items()
-            ]
-            known = [
-                (expr, message)
-                for expr, message in stated
-                if all(free.is_integer for free in expr.free_symbols)
-            ]
-            self.ctx.graph.required = known
+            for i, message in node.meta.get("required", {}).items():
+                condition = expr_of(self.outputs[i][1])
+                if all(free.is_integer for free in condition.free_symbols):
+                    self.ctx.graph.required.append((condition, message))
         elif node.target is operator.getitem:
             self.env[node] = self.env[node.args[0]][node.args[1]]  # type: ignore[index]
         elif node.op == "call_function":

@@ -12,9 +12,10 @@ import torch
 
 from loopir.ir.kernel import Number
 from loopir.ir.node import Shape
+from loopir.ir.ops import REDUCED_DTYPES
 from loopir.ir.simplify import ZERO, ceil_div, exact_quotient, product
 
-from .context import REDUCED_DTYPES, LoweringContext, combined_cost
+from .context import LoweringContext, combined_cost
 from .registry import LoweringTable, prim_name
 from .tensor import Index, Lazy, Strided, Tensor, TracingOps, joined_index
 from .view import masked_load

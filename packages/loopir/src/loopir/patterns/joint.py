@@ -17,6 +17,8 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
+from loopir.ir.node import leaves
+
 from .layout import FOLLOWERS, prefers_channels_last
 from .match import add_call, has_format, is_pure, meta_of, name_of
 
@@ -32,19 +34,9 @@ BACKWARD = {
     "convolution",
     "convolution_backward",
 }  # fmt: skip
-VIEWS = {
-    "view",
-    "_unsafe_view",
-    "permute",
-    "transpose",
-    "slice",
-    "select",
-    "expand",
-    "squeeze",
-    "unsqueeze",
-    "split",
-    "detach",
-}
+VIEWS = set(
+    "view _unsafe_view permute transpose slice select expand squeeze unsqueeze split detach".split()
+)
 REDUCTIONS = {"sum", "mean", "amax", "var", "var_mean"}
 NAMES = FOLLOWERS | BACKWARD | VIEWS | REDUCTIONS
 
@@ -179,24 +171,17 @@ class _Layouts:
 def _mode_of(node: fx.Node) -> Any:
     """The mode that runs operators on the fakes of a node's operands."""
     values = [node.meta.get("val"), *(operand.meta.get("val") for operand in node.all_input_nodes)]
-    flat = [
-        item for value in values for item in (value if isinstance(value, tuple | list) else [value])
-    ]
-    return next(value.fake_mode for value in flat if hasattr(value, "fake_mode"))  # type: ignore[union-attr]
+    return next(value.fake_mode for value in leaves(values) if hasattr(value, "fake_mode"))
 
 
 def _layouts(value: Any) -> list[Any]:
     """Strides of each tensor of a result; those of size 1 say nothing."""
-    tensors = [
-        item
-        for item in (value if isinstance(value, tuple | list) else [value])
-        if isinstance(item, torch.Tensor)
-    ]
     return [
         [
             step
             for size, step in zip(item.shape, item.stride())
             if not isinstance(size, int) or size != 1
         ]
-        for item in tensors
+        for item in leaves(value)
+        if isinstance(item, torch.Tensor)
     ]

@@ -18,7 +18,7 @@ import torch
 from loopir.ir.kernel import Instruction, Value
 from loopir.ir.node import LoopNode, LoweredGraph
 from loopir.ir.program import Decision
-from loopir.ir.simplify import product
+from loopir.ir.simplify import points_of, product
 
 from .dag import Dag
 from .group import Group, Joint, Member, group_of, joints, merged
@@ -48,16 +48,9 @@ def add_sums_to_rows(graph: LoweredGraph, dag: Dag, same_points: SamePoints) -> 
         for other in _readers(sums, dag):
             joined = _joined(dag.groups[other], sums, graph, dag, same_points)
             if joined is not None:
-                shared = sorted(sums.reads & joined.reads)
-                decisions.append(
-                    Decision(
-                        other,
-                        name,
-                        True,
-                        f"sums of columns while rows of {', '.join(shared)} are read",
-                        0,
-                    )
-                )
+                shared = ", ".join(sorted(sums.reads & joined.reads))
+                reason = f"sums of columns while rows of {shared} are read"
+                decisions.append(Decision(other, name, True, reason, 0))
                 break
     return decisions
 
@@ -78,9 +71,7 @@ def _are_column_sums(group: Group, graph: LoweredGraph) -> bool:
         return False
     if any(member.inner and not member.node.reduction for member in group.members):
         return False
-    rows, columns = (
-        product(item.extent for item in loops) for loops in (group.reduction, group.ranges)
-    )
+    rows, columns = points_of(group.reduction), points_of(group.ranges)
     if device not in IN_ORDER and (
         torch.are_deterministic_algorithms_enabled() or (rows * columns).free_symbols
     ):
@@ -112,17 +103,11 @@ def _joined(
 ) -> Group | None:
     """The row group with the sums, put into ``dag``; None where the two do not fit."""
     adds = [member for member in sums.members if member.node.reduction]
-    whole = product(item.extent for item in (*sums.ranges, *sums.reduction))
-    if (
-        not rows.is_fusable
-        or not rows.reduction
-        or graph.facts.hint(product(item.extent for item in rows.reduction)) > LONGEST_ROW
-    ):
+    if not rows.is_fusable or not rows.reduction or rows.name in dag.successors[sums.name]:
         return None
-    if (
-        product(item.extent for item in (*rows.ranges, *rows.reduction)) != whole
-        or rows.name in dag.successors[sums.name]
-    ):
+    if graph.facts.hint(points_of(rows.reduction)) > LONGEST_ROW:
+        return None
+    if points_of(rows.ranges, rows.reduction) != points_of(sums.ranges, sums.reduction):
         return None
     if dag.step_between(rows, sums) is not None:
         return None
@@ -130,9 +115,8 @@ def _joined(
     for member, node in zip(adds, nodes):
         dag.positions[id(node)] = dag.positions[id(member.node)]
     members = [Member(node, False, member.substitution) for node, member in zip(nodes, adds)]
-    pointwise = Group(
-        sums.name, None, members, [*sums.reduction, *sums.ranges], [], sums.first, sums.last
-    )
+    loops = [*sums.reduction, *sums.ranges]
+    pointwise = replace(sums, members=members, ranges=loops, reduction=[])
     touched, written = rows.reads | set(rows.writes), sorted(_inner_reads(sums) & set(rows.writes))
     shared = sorted(
         touched & _inner_reads(sums),
@@ -140,17 +124,10 @@ def _joined(
     )
     for joint in joints(rows, pointwise, shared, graph.facts) if shared else ():
         fused = merged(rows, pointwise, joint)
-        fits = product(item.extent for item in joint.reduction) == product(
-            item.extent for item in sums.ranges
-        )
+        fits = points_of(joint.reduction) == points_of(sums.ranges)
         if fits and same_points(rows, pointwise, joint, written):
-            rest = [member for member in sums.members if not member.node.reduction]
-            dag.move_adds(
-                rows,
-                sums,
-                fused,
-                Group(sums.name, None, rest, sums.ranges, [], sums.first, sums.last),
-            )
+            others = [member for member in sums.members if not member.node.reduction]
+            dag.move_adds(rows, sums, fused, replace(sums, members=others, reduction=[]))
             _zero(nodes, sums, fused, dag)
             return fused
     return None
@@ -180,29 +157,9 @@ def _zero(nodes: list[LoopNode], sums: Group, fused: Group, dag: Dag) -> None:
             Instruction(None, "store", (store.args[0], store.args[1], Value("zero"), None), None),
         )
         loops = tuple(item for item in node.ranges if sympy.sympify(store.args[1]).has(item.symbol))  # type: ignore[union-attr]
-        zero = LoopNode(
-            node.buffer,
-            "pointwise",
-            loops,
-            (),
-            steps,
-            (),
-            (),
-            store.args[1],  # type: ignore[arg-type]
-            node.origins,
-        )
+        zero = replace(node, kind="pointwise", ranges=loops, program=steps, reads=())
         dag.positions[id(zero)] = dag.positions[id(node)]
         (member,) = group_of(zero, fused.first).members
         zeros.append(member)
-    dag.add_before(
-        fused,
-        Group(
-            f"{sums.name}.zero",
-            None,
-            zeros,
-            list(zeros[0].node.ranges),
-            [],
-            fused.first,
-            fused.first,
-        ),
-    )
+    loops, place = list(zeros[0].node.ranges), fused.first
+    dag.add_before(fused, Group(f"{sums.name}.zero", None, zeros, loops, [], place, place))

@@ -21,7 +21,7 @@ from loopir.backend import OffersTemplates
 from loopir.ir.expr import substitute
 from loopir.ir.node import LoweredGraph
 from loopir.ir.program import Decision
-from loopir.ir.simplify import extents_of, product
+from loopir.ir.simplify import extents_of, points_of
 from loopir.options import Options
 
 from .column_sums import add_sums_to_rows
@@ -123,10 +123,9 @@ class Fusion:
         for group in sorted(self.dag.groups.values(), key=lambda g: g.first):
             if not group.is_fusable or group.reduction or group.extern is not None:
                 continue
-            extents = tuple(item.extent for item in group.ranges)
-            if self.graph.facts.hint(product(extents)) > SMALL_BUNDLE:
+            if self.graph.facts.hint(points_of(group.ranges)) > SMALL_BUNDLE:
                 continue
-            key = (extents, self._device(group))
+            key = (tuple(item.extent for item in group.ranges), self._device(group))
             bundle = bundles.get(key)
             fused = self._try(bundle, group, small=True) if bundle is not None else None
             bundles[key] = group if fused is None else fused
@@ -264,10 +263,8 @@ class Fusion:
         saved: int,
         small: bool,
     ) -> tuple[str, Group | None]:
-        aligned = False
         reason = "their loops do not align"
         for joint in joints(left, right, shared, self.graph.facts):
-            aligned = True
             candidate = merged(left, right, joint)
             if not self._same_points(left, right, joint, written):
                 reason = "a point reads what another point writes"
@@ -279,7 +276,7 @@ class Fusion:
                 reason = "too little parallel work"
                 continue
             return "saves a launch" if small else f"saves {saved} bytes", candidate
-        return (reason if aligned else "their loops do not align"), None
+        return reason, None
 
     def _device(self, group: Group) -> torch.device:
         return self.graph.buffers[group.members[0].node.buffer].device
@@ -292,10 +289,10 @@ class Fusion:
 
     def _indices(self, group: Group, buffer: str, change: dict, joint: Joint) -> set:
         extents = extents_of(joint.ranges, joint.reduction)
-        found = set()
-        for index, masked in group.accesses(buffer):
-            found.add((self.graph.facts.simplify(substitute(index, change), extents), masked))
-        return found
+        return {
+            (self.graph.facts.simplify(substitute(index, change), extents), masked)
+            for index, masked in group.accesses(buffer)
+        }
 
     def _same_points(self, left: Group, right: Group, joint: Joint, written: list[str]) -> bool:
         for name in written:
@@ -320,8 +317,8 @@ class Fusion:
         if not candidate.reduction or bool(left.reduction) == bool(right.reduction):
             return True
         facts = self.graph.facts
-        points = facts.hint(product(item.extent for item in candidate.ranges))
-        work = points * facts.hint(product(item.extent for item in candidate.reduction))
+        points = facts.hint(points_of(candidate.ranges))
+        work = points * facts.hint(points_of(candidate.reduction))
         if work <= SMALL_WORK:
             return True
         on_cpu = self._device(candidate).type == "cpu"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
 from loopir.ir.expr import substitute, symbol
 from loopir.ir.kernel import Range
 from loopir.ir.node import ExternNode, LoopNode
-from loopir.ir.simplify import ONE, ZERO, Facts, extents_of, linear_parts, product
+from loopir.ir.simplify import ONE, ZERO, Facts, extents_of, linear_parts, points_of
 
 from .align import Refinement, Substitution, refine
 
@@ -163,8 +163,7 @@ def _joint(left: Group, right: Group, permutation: str | None, facts: Facts) -> 
         return refinement and Joint(
             [r for r, _ in refinement.loops], [], refinement.left, refinement.right, None, None
         )
-    total = product(item.extent for item in right.ranges)
-    if total == product(item.extent for item in left.ranges):
+    if points_of(right.ranges) == points_of(left.ranges):
         refinement = _refine(left, right, left.ranges, right.ranges, permutation, facts)
         if refinement is None:
             return None
@@ -213,10 +212,7 @@ def _refine(
     reduced = {item.symbol for item in left.reduction}
     if permutation is None:
         return refine(a, b, reduced)
-    a_strides, b_strides = (
-        strides_of(left, permutation, facts),
-        strides_of(right, permutation, facts),
-    )
+    a_strides, b_strides = (strides_of(group, permutation, facts) for group in (left, right))
     if a_strides is None or b_strides is None:
         return None
     return refine(_by_stride(a, a_strides), _by_stride(b, b_strides), reduced)
@@ -249,23 +245,19 @@ def strides_of(group: Group, buffer: str, facts: Facts) -> dict[sympy.Symbol, in
 def merged(left: Group, right: Group, joint: Joint) -> Group:
     """The two groups as one, members in program order."""
     members = [
-        m.moved(joint.left_inner if not m.node.reduction else None, joint.left)
-        for m in left.members
+        member.moved(None if member.node.reduction else inner, change)
+        for group, inner, change in (
+            (left, joint.left_inner, joint.left),
+            (right, joint.right_inner, joint.right),
+        )
+        for member in group.members
     ]
-    members += [
-        m.moved(joint.right_inner if not m.node.reduction else None, joint.right)
-        for m in right.members
-    ]
-    first, last = min(left.first, right.first), max(left.last, right.last)
-    call = left if left.extern is not None else right
-    return Group(
-        left.name,
-        call.extern,
-        members,
-        joint.ranges,
-        joint.reduction,
-        first,
-        last,
-        call.product,
-        call.prologues,
+    return replace(
+        left if left.extern is not None else right,
+        name=left.name,
+        members=members,
+        ranges=joint.ranges,
+        reduction=joint.reduction,
+        first=min(left.first, right.first),
+        last=max(left.last, right.last),
     )

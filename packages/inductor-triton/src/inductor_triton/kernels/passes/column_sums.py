@@ -20,7 +20,7 @@ from loopir import (
     Value,
     flat_position,
     map_steps,
-    product,
+    points_of,
     symbol,
 )
 
@@ -44,7 +44,7 @@ def summed_columns(kernel: Kernel) -> tuple[str, ...]:
     """
     loops = {item.symbol for item in kernel.ranges}
     found: list[str] = []
-    size = product(item.extent for item in kernel.reduction)
+    size = points_of(kernel.reduction)
     position = flat_position(kernel.reduction)
     for body in kernel.bodies:
         for step in body.instructions:
@@ -69,7 +69,7 @@ def summed_columns(kernel: Kernel) -> tuple[str, ...]:
 
 def by_program(kernel: Kernel, sums: tuple[str, ...], programs: int) -> ColumnSums:
     """``kernel`` for a grid of ``programs`` that each keep their share of ``sums``."""
-    size = product(item.extent for item in kernel.reduction)
+    size = points_of(kernel.reduction)
     buffers = {item.name: item for item in kernel.buffers}
     shares = {
         name: KernelBuffer(f"{name}_shares", buffers[name].dtype, "out", programs * size)
