@@ -20,8 +20,8 @@ STREAM_BYTES = 8192
 REREAD_BLOCK = 4096
 HELD_ROW = 40960
 KEPT_BYTES = 57344, 106496
-"""Of rows of which one stays in the registers of 16 warps while the next two come into shared
-memory.
+"""Bytes of a row for which one row stays in the registers of 16 warps while the next two come into
+shared memory.
 """
 WIDE_BYTES = 90112
 """Of a row that eight warps hold faster than sixteen: an H200's cross entropy of 50304 takes 429
@@ -32,9 +32,9 @@ TILE_ELEMENTS = 2048
 ROWS_PER_PROGRAM = 4
 SHORT_COLUMN = 1024
 FEW_ELEMENTS = 2**18
-"""Elements of columns that the time of a load decides on and not the number of loads."""
+"""Elements of columns up to which the latency of a load counts, not the number of loads."""
 TILE_ROWS = 128
-"""Rows of a block of columns that stays in registers between two passes, and of the chunks of split
+"""Rows in a block of columns that stays in registers between two passes, and in a chunk of split
 columns.
 """
 

@@ -5,6 +5,7 @@ accumulators.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import reduce
 
 import torch
@@ -36,20 +37,34 @@ registers (softmax of 50304 on an H200: 109 us, not 113).
 LOWEST = "-3.4028234663852886e38"
 
 
+@dataclass(slots=True)
+class _Loop:
+    """A loop over blocks: ``before``, the lines in front of it, and by result the reductions and
+    scans that it carries on: step, kind, accumulator, and another variable. That has the positions
+    of an arg reduction, the block of a scan, or the part of the row that ends it.
+    """
+
+    before: list[str] = field(default_factory=list)
+    carried: dict[str, tuple[Instruction, str, str, str]] = field(default_factory=dict)
+
+    def fill(self, name: str, shape: str, value: object, dtype: str) -> None:
+        """Sets an accumulator before the loop."""
+        self.before.append(f"{name} = tl.full({shape}, {value}, {dtype})")
+
+
 def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
     """Emits an inner body once; returns the results of its reductions."""
     results = {}
     for step in body.instructions:
+        name = str(step.result)
         if step.op == "reduce":
             kind, value = _masked(emitter, step)
             where = _positions(emitter) if kind.startswith("arg") else ""
-            results[str(step.result)] = _combine(emitter, step, kind, value, where)
+            results[name] = _combine(emitter, step, kind, value, where)
         elif step.op == "scan":
             kind, value = _masked(emitter, step)
             text = f"tl.associative_scan({value}, 1, combine_{kind})"
-            emitter.values[str(step.result)] = emitter.define(
-                str(step.result), text, emitter.body_dims, dtype_of(step)
-            )
+            emitter.values[name] = emitter.define(name, text, emitter.body_dims, dtype_of(step))
         else:
             emit_instruction(emitter, step)
     return results
@@ -59,8 +74,7 @@ def loop_reduction(emitter: Emitter, body: Body, operations: int) -> dict[str, T
     """Emits a loop over blocks of the reduction; returns the results of its reductions, combined
     after it. ``operations``: see :class:`KernelPlan`.
     """
-    before: list[str] = []
-    pending: dict[str, tuple[Instruction, str, str, str]] = {}
+    loop = _Loop()
 
     def blocks(count: int) -> None:
         outside = emitter.computed
@@ -69,9 +83,9 @@ def loop_reduction(emitter: Emitter, body: Body, operations: int) -> dict[str, T
             emitter.reduction_header(number)
             for step in body.instructions:
                 if step.op == "reduce":
-                    _accumulate(emitter, step, before, pending)
+                    _accumulate(emitter, step, loop)
                 elif step.op == "scan":
-                    _scan(emitter, step, before, pending)
+                    _scan(emitter, step, loop)
                 else:
                     emit_instruction(emitter, step)
             emitter.leave_block()
@@ -80,13 +94,13 @@ def loop_reduction(emitter: Emitter, body: Body, operations: int) -> dict[str, T
     if emitter.blocks_held and emitter.plan.bytes_per_thread > WIDEST_UNROLLED:
         unroll = 1
     lines = _loops(emitter, blocks, unroll=unroll)
-    for text in before:
+    for text in loop.before:
         emitter.line(text)
     emitter.lines += lines
     return {
-        name: _combine(emitter, *found)
-        for name, found in pending.items()
-        if found[0].op == "reduce"
+        name: _combine(emitter, step, *variables)
+        for name, (step, *variables) in loop.carried.items()
+        if step.op == "reduce"
     }
 
 
@@ -207,29 +221,22 @@ def _accumulator_dtype(emitter: Emitter, step: Instruction) -> torch.dtype:
     return torch.int32 if dtype is torch.bool else dtype
 
 
-def _accumulate(
-    emitter: Emitter,
-    step: Instruction,
-    before: list[str],
-    pending: dict[str, tuple[Instruction, str, str, str]],
-) -> None:
-    kind, value = _masked(emitter, step)
+def _accumulate(emitter: Emitter, step: Instruction, loop: _Loop) -> None:
+    (kind, value), result = _masked(emitter, step), str(step.result)
     if emitter.replaced_axis is not None:
-        end = emitter.fresh(f"{step.result}_end")
+        end = emitter.fresh(f"{result}_end")
         emitter.line(f"{end} = tl.reduce({value}, 1, combine_{kind}, keep_dims=True)")
-        pending[str(step.result)] = (*pending[str(step.result)][:3], end)
+        loop.carried[result] = (*loop.carried[result][:3], end)
         return
-    if str(step.result) not in pending:
+    if result not in loop.carried:
         dtype, shape = _accumulator_dtype(emitter, step), emitter.shape(emitter.body_dims)
-        total = emitter.fresh(f"{step.result}_acc")
-        where = emitter.fresh(f"{step.result}_at") if kind.startswith("arg") else ""
-        before.append(
-            f"{total} = tl.full({shape}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})"
-        )
+        total = emitter.fresh(f"{result}_acc")
+        where = emitter.fresh(f"{result}_at") if kind.startswith("arg") else ""
+        loop.fill(total, shape, ops.identity(kind, dtype), ops.TRITON_DTYPES[dtype])
         if where:
-            before.append(f"{where} = tl.full({shape}, {LAST_POSITION}, tl.int32)")
-        pending[str(step.result)] = (step, kind, total, where)
-    _, _, total, where = pending[str(step.result)]
+            loop.fill(where, shape, LAST_POSITION, "tl.int32")
+        loop.carried[result] = (step, kind, total, where)
+    _, _, total, where = loop.carried[result]
     if where:
         emitter.line(
             f"{total}, {where} = combine_{kind}({total}, {where}, {value}, {_positions(emitter)})"
@@ -256,25 +263,16 @@ def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: 
     return emitter.define(str(step.result), text, outer, dtype_of(step))
 
 
-def _scan(
-    emitter: Emitter,
-    step: Instruction,
-    before: list[str],
-    pending: dict[str, tuple[Instruction, str, str, str]],
-) -> None:
-    kind, value = _masked(emitter, step)
-    dtype, outer = dtype_of(step), emitter.shape(emitter.body_dims - {"r"})
-    if str(step.result) not in pending:
-        carry, block = emitter.fresh(f"{step.result}_carry"), emitter.fresh(f"{step.result}_in")
-        before.append(
-            f"{carry} = tl.full({outer}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})"
-        )
-        pending[str(step.result)] = (step, kind, carry, block)
-    _, _, carry, block = pending[str(step.result)]
+def _scan(emitter: Emitter, step: Instruction, loop: _Loop) -> None:
+    (kind, value), result, dtype = _masked(emitter, step), str(step.result), dtype_of(step)
+    if result not in loop.carried:
+        carry, block = emitter.fresh(f"{result}_carry"), emitter.fresh(f"{result}_in")
+        outer = emitter.shape(emitter.body_dims - {"r"})
+        loop.fill(carry, outer, ops.identity(kind, dtype), ops.TRITON_DTYPES[dtype])
+        loop.carried[result] = (step, kind, carry, block)
+    _, _, carry, block = loop.carried[result]
     emitter.line(f"{block} = {value}")
     scanned = f"combine_{kind}({carry}, tl.associative_scan({block}, 1, combine_{kind}))"
-    emitter.values[str(step.result)] = emitter.define(
-        str(step.result), scanned, emitter.body_dims, dtype
-    )
+    emitter.values[result] = emitter.define(result, scanned, emitter.body_dims, dtype)
     total = f"tl.reduce({block}, 1, combine_{kind}, keep_dims=True)"
     emitter.line(f"{carry} = combine_{kind}({carry}, {total})")

@@ -1,9 +1,8 @@
-"""Products with a number from memory, which leave nothing to do where they are made in place and
-the number is 1.
+"""In-place products with a number from memory: nothing to do where the number is 1.
 
-Backward of a loss multiplies gradients that forward computed by the tangent, in their own memory:
-almost always by 1. A grid that walks over the blocks finds that out at a cost that does not depend
-on their size.
+Backward of a loss multiplies gradients that forward computed by the tangent, in their own memory,
+almost always by 1. A grid that walks over the blocks detects that at a cost that does not depend on
+their size.
 """
 
 from __future__ import annotations

@@ -32,16 +32,20 @@ class RunStep:
 
 @dataclass(slots=True)
 class Slot:
-    """Memory used by one buffer after the other between two launches. ``names``: those buffers;
-    ``given``: the buffer from before the run that the memory is taken from, ``kept``: the buffer
-    that goes on living, if there are such.
+    """Memory that buffers use one after the other, from launch ``first`` to launch ``last``.
+
+    Attributes:
+        names: those buffers.
+        source: the buffer from before the run whose memory it is, if any.
+        result: the buffer that outlives the run, if any.
+        offset: where it lies in the slab.
     """
 
     names: list[str]
-    given: str | None
+    source: str | None
     first: int
     last: int
-    kept: str | None = None
+    result: str | None = None
     offset: sympy.Expr = ZERO
 
 
@@ -98,7 +102,7 @@ def _close(
         linked.steps += segment
         return
     slots = _slots(segment)
-    inner = [slot for slot in slots if slot.given is None and slot.kept is None]
+    inner = [slot for slot in slots if slot.source is None and slot.result is None]
     size = _place(inner, program)
     owner = {name: slot for slot in slots for name in slot.names}
     tensors: dict[str, int] = {}
@@ -119,18 +123,18 @@ def _close(
     ]
     run = Run(count, _symbols(calls, size), tuple(calls), launch_device(program, launches[0]), size)
     used = {name for launch in launches for name in launch.buffers}
-    inside = {name for slot in slots for name in (*slot.names, slot.given)}
+    inside = {name for slot in slots for name in (*slot.names, slot.source)}
     frees = [step for step in segment if isinstance(step, Free) and step.buffer not in inside]
     linked.steps += [step for step in frees if step.buffer not in used]
     linked.steps += [
-        Allocate(slot.kept) for slot in slots if slot.given is None and slot.kept is not None
+        Allocate(slot.result) for slot in slots if slot.source is None and slot.result is not None
     ]
     linked.steps.append(RunStep(numbers.setdefault(run, len(numbers)), tuple(tensors), size))
     linked.steps += [step for step in frees if step.buffer in used]
     for slot in slots:
-        if slot.given is not None:
+        if slot.source is not None:
             linked.steps.append(
-                Free(slot.given) if slot.kept is None else Allocate(slot.kept, slot.given)
+                Free(slot.source) if slot.result is None else Allocate(slot.result, slot.source)
             )
 
 
@@ -153,14 +157,14 @@ def _slots(segment: Sequence[Step]) -> list[Slot]:
                 slot = Slot([], step.reuses, position, position)
                 found.append(slot)
             slot.names.append(step.buffer)
-            slot.kept = step.buffer
+            slot.result = step.buffer
             slots[step.buffer] = slot
         elif (
             isinstance(step, Free)
             and step.buffer in slots
-            and slots[step.buffer].kept == step.buffer
+            and slots[step.buffer].result == step.buffer
         ):
-            slots[step.buffer].kept = None
+            slots[step.buffer].result = None
     return found
 
 
@@ -169,7 +173,7 @@ def _root(name: str, owner: dict[str, Slot]) -> str | None:
     slot = owner.get(name)
     if slot is None:
         return name
-    return slot.given if slot.given is not None else slot.kept
+    return slot.source if slot.source is not None else slot.result
 
 
 def size_in_bytes(buffer: Buffer) -> sympy.Expr:

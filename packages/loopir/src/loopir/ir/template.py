@@ -28,8 +28,8 @@ Sizes = dict[str, torch.Tensor | int]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A kernel of which ``buffer`` is no memory: an operand that it computes, or the operator's
-    result.
+    """A kernel with a ``buffer`` that is never in memory: the operand that it computes, or the
+    operator's result.
 
     ``kernel.ranges`` are the dims of that tensor as the operator has them, in order, sizes 1 too:
     ``x0``, ``x1``, ... Where the result is reduced along its last dim, that is

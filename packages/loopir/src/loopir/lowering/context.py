@@ -87,8 +87,8 @@ class LoweringContext:
         return self._indexable(self.rename(raw, size.node.shape_env))  # type: ignore[attr-defined]
 
     def rename(self, raw: sympy.Expr, env: object) -> sympy.Expr:
-        """An expression over this package's symbols: for integers, none below zero where that would
-        make a difference.
+        """An expression over this package's symbols. An integer symbol that may be negative becomes
+        a difference where its sign matters.
         """
         renamed = {}
         for free in raw.free_symbols:
@@ -174,14 +174,14 @@ class LoweringContext:
         return name
 
     def set_number(self, size: object, scalar: Tensor) -> None:
-        """Says in which tensor of one element the value of a symbolic float is."""
+        """Records the one-element tensor that holds a symbolic float."""
         value = expr_of(size)
         if any(known == value for known, _ in self._numbers):
             raise self.fail(f"two numbers have the symbol {value}")
         self._numbers[value, scalar.device] = scalar
 
     def number(self, float_symbol: sympy.Symbol, device: torch.device) -> Tensor:
-        """A float of the call as a tensor that loops on a device can read."""
+        """A symbolic float as a tensor that loops on ``device`` can read."""
         found = self._numbers.get((float_symbol, device))
         if found is None:
             known = [tensor for (name, _), tensor in self._numbers.items() if name == float_symbol]
@@ -191,7 +191,7 @@ class LoweringContext:
         return found
 
     def on_device(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """A scalar that lives on another device, copied over."""
+        """A scalar of another device, copied to this one."""
         source, buffer = self.realize(tensor), self.new_buffer(tensor.dtype, device, tensor.shape)
         self.copy_to_device(torch.ops.aten._to_copy.default, source, buffer, device)
         return self.whole(buffer)
@@ -214,15 +214,15 @@ class LoweringContext:
         return self.fill(tensor, wanted)
 
     def lay_out(self, tensor: Tensor, stride: Shape) -> Strided:
-        """The tensor in memory with just these strides: with gaps where they have some, one element
-        for all along strides 0.
+        """The tensor in memory with exactly these strides: gaps stay, a stride of 0 repeats one
+        element.
         """
         if isinstance(tensor, Strided) and same_strides(tensor.shape, tensor.stride, stride):
             return tensor
         return self.lay_out_anew(tensor, stride)
 
     def lay_out_anew(self, tensor: Tensor, stride: Shape) -> Strided:
-        """The same, always in new memory."""
+        """Like ``lay_out``, but always in new memory."""
         shape = tuple(
             ONE if step == 0 else size for size, step in zip(tensor.shape, stride, strict=True)
         )

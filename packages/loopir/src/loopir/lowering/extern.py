@@ -19,9 +19,9 @@ from .elementwise import is_tensor
 from .scalar import symbolic
 from .tensor import Strided
 
-# What these return depends on the strides of their operand, which must be as the graph says; so
-# must those of every operand of an operator from outside of torch, which may hand them to a kernel
-# as numbers, and of attention on GPUs, which demands that those of a bias are aligned.
+# The results of these depend on their operand's strides, so it gets the strides that the graph
+# states. So do the operands of operators from outside torch, which may pass strides to a kernel as
+# numbers, and those of attention on GPUs, which needs an aligned bias.
 STRIDE_SENSITIVE = {
     "aten::as_strided",
     "aten::view",

@@ -20,8 +20,7 @@ from .tensor import Index, Lazy, Tensor, TracingOps, joined_index
 
 table = LoweringTable()
 FEW = 8
-"""How many elements there are for one that is gathered, for computing it again to be cheaper than
-writing all of them.
+"""Elements per gathered one from which computing a gathered one again is cheaper than writing all.
 """
 
 
@@ -50,8 +49,8 @@ def _follow(
 
 
 def _source(ctx: LoweringContext, a: Tensor, shape: Shape) -> Tensor:
-    """What a gather of ``shape`` reads: ``a`` is computed at the gathered places where these are
-    few, else once for all.
+    """The operand of a gather of ``shape``: computed at each gathered position where these are few,
+    else stored.
     """
     places = (
         sympy.cancel(sympy.Mul(*a.shape) / sympy.Mul(*shape))

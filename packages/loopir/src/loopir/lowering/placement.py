@@ -1,5 +1,5 @@
-"""Where values that are computed from nothing are made: ``torch.tril_indices`` on the CPU that only
-a CUDA kernel reads.
+"""Moves values that need no input to the device that reads them, such as ``torch.tril_indices`` on
+the CPU that only a CUDA kernel reads.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ MOVABLE = {"creation", "elementwise", "movement", "scan", "reduction", "indexing
 
 
 def follow_readers(gm: fx.GraphModule) -> int:
-    """Moves computations on the CPU without inputs to the one other device where prims read them,
-    in place: a copy between devices stops the host. Returns how many nodes moved.
+    """Moves CPU computations without inputs to the one other device where prims read them, in
+    place: a copy between devices would stop the host. Returns how many nodes moved.
     """
     free: set[fx.Node] = set()
     for node in gm.graph.nodes:

@@ -27,14 +27,12 @@ table = LoweringTable()
 
 EXPENSIVE = 8
 MAX_COPIES = 64
-"""Of an index, by reshapes of what reshapes read: the work on it grows with each of them by a
-factor.
-"""
+"""Copies of an index that nested reshapes may make: each reshape multiplies the work on it."""
 LARGE = 1 << 24
-"""Bytes of an operand of a concatenation that should not stay in memory until all are there."""
+"""Bytes of an operand that ``cat`` copies at once, so that not all operands are in memory together.
+"""
 MOST_SELECTED = 32
-"""Operands that ``cat`` selects from by position on the CPU, in each element anew; more are stored
-one by one.
+"""Operands that ``cat`` selects from for each element on the CPU; more are stored one by one.
 
 A kernel that selects from 200 takes g++ 44 s to compile. On a GPU one launch for all is worth it.
 """

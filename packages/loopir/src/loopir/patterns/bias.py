@@ -1,7 +1,7 @@
-"""Biases of convolutions on CUDA devices as additions of their own, and their gradients as sums.
+"""Biases of convolutions on CUDA devices as separate additions, and their gradients as sums.
 
-The library adds a bias in a kernel of its own after the convolution, and sums up its gradient in
-another: loops around the convolution do both while they have the elements in registers anyway.
+The library adds a bias in a kernel of its own after the convolution, and sums its gradient in
+another. Loops around the convolution do both while they have the elements in registers.
 """
 
 from __future__ import annotations

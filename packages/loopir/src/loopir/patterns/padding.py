@@ -33,8 +33,8 @@ ALIGNED = 8
 WORTH = 1 << 28
 """Multiplications below which the copies cost more than they save."""
 LARGEST = 1 << 25
-"""Bytes of a padded result; a larger one that is returned is made and cut a run of rows at a time,
-since it would be in memory twice.
+"""Bytes of a padded result. A larger one that is returned is computed and cut in runs of rows: it
+would be in memory twice otherwise.
 """
 TURNS = {"t", "permute", "transpose"}
 HALVES = (torch.float16, torch.bfloat16)

@@ -157,8 +157,8 @@ def _bodies(slots: dict[int, list[Instruction]]) -> list[Body]:
 
 
 def _drop_unused(bodies: Sequence[Body], external: set[str]) -> list[Body]:
-    """Without stores that nobody reads and without pure operations that nobody uses; neighbouring
-    outer bodies joined.
+    """The bodies without stores that nobody reads and pure operations that nobody uses; adjacent
+    outer bodies become one.
     """
     loaded = accessed(steps_of(bodies), "load")
     while True:

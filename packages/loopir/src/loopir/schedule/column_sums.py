@@ -1,5 +1,4 @@
-"""Column sums beside row work: a row kernel that reads what sums over the rows read adds each row's
-share to them.
+"""Column sums fused into row kernels: a row kernel adds each row's share to sums over the rows.
 
 The gradients of a norm's weight and bias are sums over rows of what the row pass has in registers.
 A kernel has one reduction (C4.1), so the sums become stores with ``mode="add"`` into zeroed memory;
@@ -25,8 +24,7 @@ from .group import Group, Joint, Member, group_of, joints, merged
 
 LEAST_ROWS = {"cuda": 1056, "cpu": 64}
 IN_ORDER = frozenset({"cpu"})
-"""Devices whose kernels add up in an order of their own making, and for sizes that are not known.
-"""
+"""Devices whose kernels add in a fixed order, and for symbolic sizes too."""
 LONGEST_ROW = 8192
 MOST_SUMS = 4
 

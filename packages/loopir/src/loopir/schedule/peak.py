@@ -12,9 +12,7 @@ from .dag import Dag
 from .group import Group
 
 GAIN = 0.92
-"""How much less memory than in program order another order must need, for launches not to be kept
-together.
-"""
+"""Share of program order's peak memory below which another order is worth parting launches."""
 NEAR = 16
 """How many ready groups, in program order, are compared."""
 

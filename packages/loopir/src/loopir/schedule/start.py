@@ -1,4 +1,4 @@
-"""Kernels that differ only in where in a buffer they begin become one: the launch says where."""
+"""Makes kernels that differ only in where their buffers start one; the launch passes the starts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .build import sizes_of
 
 
 def move_starts(kernel: Kernel) -> tuple[Kernel, tuple[sympy.Expr, ...]]:
-    """The kernel with buffers that are what it touches of them, and the positions where these
-    begin, by buffer; no positions where all are zero.
+    """The kernel with each buffer cut to the elements that it touches, and where each buffer
+    starts; no starts where all are zero.
 
-    A buffer stays as it is where that depends on sizes, or begins at no multiple of 16 bytes on a
-    device other than a CPU: code for those depends on which addresses are.
+    A buffer stays whole where its start depends on sizes. So does one that starts at no multiple of
+    16 bytes on a device other than a CPU: code there depends on which addresses are multiples.
     """
     unit = 1 if kernel.device == "cpu" else 16
     moved: dict[str, tuple[sympy.Expr, sympy.Expr]] = {}
@@ -47,8 +47,8 @@ def move_starts(kernel: Kernel) -> tuple[Kernel, tuple[sympy.Expr, ...]]:
 
 
 def _span(kernel: Kernel, buffer: str) -> tuple[sympy.Expr, sympy.Expr] | None:
-    """The first element that the kernel touches, and how many there are up to the last one; None
-    where these are no numbers.
+    """The first element that the kernel touches and the count up to the last one; None where these
+    are not numbers.
     """
     extents = {item.symbol: item.extent for item in (*kernel.ranges, *kernel.reduction)}
     if ZERO in extents.values():

@@ -1,5 +1,5 @@
-"""Groups that are an operator of a backend's with pointwise groups around it, and the template that
-such a group becomes.
+"""Groups of an operator of a backend with pointwise groups around it, and the template that such a
+group becomes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .group import Group, Member
 
 
 def offer_template(group: Group, graph: LoweredGraph) -> None:
-    """Opens an extern call's group for fusion: its result becomes a copy, at every point, of a
-    product that is no memory.
+    """Opens an extern call's group for fusion: a loop copies the result from ``product``, a buffer
+    that is never in memory.
     """
     node = group.extern
     assert node is not None
