@@ -96,10 +96,8 @@ class Results:
         self, every: Sequence[Result], num_private: int = 0, others: Iterable[ResultBlock] = ()
     ) -> None:
         self.every = every
-        self._public, self._private = (
-            every[: len(every) - num_private],
-            every[len(every) - num_private :],
-        )
+        public = len(every) - num_private
+        self._public, self._private = every[:public], every[public:]
         known = {id(block) for block in others}
         found = {id(r.block): r.block for r in every if r.block is not None}
         self.blocks = [block for number, block in found.items() if number not in known]

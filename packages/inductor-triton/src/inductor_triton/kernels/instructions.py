@@ -17,7 +17,7 @@ from . import ops
 from .emitter import NOTHING, Dims, Emitter, Term
 from .indexing import indices, integer
 
-Written = tuple[str, Dims]
+Expression = tuple[str, Dims]
 """The text of a value and the axes along which it varies."""
 PER_BLOCK = {"uniform": 4, "uniform16": 8}
 """Random numbers of a Philox block."""
@@ -31,10 +31,10 @@ def emit_instruction(emitter: Emitter, step: Instruction) -> None:
         _store(emitter, step)
         return
     assert step.result is not None
-    written = RULES.get(step.op, _elementwise)(emitter, step)
-    if not isinstance(written, Term):
-        written = emitter.define(step.result, *written, dtype_of(step))
-    emitter.values[step.result] = written
+    value = RULES.get(step.op, _elementwise)(emitter, step)
+    if not isinstance(value, Term):
+        value = emitter.define(step.result, *value, dtype_of(step))
+    emitter.values[step.result] = value
 
 
 def dtype_of(step: Instruction) -> torch.dtype:
@@ -139,7 +139,7 @@ def _constant(emitter: Emitter, step: Instruction) -> Term:
     return Term(ops.constant_text(number, dtype), NOTHING, dtype, literal)
 
 
-def _index_expr(emitter: Emitter, step: Instruction) -> Term | Written:
+def _index_expr(emitter: Emitter, step: Instruction) -> Term | Expression:
     expr = step.args[0]
     assert isinstance(expr, sympy.Expr)
     if integer(expr) is not None:
@@ -186,17 +186,17 @@ def _free_symbols(emitter: Emitter) -> set[sympy.Symbol]:
     return {symbol for expr in indices(emitter.plan.steps) for symbol in expr.free_symbols}  # type: ignore[misc]
 
 
-def _cast(emitter: Emitter, step: Instruction) -> Term | Written:
+def _cast(emitter: Emitter, step: Instruction) -> Term | Expression:
     term, dtype = emitter.operand(step.args[0]), dtype_of(step)
     return term if term.dtype == dtype else (ops.cast(term.text, term.dtype, dtype), term.dims)
 
 
-def _bitcast(emitter: Emitter, step: Instruction) -> Written:
+def _bitcast(emitter: Emitter, step: Instruction) -> Expression:
     term = emitter.operand(step.args[0])
     return f"{term.text}.to({ops.TRITON_DTYPES[dtype_of(step)]}, bitcast=True)", term.dims
 
 
-def _uniform(emitter: Emitter, step: Instruction) -> Written:
+def _uniform(emitter: Emitter, step: Instruction) -> Expression:
     """One Philox block for four or eight elements if the places run along an axis from a multiple
     of that on.
     """
@@ -213,7 +213,7 @@ def _uniform(emitter: Emitter, step: Instruction) -> Written:
     return f"{op}({seed.text}, {counter})", dims | seed.dims
 
 
-def _threshold(emitter: Emitter, step: Instruction) -> Written:
+def _threshold(emitter: Emitter, step: Instruction) -> Expression:
     """A uniform number compared with a limit: the words that it is made of, if they are there."""
     seed, place, first, limit = step.args
     assert isinstance(place, sympy.Expr) and isinstance(first, int) and isinstance(limit, float)
@@ -232,7 +232,7 @@ def _threshold(emitter: Emitter, step: Instruction) -> Written:
     return f"{number} < {literal}" if is_below else f"{literal} < {number}", drawn[1]
 
 
-def _equal_place(emitter: Emitter, step: Instruction) -> Written:
+def _equal_place(emitter: Emitter, step: Instruction) -> Expression:
     """A place compared with an int32. Lanes of a thread are constants, their places are not."""
     place, other = step.args[0], emitter.operand(step.args[1])
     assert isinstance(place, sympy.Expr)
@@ -244,14 +244,14 @@ def _equal_place(emitter: Emitter, step: Instruction) -> Written:
     return text, dims | other.dims
 
 
-def _gelu(emitter: Emitter, step: Instruction) -> Written:
+def _gelu(emitter: Emitter, step: Instruction) -> Expression:
     """gelu, or a multiple of it, which takes nothing more."""
     x, factor = emitter.operand(step.args[0]), float(step.args[1]) if len(step.args) > 1 else 1.0  # type: ignore[arg-type]
     scaled = "" if factor == 1.0 else f", {factor / 2!r}, {log2(factor) - 1!r}"
     return f"gelu16({x.text}{scaled})", x.dims
 
 
-def _elementwise(emitter: Emitter, step: Instruction) -> Written:
+def _elementwise(emitter: Emitter, step: Instruction) -> Expression:
     terms = [emitter.operand(arg) for arg in step.args]
     dims = NOTHING.union(*(term.dims for term in terms))
     inline = step.op in ops.INFIX and any(term.literal is None for term in terms)
@@ -259,7 +259,7 @@ def _elementwise(emitter: Emitter, step: Instruction) -> Written:
     return ops.elementwise(step.op, terms[-1].dtype, texts), dims
 
 
-RULES: dict[str, Callable[[Emitter, Instruction], Term | Written]] = {
+RULES: dict[str, Callable[[Emitter, Instruction], Term | Expression]] = {
     "load": _load, "constant": _constant, "index_expr": _index_expr, "indirect": _indirect,
     "cast": _cast, "bitcast": _bitcast, "gelu": _gelu, "eq_place": _equal_place,
     "uniform_at": _uniform, "uniform16_at": _uniform,

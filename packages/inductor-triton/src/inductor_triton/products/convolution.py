@@ -30,11 +30,9 @@ def as_product(template: Template) -> Template:
     ):
         return template
     image, weight, bias, stride, padding, _, transposed, _, groups = template.args
-    if (
-        not isinstance(image, View)
-        or not isinstance(weight, View)
-        or not (bias is None or isinstance(bias, View))
-    ):
+    if not isinstance(image, View) or not isinstance(weight, View):
+        return template
+    if not isinstance(bias, View | None):
         return template
     if (
         transposed
@@ -57,18 +55,14 @@ def as_product(template: Template) -> Template:
     if batched:
         shape, steps = (image.shape[0], *shape), (sympy.Integer(0), *steps)
     right = replace(weight, shape=shape, stride=steps)
-    ops = (
-        (aten.bmm.default, aten.baddbmm.default)
-        if batched
-        else (aten.mm.default, aten.addmm.default)
-    )
+    plain, adding = (aten.bmm, aten.baddbmm) if batched else (aten.mm, aten.addmm)
     prologues = tuple(
         (name, _of_images(stage, batched) if name == image.buffer else _of_weights(stage))
         for name, stage in template.prologues
     )
     return replace(
         template,
-        op=ops[bias is not None],
+        op=(plain if bias is None else adding).default,
         args=(left, right) if bias is None else (bias, left, right),
         result=result,
         prologues=prologues,

@@ -35,7 +35,7 @@ TORCH_NAMES = {
     "rshift": "bitwise_right_shift",
     "floordiv": "floor_divide",
 }
-"""Of the operations that torch calls otherwise."""
+"""torch's names of the operations that it names differently."""
 ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
     spec.name: getattr(torch, TORCH_NAMES.get(spec.name, spec.name))
     for spec in (*ops.UNARY, *ops.BINARY, *ops.COMPARISON, *ops.SELECTION)

@@ -32,7 +32,7 @@ def meta_of(node: object) -> TensorMeta | None:
 
 
 def tensor_of(node: object) -> TensorMeta:
-    """``meta_of`` a node that is known to be a tensor."""
+    """``meta_of`` for a node whose value is known to be a tensor."""
     meta = meta_of(node)
     assert meta is not None, f"{node} is no tensor"
     return meta
@@ -59,7 +59,7 @@ def apply_to_calls(
     gm: fx.GraphModule, rules: Mapping[str, Callable[[fx.Node], object]], device: str = ""
 ) -> int:
     """Applies to each call the rule for its name, in graph order; returns how many applied.
-    ``device``: only to calls whose first argument is there.
+    ``device``: skips calls whose first argument is on another type of device.
     """
     found = [(node, rules[name_of(node)]) for node in gm.graph.nodes if name_of(node) in rules]
     return sum(
