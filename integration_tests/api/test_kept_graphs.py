@@ -17,9 +17,9 @@ from integration_tests.rule import train_step
 @pytest.fixture
 def compiled(tmp_path, monkeypatch):
     """``compiled(f)`` compiles anew with one store; ``compiled.traces`` counts the traces since."""
-    from aotgrad.graphs import trace_spec
+    from aotgrad.graphs import trace
 
-    traced = trace_spec.trace_joint
+    traced = trace.trace_joint
 
     def compile_anew(f, **options):
         torchstrata.reset()
@@ -32,7 +32,7 @@ def compiled(tmp_path, monkeypatch):
         compile_anew.traces += 1
         return traced(*args, **kwargs)
 
-    monkeypatch.setattr(trace_spec, "trace_joint", counting)
+    monkeypatch.setattr(trace, "trace_joint", counting)
     return compile_anew
 
 

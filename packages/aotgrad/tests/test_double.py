@@ -12,7 +12,7 @@ import sympy
 import torch
 import torch.nn.functional as F
 from aotgrad import Unsupported, aot_backend, aot_function, counters, run_eager
-from aotgrad.graphs.trace_spec import evaluate_size
+from aotgrad.graphs.trace import evaluate_size
 from aotgrad.testing import capture_symbolically
 
 F64 = torch.float64

@@ -155,7 +155,7 @@ def test_a_packed_call_does_not_keep_the_parameter() -> None:
         json.dumps({"unary": "none", "algorithm": "", "weight": 0}),
     )
     # for no rows, the call takes the weight as it is
-    packing.linear(torch.zeros(0, 3), [weight, None], None, plan)
+    packing.LINEAR.direct(torch.zeros(0, 3), [weight, None], None, plan)  # type: ignore[attr-defined]
     parameter = weakref.ref(weight)
     del weight
     assert parameter() is None

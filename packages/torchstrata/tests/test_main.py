@@ -8,7 +8,7 @@ import os
 import pytest
 import torchstrata
 from torchstrata.__main__ import main
-from torchstrata.log import log_as_environment_says
+from torchstrata.config import configure_logging
 
 
 def test_doctor_names_what_it_found(capsys) -> None:
@@ -46,10 +46,10 @@ def test_level_of_messages(monkeypatch) -> None:
     before, level = list(logger.handlers), logger.level
     monkeypatch.setenv("STRATA_LOG", "loud")
     with pytest.raises(torchstrata.UsageError, match="one of debug, info"):
-        log_as_environment_says()
+        configure_logging()
     monkeypatch.setenv("STRATA_LOG", "INFO")
     try:
-        log_as_environment_says()
+        configure_logging()
         assert logger.isEnabledFor(logging.INFO)
     finally:
         logger.handlers[:] = before

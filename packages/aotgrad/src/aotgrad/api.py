@@ -40,8 +40,8 @@ class BackendOptions(TypedDict, total=False):
             reproduced exactly.
         unit_gradients: whether forward may compute the gradients of a loss, which backward then
             multiplies by its tangent: that rounds once more than eager.
-        wrap_backward: what backward functions are wrapped in: autograd calls them wherever the
-            caller does, so that one who watches what runs there can leave them out.
+        wrap_backward: wraps backward functions. Autograd calls them from the caller's code, so a
+            caller that watches what runs there can exclude them.
         cache: looks up compiled captured graphs (``compiling.compiled_cache``).
         on_artifact: called with (name, text) for the joint graph, the partition, the split graphs
             and the runtime code.
@@ -138,12 +138,12 @@ def _options(
         options.get("inference_compiler") or forward,
         tuple(options.get("passes", ())),
         _partitioner(options.get("partition", "min_cut"), budget),
-        options.get("fallback_random", False),
-        options.get("on_artifact"),
-        budget < 1,
-        options.get("unit_gradients", False),
-        options.get("wrap_backward"),
-        options.get("cache"),
+        fallback_random=options.get("fallback_random", False),
+        on_artifact=options.get("on_artifact"),
+        repeats_random=budget < 1,
+        unit_gradients=options.get("unit_gradients", False),
+        wrap_backward=options.get("wrap_backward"),
+        cache=options.get("cache"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -129,6 +130,11 @@ class Constant:
 Output = ExternalTensor | Slot | View | SameAs | Constant
 
 
+def output_bases(outputs: Iterable[Output]) -> Iterator[Output]:
+    """The outputs, with the base in the place of each view."""
+    return (output.base if isinstance(output, View) else output for output in outputs)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutation:
     """What the program did to ``target`` in place.
@@ -184,3 +190,13 @@ class EffectPlan:
     assertions: tuple[Assertion, ...] = ()
     inference: tuple[int, ...] = ()
     eager_draws: tuple[tuple[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], ...] = ()
+
+    @property
+    def written_inputs(self) -> list[int]:
+        """Indices of the inputs that the program writes to."""
+        return [m.target.index for m in self.mutations if m.target.index >= 0]
+
+    @property
+    def returned_slots(self) -> set[int]:
+        """Forward values that are returned, or whose views are."""
+        return {base.index for base in output_bases(self.outputs) if isinstance(base, Slot)}

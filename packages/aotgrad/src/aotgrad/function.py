@@ -4,24 +4,26 @@ arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
 from symshapes import FakeTensorMode, ShapeEnv, is_wrapper
 from torch.utils import _pytree as pytree
 
-from aotgrad.compiling.captured_graph import with_tensors
+from aotgrad.compiling.captured_graph import named_tensors, with_tensors
 from aotgrad.compiling.compilation import Compilation
 from aotgrad.compiling.compile import CompileOptions
-from aotgrad.compiling.specialise import Call, specialise_dispatch
-from aotgrad.graphs.trace import fresh_fake
+from aotgrad.graphs.trace import AutocastState, fresh_fake
+from aotgrad.running.emit import PythonWriter
 from aotgrad.running.fallback import TRANSFORMED, Fallback, is_transformed
 from aotgrad.tracing.tracer import Tracer
 
 from .effect_plan import InputSpec
 
 _MOST_RECENT = 8  # kinds of arguments that are recognised without building their key
+_MAX_ARGUMENTS = 16  # of a recognised call; with more, building the key costs little in comparison
+Call = Callable[[tuple[Any, ...]], Any]
 
 
 class AotFunction:
@@ -54,27 +56,22 @@ class AotFunction:
         kinds: list[Hashable] = []
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
-                kinds.append(
-                    (
-                        list(tensors).index(id(leaf)) if id(leaf) in tensors else len(tensors),
-                        *_kind(leaf),
-                    )
-                )
+                index = list(tensors).index(id(leaf)) if id(leaf) in tensors else len(tensors)
+                kinds.append((index, *_kind(leaf)))
                 tensors[id(leaf)] = leaf
             else:
                 kinds.append((type(leaf), leaf))
-        key = (spec, tuple(kinds), _autocast_state())
+        autocast = AutocastState() if torch._C._is_any_autocast_enabled() else None
+        key = (spec, tuple(kinds), autocast)
         compilation = self._cache.get(key)
         if compilation is None:
             compilation = self._cache[key] = self._compilation(leaves, spec, list(tensors.values()))
         call = compilation.variant(torch.is_grad_enabled())
         outputs = call(*tensors.values())
-        if not kwargs and key[-1] is None and self._num_recent < _MOST_RECENT:
-            known, self._recent = (
-                self._recent,
-                specialise_dispatch(args, call, compilation.out_spec, self._recent),
-            )
-            self._num_recent += self._recent is not known
+        if not kwargs and autocast is None and self._num_recent < _MOST_RECENT:
+            general = self._recent
+            self._recent = _specialised_dispatch(args, call, compilation.out_spec, general)
+            self._num_recent += self._recent is not general
         return pytree.tree_unflatten(outputs, compilation.out_spec)
 
     def _compilation(
@@ -131,15 +128,8 @@ class AotModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module's forward returns."""
-        module = self.module  # tied tensors under all their names
-        tensors = dict(
-            [
-                *module.named_parameters(remove_duplicate=False),
-                *module.named_buffers(remove_duplicate=False),
-            ]
-        )
         training = tuple(m.training for m in self.module.modules())
-        return self._compiled(training, tensors, args, kwargs)
+        return self._compiled(training, named_tensors(self.module), args, kwargs)
 
 
 def _kind(t: torch.Tensor) -> tuple[Hashable, ...]:
@@ -150,8 +140,52 @@ def _kind(t: torch.Tensor) -> tuple[Hashable, ...]:
     return (*kind, repr(context), *(_kind(getattr(t, name)) for name in names))
 
 
-def _autocast_state() -> Hashable:
-    if not torch._C._is_any_autocast_enabled():
-        return None
-    devices = ("cpu", "cuda")
-    return tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices)
+def _specialised_dispatch(
+    args: Sequence[Any], call: Callable[..., Any], spec: pytree.TreeSpec, otherwise: Call
+) -> Call:
+    """A function of an argument tuple: ``call``, where the arguments are tensors of the same kinds,
+    else ``otherwise``.
+
+    Args:
+        args: those that ``call`` was compiled for, outside autocast.
+        call: takes the tensors, returns flat outputs.
+        spec: pytree of the outputs.
+        otherwise: returned as it is when ``args`` are not distinct tensors.
+    """
+    is_plain = all(isinstance(a, torch.Tensor) for a in args) and len({id(a) for a in args}) == len(
+        args
+    )
+    if not is_plain or not 0 < len(args) <= _MAX_ARGUMENTS:
+        return otherwise
+    out = PythonWriter()
+    names = [f"x{i}" for i in range(len(args))]
+    tests = [f"not {out.name('in_autocast', torch._C._is_any_autocast_enabled)}()"]
+    if len(args) > 1:
+        tests.append(f"len({{{', '.join(f'id({n})' for n in names)}}}) == {len(args)}")
+    tests += [test for name, tensor in zip(names, args) for test in _kind_tests(out, name, tensor)]
+    results = f"{out.name('compiled', call)}({', '.join(names)})"
+    if spec.is_leaf():
+        results = f"{results}[0]"
+    elif spec.type is not tuple or not all(child.is_leaf() for child in spec.children()):
+        unflatten = out.name("unflatten", pytree.tree_unflatten)
+        results = f"{unflatten}({results}, {out.name('spec', spec)})"
+    with out.block("def dispatch(args):"):
+        with out.block(f"if len(args) == {len(args)}:"):
+            out(f"{', '.join(names)}, = args")
+            with out.block(f"if {' and '.join(tests)}:"):
+                out(f"return {results}")
+        out(f"return {out.name('otherwise', otherwise)}(args)")
+    return out.load("dispatch")[0]
+
+
+def _kind_tests(out: PythonWriter, name: str, like: torch.Tensor) -> Iterator[str]:
+    yield f"type({name}) is {out.name(type(like).__name__, type(like))}"
+    yield f"{name}.shape == {tuple(like.shape)}"
+    yield f"{name}.requires_grad is {like.requires_grad}"
+    if like.requires_grad:
+        yield f"{name}.is_leaf is {like.is_leaf}"
+    yield f"{name}.dtype is {out.name(str(like.dtype), like.dtype)}"
+    if like.layout is torch.strided:
+        yield f"{name}.stride() == {like.stride()}"
+    yield f"{name}.layout is {out.name(str(like.layout), like.layout)}"
+    yield f"{name}.device == {out.name(str(like.device), like.device)}"

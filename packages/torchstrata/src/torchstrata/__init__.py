@@ -21,10 +21,9 @@ from bytecode_dynamo import (
 )
 
 from .api import compile, compile_fx, list_backends, reset
-from .config import Config, config
+from .config import Config, config, configure_logging
 from .counters import counters
 from .errors import CompileError, FallbackWarning, StoreWarning, UsageError
-from .log import log_as_environment_says
 
 __version__ = "0.2.0"
 
@@ -38,4 +37,4 @@ __all__ = [
     "substitute_in_graph",
 ]  # fmt: skip
 
-log_as_environment_says()
+configure_logging()

@@ -11,53 +11,44 @@ import bytecode_dynamo
 import inductor_triton
 import loopir
 
-_CAPTURE = ("graphs", "graph_breaks", "recompiles", "failed_graphs")
-_COMPILE = ("generated_kernels", "extern_calls", "cache_hits", "cache_misses")
-_NAMES = (
-    "graphs",
-    "graph_breaks",
-    "recompiles",
-    "generated_kernels",
-    "extern_calls",
-    "fallbacks",
-    "failed_graphs",
-    "cache_hits",
-    "cache_misses",
-    "cuda_graphs",
-)
+_CAUSE = "failed_graphs: "
 
 
 class Counters(Mapping[str, int]):
     """A read-only mapping of the counts of all layers; ``fallbacks`` is the sum over all layers.
 
-    ``failed_graphs`` are compiled graphs that raised where eager mode does not, and run operator by
-    operator since; ``failed_graphs: <exception>`` has those of each cause.
+    ``failed_graphs`` counts compiled graphs that raised where eager mode does not, and have run
+    operator by operator since; ``failed_graphs: <exception>`` counts those of one cause.
     """
 
     def __init__(self) -> None:
         self.compiler: Counter[str] = Counter()
+        capture, compiler = bytecode_dynamo.counters, self.compiler
+        self._layers: dict[str, tuple[Mapping[str, int], ...]] = {
+            "graphs": (capture,),
+            "graph_breaks": (capture,),
+            "recompiles": (capture,),
+            "generated_kernels": (compiler,),
+            "extern_calls": (compiler,),
+            "fallbacks": (capture, aotgrad.counters, compiler),
+            "failed_graphs": (capture,),
+            "cache_hits": (compiler,),
+            "cache_misses": (compiler,),
+        }
 
     def __getitem__(self, name: str) -> int:
-        if name in _CAPTURE or name.startswith("failed_graphs: "):
-            return bytecode_dynamo.counters[name]
-        if name in _COMPILE:
-            return self.compiler[name]
         if name == "cuda_graphs":
             return inductor_triton.counters["recorded"]
-        if name == "fallbacks":
-            return bytecode_dynamo.counters[name] + aotgrad.counters[name] + self.compiler[name]
-        raise KeyError(name)
+        if name.startswith(_CAUSE):
+            return bytecode_dynamo.counters[name]
+        return sum(layer[name] for layer in self._layers[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(
-            (
-                *_NAMES,
-                *(name for name in bytecode_dynamo.counters if name.startswith("failed_graphs: ")),
-            )
-        )
+        yield from (*self._layers, "cuda_graphs")
+        yield from (name for name in bytecode_dynamo.counters if name.startswith(_CAUSE))
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return sum(1 for _ in self)
 
     def __repr__(self) -> str:
         return repr(dict(self))

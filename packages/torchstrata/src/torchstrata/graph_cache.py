@@ -117,12 +117,9 @@ def _torch_state() -> tuple[object, ...]:
     """State of torch that traces read, in addition to what programs depend on."""
     if _C._len_torch_function_stack() or _len_torch_dispatch_stack():
         raise loopir.Undescribed("modes")
-    exchanged = (
-        name
-        for name in torch.library._impls
-        if name.startswith("aten/") and not name.endswith(_TORCHS_OWN)
-    )
-    if any(key in name for name in exchanged for key in _ABOVE_KERNELS):
+    replaced = [name for name in torch.library._impls if name.startswith("aten/")]
+    replaced = [name for name in replaced if not name.endswith(_TORCHS_OWN)]
+    if any(key in name for name in replaced for key in _ABOVE_KERNELS):
         raise loopir.Undescribed("operators of torch that somebody has exchanged")
     return (
         [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -57,22 +57,17 @@ def _differentiated_values(graph: GraphModule) -> Iterator[Node]:
 
 
 def _hooked(graph: GraphModule) -> Iterator[Node]:
+    """Values that the host registers a hook on."""
     for node in graph.graph.nodes:
-        if node.meta.get("host") and getattr(node.target, "__name__", node.target) in (
-            "register_hook",
-            "retain_grad",
-        ):
+        name = getattr(node.target, "__name__", node.target)
+        if node.meta.get("host") and name in ("register_hook", "retain_grad"):
             yield node.args[0]
 
 
 def _is_leaf(node: Node) -> bool:
     val = node.meta.get("val")
-    return (
-        node.op in ("call_function", "call_method")
-        and isinstance(val, torch.Tensor)
-        and val.requires_grad
-        and val.is_leaf
-    )
+    is_call = node.op in ("call_function", "call_method")
+    return is_call and isinstance(val, torch.Tensor) and val.requires_grad and val.is_leaf
 
 
 def _storage(node: Node) -> int:
@@ -85,13 +80,16 @@ def _storage(node: Node) -> int:
 
 @dataclass(slots=True)
 class _Step:
-    """A call of a compiled piece, or a host call. ``dead``: values that no later step reads."""
+    """A call of a compiled piece, or a host call.
+
+    ``single``: the call returns its one output itself. ``dead``: values that no later step reads.
+    """
 
     function: Callable[..., Any]
     inputs: list[Any]
     outputs: list[Node]
-    single: bool
-    dead: list[Node]
+    single: bool = False
+    dead: list[Node] = field(default_factory=list)
 
 
 def compile_pieces(
@@ -142,7 +140,7 @@ class _PieceBuilder:
         """The handles of modes that were entered and not left."""
         self.settings: list[tuple[Any, Any]] = []
         """Changed settings, with their previous values."""
-        self.order = {node: place for place, node in enumerate(graph.graph.nodes)}
+        self.order = {node: i for i, node in enumerate(graph.graph.nodes)}
         self.first_writes: dict[Node, int] = {}
         self.writes: set[Node] = set()
         self.roots: dict[Node, Node] = {}
@@ -177,15 +175,8 @@ class _PieceBuilder:
                 piece = []
             if host:
                 hosted.add(node)
-                found.append(
-                    _Step(
-                        self._host_function(node),
-                        [list(node.args), dict(node.kwargs)],
-                        [node],
-                        True,
-                        [],
-                    )
-                )
+                arguments = [list(node.args), dict(node.kwargs)]
+                found.append(_Step(self._host_function(node), arguments, [node], single=True))
                 self._change_mode(node)
                 self._record_writes([node])
             elif node.op not in ("placeholder", "get_attr", "output") and not _is_number(node):
@@ -224,12 +215,8 @@ class _PieceBuilder:
         """
         if node.op not in ("call_function", "call_method"):
             return False
-        if (
-            _is_host_call(node)
-            or _is_leaf(node)
-            or node.target is _SET_GRAD
-            or node.target in (*_ENTER, *_LEAVE)
-        ):
+        changes_mode = node.target is _SET_GRAD or node.target in (*_ENTER, *_LEAVE)
+        if _is_host_call(node) or _is_leaf(node) or changes_mode:
             return True
         if later and node.target is torch.autograd.grad:
             return True
@@ -274,12 +261,9 @@ class _PieceBuilder:
             and size.node.expr not in known
         }
         for _, val in tensors:
-            sizes = [
-                size.node.expr
-                for size in (*val.shape, *val.stride())
-                if isinstance(size, torch.SymInt)
-            ]
-            if any(expr.free_symbols - known - {*read} for expr in sizes):
+            numbers = (*val.shape, *val.stride())
+            exprs = [size.node.expr for size in numbers if isinstance(size, torch.SymInt)]
+            if any(expr.free_symbols - known - {*read} for expr in exprs):
                 raise self._refusal("a size that depends on data", placeholders[0])
         with module.graph.inserting_before(placeholders[0] if placeholders else None):
             for symbol, (_, _, size) in read.items():
@@ -291,9 +275,9 @@ class _PieceBuilder:
         compiled = self.compile_graph(
             module, [*(size for _, _, size in read.values()), *(examples or given)]
         )
-        places = [(k, d) for k, d, _ in read.values()]
-        if places:
-            return lambda *values: compiled(*(values[k].shape[d] for k, d in places), *values)
+        dims = [(k, d) for k, d, _ in read.values()]
+        if dims:
+            return lambda *values: compiled(*(values[k].shape[d] for k, d in dims), *values)
         return compiled
 
     def _dependencies(self, value: Any) -> list[Node]:
@@ -314,16 +298,14 @@ class _PieceBuilder:
         inputs = self._piece_inputs(nodes)
         piece = self._piece_graph(nodes, inputs, wanted)
         start = self.order[nodes[0]]
-        written = {node for node, place in self.first_writes.items() if place < start}
+        written = {node for node, position in self.first_writes.items() if position < start}
         written |= {node for node in inputs if self.roots.get(node, node) in self.written}
         examples = [
-            self._current_value(node)
-            if node in written
-            else self.examples.get(node, node.meta["val"])
-            for node in inputs
+            self._current_value(n) if n in written else self.examples.get(n, n.meta["val"])
+            for n in inputs
         ]
         function = self._function(GraphModule(self.graph, piece), examples)
-        return [_Step(function, inputs, wanted, False, [])]
+        return [_Step(function, inputs, wanted)]
 
     def _piece_inputs(self, nodes: list[Node]) -> list[Node]:
         inside = set(nodes)
@@ -341,12 +323,8 @@ class _PieceBuilder:
         for node in inputs:
             self._check_output(node)
             copies[node] = piece.placeholder(node.name)
-            copies[node].meta = {
-                "source": node.name,
-                "static": False,
-                **node.meta,
-                "val": self._current_value(node),
-            }
+            copies[node].meta = {"source": node.name, "static": False} | node.meta
+            copies[node].meta["val"] = self._current_value(node)
 
         def copy(node: Node) -> Node:
             if node not in copies:
@@ -367,14 +345,10 @@ class _PieceBuilder:
 
     def _record_writes(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            name = (
-                node.target
-                if isinstance(node.target, str)
-                else getattr(node.target, "__name__", "")
-            )
-            given = node.kwargs.get(
-                "out", node.args[0] if name.endswith("_") and node.args else None
-            )
+            target = node.target
+            name = target if isinstance(target, str) else getattr(target, "__name__", "")
+            first = node.args[0] if name.endswith("_") and node.args else None
+            given = node.kwargs.get("out", first)
             if isinstance(given, Node) and isinstance(node.meta.get("val"), torch.Tensor):
                 self.roots[node] = self.roots.get(given, given)
                 self.written[self.roots[node]] = node.meta["val"]
@@ -386,16 +360,11 @@ class _PieceBuilder:
 
     def _check_output(self, node: Node) -> None:
         val = node.meta["val"]
-        if (
-            getattr(self.examples.get(node), "requires_grad", None) is False
-            and val.requires_grad
-            and node not in self.first_writes
-        ):
+        was_plain = getattr(self.examples.get(node), "requires_grad", None) is False
+        if was_plain and val.requires_grad and node not in self.first_writes:
             raise self._refusal("an input that begins to require grad", node)
-        if (
-            not isinstance(val, (torch.Tensor, torch.SymInt, torch.SymFloat))
-            and node.op != "placeholder"
-        ):
+        is_value = isinstance(val, (torch.Tensor, torch.SymInt, torch.SymFloat))
+        if not is_value and node.op != "placeholder":
             raise self._refusal(f"a {type(val).__name__} that is read on both sides", node)
 
     def _refusal(self, what: str, node: Node) -> CompileError:

@@ -157,19 +157,20 @@ def compile_captured(
         ]
         entry = GraphCacheEntry(ctx.store, settings, ctx.codegens, partial(revive, ctx))
         ctx = replace(ctx, cache_entry=entry)
+    inference_ctx = replace(ctx, inference=True)
+    passes = [loopir.lay_out_images] * config.patterns
+    passes += [aotgrad.redraw_masks] * (not config.fallback_random)
+    write_artifact = lambda name, text: ctx.dump.write(f"20-{name}.py", text)  # noqa: E731
     backend = aotgrad.aot_backend(
         lambda functional, _: compile_functional(ctx, "forward", functional),
         lambda functional, _: compile_functional(ctx, "backward", functional),
         inference_compiler=lambda functional, _: compile_functional(
-            replace(ctx, inference=True), "inference", functional
+            inference_ctx, "inference", functional
         ),
-        passes=((loopir.lay_out_images,) if config.patterns else ())
-        + (() if config.fallback_random else (aotgrad.redraw_masks,)),
+        passes=passes,
         partition=config.partition,
         activation_memory_budget=config.activation_memory_budget,
-        on_artifact=None
-        if ctx.dump.directory is None
-        else lambda name, text: ctx.dump.write(f"20-{name}.py", text),
+        on_artifact=None if ctx.dump.directory is None else write_artifact,
         fallback_random=config.fallback_random,
         unit_gradients=config.numerics == "fast",
         wrap_backward=bytecode_dynamo.disable,

@@ -39,13 +39,11 @@ def compile_captured(
     described = [
         _described(node, example, symbolic) for node, example in zip(placeholders, example_inputs)
     ]
-    fake_mode = mode_for(
-        [value for value in (*described, *example_inputs) if not is_foreign(value)]
-    )
-    adoption = SymbolImporter(fake_mode)
+    fake_mode = mode_for([v for v in (*described, *example_inputs) if not is_foreign(v)])
+    importer = SymbolImporter(fake_mode)
     given = [
         _input(node, value, example, fake_mode)
-        for node, value, example in zip(placeholders, adoption.adopt(described), example_inputs)
+        for node, value, example in zip(placeholders, importer.adopt(described), example_inputs)
     ]
     lifted = _owned_tensors(gm)
     distinct = {id(t): (name, t) for name, t in lifted.items()}
@@ -71,7 +69,7 @@ def compile_captured(
         program, make_inputs, lifted_tensors, eager, fake_mode, options, graph=gm
     )
     call = compilation.variant(torch.is_grad_enabled())
-    adoption.report()
+    importer.report()
     if not lazy:
         return call
     return lambda *inputs: call(*inputs, *(lazy_view_base(inputs[i]) for i in lazy))
@@ -148,13 +146,17 @@ def _owned_tensors(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
     """Parameters and buffers that belong to the program's state rather than being constants of the
     graph.
     """
-    tensors = dict(
-        [*gm.named_parameters(remove_duplicate=False), *gm.named_buffers(remove_duplicate=False)]
-    )
+    tensors = named_tensors(gm)
     if not gm.graph.find_nodes(op="call_module"):
         read = {str(n.target) for n in gm.graph.find_nodes(op="get_attr")}
         tensors = {name: t for name, t in tensors.items() if name in read and t.requires_grad}
     return tensors
+
+
+def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module; tied tensors under all their names."""
+    parameters = module.named_parameters(remove_duplicate=False)
+    return dict([*parameters, *module.named_buffers(remove_duplicate=False)])
 
 
 @contextmanager

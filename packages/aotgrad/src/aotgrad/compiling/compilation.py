@@ -13,8 +13,7 @@ from symshapes import FakeTensorMode, ShapeEnv, SymbolicError, deferred
 from aotgrad.effect_plan import InputSpec
 from aotgrad.errors import CompilerError, Unsupported
 from aotgrad.graphs.patterns import PATTERNS
-from aotgrad.graphs.trace import fresh_fake
-from aotgrad.graphs.trace_spec import TraceSpec
+from aotgrad.graphs.trace import TraceSpec, fresh_fake
 from aotgrad.running.fallback import Fallback, is_transformed
 from aotgrad.running.prologue import Runtime
 from aotgrad.tracing.aliased_inputs import Layout, OverlapDispatcher
@@ -28,7 +27,6 @@ from .compiled_cache import (
     dump,
     load,
     revive,
-    written_inputs,
 )
 
 
@@ -75,7 +73,7 @@ class Compilation:
         depends_on_mode = any(s.requires_grad for s in joint.inputs)
         other = self._other_mode(grad_enabled) if depends_on_mode else None
         runtime = self._runtime(joint, other, grad_enabled)
-        runtime.overlapping = self._overlapping(grad_enabled, written_inputs(runtime))
+        runtime.overlapping = self._overlapping(grad_enabled, joint.plan.written_inputs)
         call, text = compile_joint(runtime, trace_spec, self.options)
         data = None if entry is None else dump(runtime, call, text)
         if entry is not None and data is not None:

@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 import torch
 
-from aotgrad.effect_plan import Slot, View
 from aotgrad.errors import AotError, CompilerError, Unsupported
 from aotgrad.graphs.autograd_nodes import merge_nodes
 from aotgrad.graphs.constants import is_random
@@ -22,7 +21,7 @@ from aotgrad.graphs.patterns import PATTERNS, apply_patterns
 from aotgrad.graphs.seeded_random import restore_random, seed_random
 from aotgrad.graphs.show import graph_text
 from aotgrad.graphs.split import JointAnalysis, Split, extract_forward, split_joint
-from aotgrad.graphs.trace_spec import TraceSpec
+from aotgrad.graphs.trace import TraceSpec
 from aotgrad.graphs.unit_tangent import with_unit_gradients
 from aotgrad.graphs.verify import check_functional
 from aotgrad.graphs.wrapper_subclasses import compile_inner, has_wrappers
@@ -68,10 +67,9 @@ class CompileOptions:
 def optimise_joint(joint: Joint, options: CompileOptions) -> None:
     """Cleans the joint graph, runs the user's passes, and separates the memory of outputs."""
     _refuse_sparse_arithmetic(joint)
-    gradients = joint.gradients
     views = [
         k
-        for k, g in enumerate(gradients)
+        for k, g in enumerate(joint.gradients)
         if isinstance(g, torch.fx.Node) and view_source(g) is not None
     ]
     mark_effects(joint)
@@ -108,9 +106,8 @@ def _owned_slots(joint: Joint) -> list[int]:
     that would read what another write-back has overwritten.
     """
     plan, inputs, values = joint.plan, joint.input_nodes, joint.values
-    bases = (o.base if isinstance(o, View) else o for o in plan.outputs)
-    slots = {base.index for base in bases if isinstance(base, Slot)} | set(plan.differentiable)
-    written = {inputs[m.target.index] for m in plan.mutations if m.target.index >= 0}
+    slots = plan.returned_slots | set(plan.differentiable)
+    written = {inputs[i] for i in plan.written_inputs}
     for m in plan.mutations:
         if m.slot is not None and view_root(values[m.slot.index], unsafe=True) in written:
             slots.add(m.slot.index)
@@ -132,9 +129,8 @@ def compile_joint(
     else:
         split = _split(joint, options)
         _annotate_write_backs(joint, split.forward, split.results, split.saved)
-        partial_backward = _partial_backward(
-            joint, split, options
-        )  # before a compiler may change the graph
+        # before a compiler may change the graph
+        partial_backward = _partial_backward(joint, split, options)
         forward = _compile(split.forward, "forward", options, bool(split.results))
         # several autograd nodes only call their partial backwards
         needed = bool(split.gradients) and (partial_backward is None or not joint.nodes)
@@ -212,9 +208,8 @@ def _annotate_write_backs(
     unread = forward.meta["unread"] = frozenset(
         i for i in only_written(joint, pairs, results) if results[i] not in saved
     )
-    if not may_be_resized(joint) and not has_wrappers(
-        forward.graph
-    ):  # wrappers are compiled from another graph
+    # wrappers are compiled from another graph
+    if not may_be_resized(joint) and not has_wrappers(forward.graph):
         inputs = forward.graph.find_nodes(op="placeholder")
         for target, result in pairs:
             if result in unread:

@@ -1,9 +1,8 @@
-"""What was compiled from a captured graph as data: the text of its calls and the objects that this
-names.
+"""The compiled-graph cache: a captured graph's calls as bytes.
 
-A memory of compiled graphs is somebody else's. It says for which graphs it has something, keeps
-bytes, and makes the compiled functional graphs anew; the rest of a program is made here, without a
-trace.
+The bytes hold the generated text and the objects that it names. The caller supplies the cache: it
+looks graphs up, stores the bytes, and builds the compiled functional graphs. Everything else of a
+program is built here, without a trace.
 """
 
 from __future__ import annotations
@@ -31,64 +30,60 @@ from aotgrad.running.emit import load_text
 from aotgrad.running.prologue import Runtime
 
 _OWNERS = frozenset(["torch", "aotgrad", "symshapes", "builtins", "_operator", "operator", "math"])
-"""Packages whose objects are as good as new: nobody knows them by identity."""
+"""Packages whose objects may be replaced by copies: nobody compares them by identity."""
 _FAILURES = (pickle.PickleError, TypeError, AttributeError)
 
 
 class CacheEntry(Protocol):
-    """What a memory has of one graph. ``data`` is None when it has nothing yet."""
+    """The cache entry of one graph. ``data`` is None on a miss."""
 
     data: bytes | None
 
     def compiled(self, what: str) -> Any:
-        """The compiled ``"inference"``, ``"forward"`` or ``"backward"`` graph; None where nothing
-        was to be compiled.
+        """The compiled ``"inference"``, ``"forward"`` or ``"backward"`` graph; None if that graph
+        computes nothing.
         """
         ...
 
     def put(self, data: bytes) -> None:
-        """Keeps the data, with the functional graphs that were compiled since the entry was asked
-        for.
-        """
+        """Stores the data, with the functional graphs compiled since the lookup."""
         ...
 
 
 CacheLookup = Callable[[torch.fx.GraphModule, Sequence[InputSpec], bool], CacheEntry | None]
-"""Asked with a captured graph, what is known of its inputs, and the grad mode; None for what it
-keeps nothing of.
+"""Takes a captured graph, the specs of its inputs, and the grad mode; returns None for a graph that
+can't be cached.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CachedProgram:
-    """A program's calls.
+    """The generated calls of a program.
 
     Attributes:
-        text: of its functions.
-        names: what the text names beside what is made anew.
-        trains: whether it has an autograd function.
-        keeps: whether the compiled graphs keep what only backward sees (B7).
+        text: the source of its functions.
+        names: the globals of the text, without those created anew in each process.
+        has_private_values: whether the compiled graphs keep what only backward sees (B7).
         written: indices of the inputs that it writes to.
         freed_with: see ``Joint``.
-        saved: names of the nodes that are saved for backward.
+        saved: names of the nodes that are saved for backward; None without an autograd function.
     """
 
     text: str
     names: Mapping[str, Any]
-    trains: bool
     has_private_values: bool
     written: Sequence[int]
     freed_with: Sequence[int]
-    saved: Sequence[str]
+    saved: Sequence[str] | None
 
-
-def written_inputs(run: Runtime) -> list[int]:
-    """Indices of the inputs that a program writes to."""
-    return [m.target.index for m in run.joint.plan.mutations if m.target.index >= 0]
+    @property
+    def trains(self) -> bool:
+        """Whether the program has an autograd function."""
+        return self.saved is not None
 
 
 def dump(run: Runtime, call: Callable[..., Any], text: str) -> bytes | None:
-    """The data of a compiled program, None where objects of this process belong to it."""
+    """The data of a compiled program; None if it uses objects that only this process has."""
     if run.joint.nodes:
         return None
     found: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
@@ -98,17 +93,9 @@ def dump(run: Runtime, call: Callable[..., Any], text: str) -> bytes | None:
         for k, v in found.items()
         if k not in ours and getattr(v, "__globals__", None) is not found
     }
-    saved = () if run.split is None else tuple(n.name for n in run.split.saved)
-    trains = run.split is not None
-    cached = (
-        text,
-        names,
-        trains,
-        run.has_private_values,
-        written_inputs(run),
-        run.joint.freed_with,
-        saved,
-    )
+    saved = None if run.split is None else tuple(n.name for n in run.split.saved)
+    written, freed_with = run.joint.plan.written_inputs, run.joint.freed_with
+    cached = CachedProgram(text, names, run.has_private_values, written, freed_with, saved)
     data = io.BytesIO()
     with suppress(*_FAILURES):
         _ProgramPickler(data, run.eager).dump(cached)
@@ -117,11 +104,9 @@ def dump(run: Runtime, call: Callable[..., Any], text: str) -> bytes | None:
 
 
 def load(data: bytes | None, eager: Callable[..., Any]) -> CachedProgram | None:
-    """What :func:`dump` wrote, for a program that runs eagerly as ``eager`` does."""
+    """Reads what :func:`dump` wrote; ``eager`` runs the program eagerly. None for damaged data."""
     try:
-        if data is None:
-            return None
-        return CachedProgram(*_ProgramUnpickler(io.BytesIO(data), eager).load())
+        return None if data is None else _ProgramUnpickler(io.BytesIO(data), eager).load()
     except Exception:  # whatever is wrong with the data, the program can be compiled
         return None
 
@@ -132,8 +117,8 @@ def revive(
     anew: Mapping[str, Any],
     wrap_backward: Callable[..., Any] | None,
 ) -> Callable[..., Any]:
-    """The callable of a cached program. ``anew``: the objects of this process by name, less the
-    compiled graphs.
+    """The callable of a cached program. ``anew`` has the globals of ``PROCESS_OBJECTS``, without
+    the compiled graphs.
     """
     graphs = {"forward": entry.compiled("forward" if cached.trains else "inference")}
     if cached.trains:
@@ -150,9 +135,7 @@ Backwards = tuple[DoubleBackward, PartialBackward | None, Sequence[str], int]
 
 
 class DeferredBackward:
-    """The other ways backward of a cached program: the program is traced when one of them is first
-    asked for.
-    """
+    """Double and partial backward of a cached program, which is traced on their first use."""
 
     def __init__(self, cached: CachedProgram, make: Callable[[], Backwards]) -> None:
         self._cached = cached

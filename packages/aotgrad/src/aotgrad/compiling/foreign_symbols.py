@@ -1,4 +1,4 @@
-"""Graphs of another front end, whose sizes are symbols of an environment of its own."""
+"""Graphs of another front end, with size symbols of its own shape environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def is_foreign(value: Any) -> bool:
-    """Whether a value is a size of another environment, or a tensor that has some."""
+    """Whether a value is a size of another environment, or a tensor with such sizes."""
     if (
         isinstance(value, torch.Tensor)
         and not is_fake(value)
@@ -27,8 +27,8 @@ def is_foreign(value: Any) -> bool:
 
 
 def specialise_floats(graph: torch.fx.Graph) -> None:
-    """Give floats that another front end passes as tensors the values of this call, for which it
-    guards then.
+    """Replaces floats that another front end passes as tensors by their values in this call, which
+    its guards then fix.
     """
     for node in graph.find_nodes(op="call_method", target="item"):
         number = node.meta.get("example_value")
@@ -42,8 +42,9 @@ def specialise_floats(graph: torch.fx.Graph) -> None:
 
 
 class SymbolImporter:
-    """Symbols of ours for those sizes. What is assumed of ours is told to the other environment:
-    its front end guards calls.
+    """Symbols of our environment for sizes of the other one, whose front end guards calls.
+
+    ``report`` therefore hands our guards on to the other environment.
     """
 
     def __init__(self, mode: FakeTensorMode) -> None:
@@ -53,15 +54,11 @@ class SymbolImporter:
         self.known: dict[Any, int | torch.SymInt] = {}
 
     def adopt(self, values: Sequence[Any]) -> list[Any]:
-        """Values of ours like these, numbers first: tensors have products of them among their
-        strides.
-        """
-        for value in sorted(
-            filter(is_foreign, values), key=lambda value: isinstance(value, torch.Tensor)
-        ):
-            for size in (
-                (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
-            ):
+        """The values with our symbols. Numbers come first: strides are products of them."""
+        foreign = sorted(filter(is_foreign, values), key=lambda v: isinstance(v, torch.Tensor))
+        for value in foreign:
+            is_tensor = isinstance(value, torch.Tensor)
+            for size in (*value.shape, *value.stride()) if is_tensor else (value,):
                 self.size(size)
         return [self._like(value) if is_foreign(value) else value for value in values]
 
@@ -72,8 +69,8 @@ class SymbolImporter:
         return self.mode.empty(tuple(shape), tuple(strides), dtype=value.dtype, device=value.device)
 
     def size(self, value: Any) -> int | torch.SymInt:
-        """A size of ours: products and sums of those known, else a symbol, which a size of 0 or 1
-        never is.
+        """A size of our environment: an expression of known symbols, or a new symbol. 0 and 1 stay
+        constants.
         """
         if not isinstance(value, torch.SymInt) or not is_foreign(value):
             return value
@@ -92,19 +89,16 @@ class SymbolImporter:
             return env.wrap(expr.xreplace(self.symbols))
         if value.node.has_hint() and int(value.node.hint) < 2:
             return int(value)
-        made = (
-            env.create_symbol(int(value.node.hint))
-            if value.node.has_hint()
-            else env.create_unbacked()
-        )
-        symbol = expr_of(made)
+        hint = value.node.hint if value.node.has_hint() else None
+        size = env.create_unbacked() if hint is None else env.create_symbol(int(hint))
+        symbol = expr_of(size)
         self.originals[symbol] = value
         if expr.is_Symbol:
             self.symbols[expr] = symbol
-        return made
+        return size
 
     def report(self) -> None:
-        """Have the other environment record what was assumed since."""
+        """Guards in the other environment everything that was guarded in ours."""
         env = self.mode.shape_env
         names = {symbol: f"s[{i}]" for i, symbol in enumerate(self.originals)}
         scope = {"s": [*self.originals.values()], "math": math}

@@ -1,6 +1,4 @@
-"""How many autograd nodes a call needs: results that have nothing in common are differentiated
-apart.
-"""
+"""Groups results into autograd nodes: results with nothing in common get nodes of their own."""
 
 from __future__ import annotations
 
@@ -10,28 +8,26 @@ import torch
 
 from aotgrad.tracing.view_chains import view_root, view_source
 
-from .split import JointAnalysis, ancestors, saved_by_eager
+from .split import JointAnalysis, ancestors, descendants, saved_by_eager
 
 MAX_NODES = 8
-"""Autograd nodes of a call: each has a backward graph of its own, which is compiled when it is
-first called.
-"""
+"""Most autograd nodes of a call. Each has a backward graph of its own, compiled on first use."""
 
 
 def merge_nodes(view: JointAnalysis) -> None:
-    """Leaves the results of ``joint.nodes`` apart, but for many, of which those stay apart whose
-    backward reads other things.
+    """Merges nodes where there are more than MAX_NODES. Nodes stay apart if their gradients reach
+    other histories, or if their backward reads other memory.
 
-    Backward of a result must not pass what inputs of others were computed from: it would be freed.
-    Nor may it find that a tensor was written to that only the backward of others reads.
+    Backward of one result must not reach the histories of the others: that would free them. Nor may
+    it fail for a write to a tensor that only the backward of others reads.
     """
     joint = view.joint
-    placeholders = view.joint.gm.graph.find_nodes(op="placeholder")
-    held = view.exposed | {*placeholders[: len(joint.inputs)]}
+    held = view.exposed | {*joint.input_nodes}
+    tangents = joint.tangents
     merged: dict[Any, tuple[set[int], set[int]]] = {}
     for results, inputs in joint.nodes:
         histories = tuple(k for k in inputs if not joint.inputs[joint.gradients_of[k]].is_leaf)
-        reached = _reached(view, [placeholders[len(joint.inputs) + k] for k in results])
+        reached = descendants(joint.gm.graph, [tangents[k] for k in results])
         read = frozenset(held.intersection(saved_by_eager(view, reached)))
         key = results if len(joint.nodes) <= MAX_NODES else (histories, read)
         of_results, of_inputs = merged.setdefault(key, (set(), set()))
@@ -47,15 +43,6 @@ def merge_nodes(view: JointAnalysis) -> None:
         if len(merged) > 1
         else ()
     )
-
-
-def _reached(view: JointAnalysis, tangents: list[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The nodes that depend on some of the tangents."""
-    found = set(tangents)
-    for node in view.joint.gm.graph.nodes:
-        if node.op == "call_function" and any(a in found for a in node.all_input_nodes):
-            found.add(node)
-    return found
 
 
 def _reads(node: torch.fx.Node, memory: set[torch.fx.Node]) -> bool:

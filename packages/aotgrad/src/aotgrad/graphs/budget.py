@@ -1,6 +1,4 @@
-"""Partitions that keep at most a share of the bytes that the default minimum cut keeps, at the
-least recomputation.
-"""
+"""Partitions within a memory budget, a share of the bytes that the default minimum cut saves."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from aotgrad.tracing.joint import Joint
 from .partition import MAX_CHAIN, MinCut, ParetoPoint, Partition, partition_min_cut
 from .split import JointAnalysis
 
-_LONG_CHAIN = 4 * MAX_CHAIN  # a few layers: what one use makes backward hold again stays bounded
+_LONG_CHAIN = 4 * MAX_CHAIN  # a few layers, which bounds what backward holds at once
 _LOWEST, _HIGHEST = -16.0, 6.0  # powers of two: the prices that are considered
 _STEPS = 9
 _CLOSE = 0.97  # of the limit
@@ -36,7 +34,7 @@ def partition_within(joint: Joint | JointAnalysis, budget: float) -> Partition:
     Below 1, heavy ops may be repeated, in chains of bounded length. When even the smallest
     partition keeps more, that one. The report's ``pareto`` lists what was considered.
     """
-    view = joint if isinstance(joint, JointAnalysis) else JointAnalysis.of(joint)
+    view = JointAnalysis.of(joint)
     base = partition_min_cut(view)
     if check_budget(budget) == 1:
         return base
@@ -65,7 +63,7 @@ def memory_pareto(joint: Joint | JointAnalysis, points: int = 8) -> tuple[Pareto
     What ``partition_min_cut`` chooses, and what is best at each of ``points`` prices of memory;
     equal choices once.
     """
-    view = joint if isinstance(joint, JointAnalysis) else JointAnalysis.of(joint)
+    view = JointAnalysis.of(joint)
     base = partition_min_cut(view)
     cut = MinCut(view, _LONG_CHAIN, heavy=True)
     prices = [

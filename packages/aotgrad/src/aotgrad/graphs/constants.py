@@ -14,15 +14,8 @@ from aotgrad.tracing.view_chains import view_source
 aten = torch.ops.aten
 _SMALL = 64  # elements
 _CREATED = frozenset(
-    [
-        aten.full.default,
-        aten.zeros.default,
-        aten.ones.default,
-        aten.scalar_tensor.default,
-        aten.eye.default,
-    ]
-)
-_CREATED_RANGES = frozenset([aten.arange.default, aten.arange.start, aten.arange.start_step])
+    getattr(aten, name).default for name in "full zeros ones scalar_tensor eye arange".split()
+) | {aten.arange.start, aten.arange.start_step}
 
 
 def is_random(node: torch.fx.Node) -> bool:
@@ -74,11 +67,9 @@ class ConstantFolder:
 
     def _evaluate(self, node: torch.fx.Node) -> torch.Tensor | None:
         fake = node.meta["val"]
-        if (
-            not isinstance(fake, torch.Tensor)
-            or fake.device.type != "cpu"
-            or any(type(s) is not int for s in fake.shape)
-        ):
+        if not isinstance(fake, torch.Tensor) or fake.device.type != "cpu":
+            return None
+        if any(type(s) is not int for s in fake.shape):
             return None
         if math.prod(fake.shape) > _SMALL or fake.layout is not torch.strided:
             return None
@@ -87,13 +78,10 @@ class ConstantFolder:
                 return operator.attrgetter(str(node.target))(self._gm)
             return None
         target: Any = node.target
-        if (
-            node.op != "call_function"
-            or not isinstance(target, torch._ops.OpOverload)
-            or is_random(node)
-        ):
+        is_call = node.op == "call_function" and isinstance(target, torch._ops.OpOverload)
+        if not is_call or is_random(node):
             return None
-        is_made = target in _CREATED or target in _CREATED_RANGES
+        is_made = target in _CREATED
         if target.namespace != "aten" or not (is_made or node.all_input_nodes):
             return None
         operands = {a: self.value(a) for a in node.all_input_nodes}

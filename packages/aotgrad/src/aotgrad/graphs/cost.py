@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Any
 
 import torch
 from symshapes import DataDependentError, hint_of, is_symbolic
 
+from aotgrad.tracing.functional import tensors_in
 from aotgrad.tracing.view_chains import view_source
 
 from .constants import is_random
@@ -90,15 +90,9 @@ def recompute_cost(node: torch.fx.Node) -> int:
     kind = recompute_class(node)
     if kind is Recompute.FREE or node.target is operator.getitem:
         return 0
-    read = max(
-        (
-            size_in_bytes(a.meta["val"])
-            for a in node.all_input_nodes
-            if isinstance(a.meta["val"], torch.Tensor)
-        ),
-        default=0,
-    )
-    moved = max(read, sum(size_in_bytes(t) for t in _tensors(node.meta["val"])))
+    operands = (a.meta["val"] for a in node.all_input_nodes)
+    read = max((size_in_bytes(v) for v in operands if isinstance(v, torch.Tensor)), default=0)
+    moved = max(read, sum(size_in_bytes(t) for t in tensors_in(node.meta["val"])))
     return moved if kind is Recompute.CHEAP else moved + _flops(node) // _FLOPS_PER_BYTE
 
 
@@ -123,7 +117,7 @@ def _flops(node: torch.fx.Node) -> int:
     """Arithmetic of a matrix product, convolution, its gradients, or attention; 0 for others."""
     packet = node.target.overloadpacket  # type: ignore[union-attr]
     operands = [a.meta["val"] for a in node.args if isinstance(a, torch.fx.Node)]
-    out = next(_tensors(node.meta["val"]), None)
+    out = next(tensors_in(node.meta["val"]), None)
     if out is None or not operands:
         return 0
     elements = _elements(out)
@@ -141,14 +135,6 @@ def _flops(node: torch.fx.Node) -> int:
     if "attention" in str(packet) and len(operands) >= 3:
         return 4 * elements * _hint(operands[1].shape[-2])
     return 0
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    return (
-        v
-        for v in (value if isinstance(value, (list, tuple)) else (value,))
-        if isinstance(v, torch.Tensor)
-    )
 
 
 def _elements(tensor: torch.Tensor) -> int:

@@ -1,8 +1,6 @@
-"""Dead code that eager mode runs all the same: it draws random numbers, and raises for an index or
-address out of range.
+"""Effects of dead code that stay: random draws, and errors for an index or address out of range.
 
-What else an unused operation could raise (a matrix that is singular, a division by zero) goes with
-it: docs/semantics.md.
+Other errors of dead code (a singular matrix, a division by zero) are dropped: docs/semantics.md.
 """
 
 from __future__ import annotations
@@ -10,11 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from symshapes import FakeTensor
 
+from aotgrad.tracing.functional import extent
 from aotgrad.tracing.joint import Joint
 
 from .constants import is_random
+from .seeded_random import device_of
 from .wrapper_subclasses import has_wrappers
 
 _CHECK_INDICES = frozenset({
@@ -34,12 +33,10 @@ _ASK_FOR_LAYOUT = frozenset({
 
 
 def mark_effects(joint: Joint) -> None:
-    """Marks the dead nodes of the program whose effects are kept: they become results that nobody
-    reads.
+    """Marks dead nodes whose effects stay: they become results that nobody reads.
 
-    Draws from the generator of another device than the graph's are the call's: a layer drop asks
-    the CPU for a number that no kernel reads, and a program of several devices is recorded by no
-    CUDA graph.
+    Dead draws on a device that the graph does not use move to the call: layer drop draws a number
+    on the CPU that no kernel reads, and CUDA graphs only record programs of one device.
     """
     if has_wrappers(joint.gm.graph):
         return
@@ -60,14 +57,14 @@ def mark_effects(joint: Joint) -> None:
                 (n for n in (node, *node.users) if isinstance(n.meta.get("val"), torch.Tensor)),
                 None,
             )
-            # of several results one keeps the operation, and none where another is read
+            # one of several results keeps the operation, unless another result is read
             if result is not None:
                 result.meta["has_effect"] = True
                 live.update(_read_by(node))
 
 
 def kept_effects(joint: Joint) -> list[torch.fx.Node]:
-    """The nodes that ``mark_effects`` has marked, as far as nothing reads them."""
+    """The nodes that ``mark_effects`` has marked and nothing reads."""
     live = _live(joint)
     return [n for n in joint.gm.graph.nodes if n.meta.get("has_effect") and n not in live]
 
@@ -93,28 +90,14 @@ def _read_by(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def _of_other_devices(draws: list[torch.fx.Node], live: set[torch.fx.Node]) -> list[torch.fx.Node]:
-    """Those of dead draws whose device the graph does not use. A graph of another device may hold
-    numbers on the CPU.
+    """Dead draws on devices that the graph does not use. A graph of another device than the CPU
+    may have numbers there.
     """
     used = {device_of(node) for node in live} - {None}
     if any(device.type != "cpu" for device in used):  # type: ignore[union-attr]
         used -= {torch.device("cpu")}
     used |= {device_of(node) for node in live if is_random(node)}
     return [n for n in draws if device_of(n) not in used]
-
-
-def device_of(node: torch.fx.Node) -> torch.device | None:
-    """Where a node's first tensor is."""
-    value = node.meta.get("val")
-    first = next(
-        (
-            v
-            for v in (value if isinstance(value, (list, tuple)) else (value,))
-            if isinstance(v, FakeTensor)
-        ),
-        None,
-    )
-    return None if first is None else first.fake_device
 
 
 def _is_draw(node: torch.fx.Node) -> bool:
@@ -139,7 +122,5 @@ def _may_leave_memory(node: torch.fx.Node) -> bool:
         sizes, strides, offset = t.shape, t.stride(), t.storage_offset()
         if not all(type(n) is int for n in (*sizes, *strides, offset)):
             return True
-        ends.append(
-            offset + 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if t.numel() else 0
-        )
+        ends.append(offset + extent(sizes, strides) if t.numel() else 0)
     return ends[0] > ends[1]

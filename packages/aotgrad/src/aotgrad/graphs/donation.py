@@ -1,6 +1,4 @@
-"""Saved values that backward may overwrite: a value is given away when nobody else holds it, else a
-copy of it.
-"""
+"""Donation: backward may overwrite a saved value, or a copy if something else references it."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from symshapes import is_wrapper
 
 from .cost import size_in_bytes
 
-_SMALLEST = 1 << 16  # bytes: below, checking who holds a tensor costs more than its memory is worth
+_SMALLEST = 1 << 16  # bytes; below, counting references costs more than the memory is worth
 _storage_use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
 _tensor_use_count: Callable[[torch.Tensor], int] | None = getattr(torch.Tensor, "_use_count", None)
 IS_AVAILABLE = None not in (_storage_use_count, _tensor_use_count) and hasattr(
@@ -41,9 +39,7 @@ SOLE_REFERENCE = _sole_reference() if IS_AVAILABLE else (0, 0, 0)
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides."""
-    return torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    ).copy_(tensor)
+    return tensor.new_empty_strided(tensor.shape, tensor.stride()).copy_(tensor)
 
 
 def private_saved(
@@ -57,5 +53,5 @@ def private_saved(
 
 
 def donatable(own: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:
-    """Those that are large enough to matter."""
+    """The values that are large enough for donation to pay."""
     return frozenset(s for s in own if IS_AVAILABLE and size_in_bytes(s.meta["val"]) >= _SMALLEST)

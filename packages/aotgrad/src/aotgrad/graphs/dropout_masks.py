@@ -1,6 +1,4 @@
-"""Masks of dropout that backward draws again from a kept seed: on a device that computes faster
-than it reads, a byte for each element costs more to write and read than to draw twice.
-"""
+"""Regenerates dropout masks in backward: cheaper on GPUs than a stored byte per element."""
 
 from __future__ import annotations
 
@@ -26,11 +24,11 @@ SEEDED_MASK = torch.ops.aotgrad.seeded_mask.default
 
 
 def redraw_masks(gm: torch.fx.GraphModule) -> None:
-    """A pass on joint graphs: dropout whose mask backward reads draws it by
-    ``aotgrad::seeded_mask``, which is a function of a seed, a size, the probability of True, and
-    its place among the masks of a program. Other numbers than eager draws.
+    """A pass on joint graphs: dropout draws masks that backward reads by ``aotgrad::seeded_mask``,
+    a function of a seed, a size, the probability of True, and the number of the mask in the
+    program. The masks differ from eager's.
 
-    Only on devices where it pays (CUDA), and for contiguous results of known size.
+    It changes contiguous results of known size on devices where that pays (CUDA).
     """
     seeds: dict[torch.device, torch.fx.Node] = {}
     for place, node in enumerate([n for n in gm.graph.nodes if _is_read_by_backward(n)]):
@@ -43,7 +41,7 @@ def redraw_masks(gm: torch.fx.GraphModule) -> None:
 
 
 def draw_mask(node: torch.fx.Node, seed: torch.fx.Node, place: int) -> None:
-    """Replaces a dropout by the mask of that place, and what it keeps."""
+    """Replaces a dropout by mask number ``place``, and by the elements that the mask keeps."""
     x, p, *_ = node.args
     out, _ = node.meta["val"]
     with node.graph.inserting_before(node):
@@ -60,26 +58,24 @@ def draw_mask(node: torch.fx.Node, seed: torch.fx.Node, place: int) -> None:
 
 
 def _is_read_by_product(node: torch.fx.Node) -> bool:
-    """Whether a matrix product of backward reads a value or a cast of it: drawn again, it would be
-    written once more.
+    """Whether a matrix product of backward reads a value or a cast of it: a regenerated value would
+    be written to memory for it.
     """
     for user in node.users:
         is_same = (
             user.target in (aten._to_copy.default, aten.clone.default)
             or view_source(user, unsafe=True) is not None
         )
-        if (
-            _is_read_by_product(user)
-            if is_same
-            else user.meta.get("is_backward") and is_product(user)
-        ):
+        if is_same and _is_read_by_product(user):
+            return True
+        if not is_same and user.meta.get("is_backward") and is_product(user):
             return True
     return False
 
 
 def redraw_from(node: torch.fx.Node, drawn: torch.fx.Node, seed: torch.fx.Node) -> None:
-    """Makes a random node draw from ``seed`` what ``drawn``, its like in an earlier trace, has
-    drawn from it.
+    """Makes a random node draw from ``seed`` the numbers that ``drawn``, the same node of an
+    earlier trace, drew from it.
     """
     if drawn.target is SEEDED_MASK:
         draw_mask(node, seed, drawn.args[3])  # type: ignore[arg-type]

@@ -80,11 +80,11 @@ class _Network:
                 tried[node] += 1
 
     def _send(self, path: list[int]) -> int:
-        """Sends what a path has room for; the place of its first arc that is full then."""
+        """Sends as much flow as a path has room for; returns the index of its first full arc."""
         flow = min(self.residual[arc] for arc in path)
         if flow == inf:
             raise ValueError("every cut passes an edge that must not be cut")
         for arc in path:
             self.residual[arc] -= flow
             self.residual[arc ^ 1] += flow
-        return next(place for place, arc in enumerate(path) if not self.residual[arc])
+        return next(i for i, arc in enumerate(path) if not self.residual[arc])

@@ -19,7 +19,7 @@ from symshapes import LazyGraphModule, PlainGraph
 
 from aotgrad.tracing.view_chains import is_view_op
 
-from .passes import layout_key, remove_dead
+from .passes import is_laid_out_alike, layout_key, remove_dead
 
 aten = torch.ops.aten
 UnsafeMasks = tuple[tuple[int, int], ...]
@@ -210,14 +210,12 @@ def _only_summand(
         or (rest is right and node.target is not aten.add.Tensor)
     ):
         return None
-    value, expected = rest.meta["val"], node.meta["val"]
-    if layout_key(value)[:-1] == layout_key(expected)[:-1]:
+    if is_laid_out_alike(rest, node):
         return rest
-    without_strides = slice(len(layout_key(expected)) - expected.dim() - 1)
-    if (
-        layout_key(value)[without_strides] != layout_key(expected)[without_strides]
-        or not expected.is_contiguous()
-    ):
+    expected = node.meta["val"]
+    key, expected_key = layout_key(rest.meta["val"]), layout_key(expected)
+    without_strides = slice(len(expected_key) - expected.dim() - 1)
+    if key[without_strides] != expected_key[without_strides] or not expected.is_contiguous():
         return None
     copy = graph.call_function(
         aten.clone.default, (rest,), {"memory_format": torch.contiguous_format}

@@ -1,5 +1,5 @@
-"""Which forward values are kept for backward: everything it reads, or a minimum cut by bytes kept
-and time repeated.
+"""Chooses the forward values saved for backward: all that it reads, or a minimum cut by bytes and
+recompute time.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def partition_default(joint: Joint | JointAnalysis) -> Partition:
     """Saves what backward reads, as eager autograd does; only views and checkpoints are
     recomputed.
     """
-    view = joint if isinstance(joint, JointAnalysis) else JointAnalysis.of(joint)
+    view = JointAnalysis.of(joint)
     return report(view, view.saved_in_eager, "default")
 
 
@@ -109,7 +109,7 @@ class MinCut:
     def __init__(
         self, joint: Joint | JointAnalysis, max_chain: int, *, heavy: bool = False
     ) -> None:
-        self.view = view = joint if isinstance(joint, JointAnalysis) else JointAnalysis.of(joint)
+        self.view = view = JointAnalysis.of(joint)
         eager = set(view.saved_in_eager)
         view.substitutes = {}
         # repeating the op itself gives the same bits, on which whole layers may build
@@ -125,10 +125,7 @@ class MinCut:
         self._banned = _banned_from_backward(view, candidates, max_chain, heavy)
         free = _cpu_creations(view, candidates, self._banned)
         self._capacity = [None if n in free else self._bytes_to_keep(n, eager) for n in candidates]
-        self._cost = [
-            0 if n.meta.get("is_backward") and not n.meta.get("is_substitute") else _cost(view, n)
-            for n in candidates
-        ]
+        self._cost = [_cost(view, n) for n in candidates]
 
     def choose(self, price: float, name: str) -> Partition:
         """The best partition when a unit of recompute cost is worth ``price`` bytes."""
@@ -179,15 +176,12 @@ class MinCut:
 def _cpu_creations(
     view: JointAnalysis, candidates: Iterable[torch.fx.Node], banned: set[torch.fx.Node]
 ) -> set[torch.fx.Node]:
-    """Index tensors and the like, made on the CPU in a program for another device: keeping one
-    there would tie both graphs to the CPU.
+    """Tensors that a program for another device creates on the CPU, such as indices: saving one
+    would tie both graphs to the CPU.
     """
     inputs = view.joint.gm.graph.find_nodes(op="placeholder")
-    if all(
-        n.meta["val"].device.type == "cpu"
-        for n in inputs
-        if isinstance(n.meta["val"], torch.Tensor)
-    ):
+    values = [n.meta["val"] for n in inputs]
+    if all(v.device.type == "cpu" for v in values if isinstance(v, torch.Tensor)):
         return set()
     free: set[torch.fx.Node] = set()
     for node in candidates:
@@ -208,8 +202,8 @@ def _cost(view: JointAnalysis, node: torch.fx.Node) -> int:
 
 
 def _backward_operands(view: JointAnalysis) -> set[torch.fx.Node]:
-    """What backward must have at hand: operands of the nodes that depend on a tangent, and
-    gradients that do not.
+    """What backward reads: operands of the nodes that depend on a tangent, and gradients that do
+    not depend on one.
     """
     readers = view.from_tangent & view.needed
     gradients = {g for g in view.gradients if isinstance(g, torch.fx.Node)}
@@ -234,15 +228,9 @@ def _banned_from_backward(
         depth[node] = below + (kind in (Recompute.CHEAP, Recompute.HEAVY))
         if node.meta.get("is_backward") or node.op == "get_attr":
             continue
-        is_dear = kind is Recompute.NEVER or (
-            not heavy
-            and (
-                kind is Recompute.HEAVY
-                or node in replaced
-                or node in view.fixed
-                or node.meta.get("read_by_product", False)
-            )
-        )
+        is_heavy = kind is Recompute.HEAVY or node in replaced or node in view.fixed
+        is_heavy = is_heavy or node.meta.get("read_by_product", False)
+        is_dear = kind is Recompute.NEVER or (is_heavy and not heavy)
         if is_dear or node.op == "placeholder" or depth[node] > max_chain:
             depth[node] = 0
             banned.add(node)
@@ -250,7 +238,7 @@ def _banned_from_backward(
 
 
 def report(view: JointAnalysis, saved: Iterable[torch.fx.Node], name: str) -> Partition:
-    """A partition with what it keeps and repeats, counted."""
+    """The partition that saves these nodes, with its bytes and recompute cost."""
     saved = tuple(saved)
     kept = sum(
         size_in_bytes(s.meta["val"]) for s in saved if s.op != "placeholder" or view.must_copy(s)

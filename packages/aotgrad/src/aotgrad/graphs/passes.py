@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, mode_of
 
+from aotgrad.tracing.functional import layout_numbers
 from aotgrad.tracing.view_chains import is_view_op, view_root, view_source
 
 from .constants import ConstantFolder, is_collective, is_random
@@ -29,28 +30,22 @@ _READS_OFFSET = frozenset(
     [aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default]
 )
 _NEUTRAL: dict[Any, int] = {
-    **dict.fromkeys(
-        [
-            aten.mul.Tensor,
-            aten.mul.Scalar,
-            aten.div.Tensor,
-            aten.div.Scalar,
-            aten.pow.Tensor_Scalar,
-        ],
-        1,
-    ),
-    **dict.fromkeys([aten.sub.Tensor, aten.sub.Scalar], 0),
-}
+    getattr(op, overload): number
+    for op, number in ((aten.mul, 1), (aten.div, 1), (aten.sub, 0))
+    for overload in ("Tensor", "Scalar")
+} | {aten.pow.Tensor_Scalar: 1}
 _PURE = ("aten", "prims", "aotgrad")
 
 
 def layout_key(value: torch.Tensor) -> tuple[Hashable, ...]:
     """Everything about a fake but its data: equal keys mean interchangeable memory layouts."""
-    sizes = [
-        s if type(s) is int else expr_of(s)
-        for s in (*value.shape, *value.stride(), value.storage_offset())
-    ]
+    sizes = [s if type(s) is int else expr_of(s) for s in layout_numbers(value)]
     return (value.dtype, value.device, value.is_conj(), value.is_neg(), *sizes)
+
+
+def is_laid_out_alike(a: torch.fx.Node, b: torch.fx.Node) -> bool:
+    """Whether two tensors differ in nothing but data and storage offset."""
+    return layout_key(a.meta["val"])[:-1] == layout_key(b.meta["val"])[:-1]
 
 
 def simplify(gm: torch.fx.GraphModule) -> None:
@@ -119,16 +114,11 @@ def _equal_operand(node: torch.fx.Node) -> torch.fx.Node | None:
         source = node.args[0]
     else:
         return None
-    if (
-        not isinstance(source, torch.fx.Node)
-        or not isinstance(source.meta["val"], torch.Tensor)
-        or _is_read_by_offset(node)
-    ):
+    if not isinstance(source, torch.fx.Node) or _is_read_by_offset(node):
         return None
-    # the storage offset of a fresh copy is its own affair
-    if layout_key(node.meta["val"])[:-1] == layout_key(source.meta["val"])[:-1]:
-        return source
-    return None
+    if not isinstance(source.meta["val"], torch.Tensor):
+        return None
+    return source if is_laid_out_alike(node, source) else None
 
 
 def _equal_base(node: torch.fx.Node) -> torch.fx.Node | None:
@@ -230,9 +220,8 @@ def remove_dead(graph: torch.fx.Graph, *, keep_random: bool = False) -> None:
             or node.op in ("placeholder", "output")
             or (keep_random and is_random(node))
             or is_collective(node)
+            or node.meta.get("has_effect")
         ):
-            continue
-        if node.meta.get("has_effect"):
             continue
         if node.target is aten.sym_size.int and len(node.all_input_nodes[0].users) > 1:
             continue  # binds a size that other values may have
@@ -292,23 +281,20 @@ def _strides(node: torch.fx.Node) -> list[Any]:
     return [s if type(s) is int else expr_of(s) for s in node.meta["val"].stride()]
 
 
+def _calls_of(graph: torch.fx.Graph, target: Any) -> Any:
+    return graph.find_nodes(op="call_function", target=target)
+
+
 def drop_unread_operands(graph: torch.fx.Graph) -> None:
     """Batch norm in training mode only updates the running statistics, and its backward never reads
     them: they need not be kept for it, nor given where it is computed again.
     """
-    for node in graph.find_nodes(
-        op="call_function", target=aten.native_batch_norm_backward.default
-    ):
+    for node in _calls_of(graph, aten.native_batch_norm_backward.default):
         if node.args[7] is True:
             node.args = (*node.args[:3], None, None, *node.args[5:])
-    for node in graph.find_nodes(
-        op="call_function", target=aten._native_batch_norm_legit_functional.default
-    ):
-        updated = [
-            item
-            for item in node.users
-            if item.target is operator.getitem and item.args[1] in (3, 4)
-        ]
+    for node in _calls_of(graph, aten._native_batch_norm_legit_functional.default):
+        items = (user for user in node.users if user.target is operator.getitem)
+        updated = [item for item in items if item.args[1] in (3, 4)]
         if node.args[5] is True and not any(item.users for item in updated):
             for item in updated:
                 graph.erase_node(item)
@@ -324,13 +310,10 @@ def mask_extremum_gradients(graph: torch.fx.Graph) -> None:
     What is traced is autograd's formula for CUDA, a product with the mask (FunctionsManual.cpp,
     evenly_distribute_backward).
     """
-    for node in graph.find_nodes(op="call_function", target=aten.mul.Tensor):
+    for node in _calls_of(graph, aten.mul.Tensor):
         mask, share = node.args
-        if (
-            _is_call(mask, aten.logical_or.default)
-            and _is_call(share, aten.div.Tensor)
-            and node.meta["val"].device.type == "cpu"
-        ):
+        is_masked = _is_call(mask, aten.logical_or.default) and _is_call(share, aten.div.Tensor)
+        if is_masked and node.meta["val"].device.type == "cpu":
             here, nan = mask.args
             count = share.args[1]
             found = _is_call(here, aten.eq.Tensor) and _is_call(nan, aten.logical_and.default)
@@ -343,20 +326,15 @@ def forward_unbound_stacks(graph: torch.fx.Graph) -> None:
     all parameters, and unbind the stack at once.
     """
     exposed = _exposed(graph)
-    for items in graph.find_nodes(op="call_function", target=aten.unbind.int):
+    for items in _calls_of(graph, aten.unbind.int):
         stack, dims = items.args[0], items.args[0].meta["val"].dim()
-        if (
-            not _is_call(stack, aten.stack.default)
-            or stack in exposed
-            or is_wrapper(stack.meta["val"])
-        ):
+        if not _is_call(stack, aten.stack.default) or _dim(stack) % dims != _dim(items) % dims:
             continue
-        if _dim(stack) % dims != _dim(items) % dims:
+        if stack in exposed or is_wrapper(stack.meta["val"]):
             continue
         for item in list(items.users):
             source = stack.args[0][item.args[1]]
-            same = layout_key(source.meta["val"])[:-1] == layout_key(item.meta["val"])[:-1]
-            if same and not _reads_exposed(item, source, exposed):
+            if is_laid_out_alike(source, item) and not _reads_exposed(item, source, exposed):
                 item.replace_all_uses_with(source)
 
 
@@ -384,11 +362,7 @@ def size_symbols(node: torch.fx.Node) -> set[Any]:
     while stack:
         value = stack.pop()
         if isinstance(value, torch.Tensor):
-            stack.extend(
-                s
-                for s in (*value.shape, *value.stride(), value.storage_offset())
-                if type(s) is not int
-            )
+            stack.extend(s for s in layout_numbers(value) if type(s) is not int)
             stack.extend(inner_tensors(value) if is_wrapper(value) else ())
         elif isinstance(value, (list, tuple)):
             stack.extend(value)

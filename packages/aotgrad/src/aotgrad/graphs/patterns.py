@@ -95,11 +95,8 @@ def apply_patterns(
     counts: Counter[str] = Counter()
     for pattern in patterns:
         for node in reversed(list(gm.graph.nodes)):
-            if (
-                node.op != "call_function"
-                or not node.users
-                or node.meta.get("rewritten_by") == pattern.name
-            ):
+            is_candidate = node.op == "call_function" and node.users
+            if not is_candidate or node.meta.get("rewritten_by") == pattern.name:
                 continue
             try:
                 arguments = pattern.match(node)
@@ -256,21 +253,21 @@ def _copy(
     return new
 
 
+def _is_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether shape, dtype and device are the same."""
+    if a.dtype is not b.dtype or a.device != b.device or a.dim() != b.dim():
+        return False
+    return all(statically_known_true(m == n) for m, n in zip(a.shape, b.shape))
+
+
 def _check_same(pattern: Pattern, node: torch.fx.Node, value: Any) -> None:
     expected = node.meta["val"]
-    if (
-        isinstance(value, torch.Tensor)
-        and value.dtype is expected.dtype
-        and value.device == expected.device
-    ):
-        same_rank = value.dim() == expected.dim()
-        if same_rank and all(
-            statically_known_true(a == b) for a, b in zip(value.shape, expected.shape)
-        ):
-            return
-    shown = (
-        f"{value_text(value)} on {value.device}" if isinstance(value, torch.Tensor) else repr(value)
-    )
+    if not isinstance(value, torch.Tensor):
+        shown = repr(value)
+    elif _is_alike(value, expected):
+        return
+    else:
+        shown = f"{value_text(value)} on {value.device}"
     raise UserError(
         f"pattern {pattern.name!r}: the replacement of {node.name} gives {shown} instead of "
         f"{value_text(expected)} "

@@ -14,7 +14,7 @@ import torch
 
 from aotgrad.tracing.view_chains import is_view_op, view_root
 
-from .passes import layout_key
+from .passes import is_laid_out_alike
 
 aten = torch.ops.aten
 Build = Callable[..., torch.fx.Node]
@@ -28,14 +28,12 @@ def add_substitutes(
     """
     found: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in list(graph.nodes):
-        if (
-            node.target is aten._log_softmax.default
-            and not node.meta.get("is_backward")
-            and "recompute" not in node.meta
-        ):
+        if node.meta.get("is_backward") or "recompute" in node.meta:
+            continue
+        if node.target is aten._log_softmax.default:
             found |= _log_softmax(graph, node, exposed)
         rule = _RULES.get(node.target)
-        if rule is None or node.meta.get("is_backward") or "recompute" in node.meta:
+        if rule is None:
             continue
         parts = {user.args[1]: user for user in node.users}
         if not {0, 1, 2} <= parts.keys() or not _is_precise(parts[1].meta["val"]):
@@ -46,7 +44,7 @@ def add_substitutes(
         with graph.inserting_before(last.next), out.meta["val"].fake_mode:
             build = _builder(graph, out)
             made = rule(build, node, parts[1], parts[2])
-            made = None if made is None else _laid_out(build, made, out.meta["val"])
+            made = None if made is None else _laid_out(build, made, out)
         if made is not None:
             found[out] = made
             # the substitute comes first, so that the order stays topological for both
@@ -54,12 +52,12 @@ def add_substitutes(
     return found
 
 
-def _laid_out(build: Build, made: torch.fx.Node, expected: torch.Tensor) -> torch.fx.Node | None:
-    """``made`` with the expected strides, or None if no copy has them."""
-    if layout_key(made.meta["val"])[:-1] == layout_key(expected)[:-1]:
-        return made
-    made = build(aten.clone.default, made, memory_format=torch.contiguous_format)
-    return made if layout_key(made.meta["val"])[:-1] == layout_key(expected)[:-1] else None
+def _laid_out(build: Build, value: torch.fx.Node, like: torch.fx.Node) -> torch.fx.Node | None:
+    """``value`` with the strides of ``like``, or None if no copy has them."""
+    if is_laid_out_alike(value, like):
+        return value
+    copy = build(aten.clone.default, value, memory_format=torch.contiguous_format)
+    return copy if is_laid_out_alike(copy, like) else None
 
 
 def _is_precise(statistics: torch.Tensor) -> bool:
@@ -83,15 +81,10 @@ def _log_softmax(
         if len(steps[-1].all_input_nodes) > 1 or not isinstance(source.meta["val"], torch.Tensor):
             return {}
     narrow, wide = source.meta["val"], node.meta["val"]
-    is_smaller = (
-        narrow.dtype.itemsize < wide.dtype.itemsize and layout_key(x.meta["val"])[0] is wide.dtype
-    )
-    if (
-        not is_smaller
-        or not _is_precise(wide)
-        or view_root(source, unsafe=True) not in exposed
-        or x.meta["val"].dim() == 0
-    ):
+    is_smaller = narrow.dtype.itemsize < wide.dtype.itemsize and x.meta["val"].dtype is wide.dtype
+    if not is_smaller or not _is_precise(wide) or x.meta["val"].dim() == 0:
+        return {}
+    if view_root(source, unsafe=True) not in exposed:
         return {}
     with graph.inserting_before(node.next), wide.fake_mode:
         forward, again = _builder(graph, node, in_forward=True), _builder(graph, node)
@@ -102,7 +95,7 @@ def _log_softmax(
         for step in reversed(steps):
             made = again(step.target, made, *step.args[1:], **step.kwargs)
         made = again(aten.sub.Tensor, again(aten.sub.Tensor, made, most), total)
-    if layout_key(made.meta["val"])[:-1] != layout_key(wide)[:-1]:
+    if not is_laid_out_alike(made, node):
         return {}
     made.append(node)
     return {node: made}
@@ -135,14 +128,17 @@ def _affine(
     dtype: torch.dtype,
 ) -> torch.fx.Node:
     """``(x - mean) * scale * weight + bias`` in the precision of the statistics."""
-    if x.meta["val"].dtype is not scale.meta["val"].dtype:
-        x = build(aten._to_copy.default, x, dtype=scale.meta["val"].dtype)
+    x = _cast(build, x, scale.meta["val"].dtype)
     out = build(aten.mul.Tensor, build(aten.sub.Tensor, x, mean), scale)
     if weight is not None:
         out = build(aten.mul.Tensor, out, weight)
     if bias is not None:
         out = build(aten.add.Tensor, out, bias)
-    return out if out.meta["val"].dtype is dtype else build(aten._to_copy.default, out, dtype=dtype)
+    return _cast(build, out, dtype)
+
+
+def _cast(build: Build, x: torch.fx.Node, dtype: torch.dtype) -> torch.fx.Node:
+    return x if x.meta["val"].dtype is dtype else build(aten._to_copy.default, x, dtype=dtype)
 
 
 def _layer_norm(build: Build, node: Any, mean: torch.fx.Node, rstd: torch.fx.Node) -> torch.fx.Node:
@@ -175,10 +171,7 @@ def _group_norm(
     for op, vector in ((aten.mul.Tensor, weight), (aten.add.Tensor, bias)):
         if vector is not None:
             out = build(op, out, _trailing(build, vector, len(shape) - 2))
-    expected = node.meta["val"][0].dtype
-    if out.meta["val"].dtype is expected:
-        return out
-    return build(aten._to_copy.default, out, dtype=expected)
+    return _cast(build, out, node.meta["val"][0].dtype)
 
 
 def _trailing(build: Build, vector: Any, count: int) -> Any:
@@ -188,9 +181,7 @@ def _trailing(build: Build, vector: Any, count: int) -> Any:
     return vector
 
 
-_RULES: dict[
-    Any, Callable[[Build, torch.fx.Node, torch.fx.Node, torch.fx.Node], torch.fx.Node | None]
-] = {
+_RULES: dict[Any, Callable[..., torch.fx.Node | None]] = {
     aten.native_layer_norm.default: _layer_norm,
     aten.native_group_norm.default: _group_norm,
     aten._native_batch_norm_legit_functional.default: _batch_norm,

@@ -1,6 +1,4 @@
-"""Random ops with a memory: each draws from a seed that is kept, so that backward can draw the same
-numbers again.
-"""
+"""Random ops that draw from a saved seed, so that backward can draw the same numbers again."""
 
 from __future__ import annotations
 
@@ -10,7 +8,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from symshapes import FakeTensor
+from symshapes import FakeTensor, mode_of
+
+from aotgrad.tracing.functional import tensors_in
 
 LIBRARY = torch.library.Library("aotgrad", "FRAGMENT")
 _PREFIX = "aotgrad::seeded_"
@@ -43,8 +43,8 @@ def seeded_overload(base: torch._ops.OpOverload) -> torch._ops.OpOverload:
 
 @contextmanager
 def drawing_from(seed: torch.Tensor) -> Iterator[None]:
-    """While active, the default generator of the seed's device starts from ``seed``; its own state
-    comes back after.
+    """Within, the default generator of the seed's device starts from ``seed``; its state is
+    restored afterwards.
     """
     if seed.is_meta:
         yield
@@ -71,7 +71,7 @@ def seed_random(nodes: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
     """Gives each of these aten random nodes a seed node of its own; the nodes changed."""
     changed = []
     for node in nodes:
-        device = _device(node.meta["val"])
+        device = device_of(node)
         if device is None or node.target.namespace != "aten":  # type: ignore[union-attr]
             continue
         seed = add_seed(node, device)
@@ -85,7 +85,8 @@ def add_seed(node: torch.fx.Node, device: torch.device) -> torch.fx.Node:
     with node.graph.inserting_before(node):
         seed = node.graph.call_function(torch.ops.aotgrad.random_seed.default, (device,))
     seed.meta |= {k: v for k, v in node.meta.items() if k in ("stack_trace", "forward_node")}
-    seed.meta["val"] = _scalar_like(node.meta["val"], device)
+    fake_mode = mode_of(next(tensors_in(node.meta["val"])))
+    seed.meta["val"] = fake_mode.empty((), (), dtype=torch.int64, device=device)
     return seed
 
 
@@ -101,23 +102,7 @@ def restore_random(nodes: Iterable[torch.fx.Node]) -> None:
         node.graph.erase_node(seed)  # type: ignore[arg-type]
 
 
-def _first(value: Any) -> FakeTensor | None:
-    return next(
-        (
-            v
-            for v in (value if isinstance(value, (list, tuple)) else (value,))
-            if isinstance(v, FakeTensor)
-        ),
-        None,
-    )
-
-
-def _device(value: Any) -> torch.device | None:
-    fake = _first(value)
-    return None if fake is None else fake.fake_device
-
-
-def _scalar_like(value: Any, device: torch.device) -> torch.Tensor:
-    fake = _first(value)
-    assert fake is not None
-    return fake.fake_mode.empty((), (), dtype=torch.int64, device=device)
+def device_of(node: torch.fx.Node) -> torch.device | None:
+    """Where a node's first tensor is."""
+    fake = next(tensors_in(node.meta.get("val")), None)
+    return fake.fake_device if isinstance(fake, FakeTensor) else None

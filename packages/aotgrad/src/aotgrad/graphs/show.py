@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from symshapes import expr_of, is_symbolic
 
+from aotgrad.errors import source_line
+
 
 def graph_text(gm: torch.fx.GraphModule) -> str:
     """One line per node: ``name: dtype[sizes](strides) = target(arguments)``, each new source line
@@ -33,9 +35,8 @@ def _node_text(node: torch.fx.Node) -> str:
         f"{k}={_argument(v)}" for k, v in node.kwargs.items()
     ]
     made_by = f"  # by {node.meta['rewritten_by']}" if "rewritten_by" in node.meta else ""
-    return (
-        head + f"{getattr(node.target, '__name__', node.target)}({', '.join(arguments)}){made_by}"
-    )
+    target = getattr(node.target, "__name__", node.target)
+    return f"{head}{target}({', '.join(arguments)}){made_by}"
 
 
 def _argument(value: Any) -> str:
@@ -57,9 +58,5 @@ def value_text(value: Any) -> str:
 
 
 def _user_line(node: torch.fx.Node) -> str:
-    lines = [
-        line.strip()
-        for line in str(node.meta.get("stack_trace") or "").splitlines()
-        if line.strip()
-    ]
-    return lines[-1] if lines else ""
+    lines = source_line(node).splitlines()
+    return lines[-1].strip() if lines else ""

@@ -59,39 +59,29 @@ class JointAnalysis:
     fixed: set[torch.fx.Node] = field(default_factory=set)
 
     @staticmethod
-    def of(joint: Joint) -> JointAnalysis:
-        """Analyses a joint graph."""
-        graph = joint.gm.graph
-        results: tuple[Any, ...] = graph.output_node().args[0]  # type: ignore[assignment]
-        values, gradients = results[: joint.num_values], results[joint.num_values :]
-        placeholders = graph.find_nodes(op="placeholder")
-        written = {
-            placeholders[m.target.index] for m in joint.plan.mutations if m.target.index >= 0
-        }
-        from_tangent = set(placeholders[len(joint.inputs) :])
-        for node in graph.nodes:
-            if node.op == "call_function" and any(a in from_tangent for a in node.all_input_nodes):
-                from_tangent.add(node)
+    def of(joint: Joint | JointAnalysis) -> JointAnalysis:
+        """Analyses a joint graph, unless it is analysed already."""
+        if isinstance(joint, JointAnalysis):
+            return joint
+        graph, inputs, values = joint.gm.graph, joint.input_nodes, joint.values
         shown = tangent_view_gradients(joint)
-        needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node) and g not in shown)
+        gradients = tuple(g for g in joint.gradients if g not in shown)
+        needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node))
         static = {
-            p
-            for p, spec in zip(placeholders, joint.inputs)
+            node
+            for node, spec in zip(inputs, joint.inputs)
             if spec.static or (spec.requires_grad and spec.is_leaf)
         }
-        exposed = {view_root(v, unsafe=True) for v in values if isinstance(v, torch.fx.Node)}
-        interior = checkpoint_interior(graph, values)
-        gradients = tuple(g for g in gradients if g not in shown)
         view = JointAnalysis(
             joint,
             values,
             gradients,
-            from_tangent,
-            needed,
-            written,
-            static,
-            exposed,
-            interior=interior,
+            from_tangent=descendants(graph, joint.tangents),
+            needed=needed,
+            written={inputs[i] for i in joint.plan.written_inputs},
+            static=static,
+            exposed={view_root(v, unsafe=True) for v in values if isinstance(v, torch.fx.Node)},
+            interior=checkpoint_interior(graph, values),
         )
         view.saved_in_eager.update(dict.fromkeys(saved_by_eager(view)))
         view.fixed = {n for n in needed if view.is_forward(n) and reads_inputs(n)}
@@ -107,9 +97,8 @@ class JointAnalysis:
 
     def add_substitutes(self) -> None:
         """Lets backward compute normalisations again from their statistics."""
-        if has_wrappers(self.joint.gm.graph):
-            return
-        if self.joint.nodes:  # each of which may read another part of the memory
+        # each of several autograd nodes may read another part of the memory
+        if has_wrappers(self.joint.gm.graph) or self.joint.nodes:
             return
         found = add_substitutes(self.joint.gm.graph, self.exposed)
         self.substitutes = {
@@ -136,13 +125,8 @@ class JointAnalysis:
 
     def can_save(self, node: torch.fx.Node) -> bool:
         """Whether a node stands for memory of its own that can be handed to backward."""
-        if (
-            not isinstance(node.meta["val"], torch.Tensor)
-            or node.op == "get_attr"
-            or node.meta.get("is_substitute")
-        ):
-            return False
-        if node in self.interior:
+        is_tensor = isinstance(node.meta["val"], torch.Tensor) and node.op != "get_attr"
+        if not is_tensor or node.meta.get("is_substitute") or node in self.interior:
             return False
         return view_source(node, unsafe=True) is None
 
@@ -207,6 +191,15 @@ def ancestors(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
         if node not in found:
             found.add(node)
             stack.extend(node.all_input_nodes)
+    return found
+
+
+def descendants(graph: torch.fx.Graph, nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes and all calls that depend on them."""
+    found = set(nodes)
+    for node in graph.nodes:
+        if node.op == "call_function" and not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
     return found
 
 
@@ -329,8 +322,8 @@ def _sizes_read(
     order: dict[torch.fx.Node, int],
 ) -> tuple[torch.fx.Node, ...]:
     body = list(body)
-    tangents = view.joint.gm.graph.find_nodes(op="placeholder")[len(view.joint.inputs) :]
-    symbols: set[Any] = set().union(*(size_symbols(n) for n in (*body, *saved, *tangents)))
+    tensors = (*body, *saved, *view.joint.tangents)
+    symbols: set[Any] = set().union(*map(size_symbols, tensors))
     binders = {expr_of(n.meta["val"]): n for n in view.joint.gm.graph.nodes if _is_binder(n)}
     computed = set(body)
     found = {binders[s] for s in symbols if s in binders and binders[s] not in computed}
@@ -351,8 +344,7 @@ def extract_forward(
 ) -> torch.fx.GraphModule:
     """The part of a joint graph that computes ``results`` from the inputs."""
     results = tuple(results)
-    placeholders = joint.gm.graph.find_nodes(op="placeholder")
-    tangents = set(placeholders[len(joint.inputs) :])
+    tangents = set(joint.tangents)
     unused = [n for n in joint.gm.graph.nodes if not n.users]
     draws = (n for n in unused if is_random(n))  # there for eager's random sequence
     shared = (n for n in unused if is_collective(n) and not ancestors([n]) & tangents)
@@ -385,8 +377,7 @@ def _extract_backward(
     gradients: tuple[torch.fx.Node, ...],
 ) -> torch.fx.GraphModule:
     graph, env = PlainGraph(), {}
-    tangents = view.joint.gm.graph.find_nodes(op="placeholder")[len(view.joint.inputs) :]
-    for node in (*sizes, *saved, *tangents):
+    for node in (*sizes, *saved, *view.joint.tangents):
         if node in env:
             continue
         env[node] = placeholder = graph.placeholder(node.name)

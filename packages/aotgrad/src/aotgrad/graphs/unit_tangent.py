@@ -46,14 +46,12 @@ def _pays(view: JointAnalysis, gradients: list[torch.fx.Node], saved_bytes: int)
     tangents = [t for t in view.joint.tangents if t in view.needed]
     if len(tangents) != 1 or view.interior or not _is_loss(tangents[0].meta["val"]):
         return False
-    if any(is_wrapper(g.meta["val"]) for g in gradients):
+    values = [g.meta["val"] for g in gradients]
+    if any(is_wrapper(v) for v in values) or not all(map(view.can_save, gradients)):
         return False
-    if not all(
-        view.can_save(g) and g.meta["val"].dtype in DTYPES and g.meta["val"].dim()
-        for g in gradients
-    ):
+    if not all(v.dtype in DTYPES and v.dim() for v in values):
         return False
-    if not SMALLEST <= sum(size_in_bytes(g.meta["val"]) for g in gradients) <= saved_bytes:
+    if not SMALLEST <= sum(map(size_in_bytes, values)) <= saved_bytes:
         return False
     backward = [n for n in view.from_tangent & view.needed if n.op == "call_function"]
     return not any(is_product(n) or recompute_class(n) is Recompute.NEVER for n in backward)
@@ -81,15 +79,10 @@ def _scale(joint: Joint, view: JointAnalysis, gradients: list[torch.fx.Node]) ->
     with graph.inserting_before(output):
         for gradient in gradients:
             node = scaled[gradient] = graph.call_function(aten.mul.Tensor, (gradient, tangent))
-            kept = {
-                k: v
-                for k, v in gradient.meta.items()
-                if k in ("val", "stack_trace", "forward_node")
-            }
-            node.meta = kept | {"is_backward": True}
+            inherited = [k for k in ("val", "stack_trace", "forward_node") if k in gradient.meta]
+            node.meta = {k: gradient.meta[k] for k in inherited} | {"is_backward": True}
     values = output.args[0]
     assert isinstance(values, tuple | list)
-    given = values[: joint.num_values], values[joint.num_values :]
-    output.args = (
-        (*given[0], *(scaled.get(g, g) if isinstance(g, torch.fx.Node) else g for g in given[1])),
-    )
+    outputs = [*values[: joint.num_values]]
+    outputs += [scaled.get(g, g) for g in values[joint.num_values :]]  # type: ignore[arg-type]
+    output.args = (tuple(outputs),)

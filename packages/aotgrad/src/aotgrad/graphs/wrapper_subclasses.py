@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,12 +89,12 @@ def _storages(value: Any) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class WrapperSpec:
-    """How a tensor of a wrapper subclass is put together from plain tensors.
+    """How to build a tensor of a wrapper subclass from plain tensors.
 
     Attributes:
         cls: its class.
-        context: what ``__tensor_flatten__`` says beside names.
-        inner: for each name how the tensor there is put together; None for a plain one.
+        context: what ``__tensor_flatten__`` returns after the names.
+        inner: the spec of the tensor of each name; None for a plain one.
         size: ints, or SymPy expressions.
         stride: likewise.
     """
@@ -117,19 +117,14 @@ class WrapperSpec:
                 f"the context of a {type(fake).__name__} has sizes that differ between calls in it",
             )
         inner = {name: WrapperSpec.of(getattr(fake, name)) for name in names}
-        return WrapperSpec(
-            type(fake),
-            context,
-            inner,
-            tuple(map(expr_of, fake.shape)),
-            tuple(map(expr_of, fake.stride())),
-        )
+        size, stride = (tuple(map(expr_of, numbers)) for numbers in (fake.shape, fake.stride()))
+        return WrapperSpec(type(fake), context, inner, size, stride)
 
     def build(self, tensors: Iterator[torch.Tensor], sizes: Mapping[Any, int]) -> Any:
         """The tensor around the next of the plain ones."""
         inner = {
-            name: next(tensors) if packed is None else packed.build(tensors, sizes)
-            for name, packed in self.inner.items()
+            name: next(tensors) if spec is None else spec.build(tensors, sizes)
+            for name, spec in self.inner.items()
         }
         size, stride = ([_number(s, sizes) for s in given] for given in (self.size, self.stride))
         return rebuild(self.cls, inner, self.context, size, stride)
@@ -169,69 +164,60 @@ def compile_inner(
         outputs = _run(gm, tracer)
         results: dict[torch.fx.Node, int] = {}
         placeholders = {p: i for i, p in enumerate(tracer.graph.find_nodes(op="placeholder"))}
-        places = [
-            [_place(tracer, leaf, placeholders, results) for leaf in _leaves(v)] for v in outputs
+        sources = [
+            [_source(tracer, leaf, placeholders, results) for leaf in _leaves(v)] for v in outputs
         ]
     tracer.graph.output(tuple(results))
     inner = LazyGraphModule(gm, tracer.graph, "Inner")
     compiled = compiler(inner) if results else lambda *inputs: ()
     given = [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")]
-    packed = [WrapperSpec.of(v) if isinstance(v, torch.Tensor) else None for v in outputs]
+    symbols = [(i, expr_of(v)) for i, v in enumerate(given) if is_symbolic(v)]
+    specs = [WrapperSpec.of(v) if isinstance(v, torch.Tensor) else None for v in outputs]
+    takes_list = getattr(compiled, "takes_list", False)
     return _WrapperCall(
-        compiled, list(map(is_wrapper, given)), _symbols(given), list(zip(packed, places))
+        compiled, takes_list, list(map(is_wrapper, given)), symbols, list(zip(specs, sources))
     )
 
 
+@dataclass(slots=True, eq=False)
 class _WrapperCall:
-    """Takes inputs apart, calls the compiled graph, and puts results together."""
+    """Takes inputs apart, calls the compiled graph, and puts results together.
 
-    def __init__(
-        self,
-        compiled: Any,
-        packed: list[bool],
-        symbols: list[tuple[int, Any]],
-        outputs: list[tuple[WrapperSpec | None, list[Any]]],
-    ) -> None:
-        self._compiled = compiled
-        self._packed = packed
-        self._symbols = symbols
-        self._outputs = outputs
-        self._takes_list = getattr(compiled, "takes_list", False)
+    Attributes:
+        compiled: takes and returns plain tensors.
+        takes_list: whether it takes its inputs in a list.
+        wrapped: for each input whether it is of a wrapper subclass.
+        symbols: index and symbol of each size among the inputs.
+        outputs: how each output is built, and the sources of its plain parts (see ``_source``).
+    """
+
+    compiled: Any
+    takes_list: bool
+    wrapped: list[bool]
+    symbols: list[tuple[int, Any]]
+    outputs: list[tuple[WrapperSpec | None, list[Any]]]
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         flat: list[Any] = []
-        for value, packed in zip(inputs, self._packed):
-            flat.extend(inner_tensors(value)) if packed else flat.append(value)
-        sizes = {symbol: inputs[i] for i, symbol in self._symbols}
-        results = self._compiled(list(flat)) if self._takes_list else self._compiled(*flat)
-        return tuple(
-            [self._output(packed, places, flat, results, sizes) for packed, places in self._outputs]
-        )
-
-    def _output(
-        self,
-        packed: WrapperSpec | None,
-        places: list[Any],
-        flat: list[Any],
-        results: Any,
-        sizes: Any,
-    ) -> Any:
-        parts = (
-            flat[i] if is_input else results[i] if i is not None else held
-            for is_input, i, held in places
-        )
-        return next(parts) if packed is None else packed.build(parts, sizes)
-
-
-def _symbols(given: Sequence[Any]) -> list[tuple[int, Any]]:
-    return [(i, expr_of(v)) for i, v in enumerate(given) if is_symbolic(v)]
+        for value, wrapped in zip(inputs, self.wrapped):
+            flat.extend(inner_tensors(value)) if wrapped else flat.append(value)
+        sizes = {symbol: inputs[i] for i, symbol in self.symbols}
+        results = self.compiled(list(flat)) if self.takes_list else self.compiled(*flat)
+        outputs = []
+        for spec, sources in self.outputs:
+            parts = (
+                flat[i] if is_input else results[i] if i is not None else constant
+                for is_input, i, constant in sources
+            )
+            outputs.append(next(parts) if spec is None else spec.build(parts, sizes))
+        return tuple(outputs)
 
 
 def _leaves(value: Any) -> list[Any]:
     return list(inner_tensors(value)) if isinstance(value, torch.Tensor) else [value]
 
 
-def _place(
+def _source(
     tracer: Tracer, leaf: Any, placeholders: dict[Any, int], results: dict[Any, int]
 ) -> tuple[bool, int | None, Any]:
     """Where a plain output comes from: an input, a result, or a constant."""

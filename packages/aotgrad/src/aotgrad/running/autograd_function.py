@@ -5,6 +5,7 @@ Results that have nothing in common get separate autograd nodes, as in eager mod
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from aotgrad.tracing.joint import Joint
 
 from .retain_graph import callable_in_parts
 
+Hook = Callable[[torch.Tensor], Any]
 WrapBackward = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -55,11 +57,11 @@ def define_node_functions(
 def _function_apply(
     forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """``apply`` of an autograd function, without the checks that a compiled graph doesn't need."""
+    """``apply`` of a new autograd function, without checks that compiled graphs don't need."""
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type("CompiledGraph", (torch.autograd.Function,), members)
-    # a slot costs a third of an attribute; the inherited ``apply`` looks up the backward function
-    # on every call
+    # a slot costs a third of an attribute; the inherited ``apply`` would look the backward function
+    # up on every call
     node = {
         "__slots__": ("primals", "private", "saved_versions", "sizes", "partial_state"),
         "apply": backward,
@@ -70,7 +72,7 @@ def _function_apply(
 
 
 class SharedContext:
-    """Stands in for ``ctx`` in the forward function: what all nodes of one call save."""
+    """Stands in for ``ctx`` in the forward function; holds what all nodes of one call save."""
 
     __slots__ = ("materialize_grads", "primals", "saved_versions", "sizes", "to_save")
 
@@ -123,3 +125,23 @@ def node_backward(
         return (None, *(gradients[index] for index in indices))
 
     return function_backward
+
+
+class ResultHooks(OrderedDict[int, Hook]):
+    """Hooks that are not called when no gradient arrives at their tensor.
+
+    In eager mode each result has an autograd node of its own. Those of a compiled graph share one,
+    which also runs when only other results go backward; autograd then calls the hooks on this one
+    with None.
+    """
+
+    def __setitem__(self, key: int, hook: Hook) -> None:
+        super().__setitem__(key, lambda grad: None if grad is None else hook(grad))
+
+
+def watch_hooks(results: Sequence[torch.Tensor]) -> None:
+    """Makes hooks on the results of one autograd node skip absent gradients."""
+    for result in results:
+        if (node := result.grad_fn) is not None:
+            result._backward_hooks = ResultHooks()
+            node._register_hook_dict(result)

@@ -38,30 +38,24 @@ _MIXED_CLASSES = (
 )
 
 
-def write_backward(
-    out: PythonWriter,
-    runtime: Runtime,
-    split: Split,
-    backward: Compiled,
-    lead: list[str],
-    num_sentinels: int,
-) -> None:
+@dataclass(slots=True)
+class BackwardWriter:
     """Writes ``function_backward``.
 
-    Args:
+    Attributes:
         out: receives the text.
         runtime: what the call needs.
         split: the forward and backward graphs.
         backward: the compiled backward graph.
         lead: texts of the leading gradients, which belong to no input.
-        num_sentinels: how many saved tensors are only checked; with private values (B7) the last
-            one stands for them.
+        num_sentinels: how many saved tensors autograd only checks for writes; all private values
+            (B7) count as one.
+        joint: the traced program.
+        sizes: writes the sizes that backward reads from ``ctx.sizes``.
+        names: names of the tangents.
+        num_private: how many saved values only backward sees.
     """
-    _BackwardWriter(out, runtime, split, backward, lead, num_sentinels).write()
 
-
-@dataclass(slots=True)
-class _BackwardWriter:
     out: PythonWriter
     runtime: Runtime
     split: Split
@@ -69,8 +63,8 @@ class _BackwardWriter:
     lead: list[str]
     num_sentinels: int
     joint: Joint = field(init=False)
-    sizes: EpilogueWriter = field(init=False)  # writes sizes that backward gets in ``ctx.sizes``
-    names: list[str] = field(init=False)  # of the tangents
+    sizes: EpilogueWriter = field(init=False)
+    names: list[str] = field(init=False)
     num_private: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,43 +75,40 @@ class _BackwardWriter:
         self.num_private = self.split.num_private if self.runtime.has_private_values else 0
 
     def write(self) -> None:
+        """Writes the whole function."""
         out, joint, partial = self.out, self.joint, self.runtime.partial
-        out.enter(f"def function_backward(ctx, {', '.join(self.names)}):")
-        # autograd starts with the result that was created last
-        for name, error in reversed([*zip(self.names, joint.backward_errors)]):
-            if error:
-                out.enter(f"if {name} is not None:")
-                out(f"raise RuntimeError({error!r})")
-                out.leave()
-        if passes_tangents(joint):
-            self.unpack_sizes()
-            self.write_view_gradients()
-            out(f"return {tuple_text([*self.lead, *self.gradient_texts()])}")
-        else:
-            write_batches(out, self.names)
-            self.write_early_exits()
-            self.unpack_saved()
-            self.write_saved_layouts()
-            self.write_tangents()
-            self.write_view_gradients()
-            if partial is not None:
-                self.write_partial_call()
-            if partial is None or not joint.nodes:
-                self.write_whole_call()
-        out.leave()
+        with out.block(f"def function_backward(ctx, {', '.join(self.names)}):"):
+            # autograd starts with the result that was created last
+            for name, error in reversed([*zip(self.names, joint.backward_errors)]):
+                if error:
+                    with out.block(f"if {name} is not None:"):
+                        out(f"raise RuntimeError({error!r})")
+            if passes_tangents(joint):
+                self.unpack_sizes()
+                self.write_view_gradients()
+                out(f"return {tuple_text([*self.lead, *self.gradient_texts()])}")
+            else:
+                write_batches(out, self.names)
+                self.write_early_exits()
+                self.unpack_saved()
+                self.write_saved_layouts()
+                self.write_tangents()
+                self.write_view_gradients()
+                if partial is not None:
+                    self.write_partial_call()
+                if partial is None or not joint.nodes:
+                    self.write_whole_call()
         out()
 
     def write_early_exits(self) -> None:
-        """For ``create_graph=True``, and if all tangents are absent."""
+        """Writes the returns for ``create_graph=True``, and for absent tangents only."""
         out, double = self.out, self.runtime.double
         if double is not None:
-            out.enter(f"if {out.name('grad_enabled', torch.is_grad_enabled)}():")
-            again = f"{out.name('double_backward', double)}(ctx, {tuple_text(self.names)})"
-            out(f"return {tuple_text([*self.lead, '*' + again])}")
-            out.leave()
-        out.enter(f"if {' is '.join([*self.names, 'None'])}:")
-        out(f"return {tuple_text([*self.lead, *['None'] * len(self.joint.gradients_of)])}")
-        out.leave()
+            with out.block(f"if {out.name('grad_enabled', torch.is_grad_enabled)}():"):
+                call = f"{out.name('double_backward', double)}(ctx, {tuple_text(self.names)})"
+                out(f"return {tuple_text([*self.lead, '*' + call])}")
+        with out.block(f"if {' is '.join([*self.names, 'None'])}:"):
+            out(f"return {tuple_text([*self.lead, *['None'] * len(self.joint.gradients_of)])}")
 
     def unpack_saved(self) -> None:
         out, double, has_private = self.out, self.runtime.double, self.num_private > 0
@@ -129,9 +120,8 @@ class _BackwardWriter:
                 saved = f"{out.name('read_saved', read_saved)}(ctx, {tuple_text(self.names)})"
             out(f"{', '.join(unpacked)}, = {saved}")
             if double is not None and double.saves_tensors:
-                out.enter(f"if not {out.name('keeps_graph', keeps_graph)}():")
-                out("ctx.primals = None")  # freed like the saved tensors
-                out.leave()
+                with out.block(f"if not {out.name('keeps_graph', keeps_graph)}():"):
+                    out("ctx.primals = None")  # freed like the saved tensors
         if has_private:
             out(f"private = {out.name('take_private', take_private)}(ctx, hooked)")
         elif not self.joint.nodes:  # the partial graphs of several nodes overwrite nothing
@@ -148,8 +138,8 @@ class _BackwardWriter:
             self.out(f"{', '.join(n.name for n in self.split.sizes)}, = ctx.sizes")
 
     def write_donation(self) -> None:
-        """Frees what is saved. Donated values with other references, or needed by a second
-        backward, are copied.
+        """Frees the saved values. A donated value that something else references, such as a graph
+        retained for a second backward, is copied.
         """
         out, split = self.out, self.split
         if split.donated:
@@ -158,9 +148,8 @@ class _BackwardWriter:
             return
         for name in (n.name for n in split.saved if n in split.donated):
             counts = f"{out.name('reference_counts', reference_counts)}({name})"
-            out.enter(f"if {counts} != {out.name('SOLE_REFERENCE', SOLE_REFERENCE)}:")
-            out(f"{name} = {out.name('copied', copied)}({name})")
-            out.leave()
+            with out.block(f"if {counts} != {out.name('SOLE_REFERENCE', SOLE_REFERENCE)}:"):
+                out(f"{name} = {out.name('copied', copied)}({name})")
 
     def write_saved_layouts(self) -> None:
         """Restores the layout of saved inputs whose ``.data`` was replaced since: autograd saves
@@ -180,10 +169,11 @@ class _BackwardWriter:
             sizes = tuple_text(map(self.sizes.size, value.shape))
             strides = tuple_text(map(self.sizes.size, value.stride()))
             is_present = f"{name} is not None and " if self.joint.nodes else ""
-            out.enter(f"if {is_present}({name}.stride() != {strides} or {name}.shape != {sizes}):")
-            restrided = out.name("restride_saved", restride_saved)
-            out(f"{name} = {restrided}({name}, {sizes}, {strides})")
-            out.leave()
+            with out.block(
+                f"if {is_present}({name}.stride() != {strides} or {name}.shape != {sizes}):"
+            ):
+                restrided = out.name("restride_saved", restride_saved)
+                out(f"{name} = {restrided}({name}, {sizes}, {strides})")
 
     def is_known(self, size: Any) -> bool:
         return expr_of(size).free_symbols <= self.sizes.symbols.keys()
@@ -191,8 +181,8 @@ class _BackwardWriter:
     # -- tangents ----------------------------------------------------------------------------------
 
     def write_tangents(self) -> None:
-        """Writes zeros for absent tangents, and copies of lazy tangents and of those whose strides
-        differ from what the graph was compiled for.
+        """Writes zeros for absent tangents. Tangents that are lazy, or have other strides than the
+        graph was compiled for, are copied.
         """
         out = self.out
         used = {n.name for n in self.split.backward.graph.find_nodes(op="placeholder") if n.users}
@@ -208,48 +198,45 @@ class _BackwardWriter:
             tests = [f"{name}.stride() != {strides}"] if value.dim() else []
             tests += [f"type({name}) is not {out.name('Tensor', torch.Tensor)}", f"{name}.is_neg()"]
             tests += [f"{name}.is_conj()"] if value.is_complex() else []
-            out.enter(f"if {' or '.join(tests)}:")
-            out(f"{name} = {out.name('restride', restride)}({name}, {strides})")
-            out.leave()
+            with out.block(f"if {' or '.join(tests)}:"):
+                out(f"{name} = {out.name('restride', restride)}({name}, {strides})")
 
     def fill_absent_tangents(self) -> None:
-        """Writes zeros for tangents that are None. ``given`` gets a bit for each other one; it is 0
-        if all are there.
+        """Writes zeros for tangents that are None. ``given`` is 0 if none is; otherwise it has a
+        bit for each tangent that is there, and one above them.
         """
         out, names = self.out, self.names
         out("given = 0")
-        out.enter(f"if {' or '.join(f'{name} is None' for name in names)}:")
-        bits = [f"({name} is not None) << {i}" for i, name in enumerate(names)]
-        out(f"given = {' | '.join([*bits, str(1 << len(names))])}")
-        cache = out.name("zeros", ZerosCache())
-        for name, value in ((t.name, t.meta["val"]) for t in self.joint.tangents):
-            inner = inner_tensors(value) if is_wrapper(value) else (value,)
-            sizes = tuple_text(self.sizes.size(s) for t in inner for s in t.shape)
-            if is_wrapper(value):
-                like = out.name("like", value)
-                zeros = f"{out.name('wrapped_zeros', wrapped_zeros)}({like}, {sizes})"
-            else:
-                dtype = out.name(str(value.dtype), value.dtype)
-                device = out.name(str(value.device), value.device)
-                zeros = f"{cache}({sizes}, dtype={dtype}, device={device})"
-            out(f"{name} = {zeros} if {name} is None else {name}")
-        out.leave()
+        with out.block(f"if {' or '.join(f'{name} is None' for name in names)}:"):
+            bits = [f"({name} is not None) << {i}" for i, name in enumerate(names)]
+            out(f"given = {' | '.join([*bits, str(1 << len(names))])}")
+            cache = out.name("zeros", ZerosCache())
+            for name, value in ((t.name, t.meta["val"]) for t in self.joint.tangents):
+                inner = inner_tensors(value) if is_wrapper(value) else (value,)
+                sizes = tuple_text(self.sizes.size(s) for t in inner for s in t.shape)
+                if is_wrapper(value):
+                    like = out.name("like", value)
+                    zeros = f"{out.name('wrapped_zeros', wrapped_zeros)}({like}, {sizes})"
+                else:
+                    dtype = out.name(str(value.dtype), value.dtype)
+                    device = out.name(str(value.device), value.device)
+                    zeros = f"{cache}({sizes}, dtype={dtype}, device={device})"
+                out(f"{name} = {zeros} if {name} is None else {name}")
 
     # -- the calls ---------------------------------------------------------------------------------
 
     def write_partial_call(self) -> None:
         """Writes the path for absent tangents that zeros can't replace."""
-        out, split = self.out, self.split
+        out, split, condition = self.out, self.split, ""
         if not self.joint.nodes:  # none of several nodes gets all tangents
             masks = unsafe_zero_masks(split.backward, len(self.names))
             unsafe = out.name("zeros_are_unsafe", zeros_are_unsafe)
-            out.enter(f"if given and {unsafe}(given, {masks}):")
+            condition = f"if given and {unsafe}(given, {masks}):"
         partial = out.name("partial_backward", self.runtime.partial)
         results = "".join(f"d{i}, " for i in range(len(split.gradients)))
-        out(f"{results}= {partial}(given, {tuple_text(self.backward_arguments())})")
-        self.return_masked()
-        if not self.joint.nodes:
-            out.leave()
+        with out.block(condition):
+            out(f"{results}= {partial}(given, {tuple_text(self.backward_arguments())})")
+            self.return_masked()
 
     def write_whole_call(self) -> None:
         """Writes the call of the backward graph, with zeros for absent tangents."""
@@ -257,22 +244,20 @@ class _BackwardWriter:
         results = [f"d{i}" for i in range(len(split.gradients))]
         call_compiled(out, "backward", self.backward_call(), results, autocast="unknown")
         if len(self.names) > 1:
-            out.enter("if given:")
-            self.refuse_mixed_classes()
-            self.return_masked()
-            out.leave()
+            with out.block("if given:"):
+                self.refuse_mixed_classes()
+                self.return_masked()
         out(f"return {tuple_text([*self.lead, *self.gradient_texts()])}")
 
     def refuse_mixed_classes(self) -> None:
-        """Zeros for absent tangents would decide the class of a gradient."""
+        """Refuses calls where zeros for absent tangents would decide the class of a gradient."""
         out, masks = self.out, self.gradient_masks()
         tangents = self.joint.tangents
         wrapped = sum(1 << i for i, t in enumerate(tangents) if is_wrapper(t.meta["val"]))
         gradients = zip(masks, self.joint.gradients, self.joint.gradients_of)
         for bits in sorted({m for m, g, i in gradients if m & wrapped and self.is_mixed(g, i)}):
-            out.enter(f"if given & {bits} and not given & {bits & wrapped}:")
-            out(f"raise RuntimeError({_MIXED_CLASSES!r})")
-            out.leave()
+            with out.block(f"if given & {bits} and not given & {bits & wrapped}:"):
+                out(f"raise RuntimeError({_MIXED_CLASSES!r})")
 
     def is_mixed(self, gradient: Any, index: int) -> bool:
         """Whether the gradient of a plain input is of a wrapper subclass."""
@@ -359,26 +344,21 @@ def call_compiled(
     """
     if not results:
         return
+    line = f"results = {call}"
     if autocast == "unknown":
-        out.enter(f"if {out.name('autocast_enabled', torch._C._is_any_autocast_enabled)}():")
-    if autocast != "off":
-        out.enter(f"with {out.name('DisableAutocast', torch._C._DisableAutocast)}():")
-        out(f"results = {call}")
-        out.leave()
-    if autocast == "unknown":
-        out.leave()
-        out.enter("else:")
-    if autocast != "on":
-        out(f"results = {call}")
-    if autocast == "unknown":
-        out.leave()
-    out.enter("try:")
-    out(f"{', '.join(results)}, = results")
-    out.leave()
-    out.enter("except (TypeError, ValueError):")
-    error = f"{out.name('wrong_arity', wrong_arity)}({what!r}, {len(results)}, results)"
-    out(f"raise {error} from None")
-    out.leave()
+        autocast_enabled = out.name("autocast_enabled", torch._C._is_any_autocast_enabled)
+        with out.block(f"if {autocast_enabled}():"), out.within(torch._C._DisableAutocast):
+            out(line)
+        with out.block("else:"):
+            out(line)
+    else:
+        with out.within(torch._C._DisableAutocast if autocast == "on" else None):
+            out(line)
+    with out.block("try:"):
+        out(f"{', '.join(results)}, = results")
+    with out.block("except (TypeError, ValueError):"):
+        error = f"{out.name('wrong_arity', wrong_arity)}({what!r}, {len(results)}, results)"
+        out(f"raise {error} from None")
 
 
 # -- called by the generated text ------------------------------------------------------------------

@@ -1,6 +1,4 @@
-"""Backward of a batch of tangents under ``vmap`` (``is_grads_batched=True``): of one after the
-other, by the compiled graph.
-"""
+"""Backward under ``vmap`` (``is_grads_batched=True``): the compiled graph runs once per tangent."""
 
 from __future__ import annotations
 
@@ -17,28 +15,25 @@ from .emit import PythonWriter, tuple_text
 from .retain_graph import Gradients, RetainedContext
 
 _torch: Any = torch._C
-# of the older vmap, which torch.autograd.grad uses
+# torch.autograd.grad uses the older vmap
 _VMAP_MODE = _torch._dispatch_key_parse("VmapMode")
 
 
 def write_batches(out: PythonWriter, names: Sequence[str]) -> None:
-    """Writes, into ``function_backward``, what to do with tangents that stand for more than their
-    values.
-    """
+    """Writes the branch of ``function_backward`` that runs under ``vmap``."""
     transforms = out.name("transforms", _torch._are_functorch_transforms_active)
     includes = out.name("includes", _torch._dispatch_tls_is_dispatch_key_included)
-    out.enter(f"if {transforms}() or {includes}({out.name('VMAP_MODE', _VMAP_MODE)}):")
-    out(
-        f"return {out.name('each_tangent', each_tangent)}(function_backward, ctx, "
-        f"{tuple_text(names)})"
-    )
-    out.leave()
+    with out.block(f"if {transforms}() or {includes}({out.name('VMAP_MODE', _VMAP_MODE)}):"):
+        out(
+            f"return {out.name('each_tangent', each_tangent)}(function_backward, ctx, "
+            f"{tuple_text(names)})"
+        )
 
 
 def each_tangent(
     backward: Callable[..., Gradients], ctx: Any, tangents: Sequence[torch.Tensor | None]
 ) -> Gradients:
-    """``backward(ctx, *tangents)`` where the innermost transform that is active is a ``vmap``."""
+    """``backward(ctx, *tangents)`` for each row of the batch of the innermost ``vmap``."""
     retained = RetainedContext(ctx, tangents)
     with _outside_vmap() as (level, batching):
         batches = [
@@ -55,7 +50,7 @@ def each_tangent(
 
 @contextlib.contextmanager
 def _outside_vmap() -> Iterator[tuple[int, Any]]:
-    """Leaves the innermost vmap: its level, and the module of its functions."""
+    """Leaves the innermost vmap; gives its level and the module with its functions."""
     if not _torch._are_functorch_transforms_active():
         level = _torch._vmapmode_decrement_nesting() + 1
         try:

@@ -15,14 +15,14 @@ from aotgrad.graphs.dropout_masks import redraw_from
 from aotgrad.graphs.passes import is_random, layout_key
 from aotgrad.graphs.seeded_random import is_seeded
 from aotgrad.graphs.split import Split, ancestors
-from aotgrad.graphs.trace_spec import TraceSpec, evaluate_size, unbacked_sizes
+from aotgrad.graphs.trace import TraceSpec, evaluate_size, unbacked_sizes
 from aotgrad.tracing.joint import Joint
 from aotgrad.tracing.tangent_layout import restride_like
 
 from .emit import tuple_text
 from .writeback_protocol import saved_values
 
-# for each tangent whether it requires grad, or None if absent; then the sizes, if they matter
+# for each tangent whether it requires grad (None if it is absent), then sizes if they are static
 _Key = tuple[Any, ...]
 CompileGradient = Callable[[Joint, TraceSpec], Callable[..., Any]]
 
@@ -64,9 +64,9 @@ class DoubleBackward:
         self._trace_spec = trace_spec
         self._compile_joint = compile
         index = {p: i for i, p in enumerate(joint.input_nodes)}
-        # the others stand for values of an earlier trace
+        # inputs with a position stand for values of an earlier trace
         self._num_inputs = sum("position" not in p.meta for p in index)
-        # a copy has no history
+        # a copy can't take the place of an input: it has no history
         copies = {
             n for n, i in index.items() if n in split.copied and joint.inputs[i].requires_grad
         }
@@ -122,10 +122,8 @@ class DoubleBackward:
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients, differentiable with respect to inputs and tangents."""
         if any(m.differentiable or m.target.index < 0 for m in self._joint.plan.mutations):
-            raise Unsupported(
-                "AG030",
-                "create_graph=True for a program that writes to an input that requires grad; run "
-                "it eagerly",
+            raise _unsupported(
+                " for a program that writes to an input that requires grad; run it eagerly"
             )
         key: _Key = tuple(None if t is None else t.requires_grad for t in tangents)
         present = [(t, fake) for t, fake in zip(tangents, self._tangents) if t is not None]
@@ -141,9 +139,8 @@ class DoubleBackward:
                 self._compiled[static_key if gradient.is_static else key] = gradient
         inputs = self._inputs(ctx, saved, gradient.read)
         more = [saved[i] if source == "saved" else inputs[i] for source, i in gradient.sources]
-        unbacked = unbacked_sizes(
-            [fake for _, fake in present], self._trace_spec.fake_mode.shape_env
-        )
+        env = self._trace_spec.fake_mode.shape_env
+        unbacked = unbacked_sizes([fake for _, fake in present], env)
         sizes = [given[i].shape[dim] for _, i, dim in unbacked]
         return tuple(gradient.call(*inputs[: self._num_inputs], *given, *sizes, *more))
 
@@ -182,19 +179,14 @@ class DoubleBackward:
                 trace_spec = static.gradient(static.trace(), key)
                 joint = trace_spec.trace()
             except SymbolicError as error:
-                raise Unsupported(
-                    "AG030", f"create_graph=True: the gradient cannot be traced again: {error}"
-                ) from error
+                raise _unsupported(f": the gradient cannot be traced again: {error}") from error
             is_static = True
         sources = self._read_saved_values(joint, sizes if is_static else {})
         call = self._compile_joint(joint, trace_spec)
         inputs = joint.input_nodes[: self._num_inputs]
         read = {i for i, p in enumerate(inputs) if p.users and i not in self._saved_inputs}
-        if read & {m.target.index for m in self._joint.plan.mutations}:
-            raise Unsupported(
-                "AG030",
-                "create_graph=True needs the value that the program has overwritten in an input",
-            )
+        if read.intersection(self._joint.plan.written_inputs):
+            raise _unsupported(" needs the value that the program has overwritten in an input")
         return _Gradient(call, sources, read, is_static)
 
     def _read_saved_values(self, joint: Joint, sizes: dict[Any, Any]) -> list[tuple[str, int]]:
@@ -205,10 +197,8 @@ class DoubleBackward:
         def add_input(value: torch.fx.Node, source: tuple[str, int]) -> torch.fx.Node:
             with joint.gm.graph.inserting_before(first_call):
                 node = joint.gm.graph.placeholder(f"saved_{value.name}")
-            node.meta = {
-                "val": value.meta["val"],
-                "position": value.meta.get("position", value.name),
-            }
+            position = value.meta.get("position", value.name)
+            node.meta = {"val": value.meta["val"], "position": position}
             joint.inputs = (*joint.inputs, InputSpec(node.name, node.meta["val"]))
             sources.append(source)
             return node
@@ -224,11 +214,12 @@ class DoubleBackward:
                 redraw_from(node, drawn, add_input(seed, source))
         drawn = [n for n in ancestors([joint.gm.graph.output_node()]) if is_random(n)]
         if drawn:
-            raise Unsupported(
-                "AG030",
-                f"create_graph=True needs random numbers that were not kept ({drawn[0].name})",
-            )
+            raise _unsupported(f" needs random numbers that were not kept ({drawn[0].name})")
         return sources
+
+
+def _unsupported(reason: str) -> Unsupported:
+    return Unsupported("AG030", f"create_graph=True{reason}")
 
 
 def _is_same(a: Any, b: Any, sizes: dict[Any, Any]) -> bool:

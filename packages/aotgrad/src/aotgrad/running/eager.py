@@ -1,9 +1,8 @@
-"""The trivial compiler: a functional graph as straight-line Python that calls the ATen ops one by
-one.
-"""
+"""The trivial compiler: straight-line Python that calls the ATen ops of a functional graph."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,8 +15,8 @@ from .emit import PythonWriter, tuple_text
 def run_eager(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Sequence[Any]]:
-    """Runs the graph's ops with eager kernels. Values are let go of after their last use, donated
-    inputs included.
+    """Runs the graph's ops with eager kernels. Values, donated inputs included, are freed after
+    their last use.
     """
     out = PythonWriter()
     nodes = list(gm.graph.nodes)
@@ -28,22 +27,19 @@ def run_eager(
     text = _Renderer(out, names)
     placeholders = [names[n] for n in nodes if n.op == "placeholder"]
     takes_list = any(n.meta.get("donated") for n in nodes)
-    out.enter(f"def run({'arguments' if takes_list else ', '.join(placeholders)}):")
-    if takes_list:
-        out(f"{', '.join(placeholders)}, = arguments; arguments.clear()")
-    for node in nodes:
-        if node.op == "get_attr":
-            names[node] = out.name(str(node.target), operator.attrgetter(str(node.target))(gm))
-        elif node.op != "placeholder":
-            done = [
-                names[a] for a in node.all_input_nodes if last_use[a] is node and a.op != "get_attr"
-            ]
-            dead = [] if node in last_use else [names[node]]
-            out(
-                f"{names[node]} = {text.call(node)}"
-                + "".join(f"; {name} = None" for name in dict.fromkeys([*done, *dead]))
-            )
-    out(f"return {text(output.args[0])}")
+    with out.block(f"def run({'arguments' if takes_list else ', '.join(placeholders)}):"):
+        if takes_list:
+            out(f"{', '.join(placeholders)}, = arguments; arguments.clear()")
+        for node in nodes:
+            if node.op == "get_attr":
+                names[node] = out.name(str(node.target), operator.attrgetter(str(node.target))(gm))
+            elif node.op != "placeholder":
+                operands = [a for a in node.all_input_nodes if a.op != "get_attr"]
+                dead = [names[a] for a in operands if last_use[a] is node]
+                dead += [] if node in last_use else [names[node]]
+                frees = "".join(f"; {name} = None" for name in dict.fromkeys(dead))
+                out(f"{names[node]} = {text.call(node)}{frees}")
+        out(f"return {text(output.args[0])}")
     run: Any = out.load("run")[0]
     run.takes_list, run.overwrites_donated = takes_list, False
     return run
@@ -75,10 +71,8 @@ class _Renderer:
             return tuple_text(self(v) for v in value)
         if isinstance(value, list):
             return f"[{', '.join(self(v) for v in value)}]"
-        if (
-            value is None
-            or type(value) in (bool, int, str)
-            or (type(value) is float and value - value == 0)
-        ):
+        if value is None or type(value) in (bool, int, str):
+            return repr(value)
+        if type(value) is float and math.isfinite(value):
             return repr(value)
         return self._out.name(f"constant_{type(value).__name__}", value)

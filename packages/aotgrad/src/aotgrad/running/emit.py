@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import linecache
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,16 +29,22 @@ from aotgrad.tracing.joint import Joint
 _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 
 _COUNT = itertools.count(1)
+# by how a view was made and the grad mode of the text
+_GRAD_GUARDS = {
+    (ViewMode.NO_GRAD, True): torch.no_grad,
+    (ViewMode.RECORDED, False): torch.enable_grad,
+    (ViewMode.MULTI_OUTPUT, False): torch.enable_grad,
+}
 
 
 @dataclass(slots=True)
 class PythonWriter:
-    """Python text under construction, and its globals.
+    """Python text under construction, with its globals.
 
     Attributes:
         lines: the text.
         namespace: the globals of the text.
-        reserved: names that no global may have: those of nodes, which are locals.
+        reserved: names of nodes, which are locals; no global may have them.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -48,14 +55,20 @@ class PythonWriter:
     def __call__(self, line: str = "") -> None:
         self.lines.append("    " * self._indent + line if line else "")
 
-    def enter(self, line: str) -> None:
-        """Writes a line that opens a block."""
-        self(line)
-        self._indent += 1
+    @contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        """Indents what is written within under ``header``; without a header nothing changes."""
+        if header:
+            self(header)
+        self._indent += bool(header)
+        yield
+        self._indent -= bool(header)
 
-    def leave(self) -> None:
-        """Closes a block."""
-        self._indent -= 1
+    def within(self, guard: Any) -> AbstractContextManager[None]:
+        """A block in which the context manager ``guard()`` is entered; no block for None."""
+        if guard is None:
+            return nullcontext()
+        return self.block(f"with {self.name(guard.__name__.lstrip('_'), guard)}():")
 
     def name(self, stem: str, value: Any) -> str:
         """A global name for an object; the same object keeps its name."""
@@ -72,7 +85,7 @@ class PythonWriter:
     def pass_as_tuple(self, names: Sequence[str]) -> None:
         """Replaces these parameters by ``*inputs``, if the text only passes all of them on."""
         parameters = ", ".join(names)
-        # a call, or a tuple by itself
+        # a call's arguments, or a tuple of its own
         pattern = re.compile(rf"(\w?)\({re.escape(parameters)}\)")
         lines = [
             pattern.sub(lambda match: f"{match[1]}(*inputs)" if match[1] else "inputs", line)
@@ -114,7 +127,7 @@ class EpilogueWriter:
         self.inputs = inputs = joint.inputs
         self.grad_enabled = grad_enabled  # the mode in which the text runs
         sizes = [s for s in inputs if is_symbolic(s.value)]
-        # later guards may have unified symbols
+        # guards added later may have unified symbols
         self.replace = sizes[0].value.node.shape_env.replace if sizes else lambda size: size
         self.symbols = {expr_of(s.value): s.name for s in sizes}
         for node, text in zip(joint.values, (values[i] for i in sorted(values))):
@@ -170,8 +183,8 @@ class EpilogueWriter:
         copy = self.out.name("foreach_copy_", torch._foreach_copy_)
         targets = ", ".join(self._written(m) for m in plain)
         values = ", ".join(self.values[m.slot.index] for m in plain if m.slot is not None)
-        needs_guard = any(self._meets_history(m) for m in plain)
-        self._under_no_grad(needs_guard, [f"{copy}([{targets}], [{values}])"])
+        with self.out.within(torch.no_grad if any(map(self._meets_history, plain)) else None):
+            self.out(f"{copy}([{targets}], [{values}])")
 
     def _mutate(self, m: Mutation) -> None:
         name = self.external(m.target)
@@ -195,7 +208,10 @@ class EpilogueWriter:
         if extra > 0:
             bump = self.out.name("increment_version", torch._C._increment_version)
             lines.append(f"{bump}(({name},) * {extra})")
-        self._under_no_grad(not m.differentiable and self._meets_history(m), lines)
+        needs_guard = not m.differentiable and self._meets_history(m)
+        with self.out.within(torch.no_grad if needs_guard else None):
+            for line in lines:
+                self.out(line)
 
     def _is_wrapper(self, m: Mutation) -> bool:
         return m.target.index >= 0 and is_wrapper(self.inputs[m.target.index].value)
@@ -212,14 +228,6 @@ class EpilogueWriter:
         return self.external(m.target) in recorded or (
             m.slot is not None and self.values[m.slot.index] in recorded
         )
-
-    def _under_no_grad(self, needed: bool, lines: list[str]) -> None:
-        if needed:
-            self.out.enter(f"with {self.out.name('no_grad', torch.no_grad)}():")
-        for line in lines:
-            self.out(line)
-        if needed:
-            self.out.leave()
 
     # -- outputs -----------------------------------------------------------------------------------
 
@@ -248,19 +256,9 @@ class EpilogueWriter:
                 is_literal = value is None or type(value) in (bool, int, str)
                 return repr(value) if is_literal else self.out.name(f"constant_output_{i}", value)
             case View():
-                name = f"o{i}"
-                self._in_mode(output.mode, f"{name} = {self._view(output)}")
-                return name
-
-    def _in_mode(self, mode: ViewMode, line: str) -> None:
-        recorded = mode in (ViewMode.RECORDED, ViewMode.MULTI_OUTPUT)
-        guard = torch.no_grad if mode is ViewMode.NO_GRAD and self.grad_enabled else None
-        guard = torch.enable_grad if recorded and not self.grad_enabled else guard
-        if guard is not None:
-            self.out.enter(f"with {self.out.name(guard.__name__, guard)}():")
-        self.out(line)
-        if guard is not None:
-            self.out.leave()
+                with self.out.within(_GRAD_GUARDS.get((output.mode, self.grad_enabled))):
+                    self.out(f"o{i} = {self._view(output)}")
+                return f"o{i}"
 
     def _view(self, view: View) -> str:
         base, steps = view.base, view.steps

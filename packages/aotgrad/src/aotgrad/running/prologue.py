@@ -1,8 +1,8 @@
-"""Writes the start of a call: conditions under which the compiled program must not run."""
+"""Writes the checks at the start of a call: when the compiled program must not run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from symshapes import is_wrapper
 from torch.autograd import forward_ad
 
-from aotgrad.effect_plan import ExternalTensor, InputSpec, Output, View
+from aotgrad.effect_plan import ExternalTensor, InputSpec, output_bases
 from aotgrad.graphs.partial_backward import PartialBackward
 from aotgrad.graphs.split import Split
 from aotgrad.tracing.autograd_history import depends_on_any
@@ -58,6 +58,11 @@ class Runtime:
         return self.joint.inputs[len(self.lifted) :]
 
     @property
+    def arguments(self) -> str:
+        """Text of those inputs, as parameters and as arguments."""
+        return ", ".join(s.name for s in self.parameters)
+
+    @property
     def autocast(self) -> str:
         """Argument of ``call_compiled`` for forward graphs."""
         return "on" if self.in_autocast else "off"
@@ -66,87 +71,74 @@ class Runtime:
 def write_prologue(
     out: PythonWriter, runtime: Runtime, saved: Sequence[torch.fx.Node] = ()
 ) -> None:
-    """Opens ``def call`` and writes its checks."""
-    arguments = ", ".join(s.name for s in runtime.parameters)
-    out.enter(f"def call({arguments}):")
+    """Writes the checks at the start of ``call``."""
     transforms = out.name("transforms", torch._C._are_functorch_transforms_active)  # type: ignore[attr-defined]
     is_transformed = f"{transforms}() or {out.name('forward_ad', forward_ad)}._current_level >= 0"
-    _write_exit(out, is_transformed, "transformed", Fallback(runtime.eager, TRANSFORMED), arguments)
+    _write_exit(out, runtime, is_transformed, "transformed", Fallback(runtime.eager, TRANSFORMED))
     if runtime.other_mode is not None:
         negate = "not " if runtime.grad_enabled else ""
         condition = f"{negate}{out.name('grad_enabled', torch.is_grad_enabled)}()"
-        _write_exit(out, condition, "other_mode", runtime.other_mode, arguments)
-    _write_history_checks(out, runtime, arguments)
-    _write_offset_checks(out, runtime, arguments)
-    _write_overlap_check(out, runtime, arguments, saved)
+        _write_exit(out, runtime, condition, "other_mode", runtime.other_mode)
+    _write_history_checks(out, runtime)
+    _write_offset_checks(out, runtime)
+    _write_overlap_check(out, runtime, saved)
     for spec in runtime.joint.inputs:
         if spec.becomes_leaf:
             out(f"{spec.name}.requires_grad_()")
 
 
 def _write_exit(
-    out: PythonWriter, condition: str, name: str, function: Callable[..., Any], arguments: str
+    out: PythonWriter, runtime: Runtime, condition: str, name: str, function: Callable[..., Any]
 ) -> None:
     """Writes: if ``condition``, return what ``function`` returns."""
-    out.enter(f"if {condition}:")
-    out(f"return {out.name(name, function)}({arguments})")
-    out.leave()
+    with out.block(f"if {condition}:"):
+        out(f"return {out.name(name, function)}({runtime.arguments})")
 
 
-def _write_history_checks(out: PythonWriter, runtime: Runtime, arguments: str) -> None:
-    """Differentiation inside the program must not pass through the history of an input."""
+def _write_history_checks(out: PythonWriter, runtime: Runtime) -> None:
+    """Differentiation inside the program must not reach the history of an input."""
     names = [s.name for s in runtime.joint.inputs]
     for outer in runtime.joint.outer_histories:
         tensors = (tuple_text(names[i] for i in sorted(s)) for s in (outer.through, outer.targets))
         condition = f"{out.name('depends_on_any', depends_on_any)}({', '.join(tensors)})"
         fallback = Fallback(runtime.eager, OUTER_HISTORY, outer.line)
-        _write_exit(out, condition, "outer_history", fallback, arguments)
+        _write_exit(out, runtime, condition, "outer_history", fallback)
 
 
-def _write_offset_checks(out: PythonWriter, runtime: Runtime, arguments: str) -> None:
-    """An input that is written, and read at an offset into its storage, must start its storage: its
-    new value does.
+def _write_offset_checks(out: PythonWriter, runtime: Runtime) -> None:
+    """An input that is written, and read at a storage offset, must begin at offset 0: its new value
+    does.
     """
-    written = {m.target.index for m in runtime.joint.plan.mutations}
-    for i in sorted(i for i in runtime.joint.reads_offset & written if i >= 0):
+    for i in sorted(runtime.joint.reads_offset.intersection(runtime.joint.plan.written_inputs)):
         condition = f"{runtime.joint.inputs[i].name}.storage_offset()"
-        fallback = Fallback(runtime.eager, OFFSET_INPUT)
-        _write_exit(out, condition, "offset_input", fallback, arguments)
+        _write_exit(out, runtime, condition, "offset_input", Fallback(runtime.eager, OFFSET_INPUT))
 
 
 def _write_overlap_check(
-    out: PythonWriter, runtime: Runtime, arguments: str, saved: Sequence[torch.fx.Node]
+    out: PythonWriter, runtime: Runtime, saved: Sequence[torch.fx.Node]
 ) -> None:
     """A written input must share no elements with another one.
 
-    Disjoint tensors of one storage share a version counter. Save ``.data`` of the others, so that
-    autograd does not mistake the write for one to them.
+    Disjoint tensors of one storage share a version counter. The others are saved as ``.data``, so
+    that autograd does not take the write for a write to them.
     """
     inputs, plan = runtime.joint.inputs, runtime.joint.plan
-    written = [inputs[m.target.index].name for m in plan.mutations if m.target.index >= 0]
+    written = [inputs[i].name for i in plan.written_inputs]
     others = [s for s in inputs if s.is_tensor and s.name not in written and s.view_of is None]
     if runtime.overlapping is None or not written or len(written) + len(others) < 2:
         return
-    returned = {inputs[t.index].name for t in _external_tensors(plan.outputs) if t.index >= 0}
+    external = (b for b in output_bases(plan.outputs) if isinstance(b, ExternalTensor))
+    returned = {inputs[t.index].name for t in external if t.index >= 0}
     names = {n.name for n in saved}
     strict = [s.name for s in others if s.name in names and (s.requires_grad or s.name in returned)]
     disjoint = [s.name for s in others if s.name in names and s.name not in strict]
     has_wrappers = any(is_wrapper(s.value) for s in inputs)
     inner = out.name("all_inner_tensors", all_inner_tensors) if has_wrappers else ""
     texts = inner + tuple_text(written), inner + tuple_text(s.name for s in others)
-    out.enter(f"if {out.name('share_storage', share_storage)}({', '.join(texts)}):")
-    tests = [f"{out.name('share_elements', share_elements)}({', '.join(texts)})"]
-    if strict:
-        tests.append(f"share_storage({texts[0]}, {inner + tuple_text(strict)})")
-    _write_exit(out, " or ".join(tests), "overlapping", runtime.overlapping, arguments)
-    for name in disjoint:
-        out(f"{name} = {name}.data")
-    out.leave()
-
-
-def _external_tensors(outputs: Iterable[Output]) -> Iterator[ExternalTensor]:
-    """The inputs and constants that are returned, or whose views are."""
-    for output in outputs:
-        base = output.base if isinstance(output, View) else output
-        if isinstance(base, ExternalTensor):
-            yield base
+    with out.block(f"if {out.name('share_storage', share_storage)}({', '.join(texts)}):"):
+        tests = [f"{out.name('share_elements', share_elements)}({', '.join(texts)})"]
+        if strict:
+            tests.append(f"share_storage({texts[0]}, {inner + tuple_text(strict)})")
+        _write_exit(out, runtime, " or ".join(tests), "overlapping", runtime.overlapping)
+        for name in disjoint:
+            out(f"{name} = {name}.data")

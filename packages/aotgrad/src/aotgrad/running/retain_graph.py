@@ -1,5 +1,5 @@
-"""Several calls of one backward: autograd frees saved tensors after the first, later calls need
-some of them.
+"""Several calls of one backward: autograd frees saved tensors after the first call, but later calls
+need some of them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _HINT = (
 
 
 class SavedVersions:
-    """The saved tensors with their versions, and the tangents that need each.
+    """The saved tensors with their versions, and the tangents that need each of them.
 
-    Autograd itself checks all saved tensors, whichever tangents are there.
+    Autograd itself checks all saved tensors, even those that no given tangent needs.
 
     Args:
         readers: for each tensor, the bits of the tangents whose gradients are computed from it.
@@ -60,7 +60,7 @@ class SavedVersions:
 def record_versions(
     readers: Sequence[int], tensors: Sequence[torch.Tensor]
 ) -> SavedVersions | None:
-    """The versions of what is saved; None if hooks may move saved tensors elsewhere."""
+    """The versions of the saved tensors; None if hooks may replace them."""
     if is_hooked() or any(t.is_inference() for t in tensors):
         return None
     return SavedVersions(readers, tensors)
@@ -81,7 +81,7 @@ def read_saved(ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Sequence[to
 
 
 class RetainedContext:
-    """Stands in for ``ctx`` in several calls of backward; each call uses up a copy."""
+    """Stands in for ``ctx`` in several calls of backward; each call gets a copy of its own."""
 
     def __init__(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> None:
         versions: SavedVersions | None = getattr(ctx, "saved_versions", None)
@@ -98,7 +98,7 @@ class RetainedContext:
             ctx.private = ctx.primals = None
 
     def maybe_clear_saved_tensors(self) -> None:
-        """Does nothing: the next call needs them."""
+        """Does nothing: the next call needs the saved tensors."""
 
 
 def callable_in_parts(
@@ -106,7 +106,7 @@ def callable_in_parts(
 ) -> Callable[..., Gradients]:
     """``backward`` that can be called for some tangents first and for others later.
 
-    ``freed_with``: see ``Joint``; a call for one tangent frees those tangents, too.
+    ``freed_with``: see ``Joint``; a call for one tangent frees the values of those tangents, too.
     """
     everything = (1 << len(freed_with)) - 1
 

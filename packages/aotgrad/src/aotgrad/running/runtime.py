@@ -12,11 +12,16 @@ from aotgrad.graphs.split import Split
 from aotgrad.tracing.joint import Joint
 from aotgrad.tracing.view_chains import view_root, view_source
 
-from .autograd_function import SharedContext, WrapBackward, define_function, define_node_functions
-from .backward import Compiled, call_compiled, reader_masks, write_backward
+from .autograd_function import (
+    SharedContext,
+    WrapBackward,
+    define_function,
+    define_node_functions,
+    watch_hooks,
+)
+from .backward import BackwardWriter, Compiled, call_compiled, reader_masks
 from .emit import EpilogueWriter, PythonWriter, tuple_text
 from .prologue import Runtime, write_prologue
-from .result_hooks import watch_hooks
 from .retain_graph import record_versions
 from .writeback_protocol import may_be_resized, only_written, save_private, write_backs
 
@@ -28,23 +33,20 @@ def build_inference(
     runtime: Runtime, results: Sequence[torch.fx.Node], forward: Compiled
 ) -> tuple[Callable[..., Any], str]:
     """The callable of a program without differentiable outputs, and its source."""
-    out = _new_writer(runtime)
-    joint = runtime.joint
+    out, joint = _new_writer(runtime), runtime.joint
     values = _value_texts(joint, results)
-    write_prologue(out, runtime)
-    in_graph = _written_in_graph(joint, results, forward)
     needs_no_grad = (
         bool(results) and runtime.grad_enabled and any(s.requires_grad for s in joint.inputs)
     )
-    if needs_no_grad:
-        out.enter(f"with {out.name('no_grad', torch.no_grad)}():")
-    call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
-    names = [f"v{i}" for i in range(len(results))]
-    call_compiled(out, "forward", call, names, autocast=runtime.autocast)
-    if needs_no_grad:
-        out.leave()
-        _write_view_resets(out, joint, results, values)
-    _write_epilogue(out, runtime, values, in_graph)
+    with out.block(f"def call({runtime.arguments}):"):
+        write_prologue(out, runtime)
+        call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
+        names = [f"v{i}" for i in range(len(results))]
+        with out.within(torch.no_grad if needs_no_grad else None):
+            call_compiled(out, "forward", call, names, autocast=runtime.autocast)
+        if needs_no_grad:
+            _write_view_resets(out, joint, results, values)
+        _write_epilogue(out, runtime, values, _written_in_graph(joint, results, forward))
     if len(runtime.parameters) > MAX_NAMED_INPUTS:
         out.pass_as_tuple([s.name for s in runtime.parameters])
     return out.load("call")
@@ -61,43 +63,24 @@ def build_training(
 
     Around the compiled graphs it has one ``torch.autograd.Function``, or one per autograd node.
     """
-    out, joint = _new_writer(runtime), runtime.joint
-    values = _value_texts(joint, split.results)
-    in_graph = _written_in_graph(joint, split.results, forward)
-    boxed_results = _boxed_results(joint, split, values, in_graph)
-    runtime.split = split
+    joint, runtime.split = runtime.joint, split
     runtime.has_private_values = (
         split.num_private > 0
         and hasattr(forward, "keeping")
         and hasattr(backward, "taking")
         and not joint.nodes
     )
+    writer = _TrainingWriter(runtime, split, _written_in_graph(joint, split.results, forward))
     if runtime.has_private_values:
         forward, backward = forward.keeping(), backward.taking()  # type: ignore[attr-defined]
-    differentiated = [joint.inputs[i].name for i in joint.gradients_of]
-    boxed_inputs = [s.name for s in joint.inputs if s.name not in differentiated]
-    lead = ["box"] if boxed_inputs or boxed_results else []
-    out.enter(f"def function_forward({', '.join(['ctx', *lead, *differentiated])}):")
-    if boxed_inputs:
-        out(f"{', '.join(boxed_inputs)}, = box")
-    sentinels = _write_forward(out, runtime, split, forward, values)
-    if boxed_results:
-        out(f"box[:] = {tuple_text(boxed_results)}")
-    # a gradient that depends on absent tangents only is absent, not zero
-    out("ctx.materialize_grads = False")
-    returned = [values[i] for i in joint.plan.differentiable]
-    out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
-    out.leave()
-    out()
+    sentinels = writer.write_forward(forward)
+    lead = ["None"] * len(writer.lead)
     num_sentinels = len(sentinels) + runtime.has_private_values
-    write_backward(out, runtime, split, backward, ["None"] * len(lead), num_sentinels)
+    BackwardWriter(writer.out, runtime, split, backward, lead, num_sentinels).write()
     if runtime.double is not None:
         runtime.double.num_private = split.num_private if runtime.has_private_values else 0
-    arguments = [*lead, *differentiated]
-    _write_training_call(
-        out, runtime, split, boxed_inputs, arguments, boxed_results, values, in_graph
-    )
-    call, text = out.load("call")
+    writer.write_call()
+    call, text = writer.out.load("call")
     if joint.nodes:
         read = _saved_by_nodes(runtime, [*split.saved, *sentinels.values()])
         define_node_functions(call, joint, len(lead), read, wrap_backward)
@@ -106,96 +89,154 @@ def build_training(
     return call, text
 
 
-def _write_forward(
-    out: PythonWriter, runtime: Runtime, split: Split, forward: Compiled, values: dict[int, str]
-) -> dict[str, torch.fx.Node]:
-    """Writes the call of the forward graph and what it saves for backward; returns the sentinels:
-    see ``_sentinels``.
+class _TrainingWriter:
+    """Writes ``function_forward``, and ``call``, which applies the autograd functions.
+
+    Inputs and results that bypass autograd travel in a list, the box.
     """
-    joint, has_private_values = runtime.joint, runtime.has_private_values
-    call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
-    count = len(split.results) - (split.num_private if has_private_values else 0)
-    names = [f"v{i}" for i in range(count)] + ["private"] * has_private_values
-    call_compiled(out, "forward", call, names, autocast=runtime.autocast)
-    _write_view_resets(out, joint, split.results, values)
-    texts = _input_names(joint) | {node: f"v{i}" for i, node in enumerate(split.results)}
-    saved = [texts[node] + ".data" * bool(node.meta.get("unversioned")) for node in split.saved]
-    sentinels = _sentinels(joint, split, values, saved)
-    private = []
-    if has_private_values:
-        saved[-split.num_private :] = []
-        private = [f"*{out.name('save_private', save_private)}(ctx, private)"]
-    _write_saved_versions(out, joint, split, saved, sentinels, values)
-    to_save = [*saved, *sentinels, *private]
-    if to_save:
-        out(f"ctx.to_save = {tuple_text(to_save)}")  # what save_for_backward does
-    if split.sizes:
-        out(f"ctx.sizes = {tuple_text(texts[node] for node in split.sizes)}")
-    if runtime.double is not None:
-        out(f"ctx.primals = {runtime.double.saved_inputs_text()}")
-    return sentinels
+
+    def __init__(self, runtime: Runtime, split: Split, in_graph: frozenset[int]) -> None:
+        self.out, self.runtime = _new_writer(runtime), runtime
+        self.joint, self.split = runtime.joint, split
+        self.in_graph = in_graph  # the inputs that the compiled graph writes back
+        self.values = _value_texts(self.joint, split.results)
+        inputs = self.joint.inputs
+        self.differentiated = [inputs[i].name for i in self.joint.gradients_of]
+        self.boxed_inputs = [s.name for s in inputs if s.name not in self.differentiated]
+        self.boxed_results = self._boxed_results()
+        self.lead = ["box"] if self.boxed_inputs or self.boxed_results else []
+
+    def _boxed_results(self) -> list[str]:
+        """Results that bypass autograd."""
+        joint, results = self.joint, self.split.results
+        pairs = [pair for pair in write_backs(joint, results) if pair[0] in self.in_graph]
+        unread: set[str] = set()
+        if self.in_graph:
+            unread = {f"v{i}" for i in only_written(joint, pairs, results)}
+        boxed = (
+            self.values[i]
+            for i, node in enumerate(joint.values)
+            if i not in joint.plan.differentiable and node in results
+        )
+        return [text for text in dict.fromkeys(boxed) if text not in unread]
+
+    def write_forward(self, forward: Compiled) -> dict[str, torch.fx.Node]:
+        """Writes ``function_forward``; returns the sentinels."""
+        out = self.out
+        parameters = ["ctx", *self.lead, *self.differentiated]
+        with out.block(f"def function_forward({', '.join(parameters)}):"):
+            if self.boxed_inputs:
+                out(f"{', '.join(self.boxed_inputs)}, = box")
+            sentinels = self._write_forward_graph(forward)
+            if self.boxed_results:
+                out(f"box[:] = {tuple_text(self.boxed_results)}")
+            # a gradient that depends on absent tangents only is absent, not zero
+            out("ctx.materialize_grads = False")
+            returned = [self.values[i] for i in self.joint.plan.differentiable]
+            out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
+        out()
+        return sentinels
+
+    def _write_forward_graph(self, forward: Compiled) -> dict[str, torch.fx.Node]:
+        """Writes the call of the forward graph and what it saves for backward."""
+        out, joint, split, double = self.out, self.joint, self.split, self.runtime.double
+        num_private = split.num_private if self.runtime.has_private_values else 0
+        call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
+        names = [f"v{i}" for i in range(len(split.results) - num_private)]
+        names += ["private"] * bool(num_private)
+        call_compiled(out, "forward", call, names, autocast=self.runtime.autocast)
+        _write_view_resets(out, joint, split.results, self.values)
+        texts = _node_texts(joint, split.results)
+        saved = [texts[node] + ".data" * bool(node.meta.get("unversioned")) for node in split.saved]
+        sentinels = self._sentinels(saved)
+        private = []
+        if num_private:
+            saved[-num_private:] = []
+            private = [f"*{out.name('save_private', save_private)}(ctx, private)"]
+        self._write_saved_versions(saved, sentinels)
+        to_save = [*saved, *sentinels, *private]
+        if to_save:
+            out(f"ctx.to_save = {tuple_text(to_save)}")  # what save_for_backward does
+        if split.sizes:
+            out(f"ctx.sizes = {tuple_text(texts[node] for node in split.sizes)}")
+        if double is not None:
+            out(f"ctx.primals = {double.saved_inputs_text()}")
+        return sentinels
+
+    def _sentinels(self, saved: list[str]) -> dict[str, torch.fx.Node]:
+        """Outputs that share memory with a saved value, and that value. They are saved too, so that
+        autograd notices a write to them.
+        """
+        roots = {n for n in self.split.saved if n.op != "placeholder"}
+        sentinels: dict[str, torch.fx.Node] = {}
+        for i, node in enumerate(self.joint.values):
+            text = self.values[i]
+            if isinstance(node, torch.fx.Node) and node not in roots and text not in saved:
+                root = view_root(node, unsafe=True)
+                if root in roots:
+                    sentinels[text] = root
+        return sentinels
+
+    def _write_saved_versions(self, saved: list[str], sentinels: dict[str, torch.fx.Node]) -> None:
+        """Records versions if some saved tensors are needed by some of the tangents only."""
+        masks = reader_masks(self.joint, self.split)
+        if not masks or not (saved or sentinels):
+            return
+        roots = [*self.split.saved[: len(saved)], *sentinels.values()]
+        results = {self.values[i] for i in self.joint.plan.differentiable}
+        tensors = [f"{text}.detach()" if text in results else text for text in (*saved, *sentinels)]
+        record = self.out.name("record_versions", record_versions)
+        readers = tuple(masks[root.name] for root in roots)
+        self.out(f"ctx.saved_versions = {record}({readers}, {tuple_text(tensors)})")
+
+    def write_call(self) -> None:
+        """Writes ``call``."""
+        out, runtime, plan = self.out, self.runtime, self.joint.plan
+        returned = [f"y{i}" for i in plan.differentiable]
+        unboxed = {text: f"b{i}" for i, text in enumerate(self.boxed_results)}
+        texts = {i: unboxed.get(text, text) for i, text in self.values.items()}
+        texts |= {i: f"y{i}" for i in plan.differentiable}
+        with out.block(f"def call({runtime.arguments}):"):
+            write_prologue(out, runtime, self.split.saved)
+            with out.within(None if runtime.grad_enabled else torch.enable_grad):
+                if self.lead:
+                    out(f"box = [{', '.join(self.boxed_inputs)}]")
+                self._write_apply(returned)
+                if len(returned) > 1:
+                    out(f"{out.name('watch_hooks', watch_hooks)}({tuple_text(returned)})")
+                if unboxed:
+                    out(f"{', '.join(unboxed.values())}, = box")
+                _write_epilogue(out, runtime, texts, self.in_graph)
+
+    def _write_apply(self, returned: list[str]) -> None:
+        """Writes ``apply``; with several autograd nodes one forward pass without grad, then
+        ``apply`` of each node.
+        """
+        out, arguments = self.out, ", ".join([*self.lead, *self.differentiated])
+        if not self.joint.nodes:
+            out(f"{', '.join(returned)} = apply({arguments})")
+            return
+        out(f"shared = {out.name('SharedContext', SharedContext)}()")
+        with out.within(torch.no_grad):
+            out(f"{', '.join(returned)} = function_forward(shared, {arguments})")
+            out(f"shared.detach_results(({', '.join(returned)}))")
+        for i, (results, inputs) in enumerate(self.joint.nodes):
+            own = "".join(f"{returned[k]}, " for k in results)
+            given = ", ".join(self.differentiated[k] for k in inputs)
+            out(f"{own}= apply_{i}([shared, {own}], {given})")
 
 
 def _saved_by_nodes(runtime: Runtime, roots: Sequence[torch.fx.Node]) -> list[list[int]]:
     """For each autograd node, which of the saved tensors it keeps.
 
     ``roots`` are the joint nodes of those tensors. A backward that is computed as a whole, with
-    zeros for the results of other nodes, reads all of them.
+    zeros for the results of other nodes, reads every saved tensor.
     """
     if runtime.partial is None:
         return [[*range(len(roots))] for _ in runtime.joint.nodes]
     masks = (sum(1 << k for k in results) for results, _ in runtime.joint.nodes)
     names = [runtime.partial.reads(mask) for mask in masks]
     return [[i for i, root in enumerate(roots) if root.name in read] for read in names]
-
-
-def _write_training_call(
-    out: PythonWriter,
-    runtime: Runtime,
-    split: Split,
-    boxed_inputs: list[str],
-    arguments: list[str],
-    boxed_results: list[str],
-    values: dict[int, str],
-    in_graph: frozenset[int],
-) -> None:
-    """Writes ``def call``, which applies the autograd functions."""
-    plan = runtime.joint.plan
-    write_prologue(out, runtime, split.saved)
-    if not runtime.grad_enabled:
-        out.enter(f"with {out.name('enable_grad', torch.enable_grad)}():")
-    if arguments[0] == "box":
-        out(f"box = [{', '.join(boxed_inputs)}]")
-    returned = [f"y{i}" for i in plan.differentiable]
-    if runtime.joint.nodes:
-        _write_node_calls(out, runtime, returned, arguments)
-    else:
-        out(f"{', '.join(returned)} = apply({', '.join(arguments)})")
-    if len(returned) > 1:
-        out(f"{out.name('watch_hooks', watch_hooks)}({tuple_text(returned)})")
-    unboxed = {text: f"b{i}" for i, text in enumerate(boxed_results)}
-    if boxed_results:
-        out(f"{', '.join(unboxed.values())}, = box")
-    texts = {i: unboxed.get(text, text) for i, text in values.items()}
-    texts |= {i: f"y{i}" for i in plan.differentiable}
-    _write_epilogue(out, runtime, texts, in_graph)
-    if not runtime.grad_enabled:
-        out.leave()
-
-
-def _write_node_calls(
-    out: PythonWriter, runtime: Runtime, returned: list[str], arguments: list[str]
-) -> None:
-    """Writes one forward pass without grad, then ``apply`` of each autograd node."""
-    out(f"shared = {out.name('SharedContext', SharedContext)}()")
-    out.enter(f"with {out.name('no_grad', torch.no_grad)}():")
-    out(f"{', '.join(returned)} = function_forward(shared, {', '.join(arguments)})")
-    out(f"shared.detach_results(({', '.join(returned)}))")
-    out.leave()
-    differentiated = arguments[arguments[0] == "box" :]
-    for i, (results, inputs) in enumerate(runtime.joint.nodes):
-        own = "".join(f"{returned[k]}, " for k in results)
-        out(f"{own}= apply_{i}([shared, {own}], {', '.join(differentiated[k] for k in inputs)})")
 
 
 def _new_writer(runtime: Runtime) -> PythonWriter:
@@ -227,17 +268,14 @@ def _write_epilogue(
     for operator, args, kwargs in plan.eager_draws:
         out(writer.call(operator, [*map(writer.size, args)], kwargs.items()))
     for assertion in plan.assertions:
-        check = (
-            out.name("wait_for", wait_for)
-            if assertion.synchronous
-            else out.name("assert_async", torch._assert_async)
-        )
+        check = out.name("assert_async", torch._assert_async)
+        if assertion.synchronous:
+            check = out.name("wait_for", wait_for)
         message = "" if assertion.message is None else f", {assertion.message!r}"
         out(f"{check}({values[assertion.slot.index]}{message})")
     _write_size_checks(out, runtime, writer, in_graph)
     writer.mutations(in_graph)
     out(f"return {tuple_text(writer.outputs())}")
-    out.leave()
 
 
 def _write_size_checks(
@@ -252,12 +290,9 @@ def _write_size_checks(
     if not resized:
         return
     set_grad_enabled = out.name("set_grad_enabled", torch.set_grad_enabled)
-    arguments = ", ".join(s.name for s in runtime.parameters)
-    out.enter(f"if {' or '.join(resized)}:")
-    out.enter(f"with {set_grad_enabled}({runtime.grad_enabled}):")
-    out(f"return {out.name('resized', runtime.eager)}({arguments})")
-    out.leave()
-    out.leave()
+    mode = f"with {set_grad_enabled}({runtime.grad_enabled}):"
+    with out.block(f"if {' or '.join(resized)}:"), out.block(mode):
+        out(f"return {out.name('resized', runtime.eager)}({runtime.arguments})")
 
 
 def wait_for(value: torch.Tensor, message: str = GUARD_FAILED) -> None:
@@ -266,64 +301,16 @@ def wait_for(value: torch.Tensor, message: str = GUARD_FAILED) -> None:
         raise RuntimeError(message)
 
 
-def _input_names(joint: Joint) -> dict[torch.fx.Node, str]:
-    placeholders = joint.gm.graph.find_nodes(op="placeholder")
-    return {node: spec.name for node, spec in zip(placeholders, joint.inputs)}
+def _node_texts(joint: Joint, results: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, str]:
+    """The text of each input and result, once the compiled graph has run."""
+    texts = dict(zip(joint.input_nodes, (spec.name for spec in joint.inputs)))
+    return texts | {node: f"v{i}" for i, node in enumerate(results)}
 
 
 def _value_texts(joint: Joint, results: Sequence[torch.fx.Node]) -> dict[int, str]:
     """The text of each forward value, once the compiled graph has run."""
-    texts = _input_names(joint) | {node: f"v{i}" for i, node in enumerate(results)}
+    texts = _node_texts(joint, results)
     return {i: texts.get(node) or repr(node) for i, node in enumerate(joint.values)}
-
-
-def _boxed_results(
-    joint: Joint, split: Split, values: dict[int, str], in_graph: frozenset[int]
-) -> list[str]:
-    """Results that bypass autograd: the function returns them in the box."""
-    pairs = [pair for pair in write_backs(joint, split.results) if pair[0] in in_graph]
-    unread = {f"v{i}" for i in only_written(joint, pairs, split.results)} if in_graph else set()
-    boxed = (
-        values[i]
-        for i, node in enumerate(joint.values)
-        if i not in joint.plan.differentiable and node in split.results
-    )
-    return [text for text in dict.fromkeys(boxed) if text not in unread]
-
-
-def _sentinels(
-    joint: Joint, split: Split, values: dict[int, str], saved: list[str]
-) -> dict[str, torch.fx.Node]:
-    """Outputs that share memory with a saved value. They are saved too, so that autograd notices a
-    write to them.
-    """
-    roots = {n for n in split.saved if n.op != "placeholder"}
-    found: dict[str, torch.fx.Node] = {}
-    for i, node in enumerate(joint.values):
-        if isinstance(node, torch.fx.Node) and node not in roots and values[i] not in saved:
-            root = view_root(node, unsafe=True)
-            if root in roots:
-                found[values[i]] = root
-    return found
-
-
-def _write_saved_versions(
-    out: PythonWriter,
-    joint: Joint,
-    split: Split,
-    saved: list[str],
-    sentinels: dict[str, torch.fx.Node],
-    values: dict[int, str],
-) -> None:
-    """Records versions if some saved tensors are needed by some of the tangents only."""
-    if not (masks := reader_masks(joint, split)) or not (saved or sentinels):
-        return
-    roots = [*split.saved[: len(saved)], *sentinels.values()]
-    results = {values[i] for i in joint.plan.differentiable}
-    tensors = [f"{text}.detach()" if text in results else text for text in (*saved, *sentinels)]
-    record = out.name("record_versions", record_versions)
-    readers = tuple(masks[root.name] for root in roots)
-    out(f"ctx.saved_versions = {record}({readers}, {tuple_text(tensors)})")
 
 
 def _write_view_resets(

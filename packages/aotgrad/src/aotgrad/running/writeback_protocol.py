@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from aotgrad.effect_plan import Mutation, Slot, View
+from aotgrad.effect_plan import Mutation
 from aotgrad.graphs.donation import copied
 from aotgrad.tracing.joint import Joint
 from aotgrad.tracing.view_chains import view_source
@@ -42,7 +42,7 @@ def is_hooked() -> bool:
 
 
 def save_private(ctx: Any, private: PrivateValues) -> Sequence[torch.Tensor]:
-    """Saves private values; returns what autograd has to save: the tensors if hooks are active."""
+    """Saves private values. Returns what autograd saves: the tensors if hooks are active."""
     ctx.private = () if (hooked := is_hooked()) else private
     return private.tensors() if hooked else ()
 
@@ -90,8 +90,8 @@ def write_backs(joint: Joint, results: Sequence[torch.fx.Node]) -> tuple[tuple[i
 def may_be_resized(joint: Joint) -> list[Mutation]:
     """Writes whose size only the call knows.
 
-    An operator that writes several arguments returns their new values, and may have resized them
-    depending on data. A call that sees another size runs again, with the inputs unchanged.
+    An operator that writes several arguments returns their new values, whose sizes may depend on
+    data. If a size differs from the input's, the call runs again eagerly; no input has changed yet.
     """
     values = joint.values
     return [
@@ -102,11 +102,11 @@ def may_be_resized(joint: Joint) -> list[Mutation]:
 
 
 def _is_one_of_several(value: Any) -> bool:
-    """Whether an operator returns several results of which this is one. Those of a list (foreach)
-    don't count: each has its operand's size.
+    """Whether a value is one of several results of an operator. Items of a list (foreach) don't
+    count: each has its operand's size.
     """
-    maker = value.args[0] if getattr(value, "target", None) is operator.getitem else None
-    schema = getattr(getattr(maker, "target", None), "_schema", None)
+    producer = value.args[0] if getattr(value, "target", None) is operator.getitem else None
+    schema = getattr(getattr(producer, "target", None), "_schema", None)
     return schema is not None and len(schema.returns) > 1
 
 
@@ -115,8 +115,7 @@ def only_written(
 ) -> frozenset[int]:
     """Indices in ``results`` that only backward may read once ``pairs`` are written back."""
     plan, written = joint.plan, {target for target, _ in pairs}
-    bases = (o.base if isinstance(o, View) else o for o in plan.outputs)
-    read = {o.index for o in bases if isinstance(o, Slot)} | {*plan.differentiable}
+    read = plan.returned_slots | {*plan.differentiable}
     read |= {
         m.slot.index for m in plan.mutations if m.slot is not None and m.target.index not in written
     }

@@ -10,8 +10,8 @@ import torch
 
 @contextmanager
 def record_arrivals(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]]:
-    """Collects keys of ``leaves`` in the order in which backward comes to them; the last one of
-    several runs counts.
+    """Collects keys of ``leaves`` in the order in which gradients arrive; of several backward runs
+    the last one counts.
     """
     arrived: dict[int, None] = {}
     hooks = []
@@ -21,7 +21,7 @@ def record_arrivals(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]
         arrived[key] = None
 
     for key, leaf in leaves.items():
-        # returns nothing: that changes nothing
+        # a hook that returns None does not change the gradient
         hooks.append(leaf.register_hook(lambda _, key=key: arrive(key)))
     try:
         yield arrived
@@ -33,12 +33,12 @@ def record_arrivals(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]
 def engine_handover_order(
     wanted: Sequence[int], leaves: Sequence[int], arrived: Iterable[int]
 ) -> tuple[int, ...]:
-    """``wanted`` in the order in which one autograd node has to hand gradients on for them to
-    arrive as ``arrived`` says.
+    """``wanted`` in the order in which one autograd node must return gradients, so that they arrive
+    at leaves in the order ``arrived``.
 
     Args:
-        wanted: what gradients are handed on to.
-        leaves: those of them that are leaves.
+        wanted: the inputs that get gradients.
+        leaves: the leaves among them.
         arrived: the leaves that a gradient arrives at, in order.
     """
     ordered = [*dict.fromkeys([*arrived, *leaves])]
@@ -50,12 +50,11 @@ def engine_handover_order(
 
 
 def _engine_order(urgent: int, others: int) -> list[int]:
-    """The order in which autograd's engine serves ``urgent`` nodes of one priority that became
-    ready at once, before others.
+    """The order in which autograd's engine runs ``urgent`` nodes of one priority that became ready
+    at once, before the others.
 
-    Its queue is a ``std::priority_queue``, which keeps no order among equals: this follows its
-    steps as GNU's library (and Microsoft's) has them. What has the same priority is all alike, so a
-    node is the place at which it was pushed.
+    Its queue is a ``std::priority_queue``, which is not stable: this follows its steps in the
+    standard libraries of GNU and Microsoft. A node is the position at which it was pushed.
     """
     heap = list(range(urgent + others))
     served = []

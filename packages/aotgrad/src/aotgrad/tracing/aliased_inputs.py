@@ -1,14 +1,12 @@
-"""Inputs that are views of others, which a graph takes and writes to: those of one storage, and
-lazily negated ones.
+"""Inputs that are views of other inputs: they share a storage, or are lazy conjugates or negatives.
 
-Where inputs share elements and are written, one graph is compiled for each way in which they lie in
-memory.
+If written inputs share elements, one graph is compiled for each memory layout of the inputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -18,11 +16,13 @@ from symshapes import is_wrapper
 from aotgrad.effect_plan import ConjugateView, InputSpec, StridedView
 from aotgrad.errors import Unsupported
 
+from .functional import extent
+
 _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 
 
-def placed(values: Sequence[Any], specs: Sequence[InputSpec]) -> list[Any]:
-    """``values`` of inputs, where those that have a place are views of their bases."""
+def with_input_views(values: Sequence[Any], specs: Sequence[InputSpec]) -> list[Any]:
+    """``values`` of inputs; those that are views of other inputs become views of their bases."""
     return [
         v if s.view_of is None else _view(values[s.view_of.base], s.view_of)
         for v, s in zip(values, specs, strict=True)
@@ -30,21 +30,21 @@ def placed(values: Sequence[Any], specs: Sequence[InputSpec]) -> list[Any]:
 
 
 def lazy_view_base(t: torch.Tensor) -> torch.Tensor:
-    """The tensor whose conjugate or negative, taken when it is read, is ``t``."""
+    """The tensor whose lazy conjugate or negative is ``t``."""
     with torch.enable_grad():
         t = torch._conj(t) if t.is_conj() else t
         return torch._neg_view(t) if t.is_neg() else t
 
 
-def _view(base: torch.Tensor, place: StridedView | ConjugateView) -> torch.Tensor:
-    if isinstance(place, ConjugateView):
-        base = torch._conj(base) if place.conj else base
-        return torch._neg_view(base) if place.neg else base
-    base = base.detach() if place.detached and base.requires_grad else base
+def _view(base: torch.Tensor, spec: StridedView | ConjugateView) -> torch.Tensor:
+    if isinstance(spec, ConjugateView):
+        base = torch._conj(base) if spec.conj else base
+        return torch._neg_view(base) if spec.neg else base
+    base = base.detach() if spec.detached and base.requires_grad else base
     flat = base.permute(_nesting(base.shape, base.stride())).view(-1)
-    sizes, strides = place.sizes, place.strides
+    sizes, strides = spec.sizes, spec.strides
     order = [d for d in _nesting(sizes, strides) if sizes[d] != 1]
-    view = _take(flat, [sizes[d] for d in order], [strides[d] for d in order], place.offset)
+    view = _take(flat, [sizes[d] for d in order], [strides[d] for d in order], spec.offset)
     view = view.permute(sorted(range(len(order)), key=order.__getitem__))
     for d in (d for d, size in enumerate(sizes) if size == 1):
         view = view.unsqueeze(d)
@@ -54,8 +54,8 @@ def _view(base: torch.Tensor, place: StridedView | ConjugateView) -> torch.Tenso
 def _take(
     flat: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int
 ) -> torch.Tensor:
-    """Elements of the last dimension at strides, outermost first, which ``as_strided`` would give
-    if it could be written to.
+    """Elements of the last dimension at strides, outermost first, by views that can be written to,
+    unlike ``as_strided``.
     """
     if _is_dense(sizes, strides):
         if sizes:
@@ -63,18 +63,13 @@ def _take(
         return flat.select(-1, offset)
     count, stride = sizes[0], strides[0]
     within = max(0, offset + count * stride - flat.shape[-1])
-    if within > min(offset, stride - _extent(sizes[1:], strides[1:])):
+    if within > min(offset, stride - extent(sizes[1:], strides[1:])):
         raise Unsupported(
             "AG029",
             "an input whose elements share memory, or cross the rows of the memory that it lies in",
         )
     rows = flat.narrow(-1, offset - within, count * stride).unflatten(-1, (count, stride))
     return _take(rows, sizes[1:], strides[1:], within)
-
-
-def _extent(sizes: Sequence[int], strides: Sequence[int]) -> int:
-    """From the first element to behind the last one."""
-    return 1 + sum((n - 1) * s for n, s in zip(sizes, strides))
 
 
 def _nesting(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
@@ -96,15 +91,15 @@ class Layout:
     """How the inputs of one call lie in memory.
 
     Attributes:
-        bases: what further inputs are.
-        views: of the inputs that are views of others, by index; ``bases`` follow the inputs.
+        bases: further inputs, which follow the others.
+        views: by index, the inputs that are views of others or of ``bases``.
     """
 
     bases: tuple[torch.Tensor, ...]
     views: dict[int, StridedView]
 
     def key(self) -> Hashable:
-        """Equal for calls that one graph serves, beyond what the inputs are one by one."""
+        """Equal for calls that one graph serves, if each input is of the same kind, too."""
         return tuple(_kind(base) for base in self.bases), tuple(self.views.items())
 
 
@@ -113,8 +108,8 @@ def _kind(t: torch.Tensor) -> Hashable:
 
 
 def find_layout(inputs: Sequence[Any], written: Sequence[int]) -> Layout | None:
-    """The layout of inputs of which some are written; None where views of a base could not stand
-    for them as in eager.
+    """The memory layout of inputs of which some are written; None if views of a base can't replace
+    them.
     """
     groups: dict[int, list[int]] = {}
     for i, t in enumerate(inputs):
@@ -138,21 +133,16 @@ def find_layout(inputs: Sequence[Any], written: Sequence[int]) -> Layout | None:
         for i, t in zip(group, members):
             if t is not base:
                 offset = t.storage_offset() - base.storage_offset()
-                if not 0 <= offset <= base.numel() - _extent(t.shape, t.stride()):
+                if not 0 <= offset <= base.numel() - extent(t.shape, t.stride()):
                     return None
-                views[i] = StridedView(
-                    at,
-                    tuple(t.shape),
-                    t.stride(),
-                    offset,
-                    base.requires_grad and not t.requires_grad,
-                )
+                detached = base.requires_grad and not t.requires_grad
+                views[i] = StridedView(at, tuple(t.shape), t.stride(), offset, detached)
     return Layout(tuple(bases), views)
 
 
 def _base_of(members: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """What members of one storage are views of for autograd; memory that holds all of them where
-    there is no history.
+    """The common base of tensors of one storage: autograd's, or without history a tensor over all
+    their memory. None if there is no such base.
     """
     first = members[0]
     if any(t.dtype is not first.dtype or t.is_neg() or t.is_conj() for t in members):
@@ -201,41 +191,34 @@ def _count_versions_together(tensors: Sequence[torch.Tensor]) -> bool:
     return all(n == 1 for n in counted)
 
 
+@dataclass(slots=True, eq=False)
 class OverlapDispatcher:
     """A compiled program for calls whose written inputs share memory.
 
-    Args:
+    Attributes:
         written: the inputs that the program writes to.
         lifted: the leading inputs, which callers do not pass.
-        compile: makes the callable for inputs in a layout; None where that cannot be.
-        otherwise: called where there is none.
+        compile: compiles the program for inputs in a layout; None if it can't.
+        otherwise: runs calls that can't be compiled.
     """
 
-    def __init__(
-        self,
-        written: Sequence[int],
-        lifted: tuple[torch.Tensor, ...],
-        compile: Callable[[Sequence[Any], Layout], Callable[..., Any] | None],
-        otherwise: Callable[..., Any],
-    ) -> None:
-        self._written = written
-        self._lifted = lifted
-        self._compile = compile
-        self._otherwise = otherwise
-        self._calls: dict[Hashable, Callable[..., Any] | None] = {}
+    written: Sequence[int]
+    lifted: tuple[torch.Tensor, ...]
+    compile: Callable[[Sequence[Any], Layout], Callable[..., Any] | None]
+    otherwise: Callable[..., Any]
+    _calls: dict[Hashable, Callable[..., Any] | None] = field(default_factory=dict)
 
     def __call__(self, *inputs: Any) -> Any:
-        given = (*self._lifted, *inputs)
-        layout = find_layout(given, self._written)
+        given = (*self.lifted, *inputs)
+        layout = find_layout(given, self.written)
         if layout is None:
-            return self._otherwise(*inputs)
+            return self.otherwise(*inputs)
         key = tuple(_kind(x) if isinstance(x, torch.Tensor) else x for x in given), layout.key()
         if key not in self._calls:
-            self._calls[key] = (
-                self._compile(given, layout) if len(self._calls) < _MAX_LAYOUTS else None
-            )
+            is_full = len(self._calls) >= _MAX_LAYOUTS
+            self._calls[key] = None if is_full else self.compile(given, layout)
         call = self._calls[key]
-        return self._otherwise(*inputs) if call is None else call(*inputs, *layout.bases)
+        return self.otherwise(*inputs) if call is None else call(*inputs, *layout.bases)
 
 
 _MAX_LAYOUTS = 16  # layouts of one program; beyond that calls run eagerly

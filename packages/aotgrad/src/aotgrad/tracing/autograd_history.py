@@ -26,41 +26,29 @@ class OuterHistory:
     line: str
 
 
-def history(starts: Iterable[Any]) -> set[Any]:
-    """Autograd nodes that a gradient of these nodes may arrive at, themselves included; None is
-    none.
+def history(starts: Iterable[Any], known: Iterable[Any] = ()) -> set[Any]:
+    """The autograd nodes that gradients of ``starts`` may reach, themselves included, and the
+    ``known`` nodes, which they do not pass. None among the starts is ignored.
     """
-    found: set[Any] = set()
-    stack = list(starts)
-    while stack:
-        node = stack.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            stack.extend(following for following, _ in node.next_functions)
-    return found
-
-
-def reachable_leaves(starts: Iterable[Any], known: Iterable[Any]) -> set[Any]:
-    """Nodes of leaves that gradients of ``starts`` accumulate in, other than behind the ``known``
-    nodes.
-    """
-    found, seen, stack = set(), set(known), list(starts)
+    seen, stack = set(known), list(starts)
     while stack:
         node = stack.pop()
         if node is not None and node not in seen:
             seen.add(node)
-            found |= {node} if hasattr(node, "variable") else set()
             stack.extend(following for following, _ in node.next_functions)
-    return found
+    return seen
+
+
+def reachable_leaves(starts: Iterable[Any], known: Iterable[Any]) -> set[Any]:
+    """The nodes of leaves that gradients of ``starts`` reach without passing a ``known`` node."""
+    known = set(known)
+    return {node for node in history(starts, known) - known if hasattr(node, "variable")}
 
 
 def history_of(outputs: Any) -> set[Any]:
     """The history of a tensor or gradient edge, or of a sequence of them."""
-    several = (
-        [outputs]
-        if isinstance(outputs, (torch.Tensor, torch.autograd.graph.GradientEdge))
-        else outputs
-    )
+    is_single = isinstance(outputs, (torch.Tensor, torch.autograd.graph.GradientEdge))
+    several = [outputs] if is_single else outputs
     return history(o.grad_fn if isinstance(o, torch.Tensor) else o.node for o in several)
 
 
@@ -68,8 +56,8 @@ Edges = Sequence[torch.autograd.graph.GradientEdge]
 
 
 def _output_masks(edges: Edges, last: Iterable[Any] = ()) -> dict[Any, int]:
-    """For each autograd node a bit for each edge from which backward passes it; it goes no further
-    than the ``last`` nodes.
+    """For each autograd node, the bits of the edges whose backward passes it; backward stops at the
+    ``last`` nodes.
     """
     last = set(last)
     behind: dict[Any, int] = {}
@@ -87,9 +75,7 @@ def _output_masks(edges: Edges, last: Iterable[Any] = ()) -> dict[Any, int]:
 
 
 def freed_with(edges: Edges) -> tuple[int, ...]:
-    """For each edge a bit for each one for which backward passes a node that keeps values for
-    both.
-    """
+    """For each edge, the bits of edges whose backward passes a common node that saves values."""
     behind = _output_masks(edges)
     masks = {bits for node, bits in behind.items() if _saves_values(type(node))}
     return tuple(
@@ -101,19 +87,19 @@ def freed_with(edges: Edges) -> tuple[int, ...]:
 def output_groups(
     edges: Edges, together: Sequence[int], inputs: Sequence[tuple[Any, bool]], *, by_history: bool
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """Edges that have no value in common, or lead to other histories, each group with its inputs;
-    none where all are one group.
+    """Groups of edges that share no values, or lead to other histories, each with its inputs; empty
+    if all edges are one group.
 
-    Where backward of several passes one node, which adds their gradients up, they stay one group if
-    that leads nowhere else.
+    Edges whose backward passes a common node, which adds their gradients, stay one group if they
+    lead to the same histories.
 
     Args:
         edges: of the results.
         together: what ``freed_with`` says of them.
         inputs: of each input the node that its gradient arrives at, and whether nothing was
             computed before it.
-        by_history: whether edges that have values in common are separated, too, where they lead to
-            other histories.
+        by_history: whether edges that share values are separated, too, if they lead to other
+            histories.
     """
     ends = {node for node, _ in inputs}
     behind = _output_masks(edges, ends)

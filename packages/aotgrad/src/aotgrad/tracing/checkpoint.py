@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -57,12 +57,8 @@ def _without_reentrance(original: Callable[..., Iterator[None]]) -> Callable[...
         if tracer is None:
             yield from original(*args, **kwargs)
             return
-        context_fn = signature.bind(*args, **kwargs).arguments.get(
-            "context_fn", checkpoint.noop_context_fn
-        )
-        forward_context = (
-            context_fn()[0] if context_fn is not checkpoint.noop_context_fn else nullcontext()
-        )
+        given = signature.bind(*args, **kwargs).arguments
+        forward_context, _ = given.get("context_fn", checkpoint.noop_context_fn)()
         with _region(tracer), forward_context:
             yield
 
@@ -84,11 +80,7 @@ def _reentrant(original: Callable[..., Any]) -> Callable[..., Any]:
 def _install() -> None:
     if checkpoint.CheckpointFunction.apply.__module__ == __name__:
         return
-    setattr(
-        checkpoint,
-        CHECKPOINT_GENERATOR,
-        _without_reentrance(getattr(checkpoint, CHECKPOINT_GENERATOR)),
-    )
-    checkpoint.CheckpointFunction.apply = staticmethod(
-        _reentrant(checkpoint.CheckpointFunction.apply)
-    )  # type: ignore[method-assign]
+    generator = _without_reentrance(getattr(checkpoint, CHECKPOINT_GENERATOR))
+    setattr(checkpoint, CHECKPOINT_GENERATOR, generator)
+    apply = _reentrant(checkpoint.CheckpointFunction.apply)
+    checkpoint.CheckpointFunction.apply = staticmethod(apply)  # type: ignore[method-assign]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .functional import size_hint
+from .functional import layout_numbers, size_hint
 
 _Steps = list[tuple[Any, Any]]
 """Sizes and strides in bytes, the element itself among them."""
@@ -30,14 +30,7 @@ def guard_disjoint(a: torch.Tensor, b: torch.Tensor) -> None:
         steps, other = _without(stride, steps), _without(stride, other)
         offset = _offset_in_row(_length(steps), distance, _length(other), stride)
         if offset is None:
-            for n in (
-                *a.shape,
-                *a.stride(),
-                a.storage_offset(),
-                *b.shape,
-                *b.stride(),
-                b.storage_offset(),
-            ):
+            for n in (*layout_numbers(a), *layout_numbers(b)):
                 int(n)  # guards the value
             return
         distance = offset
@@ -85,9 +78,8 @@ def _offset_in_row(length: Any, distance: Any, other: Any, stride: Any) -> Any:
         return None
     rows = size_hint(distance) // size_hint(stride)
     for offset in (distance - rows * stride, distance - (rows + 1) * stride):
-        if size_hint(length - offset) < size_hint(stride) and size_hint(offset + other) < size_hint(
-            stride
-        ):
+        farthest = max(size_hint(length - offset), size_hint(offset + other))
+        if farthest < size_hint(stride):
             _guard(length - offset < stride)
             _guard(offset + other < stride)
             return offset

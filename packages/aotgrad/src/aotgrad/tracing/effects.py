@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import sympy
 import torch
@@ -26,7 +26,7 @@ from aotgrad.effect_plan import (
 from aotgrad.errors import Unsupported
 
 from .autograd_history import OuterHistory
-from .functional import current_value, is_functional, storage_id
+from .functional import current_value, extent, is_functional, storage_id
 from .tracer import Tracer
 from .view_chains import steps_between, view_chain, view_root
 
@@ -61,18 +61,22 @@ class TracedTensor:
     line: str = ""
     is_input_view: bool = False
 
+    def refuse(self, id: str, reason: str) -> NoReturn:
+        """Raises Unsupported at the line that wrote to the tensor."""
+        raise Unsupported(id, reason, line=self.line)
+
+    @property
+    def is_differentiable_input(self) -> bool:
+        """Whether it is an input whose gradient is wanted."""
+        return self.target.index >= 0 and self.edge is not None
+
     @property
     def became_leaf(self) -> bool:
         """Whether the program made an input a leaf that requires grad, and did nothing else to
         it.
         """
-        w = self.wrapper
-        return (
-            self.target.index >= 0
-            and w.requires_grad
-            and w.is_leaf
-            and not self.before.requires_grad
-        )
+        is_leaf = self.wrapper.is_leaf and self.wrapper.requires_grad
+        return self.target.index >= 0 and is_leaf and not self.before.requires_grad
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +108,13 @@ def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, lis
     assertions = tuple(
         Assertion(planner.slot(value, tracked=False), *how) for value, how in tracer.assertions
     )
-    bases = (o.base if isinstance(o, View) else o for o in outputs)
-    returned = sorted({base.index for base in bases if isinstance(base, Slot)})
+    plan = EffectPlan(outputs, mutations, differentiable, retains_grad_outputs, assertions)
     inference = tuple(
-        i for i in returned if isinstance(v := planner.values[i], torch.Tensor) and v.is_inference()
+        i
+        for i in sorted(plan.returned_slots)
+        if isinstance(v := planner.values[i], torch.Tensor) and v.is_inference()
     )
-    return EffectPlan(
-        outputs, mutations, differentiable, retains_grad_outputs, assertions, inference
-    ), planner.values
+    return replace(plan, inference=inference), planner.values
 
 
 class _Planner:
@@ -144,43 +147,27 @@ class _Planner:
     def mutation(self, t: TracedTensor) -> Mutation | None:
         wrapper = t.wrapper
         if torch._functionalize_was_storage_changed(wrapper):  # type: ignore[attr-defined]
-            raise Unsupported(
-                "AG020",
-                "the program replaces the storage of an input (set_ or .data assignment)",
-                line=t.line,
+            t.refuse(
+                "AG020", "the program replaces the storage of an input (set_ or .data assignment)"
             )
         root, _ = view_chain(self.node(wrapper))
         written = not t.is_input_view and root is not self.tracer.node_of(t.before)
         layout = _layout_change(t, written) if t.moved else None
-        if (layout is not None and is_wrapper(t.before)) or not same_kind(
-            t.before, current_value(wrapper)
-        ):
-            raise Unsupported(
-                "AG034",
-                "the program changes what an input of a wrapper subclass is made of",
-                line=t.line,
-            )
+        is_same_kind = same_kind(t.before, current_value(wrapper))
+        if not is_same_kind or (layout is not None and is_wrapper(t.before)):
+            t.refuse("AG034", "the program changes what an input of a wrapper subclass is made of")
         if t.became_leaf and written:
-            raise Unsupported(
-                "AG021",
-                "the program writes to an input and calls its requires_grad_()",
-                line=t.line,
-            )
-        if t.is_input_view and (
-            wrapper.requires_grad != t.before.requires_grad
-            or (layout is not None and wrapper.requires_grad)
-        ):
-            raise Unsupported(
-                "AG021", "the program changes an input that is a view of another one", line=t.line
-            )
+            t.refuse("AG021", "the program writes to an input and calls its requires_grad_()")
+        has_changed = wrapper.requires_grad != t.before.requires_grad
+        has_changed = has_changed or (layout is not None and wrapper.requires_grad)
+        if t.is_input_view and has_changed:
+            t.refuse("AG021", "the program changes an input that is a view of another one")
         detached = t.before.requires_grad and not wrapper.requires_grad
         if detached and (written or layout is not None):
-            raise Unsupported("AG021", "the program changes an input and detaches it", line=t.line)
-        version_bumps = (
-            0
-            if t.is_input_view
-            else wrapper._version - t.version - self._moved_in.get(storage_id(wrapper), 0)
-        )
+            t.refuse("AG021", "the program changes an input and detaches it")
+        version_bumps = 0
+        if not t.is_input_view:
+            version_bumps = wrapper._version - t.version - self._moved_in[storage_id(wrapper)]
         if not written and layout is None and not version_bumps and not detached:
             return None
         differentiable = wrapper.requires_grad and (
@@ -260,17 +247,12 @@ class _Planner:
         if steps is None:
             reason = "an output is a view whose relation to its base is not a chain of views"
             raise Unsupported("AG022", reason, node=self.node(o))
-        for symbol in sorted(
-            {s for step in steps for s in _symbols_in((step.args, step.kwargs))}, key=str
-        ):
+        symbols = {s for step in steps for s in _symbols_in((step.args, step.kwargs))}
+        for symbol in sorted(symbols, key=str):
             if self.env.is_unbacked_symint(symbol) and symbol not in self._size_slots:
                 self._size_slots[symbol] = self.slot(self.env.wrap(symbol), tracked=False)
-        return View(
-            base,
-            steps,
-            _view_mode(o, base_wrapper, self.node(o)),
-            _has_own_version(o, base_wrapper),
-        )
+        mode = _view_mode(o, base_wrapper, self.node(o))
+        return View(base, steps, mode, _has_own_version(o, base_wrapper))
 
     def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
         """The wrapper that shows the whole memory of several outputs: one of them, or what they are
@@ -280,7 +262,7 @@ class _Planner:
         if len(roots) != 1:
             raise Unsupported("AG024", "outputs share memory but are not views of one value")
         (root,) = roots
-        candidates = [*members, *(m._base for m in members if m._is_view() and m._base is not None)]
+        candidates = [*members, *(m._base for m in members if m._is_view())]
         candidates = [c for c in candidates if is_functional(c)]
         whole = [
             c
@@ -402,13 +384,13 @@ def _layout_change(
     old, new = _layout(t.before), _layout(now)
     if old == new:
         return None
-    if written and _extent(new) != _extent(old):
+    if written and extent(*new[:2]) != extent(*old[:2]):
         if not t.filled or not now.is_contiguous() or new[2] != old[2]:
-            reason = (
+            t.refuse(
+                "AG026",
                 "the program resizes an input, or changes the strides of one with gaps in memory "
-                "that it writes to"
+                "that it writes to",
             )
-            raise Unsupported("AG026", reason, line=t.line)
         return new[0], None, 0
     return new[0], new[1], new[2] - old[2]
 
@@ -419,8 +401,3 @@ def _layout(t: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
         tuple(expr_of(s) for s in t.stride()),
         expr_of(t.storage_offset()),
     )
-
-
-def _extent(layout: tuple[tuple[Any, ...], tuple[Any, ...], Any]) -> Any:
-    sizes, strides, _ = layout
-    return sum((size - 1) * stride for size, stride in zip(sizes, strides))

@@ -1,5 +1,5 @@
-"""Foreach ops write to one tensor after the other: where a later one shows what an earlier one
-wrote, so must the graph.
+"""Foreach ops write to one tensor after the other: if tensors overlap, later calls must see earlier
+writes in the graph, too.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 
-from .functional import is_functional, storage_id
+from .functional import extent, is_functional, layout_numbers, storage_id
 
 Span = tuple[float, float, int]
 """The first byte and the end of a tensor in its storage, and its place in the list."""
 
 
 def write_to_each(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Runs an in-place foreach op. On the CPU versions count its writes, which functionalisation
-    leaves out.
+    """Runs an in-place foreach op. On the CPU it counts versions, which functionalisation does
+    not do.
     """
     for given, options in _calls(args, kwargs):
         func(*given, **options)
@@ -33,7 +33,7 @@ def write_to_each(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
 def _calls(
     args: Sequence[Any], kwargs: dict[str, Any]
 ) -> list[tuple[Sequence[Any], dict[str, Any]]]:
-    """The arguments as they are; one call for each tensor where the order can be seen."""
+    """The arguments of one call, or of one call per tensor if their order matters."""
     count = len(args[0])
     if not _is_order_seen([a for a in (*args, *kwargs.values()) if isinstance(a, (list, tuple))]):
         return [(args, kwargs)]
@@ -51,7 +51,7 @@ def _calls(
 
 
 def _is_order_seen(lists: Sequence[Sequence[Any]]) -> bool:
-    """Whether a tensor of the first list may share bytes with one at another place of any list."""
+    """Whether a tensor of the first list may share bytes with one at another index of any list."""
     written: defaultdict[int, list[Span]] = defaultdict(list)
     for storage, span in _spans(lists[0]):
         written[storage].append(span)
@@ -68,7 +68,7 @@ def _is_order_seen(lists: Sequence[Sequence[Any]]) -> bool:
 
 
 def _meets_another(span: Span, spans: Sequence[Span]) -> bool:
-    """Whether ``span`` meets one of another place among ``spans``, which are sorted and apart."""
+    """Whether ``span`` meets one of ``spans`` at another index; those are sorted and disjoint."""
     start, end, place = span
     first = bisect_right(spans, start, key=lambda s: s[1])
     return any(
@@ -81,13 +81,9 @@ def _spans(tensors: Sequence[Any]) -> Iterator[tuple[int, Span]]:
     for place, t in enumerate(tensors):
         if not is_functional(t):
             continue
-        layout = (*t.shape, *t.stride(), t.storage_offset())
-        if not all(type(n) is int for n in layout):
+        if not all(type(n) is int for n in layout_numbers(t)):
             yield storage_id(t), (-math.inf, math.inf, place)
         elif t.numel():
-            start = int(t.storage_offset())
-            length = 1 + sum((int(n) - 1) * int(s) for n, s in zip(t.shape, t.stride()))
-            yield (
-                storage_id(t),
-                (start * t.element_size(), (start + length) * t.element_size(), place),
-            )
+            start, length = int(t.storage_offset()), extent(t.shape, t.stride())
+            span = start * t.element_size(), (start + length) * t.element_size(), place
+            yield storage_id(t), span

@@ -49,6 +49,22 @@ def has_hint(size: Any) -> bool:
     return node is None or node.hint is not None
 
 
+def layout_numbers(t: torch.Tensor) -> tuple[Any, ...]:
+    """The sizes and strides of a tensor, and its offset in the storage."""
+    return (*t.shape, *t.stride(), t.storage_offset())
+
+
+def extent(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """Elements of memory from the first element of a tensor to behind the last one."""
+    return 1 + sum((n - 1) * s for n, s in zip(sizes, strides))
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors among the results of an operator, or in one operand."""
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return (v for v in values if isinstance(v, torch.Tensor))
+
+
 def storage_id(wrapper: torch.Tensor) -> int:
     """Identity of the storage: equal for a wrapper and its views."""
     return wrapper.untyped_storage()._cdata

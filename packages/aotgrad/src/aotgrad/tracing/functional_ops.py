@@ -13,7 +13,8 @@ from torch.utils import _pytree as pytree
 
 from aotgrad.errors import Unsupported
 
-from .memory_overlap import overlap
+from .functional import tensors_in
+from .memory_overlap import overlaps, overlaps_itself
 
 _LIBRARY = torch.library.Library("aotgrad", "FRAGMENT")
 _ANNOTATION = re.compile(r"\([a-z]\w*!?\)")
@@ -56,9 +57,7 @@ def resolve_overload(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def is_mutable_custom(func: Any) -> bool:
-    """Whether ``func`` is a custom overload that writes to operands, and returns some of those at
-    most.
-    """
+    """Whether ``func`` is a custom overload that writes to operands and returns no other alias."""
     return (
         isinstance(func, torch._ops.OpOverload)
         and func.namespace not in ("aten", "prim", "prims", "aotgrad")
@@ -70,18 +69,18 @@ def is_mutable_custom(func: Any) -> bool:
 
 
 def call_functional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a mutable op by its functional form, then write the new values to its operands. Its own
-    results.
+    """Calls a mutable op by its functional form, writes the new values to its operands, and returns
+    the op's own results.
 
-    Eager's default for a custom one is to leave gradients as if it were not there.
+    As in eager mode by default, a custom op does not take part in autograd.
     """
     if not isinstance(func, torch._ops.OpOverload):
         return _fused_step(func.__name__, args, kwargs)
     schema = func._schema
     values = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
     values |= dict(zip((a.name for a in schema.arguments), args)) | kwargs
-    targets = [t for name in _written(func) for t in _tensors(values[name])]
-    operands = {id(t): t for v in values.values() for t in _tensors(v)}.values()
+    targets = [t for name in _written(func) for t in tensors_in(values[name])]
+    operands = {id(t): t for v in values.values() for t in tensors_in(v)}.values()
     if any(_may_share(target, other) for target in targets for other in operands):
         raise Unsupported(
             "AG013", f"{func} writes to an operand that shares memory with another one"
@@ -98,8 +97,8 @@ def call_functional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def is_fused_step(name: str) -> bool:
-    """Whether it is ``torch._fused_adam_`` or of its kin: torch's functionalisation refuses empty
-    lists and asks for meta kernels, which some of them don't have.
+    """Whether an op is a fused optimizer step such as ``torch._fused_adam_``. Torch's
+    functionalisation refuses empty lists, and needs meta kernels that some steps don't have.
     """
     return name.startswith("_fused_") and name.endswith("_")
 
@@ -121,10 +120,9 @@ def _fused_step(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
 
 @cache
 def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.OpOverload:
-    """``aotgrad::<namespace>_<name>_<copies>``: works on copies of the tensors that ``base`` writes
-    to, of which there are ``copies`` in lists and alone, and returns them behind its results. Its
-    overload ``consuming`` works in the operands' own memory and returns that: for callers that need
-    them no more.
+    """``aotgrad::<namespace>_<name>_<copies>``: works on copies of the ``copies`` tensors that
+    ``base`` writes to, and returns them after its own results. The overload ``consuming`` works in
+    the operands' memory instead, for callers that no longer need the operands.
     """
     written, schema = _written(base), base._schema
     arguments, _, _ = _signature(base).rpartition(") ->")
@@ -138,12 +136,12 @@ def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.
     def runs(copy: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             values = dict(zip(names, args)) | kwargs
-            copies = {id(t): copy(t) for w in written for t in _tensors(values.get(w))}
+            copies = {id(t): copy(t) for w in written for t in tensors_in(values.get(w))}
             values = pytree.tree_map_only(torch.Tensor, lambda t: copies.get(id(t), t), values)
             own = base(*(values[n] for n in names[: len(args)]), **{n: values[n] for n in kwargs})
             results = (
                 *compress(_as_tuple(own), is_own),
-                *_distinct(t for w in written for t in _tensors(values.get(w))),
+                *_distinct(t for w in written for t in tensors_in(values.get(w))),
             )
             return results[0] if len(results) == 1 else results
 
@@ -166,35 +164,19 @@ def _written(func: torch._ops.OpOverload) -> list[str]:
 
 def _returned(func: torch._ops.OpOverload, result: Any) -> str | None:
     """The operand that is written and returned as this result; None for a result of its own."""
-    marks = (
-        result.alias_info.before_set
-        if result.alias_info is not None and result.alias_info.is_write
-        else ()
-    )
-    return next(
-        (
-            a.name
-            for a in func._schema.arguments
-            if marks and a.alias_info and a.alias_info.before_set == marks
-        ),
-        None,
-    )
+    if result.alias_info is None or not result.alias_info.is_write:
+        return None
+    marks = result.alias_info.before_set
+    aliased = ((a.name, a.alias_info) for a in func._schema.arguments if a.alias_info)
+    return next((name for name, info in aliased if marks and info.before_set == marks), None)
 
 
 def _as_tuple(results: Any) -> tuple[Any, ...]:
     return () if results is None else results if isinstance(results, tuple) else (results,)
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [
-        t
-        for t in (value if isinstance(value, (list, tuple)) else [value])
-        if isinstance(t, torch.Tensor)
-    ]
-
-
 def _copy(t: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, which an operator may have been told."""
+    """A copy with the same strides, which an operator may rely on."""
     return t.new_empty_strided(t.shape, t.stride()).copy_(t)
 
 
@@ -207,28 +189,12 @@ def _distinct(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 def _may_share(target: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether a tensor that is written has elements in common with another one, or with itself."""
-    if target is other:
-        return any(
-            type(stride) is int and stride == 0 and size != 1
-            for size, stride in zip(target.shape, target.stride())
-        )
-    layout = (
-        *target.shape,
-        *target.stride(),
-        *other.shape,
-        *other.stride(),
-        target.storage_offset(),
-        other.storage_offset(),
-    )
-    is_known = all(type(n) is int for n in layout)
-    if is_known:
-        return overlap(target, other)
-    return target.untyped_storage()._cdata == other.untyped_storage()._cdata
+    return overlaps_itself(target) if target is other else overlaps(target, other)
 
 
 def register_functional_kernels(graph: torch.fx.Graph) -> None:
-    """Let custom operators in a graph that write to operands be functional also where no mode sees
-    the call.
+    """Registers functional kernels of the custom operators in a graph that write to operands, for
+    calls that no mode sees.
     """
     for node in graph.nodes:
         packet = node.target if isinstance(node.target, torch._ops.OpOverloadPacket) else None

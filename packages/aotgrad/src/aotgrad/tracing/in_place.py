@@ -1,10 +1,10 @@
-"""What functionalisation alone gets wrong about writes, watched while a program is traced."""
+"""Corrects what functionalisation alone gets wrong about writes, while a program is traced."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from symshapes import expr_of, is_wrapper
@@ -72,7 +72,6 @@ class InPlaceMode(TorchFunctionMode):
         self._tensors = tensors
         self._given = {id(t.wrapper): t for t in tensors}
         self._tracer = tracer
-        self._user_line = tracer.user_line
         self._backward_line = ""
         self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
         self._bases = {storage_id(t.wrapper) for t in tensors if t.is_input_view}
@@ -109,50 +108,48 @@ class InPlaceMode(TorchFunctionMode):
             if t.wrapper.is_leaf and t.wrapper.grad is not None:
                 raise Unsupported("AG028", reason, line=self._backward_line)
 
-    def _refuse(self, id: str, reason: str) -> NoReturn:
-        raise Unsupported(id, reason, line=self._user_line())
-
     def _check(self, func: Any, name: str, target: Any, args: Any, kwargs: Any) -> None:
-        if (
-            name.startswith("as_strided")
-            and self._dense
-            and is_functional(target)
-            and storage_id(target) in self._dense
-        ):
-            self._refuse(
+        is_strided = name.startswith("as_strided") and self._dense and is_functional(target)
+        if is_strided and storage_id(target) in self._dense:
+            self._tracer.refuse(
                 "AG022",
                 "as_strided of a tensor with gaps in memory that the program has written to",
             )
         if (reads_offset := _offset_operand(name, args, kwargs)) is not None:
-            self.reads_offset |= {
-                t.target.index
-                for t in self._tensors
-                if storage_id(t.wrapper) == storage_id(reads_offset)
-            }
+            self._note_offset(reads_offset)
         if name.startswith("slice_inverse"):
-            self._refuse("AG022", "slice_inverse, which takes the place of its source in memory")
+            self._tracer.refuse(
+                "AG022", "slice_inverse, which takes the place of its source in memory"
+            )
         if name.startswith("resize_") and is_functional(target) and not target.is_contiguous():
-            self._refuse("AG026", f"{name} of a tensor that is not contiguous")
+            self._tracer.refuse("AG026", f"{name} of a tensor that is not contiguous")
         if name == "backward":
-            self._backward_line = self._user_line()
+            self._backward_line = self._tracer.user_line()
         given = self._given.get(id(target))
         if given is None:
             return
         moves = name in _MOVES and (not given.is_input_view or name.startswith(("resize_", "set_")))
         # in this order: who asks for a storage makes a view
         if moves and self._bases and storage_id(target) in self._bases:
-            self._refuse("AG026", f"{name} of an input that shares memory with another one")
+            self._tracer.refuse("AG026", f"{name} of an input that shares memory with another one")
         if given.wrapper._version != given.version:
             return
         if name in _GRADIENT_STATE or getattr(func, "__self__", None) is torch.Tensor.grad:
             what = name if name in _GRADIENT_STATE else ".grad"
-            self._refuse(
+            self._tracer.refuse(
                 "AG028", f"{what} of an input: pass gradients as arguments, register hooks outside"
             )
 
+    def _note_offset(self, t: torch.Tensor) -> None:
+        """Notes that the program counts an offset into the storage of ``t``."""
+        storage = storage_id(t)
+        self.reads_offset |= {
+            given.target.index for given in self._tensors if storage_id(given.wrapper) == storage
+        }
+
     def _check_overlap(self, name: str, target: torch.Tensor, read: Any) -> None:
         if id(target) in self._windows:
-            self._refuse(
+            self._tracer.refuse(
                 "AG029",
                 f"{name} writes to windows that leave out elements or share them, unsafe pieces, "
                 f"or places in a view",
@@ -161,7 +158,7 @@ class InPlaceMode(TorchFunctionMode):
         if name != "__setitem__" and any(
             meets(target, t) for t in pytree.tree_leaves(read) if is_functional(t)
         ):
-            self._refuse("AG029", f"{name} reads memory that it writes to")
+            self._tracer.refuse("AG029", f"{name} reads memory that it writes to")
 
     def _check_lists(self, name: str, args: Any, kwargs: Any) -> None:
         read = [
@@ -173,13 +170,9 @@ class InPlaceMode(TorchFunctionMode):
 
     def _not_leaves(self, outputs: Any) -> frozenset[int]:
         """The inputs with a history of their own that a gradient of the outputs arrives at."""
-        made = [
-            t
-            for t in self._tensors
-            if t.target.index >= 0 and t.edge is not None and not t.was_leaf
-        ]
-        seen = history_of(outputs) if made else set()
-        return frozenset(t.target.index for t in made if t.edge.node in seen)
+        computed = [t for t in self._tensors if t.is_differentiable_input and not t.was_leaf]
+        seen = history_of(outputs) if computed else set()
+        return frozenset(t.target.index for t in computed if t.edge.node in seen)
 
     def _differentiates(self, outputs: Any, inputs: Any, *_: Any, **options: Any) -> None:
         several = inputs if isinstance(inputs, (tuple, list)) else [inputs]
@@ -187,9 +180,7 @@ class InPlaceMode(TorchFunctionMode):
             targets = [self._given[id(t)] for t in several if id(t) in self._given]
         else:  # gradient edges
             targets = self._tensors
-        found = frozenset(
-            t.target.index for t in targets if t.target.index >= 0 and t.edge is not None
-        )
+        found = frozenset(t.target.index for t in targets if t.is_differentiable_input)
         through = self._not_leaves(outputs) if found else frozenset()
         if through:
             if not options.get("allow_unused") and not options.get("materialize_grads"):
@@ -197,12 +188,12 @@ class InPlaceMode(TorchFunctionMode):
                 if any(
                     t.target.index in found and t.edge.node not in inside for t in self._tensors
                 ):
-                    self._refuse(
+                    self._tracer.refuse(
                         "AG031",
                         "the gradient may pass through what an input was computed from, and does "
                         "not inside",
                     )
-            self.outer_histories.append(OuterHistory(found, through, self._user_line()))
+            self.outer_histories.append(OuterHistory(found, through, self._tracer.user_line()))
 
     def _call_into(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Calls with ``out=``, which resize what does not fit."""
@@ -219,10 +210,12 @@ class InPlaceMode(TorchFunctionMode):
         for t, shape in zip(outs, before):
             if t.shape != shape:
                 if storage_id(t) in read:
-                    self._refuse("AG029", "out= of another size shares memory with an operand")
+                    self._tracer.refuse(
+                        "AG029", "out= of another size shares memory with an operand"
+                    )
                 self.moved.add(id(t))
                 self.filled.add(id(t))
-            self.lines[id(t)] = self._user_line()
+            self.lines[id(t)] = self._tracer.user_line()
         return result
 
     def _read(self, func: Any, target: Any, args: Any, kwargs: Any) -> Any:
@@ -284,7 +277,7 @@ class InPlaceMode(TorchFunctionMode):
             source = self._expanded[id(t)][1]
             is_recorded = (t.requires_grad or source.requires_grad) and torch.is_grad_enabled()
             if is_recorded or (self._gapped and storage_id(source) in self._gapped):
-                self._refuse(
+                self._tracer.refuse(
                     "AG029",
                     f"{name} writes to a part of what is expanded, which requires grad or has gaps "
                     f"in memory",
@@ -295,9 +288,7 @@ class InPlaceMode(TorchFunctionMode):
             ]
             if expr_of(t.storage_offset()) == expr_of(source.storage_offset()):
                 return self._as_strided(source, sizes, t.stride())
-            self.reads_offset |= {
-                i.target.index for i in self._tensors if storage_id(i.wrapper) == storage_id(source)
-            }
+            self._note_offset(source)
             return self._as_strided(source, sizes, t.stride(), t.storage_offset())
         for d, (size, stride) in enumerate(zip(t.shape, t.stride())):
             if type(stride) is int and stride == 0 and size != 0:
@@ -374,7 +365,7 @@ class InPlaceMode(TorchFunctionMode):
         before = list(map(_is_wrapped, targets))
         out = self._call(func, name, args, kwargs)
         if before != [is_wrapper(current_value(t)) for t in targets]:
-            self._refuse(
+            self._tracer.refuse(
                 "AG034",
                 f"{name} of tensors of which one is of a wrapper subclass, to one that is not, or "
                 f"back",
@@ -383,21 +374,20 @@ class InPlaceMode(TorchFunctionMode):
 
     def _call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         func, target = resolve_overload(func, args, kwargs), args[0] if args else None
-        used = (
-            self._read_by_data
-            if getattr(func, "__self__", None) is torch.Tensor.data
-            else self._used
-        )
+        reads_data = getattr(func, "__self__", None) is torch.Tensor.data
+        used = self._read_by_data if reads_data else self._used
         used.update(id(t) for t in pytree.tree_leaves((args, kwargs)) if id(t) in self._given)
         if is_mutable_custom(func) or is_fused_step(name):
             return call_functional(func, args, kwargs)
         self._check(func, name, target, args, kwargs)
         if name == "backward" and self._not_leaves(kwargs.get("tensors", target)):
-            self._refuse("AG031", "backward() passes through what an input was computed from")
+            self._tracer.refuse(
+                "AG031", "backward() passes through what an input was computed from"
+            )
         if func is torch.autograd.grad:
             self._differentiates(*args, **kwargs)
         if id(target) in self._given and (_is_write(name) or name == "__set__"):
-            self.lines[id(target)] = self._user_line()
+            self.lines[id(target)] = self._tracer.user_line()
         if name.startswith("_foreach_") and name.endswith("_"):
             self._check_lists(name, args, kwargs)
             return write_to_each(func, args, kwargs)
@@ -405,7 +395,9 @@ class InPlaceMode(TorchFunctionMode):
             return self._read(func, target, args, kwargs)
         if overlaps_itself(target):
             if func not in _IDEMPOTENT or (target.requires_grad and torch.is_grad_enabled()):
-                self._refuse("AG029", f"{name} writes to a tensor whose elements share memory")
+                self._tracer.refuse(
+                    "AG029", f"{name} writes to a tensor whose elements share memory"
+                )
             func(self._one_of_each(target, name), *args[1:], **kwargs)
             return target
         if id(target) in self._expanded:
@@ -423,7 +415,7 @@ class InPlaceMode(TorchFunctionMode):
             and torch.is_grad_enabled()
             and any(storage_id(v) == storage_id(target) for v in self._moved_views)
         ):
-            self._refuse(
+            self._tracer.refuse(
                 "AG022",
                 f"{name} writes to memory of a view whose sizes or strides were changed in place",
             )

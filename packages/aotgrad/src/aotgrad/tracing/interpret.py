@@ -11,6 +11,7 @@ from torch.fx.node import map_arg
 
 from aotgrad.errors import AotError
 
+from .functional import tensors_in
 from .functional_ops import register_functional_kernels
 
 
@@ -78,9 +79,7 @@ def _run_node(
 
 
 def _plain_containers(value: Any) -> Any:
-    """``value`` with lists and dicts in the place of FX's own: those are other classes to who
-    compares pytrees.
-    """
+    """``value`` with plain lists and dicts for FX's own classes, which pytrees tell apart."""
     if isinstance(value, dict):
         return {key: _plain_containers(held) for key, held in value.items()}
     if isinstance(value, list):
@@ -89,23 +88,17 @@ def _plain_containers(value: Any) -> Any:
 
 
 def _call_with_out(function: Any, args: Any, kwargs: Any) -> Any:
-    """A call with ``out=``: results that fit go into the given memory. Functionalisation gives them
-    strides of their own.
+    """A call with ``out=``. Results that fit keep the strides of the given memory, which
+    functionalisation would replace.
     """
-    given = kwargs["out"]
-    targets = [
-        t
-        for t in ([given] if isinstance(given, torch.Tensor) else given)
-        if torch._is_functional_tensor(t)
-    ]
+    targets = [t for t in tensors_in(kwargs["out"]) if torch._is_functional_tensor(t)]
     before = [(t.shape, t.stride()) for t in targets]
     result = function(*args, **kwargs)
     for target, (shape, stride) in zip(targets, before):
         if target.shape == shape and target.stride() != stride:
             with torch.no_grad():
-                kept = torch.empty_strided(
-                    shape, stride, dtype=target.dtype, device=target.device
-                ).copy_(target)
-                torch._sync(kept)
-                torch._functionalize_replace(target, torch._from_functional_tensor(kept))
+                options = {"dtype": target.dtype, "device": target.device}
+                copy = torch.empty_strided(shape, stride, **options).copy_(target)
+                torch._sync(copy)
+                torch._functionalize_replace(target, torch._from_functional_tensor(copy))
     return result

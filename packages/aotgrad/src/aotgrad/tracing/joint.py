@@ -17,7 +17,7 @@ from aotgrad.errors import Unsupported
 from aotgrad.names import unreserved_name
 
 from .accumulation_order import engine_handover_order, record_arrivals
-from .aliased_inputs import placed
+from .aliased_inputs import with_input_views
 from .attention_masks import AttentionMasks, lay_out_tangents
 from .autograd_history import OuterHistory, freed_with, output_groups, reachable_leaves
 from .checkpoint import checkpoints_as_regions
@@ -50,18 +50,18 @@ class Joint:
         gradients_of: indices of the inputs that the trailing outputs are gradients of, in the order
             in which an autograd node hands them on.
         out_spec: pytree of the program's outputs.
-        backward_errors: for each tangent what backward from it raises, in eager, too, or nothing.
-        outer_histories: what the program's own differentiation might have passed through outside.
+        backward_errors: for each tangent, the message that backward from it raises, as in eager, or
+            an empty string.
+        outer_histories: histories of inputs that the program's own differentiation may reach.
         reads_offset: indices of the inputs into whose storage the program counts offsets.
-        freed_with: for each tangent a bit for each one that has no gradient to hand on any more
-            once it was handed on.
-        shared_gradients: places of gradients that are tangents, seen through a view that shows them
-            as they are.
-        nodes: for each autograd node that a call needs, its results and the inputs that they lead
-            to, by their places in ``plan.differentiable`` and ``gradients_of``; empty where one
-            node is enough. See ``merge_nodes``.
-        unbacked: symbols of the numbers that only the running program knows, in the order in which
-            forward made them.
+        freed_with: for each tangent, the bits of the tangents whose saved values backward from it
+            frees.
+        shared_gradients: indices of gradients that are tangents, seen through a view that changes
+            nothing.
+        nodes: for each autograd node of a call, its results and the inputs that their gradients
+            reach, as indices in ``plan.differentiable`` and ``gradients_of``; empty if one node is
+            enough. See ``merge_nodes``.
+        unbacked: symbols of data-dependent numbers, in the order in which forward created them.
     """
 
     gm: torch.fx.GraphModule
@@ -129,24 +129,7 @@ def trace_joint(
         unbacked = tuple(made[made_before:])
         inputs = _with_new_leaves(inputs, traced)
         plan, values = plan_effects(traced, tracer)
-        wanted: tuple[int, ...] = ()
-        if plan.differentiable:
-            wanted = tuple(i for i, spec in enumerate(inputs) if spec.requires_grad)
-        if plan.differentiable and not wanted:
-            raise Unsupported("AG025", "an output requires grad although no input does")
-        _check_leaves(traced)
-        asked = (t for t in traced.tensors if t.target.index in wanted)
-        leaves = {t.target.index: t.wrapper for t in asked if _is_at(t.wrapper, t.edge)}
-        with record_arrivals(leaves) as arrived:
-            gradients, errors = (
-                _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
-            )
-        found_for = dict(zip(wanted, gradients))
-        # autograd goes on to what is behind the others, too
-        if not any(errors) and any(g is not None for g in gradients):
-            wanted = tuple(i for i in wanted if found_for[i] is not None)
-        wanted = engine_handover_order(wanted, [i for i in leaves if i in wanted], arrived)
-        gradients = [found_for[i] for i in wanted]
+        wanted, gradients, errors = _trace_gradients(traced, plan, values, inputs, tracer)
         edges = [gradient_edge(values[slot]) for slot in plan.differentiable]
         together = freed_with(edges)
         arrive = {t.target.index: t.edge and t.edge.node for t in traced.tensors}
@@ -157,16 +140,55 @@ def trace_joint(
     lay_out_tangents(tracer.graph, fake_mode)
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
-    found = (
-        wanted, traced.out_spec, errors, traced.outer_histories, traced.reads_offset, together, (),
-        nodes, unbacked,
-    )  # fmt: skip
-    return Joint(gm, tuple(inputs), len(values), plan, *found)
+    return Joint(
+        gm,
+        tuple(inputs),
+        len(values),
+        plan,
+        wanted,
+        traced.out_spec,
+        backward_errors=errors,
+        outer_histories=traced.outer_histories,
+        reads_offset=traced.reads_offset,
+        freed_with=together,
+        nodes=nodes,
+        unbacked=unbacked,
+    )
+
+
+def _trace_gradients(
+    traced: TracedProgram,
+    plan: EffectPlan,
+    values: list[Any],
+    inputs: Sequence[InputSpec],
+    tracer: Tracer,
+) -> tuple[tuple[int, ...], list[torch.Tensor | None], tuple[str, ...]]:
+    """The inputs that get gradients, in the order in which an autograd node hands them on, their
+    gradients, and what backward from each tangent raises.
+    """
+    wanted: tuple[int, ...] = ()
+    if plan.differentiable:
+        wanted = tuple(i for i, spec in enumerate(inputs) if spec.requires_grad)
+    if plan.differentiable and not wanted:
+        raise Unsupported("AG025", "an output requires grad although no input does")
+    _check_leaves(traced)
+    asked = (t for t in traced.tensors if t.target.index in wanted)
+    leaves = {t.target.index: t.wrapper for t in asked if _is_at(t.wrapper, t.edge)}
+    with record_arrivals(leaves) as arrived:
+        gradients, errors = (
+            _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
+        )
+    found_for = dict(zip(wanted, gradients))
+    # autograd goes on to what is behind the others, too
+    if not any(errors) and any(g is not None for g in gradients):
+        wanted = tuple(i for i in wanted if found_for[i] is not None)
+    wanted = engine_handover_order(wanted, [i for i in leaves if i in wanted], arrived)
+    return wanted, [found_for[i] for i in wanted], errors
 
 
 def _with_new_leaves(inputs: Sequence[InputSpec], traced: TracedProgram) -> list[InputSpec]:
     """The inputs, of which the program may have made some require grad."""
-    new = {t.target.index for t in traced.tensors if t.edge is not None and t.target.index >= 0}
+    new = {t.target.index for t in traced.tensors if t.is_differentiable_input}
     return [
         replace(s, requires_grad=True, becomes_leaf=True) if i in new and not s.requires_grad else s
         for i, s in enumerate(inputs)
@@ -267,14 +289,11 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
 
     given = [wrap_input(i, s) for i, s in enumerate(inputs)]
     tracer.position = 0
-    given = placed(given, inputs)
+    given = with_input_views(given, inputs)
     for i, (s, view) in enumerate(zip(inputs, given)):
         if s.view_of is not None:
-            before, target = (
-                current_value(view).requires_grad_(view.requires_grad),
-                ExternalTensor(i),
-            )
-            version = view._version
+            before = current_value(view).requires_grad_(view.requires_grad)
+            target, version = ExternalTensor(i), view._version
             tensors.append(TracedTensor(target, before, view, version, None, is_input_view=True))
     tracer.origins = Origins()
     with (

@@ -8,7 +8,7 @@ import torch
 from symshapes import inner_tensors
 
 from .disjoint_guards import guard_disjoint
-from .functional import has_hint, size_hint, storage_id
+from .functional import extent, has_hint, layout_numbers, size_hint, storage_id
 
 _MAX_STEPS = 2000  # of the search; tensors of usual strides need one per dimension
 
@@ -79,9 +79,7 @@ def has_gaps(t: torch.Tensor) -> bool:
     """Whether memory between a tensor's elements may belong to other tensors."""
     if t.layout != torch.strided:
         return False
-    return size_hint(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))) != size_hint(
-        t.numel()
-    )
+    return size_hint(extent(t.shape, t.stride())) != size_hint(t.numel())
 
 
 def overlaps_itself(t: torch.Tensor) -> bool:
@@ -96,14 +94,7 @@ def overlaps(target: torch.Tensor, read: torch.Tensor) -> bool:
     """Whether two tensors have elements in common; if layouts are unknown, whether storage."""
     if target is read or storage_id(target) != storage_id(read):
         return target is read
-    layouts = (
-        *target.shape,
-        *target.stride(),
-        *read.shape,
-        *read.stride(),
-        target.storage_offset(),
-        read.storage_offset(),
-    )
+    layouts = (*layout_numbers(target), *layout_numbers(read))
     return not all(type(n) is int for n in layouts) or overlap(target, read)
 
 
@@ -115,15 +106,7 @@ def overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
     """
     if target is read or storage_id(target) != storage_id(read):
         return False
-    layouts = (
-        *target.shape,
-        *target.stride(),
-        target.storage_offset(),
-        *read.shape,
-        *read.stride(),
-        read.storage_offset(),
-    )
-    if not all(map(has_hint, layouts)):
+    if not all(map(has_hint, (*layout_numbers(target), *layout_numbers(read)))):
         return False  # usual programs write to one part and read another
     if not overlap(target, read):
         guard_disjoint(target, read)
@@ -131,9 +114,7 @@ def overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
     steps = [[(n, s) for n, s in zip(t.shape, t.stride()) if n != 1] for t in (target, read)]
     if steps[0] != steps[1] or target.storage_offset() != read.storage_offset():
         return True
-    # Elements of the same places: eager refuses dense ones with another rank or another step
-    # between rows of one element.
-    is_dense = bool(
-        1 + sum((n - 1) * s for n, s in zip(target.shape, target.stride())) == target.numel()
-    )
+    # The elements coincide: eager refuses dense tensors whose rank, or stride of a dimension of one
+    # element, differs.
+    is_dense = bool(extent(target.shape, target.stride()) == target.numel())
     return is_dense and [*target.stride()] != [*read.stride()]

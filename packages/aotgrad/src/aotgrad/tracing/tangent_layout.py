@@ -43,9 +43,7 @@ def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     shape = tangent.shape
     if all(size == 1 or a == b for size, a, b in zip(shape, tangent.stride(), strides)):
         return tangent.as_strided(shape, strides)
-    return torch.empty_strided(shape, strides, dtype=tangent.dtype, device=tangent.device).copy_(
-        tangent
-    )
+    return tangent.new_empty_strided(shape, strides).copy_(tangent)
 
 
 def restride_saved(

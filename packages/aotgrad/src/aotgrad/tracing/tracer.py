@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from symshapes import (
@@ -47,19 +47,7 @@ _IDENTITIES = frozenset(
 # computed at once on constants: torch's own kernels branch on such values
 _FOLDED = frozenset(
     getattr(aten, name).default
-    for name in (
-        "equal",
-        "is_nonzero",
-        "all",
-        "any",
-        "max",
-        "min",
-        "clone",
-        "logical_not",
-        "sum",
-        "zero",
-        "new_ones",
-    )
+    for name in "equal is_nonzero all any max min clone logical_not sum zero new_ones".split()
 ) | frozenset(
     getattr(getattr(aten, name), kind)
     for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")
@@ -79,12 +67,12 @@ class Tracer(TorchDispatchMode):
         graph: what was recorded.
         root: module that owns the constants (``get_attr`` targets).
         origin: the captured node being run; recorded nodes inherit its source line.
-        origins: tells it of programs that are not captured.
+        origins: finds the source lines of programs that are not captured.
         in_backward: whether autograd's backward is running; recorded nodes then name their forward
             node.
         position: counts the nodes recorded forward; a trace of the same program counts the same
             from its start, which is 0.
-        assertions: what has to be true: the value, with a message and whether to wait for it.
+        assertions: values that must be true, each with a message and whether to wait for it.
         region: the checkpointed region being run, which recorded nodes belong to; ``num_regions``
             counts them.
     """
@@ -128,9 +116,7 @@ class Tracer(TorchDispatchMode):
         return self._nodes[id(fake)]
 
     def with_strides(self, fake: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
-        """A fake of the same node for whoever asks for strides: those that the tensor has in the
-        caller's memory.
-        """
+        """A fake of the same node with the strides that the tensor has in the caller's memory."""
         out = self.fake_mode.empty(fake.shape, strides, dtype=fake.dtype, device=fake.device)
         self._remember(out, self.node_of(fake))
         return out
@@ -155,11 +141,7 @@ class Tracer(TorchDispatchMode):
         if isinstance(value, dict):
             return {k: self.argument(v) for k, v in value.items()}
         if isinstance(value, torch.Generator):
-            raise Unsupported(
-                "AG010",
-                "an explicit torch.Generator cannot be part of a graph",
-                line=self.user_line(),
-            )
+            self.refuse("AG010", "an explicit torch.Generator cannot be part of a graph")
         return value
 
     def lift(self, value: torch.Tensor) -> FakeTensor:
@@ -169,24 +151,17 @@ class Tracer(TorchDispatchMode):
         """
         if is_fake(value):
             if id(value) not in self._nodes:
-                raise Unsupported(
-                    "AG011",
-                    "a fake tensor of another trace is used in this one",
-                    line=self.user_line(),
-                )
+                self.refuse("AG011", "a fake tensor of another trace is used in this one")
             return value  # type: ignore[return-value]
         if is_wrapper(value):
-            raise Unsupported(
-                "AG034",
-                f"a {type(value).__name__} that is no input and no result",
-                line=self.user_line(),
-            )
+            self.refuse("AG034", f"a {type(value).__name__} that is no input and no result")
         known = self._constants.get(id(value))
         if known is not None:
             return known
         if value.requires_grad:
-            reason = "a tensor that requires grad is read from outside; pass it as an argument"
-            raise Unsupported("AG012", reason, line=self.user_line())
+            self.refuse(
+                "AG012", "a tensor that requires grad is read from outside; pass it as an argument"
+            )
         name = next(
             n
             for i in itertools.count(len(self._constants))
@@ -197,10 +172,7 @@ class Tracer(TorchDispatchMode):
             fake = self.fake_mode.from_real(value)
         if value.numel() <= _SMALL:
             fake.constant = value
-        node = self.graph.get_attr(name)
-        node.meta["val"] = fake
-        self._annotate(node)
-        self._remember(fake, node)
+        self._remember(fake, self._with_value(self.graph.get_attr(name), fake))
         self._constants[id(value)] = fake
         return fake
 
@@ -241,22 +213,17 @@ class Tracer(TorchDispatchMode):
         if known is not None:
             out.constant = known
         if func._schema.is_mutable:
-            raise Unsupported(
-                "AG013",
-                f"{func} writes to its operands and has no functional form",
-                line=self.user_line(),
-            )
+            self.refuse("AG013", f"{func} writes to its operands and has no functional form")
         return self._record(func, args, kwargs, out)
 
     def _known_result(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What an op on small known values gives, when it can be told now: checks that torch makes
-        on sizes read it.
+        """The result of an op on small known values, which torch's checks of sizes read; None if
+        it is not known.
         """
         if func is aten.scalar_tensor.default:
-            given = args[0], kwargs.get("dtype")
-            if is_symbolic(given[0]):
+            if is_symbolic(args[0]):
                 return None
-            return self.on_real(torch.scalar_tensor, given[0], dtype=given[1])
+            return self.on_real(torch.scalar_tensor, args[0], dtype=kwargs.get("dtype"))
         if func not in _FOLDED or (func is aten.new_ones.default and len(args[1])):
             return None
         operands = [x for x in args if isinstance(x, torch.Tensor)]
@@ -268,11 +235,8 @@ class Tracer(TorchDispatchMode):
 
     def _expect(self, holds: Any, message: str | None = None) -> None:
         """Notes what the program states. (What torch asserts inside an operator is left out.)"""
-        stated = (
-            None
-            if self.origin is None
-            else getattr(self.origin.target, "__name__", "").partition(".")[0]
-        )
+        target = None if self.origin is None else self.origin.target
+        stated = getattr(target, "__name__", "").partition(".")[0]
         if is_symbolic(holds):
             holds.node.shape_env.expect_true(holds.node)
             node = self.sizes.argument(holds)
@@ -296,7 +260,7 @@ class Tracer(TorchDispatchMode):
         return out
 
     def _check_factors(self, info: FakeTensor, name: str, is_matrix: bool) -> None:
-        """What was computed together with ``info`` is read through a call that raises when the
+        """Results computed together with ``info`` are read through a call that raises if the
         factorisation failed.
         """
         source = self.node_of(info)
@@ -306,9 +270,7 @@ class Tracer(TorchDispatchMode):
                 node = self.graph.call_function(
                     torch.ops.aotgrad.factored.default, (result, source, name, is_matrix)
                 )
-                node.meta["val"] = fake
-                self._annotate(node)
-                self._remember(fake, node)
+                self._remember(fake, self._with_value(node, fake))
 
     def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
         if not _has_results(out):
@@ -316,9 +278,7 @@ class Tracer(TorchDispatchMode):
         node = self.graph.call_function(
             func, self.argument(tuple(args)), self.argument(dict(kwargs))
         )
-        node.meta["val"] = out
-        self._annotate(node)
-        self._track(out, node)
+        self._track(out, self._with_value(node, out))
         return out
 
     def _track(self, out: Any, node: torch.fx.Node) -> None:
@@ -331,9 +291,7 @@ class Tracer(TorchDispatchMode):
             if part is None or isinstance(part, (int, float)):
                 continue
             item = self.graph.call_function(operator.getitem, (node, i))
-            item.meta["val"] = part
-            self._annotate(item)
-            self._track(part, item)
+            self._track(part, self._with_value(item, part))
 
     def _bind_unbacked_sizes(self, fake: FakeTensor, node: torch.fx.Node) -> None:
         """Gives each new data-dependent size a node of its own (C2.5)."""
@@ -356,6 +314,16 @@ class Tracer(TorchDispatchMode):
         """The user's lines that are running, or an empty string."""
         return self._where().get("stack_trace", "")
 
+    def refuse(self, id: str, reason: str) -> NoReturn:
+        """Raises Unsupported at the user's line."""
+        raise Unsupported(id, reason, line=self.user_line())
+
+    def _with_value(self, node: torch.fx.Node, value: Any) -> torch.fx.Node:
+        """``node``, which computes ``value`` where the program runs now."""
+        node.meta["val"] = value
+        self._annotate(node)
+        return node
+
     def _annotate(self, node: torch.fx.Node) -> None:
         if self.in_backward:
             current = torch._C._current_autograd_node()
@@ -370,9 +338,8 @@ class Tracer(TorchDispatchMode):
         node.meta["position"] = self.position
         self.position += 1
         node.meta |= self._where()
-        region = (
-            self.region if self.origin is None else self.origin.meta.get("recompute", self.region)
-        )
+        captured = {} if self.origin is None else self.origin.meta
+        region = captured.get("recompute", self.region)
         if region is not None:
             node.meta["recompute"] = region
         # autograd numbers its nodes just before it calls down to us

@@ -1,5 +1,5 @@
-"""Translation units to callables: one compiler run per program, kept in the artifact store, loaded
-once per process.
+"""Compiles translation units: one compiler run per program, whose library the artifact store keeps,
+loaded once per process.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def build_kernels(
 def build_entries(
     sources: Sequence[KernelSource], store: ArtifactStore, toolchain: Toolchain, more: str = ""
 ) -> tuple[list[Callable[..., int]], ctypes.CDLL | None]:
-    """The C entry of each source, and the library that has the functions of ``more``, text put
-    behind the kernels.
+    """The C entry of each source, and the library with the functions of ``more``, which is text to
+    append to the kernels.
 
     Kernels that differ only in their name are compiled once; more than SPLIT_AT distinct ones are
     compiled as two units in parallel. Raises BuildError with the command and the compiler's output.
@@ -64,9 +64,7 @@ def entry_name(number: int) -> str:
 
 
 def _nameless(source: KernelSource) -> str:
-    """The code of a kernel without comments and without its name, by which equal kernels are
-    found.
-    """
+    """The code of a kernel without comments and without its name: equal for equal kernels."""
     code = "\n".join(
         line for line in source.text.splitlines() if not line.lstrip().startswith("//")
     )
@@ -144,19 +142,19 @@ def make_launcher(kernel: Kernel | Template, function: Callable[..., int]) -> Ca
 
 @cache
 def launcher_code(tensors: int, sizes: int, *first: str, tabled: bool = False) -> CodeType:
-    """The code of a function of tensors and sizes that passes them on to ``call``, after the
-    globals named ``first``, and an error to ``fail``. With ``tabled``, the tensors' addresses are
-    one array of the global type ``addresses``.
+    """The code of a function of tensors and sizes. It calls ``call`` with the globals named
+    ``first``, then addresses and sizes, and passes an error to ``fail``. ``tabled``: the addresses
+    go in one array of the global type ``addresses``.
     """
-    taken, ints = [f"t{n}" for n in range(tensors)], [f"i{n}" for n in range(sizes)]
-    pointers = ", ".join(f"{name}.data_ptr()" for name in taken)
-    passed = ", ".join(
-        [*first, *([f"addresses({pointers})"] if tabled else [pointers] if taken else []), *ints]
-    )
-    source = (
-        f"def launch({', '.join([*taken, *ints])}):\n    error = call({passed})\n    if error:\n   "
-        f"     fail(error)\n"
-    )
+    names, ints = [f"t{n}" for n in range(tensors)], [f"i{n}" for n in range(sizes)]
+    pointers = [f"{name}.data_ptr()" for name in names]
+    pointers = [f"addresses({', '.join(pointers)})"] if tabled else pointers
+    lines = [
+        f"def launch({', '.join([*names, *ints])}):",
+        f"    error = call({', '.join([*first, *pointers, *ints])})",
+        "    if error:",
+        "        fail(error)",
+    ]
     scope: dict[str, FunctionType] = {}
-    exec(source, {}, scope)
+    exec("\n".join(lines), {}, scope)
     return scope["launch"].__code__

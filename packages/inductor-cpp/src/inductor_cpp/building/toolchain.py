@@ -162,12 +162,8 @@ def _processor_flags() -> frozenset[str]:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return frozenset()
-    return frozenset(
-        next(
-            (line.split() for line in text.splitlines() if line.startswith(("flags", "Features"))),
-            (),
-        )
-    )
+    lines = (line for line in text.splitlines() if line.startswith(("flags", "Features")))
+    return frozenset(next(lines, "").split())
 
 
 def detect_features(isa: str) -> tuple[str, ...]:
@@ -184,14 +180,9 @@ def find_openmp() -> str:
     """libtorch's own OpenMP runtime: a second one in the process would fight it for the cores."""
     directory = Path(torch.__file__).parent / "lib"
     beside = Path(torch.__file__).parent.parent / "torch.libs"
-    found = sorted(
-        [
-            *directory.glob("libgomp*.so*"),
-            *beside.glob("libgomp*.so*"),
-            *directory.glob("libiomp5.so*"),
-        ]
-    )
-    return str(found[0]) if found else "-lgomp"
+    places = (directory, "libgomp*.so*"), (beside, "libgomp*.so*"), (directory, "libiomp5.so*")
+    libraries = sorted(path for folder, pattern in places for path in folder.glob(pattern))
+    return str(libraries[0]) if libraries else "-lgomp"
 
 
 def find_toolchain() -> Toolchain:

@@ -13,13 +13,13 @@ from loopir import Body, Kernel, Range, format_kernel
 
 from inductor_cpp.heap import LARGEST_BLOCK
 from inductor_cpp.kernels.passes.exponentials import divide_exponentials
-from inductor_cpp.kernels.passes.reuse import find_kept
+from inductor_cpp.kernels.passes.reuse import plan_row_cache
 
 from .access import accessed_once, as_expr
 from .column_sums import write_columns
 from .dtypes import c_type
-from .emitter import Emitter
-from .instructions import emit_instruction, emit_kept
+from .emitter import Emitter, write_block_bounds
+from .instructions import emit_cached, emit_instruction
 from .kernel_plan import (
     COLUMNS,
     SHARE,
@@ -27,13 +27,14 @@ from .kernel_plan import (
     Role,
     fetching_pass,
     hint_of,
+    lane_count,
     make_plan,
     next_row,
     row_length,
 )
 from .names import identifier, sums_of
 from .printer import print_index
-from .scope import Block, for_loop
+from .scope import Block, for_loop, range_loop
 from .tiles import Tiles
 
 
@@ -81,7 +82,7 @@ def kernel_text(kernel: Kernel) -> str:
     work = print_index(plan.work)
     if share:
         assert plan.axis is not None
-        shared = f"share_of<{_width(plan)}>({print_index(plan.axis.extent)}, {work})"
+        shared = f"share_of<{lane_count(plan.width)}>({print_index(plan.axis.extent)}, {work})"
         entry.add(
             f"const i64 share = {f'index_min({COLUMNS}, {shared})' if plan.columns else shared};"
         )
@@ -128,10 +129,6 @@ def _write_chunks(plan: Plan, length: str, call: str, entry: Block) -> None:
     entry.add("return 0;")
 
 
-def _width(plan: Plan) -> str:
-    return f"{plan.width} * LANES" if plan.width > 1 else "LANES"
-
-
 def _comments(kernel: Kernel) -> list[str]:
     lines = format_kernel(kernel).splitlines()
     return [
@@ -174,7 +171,7 @@ def _unit_count(plan: Plan) -> str:
 
 def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
     if plan.role is not Role.NONE:
-        target.add(f"constexpr int W = {_width(plan)};")
+        target.add(f"constexpr int W = {lane_count(plan.width)};")
     loops = _unit_loops(plan)
     rows = Block()
     target.add(rows)
@@ -185,14 +182,14 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
     elif loops:
         unit = _open_odometer(loops, target)
     for item in plan.outer if plan.owned else ():
-        unit = unit.open(for_loop(identifier(item.symbol.name), "0", print_index(item.extent)))
+        unit = unit.open(range_loop(item))
     if plan.columns:
         write_columns(kernel, plan, rows, unit, _open_lanes, _write_inner)
         target.add("return 0;")
         return
     depth = {item.symbol.name: 0 for item in plan.outer}
-    emitter = Emitter(kernel, plan, [unit], depth, kept=find_kept(kernel, plan))
-    rows.lines += [_row(emitter, row, dtype) for row, dtype in emitter.kept.dtypes.items()]
+    emitter = Emitter(kernel, plan, [unit], depth, row_cache=plan_row_cache(kernel, plan))
+    rows.lines += [_row(emitter, row, dtype) for row, dtype in emitter.row_cache.dtypes.items()]
     if plan.role is Role.POINTS:
         _open_lanes(emitter, _open_tile(emitter, unit) if plan.tiled else _open_block(plan, unit))
     fetching = fetching_pass(kernel)
@@ -268,13 +265,8 @@ def _open_lanes(emitter: Emitter, unit: Block) -> None:
 
 def _open_block(plan: Plan, unit: Block) -> Block:
     """A unit's part of the vector axis."""
-    assert plan.axis is not None
     if plan.step is not None:
-        extent = print_index(plan.axis.extent)
-        unit.add(
-            f"const i64 begin = block * ({plan.step}), end = index_min(begin + {plan.step}, "
-            f"{extent});"
-        )
+        write_block_bounds(plan, unit)
     return unit
 
 
@@ -339,7 +331,7 @@ def _write_inner(
     for buffer, place in asked:
         loops[-1].add(f"ask_for_lanes<W>({identifier(buffer)} + {print_index(place)});")
     for step in body.instructions:
-        emit_kept(emitter, step)
+        emit_cached(emitter, step)
     nest = _close_loops(emitter, loops)
     outer_levels[-1].add(nest)
     for line in emitter.epilogue:
@@ -382,13 +374,12 @@ def _close_loops(emitter: Emitter, loops: list[Block]) -> Block:
         if innermost and plan.role is Role.REDUCTION:
             _wrap_lanes(item, block, outer, flushes)
         elif innermost and plan.columns:
-            _wrap_group(item, block, outer)
+            end = f"index_min(row_block + GROUP, {print_index(item.extent)})"
+            outer.enclose(block, for_loop(identifier(item.symbol.name), "row_block", end))
         elif innermost and flushes:
             _wrap_blocked(item, block, outer, flushes)
         else:
-            header = for_loop(identifier(item.symbol.name), "0", print_index(item.extent))
-            block.header, block.footer = header, "}"
-            outer.add(block)
+            outer.enclose(block, range_loop(item))
         if number:
             loops[number - 1].add(outer)
         else:
@@ -399,26 +390,15 @@ def _close_loops(emitter: Emitter, loops: list[Block]) -> Block:
 def _wrap_lanes(item: Range, block: Block, outer: Block, flushes: list[str]) -> None:
     variable, extent = identifier(item.symbol.name), print_index(item.extent)
     call = _lanes_call("lanes_blocked" if flushes else "lanes", item.extent)
-    block.header = f"if (int error = {call}(0, {extent}, [&](i64 {variable}, auto n) LAMBDA {{"
+    header = f"if (int error = {call}(0, {extent}, [&](i64 {variable}, auto n) LAMBDA {{"
     flush = f", [&]() LAMBDA {{ {' '.join(flushes)} }}" if flushes else ""
-    block.footer = f"}}{flush})) return error;"
     block.add("return 0;")
-    outer.add(block)
-
-
-def _wrap_group(item: Range, block: Block, outer: Block) -> None:
-    variable, extent = identifier(item.symbol.name), print_index(item.extent)
-    block.header = for_loop(variable, "row_block", f"index_min(row_block + GROUP, {extent})")
-    block.footer = "}"
-    outer.add(block)
+    outer.enclose(block, header, f"}}{flush})) return error;")
 
 
 def _wrap_blocked(item: Range, block: Block, outer: Block, flushes: list[str]) -> None:
     variable, extent = identifier(item.symbol.name), print_index(item.extent)
     start = f"{variable}_block"
     blocked = outer.open(for_loop(start, "0", extent, "BLOCK"))
-    block.header = for_loop(variable, start, f"index_min({start} + BLOCK, {extent})")
-    block.footer = "}"
-    blocked.add(block)
-    for line in flushes:
-        blocked.add(line)
+    blocked.enclose(block, for_loop(variable, start, f"index_min({start} + BLOCK, {extent})"))
+    blocked.lines += flushes

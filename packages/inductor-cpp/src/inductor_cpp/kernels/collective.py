@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-import sympy
 import torch
 from loopir import Instruction, flat_position
 
 from .dtypes import c_type
 from .emitter import Emitter
-from .kernel_plan import Role
+from .kernel_plan import Role, row_length
 from .names import identifier
 from .printer import print_index
 from .scope import Binding
@@ -89,7 +88,7 @@ def _is_precise(kind: str, dtype: torch.dtype) -> bool:
 
 def _most_additions(e: Emitter) -> float:
     """How many values a lane adds up; infinity where that is a matter of sizes."""
-    count = math.prod((item.extent for item in e.plan.inner), start=sympy.Integer(1))
+    count = row_length(e.plan)
     lanes = TYPICAL_LANES * e.plan.width if e.plan.role is Role.REDUCTION else 1
     return int(count) / lanes if count.is_Integer else math.inf
 
@@ -104,9 +103,5 @@ def emit_scan(e: Emitter, step: Instruction) -> None:
     text = e.as_vector(value) if vector else value.text
     owner = "prefix_over_lanes" if row else "prefix_over_rows"
     outside.add(f"{owner}<{kind}, {element}, {'W' if vector else '1'}> {name}_scan;")
-    e.define(
-        step,
-        f"{name}_scan.next({text}{f', {e.count}' if row else ''})",
-        vector=vector,
-        depth=e.deepest,
-    )
+    arguments = f"{text}, {e.count}" if row else text
+    e.define(step, f"{name}_scan.next({arguments})", vector=vector, depth=e.deepest)

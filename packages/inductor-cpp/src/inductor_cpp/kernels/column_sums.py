@@ -11,12 +11,12 @@ from loopir import Body, Kernel
 
 from .collective import COMBINERS
 from .dtypes import c_type
-from .emitter import Emitter
+from .emitter import Emitter, write_block_bounds
 from .instructions import emit_instruction
 from .kernel_plan import COLUMNS, Plan
 from .names import identifier
 from .printer import print_index
-from .scope import Binding, Block, for_loop
+from .scope import Binding, Block, for_loop, range_loop
 
 Open = Callable[[Emitter, Block], None]
 
@@ -34,10 +34,7 @@ def write_columns(
     body, axis = kernel.bodies[number], plan.axis
     assert axis is not None
     lane = f"{identifier(axis.symbol.name)} - begin"
-    unit.add(
-        f"const i64 begin = block * ({plan.step}), end = index_min(begin + {plan.step}, "
-        f"{print_index(axis.extent)});"
-    )
+    write_block_bounds(plan, unit)
     results = [step for step in body.instructions if step.op == "reduce"]
     for step in results:
         kind = COMBINERS[str(step.args[0])]
@@ -46,7 +43,7 @@ def write_columns(
     depth = {item.symbol.name: 0 for item in (*plan.outer, *plan.inner[:-1])}
     block = unit
     for item in plan.inner[:-1]:
-        block = block.open(for_loop(identifier(item.symbol.name), "0", print_index(item.extent)))
+        block = block.open(range_loop(item))
     block = block.open(for_loop("row_block", "0", print_index(plan.inner[-1].extent), "GROUP"))
     inside = Emitter(kernel, replace(plan, inner=plan.inner[-1:]), [block], dict(depth))
     open_lanes(inside, block)

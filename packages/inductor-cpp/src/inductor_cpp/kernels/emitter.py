@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import sympy
 from loopir import Instruction, Kernel, Value, flat_position
 
-from inductor_cpp.kernels.passes.reuse import Kept
+from inductor_cpp.kernels.passes.reuse import RowCache
 
 from .access import as_expr, only_raised, stored_buffers, stride_along
 from .dtypes import c_type
@@ -20,6 +20,13 @@ from .scope import Binding, Block
 from .tiles import Tiles
 
 UNIT = 0
+
+
+def write_block_bounds(plan: Plan, unit: Block) -> None:
+    """Writes where a unit's part of the vector axis begins and ends."""
+    assert plan.axis is not None and plan.step is not None
+    end = f"index_min(begin + {plan.step}, {print_index(plan.axis.extent)})"
+    unit.add(f"const i64 begin = block * ({plan.step}), end = {end};")
 
 
 @dataclass
@@ -41,7 +48,7 @@ class Emitter:
     cascades: list[str] = field(default_factory=list)
     stored: frozenset[str] = frozenset()
     only_raised: frozenset[str] = frozenset()
-    kept: Kept = field(default_factory=Kept)
+    row_cache: RowCache = field(default_factory=RowCache)
     tiles: Tiles | None = None
 
     def __post_init__(self) -> None:
@@ -135,12 +142,15 @@ class Emitter:
         step: Instruction,
         text: str,
         *,
-        vector: bool,
-        depth: int,
+        vector: bool = True,
+        depth: int | None = None,
         run_start: str | None = None,
     ) -> None:
-        """Writes ``const T name = text;`` at ``depth`` and binds the result."""
+        """Writes ``const T name = text;`` and binds the result. ``depth`` is the level, by default
+        the outermost one at which the operands are known.
+        """
         assert step.result is not None and step.dtype is not None
+        depth = self.depth_of(step) if depth is None else depth
         name = identifier(step.result)
         kind = "auto" if vector else c_type(step.dtype)
         self.levels[depth].add(f"const {kind} {name} = {text};")

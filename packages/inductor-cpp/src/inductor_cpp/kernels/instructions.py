@@ -22,21 +22,17 @@ def emit_instruction(e: Emitter, step: Instruction) -> None:
     RULES.get(step.op, emit_elementwise)(e, step)
 
 
-def emit_kept(e: Emitter, step: Instruction) -> None:
-    """Writes an instruction of an inner body, or takes its result from a scratch row."""
-    if step.result in e.kept.dropped:
+def emit_cached(e: Emitter, step: Instruction) -> None:
+    """Writes an instruction of an inner body, or loads its result from a scratch row."""
+    if step.result in e.row_cache.dropped:
         return
-    row = e.kept.loaded.get(step.result or "")
+    row = e.row_cache.loaded.get(step.result or "")
     if row is not None:
-        e.define(
-            step,
-            f"load<W>({row}.data + {e.row_position()}, {e.count})",
-            vector=True,
-            depth=e.deepest,
-        )
+        text = f"load<W>({row}.data + {e.row_position()}, {e.count})"
+        e.define(step, text, depth=e.deepest)
         return
     emit_instruction(e, step)
-    row = e.kept.saved.get(step.result or "")
+    row = e.row_cache.saved.get(step.result or "")
     if row is not None:
         assert step.result is not None and step.dtype is not None
         address = f"{row}.data + {e.row_position()}"
@@ -56,13 +52,8 @@ def emit_elementwise(e: Emitter, step: Instruction) -> None:
         uniform = [operand for operand in operands if not operand.vector]
         if len(uniform) == 1 and None not in starts:
             run_start = f"({starts[0]} + {starts[1]})"
-    e.define(
-        step,
-        expression(step.op, texts, step.dtype),
-        vector=vector,
-        depth=e.depth_of(step),
-        run_start=run_start,
-    )
+    text = expression(step.op, texts, step.dtype)
+    e.define(step, text, vector=vector, run_start=run_start)
 
 
 def emit_cast(e: Emitter, step: Instruction) -> None:
@@ -77,9 +68,7 @@ def emit_cast(e: Emitter, step: Instruction) -> None:
         and step.dtype is torch.float32
         and e.only_raised.issuperset(step.reads)
     ):
-        e.define(
-            step, f"rounded(tag<bf16>{{}}, {operand.exact})", vector=True, depth=e.depth_of(step)
-        )
+        e.define(step, f"rounded(tag<bf16>{{}}, {operand.exact})")
         return
     emit_elementwise(e, step)
     assert step.result is not None
@@ -90,31 +79,24 @@ def emit_cast(e: Emitter, step: Instruction) -> None:
 def emit_comparison(e: Emitter, step: Instruction) -> None:
     """Numbers that count up along the lanes are compared with one number by lane, in 32 bits."""
     operands = [e.operand(arg) for arg in step.args]
-    counted = [
-        operand.run_start is not None and operand.dtype is torch.int64 for operand in operands
-    ]
-    if (
-        sum(counted) != 1
-        or operands[counted.index(False)].vector
-        or operands[0].dtype != operands[1].dtype
-    ):
+    counted = [o.run_start is not None and o.dtype is torch.int64 for o in operands]
+    if sum(counted) != 1 or operands[0].dtype != operands[1].dtype:
         emit_elementwise(e, step)
         return
-    lane = (
-        f"splat<W>(lane_of<W>({operands[counted.index(False)].text}, "
-        f"{operands[counted.index(True)].run_start}))"
-    )
+    number, run = operands[counted.index(False)], operands[counted.index(True)]
+    if number.vector:
+        emit_elementwise(e, step)
+        return
+    lane = f"splat<W>(lane_of<W>({number.text}, {run.run_start}))"
     texts = ["lane_numbers<W>()" if each else lane for each in counted]
-    e.define(step, expression(step.op, texts, step.dtype), vector=True, depth=e.depth_of(step))
+    e.define(step, expression(step.op, texts, step.dtype))
 
 
 def emit_quotient(e: Emitter, step: Instruction) -> None:
     """A vector over a number takes its reciprocal once."""
     dividend, divisor = (e.operand(arg) for arg in step.args)
     if step.dtype is torch.float32 and dividend.vector and not divisor.vector:
-        e.define(
-            step, f"over({dividend.text}, {divisor.text})", vector=True, depth=e.depth_of(step)
-        )
+        e.define(step, f"over({dividend.text}, {divisor.text})")
     else:
         emit_elementwise(e, step)
 
@@ -145,73 +127,46 @@ def emit_index_expr(e: Emitter, step: Instruction) -> None:
     """The value of an index: counted up along the lanes where it is linear, lane by lane
     elsewhere.
     """
-    expr, depth, kind = as_expr(step.args[0]), e.depth_of(step), c_type(step.dtype)
+    expr, kind = as_expr(step.args[0]), c_type(step.dtype)
     if not e.varies(expr):
-        e.define(step, f"cast<{kind}>(i64({e.index(expr)}))", vector=False, depth=depth)
+        e.define(step, f"cast<{kind}>(i64({e.index(expr)}))", vector=False)
         return
     assert e.plan.axis is not None
     stride = stride_along(expr, e.plan.axis.symbol)
     bent = any(s.name in e.bindings and e.bindings[s.name].vector for s in expr.free_symbols)  # type: ignore[attr-defined]
     if stride is None or bent:
-        text = (
-            f"gather<W, i64>({e.count}, [&](i64 k) LAMBDA -> i64 {{ return {e.index(expr, 'k')}; "
-            f"}})"
-        )
-        e.define(step, f"cast<{kind}>({text})", vector=True, depth=depth)
+        lane = f"[&](i64 k) LAMBDA -> i64 {{ return {e.index(expr, 'k')}; }}"
+        e.define(step, f"cast<{kind}>(gather<W, i64>({e.count}, {lane}))")
         return
     base = e.index(expr)
     run_start = f"i64({base})" if stride == 1 and step.dtype is torch.int64 else None
-    e.define(
-        step,
-        f"cast<{kind}>(iota<W>({base}, {e.index(stride)}))",
-        vector=True,
-        depth=depth,
-        run_start=run_start,
-    )
+    e.define(step, f"cast<{kind}>(iota<W>({base}, {e.index(stride)}))", run_start=run_start)
 
 
 def emit_uniform(e: Emitter, step: Instruction) -> None:
     """Random numbers; consecutive counters share their blocks."""
     seed, counter = e.operand(step.args[0]), e.operand(step.args[1])
-    depth = e.depth_of(step)
-    if not (seed.vector or counter.vector):
-        e.define(
-            step, f"uniform_of(i64({seed.text}), i64({counter.text}))", vector=False, depth=depth
-        )
-    elif seed.vector:
-        e.define(
-            step,
-            f"uniform_lanes<W>(cast<i64>({seed.text}), cast<i64>({e.as_vector(counter)}))",
-            vector=True,
-            depth=depth,
-        )
+    if seed.vector:
+        text = f"uniform_lanes<W>(cast<i64>({seed.text}), cast<i64>({e.as_vector(counter)}))"
+    elif not counter.vector:
+        text = f"uniform_of(i64({seed.text}), i64({counter.text}))"
     elif counter.run_start is not None:
-        e.define(
-            step,
-            f"uniform_run(i64({seed.text}), {counter.run_start}, vec<f32, W>{{}})",
-            vector=True,
-            depth=depth,
-        )
+        text = f"uniform_run(i64({seed.text}), {counter.run_start}, vec<f32, W>{{}})"
     else:
-        e.define(
-            step,
-            f"uniform_of(i64({seed.text}), cast<i64>({counter.text}))",
-            vector=True,
-            depth=depth,
-        )
+        text = f"uniform_of(i64({seed.text}), cast<i64>({counter.text}))"
+    e.define(step, text, vector=seed.vector or counter.vector)
 
 
 def emit_uniform16(e: Emitter, step: Instruction) -> None:
     """Random numbers, one by one: masks of other devices."""
     seed, counter = e.operand(step.args[0]), e.operand(step.args[1])
-    depth = e.depth_of(step)
-    if seed.vector or counter.vector:
+    vector = seed.vector or counter.vector
+    if vector:
         lanes = f"cast<i64>({e.as_vector(seed)}), cast<i64>({e.as_vector(counter)})"
-        e.define(step, f"uniform16_lanes<W>({lanes})", vector=True, depth=depth)
+        text = f"uniform16_lanes<W>({lanes})"
     else:
-        e.define(
-            step, f"uniform16_of(i64({seed.text}), i64({counter.text}))", vector=False, depth=depth
-        )
+        text = f"uniform16_of(i64({seed.text}), i64({counter.text}))"
+    e.define(step, text, vector=vector)
 
 
 RULES = {

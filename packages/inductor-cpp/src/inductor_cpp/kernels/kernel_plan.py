@@ -5,6 +5,7 @@ one unit of work is.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -23,25 +24,9 @@ LEAST_ROWS = 64
 ENOUGH_UNITS = 64
 SHARE = "share"
 
-HEAVY = frozenset(
-    ["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "uniform", "uniform16"]
-)
+HEAVY = frozenset("exp expm1 log log1p sin cos tanh erf uniform uniform16".split())
 LIBM = frozenset(
-    [
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "lgamma",
-        "pow",
-        "atan2",
-        "log2",
-        "fmod",
-        "remainder",
-        "floordiv",
-    ]
+    "tan asin acos atan sinh cosh lgamma pow atan2 log2 fmod remainder floordiv".split()
 )
 COMPARISONS = ("eq", "ne", "lt", "le")
 ORDERED_REDUCTIONS = ("argmax", "argmin")
@@ -122,7 +107,17 @@ def make_plan(kernel: Kernel) -> Plan:
 
 def row_length(plan: Plan) -> sympy.Expr:
     """The elements of a row."""
-    return math.prod((item.extent for item in plan.inner), start=sympy.Integer(1))
+    return point_count(plan.inner)
+
+
+def point_count(ranges: Iterable[Range]) -> sympy.Expr:
+    """How many points the ranges have together."""
+    return math.prod((item.extent for item in ranges), start=sympy.Integer(1))
+
+
+def lane_count(width: int) -> str:
+    """Text of the elements in a vector of ``width`` leaves."""
+    return f"{width} * LANES" if width > 1 else "LANES"
 
 
 def hint_of(kernel: Kernel, expr: sympy.Expr) -> int:
@@ -184,18 +179,16 @@ def choose_width(kernel: Kernel, axis: Range) -> int:
 def varying_along(kernel: Kernel, axis: Range) -> list[Instruction]:
     """Instructions that differ along ``axis``, but for indirect indices."""
     names: set[str] = {axis.symbol.name}
-    found: list[Instruction] = []
+    varying: list[Instruction] = []
     for step in kernel.steps:
         if not names.isdisjoint(step.reads):
             names |= {step.result} if step.result else set()
-            found += [step] if step.op != "indirect" else []
-    return found
+            varying += [step] if step.op != "indirect" else []
+    return varying
 
 
 def _only_compared(kernel: Kernel) -> set[str]:
-    """Numbers of places that only comparisons use: lanes are compared instead
-    (``instructions``).
-    """
+    """Index values that only comparisons use; ``instructions`` compares lane numbers instead."""
     other = {name for step in kernel.steps if step.op not in COMPARISONS for name in step.reads}
     return {step.result for step in kernel.steps if step.result and step.op == "index_expr"} - other
 
@@ -207,13 +200,11 @@ def cost(step: Instruction) -> int:
 
 def total_work(kernel: Kernel) -> sympy.Expr:
     """Element operations of one launch, as a size expression."""
-    points = math.prod((item.extent for item in kernel.ranges), start=sympy.Integer(1))
-    per_point = math.prod((item.extent for item in kernel.reduction), start=sympy.Integer(1))
-    outer = sum(
-        cost(step) for body in kernel.bodies if not body.inner for step in body.instructions
-    )
     inner = sum(cost(step) for body in kernel.bodies if body.inner for step in body.instructions)
-    return sympy.expand(points * (outer + inner * per_point))
+    outer = sum(map(cost, kernel.steps)) - inner
+    return sympy.expand(
+        point_count(kernel.ranges) * (outer + inner * point_count(kernel.reduction))
+    )
 
 
 def _row_sums(kernel: Kernel, inner: tuple[Range, ...]) -> tuple[str, ...]:
@@ -279,9 +270,8 @@ def _step(
     reduces: bool,
     transposed: bool,
 ) -> str | None:
-    lanes = f"{width} * LANES" if width > 1 else "LANES"
     if reduces:
-        return lanes
+        return lane_count(width)
     if transposed:
         return str(TILE)
     units = math.prod(hint_of(kernel, item.extent) for item in outer)
@@ -291,9 +281,9 @@ def _step(
 
 
 def _rows_entered(kernel: Kernel, towards: Range, along: Range) -> int:
-    """How far apart the rows lie that a step of ``towards`` enters, summed over the accesses that
-    go in order along ``along``: every row is a page and a place in few sets of the cache, so the
-    next tile lies where this is less.
+    """The distance between rows that a step of ``towards`` enters, summed over the accesses that
+    are contiguous along ``along``. Distant rows cost a page each and share few cache sets, so the
+    next tile lies where the distance is less.
     """
     sizes = {buffer.name: buffer.dtype.itemsize for buffer in kernel.buffers}
     found = [(step.args[0], as_expr(step.args[1])) for step, _ in accesses(kernel)]

@@ -30,21 +30,17 @@ def emit_load(e: Emitter, step: Instruction) -> None:
     pointer, kind = identifier(str(buffer)), c_type(step.dtype)
     filler = literal(other if other is not None else 0, step.dtype)  # type: ignore[arg-type]
     vector_mask = mask is not None and mask.vector
+    condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
     if not e.varies(expr) and not vector_mask:
-        condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
         text = f"{pointer}[{e.index(expr)}]"
-        e.define(
-            step,
-            f"{condition} ? {text} : {filler}" if condition else text,
-            vector=False,
-            depth=depth,
-        )
+        text = f"{condition} ? {text} : {filler}" if condition else text
+        e.define(step, text, vector=False, depth=depth)
         return
     tile = e.tiles.load(step, set(e.bindings)) if e.tiles is not None else None
     if tile is not None:
         _define_loaded(e, step, tile, depth)
         return
-    lane = f"[&](i64 k) LAMBDA -> {kind} {{ return {pointer}[{e.index(expr, 'k')}]; }}"
+    lane = _lane(e, pointer, kind, expr)
     fill = f"splat<W>({filler})"
     load, address = LOADS[_narrow_stride(e, expr, step.dtype)], f"{pointer} + {e.index(expr)}"
     if vector_mask:
@@ -57,7 +53,6 @@ def emit_load(e: Emitter, step: Instruction) -> None:
         text = (
             f"{load}<W>({address}, {e.count})" if load else f"gather<W, {kind}>({e.count}, {lane})"
         )
-        condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
         if load == "load" and not condition:
             _ask_ahead(e, expr, pointer)
             if e.tiles is not None:
@@ -65,14 +60,12 @@ def emit_load(e: Emitter, step: Instruction) -> None:
             _define_loaded(e, step, address, depth)
             return
         text = f"{condition} ? {text} : {fill}" if condition else text
-    e.define(step, text, vector=True, depth=depth)
+    e.define(step, text, depth=depth)
 
 
 def _define_loaded(e: Emitter, step: Instruction, address: str, depth: int) -> None:
-    """Consecutive elements; bfloat16 ones also as float32, which costs less than what follows a
-    load of its own.
-    """
-    e.define(step, f"load<W>({address}, {e.count})", vector=True, depth=depth)
+    """Consecutive elements; bfloat16 also as float32, which is cheaper than converting later."""
+    e.define(step, f"load<W>({address}, {e.count})", depth=depth)
     if step.dtype is not torch.bfloat16:
         return
     assert step.result is not None
@@ -82,9 +75,7 @@ def _define_loaded(e: Emitter, step: Instruction, address: str, depth: int) -> N
 
 
 def _ask_ahead(e: Emitter, expr: sympy.Expr, pointer: str) -> None:
-    """Has the row fetched that an index asks for some steps of the reduction later, where indices
-    are read from memory.
-    """
+    """Prefetches the row that the reduction reads some steps later, if the index is loaded."""
     bound = [s for s in expr.free_symbols if s.name in e.bindings]  # type: ignore[attr-defined]
     if (
         e.plan.role is not Role.POINTS
@@ -160,7 +151,7 @@ def emit_store(e: Emitter, step: Instruction) -> None:
     elif stride == 2:
         target.add(f"store_even<W, {kind}>({address}, {text}, {e.count});")
     else:
-        target.add(f"scatter<W, {kind}>({e.count}, {text}, {_lane(e, pointer, kind, expr)});")
+        target.add(f"scatter<W, {kind}>({e.count}, {text}, {_lane(e, pointer, kind + '&', expr)});")
 
 
 def _add_vector(
@@ -169,24 +160,27 @@ def _add_vector(
     """To a thread's own sums, as one total where the lanes meet, or lane by lane."""
     pointer, place = identifier(buffer), e.index(expr)
     if stride == 0 and kind in ("f32", "f64"):
-        total, is_summed = f"total<W, {kind}>({text}, {e.count})", buffer in e.plan.sums
-        if is_summed:
+        total = f"total<W, {kind}>({text}, {e.count})"
+        if buffer in e.plan.sums:
             return f"{sums_of(buffer)}_part[{place}] += {total};"
         return f"add_to({pointer}[{place}], {total}, shared);"
     if buffer in e.plan.sums:
         return f"{sums_of(buffer)}.merge<W>({place}, {text}, {e.count});"
     if stride == 1:
         return f"add_lanes<W, {kind}>({pointer} + {place}, {text}, {e.count}, shared);"
-    return f"scatter_add<W, {kind}>({e.count}, {text}, shared, {_lane(e, pointer, kind, expr)});"
+    return (
+        f"scatter_add<W, {kind}>({e.count}, {text}, shared, {_lane(e, pointer, kind + '&', expr)});"
+    )
 
 
 def _lane(e: Emitter, pointer: str, kind: str, expr: sympy.Expr) -> str:
-    return f"[&](i64 k) LAMBDA -> {kind}& {{ return {pointer}[{e.index(expr, 'k')}]; }}"
+    """The element of lane ``k``; ``kind`` is its type, or a reference to it."""
+    return f"[&](i64 k) LAMBDA -> {kind} {{ return {pointer}[{e.index(expr, 'k')}]; }}"
 
 
 def _streams(e: Emitter, buffer: str) -> bool:
-    """Whether lines of ``buffer`` lie far away before they are written: a store waits for its line,
-    for which the processor looks ahead less than for one that is read.
+    """Whether ``buffer`` is too large for the cache: its stores wait for lines, which processors
+    prefetch less for stores than for loads.
     """
     item = next(item for item in e.kernel.buffers if item.name == buffer)
     return (

@@ -7,15 +7,7 @@ from functools import cache
 from pathlib import Path
 
 RUNTIME_FILES = (
-    "vector.h",
-    "convert.h",
-    "memory.h",
-    "numeric.h",
-    "math.h",
-    "reduce.h",
-    "random.h",
-    "tile.h",
-    "parallel.h",
+    "vector.h convert.h memory.h numeric.h math.h reduce.h random.h tile.h parallel.h".split()
 )
 _KEYWORDS = (
     "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl "

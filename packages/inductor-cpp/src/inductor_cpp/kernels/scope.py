@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+from loopir import Range
+
+from .names import identifier
+from .printer import print_index
 
 INDENT = "  "
 
@@ -13,6 +17,11 @@ def for_loop(variable: str, start: str, end: str, step: str = "") -> str:
     """The header of a loop over ``start <= variable < end``."""
     advance = f"{variable} += {step}" if step else f"++{variable}"
     return f"for (i64 {variable} = {start}; {variable} < {end}; {advance}) {{"
+
+
+def range_loop(item: Range) -> str:
+    """The header of a loop over a whole range."""
+    return for_loop(identifier(item.symbol.name), "0", print_index(item.extent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +55,14 @@ class Block:
         """Appends a line or a nested block."""
         self.lines.append(line)
 
+    def enclose(self, block: Block, header: str, footer: str = "}") -> None:
+        """Appends ``block`` under a header."""
+        block.header, block.footer = header, footer
+        self.lines.append(block)
+
     def open(self, header: str, footer: str = "}") -> Block:
         """Appends an empty nested block and returns it."""
-        block = Block(header=header, footer=footer)
-        self.lines.append(block)
+        self.enclose(block := Block(), header, footer)
         return block
 
     def render(self, depth: int = 0) -> list[str]:

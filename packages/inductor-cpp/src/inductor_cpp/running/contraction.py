@@ -17,24 +17,17 @@ from .packing import CONVOLUTION, LINEAR
 
 TensorMeta: TypeAlias = Any  # primops.TensorMeta, which contractions carry
 mkldnn = torch.ops.mkldnn
-UNARY = {
-    "relu": "relu",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "silu": "swish",
-    "hardswish": "hardswish",
-    "hardsigmoid": "hardsigmoid",
-}
-LEAST_PACKED = 1 << 29  # below, what packing gains goes to the digest of the weight
+# names of oneDNN's functions
+UNARY = {name: name for name in ("relu", "sigmoid", "tanh", "hardswish", "hardsigmoid")}
+UNARY["silu"] = "swish"
+LEAST_PACKED = 1 << 29  # below, the digest of the weight costs more than packing saves
 LEAST_SIDE = 192
 BINARY = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Steps that one primitive does: an addition (``other`` operand first, if any), then a
-    function.
-    """
+class FusedSteps:
+    """Steps that one primitive does: an addition (if ``other``), then a function."""
 
     count: int = 0
     other: bool = False
@@ -67,8 +60,8 @@ def _is_supported(dtype: torch.dtype) -> bool:
 
 
 def _offer_convolution(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
-    """In inference, with parameters: packed, folded and channels-last. Others are left to ATen (and
-    loopir's layouts).
+    """Packed, folded and channels-last for convolutions with parameters, in inference. ATen (with
+    loopir's layouts) computes the others.
     """
     stride, padding, dilation, transposed, _, groups, *eps = contraction.parameters
     fixed = [s or c for s, c in zip(contraction.static, contraction.constant, strict=True)]
@@ -77,78 +70,63 @@ def _offer_convolution(contraction: Contraction, x: TensorMeta, weight: TensorMe
         return None
     if not all(t is None or _is_dense(t) for t in contraction.operands[1:]):
         return None
-    taken = _taken(contraction.steps)
+    fused = _fusable_steps(contraction.steps)
     plan = {
         "window": [_pair(stride), _pair(padding), _pair(dilation)],
         "groups": groups,
         "eps": eps[0] if eps else None,
-        "binary": "add" if taken.other else "none",
-        "unary": taken.unary,
+        "binary": "add" if fused.other else "none",
+        "unary": fused.unary,
         "algorithm": "",
-        "weight": _described(weight),
+        "weight": _layout_text(weight),
     }
     operands = len(contraction.operands)
-    other = TensorInput(operands, torch.channels_last) if taken.other else None
+    other = TensorInput(operands, torch.channels_last) if fused.other else None
     parameters = [TensorInput(position) for position in range(1, operands)]
     arguments = (TensorInput(0, torch.channels_last), parameters, other, json.dumps(plan))
-    return Offer(CONVOLUTION, arguments, taken.count, torch.channels_last)
+    return Offer(CONVOLUTION, arguments, fused.count, torch.channels_last)
 
 
 def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
-    """In inference, large layers with a parameter as weight in 16 bits: packed. In float32 MKL is
-    at least as fast.
+    """Packs the weights of large layers in 16 bits, in inference. In float32 MKL is at least as
+    fast.
     """
-    rows, columns, depth = _rows(x), _hint(weight.shape[0]), _hint(weight.shape[1])
+    rows = math.prod(map(_hint, x.shape[:-1]))
+    columns, depth = map(_hint, weight.shape)
     if (
         x.dtype is torch.float32
         or min(rows, columns, depth) < LEAST_SIDE
         or rows * columns * depth < LEAST_PACKED
     ):
         return None
-    if not (
-        contraction.inference
-        and (contraction.static[1] or contraction.constant[1])
-        and _is_dense(weight)
-    ):
+    is_parameter = contraction.static[1] or contraction.constant[1]
+    if not contraction.inference or not is_parameter or not _is_dense(weight):
         return None
-    taken = _taken(contraction.steps, additions_end=True)
-    plan = json.dumps({"unary": taken.unary, "algorithm": "", "weight": _described(weight)})
-    operands = [TensorInput(1), TensorInput(2)]
-    return Offer(
-        LINEAR,
-        (TensorInput(0), operands, TensorInput(BINARY) if taken.other else None, plan),
-        taken.count,
-    )
+    fused = _fusable_steps(contraction.steps, additions_end=True)
+    plan = json.dumps({"unary": fused.unary, "algorithm": "", "weight": _layout_text(weight)})
+    parameters = [TensorInput(1), TensorInput(2)]
+    other = TensorInput(BINARY) if fused.other else None
+    return Offer(LINEAR, (TensorInput(0), parameters, other, plan), fused.count)
 
 
-def _taken(steps: Sequence[PointwiseStep], additions_end: bool = False) -> Taken:
-    """The longest beginning of ``steps`` that one primitive can do; a linear layer's addition has
-    no function after it.
+def _fusable_steps(steps: Sequence[PointwiseStep], additions_end: bool = False) -> FusedSteps:
+    """The longest prefix of ``steps`` that one primitive can do. ``additions_end``: no function may
+    follow an addition, as in linear layers.
     """
-    taken = Taken()
-    if (
-        steps
-        and steps[0].name == "add"
-        and steps[0].operand is not None
-        and steps[0].parameters == (1,)
-    ):
-        taken = Taken(1, other=True)
-        if additions_end:
-            return taken
-    following = steps[taken.count] if taken.count < len(steps) else None
-    if (
-        following is None
-        or following.operand is not None
-        or following.name not in UNARY
-        or following.parameters
-    ):
-        return taken
-    if taken.other and following.name != "relu":
-        return taken
-    return Taken(taken.count + 1, taken.other, UNARY[following.name])
+    adds = any(
+        step.name == "add" and step.operand is not None and step.parameters == (1,)
+        for step in steps[:1]
+    )
+    fused = FusedSteps(1, other=True) if adds else FusedSteps()
+    if fused.count == len(steps) or (adds and additions_end):
+        return fused
+    step, functions = steps[fused.count], ("relu",) if adds else UNARY
+    if step.operand is not None or step.parameters or step.name not in functions:
+        return fused
+    return FusedSteps(fused.count + 1, adds, UNARY[step.name])
 
 
-def _described(weight: TensorMeta) -> str:
+def _layout_text(weight: TensorMeta) -> str:
     return f"{weight.dtype} {tuple(weight.shape)} {tuple(weight.stride())}"
 
 
@@ -161,20 +139,14 @@ def _hint(size: object) -> int:
     return size if isinstance(size, int) else size.node.hint or 0  # type: ignore[attr-defined]
 
 
-def _rows(x: TensorMeta) -> int:
-    return math.prod(_hint(size) for size in x.shape[:-1])
-
-
 def _is_dense(tensor: TensorMeta) -> bool:
     """Row-major or channels-last memory without gaps."""
     if not all(isinstance(size, int) for size in tensor.shape):
         return False
-    orders = (
-        [tuple(range(len(tensor.shape))), (0, 2, 3, 1)]
-        if len(tensor.shape) == 4
-        else [tuple(range(len(tensor.shape)))]
-    )
-    return any(_is_ordered(tensor, order) for order in orders)
+    row_major, channels_last = tuple(range(len(tensor.shape))), (0, 2, 3, 1)
+    if len(tensor.shape) == 4 and _is_ordered(tensor, channels_last):
+        return True
+    return _is_ordered(tensor, row_major)
 
 
 def _is_ordered(tensor: TensorMeta, order: Sequence[int]) -> bool:

@@ -1,9 +1,8 @@
-"""Operators of oneDNN over parameters: folded and packed once, and again when their contents
-change.
+"""Operators of oneDNN that fold and pack their parameters once, and again when contents change.
 
-A parameter may be written to between calls in ways that leave no trace (``p.data.mul_(2)``, a NumPy
-view), so a packed copy is used only while a digest of the parameters' bytes is what it was; reading
-a weight costs a few percent of multiplying by it.
+Writes to a parameter may leave no trace (``p.data.mul_(2)``, a NumPy view), so a packed copy is
+used only while the digest of the parameters' bytes is the same. Reading a weight costs a few
+percent of multiplying by it.
 """
 
 from __future__ import annotations
@@ -26,14 +25,12 @@ from inductor_cpp.kernels.names import runtime_text
 
 mkldnn = torch.ops.mkldnn
 library = torch.library.Library("inductor_cpp", "DEF")
-library.define("convolution(Tensor x, Tensor?[] parameters, Tensor? other, str plan) -> Tensor")
-library.define("linear(Tensor x, Tensor?[] parameters, Tensor? other, str plan) -> Tensor")
 Call: TypeAlias = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 
 @dataclass(slots=True)
 class _Packed:
-    """What was made of some parameters, and what they were like then."""
+    """The call with packed parameters, and what identifies the parameters' memory and contents."""
 
     pointers: ctypes.Array
     sizes: ctypes.Array
@@ -57,35 +54,36 @@ def _digest() -> Callable[..., int]:
 def packed(
     x: torch.Tensor, parameters: Sequence[torch.Tensor | None], plan: str, pack: Callable[..., Call]
 ) -> Call:
-    """``pack(x, parameters, **plan)``, or what it returned earlier for the same memory and contents
-    of the (dense) parameters, the same shape of ``x`` and the same ``plan`` (JSON).
+    """``pack(x, parameters, **plan)``, cached by memory and contents of the (dense) parameters, the
+    shape of ``x``, and ``plan`` (JSON).
     """
-    place = (plan, x.shape, *[tensor.data_ptr() for tensor in parameters if tensor is not None])
-    entry = _packed.get(place)
+    key = (plan, x.shape, *[tensor.data_ptr() for tensor in parameters if tensor is not None])
+    entry = _packed.get(key)
     if (
         entry is not None
         and _digest()(len(entry.sizes), entry.pointers, entry.sizes) == entry.digest
     ):
         return entry.call
-    for old in [place for place, entry in _packed.items() if entry.owner.expired()]:
-        _packed.pop(old, None)
+    for expired in [key for key, entry in _packed.items() if entry.owner.expired()]:
+        _packed.pop(expired, None)
     given = [tensor for tensor in parameters if tensor is not None]
     pointers = (ctypes.c_void_p * len(given))(*(tensor.data_ptr() for tensor in given))
     sizes = (ctypes.c_int64 * len(given))(*(tensor.nbytes for tensor in given))
     digest = _digest()(len(given), pointers, sizes)
     with torch.no_grad():
         call = pack(x, [None if t is None else t.detach() for t in parameters], **json.loads(plan))
-    _packed[place] = _Packed(
-        pointers, sizes, digest, call, StorageWeakRef(given[0].untyped_storage())
-    )
+    owner = StorageWeakRef(given[0].untyped_storage())
+    _packed[key] = _Packed(pointers, sizes, digest, call, owner)
     return call
 
 
 def fold(
     parameters: Sequence[torch.Tensor | None], eps: float | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weight and bias of one convolution that also does the batch norm after it. ``parameters``:
-    weight and bias, then mean, variance, scale and shift of the norm if there is one (``eps``).
+    """Folds the batch norm after a convolution into its weight and bias.
+
+    ``parameters`` are weight and bias, then mean, variance, scale and shift of the norm; without
+    ``eps`` there is no norm.
     """
     weight, bias, *norm = parameters
     assert weight is not None
@@ -105,8 +103,8 @@ def pack_convolution(
     groups: int, eps: float | None,
     binary: str, unary: str, algorithm: str, weight: object,
 ) -> Call:  # fmt: skip
-    """A convolution of images shaped like ``x``. ``window``: stride, padding, dilation; ``weight``
-    is there for the key.
+    """A convolution of images shaped like ``x``. ``window`` is stride, padding and dilation;
+    ``weight`` is only part of the cache key.
     """
     folded, bias = fold(parameters, eps)
     stride, padding, dilation = window
@@ -153,34 +151,30 @@ def pack_linear(
     return call
 
 
-def convolution(
-    x: torch.Tensor,
-    parameters: Sequence[torch.Tensor | None],
-    other: torch.Tensor | None,
-    plan: str,
-) -> torch.Tensor:
-    """Convolution, batch norm in evaluation, addition of ``other`` and a function as one oneDNN
-    primitive.
+def _register(name: str, pack: Callable[..., Call]) -> torch._ops.OpOverload:
+    """Defines the operator ``inductor_cpp::<name>``, which calls what ``pack`` returns.
+
+    Its ``direct`` is the Python function, for hosts that need no dispatcher.
     """
-    return packed(x, parameters, plan, pack_convolution)(x, other)
+
+    def run(
+        x: torch.Tensor,
+        parameters: Sequence[torch.Tensor | None],
+        other: torch.Tensor | None,
+        plan: str,
+    ) -> torch.Tensor:
+        return packed(x, parameters, plan, pack)(x, other)
+
+    library.define(f"{name}(Tensor x, Tensor?[] parameters, Tensor? other, str plan) -> Tensor")
+    library.impl(name, run, "CPU")
+    overload = getattr(torch.ops.inductor_cpp, name).default
+    overload.direct = run
+    return overload
 
 
-def linear(
-    x: torch.Tensor,
-    parameters: Sequence[torch.Tensor | None],
-    other: torch.Tensor | None,
-    plan: str,
-) -> torch.Tensor:
-    """Linear layer with a packed weight, and ``other`` added or a function applied by the same
-    primitive.
-    """
-    return packed(x, parameters, plan, pack_linear)(x, other)
-
-
-library.impl("convolution", convolution, "CPU")
-library.impl("linear", linear, "CPU")
-CONVOLUTION, LINEAR = (
-    torch.ops.inductor_cpp.convolution.default,
-    torch.ops.inductor_cpp.linear.default,
-)
-CONVOLUTION.direct, LINEAR.direct = convolution, linear  # type: ignore[attr-defined]
+CONVOLUTION = _register("convolution", pack_convolution)
+"""Convolution, batch norm in evaluation, addition of ``other`` and a function as one primitive of
+oneDNN.
+"""
+LINEAR = _register("linear", pack_linear)
+"""A linear layer with a packed weight; the same primitive adds ``other`` or applies a function."""

@@ -1,9 +1,8 @@
-"""Values that a later pass over a row would compute again, kept in a scratch row: softmax takes
-each exponential once.
+"""Scratch rows with values for later passes over a row: softmax takes each exponential once.
 
-Bodies share no values but reductions (C4.2), so fused kernels repeat expressions; an expensive
-repeated one is stored by the first body that computes it and loaded by the later ones. Everything
-needed only for the repeated value is dropped there.
+Bodies share no values but reductions (C4.2), so fused kernels repeat expressions. The first body
+that computes an expensive repeated value stores it; later bodies load it, and drop what only that
+value needs.
 """
 
 from __future__ import annotations
@@ -25,9 +24,11 @@ IMPURE = ("store", "reduce", "scan")
 
 
 @dataclass
-class Kept:
-    """``saved``: value to scratch row, in the body that computes it; ``loaded``: in later bodies;
-    ``dropped``: not needed.
+class RowCache:
+    """Values in scratch rows.
+
+    ``saved`` has the row of each value that its body stores, ``loaded`` the row of each value that
+    a later body loads, ``dropped`` values that are not computed, ``dtypes`` the type of each row.
     """
 
     saved: dict[str, str] = field(default_factory=dict)
@@ -43,15 +44,15 @@ class _Known:
     cost: int
 
 
-def find_kept(kernel: Kernel, plan: Plan) -> Kept:
-    """What to keep of ``kernel``; nothing unless lanes run along the reduction and a row is short
-    enough to stay in cache.
+def plan_row_cache(kernel: Kernel, plan: Plan) -> RowCache:
+    """What to store in scratch rows; nothing unless lanes run along the reduction and a row fits in
+    the processor's cache.
     """
-    kept = Kept()
+    cache = RowCache()
     if plan.role is not Role.REDUCTION or plan.axis is None:
-        return kept
+        return cache
     if math.prod(hint_of(kernel, item.extent) for item in kernel.reduction) > LONGEST_ROW:
-        return kept
+        return cache
     keys = Keys(kernel, plan.axis.symbol)
     seen: dict[Hashable, _Known] = {}
     for number, body in enumerate(kernel.bodies):
@@ -63,14 +64,14 @@ def find_kept(kernel: Kernel, plan: Plan) -> Kept:
                 continue
             known = seen.get(keys.of(step))
             if step.result not in needed:
-                kept.dropped.add(step.result)
+                cache.dropped.add(step.result)
             elif known is not None and keys.worth(step):
-                row = kept.saved.setdefault(known.name, f"row{len(kept.saved)}")
-                kept.loaded[step.result] = row
-                kept.dtypes[row] = step.dtype  # type: ignore[assignment]
+                row = cache.saved.setdefault(known.name, f"row{len(cache.saved)}")
+                cache.loaded[step.result] = row
+                cache.dtypes[row] = step.dtype  # type: ignore[assignment]
             elif known is None:
                 seen[keys.of(step)] = _Known(step.result, number, keys.cost[step.result])
-    return kept
+    return cache
 
 
 class Keys:
@@ -127,8 +128,8 @@ class Keys:
 
 
 def _needed(steps: tuple[Instruction, ...], keys: Keys, seen: dict[Hashable, _Known]) -> set[str]:
-    """Values still read when those that can be loaded from a scratch row are. An index is checked
-    where it is first seen.
+    """Values that are computed although others are loaded from scratch rows. The first use of an
+    index checks it.
     """
     needed: set[str] = set()
     for step in reversed(steps):
