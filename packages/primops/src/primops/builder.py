@@ -7,7 +7,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, ClassVar
 
 import torch
@@ -48,9 +47,10 @@ class GraphValue(Traced):
     skippers: set[fx.Node | None] = field(default_factory=set)
     serial: int = field(init=False)
 
-    shape: ClassVar[Any] = property(attrgetter("meta.shape"))
-    dtype: ClassVar[Any] = property(attrgetter("meta.dtype"))
-    device: ClassVar[Any] = property(attrgetter("meta.device"))
+    # functions, not attrgetters: CPython 3.14 looks for their code when it adds slots
+    shape: ClassVar[Any] = property(lambda self: self.meta.shape)
+    dtype: ClassVar[Any] = property(lambda self: self.meta.dtype)
+    device: ClassVar[Any] = property(lambda self: self.meta.device)
     ndim: ClassVar[Any] = property(lambda self: len(self.meta.shape))
 
     def __post_init__(self) -> None:
