@@ -1,8 +1,9 @@
-"""What a code generator is (contract G): ``CodeGenerator``, and what it may offer beyond kernels.
+"""What a code generator is (contract G): ``CodeGenerator``, and optional protocols.
 
-A generator offers more by having the methods of ``OffersContractions``, ``OffersTemplates``,
-``LinksRuns``, ``LaunchesParts`` or ``Reproducible``; loopir asks with ``isinstance``. One that has
-none of them gets kernels, extern calls and one Python call per launch.
+A generator supports more than kernels by having the methods of ``OffersContractions``,
+``OffersTemplates``, ``LinksRuns``, ``LaunchesParts`` or ``Reproducible``, which loopir tests with
+``isinstance``. Without them, its programs consist of kernels, extern calls and one Python call per
+launch.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class Offer:
 
 @runtime_checkable
 class OffersContractions(Protocol):
-    """A backend with operators of its own for convolution and linear."""
+    """A backend with its own operators for convolution and linear."""
 
     def offer(self, contraction: Contraction) -> Offer | None:
         """The operator to call instead, or None to leave the graph as it is. Pure; asked once per
@@ -153,9 +154,10 @@ class OffersTemplates(Protocol):
     template_ops: Collection[OpOverload]
 
     def refuses(self, template: Template) -> str:
-        """Why the operator and these loops should stay apart; empty if one launch is better. Asked
-        for each fusion that would be right, so that it sees a template grow; its reason stands in
-        the schedule.
+        """Why the operator and these loops should stay separate; empty if one launch is better.
+
+        Asked for each valid fusion, so that the backend sees a template grow; its reason is printed
+        in the schedule.
         """
         ...
 
@@ -169,8 +171,8 @@ class OffersTemplates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a kernel's buffer lies: ``offset`` bytes (over the run's sizes) from the data pointer
-    of tensor ``parameter``.
+    """The memory of a kernel's buffer: ``offset`` bytes (an expression of the run's sizes) after
+    the data pointer of tensor ``parameter``.
     """
 
     parameter: int
@@ -190,9 +192,8 @@ class RunCall:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Launches in order on one device, called with ``tensors`` tensors and then an int per
-    ``sizes``. Where ``slab`` is not 0, the last tensor is that many bytes of memory for
-    intermediates.
+    """Launches in order on one device, called with ``tensors`` tensors and then an int per entry of
+    ``sizes``. If ``slab`` is not 0, the last tensor is that many bytes of memory for intermediates.
     """
 
     tensors: int
@@ -204,8 +205,8 @@ class Run:
 
 @runtime_checkable
 class LinksRuns(Protocol):
-    """A backend that runs a list of launches by one call. Where it has ``makes_slabs = True``, it
-    is not given the last tensor of a run that has a slab, but takes that memory itself.
+    """A backend that runs a list of launches by one call. If it has ``makes_slabs = True``, it
+    allocates the slab of a run itself, and is not passed that tensor.
     """
 
     def link(
@@ -220,14 +221,14 @@ class LinksRuns(Protocol):
 
 @runtime_checkable
 class LaunchesParts(Protocol):
-    """A backend that may run a kernel as several launches, which a checker can look at."""
+    """A backend that may run a kernel as several launches, which a checker can inspect."""
 
     def launched(self, source: KernelSource) -> Sequence[Kernel]:
         """The kernels that a source launches, in order, with the buffer names of the whole one."""
         ...
 
 
-# Kept programs: what must be equal for a program of an earlier process to be used again.
+# The program cache: what must be equal for a program of an earlier process to be reused.
 
 
 @runtime_checkable
@@ -237,5 +238,5 @@ class Reproducible(Protocol):
     """
 
     def identity(self) -> Sequence[str] | None:
-        """Settings, instruction set, device; None where answers come from measuring."""
+        """Settings, instruction set, device; None if answers depend on measurements."""
         ...

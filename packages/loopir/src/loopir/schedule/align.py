@@ -1,5 +1,5 @@
-"""Common loops for two nests: refine both until their extents agree, permuting one where strides of
-a shared buffer say how.
+"""Common loops for two nests: splits the loops of both until their extents agree, and permutes one
+nest where the strides of a shared buffer require it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Substitution = dict[sympy.Symbol, sympy.Expr]
 
 @dataclass(slots=True)
 class Refinement:
-    """New loops outermost first, each with the loop of the left nest that it is a part of, and what
-    the old symbols are.
+    """The new loops, outermost first, each with the loop of the left nest that it is a part of; and
+    the old symbols as expressions of the new ones.
     """
 
     loops: list[tuple[Range, sympy.Symbol]]
@@ -28,7 +28,7 @@ class Refinement:
 
 
 class _Side:
-    """Consumes loops from the innermost one, part by part."""
+    """One nest, whose loops are consumed from the innermost one outwards, part by part."""
 
     def __init__(self, loops: Sequence[Range]) -> None:
         self.todo = list(loops)
@@ -38,7 +38,7 @@ class _Side:
         self.current: sympy.Symbol | None = None
 
     def next(self) -> bool:
-        """Makes sure that a loop is open; False when none is left."""
+        """Opens the next loop unless one is open; False when none is left."""
         while self.rest == 1:
             if not self.todo:
                 return False
@@ -57,11 +57,11 @@ class _Side:
 def refine(
     left: Sequence[Range], right: Sequence[Range], reduced: Container[sympy.Symbol]
 ) -> Refinement | None:
-    """The coarsest loops of which both nests' loops are row-major composites, or None when sizes do
-    not prove there are any.
+    """The coarsest loops from which the loops of both nests can be composed in row-major order;
+    None when the sizes don't prove that there are any.
 
-    Parts of left loops in ``reduced`` are named ``h0``, ``h1``, ..., others ``g0``, ...: the same
-    names in like groups, so that what is known of an expression is found again.
+    Parts of left loops in ``reduced`` are named ``h0``, ``h1``, ..., others ``g0``, ...: similar
+    groups get the same names, so that cached facts about an expression apply again.
     """
     a, b = _Side(left), _Side(right)
     loops: list[tuple[Range, sympy.Symbol]] = []

@@ -1,4 +1,4 @@
-"""From a group of nodes to a kernel."""
+"""Builds the kernel of a group of nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_RECOMPUTED = 64
 
 @dataclass(slots=True)
 class Resolved:
-    """A member's programs in the group's symbols, and the slot it runs in."""
+    """A member's programs in the symbols of the group, and the slot where it runs."""
 
     member: Member
     program: tuple[Instruction, ...]
@@ -88,8 +88,8 @@ def _accesses(resolved: Resolved) -> list[LoopAccess]:
 
 
 def _assign_slots(members: Sequence[Resolved]) -> None:
-    """As early as possible: a result of a reduction in slot ``2k + 1`` is there from slot
-    ``2k + 2`` on.
+    """Assigns each member the earliest slot: the result of a reduction in slot ``2k + 1`` is known
+    from slot ``2k + 2`` on.
     """
     ready: dict[str, int] = {}
     for item in members:
@@ -157,8 +157,8 @@ def _bodies(slots: dict[int, list[Instruction]]) -> list[Body]:
 
 
 def _drop_unused(bodies: Sequence[Body], external: set[str]) -> list[Body]:
-    """The bodies without stores that nobody reads and pure operations that nobody uses; adjacent
-    outer bodies become one.
+    """The bodies without unread stores and unused pure operations; adjacent outer bodies are
+    merged.
     """
     loaded = accessed(steps_of(bodies), "load")
     while True:
@@ -276,7 +276,7 @@ def sizes_of(
     reduction: Sequence[Range],
     buffers: Sequence[KernelBuffer],
 ) -> tuple[sympy.Symbol, ...]:
-    """The size symbols that a kernel needs to know."""
+    """The size symbols that a kernel reads."""
     exprs = [item.extent for item in (*ranges, *reduction)] + [buffer.numel for buffer in buffers]
     exprs += [expr for step in steps_of(bodies) for expr in step.expressions]
     loops = {item.symbol for item in (*ranges, *reduction)}

@@ -1,9 +1,10 @@
-"""Column sums fused into row kernels: a row kernel adds each row's share to sums over the rows.
+"""Column sums fused into row kernels: a row kernel adds the share of each row to sums over the
+rows.
 
-The gradients of a norm's weight and bias are sums over rows of what the row pass has in registers.
-A kernel has one reduction (C4.1), so the sums become stores with ``mode="add"`` into zeroed memory;
-a code generator keeps them apart over the rows of a program or thread. On a GPU, whose programs add
-up in any order, not where results must be the same in every run.
+The gradients of a norm's weight and bias are sums over rows of values that the row pass has in
+registers. A kernel has one reduction (C4.1), so the sums become stores with ``mode="add"`` into
+zeroed memory; a code generator sums over the rows of one program or thread first. GPU programs add
+in any order, so this is not done where results must be reproducible.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ SamePoints = Callable[[Group, Group, Joint, list[str]], bool]
 
 
 def add_sums_to_rows(graph: LoweredGraph, dag: Dag, same_points: SamePoints) -> list[Decision]:
-    """Moves column sums into row groups that read the same, or write what they sum; returns what
-    was done.
+    """Moves column sums into row groups that read the same buffers, or that write what they sum;
+    returns a description of each move.
 
-    ``same_points(left, right, joint, buffers)``: whether each point reads of ``buffers`` only what
-    it writes itself.
+    ``same_points(left, right, joint, buffers)``: whether each point reads from ``buffers`` only
+    what it writes itself.
     """
     decisions = []
     for name in sorted(dag.groups, key=lambda name: dag.groups[name].first):
@@ -99,7 +100,7 @@ def _is_plain_sum(node: LoopNode) -> bool:
 def _joined(
     rows: Group, sums: Group, graph: LoweredGraph, dag: Dag, same_points: SamePoints
 ) -> Group | None:
-    """The row group with the sums, put into ``dag``; None where the two do not fit."""
+    """The row group with the sums, inserted into ``dag``; None if the two can't be fused."""
     adds = [member for member in sums.members if member.node.reduction]
     if not rows.is_fusable or not rows.reduction or rows.name in dag.successors[sums.name]:
         return None
@@ -132,7 +133,7 @@ def _joined(
 
 
 def _adding(node: LoopNode) -> LoopNode:
-    """The sum as additions of its terms."""
+    """The sum, written as additions of its terms."""
     term, store = node.program[-1].args[1], node.epilogue[0]
     add = Instruction(None, "store", (store.args[0], store.args[1], term, "add"), None)
     return replace(
@@ -146,7 +147,7 @@ def _adding(node: LoopNode) -> LoopNode:
 
 
 def _zero(nodes: list[LoopNode], sums: Group, fused: Group, dag: Dag) -> None:
-    """A group before ``fused`` that sets the sums to zero."""
+    """A group that runs before ``fused`` and sets the sums to zero."""
     zeros: list[Member] = []
     for node in nodes:
         store = node.program[-1]

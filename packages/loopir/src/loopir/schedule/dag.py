@@ -1,5 +1,5 @@
-"""Dependencies between groups: who writes and reads each buffer, and what has to run between two
-groups.
+"""Dependencies between groups: which groups write and read each buffer, and what must run between
+two groups.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ WINDOW = 16
 
 
 class Dag:
-    """Groups by name with their successors and predecessors. Merging two groups keeps it a DAG,
-    whose ``_line`` is a topological order ("": no group): a merged group's ``first`` and ``last``
-    do not bound what it depends on.
+    """Groups by name, with their successors and predecessors. Merging groups keeps the graph
+    acyclic.
+
+    ``_line`` is a topological order ("" where a group was removed). The ``first`` and ``last`` of a
+    merged group don't bound what it depends on.
     """
 
     def __init__(self, graph: LoweredGraph) -> None:
@@ -79,8 +81,8 @@ class Dag:
         )
 
     def external(self, group: Group, inside: Collection[str], outputs: Collection[str]) -> set[str]:
-        """Buffers that a group writes and groups not ``inside``, or who gets ``outputs``, read or
-        write too.
+        """Buffers that a group writes and that are also read or written by groups outside
+        ``inside``, or returned in ``outputs``.
         """
         users = {
             name: {*self.readers.get(name, ()), *self.writers.get(name, ())}
@@ -89,8 +91,8 @@ class Dag:
         return {name for name in group.writes if name in outputs or users[name].difference(inside)}
 
     def step_between(self, a: Group, b: Group) -> Group | None:
-        """A third group that must run after one of the two and before the other: the last one on a
-        way between them.
+        """A third group that must run between the two: the last one on a path from one to the
+        other.
         """
         start, goal = sorted((a.name, b.name), key=self._places.__getitem__)
         end = self._places[goal]
@@ -109,8 +111,8 @@ class Dag:
         return None
 
     def _join_places(self, left: str, right: str) -> None:
-        """Gives the two names one place, ``left``: before what depends on the earlier one, behind
-        all else between them.
+        """Gives the two names one position, under the name ``left``: before what depends on the
+        earlier one, and after everything else between them.
         """
         low, high = sorted((self._places[left], self._places.pop(right)))
         dependent = {self._line[low]}
@@ -127,7 +129,7 @@ class Dag:
         self._line[low : high + 1] = names + [""] * (high + 1 - low - len(names))
 
     def replace(self, left: Group, right: Group, fused: Group) -> None:
-        """Puts ``fused`` in the place of two groups; it keeps the name of ``left``."""
+        """Replaces two groups by ``fused``, which keeps the name of ``left``."""
         if left.name != fused.name:
             raise ScheduleError(f"a fused group is named {fused.name}, not {left.name}")
         self._join_places(left.name, right.name)
@@ -150,8 +152,8 @@ class Dag:
             self.writers[name] = _renamed(self.writers[name], right.name, left.name)
 
     def move_adds(self, rows: Group, sums: Group, fused: Group, rest: Group) -> None:
-        """Puts ``fused``, which computes what ``rest`` needs, in the place of ``rows``, and
-        ``rest`` in that of ``sums``.
+        """Replaces ``rows`` by ``fused``, which computes what ``rest`` needs, and ``sums`` by
+        ``rest``.
         """
         self.groups[rows.name] = fused
         fused.members.sort(key=lambda member: self.positions[id(member.node)])
@@ -179,7 +181,7 @@ class Dag:
         self._set_line([group.name for group in self.order()])
 
     def add_before(self, group: Group, new: Group) -> None:
-        """Adds a group that writes memory which ``group`` writes next."""
+        """Adds a group that initialises memory which ``group`` writes."""
         self.groups[new.name] = new
         self.successors[new.name], self.predecessors[new.name] = set(), set()
         self._edge(new.name, group.name)
@@ -188,9 +190,8 @@ class Dag:
         self._set_line([group.name for group in self.order()])
 
     def order(self) -> list[Group]:
-        """All groups, dependencies first, else in program order; launches and extern calls are kept
-        together where that moves a group by no more than WINDOW nodes, so that launches form long
-        runs.
+        """All groups: dependencies first, then in program order. Launches and extern calls are kept
+        together where that moves a group by at most WINDOW nodes, so that launches form long runs.
         """
         waiting = {name: len(before) for name, before in self.predecessors.items()}
         ready: dict[bool, list[tuple[int, str]]] = {True: [], False: []}
@@ -224,7 +225,7 @@ def _renamed(names: Iterable[str], old: str, new: str) -> list[str]:
 
 
 def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]:
-    """The symbols whose values a node needs, its loops' own among them."""
+    """The size symbols that a node reads, including those of its loops."""
     if isinstance(node, LoopNode):
         buffer = buffers[node.buffer]
         exprs = [*buffer.shape, *buffer.stride, node.store_index]
@@ -237,8 +238,8 @@ def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[
 
 
 def is_ordered(node: ExternNode) -> bool:
-    """Whether the call draws from a generator or takes part in a collective, so that its order
-    among such calls counts.
+    """Whether the call draws random numbers or takes part in a collective; such calls keep their
+    order.
     """
     if getattr(node.op, "namespace", None) == "_c10d_functional":
         return True

@@ -50,7 +50,7 @@ class Fusion:
     _bytes: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Fuses until nothing is left to gain; of decisions on one pair the last is kept."""
+        """Fuses while a fusion saves memory traffic; keeps the last decision on each pair."""
         self._outputs = self.graph.output_buffers
         self._offer_templates()
         queue: list[tuple[int, int, int, str, str]] = []
@@ -76,7 +76,7 @@ class Fusion:
         self.decisions = list(last.values())
 
     def _explain_others(self, known: dict[tuple[str, str], Decision]) -> None:
-        """Adds why loops that hand on a buffer were never tried together."""
+        """Adds the reasons why loops that share a buffer were never candidates."""
         for name, writers in self.dag.writers.items():
             present = [
                 name
@@ -116,8 +116,8 @@ class Fusion:
                 self.dag.positions |= {id(member.node): group.first for member in group.members}
 
     def _bundle_small(self) -> None:
-        """Joins small pointwise groups over like loops, though they share nothing: a launch costs
-        more than they do.
+        """Joins small pointwise groups over equal loops even if they share no buffer: a launch
+        costs more than their work.
         """
         bundles: dict[object, Group] = {}
         for group in sorted(self.dag.groups.values(), key=lambda g: g.first):
@@ -207,8 +207,8 @@ class Fusion:
         return self._align(left, right, shared, written, saved, small)
 
     def _judge_template(self, left: Group, right: Group, saved: int) -> tuple[str, Group | None]:
-        """Whether loops become prologue or epilogue of an operator that a backend has a template
-        for.
+        """Judges whether loops become a prologue or an epilogue of an operator for which a backend
+        has a template.
         """
         if left.extern is not None and right.extern is not None:
             return "two operators", None
@@ -245,7 +245,7 @@ class Fusion:
         return refused or f"prologue, saves {saved} bytes", None if refused else candidate
 
     def _refused(self, candidate: Group, inside: set[str]) -> str:
-        """Why the group is no template; empty if it is one."""
+        """Why the group can't be a template; empty if it can."""
         backend = self.templates[self._device(candidate).type]
         built = build_template(
             candidate, self.graph, self.dag.external(candidate, inside, self._outputs)
@@ -311,8 +311,8 @@ class Fusion:
         )
 
     def _is_parallel(self, candidate: Group, left: Group, right: Group) -> bool:
-        """Whether pulling a pointwise group into a reduction's loops leaves enough points to share
-        out.
+        """Whether enough points remain to run in parallel when a pointwise group moves into the
+        loops of a reduction.
         """
         if not candidate.reduction or bool(left.reduction) == bool(right.reduction):
             return True

@@ -1,4 +1,4 @@
-"""Groups of nodes that will be one step of the program, and whether two of them can be one."""
+"""Groups of nodes that become one step of the program, and whether two groups can be merged."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Member:
     substitution: Substitution
 
     def moved(self, inner: bool | None, change: Substitution) -> Member:
-        """The member in a group whose loops are expressed by ``change``."""
+        """The member in a group whose loop symbols ``change`` substitutes."""
         substitution = {s: substitute(e, change) for s, e in self.substitution.items()}
         return Member(self.node, self.inner if inner is None else inner, substitution)
 
     @property
     def store_index(self) -> sympy.Expr:
-        """Where it writes, in the group's symbols."""
+        """The index that it writes, in the symbols of the group."""
         return substitute(self.node.store_index, self.substitution)
 
 
 @dataclass(slots=True, eq=False)
 class Group:
     """One step: an extern call, or loop nodes over common ranges. ``first`` and ``last`` bound its
-    place in program order.
+    position in program order.
 
-    An extern call that a backend has a template for can have both: members that start from the
-    operator's result, which is loaded as buffer ``product``, and ``prologues``, groups that compute
+    An extern call for which a backend has a template can have both: members that continue from the
+    operator's result, which they load as buffer ``product``, and ``prologues``, groups that compute
     its operand of that name.
     """
 
@@ -61,14 +61,14 @@ class Group:
 
     @property
     def is_fusable(self) -> bool:
-        """Scatters and scans stay alone; extern calls without a template are no loops."""
+        """Whether it can be fused: not scatters, scans, or extern calls without a template."""
         if self.extern is not None and not self.product:
             return False
         return all(m.node.kind in ("pointwise", "reduction") for m in self.members)
 
     @property
     def is_call(self) -> bool:
-        """Whether it is an extern call that nothing was fused into."""
+        """Whether it is an extern call without fused loops."""
         return self.extern is not None and len(self.members) <= 1 and not self.prologues
 
     @property
@@ -87,7 +87,7 @@ class Group:
 
     @property
     def parts(self) -> set[str]:
-        """Buffers of which it writes some elements and other groups the others."""
+        """Buffers of which it writes only some elements, and other groups the rest."""
         return {member.node.buffer for member in self.members if member.node.is_part}
 
     @property
@@ -103,7 +103,9 @@ class Group:
         return names
 
     def accesses(self, buffer: str) -> Iterator[tuple[sympy.Expr, bool]]:
-        """Index (in the group's symbols) and maskedness of every load and store of ``buffer``."""
+        """The index (in the symbols of the group) of every load and store of ``buffer``, and
+        whether it is masked.
+        """
         for member in self.members:
             if member.node.buffer == buffer:
                 yield member.store_index, False
@@ -126,7 +128,7 @@ def group_of(node: LoopNode | ExternNode, position: int) -> Group:
 
 @dataclass(slots=True)
 class Joint:
-    """How two groups become one."""
+    """The common loops of two groups that are merged."""
 
     ranges: list[Range]
     reduction: list[Range]
@@ -219,15 +221,17 @@ def _refine(
 
 
 def _by_stride(loops: list[Range], strides: dict[sympy.Symbol, int]) -> list[Range]:
-    """Falling strides; a loop the access does not depend on stays where it is, outside."""
+    """Sorts by falling strides; a loop on which the access does not depend keeps its position,
+    outside.
+    """
     return sorted(
         loops, key=lambda item: -abs(strides[item.symbol]) if item.symbol in strides else -(1 << 62)
     )
 
 
 def strides_of(group: Group, buffer: str, facts: Facts) -> dict[sympy.Symbol, int] | None:
-    """The example strides of the group's loops in an access of ``buffer``, or None when no access
-    is affine.
+    """The strides of the group's loops in an access of ``buffer``, for the example sizes; None when
+    no access is affine.
     """
     loops = [item.symbol for item in (*group.ranges, *group.reduction)]
     extents = extents_of(group.ranges, group.reduction)

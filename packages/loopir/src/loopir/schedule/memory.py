@@ -1,4 +1,4 @@
-"""Lifetimes: when buffers are allocated and freed, and which take over the memory of dead ones."""
+"""Lifetimes: when buffers are allocated and freed, and which reuse the memory of dead ones."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def uses_of(step: Step) -> set[str]:
 def plan_memory(
     steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Kernel | Template], reuse: bool
 ) -> list[Step]:
-    """The steps with allocations before first writes and frees after last uses.
+    """The steps, with allocations before first writes and frees after last uses.
 
-    A result takes over the memory of an operand that dies with the launch where each point reads
-    that operand only where it stores, else that of any dead buffer of its size; on other devices
-    than CPUs, where allocating costs nothing and waiting memory may be what a larger buffer needs,
-    only that of a donated input. A result that is written back to an input lies there where that
-    has been read by then.
+    A result reuses the memory of an operand whose last use is this launch if each point reads that
+    operand only where it stores; otherwise that of any dead buffer of its size. On devices other
+    than CPUs only the memory of donated inputs is reused out of place: allocating costs nothing
+    there, and a larger buffer may need the memory. A result that is written back to an input is
+    stored there directly if that input has been read by then.
     """
     given = {*graph.input_buffers, *graph.constants}
     given.update(*(step.node.result_names for step in steps if isinstance(step, ExternCall)))
@@ -108,8 +108,9 @@ def _choose_memory(
 def _places_to_write(
     steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Kernel | Template]
 ) -> dict[str, tuple[str, int]]:
-    """Inputs for results to be stored in, and the step that reads them last. No step after the
-    first store may raise: the call is made again then, with the inputs as they were.
+    """The inputs in which results can be stored directly, and the step that reads each last. No
+    step after the first such store may raise, because a failed call is repeated with the original
+    inputs.
     """
     if any("indirect" in part.ops for kernel in kernels for part in kernels_of(kernel)):
         return {}
@@ -131,8 +132,8 @@ def _places_to_write(
 
 
 def _consumed(node: ExternNode) -> set[str]:
-    """The buffers in whose memory the overload ``consuming`` of an operator would work; none where
-    it has no such overload or reads one of them twice.
+    """The buffers whose memory the ``consuming`` overload of an operator would overwrite; none if
+    it has no such overload, or reads one of them twice.
     """
     consuming = getattr(getattr(node.op, "overloadpacket", None), "consuming", None)
     if consuming is None:
@@ -146,8 +147,8 @@ def _consumed(node: ExternNode) -> set[str]:
 
 
 def _fresh_results(steps: Sequence[Step]) -> set[str]:
-    """Results of torch's own operators that are memory of nobody else; an operator of the user may
-    keep what it returns.
+    """Results of torch's own operators in new memory; a user's operator may keep a reference to
+    what it returns.
     """
     calls = [step.node for step in steps if isinstance(step, ExternCall) and not step.node.aliases]
     own = [
@@ -157,8 +158,8 @@ def _fresh_results(steps: Sequence[Step]) -> set[str]:
 
 
 def _is_in_place(kernel: Kernel | Template, launch: Launch, source: str, target: str) -> bool:
-    """Whether each point loads ``source`` only where it stores ``target``, no load comes after a
-    store, and no body after that of a store uses what was loaded (clause C4.8).
+    """Whether each point loads ``source`` only where it stores ``target``, no load follows a store,
+    and no body after the storing one uses loaded values (clause C4.8).
     """
     buffers, starts = launch.buffers, dict(launch.operands)
     if source not in buffers or starts[source] != starts[target]:
@@ -198,9 +199,9 @@ def _is_in_place(kernel: Kernel | Template, launch: Launch, source: str, target:
 
 
 def _is_used_later(kernel: Kernel, names: dict[str, str], source: str, target: str) -> bool:
-    """Whether a body after one that stores ``target`` uses a value computed from ``source``: a
-    generator that launches the bodies apart loads ``source`` again for it. Results of reductions
-    are kept, not computed again.
+    """Whether a body after one that stores ``target`` uses a value computed from ``source``. A
+    generator that launches bodies separately loads ``source`` again for it. Results of reductions
+    are stored, not recomputed.
     """
     if len(kernel.bodies) == 1:
         return False
@@ -222,8 +223,8 @@ def _is_used_later(kernel: Kernel, names: dict[str, str], source: str, target: s
 
 
 def _last_uses(steps: Sequence[Step], graph: LoweredGraph) -> dict[int, list[str]]:
-    """The buffers and views that are dead after each step; inputs, constants and outputs never are.
-    A buffer lives as long as the views of it.
+    """The buffers and views that are dead after each step; never inputs, constants and outputs. A
+    buffer lives as long as its views.
     """
     kept = {*graph.output_buffers, *(graph.input_buffers - graph.donated), *graph.constants}
     owner = {step.name: step.view.buffer for step in steps if isinstance(step, MakeView)}
@@ -240,7 +241,7 @@ def _last_uses(steps: Sequence[Step], graph: LoweredGraph) -> dict[int, list[str
 
 
 def _shared_memory(steps: Sequence[Step]) -> set[str]:
-    """Buffers whose memory an extern result may be; views share with their buffer."""
+    """Buffers whose memory an extern call may return; views share memory with their buffer."""
     owner = {step.name: step.view.buffer for step in steps if isinstance(step, MakeView)}
     names = {
         name
@@ -257,7 +258,7 @@ def _memory_kind(graph: LoweredGraph, name: str) -> tuple[object, ...]:
 
 
 def _without_moved(steps: Sequence[Step]) -> list[Step]:
-    """Memory that a later buffer takes over is not freed in between."""
+    """Drops the frees of memory that a later buffer reuses."""
     moved = {
         step.reuses
         for step in steps

@@ -20,8 +20,8 @@ from .align import Substitution
 
 @dataclass(frozen=True, slots=True)
 class LoopAccess:
-    """An index expression of a kernel: ``kind`` load, store or index_expr; ``weight`` counts stores
-    and inner bodies more.
+    """An index expression of a kernel. ``kind``: load, store or index_expr; ``weight``: larger for
+    stores and inner bodies.
     """
 
     index: sympy.Expr
@@ -43,8 +43,8 @@ def loop_accesses(instructions: Sequence[Instruction], inner: bool) -> list[Loop
 def order_loops(
     loops: Sequence[Range], accesses: Sequence[LoopAccess], facts: Facts
 ) -> list[Range]:
-    """Largest strides outermost, judged by the weighted mean of the strides' logarithms; ties stay
-    as they are.
+    """Puts the largest strides outermost, by the weighted mean of their logarithms; the sort is
+    stable.
     """
     symbols = [item.symbol for item in loops]
     score = dict.fromkeys(symbols, 0.0)
@@ -73,8 +73,8 @@ def order_loops(
 def collapse(
     loops: Sequence[Range], accesses: Sequence[LoopAccess], prefix: str
 ) -> tuple[list[Range], Substitution]:
-    """Merges neighbouring loops that every access steps through as one; returns final loops and
-    what the old symbols become.
+    """Merges neighbouring loops that every access steps through as one loop; returns the final
+    loops, and the old symbols as expressions of the new ones.
     """
     exprs = list(dict.fromkeys(access.index for access in accesses))
     substitution: Substitution = {}

@@ -1,5 +1,5 @@
 """The order of steps: program order with launches kept together, or the order that frees memory
-first where that holds less.
+first, if that needs less memory.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def order_steps(dag: Dag, graph: LoweredGraph) -> list[Group]:
 
 
 class _Lifetimes:
-    """Example sizes of the buffers that a program allocates or is given, by the groups that make
-    and read them.
+    """Sizes in the example call of the buffers that a program allocates or receives, by the groups
+    that write and read them.
     """
 
     def __init__(self, dag: Dag, graph: LoweredGraph) -> None:
@@ -53,8 +53,8 @@ class _Lifetimes:
         self.joint = {name for group in dag.groups.values() for name in group.parts}
 
     def growth(self, group: Group, waiting: dict[str, int], alive: set[str]) -> int:
-        """Bytes held after the group beyond those before it. What several groups write in parts is
-        not charged to the first, which would keep all that is written there waiting.
+        """Bytes that the group allocates, less those it frees. A buffer that several groups write
+        in parts is not charged to the first one, which would delay all groups that write it.
         """
         made = sum(
             self.bytes[name]
@@ -66,7 +66,7 @@ class _Lifetimes:
         )
 
     def peak(self, order: Sequence[Group]) -> int:
-        """The most bytes held at once."""
+        """The most bytes allocated at once."""
         waiting, alive, held, most = dict(self.readers), set[str](), self.given, 0
         for group in order:
             held += sum(self.bytes[name] for name in self.made[group.name] if name not in alive)
@@ -75,7 +75,7 @@ class _Lifetimes:
         return most
 
     def leave(self, group: Group, waiting: dict[str, int], alive: set[str]) -> int:
-        """Counts the group as done; the bytes that nobody reads any more."""
+        """Marks the group as done; returns the bytes that are no longer read."""
         alive |= {*self.made[group.name]}
         for name in self.read[group.name]:
             waiting[name] -= 1
@@ -83,7 +83,7 @@ class _Lifetimes:
 
 
 def _lean_order(dag: Dag, lifetimes: _Lifetimes) -> list[Group]:
-    """Of the first ready groups always the one after which least memory is held."""
+    """Always takes, of the first ready groups, the one after which the least memory is allocated."""
     missing = {name: len(before) for name, before in dag.predecessors.items()}
     ready = sorted(
         (dag.groups[name] for name, count in missing.items() if not count),

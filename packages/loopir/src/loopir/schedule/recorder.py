@@ -1,5 +1,5 @@
-"""Recording a whole kernel: several bodies, values carried between them, invariants moved out,
-internal buffers forwarded.
+"""Records a whole kernel: several bodies, values carried between them, invariants moved out, stores
+to internal buffers forwarded to loads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class KernelRecorder(SimplifyingRecorder):
 
     @property
     def is_inner(self) -> bool:
-        """Whether instructions run over the reduction too."""
+        """Whether instructions run in the reduction's loops too."""
         return bool(self.slot % 2)
 
     def load(

@@ -28,11 +28,10 @@ def schedule(
     options: Options | None = None,
     codegens: Mapping[str, CodeGenerator] | None = None,
 ) -> Program:
-    """Fuses, orders and places the nodes of a lowered graph. ``codegens`` by device type are asked
-    for templates.
+    """Fuses and orders the nodes of a lowered graph and plans their memory.
 
-    ``options``: those that the graph was lowered with. Raises ScheduleError for a defect of this
-    package.
+    ``codegens`` by device type are asked for templates. ``options``: those with which the graph was
+    lowered. Raises ScheduleError for a defect of this package.
     """
     options = options or Options()
     graph = replace(graph, nodes=_live_nodes(graph), buffers=dict(graph.buffers))
@@ -84,7 +83,7 @@ def schedule(
 
 
 class _Kernels:
-    """Kernels that print alike are one."""
+    """The kernels of a program; kernels with the same text are one."""
 
     def __init__(self, check: bool) -> None:
         self.check = check
@@ -103,9 +102,7 @@ class _Kernels:
 
 
 def _extern_steps(node: ExternNode, graph: LoweredGraph, views: dict[View, str]) -> list[Step]:
-    """The call, after views for arguments that are not whole buffers and not among the ``views``
-    made before.
-    """
+    """The call, preceded by views for arguments that are not whole buffers and not in ``views``."""
     steps: list[Step] = []
 
     def named(argument: object) -> object:
@@ -121,7 +118,7 @@ def _extern_steps(node: ExternNode, graph: LoweredGraph, views: dict[View, str])
 
 
 def _live_nodes(graph: LoweredGraph) -> list[Node]:
-    """Nodes that an output needs, and extern calls that are made for their effect or bind sizes."""
+    """Nodes that an output needs, and extern calls that have effects or bind sizes."""
     wanted, live = graph.output_buffers, []
     for node in reversed(graph.nodes):
         if isinstance(node, ExternNode):

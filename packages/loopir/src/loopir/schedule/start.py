@@ -1,4 +1,6 @@
-"""Makes kernels that differ only in where their buffers start one; the launch passes the starts."""
+"""Merges kernels that differ only in where their buffers start: the launch passes the start
+offsets.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,12 @@ from .build import sizes_of
 
 
 def move_starts(kernel: Kernel) -> tuple[Kernel, tuple[sympy.Expr, ...]]:
-    """The kernel with each buffer cut to the elements that it touches, and where each buffer
-    starts; no starts where all are zero.
+    """The kernel with each buffer cut to the elements that it accesses, and the offset of each
+    buffer; no offsets if all are zero.
 
-    A buffer stays whole where its start depends on sizes. So does one that starts at no multiple of
-    16 bytes on a device other than a CPU: code there depends on which addresses are multiples.
+    A buffer stays whole where its start depends on sizes. So does one that does not start at a
+    multiple of 16 bytes on devices other than CPUs, whose code depends on the alignment of
+    addresses.
     """
     unit = 1 if kernel.device == "cpu" else 16
     moved: dict[str, tuple[sympy.Expr, sympy.Expr]] = {}
@@ -47,8 +50,8 @@ def move_starts(kernel: Kernel) -> tuple[Kernel, tuple[sympy.Expr, ...]]:
 
 
 def _span(kernel: Kernel, buffer: str) -> tuple[sympy.Expr, sympy.Expr] | None:
-    """The first element that the kernel touches and the count up to the last one; None where these
-    are not numbers.
+    """The first element that the kernel accesses, and the count up to the last one; None where
+    these are not numbers.
     """
     extents = {item.symbol: item.extent for item in (*kernel.ranges, *kernel.reduction)}
     if ZERO in extents.values():

@@ -1,5 +1,5 @@
-"""Groups of an operator of a backend with pointwise groups around it, and the template that such a
-group becomes.
+"""Groups around an operator of a backend with pointwise groups fused into it, and the template that
+such a group becomes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .group import Group, Member
 
 
 def offer_template(group: Group, graph: LoweredGraph) -> None:
-    """Opens an extern call's group for fusion: a loop copies the result from ``product``, a buffer
-    that is never in memory.
+    """Opens the group of an extern call for fusion: a loop copies the result from ``product``, a
+    buffer that is never stored in memory.
     """
     node = group.extern
     assert node is not None
@@ -57,7 +57,7 @@ def offer_template(group: Group, graph: LoweredGraph) -> None:
 
 
 def is_operand(node: ExternNode, name: str) -> bool:
-    """Whether a buffer is one operand of the call and nothing else in it."""
+    """Whether a buffer is exactly one operand of the call."""
     return [view.buffer for view in node.views].count(name) == 1 and any(
         isinstance(a, View) and a.buffer == name for a in node.args
     )
@@ -66,8 +66,8 @@ def is_operand(node: ExternNode, name: str) -> bool:
 def build_template(
     group: Group, graph: LoweredGraph, external: set[str]
 ) -> tuple[Template, tuple[str, ...]] | None:
-    """The template of a group and the buffers to call it with; None when loops are no parts of the
-    operator's dims.
+    """The template of a group and the buffers to call it with; None when the loops can't be
+    expressed by the operator's dims.
     """
     node = group.extern
     assert node is not None and group.product is not None
@@ -92,7 +92,7 @@ def _dims(shape: Sequence[sympy.Expr], prefix: str) -> list[Range]:
 
 
 def _stage(group: Group, graph: LoweredGraph, external: set[str], view: View) -> Built | None:
-    """The group's kernel over the dims of ``view``, where both go once through the same memory."""
+    """The kernel of the group over the dims of ``view``, if both visit the same memory once."""
     facts, loops = graph.facts, [*group.ranges, *group.reduction]
     symbols = [item.symbol for item in loops]
     index = next(index for index, _ in group.accesses(view.buffer))
@@ -118,7 +118,7 @@ def _stage(group: Group, graph: LoweredGraph, external: set[str], view: View) ->
 
 
 def _takes_last(group: Group, change: Substitution, inside: Sequence[Range]) -> bool:
-    """Whether a reduction goes over the last dim, all of it and nothing else."""
+    """Whether a reduction covers exactly the last dim."""
     last = {item.symbol for item in inside}
     outer = set().union(*(change[item.symbol].free_symbols for item in group.ranges))
     inner = set().union(*(change[item.symbol].free_symbols for item in group.reduction))
@@ -135,7 +135,7 @@ def _by_stride(loops: Sequence[Range], strides: Sequence[sympy.Expr], facts: Fac
 
 
 def _in_dims(loops: Sequence[Range], dims: Sequence[Range]) -> Substitution | None:
-    """Loops as functions of dims where both go through the same memory, sorted by stride."""
+    """Loops as functions of dims, if both visit the same memory; sorted by stride."""
     found = refine(dims, loops, ())
     if found is None:
         return None
