@@ -52,7 +52,7 @@ PYTHON = torch._C.DispatchKey.Python
 
 
 class _Builder:
-    """Collects operations, and what is left to Python."""
+    """Collects native operations, and the records that Python must check."""
 
     def __init__(self, code: CodeType, scope: Scope) -> None:
         self.code = code
@@ -60,7 +60,7 @@ class _Builder:
         self.paths = PathBuilder(code, scope)
         self.empty: list[int] = []  # registers of dictionaries without keys
         self.distinct: dict[int, list[int]] = {}  # by register those with other objects
-        # the state of torch: properties of tensors are asked where it is known
+        # the state of torch comes first: reading properties of tensors depends on it
         self.first: list[tuple[Any, ...]] = []
         self.last: list[tuple[Any, ...]] = []  # need more than one register
         self.python: list[GuardRecord] = []
@@ -101,7 +101,7 @@ class _Builder:
         return self.first + out + self.last
 
     def kept(self, loads: Loads) -> tuple[Any, ...]:
-        """The registers that a check keeps for a loader, and those of what it is called with."""
+        """The registers that a check saves for a loader, and the registers of its own arguments."""
         try:
             wanted, roots = (
                 tuple(self.paths.node(s).register for s in some)
@@ -112,7 +112,7 @@ class _Builder:
         return wanted, loads.loader, roots
 
     def python_check(self) -> Callable[..., bool] | None:
-        """The part that runs in Python: a function of the function called and its arguments."""
+        """The checks that run in Python, as a function of the called function and its arguments."""
         if not self.python and self.python_shapes is None:
             return None
         return PythonCheck(self.code, self.python, self.python_shapes)
@@ -143,11 +143,11 @@ class PythonCheck:
 
 
 def by_level(nodes: Sequence[Node]) -> list[tuple[Any, ...]]:
-    """The operations of registers and all below them, level by level: what fills them, their tests,
-    what is read from them.
+    """The operations of registers and of all registers below them, level by level: what fills the
+    registers, their tests, and what is read from them.
 
-    In a level, operations of one kind follow each other: they run in one loop, whose reads of
-    memory overlap.
+    Within a level, operations of one kind are adjacent: they run in one loop, whose memory reads
+    overlap.
     """
     out: list[tuple[Any, ...]] = []
     while nodes:
@@ -173,14 +173,14 @@ def by_level(nodes: Sequence[Node]) -> list[tuple[Any, ...]]:
 
 
 def is_field(node: Node) -> bool:
-    """Whether a register is a field of a function that is only compared with an object."""
+    """Whether a register is a field of a function and is only compared with an object."""
     field, identity = GUARD_OPS["FUNCTION_FIELD"], GUARD_OPS["IDENTITY"]
     read = node.op is not None and node.op[0] == field and not node.keys and not node.children
     return read and not node.compared and [test[0] for test in node.tests] == [identity]
 
 
 def is_implied(node: Node, test: tuple[Any, ...]) -> bool:
-    """Whether reading the instance dict tests the same class anyway."""
+    """Whether reading the instance dict already tests the class."""
     if test[0] != GUARD_OPS["TYPE_IS"]:
         return False
     reads = GUARD_OPS["INSTANCE_DICT"]
@@ -191,7 +191,7 @@ def is_implied(node: Node, test: tuple[Any, ...]) -> bool:
 
 
 def reference(value: Any) -> Any:
-    """The object itself if it may be kept alive, else a weak reference to it."""
+    """The object itself if the guard may keep it alive, else a weak reference to it."""
     if isinstance(value, HELD):
         return value
     try:
@@ -215,7 +215,7 @@ def _type_is(builder: _Builder, record: GuardRecord) -> None:
         and cls.__flags__ & IMMUTABLE
         and cls is not ModuleType
     ):
-        node.use.test, node.use.expected = TEST_TYPE, cls  # what the dict holds keeps its class
+        node.use.test, node.use.expected = TEST_TYPE, cls  # values of the dict keep their class
     else:
         builder.test(node, "TYPE_IS", cls)
 
@@ -306,7 +306,7 @@ def _not_aliased(builder: _Builder, record: GuardRecord) -> None:
 
 
 def _function_code(builder: _Builder, record: GuardRecord) -> None:
-    """Three fields; a new function with the same code is as good as the old one."""
+    """Tests three fields: a new function with the same code passes."""
     facts: FunctionFacts = record.expected
     code = builder.paths.node(AttrSource(record.source, "__code__"))
     builder.test(code, "IDENTITY", facts.code)
@@ -429,8 +429,8 @@ def _python_shapes(
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What compiled code asks a ``loader`` for: the values of ``sources``, found from those of
-    ``roots``.
+    """The values that compiled code requests from a ``loader``: those of ``sources``, read through
+    the values of ``roots``.
     """
 
     sources: Sequence[Source]

@@ -1,4 +1,4 @@
-"""Numbers that Python arithmetic computes from inputs; they are computed again from the inputs."""
+"""Numbers that Python arithmetic computes from inputs; guards compute them again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_CALLS = 40
 @hashed_once
 @dataclass(frozen=True)
 class ComputedSource(Source):
-    """``function(*operands)`` of a function without effects; generated code holds it."""
+    """``function(*operands)`` for a function without side effects; generated code refers to it."""
 
     function: Callable[..., Any]
     operands: tuple[Source, ...]

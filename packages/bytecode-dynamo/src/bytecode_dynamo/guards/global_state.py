@@ -27,8 +27,9 @@ BACKENDS = _C.DispatchKeySet(_C.DispatchKey.Dense).raw_repr() - 1
 
 @dataclass(frozen=True, slots=True)
 class UsualKeys:
-    """The dispatch keys that a thread includes and excludes when it is in no guard. ``autocast``:
-    those of devices for which autocast is off.
+    """The dispatch keys that a thread includes and excludes by default.
+
+    ``autocast``: the keys of devices for which autocast is off.
     """
 
     included: Any
@@ -38,7 +39,7 @@ class UsualKeys:
 
 @cache
 def usual_keys(inference: bool) -> UsualKeys:
-    """The keys in inference mode or outside."""
+    """The default keys, in or outside inference mode."""
     key, only = _C.DispatchKey, _C.DispatchKeySet
     included, nothing = only(key.BackendSelect) | only(key.ADInplaceOrView), only(key.Undefined)
     with _C._ForceDispatchKeyGuard(included, nothing), torch.inference_mode(inference):
@@ -48,7 +49,7 @@ def usual_keys(inference: bool) -> UsualKeys:
 
 
 def dispatch_keys() -> tuple[Any, Any]:
-    """Those that this thread includes and excludes."""
+    """The keys that this thread includes and excludes."""
     sets = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
     included, excluded = (
         _C.DispatchKeySet.from_raw_repr(keys.raw_repr() & ~BACKENDS) for keys in sets
@@ -79,10 +80,10 @@ class GlobalState:
     """Grad and inference mode, autocast, default dtype, deterministic algorithms, and the stacks of
     modes.
 
-    The default device is a torch function mode; of others the class stands here: what is read of
-    them has guards of its own. ``autocast`` is empty when no autocast is on. ``tf32``: whether
-    products of float32 on CUDA devices may take fewer bits, for which kernels and recordings are
-    made; None where there are none.
+    The default device is a torch function mode; other modes are represented by their class, and
+    what capture reads from them has guards of its own. ``autocast`` is empty when no autocast is
+    on. ``tf32``: whether float32 products on CUDA devices may use TF32, which kernels and
+    recordings depend on; None without such devices.
     """
 
     grad_mode: bool
@@ -119,7 +120,7 @@ class GlobalState:
         )
 
     def difference(self, now: GlobalState) -> str | None:
-        """The first thing that differs, as one line."""
+        """The first difference, as one line."""
         for item in fields(self)[:-1]:
             old, new = getattr(self, item.name), getattr(now, item.name)
             if old != new and old is not None:
@@ -133,9 +134,10 @@ class GlobalState:
         return None
 
     def probes(self) -> list[tuple[Callable[[], Any], Any]]:
-        """Built-in functions without arguments and what each has to return: together with the words
-        they say that the state is this one, except for the details of an autocast or a function
-        mode that is on (``needs_python``).
+        """Built-in functions without arguments and the results that they must return.
+
+        Together with the words they identify this state, except for the details of an active
+        autocast or function mode (``needs_python``).
         """
         deterministic: list[tuple[Callable[[], Any], Any]] = [
             (torch._C._get_deterministic_algorithms, self.deterministic),
@@ -160,23 +162,23 @@ class GlobalState:
 
     @property
     def needs_python(self) -> bool:
-        """Whether the probes do not say everything."""
+        """Whether the probes and words don't identify the state."""
         return bool(self.autocast or self.function_modes) or (
             self.tf32 is not None and not self._has_tf32_probe
         )
 
     @property
     def _has_tf32_probe(self) -> bool:
-        """Whether a built-in function tells: it raises once the precision was set by backend."""
+        """Whether a built-in function detects it: it raises after the precision was set per
+        backend.
+        """
         try:
             return self.tf32 is not None and torch._C._get_cublas_allow_tf32() == self.tf32
         except RuntimeError:
             return False
 
     def masked_words(self) -> tuple[tuple[int, int], ...]:
-        """The words that C compares, each with the bits that count; empty when they cannot be
-        read.
-        """
+        """The words that C compares, with the bits that count; empty when they can't be read."""
         masks = state_masks()
         if masks is None or self.words is None:
             return ()
@@ -197,7 +199,7 @@ def _default_dtype():
         torch.set_default_dtype(before)
 
 
-# Changes of the state, and the index of the word that has to follow each.
+# Changes of the state, and the index of the word that must follow each change.
 EXPERIMENTS: tuple[tuple[Callable[[], Any], int], ...] = (
     (lambda: torch.set_grad_enabled(not torch.is_grad_enabled()), 0),
     (lambda: torch.inference_mode(not torch.is_inference_mode_enabled()), 0),
@@ -214,7 +216,7 @@ EXPERIMENTS: tuple[tuple[Callable[[], Any], int], ...] = (
 
 
 def _autograd_bytes(libraries: list[str]) -> list[int]:
-    """The thread's autograd record, a byte at a time."""
+    """The bytes of the thread's autograd record."""
     record = []
     for offset in range(AUTOGRAD_RECORD_SIZE):
         words = set_state_readers(*libraries, offset) and read_state()
@@ -225,7 +227,7 @@ def _autograd_bytes(libraries: list[str]) -> list[int]:
 
 
 def _flags_offset(libraries: list[str]) -> int:
-    """Which byte of the thread's autograd record says whether gradients are on."""
+    """The offset of the byte in the thread's autograd record that stores grad mode."""
     before = _autograd_bytes(libraries)
     with torch.set_grad_enabled(not torch.is_grad_enabled()):
         during = _autograd_bytes(libraries)
@@ -237,9 +239,10 @@ def _flags_offset(libraries: list[str]) -> int:
 
 @cache
 def state_masks() -> tuple[int, ...] | None:
-    """The bits to compare in each word, or None where a word doesn't follow its setting.
+    """The bits to compare in each word, or None for a word that doesn't follow its setting.
 
-    The autograd flags have bits that captured graphs don't depend on; other words count whole.
+    The autograd flags have bits that captured graphs don't depend on; all bits of other words
+    count.
     """
     libraries = Path(torch.__file__).parent / "lib"
     suffix = ".dylib" if (libraries / "libc10.dylib").exists() else ".so"

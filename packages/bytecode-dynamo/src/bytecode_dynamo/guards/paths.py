@@ -58,7 +58,7 @@ _MISSING: Any = object()
 
 
 class NoNativePath(Exception):
-    """A step that cannot be taken without running Python code."""
+    """A step that can't be evaluated without running Python code."""
 
 
 @dataclass(eq=False)
@@ -73,7 +73,7 @@ class KeyUse:
 
 @dataclass(eq=False)
 class Node:
-    """A register, what fills it, what is looked up in it, and what is tested of it."""
+    """A register: the operation that fills it, the keys looked up in it, and its tests."""
 
     register: int
     value: Any
@@ -110,7 +110,7 @@ _BY_IDENTITY = {(kind.__hash__, kind.__eq__) for kind in (object, torch.Tensor)}
 
 
 class PathBuilder:
-    """Grows the tree; ``scope`` is the call in which the steps are taken for real."""
+    """Grows the tree. ``scope`` is the call on whose objects the steps are evaluated."""
 
     def __init__(self, code: CodeType, scope: Scope) -> None:
         self.scope = scope
@@ -198,7 +198,7 @@ class PathBuilder:
         use.test = TEST_ABSENT
 
     def require_class(self, cls: type, name: str) -> Any:
-        """Pin what a class finds under a name; returns it."""
+        """Guard what a class finds under a name; returns it."""
         found = find_in_class(cls, name)
         self.classes.setdefault(cls, {})[name] = () if found is _MISSING else (found,)
         return found
@@ -268,7 +268,7 @@ def _call(paths: PathBuilder, base: Node, call: Call) -> Node:
 
 
 def _referent(paths: PathBuilder, base: Node) -> Node:
-    """The object of a weak reference is its first field, None when it is gone."""
+    """The object of a weak reference is its first field; None when the object is gone."""
     if type(base.value) is not ReferenceType:
         raise NoNativePath("not a plain weak reference")
     return paths.step(base, base.value(), "MEMBER", ReferenceType, object.__basicsize__)
@@ -374,7 +374,7 @@ def _attribute_of_object(paths: PathBuilder, base: Node, name: str, generic: boo
 
 
 def _attribute_of_module(paths: PathBuilder, base: Node, held: Node, name: str) -> Node:
-    """What ``nn.Module.__getattr__`` finds: parameters, buffers, submodules, in this order."""
+    """What ``nn.Module.__getattr__`` finds: a parameter, buffer or submodule, in this order."""
     if paths.require_class(type(base.value), "__getattr__") is not torch.nn.Module.__getattr__:
         raise NoNativePath(f"{type(base.value).__name__}.{name}")
     paths.absent(held, name)

@@ -56,7 +56,7 @@ ABSENT = Marker("absent")
 
 
 class GuardKind(Enum):
-    """What a guard says of a value; see the module's table."""
+    """What a guard requires of a value; see the module's table."""
 
     TYPE_IS = auto()
     IDENTITY = auto()
@@ -107,9 +107,7 @@ class GuardRecord:
 
 @dataclass(frozen=True, slots=True)
 class FunctionFacts:
-    """What FUNCTION_CODE says of a function; the function itself may be replaced by one that is
-    alike.
-    """
+    """What FUNCTION_CODE requires of a function; an equivalent function may replace it."""
 
     name: str
     code: CodeType
@@ -157,7 +155,7 @@ class Guards:
 
     @contextmanager
     def asked(self) -> Iterator[list[GuardRecord]]:
-        """Lists what is read inside, also what was read before."""
+        """Collects the guards required within the block, including those that exist already."""
         outer, self._asked = self._asked, []
         try:
             yield self._asked
@@ -167,7 +165,7 @@ class Guards:
             self._asked = outer
 
     def note(self, source: Source, kind: GuardKind, expected: Any) -> None:
-        """Say that something was read that is guarded in another way."""
+        """Note a read that is guarded in another way."""
         if self._asked is not None:
             self._asked.append(GuardRecord(source, kind, expected))
 
@@ -175,7 +173,7 @@ class Guards:
         """Add a guard unless the same one is there."""
         self.note(source, kind, expected)
         if kind in (GuardKind.IDENTITY, GuardKind.TYPE_IS) and isinstance(source, ConstSource):
-            return  # it is what it is
+            return  # a constant can't change
         if kind is GuardKind.FUNCTION_CODE and isinstance(expected, FunctionType):
             expected = FunctionFacts.of(expected)
         known = self._known.setdefault(_slot(source, kind, expected), [])
@@ -186,7 +184,7 @@ class Guards:
         self._records.append(GuardRecord(source, kind, expected))
 
     def require_global_state(self, state: GlobalState | None = None) -> None:
-        """Guard on the thread's torch state, as it is now if it is not given."""
+        """Guard on the thread's torch state: the given one, or else the current one."""
         self.require(STATE, GuardKind.GLOBAL_STATE, state or GlobalState.now())
 
     def __len__(self) -> int:
@@ -197,8 +195,8 @@ class Guards:
 
 
 def _slot(source: Source, kind: GuardKind, expected: Any) -> Hashable:
-    """Guards that may be the same are found together: a class has one for each attribute, an object
-    one for each other.
+    """The key under which equal guards are found: a class has one slot per attribute, an object one
+    for everything else.
     """
     if kind is GuardKind.CLASS_ATTR:
         return source, kind, expected[0]
@@ -208,7 +206,7 @@ def _slot(source: Source, kind: GuardKind, expected: Any) -> Hashable:
 
 
 def same_expectation(kind: GuardKind, a: Any, b: Any) -> bool:
-    """Whether two guards of one kind on one source say the same."""
+    """Whether two guards of one kind on one source require the same."""
     if a is b:
         return True
     if kind in (GuardKind.IDENTITY, GuardKind.TYPE_IS, GuardKind.CUSTOM):

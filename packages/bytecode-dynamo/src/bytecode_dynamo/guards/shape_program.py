@@ -111,7 +111,7 @@ def _write_folded(
 
 
 def _write_relation(expr: Any, symbols: Mapping[sympy.Symbol, int], code: list[int]) -> None:
-    """Both sides times their (constant) denominators."""
+    """Writes a relation with both sides multiplied by their (constant) denominators."""
     (left, below_left), (right, below_right) = expr.lhs.as_numer_denom(), expr.rhs.as_numer_denom()
     if not (
         below_left.is_Integer and below_right.is_Integer and below_left > 0 and below_right > 0

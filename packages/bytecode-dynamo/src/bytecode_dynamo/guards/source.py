@@ -84,7 +84,7 @@ def hashed_once(cls: _Class) -> _Class:
 
 
 class Source(ABC):
-    """One path; see the module's documentation."""
+    """One path; see the module's docstring."""
 
     @property
     @abstractmethod
@@ -194,7 +194,7 @@ class NamespaceSource(Source):
 
 @dataclass(frozen=True, eq=False)
 class ConstSource(Source):
-    """An object known at compile time, held by generated code. Compares by identity."""
+    """An object known at compile time, which generated code refers to. Compares by identity."""
 
     value: Any
 
@@ -233,7 +233,7 @@ class ChainedSource(Source):
     @property
     @abstractmethod
     def steps(self) -> tuple[Step, ...]:
-        """From the base's value to this one, in order."""
+        """The steps from the base's value to this one, in order."""
 
     @property
     def parent(self) -> Source:
@@ -256,7 +256,9 @@ class ChainedSource(Source):
 @hashed_once
 @dataclass(frozen=True)
 class AttrSource(ChainedSource):
-    """``base.attribute``; ``generic``: by ``object.__getattribute__``, whatever the class says."""
+    """``base.attribute``. ``generic``: through ``object.__getattribute__``, even if the class
+    overrides it.
+    """
 
     attribute: str
     generic: bool = False
@@ -306,13 +308,13 @@ def hidden_lookup(cls: type, base: type) -> Any:
 @hashed_once
 @dataclass(frozen=True)
 class CellSource(AttrSource):
-    """The contents of the cell that ``base`` gives."""
+    """The contents of the cell ``base``."""
 
     attribute: str = "cell_contents"
 
 
 class AppliedSource(ChainedSource):
-    """``function(base)``, where generated code holds the function; ``text`` shows the call."""
+    """``function(base)``; generated code refers to the function, and ``text`` shows the call."""
 
     function: ClassVar[Callable[[Any], Any]]
     text: ClassVar[str]
@@ -335,7 +337,9 @@ class ReferentSource(AppliedSource):
 
 
 def class_entry(cls: type, index: int, attribute: str) -> Any:
-    """What the class at ``index`` of the method resolution order stores under a name, unbound."""
+    """The raw attribute that the class at ``index`` of the method resolution order stores under a
+    name.
+    """
     return cls.__mro__[index].__dict__[attribute]
 
 

@@ -1,7 +1,7 @@
 """The elementary steps of a source: attribute, item, call.
 
-Each declares its text, the value it takes and the instructions that take it. ``load`` appends the
-instructions that push the value that the step starts from.
+Each declares its text, how to evaluate it on a value, and the instructions for it; ``load`` appends
+the instructions that push the value to start from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _NAMED = (FunctionType, BuiltinFunctionType, ModuleType)
 
 
 def format_constant(value: Any) -> str:
-    """The text of a constant. ``repr`` of other objects runs their code, or is long."""
+    """The text of a constant; other objects are not passed to ``repr``, which may run user code or
+    be long.
+    """
     if type(value).__eq__ in PLAIN_EQUALITY or isinstance(value, _NAMED):
         return repr(value)
     return f"<{type(value).__name__} {id(value):x}>"

@@ -1,4 +1,4 @@
-"""What a guard knows of a tensor."""
+"""The metadata of a tensor that guards compare."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def dispatch_keys(tensor: torch.Tensor) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """Metadata of a tensor; None in ``sizes`` or ``strides`` means any (a symbol stands for it, or
-    nobody asked).
+    """Metadata of a tensor.
 
-    ``keys`` are the dispatch keys. ``strides`` is None for a tensor that has none (sparse).
+    None in ``sizes`` or ``strides`` means any value (a symbol represents it, or nothing read it).
+    ``keys`` are the dispatch keys. ``strides`` is None for a tensor without strides (sparse).
     """
 
     type: type

@@ -157,7 +157,7 @@ def _find_layout() -> TensorLayout:
 
 
 def _find_flag(tensor: torch.Tensor, pointer: int) -> int:
-    """Offset of the byte in the autograd record that says requires_grad."""
+    """Offset of the byte in the autograd record that stores requires_grad."""
 
     def record(flag: bool) -> bytes:
         tensor.requires_grad_(flag)
@@ -221,7 +221,7 @@ def _program(tensor: torch.Tensor, sizes: Any = None, strides: Any = None) -> Ca
 
 
 def _self_test() -> None:
-    """Every change in place is seen, and what is no change is not."""
+    """Tests that every in-place change is noticed, and that an unchanged tensor passes."""
     for what, change in CHANGES.items():
         tensor = torch.nn.Parameter(torch.ones(3, 4))
         check = _program(tensor)

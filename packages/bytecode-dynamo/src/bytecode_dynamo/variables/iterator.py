@@ -1,6 +1,4 @@
-"""Iterators: positions are contents in the effects, so that going back to a snapshot rewinds
-them.
-"""
+"""Iterators. Their positions are stored in the effects, so restoring a snapshot rewinds them."""
 
 from __future__ import annotations
 
@@ -53,16 +51,16 @@ class IteratorVariable(KeyedVariable):
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
     def position(self, ctx: Context) -> int:
-        """How often it was advanced."""
+        """The number of steps taken."""
         return ctx.effects.read(self.key, 0)
 
     def advance(self, ctx: Context, position: int) -> None:
-        """Move on."""
+        """Set the number of steps taken."""
         ctx.effects.write(self.key, position)
 
 
 def remaining(gen: ValueBuilder, iterator: IteratorVariable) -> list[VariableTracker]:
-    """What an iterator would still give; does not advance it."""
+    """The remaining items of an iterator, which is not advanced."""
     ctx = gen.ctx
     mark, graph = ctx.effects.mark(), ctx.graph.mark()
     try:
@@ -83,7 +81,7 @@ def remaining(gen: ValueBuilder, iterator: IteratorVariable) -> list[VariableTra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemsIterator(IteratorVariable):
-    """Over fixed items, of a tuple, or of the constant ``base``."""
+    """Over fixed items: those of a tuple, or of the constant ``base``."""
 
     items: tuple[VariableTracker, ...] = ()
     base: VariableTracker | None = None
@@ -120,14 +118,14 @@ class CombinationsIterator(ItemsIterator):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveIterator(IteratorVariable):
-    """Over a container that may change meanwhile."""
+    """Over a container that may change while it is iterated over."""
 
     base: Any = None
     moves: object = None
     """What :meth:`Effects.moves` of the container was at the start; None for something fixed."""
 
     def has_moved(self, ctx: Context) -> bool:
-        """Whether items came, went or moved since."""
+        """Whether items were added, removed or moved since."""
         return self.moves is not None and ctx.effects.moves(self.base.key) is not self.moves
 
     def rebuild(self, gen: ValueBuilder, function: Callable[..., Any], *arguments: object) -> None:
@@ -157,13 +155,13 @@ class KeysIterator(LiveIterator):
             return raise_error(ctx, RuntimeError, "OrderedDict mutated during iteration")
         if not ordered and len(items) != self.count:
             return raise_error(ctx, RuntimeError, f"{self.base.noun} changed size during iteration")
-        if moved:  # the places of keys in the table decide what comes next
+        if moved:  # the slots of keys in the hash table decide what comes next
             raise GraphBreak(
                 "BD015", f"a {self.base.key.cls.__name__} whose keys changed in a loop over it"
             )
         self.advance(ctx, at + 1)
         if at == self.count:
-            return None  # and what is added from now on is not noticed
+            return None  # items added from now on are not noticed
         return realize(ctx, items[-1 - at if self.backward else at])
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -173,7 +171,7 @@ class KeysIterator(LiveIterator):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListIterator(LiveIterator):
-    """Over a list, which may change meanwhile, or a deque, which must not."""
+    """Over a list, which may change meanwhile, or a deque, which may not."""
 
     def next(self, ctx: Context) -> VariableTracker | None:
         at = self.position(ctx)
@@ -202,8 +200,8 @@ def list_iterator_at(items: Any, position: int) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReversedIterator(LiveIterator):
-    """Backward over a list, which may change meanwhile, a deque, which must not, or something
-    fixed, at the next index.
+    """Backward over a list, which may change meanwhile, a deque, which may not, or an immutable
+    sequence. The position is the next index.
     """
 
     def next(self, ctx: Context) -> VariableTracker | None:

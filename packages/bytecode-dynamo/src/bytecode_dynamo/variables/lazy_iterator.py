@@ -46,8 +46,8 @@ class CountIterator(IteratorVariable):
 
 
 def require_run(ctx: Context, what: str, function: VariableTracker | None) -> None:
-    """Break under ``fullgraph`` where something outlives the frame that would call a Python
-    function later, without a graph.
+    """Break under ``fullgraph`` if a value that leaves the frame would call a Python function
+    later, outside of any graph.
     """
     if (
         ctx.whole
@@ -59,7 +59,7 @@ def require_run(ctx: Context, what: str, function: VariableTracker | None) -> No
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZipIterator(IteratorVariable):
-    """``zip``, ``map`` and ``enumerate``: advance several iterators and combine what they give."""
+    """``zip`` and ``map``: advances several iterators and combines their items."""
 
     parts: tuple[VariableTracker, ...] = ()
     function: VariableTracker | None = None
