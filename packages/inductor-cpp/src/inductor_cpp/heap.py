@@ -1,8 +1,9 @@
-"""The C library's heap keeps what a program frees at its top.
+"""Makes the C library's heap keep memory that a program frees at its top.
 
-A compiled backward returns all gradients at once. Freed together they are more than glibc keeps
-(twice the largest block), so that every step would give their pages back and fault them in again: a
-fifth of a training step of ResNet-18. Eager mode frees each gradient before it makes the next one.
+A compiled backward returns all gradients at once. When they are freed together, they exceed what
+glibc keeps (twice the largest block), so every step would return their pages to the kernel and
+fault them in again: a fifth of a training step of ResNet-18. Eager mode frees each gradient before
+it allocates the next one.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from functools import cache
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT = 512 << 20
-LARGEST_BLOCK = 32 << 20  # glibc's own limit; setting one threshold ends its adaption of both
+LARGEST_BLOCK = 32 << 20  # glibc's own limit; setting one threshold stops it from adapting both
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Lets the heap keep ``KEPT`` bytes; whether it does. Settings of the environment
-    (``MALLOC_TRIM_THRESHOLD_``, ``GLIBC_TUNABLES``) take precedence, other C libraries are left
-    alone.
+    """Lets the heap keep ``KEPT`` bytes; returns whether it does.
+
+    Environment settings (``MALLOC_TRIM_THRESHOLD_``, ``GLIBC_TUNABLES``) take precedence; other C
+    libraries are left alone.
     """
     if "MALLOC_TRIM_THRESHOLD_" in os.environ or "glibc.malloc" in os.environ.get(
         "GLIBC_TUNABLES", ""

@@ -1,1 +1,1 @@
-"""From translation units to loaded libraries."""
+"""Builds and loads libraries from translation units."""

@@ -1,5 +1,5 @@
-"""Compiles translation units: one compiler run per program, whose library the artifact store keeps,
-loaded once per process.
+"""Compiles translation units: one compiler run per program. The artifact store keeps the library,
+and each process loads it once.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Loop kernels as C++: what is decided before any text is written, and the text."""
+"""Loop kernels as C++: decisions first, then the text."""

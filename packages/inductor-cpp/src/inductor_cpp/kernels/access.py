@@ -1,4 +1,4 @@
-"""How an index moves along one iteration symbol, and what an instruction depends on."""
+"""How an index changes along one iteration symbol, and what an instruction depends on."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def stride_along(expr: sympy.Expr, axis: sympy.Symbol) -> sympy.Expr | None:
 
 
 def _is_linear(expr: sympy.Basic, axis: sympy.Symbol) -> bool:
-    """Whether ``axis`` occurs only in sums and products (FloorDiv, Mod, Min and Max bend an
-    index).
+    """Whether ``axis`` occurs only in sums and products, not in FloorDiv, Mod, Min or Max, whose
+    steps vary.
     """
     if axis not in expr.free_symbols or isinstance(expr, sympy.Symbol):
         return True
@@ -84,7 +84,7 @@ def accessed_once(kernel: Kernel) -> frozenset[str]:
 
 
 def accesses(kernel: Kernel) -> Iterable[tuple[Instruction, bool]]:
-    """Every load and store, with whether its body is an inner one."""
+    """Every load and store, and whether its body is an inner one."""
     for body in kernel.bodies:
         for step in body.instructions:
             if step.is_access:

@@ -1,5 +1,5 @@
-"""A kernel as one C++ function: loops around the emitted bodies, and an entry that shares units
-among threads.
+"""Writes a kernel as one C++ function: loops around the emitted bodies, and an entry that
+distributes units over threads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .tiles import Tiles
 
 
 def kernel_text(kernel: Kernel) -> str:
-    """The C++ source of ``kernel``: ``NAME_units`` does a range of units, ``NAME`` (C linkage) is
+    """The C++ source of ``kernel``: ``NAME_units`` runs a range of units, ``NAME`` (C linkage) is
     the entry.
 
     The entry takes the buffers' addresses and then the sizes as int64; it returns non-zero for an
@@ -109,7 +109,7 @@ def _request_large_pages(kernel: Kernel, entry: Block) -> None:
 
 
 def _write_chunks(plan: Plan, length: str, call: str, entry: Block) -> None:
-    """Units are cut into chunks, one per thread, whose sums are added up in order."""
+    """Splits the units into chunks, one per thread; the chunks' sums are added up in order."""
     entry.add(
         f"const i64 chunks = "
         f"{'chunks_of' if plan.role is Role.REDUCTION else 'threads_for'}(units, work);"
@@ -143,7 +143,7 @@ def _parameter(buffer) -> str:
 
 
 def _blocks(plan: Plan) -> str:
-    """How many units the vector axis is cut into."""
+    """The number of units into which the vector axis is split."""
     assert plan.axis is not None
     size = f"({plan.step})"
     return f"(({print_index(plan.axis.extent)} + {size} - 1) / {size})"
@@ -207,8 +207,8 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
 
 
 def _write_sums(plan: Plan, rows: Block, unit: Block, target: Block) -> None:
-    """What a thread's units add to ``plan.sums``, in its part: directly, or by way of a row of its
-    own.
+    """Writes what a thread's units add to ``plan.sums``: directly into the thread's part, or
+    through a row of its own.
     """
     for buffer in plan.sums:
         name, length = sums_of(buffer), print_index(row_length(plan))
@@ -222,8 +222,8 @@ def _write_sums(plan: Plan, rows: Block, unit: Block, target: Block) -> None:
 
 
 def _open_odometer(loops: list[tuple[str, str]], target: Block) -> Block:
-    """Loop variables from the unit number, counted up afterwards: a division per unit would cost
-    more than a short row.
+    """Computes the loop variables from the first unit's number and increments them afterwards: a
+    division per unit would cost more than a short row.
     """
     target.add("i64 rest = first;")
     for variable, extent in reversed(loops[1:]):

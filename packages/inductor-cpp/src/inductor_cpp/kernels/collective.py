@@ -72,7 +72,7 @@ def _accumulator_type(e: Emitter, kind: str, dtype: torch.dtype, width: str) -> 
 
 
 def _needs_cascade(e: Emitter, kind: str, dtype: torch.dtype) -> bool:
-    """Whether a lane may add up so many floats that rounding errors would pile up."""
+    """Whether a lane may add so many floats that rounding errors accumulate."""
     return (
         kind == "sum"
         and dtype is torch.float32
@@ -82,12 +82,12 @@ def _needs_cascade(e: Emitter, kind: str, dtype: torch.dtype) -> bool:
 
 
 def _is_precise(kind: str, dtype: torch.dtype) -> bool:
-    """Whether rounding errors are added up beside: nothing wider could take the sum."""
+    """Whether rounding errors are summed separately: no wider type could hold the sum."""
     return kind == "sum" and dtype is torch.float64
 
 
 def _most_additions(e: Emitter) -> float:
-    """How many values a lane adds up; infinity where that is a matter of sizes."""
+    """How many values a lane adds; infinity if that depends on sizes."""
     count = row_length(e.plan)
     lanes = TYPICAL_LANES * e.plan.width if e.plan.role is Role.REDUCTION else 1
     return int(count) / lanes if count.is_Integer else math.inf

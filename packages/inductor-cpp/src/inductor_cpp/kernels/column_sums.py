@@ -24,11 +24,11 @@ Open = Callable[[Emitter, Block], None]
 def write_columns(
     kernel: Kernel, plan: Plan, rows: Block, unit: Block, open_lanes: Open, write_inner: Callable
 ) -> None:
-    """One unit: for groups of rows, for vectors of columns, the inner body; then, once per column,
-    what comes after it.
+    """Writes one unit: for each group of rows and each vector of columns the inner body, then, once
+    per column, the bodies after it.
 
-    ``rows`` is the block before all units; ``open_lanes`` opens the vector loop, ``write_inner``
-    writes the inner body in it.
+    ``rows`` is the block before all units; ``open_lanes`` opens the vector loop, and
+    ``write_inner`` writes the inner body into it.
     """
     number = next(i for i, body in enumerate(kernel.bodies) if body.inner)
     body, axis = kernel.bodies[number], plan.axis
@@ -50,7 +50,7 @@ def write_columns(
     _emit(inside, kernel.bodies[:number])
     write_inner(inside, body)
     for step in results:
-        # a sum of numbers is one for all columns
+        # a sum of loop invariants is the same for all columns
         total = inside.as_vector(inside.bindings[str(step.result)])
         inside.levels[1].add(f"{_state(step.result)}.merge<W>({lane}, {total}, n);")
         block.add(f"{_state(step.result)}.next();")

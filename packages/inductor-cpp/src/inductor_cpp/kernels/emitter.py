@@ -1,5 +1,5 @@
-"""The state while one kernel is written, and what its rules ask: every value is defined at the
-outermost loop level at which its operands are known.
+"""The state while one kernel is written, and the queries of its rules: every value is defined at
+the outermost loop level where its operands are known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNIT = 0
 
 
 def write_block_bounds(plan: Plan, unit: Block) -> None:
-    """Writes where a unit's part of the vector axis begins and ends."""
+    """Writes the start and end of a unit's part of the vector axis."""
     assert plan.axis is not None and plan.step is not None
     end = f"index_min(begin + {plan.step}, {print_index(plan.axis.extent)})"
     unit.add(f"const i64 begin = block * ({plan.step}), end = {end};")
@@ -31,9 +31,9 @@ def write_block_bounds(plan: Plan, unit: Block) -> None:
 
 @dataclass
 class Emitter:
-    """``levels`` are the open blocks: the unit loop, the lanes of POINTS, then the
-    reduction loops of the current inner body. ``symbol_depth`` says at which level an iteration
-    symbol is known.
+    """``levels`` are the open blocks: the unit loop, the lanes of POINTS, then the reduction loops
+    of the current inner body. ``symbol_depth`` is the level at which each iteration symbol is
+    known.
     """
 
     kernel: Kernel
@@ -68,14 +68,12 @@ class Emitter:
         return self.plan.role is Role.POINTS or (self.plan.role is Role.REDUCTION and self.inner)
 
     def depth_of(self, step: Instruction) -> int:
-        """The outermost level at which the operands of ``step`` are known; effects stay where they
-        are written.
-        """
+        """The outermost level where the operands of ``step`` are known; effects are not moved."""
         if step.op in ("store", "reduce", "scan") or (
             step.op == "load" and step.args[0] in self.stored
         ):
             return self.deepest
-        if step.op == "indirect" and self.guards:  # its check must not run where the loop doesn't
+        if step.op == "indirect" and self.guards:  # its check must not run if the loop doesn't
             return self.deepest
         depths = [
             self.bindings[name].depth
@@ -157,5 +155,5 @@ class Emitter:
         self.bindings[step.result] = Binding(name, step.dtype, vector, depth, run_start)
 
     def row_position(self) -> str:
-        """The place of lane 0 in a scratch row."""
+        """The position of lane 0 in a scratch row."""
         return print_index(flat_position(self.plan.inner))

@@ -1,4 +1,4 @@
-"""An instruction as C++: the rules by operation, here those that compute."""
+"""Instructions as C++: a rule per operation, here for those that compute."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def emit_cached(e: Emitter, step: Instruction) -> None:
 
 
 def emit_elementwise(e: Emitter, step: Instruction) -> None:
-    """Scalar when all operands are; otherwise scalars are broadcast."""
+    """Writes a scalar if all operands are scalars; otherwise broadcasts them."""
     operands = [e.operand(arg) for arg in step.args]
     vector = any(operand.vector for operand in operands)
     texts = [e.as_vector(operand) if vector else operand.text for operand in operands]
@@ -57,7 +57,9 @@ def emit_elementwise(e: Emitter, step: Instruction) -> None:
 
 
 def emit_cast(e: Emitter, step: Instruction) -> None:
-    """To bfloat16 and back is one rounding, without packing; what was loaded is raised already."""
+    """Writes a cast. A cast to bfloat16 and back is one rounding without packing; loaded values are
+    float32 already.
+    """
     operand = e.operand(step.args[0])
     if operand.raised is not None and step.dtype is torch.float32:
         assert step.result is not None
@@ -77,7 +79,9 @@ def emit_cast(e: Emitter, step: Instruction) -> None:
 
 
 def emit_comparison(e: Emitter, step: Instruction) -> None:
-    """Numbers that count up along the lanes are compared with one number by lane, in 32 bits."""
+    """Writes a comparison. Indices that count up along the lanes are compared with one number per
+    lane, in 32 bits.
+    """
     operands = [e.operand(arg) for arg in step.args]
     counted = [o.run_start is not None and o.dtype is torch.int64 for o in operands]
     if sum(counted) != 1 or operands[0].dtype != operands[1].dtype:
@@ -93,7 +97,7 @@ def emit_comparison(e: Emitter, step: Instruction) -> None:
 
 
 def emit_quotient(e: Emitter, step: Instruction) -> None:
-    """A vector over a number takes its reciprocal once."""
+    """Writes a quotient; for a loop-invariant divisor, the reciprocal is computed once."""
     dividend, divisor = (e.operand(arg) for arg in step.args)
     if step.dtype is torch.float32 and dividend.vector and not divisor.vector:
         e.define(step, f"over({dividend.text}, {divisor.text})")
@@ -102,7 +106,7 @@ def emit_quotient(e: Emitter, step: Instruction) -> None:
 
 
 def emit_division(e: Emitter, step: Instruction) -> None:
-    """Integer division and remainders stop the kernel at a zero divisor, as ATen does."""
+    """Writes an integer division or remainder; like ATen, it stops at a zero divisor."""
     divisor = e.operand(step.args[1])
     if not divisor.dtype.is_floating_point and not divisor.constant:
         zero = (
@@ -124,8 +128,8 @@ def emit_constant(e: Emitter, step: Instruction) -> None:
 
 
 def emit_index_expr(e: Emitter, step: Instruction) -> None:
-    """The value of an index: counted up along the lanes where it is linear, lane by lane
-    elsewhere.
+    """Writes the value of an index: it counts up along the lanes if it is linear, and is computed
+    lane by lane otherwise.
     """
     expr, kind = as_expr(step.args[0]), c_type(step.dtype)
     if not e.varies(expr):
@@ -158,7 +162,7 @@ def emit_uniform(e: Emitter, step: Instruction) -> None:
 
 
 def emit_uniform16(e: Emitter, step: Instruction) -> None:
-    """Random numbers, one by one: masks of other devices."""
+    """Writes random numbers one by one; other devices create such masks."""
     seed, counter = e.operand(step.args[0]), e.operand(step.args[1])
     vector = seed.vector or counter.vector
     if vector:

@@ -1,5 +1,5 @@
-"""Decisions taken before any text is written: which axis becomes vector lanes, how wide, and what
-one unit of work is.
+"""Decisions before any text is written: which axis becomes vector lanes, how wide the vectors are,
+and what one unit of work is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ORDERED_REDUCTIONS = ("argmax", "argmin")
 
 
 class Role(Enum):
-    """Where the vector axis lies."""
+    """Whether the vector axis is a range or a reduction loop."""
 
     POINTS = "along one of `ranges`: every lane is a point"
     REDUCTION = "along `reduction`: lanes accumulate partial results of one point"
@@ -111,7 +111,7 @@ def row_length(plan: Plan) -> sympy.Expr:
 
 
 def point_count(ranges: Iterable[Range]) -> sympy.Expr:
-    """How many points the ranges have together."""
+    """The number of points of the ranges."""
     return math.prod((item.extent for item in ranges), start=sympy.Integer(1))
 
 
@@ -126,8 +126,8 @@ def hint_of(kernel: Kernel, expr: sympy.Expr) -> int:
 
 
 def choose_axis(kernel: Kernel) -> Range | None:
-    """The axis the scheduler named, unless an order forbids it; else, also for scans, the one with
-    the cheapest accesses.
+    """The axis that the scheduler chose, unless an order forbids it; else, and for scans, the one
+    with the cheapest accesses.
     """
     scans = any(step.op == "scan" for step in kernel.steps)
     if kernel.vector_axis is None and not scans:
@@ -222,7 +222,7 @@ def _row_sums(kernel: Kernel, inner: tuple[Range, ...]) -> tuple[str, ...]:
 
 
 def _adds_apart(kernel: Kernel, axis: Range) -> bool:
-    """Whether the kernel adds to memory, at places that never meet for different positions along
+    """Whether the kernel adds to memory at addresses that differ for different positions along
     ``axis``.
     """
     stores = [step for step, _ in accesses(kernel) if step.op == "store"]
@@ -234,7 +234,7 @@ def _adds_apart(kernel: Kernel, axis: Range) -> bool:
 
 
 def _is_last_place(expr: sympy.Expr, axis: Range) -> bool:
-    """Whether ``expr`` is ``axis`` plus multiples of its extent."""
+    """Whether ``expr`` is ``axis`` plus a multiple of its extent."""
     rest = sympy.expand(expr - axis.symbol)
     if axis.symbol in rest.free_symbols or axis.extent == 0:
         return False

@@ -1,4 +1,4 @@
-"""Where text goes: nested blocks of lines, and what is known about each emitted value."""
+"""Nested blocks of lines, and what is known about each emitted value."""
 
 from __future__ import annotations
 

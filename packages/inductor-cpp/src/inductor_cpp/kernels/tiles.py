@@ -1,5 +1,5 @@
-"""Accesses that jump along the vector axis but not along the last outer loop: transposed through a
-tile, in registers.
+"""Accesses that are strided along the vector axis but contiguous along the last outer loop:
+transposed through a tile, in registers.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Tiles:
         )
 
     def load(self, step: Instruction, known: set[str]) -> str | None:
-        """The address to load from instead, or None when ``step`` is no such access. ``known`` are
-        names of other values.
+        """The address to load from instead, or None if ``step`` is not such an access. ``known``
+        are names of other values.
         """
         buffer, index, mask, _ = step.args
         expr = as_expr(index)
@@ -70,8 +70,8 @@ class Tiles:
     def store(
         self, buffer: str, expr: sympy.Expr, dtype: torch.dtype, known: set[str]
     ) -> str | None:
-        """The address to store to instead, or None. Another access of the buffer would miss what
-        the tile still holds.
+        """The address to store to instead, or None. Other accesses of the buffer would miss values
+        that are still in the tile.
         """
         if buffer not in self.once or not self._jumps(expr, known) or len(self.names) >= MOST:
             return None
@@ -80,7 +80,7 @@ class Tiles:
         return self.place(name)
 
     def ask_for(self, buffer: str, expr: sympy.Expr, known: set[str]) -> None:
-        """Has an access in order fetched one tile ahead."""
+        """Prefetches a contiguous access one tile ahead."""
         free = {symbol.name for symbol in expr.free_symbols}  # type: ignore[attr-defined]
         row = self.row.symbol
         if (

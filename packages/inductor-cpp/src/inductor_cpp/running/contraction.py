@@ -27,7 +27,7 @@ BINARY = 3
 
 @dataclass(frozen=True, slots=True)
 class FusedSteps:
-    """Steps that one primitive does: an addition (if ``other``), then a function."""
+    """Steps that one primitive computes: an addition (if ``other``), then a function."""
 
     count: int = 0
     other: bool = False
@@ -60,7 +60,7 @@ def _is_supported(dtype: torch.dtype) -> bool:
 
 
 def _offer_convolution(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
-    """Packed, folded and channels-last for convolutions with parameters, in inference. ATen (with
+    """Offers packed, folded, channels-last convolutions for parameters in inference. ATen (with
     loopir's layouts) computes the others.
     """
     stride, padding, dilation, transposed, _, groups, *eps = contraction.parameters
@@ -110,8 +110,9 @@ def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -
 
 
 def _fusable_steps(steps: Sequence[PointwiseStep], additions_end: bool = False) -> FusedSteps:
-    """The longest prefix of ``steps`` that one primitive can do. ``additions_end``: no function may
-    follow an addition, as in linear layers.
+    """The longest prefix of ``steps`` that one primitive can compute.
+
+    ``additions_end``: no function may follow an addition, as in linear layers.
     """
     adds = any(
         step.name == "add" and step.operand is not None and step.parameters == (1,)

@@ -83,7 +83,7 @@ class _Lifetimes:
 
 
 def _lean_order(dag: Dag, lifetimes: _Lifetimes) -> list[Group]:
-    """Always takes, of the first ready groups, the one after which the least memory is allocated."""
+    """Takes, of the first ready groups, always the one that leaves the least memory allocated."""
     missing = {name: len(before) for name, before in dag.predecessors.items()}
     ready = sorted(
         (dag.groups[name] for name, count in missing.items() if not count),
