@@ -1,1 +1,1 @@
-"""What is kept between processes: built kernels, and programs under the graphs they are of."""
+"""Caches shared by processes: built kernels, and the programs of graphs."""

@@ -1,7 +1,8 @@
-"""Cache keys: texts of everything that compiling reads. Equal texts mean equal results.
+"""Cache keys: texts that describe everything that compilation reads. Equal texts mean equal
+results.
 
-What has no such text is not cached: symbolic sizes, functions and classes outside torch and these
-packages, tensors of other classes.
+A graph is not cached if something in it can't be described: symbolic sizes, functions and classes
+outside torch and these packages, tensors of other classes.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from loopir.ir.node import leaves
 from loopir.lowering import user_line
 
 READ_WHILE_COMPILING = 64
-"""Constants of up to so many elements may become numbers in kernels: their values are part of the
-key.
+"""Maximum number of elements of constants that may become numbers in kernels: their values are part
+of the key.
 """
 PLAIN = (
     bool, int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device,
@@ -40,12 +41,12 @@ SOURCES = (".py", ".h", ".c", ".cpp", ".jinja")
 
 
 class Undescribed(Exception):
-    """Something has no text that says everything about it."""
+    """Raised for values that can't be described completely."""
 
 
 def describe_graph(gm: torch.fx.GraphModule, lines: Sequence[str] | None = None) -> str:
-    """The text of a graph. With ``lines``, the user's lines are numbers in that list; without, they
-    are part of the text.
+    """The description of a graph. With ``lines``, the user's lines are replaced by their index in
+    that list; without, they are part of the text.
     """
     texts = [describe(gm.meta)]
     numbers = {line: number for number, line in enumerate(lines or ())}
@@ -59,7 +60,9 @@ def describe_graph(gm: torch.fx.GraphModule, lines: Sequence[str] | None = None)
 
 
 def describe_constants(constants: Mapping[str, torch.Tensor]) -> str:
-    """The text of a graph's own tensors: values of small ones, and which share a storage."""
+    """The description of a graph's constants: the values of small ones, and which of them share a
+    storage.
+    """
     texts, storages = [], dict[int, int]()
     for name, tensor in constants.items():
         number = storages.setdefault(tensor.untyped_storage().data_ptr(), len(storages))
@@ -69,16 +72,16 @@ def describe_constants(constants: Mapping[str, torch.Tensor]) -> str:
 
 
 def devices_of(gm: torch.fx.GraphModule) -> set[str]:
-    """Types of the devices of a graph's values: no other generator is asked, for that may wake its
-    device's driver.
+    """The device types of a graph's values. The generators of other devices are not called, since a
+    call may initialise a device's driver.
     """
     values = [node.meta.get("val") for node in gm.graph.nodes]
     return {item.device.type for item in leaves(values) if hasattr(item, "device")}
 
 
 def describe(value: Any) -> str:
-    """All of a value that compiling may read: equal texts mean that it can't tell the values apart.
-    Raises Undescribed.
+    """Describes everything about a value that compilation may read: values with equal descriptions
+    compile alike. Raises Undescribed.
     """
     kind = type(value)
     if kind in PLAIN:
@@ -120,13 +123,13 @@ TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
     (Prim, lambda value: f"prims.{value.name}"),
     (slice, lambda value: f"slice{describe((value.start, value.stop, value.step))}"),
 )
-"""How values of a type are written, first match first."""
+"""The functions that describe values by type; the first match is used."""
 
 
 def _name_of(value: Any) -> str:
     """The name by which a function or class can be imported."""
     owner = getattr(value, "__module__", None) or "torch"
-    # builtins and dispatchers are found by the latter
+    # builtins and dispatchers have their importable name in ``__name__``
     for name in (getattr(value, "__qualname__", ""), getattr(value, "__name__", "")):
         if owner.partition(".")[0] in _OWNERS and _named(owner, name) is value:
             return f"{owner}.{name}"
@@ -134,7 +137,7 @@ def _name_of(value: Any) -> str:
 
 
 def _named(owner: str, name: str) -> object:
-    """The attribute of a module; None if there is none."""
+    """The attribute of a module; None if it doesn't exist."""
     try:
         return operator.attrgetter(name)(sys.modules.get(owner))
     except AttributeError:
@@ -156,8 +159,8 @@ def _tensor_text(value: torch.Tensor) -> str:
 def describe_generators(
     codegens: Mapping[str, CodeGenerator], devices: Collection[str]
 ) -> tuple[object, ...]:
-    """The generators of some devices with all that they depend on, and the files of the packages
-    that take part.
+    """Describes the generators of some devices with everything on which they depend, and the source
+    files of their packages.
     """
     used = {device: codegen for device, codegen in codegens.items() if device in devices}
     files = package_versions(
@@ -178,7 +181,7 @@ def _identity(codegen: CodeGenerator) -> Sequence[str]:
 
 
 def process_state() -> tuple[object, ...]:
-    """State of the process that compiling may read."""
+    """The state of the process that compilation may read."""
     return (
         torch.get_num_threads(),
         torch.get_default_dtype(),
@@ -196,13 +199,13 @@ def process_state() -> tuple[object, ...]:
 
 @functools.cache
 def package_versions(*modules: str) -> tuple[object, ...]:
-    """Python, torch, and the files of packages."""
+    """The versions of Python and torch, and the source files of packages."""
     return (sys.version, str(torch.__version__), *(_files(name) for name in dict.fromkeys(modules)))
 
 
 def _files(module: str) -> tuple[object, ...]:
-    """Name, size and time of each file of the outermost package with files around a module, or of
-    the module itself.
+    """Name, size and modification time of each file in the outermost package (with files) that
+    contains a module, or of the module itself.
     """
     parts = module.split(".")
     around = (sys.modules.get(".".join(parts[: depth + 1])) for depth in range(len(parts)))

@@ -1,8 +1,8 @@
-"""Cache of scheduled programs with their kernels' sources, keyed by the functional graph.
+"""Cache of scheduled programs with the sources of their kernels, keyed by the functional graph.
 
-A hit needs no decomposition, fusion or code generation. A graph without a description
-(``cache_key``) is compiled as if there were no cache. The user's lines are not part of the key: a
-hit gets those of the graph that asked.
+A hit skips decomposition, fusion and code generation. A graph that can't be described
+(``cache_key``) is compiled without the cache. The user's lines are not part of the key: a hit gets
+the lines of the graph that was looked up.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _FAILURES = (pickle.PickleError, TypeError, AttributeError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class ProgramCacheEntry:
-    """The entry of one graph's program.
+    """The cache entry of one graph's program.
 
     Attributes:
-        store: where it is kept.
-        key: what identifies it there.
-        constants: the graph's own tensors by name.
-        lines: the user's lines that its nodes come from.
+        store: the store that contains the entry.
+        key: the entry's key in the store.
+        constants: the graph's constants by name.
+        lines: the user's lines from which the graph's nodes come.
     """
 
     store: ArtifactStore
@@ -65,8 +65,8 @@ class ProgramCacheEntry:
         store: ArtifactStore,
         *settings: object,
     ) -> ProgramCacheEntry | None:
-        """The entry of ``gm``; None if it can't be cached. ``settings``: whatever else the stages
-        read, as plain values or dataclasses of them.
+        """The cache entry of ``gm``; None if it can't be cached. ``settings``: everything else that
+        the stages read, as plain values or dataclasses of them.
         """
         try:
             constants = dict(_constants(gm))
@@ -80,17 +80,19 @@ class ProgramCacheEntry:
         return ProgramCacheEntry(store, key, constants, lines)
 
     def get(self) -> tuple[Program, Sequence[KernelSource]] | None:
-        """The cached program and its sources, from this process or another."""
+        """The program and its sources, if this process or another cached them; else None."""
         path = self.store.get(self.key, SUFFIX)
         if path is None:
             return None
         try:
             return _Loader(io.BytesIO(zlib.decompress(path.read_bytes())), self).load()
-        except Exception:  # a damaged file is a miss
+        except Exception:  # a damaged file counts as a miss
             return None
 
     def put(self, program: Program, sources: Sequence[KernelSource]) -> None:
-        """Caches a program, unless it holds tensors or functions of its own."""
+        """Caches a program, unless it contains tensors other than the graph's constants, or
+        functions that can't be pickled.
+        """
         data = io.BytesIO()
         with suppress(*_FAILURES):
             _Dumper(data, self).dump((program, sources))
@@ -98,7 +100,7 @@ class ProgramCacheEntry:
 
 
 class _Dumper(pickle.Pickler):
-    """Operators and the graph's own tensors by name, user lines by number."""
+    """Pickles operators and the graph's constants by name, and user lines by number."""
 
     def __init__(self, file: io.BytesIO, entry: ProgramCacheEntry) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -119,8 +121,8 @@ class _Dumper(pickle.Pickler):
         return None
 
     def reducer_override(self, obj: object) -> Any:
-        """Expressions and frozen dataclasses, which are restored without the checks and
-        simplifications of their constructors.
+        """Pickles expressions and frozen dataclasses such that they are restored without the checks
+        and simplifications of their constructors.
         """
         kind = type(obj)
         if kind in (sympy.Add, sympy.Mul):
@@ -137,7 +139,7 @@ def _field_names(kind: type) -> tuple[str, ...]:
 
 
 def _restore(kind: type, *values: object) -> object:
-    """A frozen dataclass with these fields."""
+    """Creates a frozen dataclass from the values of its fields, without calling its constructor."""
     restored = object.__new__(kind)
     for name, value in zip(_field_names(kind), values, strict=True):
         object.__setattr__(restored, name, value)

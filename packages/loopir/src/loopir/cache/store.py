@@ -1,10 +1,10 @@
-"""Content-addressed files shared by many processes: built kernels and whatever else is worth
-keeping.
+"""Content-addressed files shared by many processes: built kernels and other results worth caching.
 
-An artifact is ``<root>/<key[:2]>/<key><suffix>``; beside it ``.manifest`` says in plain text its
-name, its size, its sha256 and what its key was made of. A file is loaded only if it is ours and
-matches, so a torn, foreign, changed or exchanged one is a miss and not a crash. The manifest is
-renamed into place last. When the store grows beyond its limit, what was not used for longest goes.
+An artifact is ``<root>/<key[:2]>/<key><suffix>``; the ``.manifest`` file beside it states in plain
+text its name, size and sha256 and the parts of its key. A file is loaded only if this user owns it
+and it matches its manifest, so an incomplete, foreign, changed or swapped file is a miss and not a
+crash. The manifest is renamed to its final name last. When the store exceeds its limit, the least
+recently used artifacts are removed.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def default_root() -> Path:
 
 @cache
 def temporary_root() -> Path:
-    """A directory of this process, which goes when it ends."""
+    """A directory of this process that is deleted when the process ends."""
     directory, owner = tempfile.mkdtemp(prefix="strata-"), os.getpid()
 
     def remove() -> None:
-        if os.getpid() == owner:  # not at the end of a forked child
+        if os.getpid() == owner:  # not when a forked child exits
             shutil.rmtree(directory, ignore_errors=True)
 
     atexit.register(remove)
@@ -63,12 +63,12 @@ def _warn_once(message: str) -> None:
 
 
 class ArtifactStore:
-    """A directory of verified artifacts. ``hits`` and ``misses`` count the answers of :meth:`get`;
+    """A directory of verified artifacts. ``hits`` and ``misses`` count the results of :meth:`get`;
     ``limit`` is in bytes.
 
-    Where the directory can't be made, isn't writable, or belongs to someone else, first use raises
-    :class:`StoreError`; with ``or_temporary`` a directory that lasts as long as the process takes
-    its place, and the first ``put`` warns.
+    If the directory can't be created, isn't writable, or belongs to another user, the first use
+    raises :class:`StoreError`; with ``or_temporary``, a directory that lasts as long as the process
+    is used instead, and the first ``put`` warns.
     """
 
     def __init__(
@@ -85,7 +85,9 @@ class ArtifactStore:
         self._puts = 0
 
     def key(self, *parts: str | bytes) -> str:
-        """A name for the content described by ``parts`` (the parts' boundaries count)."""
+        """A name for the content described by ``parts``; different splits of the same text give
+        different keys.
+        """
         digest = hashlib.sha256(FORMAT.encode())
         for part in parts:
             data = part.encode() if isinstance(part, str) else part
@@ -96,7 +98,7 @@ class ArtifactStore:
         return name
 
     def explain_miss(self, key_a: str, key_b: str) -> str:
-        """Which parts of two keys differ, for keys made by this object or kept in the store."""
+        """Which parts of two keys differ; the keys are from this object or from the store."""
         parts = [self._parts.get(key) or self._recorded(key) for key in (key_a, key_b)]
         for key, found in zip((key_a, key_b), parts, strict=True):
             if found is None:
@@ -121,9 +123,9 @@ class ArtifactStore:
         return None
 
     def get(self, key: str, suffix: str) -> Path | None:
-        """The artifact's path when it is there, complete and unchanged."""
+        """The artifact's path if it exists, complete and unchanged; else None."""
         path = self._path(key, suffix)
-        with suppress(FileNotFoundError):  # another process may have evicted it just now
+        with suppress(FileNotFoundError):  # another process may just have evicted it
             if _matches(path):
                 os.utime(path)
                 self.hits += 1
@@ -132,7 +134,7 @@ class ArtifactStore:
         return None
 
     def put(self, key: str, suffix: str, data: bytes | Callable[[Path], None]) -> Path:
-        """Stores ``data``, or what a producer writes to the path it is given, and returns the final
+        """Stores ``data``, or what a producer writes to the path passed to it; returns the final
         path.
         """
         path = self._path(key, suffix)
@@ -172,10 +174,9 @@ class ArtifactStore:
     def load(
         self, key: str, suffix: str, make: Callable[[Path], None], open_: Callable[[Path], Opened]
     ) -> Opened:
-        """What ``open_`` makes of an artifact. ``make`` writes it where there is none, or none that
-        can be opened.
-
-        Raises BuildError where what ``make`` has written can't be opened; that is not kept.
+        """Opens an artifact with ``open_``. ``make`` writes it if there is none, or none that can
+        be opened. Raises BuildError if the new artifact can't be opened either; it is then not
+        kept.
         """
         path, opened = self.get(key, suffix), []
         if path is not None:
@@ -195,8 +196,8 @@ class ArtifactStore:
         return opened[0]
 
     def evict(self) -> int:
-        """Removes what was not used for longest until four fifths of the limit are left, and what
-        dead processes left behind; returns how many artifacts went.
+        """Removes the least recently used artifacts until the store is below four fifths of its
+        limit, and files left behind by dead processes; returns how many artifacts were removed.
         """
         entries = []
         for path in self.root.glob("??/*"):
@@ -236,7 +237,7 @@ class ArtifactStore:
         self._ready = True
 
     def check(self) -> None:
-        """Makes the directory where there is none. Raises :class:`StoreError` when it can't be
+        """Creates the directory if it doesn't exist. Raises :class:`StoreError` if it can't be
         used.
         """
         try:
@@ -272,13 +273,13 @@ def _opened(path: Path, open_: Callable[[Path], Opened]) -> Opened:
     try:
         return open_(path)
     except (OSError, ImportError):
-        # the store may lie on a file system whose files can't be executed
+        # the store may be on a file system whose files can't be executed
         with tempfile.TemporaryDirectory(prefix="strata-") as directory:
             return open_(Path(shutil.copy(path, directory)))
 
 
 def _matches(path: Path) -> bool:
-    """Whether the artifact is a file of ours with the content that its manifest says."""
+    """Whether this user owns the artifact and its content matches its manifest."""
     try:
         for file in (path, _manifest(path)):
             status = file.lstat()
@@ -292,7 +293,7 @@ def _matches(path: Path) -> bool:
 
 
 def _shown(part: str | bytes) -> str:
-    """A part of a key on one line: itself when it is short, else its hash."""
+    """A part of a key on one line: the part itself if it is short, else its hash."""
     data = part.encode() if isinstance(part, str) else part
     if isinstance(part, str) and len(part) <= SHOWN:
         return repr(part)

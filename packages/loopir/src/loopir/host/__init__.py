@@ -1,1 +1,1 @@
-"""Host programs: Python that allocates, launches and frees as a scheduled program says."""
+"""Host programs: Python code that allocates, launches and frees as a program specifies."""

@@ -34,14 +34,14 @@ CONTIGUOUS_RESULT = {
 
 
 def op_name(op: Callable[..., object]) -> str:
-    """How an extern operator is called in reports: ``aten.mm.default``, ``prims.pow``."""
+    """The name of an extern operator in reports: ``aten.mm.default``, ``prims.pow``."""
     if isinstance(op, OpOverload):
         return str(op)
     return repr(op) if isinstance(op, Prim) else getattr(op, "__name__", repr(op))
 
 
 def _buffers_read(program: Program) -> set[str]:
-    """The buffers that a step uses or that are results: operators may leave others undefined."""
+    """The buffers that a step reads or that are results; operators may leave others undefined."""
     found = {output.buffer for output in program.outputs if isinstance(output, View)}
     for step in program.steps:
         if isinstance(step, ExternCall):
@@ -56,7 +56,7 @@ def _buffers_read(program: Program) -> set[str]:
 
 
 def _size_names(program: Program) -> set[str]:
-    """The names of the sizes that the host has as variables."""
+    """The names of the sizes that are variables of the host function."""
     found: set[object] = {entry for entry in program.inputs if isinstance(entry, sympy.Symbol)}
     found |= {
         s for buffer in program.buffers.values() for size in buffer.shape for s in size.free_symbols
@@ -73,7 +73,9 @@ def _size_names(program: Program) -> set[str]:
 def check_result(
     tensor: torch.Tensor, size: tuple[int, ...], dtype: torch.dtype, where: tuple[str, str]
 ) -> None:
-    """Raises ExternError where an operator's result is not what the graph was compiled for."""
+    """Raises ExternError if the result of an operator doesn't have the size and dtype for which the
+    graph was compiled.
+    """
     if tensor.shape != size or tensor.dtype != dtype:
         name, line = where
         raise ExternError(
@@ -87,7 +89,7 @@ def check_result(
 @dataclass(slots=True)
 class HostWriter:
     """Writes the host function of a program; ``globals`` are the objects that its source names,
-    ``makes_slabs`` the device types whose runs take memory for intermediates themselves.
+    ``makes_slabs`` the device types whose runs allocate the memory for intermediates themselves.
     """
 
     program: Program
@@ -135,9 +137,7 @@ class HostWriter:
         return self.names[name]
 
     def _fresh(self, wanted: str) -> str:
-        """An identifier like ``wanted`` that the text has for nothing else: sizes and kernels keep
-        their names.
-        """
+        """An unused identifier similar to ``wanted``; sizes and kernels keep their names."""
         name = re.sub(r"\W", "_", wanted)
         while name in self.taken or keyword.iskeyword(name):
             name += "_"
@@ -145,7 +145,7 @@ class HostWriter:
         return name
 
     def _global(self, wanted: str, value: object) -> str:
-        """The name of an object, which has one name only."""
+        """The global name of an object; each object has one name."""
         if id(value) not in self.named:
             name = self.named[id(value)] = self._fresh(wanted)
             self.globals[name] = value
@@ -158,8 +158,8 @@ class HostWriter:
         return self._fresh(f"unused{position}") if entry is None else self._name(entry)
 
     def _bind_sizes(self, name: str) -> None:
-        """A size that is no input of its own (C2.5 makes it one; C3 graphs made by hand may not) is
-        read off a tensor.
+        """Reads sizes that aren't inputs from a tensor (C2.5 makes them inputs; C3 graphs written
+        by hand may not).
         """
         for dim, size in enumerate(self.program.buffers[name].shape):
             if isinstance(size, sympy.Symbol) and size.name not in self.bound:
@@ -200,9 +200,7 @@ class HostWriter:
         self.lines.append(f"{kernel.name}({', '.join(args)})")
 
     def _part(self, buffer: str, start: sympy.Expr, count: sympy.Expr) -> str:
-        """``count`` elements of a buffer from ``start`` on; the buffer itself where that is the
-        first.
-        """
+        """``count`` elements of a buffer from ``start`` on; the buffer itself if ``start`` is 0."""
         if start == 0:
             return self._name(buffer)
         return self._strided(View(buffer, (count,), (ONE,), start))
@@ -239,7 +237,7 @@ class HostWriter:
 
     def _write_externcall(self, step: ExternCall) -> None:
         node = step.node
-        # what an operator of a generator does, without the dispatcher
+        # the function behind a generator's operator, called without the dispatcher
         direct = getattr(node.op, "direct", node.op)
         op = self._global(op_name(node.op), direct)
         args = [self._argument(arg) for arg in node.args] + [
@@ -276,7 +274,9 @@ class HostWriter:
                     self._check_strides(name)
 
     def _require(self) -> None:
-        """What can be checked now: kernels do not look at the sizes of their buffers."""
+        """Writes the checks whose sizes are known now; kernels don't check the sizes of their
+        buffers.
+        """
         for condition, message in self.program.required:
             if (
                 condition not in self.checked
@@ -288,15 +288,15 @@ class HostWriter:
                 )
 
     def _check_results(self, node: ExternNode) -> None:
-        """An operator of the user's may not do what its fake implementation says; kernels read by
-        that.
+        """Checks the results of a custom operator: it may not do what its fake implementation says,
+        on which kernels rely.
         """
         check = self._global("check_result", check_result)
         where = self._constant((op_name(node.op), node.origins[-1][1] if node.origins else ""))
         bound = {bind.symbol for bind in node.binds}
         for name in node.result_names:
             shape, dtype = self.program.buffers[name].shape, self.program.buffers[name].dtype
-            # an opaque workspace, whose size only its library knows
+            # an opaque workspace; only its library knows its size
             if dtype == torch.uint8 and 0 in shape:
                 continue
             if not {s for size in shape for s in size.free_symbols} & bound:
@@ -306,7 +306,9 @@ class HostWriter:
                 )
 
     def _check_strides(self, result: str) -> None:
-        """Strides of sizes 1 say nothing, and differ between operators and their meta functions."""
+        """Restrides a result whose strides are unexpected. Strides of dims of size 1 are ignored:
+        they don't matter, and differ between operators and their meta functions.
+        """
         buffer = self.program.buffers[result]
         dims = [d for d, size in enumerate(buffer.shape) if size != 1]
         if not dims or any(size == 0 for size in buffer.shape):
@@ -354,7 +356,9 @@ class HostWriter:
         return format_expr(output) if isinstance(output, sympy.Expr) else self._argument(output)
 
     def _result(self, view: View) -> str:
-        """A result is no view but of an input: autograd refuses some writes to views."""
+        """A result of the call; only a part of an input is returned as a view, because autograd
+        refuses some writes to views.
+        """
         buffer, name = self.program.buffers[view.buffer], self._name(view.buffer)
         if view.is_whole(buffer):
             return f"{name}.data" if name in self.restrided else name

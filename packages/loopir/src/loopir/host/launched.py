@@ -1,5 +1,5 @@
-"""Shared memory, checked on what is launched: a generator may run a kernel as several launches
-(clause C4.8).
+"""Checks buffers that share memory against the actual launches: a generator may run a kernel as
+several launches (clause C4.8).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from loopir.ir.program import Allocate, Launch, Program
 def check_launches(
     program: Program, sources: Sequence[KernelSource], codegens: Mapping[str, CodeGenerator]
 ) -> None:
-    """Raises VerificationError (C4.8) where a launch loads memory of an operand after it stored a
+    """Raises VerificationError (C4.8) if a launch loads memory of an operand after it stored a
     result there.
 
     ``sources`` are those of the program's kernels, ``codegens`` the generators by device type.
@@ -40,8 +40,8 @@ def check_launches(
 
 
 def check_shared(parts: Sequence[Kernel], operand: str, result: str) -> None:
-    """Raises VerificationError (C4.8) unless ``parts``, launched in order, can have both buffers in
-    one memory.
+    """Raises VerificationError (C4.8) unless ``parts``, launched in order, can use the same memory
+    for both buffers.
     """
     stored = ""
     for part in parts:

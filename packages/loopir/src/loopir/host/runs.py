@@ -1,5 +1,5 @@
-"""Runs: launches with no other step between them become one call, and buffers that only they use
-lie in one slab.
+"""Runs: consecutive launches become one call, and the buffers that only they use are allocated in
+one slab.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Calls run ``number`` with these buffers and, when ``slab`` bytes are needed, a slab as the
-    last tensor.
+    """Calls run ``number`` with these buffers and, if ``slab`` bytes are needed, a slab as the last
+    tensor.
     """
 
     number: int
@@ -35,10 +35,10 @@ class Slot:
     """Memory that buffers use one after the other, from launch ``first`` to launch ``last``.
 
     Attributes:
-        names: those buffers.
-        source: the buffer from before the run whose memory it is, if any.
+        names: the names of those buffers.
+        source: the buffer, allocated before the run, whose memory is reused, if any.
         result: the buffer that outlives the run, if any.
-        offset: where it lies in the slab.
+        offset: the slot's offset in the slab.
     """
 
     names: list[str]
@@ -59,7 +59,7 @@ class Linked:
 
 def cut_runs(program: Program, devices: Collection[str]) -> Linked:
     """Cuts the launches on ``devices`` (types) into runs, each on one device. Equal runs are
-    one.
+    shared.
     """
     linked = Linked()
     numbers: dict[Run, int] = {}
@@ -88,7 +88,7 @@ def cut_runs(program: Program, devices: Collection[str]) -> Linked:
 
 
 def launch_device(program: Program, launch: Launch) -> torch.device:
-    """Where the buffers of a launch are."""
+    """The device of a launch's buffers."""
     wanted = program.kernels[launch.kernel].device
     devices = (program.buffers[name].device for name in launch.buffers)
     return next((device for device in devices if device.type == wanted), torch.device(wanted))
@@ -139,9 +139,7 @@ def _close(
 
 
 def _slots(segment: Sequence[Step]) -> list[Slot]:
-    """The memory allocated or taken over in a segment, with the launches between which it is
-    used.
-    """
+    """The memory allocated or reused in a segment, with the launches between which it is used."""
     slots: dict[str, Slot] = {}
     found: list[Slot] = []
     position = 0
@@ -169,7 +167,7 @@ def _slots(segment: Sequence[Step]) -> list[Slot]:
 
 
 def _root(name: str, owner: dict[str, Slot]) -> str | None:
-    """The tensor that a buffer's memory belongs to; None for memory of the slab."""
+    """The tensor whose memory a buffer uses; None for memory in the slab."""
     slot = owner.get(name)
     if slot is None:
         return name
@@ -177,17 +175,17 @@ def _root(name: str, owner: dict[str, Slot]) -> str | None:
 
 
 def size_in_bytes(buffer: Buffer) -> sympy.Expr:
-    """Memory of a buffer, rounded up to the alignment."""
+    """The bytes of a buffer, rounded up to the alignment."""
     count = product((buffer.numel, sympy.Integer(buffer.dtype.itemsize)))
     return ceil_div(count, ALIGNMENT) * ALIGNMENT
 
 
 def _place(slots: Sequence[Slot], program: Program) -> sympy.Expr:
-    """Gives every slot an offset such that slots in use at once don't overlap; returns the bytes
-    needed.
+    """Assigns each slot an offset such that slots in use at the same time don't overlap; returns
+    the bytes needed.
 
-    Static sizes: largest first, at the lowest offset that is free. Symbolic sizes: behind each
-    other, equal ones shared.
+    Slots of static size are assigned largest first, each to the lowest free offset. Slots of
+    symbolic size come after each other; those of equal size share memory where possible.
     """
     sizes = {id(slot): size_in_bytes(program.buffers[slot.names[0]]) for slot in slots}
     fixed = [slot for slot in slots if sizes[id(slot)].is_Integer]
@@ -232,8 +230,8 @@ def _symbols(calls: Sequence[RunCall], slab: sympy.Expr) -> tuple[sympy.Symbol, 
 
 
 def peak_bytes(program: Program, linked: Linked) -> int:
-    """The most memory that a call holds at once beyond its inputs and constants, at the example
-    sizes, outputs included; what it frees of its inputs is counted.
+    """The peak memory of a call beyond its inputs and constants, at the example sizes, including
+    outputs. Memory of inputs that it frees is available for reuse.
     """
 
     def value(expr: sympy.Expr) -> int:

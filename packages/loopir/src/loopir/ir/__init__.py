@@ -1,1 +1,1 @@
-"""The loop IR: operations, kernels and programs, with text forms, checks and an evaluator."""
+"""The loop IR: operations, kernels and programs, with their text form, checks and an evaluator."""

@@ -1,4 +1,4 @@
-"""The meaning of kernels: a slow and plain evaluator on torch tensors.
+"""Defines the meaning of kernels by a slow and simple evaluator on torch tensors.
 
 Points are evaluated together: a value is a tensor of shape (points, 1) in outer bodies, and
 (points, reduction points) in inner ones.
@@ -35,7 +35,7 @@ TORCH_NAMES = {
     "rshift": "bitwise_right_shift",
     "floordiv": "floor_divide",
 }
-"""torch's names of the operations that it names differently."""
+"""The operations that torch names differently, with torch's names."""
 ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
     spec.name: getattr(torch, TORCH_NAMES.get(spec.name, spec.name))
     for spec in (*ops.UNARY, *ops.BINARY, *ops.COMPARISON, *ops.SELECTION)
@@ -102,8 +102,8 @@ def philox_uniform(seed: torch.Tensor, counter: torch.Tensor, shared: bool = Fal
 
 
 def _multiply(a: torch.Tensor, constant: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """High and low 32 bits of a 32 x 32 bit product, held in int64 (whose own product would
-    overflow).
+    """The high and low 32 bits of a 32 x 32 bit product, computed in int64, which the full product
+    would overflow.
     """
     low_part = (a & 0xFFFF) * constant
     high_part = (a >> 16) * constant
@@ -112,9 +112,7 @@ def _multiply(a: torch.Tensor, constant: int) -> tuple[torch.Tensor, torch.Tenso
 
 
 def reduce_tensor(kind: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Combines dimension 1 of ``value`` and keeps it with size 1; see ``REDUCTIONS`` for the
-    kinds.
-    """
+    """Reduces dimension 1 of ``value`` to size 1; see ``REDUCTIONS`` for the kinds."""
     if kind in ("sum", "prod"):
         return getattr(torch, kind)(
             value, dim=1, keepdim=True, dtype=torch.promote_types(value.dtype, dtype)
@@ -137,7 +135,7 @@ def _limits(dtype: torch.dtype) -> tuple[float | int, float | int]:
 
 @dataclass(slots=True)
 class _Scope:
-    """The values and index symbols that an instruction sees, and the shape of its result."""
+    """The values and index symbols that an instruction can read, and the shape of its result."""
 
     values: dict[str, torch.Tensor]
     symbols: dict[str, torch.Tensor | int]
@@ -148,7 +146,7 @@ class _Scope:
 
 
 class _Evaluation:
-    """One launch: flat views of the buffers, and the values of a chunk of points."""
+    """The state of one launch: flat views of the buffers, and the values of a chunk of points."""
 
     def __init__(
         self,
@@ -252,8 +250,9 @@ class _Evaluation:
     def _perturbed(
         self, step: Instruction, terms: torch.Tensor, values: dict[str, torch.Tensor]
     ) -> torch.Tensor:
-        """The terms of a sum or product, rounded once more; or exact, even where they are products
-        as in a fused addition: they may overflow one by one and not together.
+        """The terms of a sum or product, at random either rounded once more or computed exactly,
+        even if they are products, as in a fused multiply-add: single terms may overflow where their
+        sum does not.
         """
         if self.rounding is None or not terms.dtype.is_floating_point:
             return terms
@@ -310,8 +309,8 @@ class _Evaluation:
 
 
 def _roundings(step: Instruction, terms: int) -> int:
-    """How often a result is rounded at least, in whatever order it is computed: a sum of ``n``
-    terms log2(n) times.
+    """The minimum number of roundings of a result in any order of computation: log2(n) for a sum of
+    ``n`` terms.
     """
     adds_up = step.op == "reduce" and step.args[0] in ("sum", "prod")
     return max(1, terms.bit_length() - 1) if adds_up else 1
@@ -324,12 +323,13 @@ def evaluate_kernel(
     rounding: Rounding | None = None,
 ) -> None:
     """Runs ``kernel`` on ``tensors`` (in ``kernel.buffers`` order) in place, as a built kernel
-    would; ``sizes`` follow ``kernel.sizes``.
+    would; ``sizes`` are in ``kernel.sizes`` order.
 
-    ``rounding`` is applied to the floating result of every operation, as often as it rounds at
-    least, and to the terms of sums and products, half of which are exact otherwise, and additions
-    to a place go in any order: with one that errs by an ULP, results differ by what any order of
-    operations may. Raises IndexError for an indirect index out of range (C4.7) and
-    :class:`LoopIRError` for an access out of bounds.
+    ``rounding`` is applied to the floating result of each operation, as often as any implementation
+    must round it, and to the terms of sums and products (half of them, at random, are computed
+    exactly instead); additions to the same element run in random order. With a ``rounding`` that
+    errs by an ULP, results differ as much as any order of operations may make them differ. Raises
+    IndexError for an indirect index out of range (C4.7) and :class:`LoopIRError` for an access out
+    of bounds.
     """
     _Evaluation(kernel, tensors, sizes, rounding).run()

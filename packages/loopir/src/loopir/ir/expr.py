@@ -1,7 +1,7 @@
-"""Index and size expressions: symbols, their text, and reading it back.
+"""Index and size expressions: symbols, their text form, and its parser.
 
-Every symbol of a kernel is a non-negative integer, and a symbol is its name: two kernels that print
-alike are equal.
+Every symbol of a kernel is a non-negative integer and is identified by its name: two kernels with
+the same text are equal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INDEX_FUNCTIONS = (sympy.Add, sympy.Mul, FloorDiv, Mod, sympy.Min, sympy.Max)
 
 
 def substitute(expr: sympy.Expr, changes: Mapping[sympy.Symbol, sympy.Expr]) -> sympy.Expr:
-    """``expr`` with symbols replaced, all at once."""
+    """Replaces symbols in ``expr`` simultaneously."""
     return expr.xreplace(changes) if changes else expr  # type: ignore[return-value]
 
 
@@ -30,8 +30,8 @@ def symbols_of(expr: sympy.Expr) -> frozenset[sympy.Symbol]:
 
 
 def example_value(expr: sympy.Expr, hints: Mapping[sympy.Symbol, int], guess: int) -> int:
-    """A size expression in the example call; ``guess`` stands for sizes that have no value
-    there.
+    """The value of a size expression in the example call; ``guess`` replaces sizes without an
+    example value.
     """
     if expr.is_Integer:
         return int(expr)
@@ -62,7 +62,7 @@ def format_expr(expr: sympy.Expr | int) -> str:
 
 @lru_cache(1 << 16)
 def is_index_expr(expr: sympy.Expr) -> bool:
-    """Whether kernels can compute ``expr``: it has a text."""
+    """Whether kernels can compute ``expr``, that is, whether it has a text form."""
     if isinstance(expr, sympy.Symbol | sympy.Integer):
         return True
     if isinstance(expr, sympy.Pow):
@@ -74,7 +74,7 @@ def is_index_expr(expr: sympy.Expr) -> bool:
     return isinstance(expr, INDEX_FUNCTIONS) and all(map(is_index_expr, operands(expr)))
 
 
-# Binding strength: 0 sum, 1 product and //, %, 2 unary, 3 power and atoms.
+# Precedence: 0 sum, 1 product and //, %, 2 unary, 3 power and atoms.
 def _format(expr: sympy.Expr, strength: int) -> str:
     if isinstance(expr, sympy.Symbol):
         return expr.name

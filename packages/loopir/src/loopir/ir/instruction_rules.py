@@ -1,10 +1,10 @@
-"""Rules that replace instructions: what a pattern matches is computed by other instructions.
+"""Rules that replace instructions matching a pattern by other instructions.
 
-A pattern is an expression in Python's syntax. A call is an operation, ``name := call`` also binds
-its result. A lower-case name stands for any operand, a name in capitals for any constant, whose
-number it binds. A number stands for that constant, a string for a kind (``reduce('max', x)``). The
-operands of a commutative operation match in either order. A name that occurs twice matches the
-same operand twice.
+A pattern is an expression in Python's syntax. A call is an operation; ``name := call`` also binds
+its result. A lower-case name matches any operand; an upper-case name matches any constant and binds
+its number. A number matches that constant, a string matches a kind (``reduce('max', x)``). The
+operands of a commutative operation match in either order. A name that occurs twice matches the same
+operand twice.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Call:
 
     Attributes:
         op: the operation.
-        args: operands; a ``Call`` becomes an instruction of its own.
-        dtype: that of the result; None for that of the replaced instruction.
-        name: wanted name of the result, for calls that are operands.
+        args: the operands; a ``Call`` becomes a separate instruction.
+        dtype: the dtype of the result; None: the dtype of the replaced instruction.
+        name: the preferred name of the result, for calls that are operands.
     """
 
     op: str
@@ -42,16 +42,16 @@ class Call:
 
 
 def call(op: str, *args: Call | Operand, dtype: torch.dtype | None = None, name: str = "") -> Call:
-    """A :class:`Call` with its operands written one after the other."""
+    """Creates a :class:`Call`, with its operands as separate arguments."""
     return Call(op, args, dtype, name)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What replaces instructions that match a pattern.
+    """A rule that replaces instructions matching a pattern.
 
     ``replacement(facts, step, **match)`` returns the new computation of ``step``'s result, or None
-    to leave the step as it is.
+    to keep the step.
     """
 
     pattern: ast.Call
@@ -64,12 +64,12 @@ class Rule:
 
 
 def rule(pattern: str) -> Callable[[Callable[..., Call | None]], Rule]:
-    """Makes a function that builds a replacement into the rule for ``pattern``."""
+    """A decorator that makes a function that builds replacements a rule for ``pattern``."""
     return lambda replacement: Rule(parse_pattern(pattern), replacement)
 
 
 def parse_pattern(text: str) -> ast.Call:
-    """The pattern of ``text``. Raises ValueError if it is no call of an operation."""
+    """Parses a pattern. Raises ValueError if it isn't a call of an operation."""
     parsed = ast.parse(text, mode="eval").body
     calls = [node.func for node in ast.walk(parsed) if isinstance(node, ast.Call)]
     if not isinstance(parsed, ast.Call) or not all(isinstance(f, ast.Name) for f in calls):
@@ -78,7 +78,9 @@ def parse_pattern(text: str) -> ast.Call:
 
 
 def matches(pattern: ast.Call, step: Instruction, known: Definitions) -> Iterator[Match]:
-    """The ways in which ``pattern`` matches ``step``; ``known`` are the steps before it."""
+    """The bindings for each way in which ``pattern`` matches ``step``; ``known`` are the steps
+    before it.
+    """
     return _match_call(pattern, step, known, {})
 
 
@@ -138,14 +140,14 @@ def write_call(
     names: set[str] | None = None,
     made: dict[tuple[object, ...], Value] | None = None,
 ) -> list[Instruction]:
-    """``root`` as instructions, of which the last one computes ``result``.
+    """Converts ``root`` to instructions; the last one computes ``result``.
 
     Args:
         root: the computation.
         result: the name of its value.
-        dtype: that of calls which state none.
-        names: those in use; new ones are added.
-        made: values by their computation; an equal one is computed once.
+        dtype: the dtype of calls that state none.
+        names: the names in use; new ones are added.
+        made: values by their computation, so that equal computations are done once.
     """
     steps: list[Instruction] = []
     names, made = {result} if names is None else names, {} if made is None else made
@@ -177,10 +179,9 @@ def _fresh(wanted: str, names: set[str]) -> str:
 def apply_rules(
     blocks: Sequence[Sequence[Instruction]], rules: Sequence[Rule], facts: Any = None
 ) -> list[tuple[Instruction, ...]]:
-    """``blocks`` after ``rules``, of which the first that applies replaces a step.
+    """Applies ``rules`` to ``blocks``; the first rule that applies to a step replaces it.
 
-    Rules see what they have made: a replacement is matched again. Values of a block are visible in
-    later ones.
+    Replacements are matched again. Later blocks can read the values of earlier ones.
     """
     rewriter = _Rewriter(rules, facts, {s.result for b in blocks for s in b if s.result})
     return [rewriter.block(steps) for steps in blocks]
@@ -196,7 +197,7 @@ class _Rewriter:
         self.made: dict[tuple[object, ...], Value] = {}
 
     def block(self, steps: Sequence[Instruction]) -> tuple[Instruction, ...]:
-        self.made.clear()  # an inner body's values are not visible in the next one
+        self.made.clear()  # the next body can't read an inner body's values
         done: list[Instruction] = []
         pending = deque(steps)
         while pending:
@@ -226,10 +227,10 @@ class _Rewriter:
 def remove_dead(
     blocks: Sequence[Sequence[Instruction]], stored: Container[object] | None = None
 ) -> list[tuple[Instruction, ...]]:
-    """``blocks`` without instructions that have no effect and whose result nothing reads.
+    """Removes instructions that have no effect and whose result is not read.
 
-    Stores to other buffers than ``stored`` have no effect; None keeps all. ``indirect`` checks its
-    operand, so it is kept even if no address depends on it.
+    Stores to buffers not in ``stored`` count as having no effect; None keeps all stores.
+    ``indirect`` checks its operand, so it is kept even if no address depends on it.
     """
     read: set[str] = set()
     live: list[tuple[Instruction, ...]] = []
@@ -247,6 +248,8 @@ def remove_dead(
 def with_blocks(
     bodies: Sequence[Body], blocks: Sequence[Sequence[Instruction]]
 ) -> tuple[Body, ...]:
-    """``bodies`` with other instructions, without those that have none."""
+    """``bodies`` with their instructions replaced by ``blocks``; bodies without instructions are
+    removed.
+    """
     pairs = zip(bodies, blocks, strict=True)
     return tuple(Body(body.inner, tuple(block)) for body, block in pairs if block)

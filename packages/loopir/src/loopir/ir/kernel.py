@@ -1,4 +1,4 @@
-"""Kernel and its parts: what a code generator receives (contract C4)."""
+"""Kernels and their parts: the input of a code generator (contract C4)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Number: TypeAlias = int | float | bool
 
 
 STORED_8_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
-"""Floats that kernels of CUDA devices load, store and convert; elsewhere such conversions are
-extern calls.
+"""Float dtypes that kernels on CUDA devices load, store and convert; on other devices such
+conversions are extern calls.
 """
 
 
@@ -51,12 +51,12 @@ class Instruction:
 
     @property
     def is_access(self) -> bool:
-        """Whether it touches memory, at ``args[0]``."""
+        """Whether the instruction accesses memory; the buffer is ``args[0]``."""
         return self.op in ("load", "store")
 
     @property
     def is_add(self) -> bool:
-        """Whether it adds to what is in memory."""
+        """Whether the instruction adds to a value in memory."""
         return self.op == "store" and self.args[3] == "add"
 
     @property
@@ -66,8 +66,8 @@ class Instruction:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names of the operands that are values and of the symbols in expressions, of which the
-        indirect ones are values.
+        """The names of the operands that are values and of the symbols in expressions (an indirect
+        symbol is also a value).
         """
         names = (arg.name for arg in self.args if isinstance(arg, Value))
         return (
@@ -96,8 +96,8 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class KernelBuffer:
-    """A tensor argument. ``role`` is ``"in"``, ``"out"`` (written, never read from before) or
-    ``"inout"``; ``numel`` the storage span in elements.
+    """A tensor argument. ``role`` is ``"in"``, ``"out"`` (written, and not read before that) or
+    ``"inout"``; ``numel`` is the storage span in elements.
     """
 
     name: str
@@ -108,11 +108,13 @@ class KernelBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A fused loop nest. ``ranges`` are ordered outermost first, the last being the one with the
-    most unit-stride accesses; so is ``reduction``. ``vector_axis`` names the iteration symbol to
-    vectorise (None: a scalar kernel), ``tile_axis`` the range along which accesses are contiguous
-    that jump along the vector axis: cut into tiles of both. ``hints`` maps size symbols to example
-    values; ``origins`` are (graph node name, user line) pairs.
+    """A fused loop nest.
+
+    ``ranges`` are ordered outermost first, and the last one has the most unit-stride accesses; the
+    same holds for ``reduction``. ``vector_axis`` names the iteration symbol to vectorise (None: a
+    scalar kernel). ``tile_axis`` names the range along which accesses are contiguous that are
+    strided along the vector axis; the two are tiled together. ``hints`` maps size symbols to
+    example values; ``origins`` are (graph node name, user line) pairs.
     """
 
     name: str
@@ -151,15 +153,15 @@ def steps_of(bodies: Iterable[Body]) -> list[Instruction]:
 def map_steps(
     change: Callable[[Instruction], Instruction], bodies: Iterable[Body]
 ) -> tuple[Body, ...]:
-    """``bodies`` with ``change`` applied to each instruction."""
+    """Applies ``change`` to each instruction of ``bodies``."""
     return tuple(Body(body.inner, tuple(map(change, body.instructions))) for body in bodies)
 
 
 def accessed(steps: Iterable[Instruction], *ops: str) -> set[str]:
-    """The buffers that ``steps`` load or store; only by ``ops`` if given."""
+    """The buffers that ``steps`` load or store, or only those accessed by ``ops``."""
     return {str(step.args[0]) for step in steps if step.op in (ops or ("load", "store"))}
 
 
 def definitions(steps: Iterable[Instruction]) -> dict[str, Instruction]:
-    """The instruction that computes each value."""
+    """Maps each value to the instruction that computes it."""
     return {step.result: step for step in steps if step.result is not None}

@@ -1,6 +1,4 @@
-"""What lowering produces: buffers, loop nodes and extern nodes in an order that respects their
-dependencies.
-"""
+"""The result of lowering: buffers, loop nodes and extern nodes in dependency order."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ Origin: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A tensor in memory: its storage begins at the first element."""
+    """A tensor in memory; its storage begins at the first element."""
 
     name: str
     dtype: torch.dtype
@@ -30,7 +28,7 @@ class Buffer:
 
     @property
     def numel(self) -> sympy.Expr:
-        """The number of elements between the first and the last, both included."""
+        """The number of elements from the first to the last in memory, both included."""
         if self.stride == contiguous_strides(self.shape):
             return product(self.shape)
         span = sympy.Integer(1)
@@ -50,18 +48,18 @@ class View:
 
     @property
     def expressions(self) -> tuple[sympy.Expr, ...]:
-        """Its sizes, strides and offset."""
+        """The sizes, strides and offset."""
         return (*self.shape, *self.stride, self.offset)
 
     def is_whole(self, buffer: Buffer) -> bool:
-        """Whether it is just the buffer."""
+        """Whether the view is the whole buffer."""
         return self.offset == 0 and (self.shape, self.stride) == (buffer.shape, buffer.stride)
 
 
 @dataclass(frozen=True, slots=True)
 class Item(View):
-    """The only element of a view, as a Python number: an output that sizes and the caller's floats
-    determine.
+    """The only element of a view, as a Python number: an output that depends on sizes and floats
+    passed by the caller.
     """
 
 
@@ -77,8 +75,10 @@ class Access:
 @dataclass(frozen=True, slots=True)
 class LoopNode:
     """One operation on a whole buffer: ``program`` runs per point of ``ranges`` x ``reduction``,
-    then ``epilogue`` per point of ``ranges`` (empty unless ``kind`` is "reduction"). Kinds:
-    pointwise, reduction, scan, scatter. ``is_part``: others write the buffer's other elements.
+    then ``epilogue`` per point of ``ranges`` (empty unless ``kind`` is "reduction").
+
+    Kinds: pointwise, reduction, scan, scatter. ``is_part``: other nodes write the buffer's other
+    elements.
     """
 
     buffer: str
@@ -94,13 +94,13 @@ class LoopNode:
 
     @property
     def read_names(self) -> frozenset[str]:
-        """Buffers that this node reads."""
+        """The buffers that this node reads."""
         return frozenset(access.buffer for access in self.reads)
 
 
 @dataclass(frozen=True, slots=True)
 class Symbolic:
-    """A size, or what Python computes from sizes, among the arguments of an extern call."""
+    """A size, or a number that Python computes from sizes, as an argument of an extern call."""
 
     expr: sympy.Expr
 
@@ -111,8 +111,8 @@ ExternArgument: TypeAlias = object
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Where an extern call defines a size symbol: of result ``result``, the size of ``dim``, or its
-    value when that is None.
+    """Defines a size symbol by an extern call: as the size of dim ``dim`` of result number
+    ``result``, or as that result's value if ``dim`` is None.
     """
 
     symbol: sympy.Symbol
@@ -122,7 +122,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class ExternNode:
-    """A call of ``op``; ``results`` has a buffer name per output (None: no tensor or not used).
+    """A call of ``op``; ``results`` has a buffer name per output (None: not a tensor, or unused).
     ``single``: the call returns one value and not a sequence. ``aliases``: results may share memory
     with arguments.
     """
@@ -143,17 +143,17 @@ class ExternNode:
 
     @property
     def read_names(self) -> frozenset[str]:
-        """Buffers among the arguments."""
+        """The buffers among the arguments."""
         return frozenset(view.buffer for view in self.views)
 
     @property
     def result_names(self) -> list[str]:
-        """Buffers among the results."""
+        """The buffers among the results."""
         return [name for name in self.results if name]
 
 
 def leaves(argument: ExternArgument) -> Iterator[Any]:
-    """What nested tuples, lists and dicts of arguments hold, in order."""
+    """The leaves of nested tuples, lists and dicts of arguments, in order."""
     if isinstance(argument, tuple | list | dict):
         for item in argument.values() if isinstance(argument, dict) else argument:
             yield from leaves(item)
@@ -191,11 +191,14 @@ Node: TypeAlias = LoopNode | ExternNode
 
 @dataclass(slots=True)
 class LoweredGraph:
-    """The nodes of a graph. ``inputs`` are buffer names or size symbols, one per placeholder (None:
-    unused kind); ``outputs`` views, items, sizes, numbers or None; ``constants`` maps buffer names
-    to tensors; the caller gives up the memory of inputs in ``donated``; ``written`` maps results
-    that nobody else reads to the input that they are copied to; inputs in ``numbers`` are Python
-    floats, in memory as float64; conditions on sizes in ``required``, with what to say, hold.
+    """The nodes of a graph.
+
+    ``inputs`` are buffer names or size symbols, one per placeholder (None: other kinds, unused);
+    ``outputs`` are views, items, sizes, numbers or None; ``constants`` maps buffer names to
+    tensors; inputs in ``donated`` are given up by the caller, so their memory can be reused;
+    ``written`` maps results with no other reader to the input to which they are copied; inputs in
+    ``numbers`` are Python floats, stored in memory as float64; ``required`` has conditions on sizes
+    that must hold, each with its error message.
     """
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
@@ -211,12 +214,12 @@ class LoweredGraph:
 
     @property
     def input_buffers(self) -> set[str]:
-        """Buffers among the inputs."""
+        """The buffers among the inputs."""
         return {name for name in self.inputs if isinstance(name, str)}
 
     @property
     def output_buffers(self) -> set[str]:
-        """Buffers that an output is a view of."""
+        """The buffers of which outputs are views."""
         return {view.buffer for view in self.outputs if isinstance(view, View)}
 
     def bytes_of(self, name: str) -> int:

@@ -1,8 +1,8 @@
-"""The vocabulary of loop bodies: every operation, its operands and its dtype rule.
+"""The vocabulary of loop bodies: each operation, its operands and its dtype rule.
 
-A body is a function of an ops handler; every handler implements exactly these operations.
-Arithmetic follows IEEE 754 and, where torch adds a rule of its own (NaN wins in
-``minimum``/``maximum``), torch.
+A body is a function of an ops handler; each handler implements exactly these operations. Arithmetic
+follows IEEE 754, except where torch has a rule of its own (``minimum`` and ``maximum`` return NaN
+if an operand is NaN).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class DtypeRule(Enum):
 
 
 class Domain(Enum):
-    """Dtypes an operation accepts. float16 and bfloat16 are storage only (clause C4.3)."""
+    """The dtypes that an operation accepts. float16 and bfloat16 are storage only (clause C4.3)."""
 
     ANY = "any"
     NUMBER = "float32, float64 and integers"
@@ -205,8 +205,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "reduce": ("kind", "value"),
     "scan": ("kind", "value"),
 }
-"""Of what kind the arguments of an operation are, where not all are values. In the text form a
-dtype follows that the operation states, then mask and mode by name.
+"""The kinds of an operation's arguments, where not all are values. In the text form they are
+followed by the dtype, if the operation states one, and by mask and mode as keywords.
 """
 
 REDUCTIONS: dict[str, str] = {
@@ -224,4 +224,4 @@ REDUCED_DTYPES: dict[str, torch.dtype] = {
     **dict.fromkeys(("argmax", "argmin"), torch.int64),
     **dict.fromkeys(("any", "all"), torch.bool),
 }
-"""Result dtypes of the reductions that do not keep that of their operand."""
+"""Result dtypes of the reductions that don't return the dtype of their operand."""

@@ -1,4 +1,4 @@
-"""Reads kernels from their text form with Python's own parser."""
+"""Parses kernels from their text form with Python's own parser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROLE_OF = {name: role for role, name in ROLES.items()}
 
 
 def parse_kernel(text: str) -> Kernel:
-    """The kernel that ``text`` prints; raises :class:`ParseError` with line and column."""
+    """Parses one kernel; raises :class:`ParseError` with line and column."""
     kernels = parse_kernels(text)
     if len(kernels) != 1:
         raise ParseError(f"expected one kernel, found {len(kernels)}")
@@ -82,7 +82,9 @@ def _callee(call: ast.Call) -> str:
 
 
 class _KernelParser:
-    """State of one kernel: dtypes of the values seen so far, ranges by depth, bodies in order."""
+    """The state while one kernel is parsed: dtypes of the values so far, ranges by depth, bodies in
+    order.
+    """
 
     def __init__(self, statement: ast.stmt) -> None:
         if not isinstance(statement, ast.FunctionDef) or len(statement.decorator_list) != 1:

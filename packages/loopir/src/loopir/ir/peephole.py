@@ -1,4 +1,4 @@
-"""Exact identities applied while recording: an operation whose result is already there is not
+"""Exact identities applied while recording: an operation whose result is already known is not
 recorded.
 """
 
@@ -12,7 +12,7 @@ from .kernel import Instruction, Value
 
 Definitions = Mapping[str, Instruction]
 
-# Conversions that lose nothing, so that the way back is the identity.
+# Lossless conversions, so that converting back is the identity.
 _WIDER: dict[torch.dtype, frozenset[torch.dtype]] = {
     torch.bfloat16: frozenset({torch.float32, torch.float64}),
     torch.float16: frozenset({torch.float32, torch.float64}),
@@ -25,7 +25,7 @@ _WIDER: dict[torch.dtype, frozenset[torch.dtype]] = {
 
 
 def known_result(op: str, operands: tuple[Value, ...], definitions: Definitions) -> Value | None:
-    """The operand (or operand's operand) that ``op`` equals bit for bit, or None."""
+    """The operand (or operand's operand) that bitwise equals the result of ``op``, or None."""
     steps = [definitions.get(value.name) for value in operands]
     if op == "where":
         return _known_where(operands, steps)
@@ -47,7 +47,7 @@ def known_result(op: str, operands: tuple[Value, ...], definitions: Definitions)
 
 
 def known_cast(value: Value, dtype: torch.dtype, definitions: Definitions) -> Value | None:
-    """The value before a conversion to a wider dtype that is now undone."""
+    """The value before a conversion to a wider dtype, if this cast converts it back; else None."""
     source = _argument_of(definitions.get(value.name), "cast")
     if source is None:
         return None

@@ -24,8 +24,9 @@ from .text import format_dtype
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Makes a buffer, in the memory of the dead buffer ``reuses`` if that is given; ``in_place``:
-    the launch that follows still reads that one, each point before it stores there.
+    """Allocates a buffer, in the memory of the dead buffer ``reuses`` if that is given.
+    ``in_place``: the next launch still reads the dead buffer; each point reads its element before
+    it stores there.
     """
 
     buffer: str
@@ -36,7 +37,7 @@ class Allocate:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Runs a kernel on buffers (in ``kernel.buffers`` order) with the program's sizes of the same
-    names. ``starts``: the element of each buffer that the kernel has as its first; empty where all
+    names. ``starts``: the element of each buffer at which the kernel's buffer begins; empty if all
     are zero.
     """
 
@@ -46,7 +47,7 @@ class Launch:
 
     @property
     def operands(self) -> Iterator[tuple[str, sympy.Expr]]:
-        """Each buffer and where the kernel's begins in it."""
+        """Each buffer, with the element at which the kernel's buffer begins."""
         return zip_longest(self.buffers, self.starts, fillvalue=ZERO)  # type: ignore[arg-type]
 
 
@@ -67,7 +68,7 @@ class MakeView:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """The buffer's memory is no longer needed."""
+    """Frees a buffer's memory."""
 
     buffer: str
 
@@ -77,8 +78,8 @@ Step: TypeAlias = Allocate | Launch | ExternCall | MakeView | Free
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One fusion that the scheduler considered: what, whether, why, and the bytes of memory traffic
-    it saves.
+    """One fusion that the scheduler considered: the candidates, the decision, its reason, and the
+    bytes of memory traffic that it saves.
     """
 
     first: str
@@ -90,11 +91,13 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Kernels and the steps that use them. ``inputs``: a buffer name or size symbol per
-    placeholder, None for others. ``outputs``: views of buffers, size expressions, numbers or None.
-    ``hints``: example values of size symbols. ``numbers``: inputs that callers pass as Python
-    floats; a step finds them in a buffer of one float64. ``required``: conditions on sizes, and
-    what is raised where one is false, as soon as its sizes are known.
+    """Kernels and the steps that use them.
+
+    ``inputs``: a buffer name or size symbol per placeholder, None for others. ``outputs``: views of
+    buffers, size expressions, numbers or None. ``hints``: example values of size symbols.
+    ``numbers``: inputs that callers pass as Python floats; steps read them from a buffer of one
+    float64. ``required``: conditions on sizes, with the message of the error that is raised, as
+    soon as the sizes are known, if one is false.
     """
 
     inputs: tuple[str | sympy.Symbol | None, ...]
@@ -115,7 +118,7 @@ class Program:
 
     @property
     def freed_inputs(self) -> frozenset[str]:
-        """Inputs whose memory is given back, or to other buffers, before the end (donated ones)."""
+        """The donated inputs whose memory is freed, or reused by other buffers, before the end."""
         gone = {step.buffer for step in self.steps if isinstance(step, Free)}
         gone |= {
             step.reuses for step in self.steps if isinstance(step, Allocate) and not step.in_place
@@ -124,7 +127,7 @@ class Program:
 
     @property
     def written_inputs(self) -> frozenset[int]:
-        """Which inputs have a result in their memory that is written back to them."""
+        """The inputs in whose memory a result is computed and written back to them."""
         freed = self.freed_inputs
         stored = {
             step.reuses for step in self.steps if isinstance(step, Allocate) and step.in_place
@@ -135,13 +138,13 @@ class Program:
 
 
 def check_program(program: Program) -> None:
-    """Raises :class:`VerificationError` naming the clause of C5 that the program breaks.
+    """Raises :class:`VerificationError` naming the clause of C5 that the program violates.
 
-    - C5.1 every step names buffers of the program and kernels it has
+    - C5.1 every step names buffers and kernels of the program
     - C5.2 buffers are allocated before use, not used after they are freed, and written before they
       are read
     - C5.3 size symbols are inputs or bound by an earlier extern call, once
-    - C5.4 outputs are views of buffers that exist at the end, of their number and kind
+    - C5.4 outputs that are views are of buffers that exist at the end
     """
     _ProgramChecker(program).check()
 
@@ -156,7 +159,7 @@ class _ProgramChecker:
         self.bound: set[sympy.Basic] = {
             entry for entry in program.inputs if isinstance(entry, sympy.Symbol)
         }
-        self.symbols = set(self.bound)  # those of an input's sizes may be computed, too
+        self.symbols = set(self.bound)  # an input's sizes may also be computed
         for name in inputs:
             buffer = program.buffers[name]
             self.symbols |= {s for s in buffer.shape if isinstance(s, sympy.Symbol)}
@@ -243,13 +246,13 @@ class _ProgramChecker:
 
 
 def format_sizes(sizes: Iterable[sympy.Expr]) -> str:
-    """A Python tuple."""
+    """The sizes as a Python tuple."""
     parts = [format_expr(size) for size in sizes]
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 def format_step(program: Program, step: Step) -> str:
-    """One line about a step."""
+    """Describes a step in one line."""
     if isinstance(step, Allocate):
         buffer = program.buffers[step.buffer]
         reuse = (
@@ -282,7 +285,7 @@ def format_step(program: Program, step: Step) -> str:
 
 
 def format_schedule(program: Program) -> str:
-    """The program's steps, and every fusion considered with its reason."""
+    """The program's steps, and each fusion that was considered, with its reason."""
     lines = [format_step(program, step) for step in program.steps]
     lines += [
         f"# {'fused' if d.accepted else 'kept apart'}: {d.first} and {d.second}: {d.reason}"

@@ -1,5 +1,5 @@
-"""Bounded simplification of index expressions with the ranges of loop symbols and the bounds of
-sizes.
+"""Simplification of index expressions, with bounded effort, from the ranges of loop symbols and the
+bounds of sizes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ ZERO, ONE = sympy.Integer(0), sympy.Integer(1)
 
 
 def extents_of(*nests: Iterable[Range]) -> dict[sympy.Symbol, sympy.Expr]:
-    """Symbol to extent over several loop nests."""
+    """Maps the symbols of several loop nests to their extents."""
     return {item.symbol: item.extent for nest in nests for item in nest}
 
 
 def product(items: Iterable[sympy.Expr]) -> sympy.Expr:
-    """The product, expanded."""
+    """The expanded product."""
     factors = tuple(items)
     if all(factor.is_Integer for factor in factors):
         return sympy.Integer(math.prod(map(int, factors)))
@@ -47,7 +47,7 @@ def ceil_div(a: sympy.Expr, b: int) -> sympy.Expr:
 
 
 def flat_position(loops: Iterable[Range]) -> sympy.Expr:
-    """The row-major position over ``loops``."""
+    """The row-major position in ``loops``."""
     position: sympy.Expr = ZERO
     for item in loops:
         position = position * item.extent + item.symbol
@@ -56,8 +56,8 @@ def flat_position(loops: Iterable[Range]) -> sympy.Expr:
 
 @dataclass
 class Facts:
-    """What is known about size symbols: inclusive lower bounds, which of them may be negative,
-    example values. Answers are cached.
+    """Facts about size symbols: inclusive lower bounds, which of them may be negative, example
+    values. Results are cached.
     """
 
     lower: dict[sympy.Symbol, int] = field(default_factory=dict)
@@ -67,11 +67,11 @@ class Facts:
     _nonnegative: dict[sympy.Expr, bool] = field(default_factory=dict, repr=False)
 
     def hint(self, expr: sympy.Expr, default: int = 64) -> int:
-        """The value of a size expression in the example call (``default`` per unknown symbol)."""
+        """The value of a size expression in the example call (``default`` for unknown symbols)."""
         return example_value(expr, self.hints, default)
 
     def is_nonnegative(self, expr: sympy.Expr) -> bool:
-        """Whether ``expr`` over sizes is provably >= 0 (False: not known)."""
+        """Whether ``expr`` over sizes is provably >= 0 (False: unknown)."""
         if expr.is_Integer:
             return int(expr) >= 0
         if expr not in self._nonnegative:
@@ -112,8 +112,8 @@ class Facts:
         return True
 
     def is_separate(self, shape: Sequence[sympy.Expr], stride: Sequence[sympy.Expr]) -> bool:
-        """Whether no two elements share a place: each stride reaches beyond what the smaller ones
-        span (gaps are allowed).
+        """Whether no two elements share an address: each stride is larger than the span of the
+        smaller ones (gaps are allowed).
         """
         dims = [(size, step) for size, step in zip(shape, stride, strict=True) if size != 1]
         dims.sort(key=lambda d: (self.hint(d[1]), self.hint(d[0])))
@@ -125,7 +125,7 @@ class Facts:
         return True
 
     def upper(self, expr: sympy.Expr, extents: Extents) -> sympy.Expr | None:
-        """An expression over sizes that ``expr`` never exceeds, or None."""
+        """An upper bound of ``expr`` over sizes, or None."""
         total = ZERO
         for term in sympy.Add.make_args(expr):
             bound = self._upper_term(term, extents)
@@ -191,7 +191,7 @@ class Facts:
         return top is not None and self.is_nonnegative(sympy.expand(limit - 1 - top))
 
     def simplify(self, expr: sympy.Expr, extents: Extents) -> sympy.Expr:
-        """An equal expression with as few divisions as these facts allow."""
+        """An equal expression with as few divisions as can be proved from these facts."""
         if expr.is_Integer or expr.is_Symbol:
             return expr
         key = (
@@ -256,7 +256,7 @@ def _coarse_parts(
 
 
 def _rejoin(expr: sympy.Expr) -> sympy.Expr:
-    """``b*c*(a // b) + c*(a % b)`` becomes ``c*a``."""
+    """Replaces ``b*c*(a // b) + c*(a % b)`` by ``c*a``."""
     for mod in [node for node in expr.atoms(Mod)]:
         a, b = mod.args
         quotient = FloorDiv(a, b)
@@ -277,8 +277,8 @@ def _rejoin(expr: sympy.Expr) -> sympy.Expr:
 def linear_parts(
     expr: sympy.Expr, symbols: Iterable[sympy.Symbol]
 ) -> tuple[dict[sympy.Symbol, sympy.Expr], sympy.Expr] | None:
-    """``(coefficients, rest)`` with ``expr == sum(c*s) + rest``, both free of ``symbols``; None
-    when it isn't affine.
+    """``(coefficients, rest)`` with ``expr == sum(c*s) + rest``, where coefficients and rest have
+    none of ``symbols``; None if ``expr`` isn't affine.
     """
     parts = _linear_parts(expr, frozenset(symbols))
     return parts and (dict(parts[0]), parts[1])
@@ -308,7 +308,10 @@ def _linear_parts(
 
 
 def exact_quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
-    """``a / b`` when that is an integer polynomial."""
+    """``a
+
+    b`` if that is an integer polynomial; else None.
+    """
     if a == b:
         return ONE
     if a.is_Integer and b.is_Integer:
@@ -316,7 +319,7 @@ def exact_quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
     if b == 0:
         return None
     opaque = sorted(a.atoms(sympy.Max, sympy.Min) | b.atoms(sympy.Max, sympy.Min), key=str)
-    if opaque:  # SymPy would look into them, for seconds
+    if opaque:  # SymPy would examine them, for seconds
         names: dict[Any, Any] = {part: symbol(f"_opaque{i}") for i, part in enumerate(opaque)}
         found = exact_quotient(substitute(a, names), substitute(b, names))
         if found is None:

@@ -1,9 +1,10 @@
 """Templates: an operator (matrix product, convolution) with pointwise kernels before and after it.
 
-The meaning is :func:`evaluate_template`: prologues, the operator, the epilogue, one after the
-other. A code generator that takes a template (``backend.OffersTemplates``) does all in one launch:
-the bodies of a prologue run where it loads the operand, those of the epilogue where it would store
-the result. It may keep more precision there than the buffers' dtypes have.
+The meaning is :func:`evaluate_template`: prologues, the operator and the epilogue run one after the
+other. A code generator that accepts a template (``backend.OffersTemplates``) does everything in one
+launch: the body of a prologue runs where the operator loads the operand, and the bodies of the
+epilogue where it would store the result. It may keep more precision there than the dtypes of the
+buffers have.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ Sizes = dict[str, torch.Tensor | int]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A kernel with a ``buffer`` that is never in memory: the operand that it computes, or the
-    operator's result.
+    """A kernel with a ``buffer`` that is never in memory: the operand that the kernel computes, or
+    the operator's result.
 
-    ``kernel.ranges`` are the dims of that tensor as the operator has them, in order, sizes 1 too:
-    ``x0``, ``x1``, ... Where the result is reduced along its last dim, that is
-    ``kernel.reduction``. It has loads (one store) of ``buffer``, unmasked, at the position of that
-    point. ``arguments`` are the places among the template's buffers of the kernel's other buffers,
-    in order.
+    ``kernel.ranges`` are the dims of that tensor in the operator's order, including dims of size 1:
+    ``x0``, ``x1``, ... If the result is reduced along its last dim, that dim is
+    ``kernel.reduction``. A prologue stores ``buffer`` once, an epilogue loads it, unmasked, at the
+    position of the current point. ``arguments`` are the indices of the kernel's other buffers among
+    the template's buffers, in order.
     """
 
     kernel: Kernel
@@ -48,7 +49,7 @@ class Stage:
         return next(buffer for buffer in self.kernel.buffers if buffer.name == self.buffer)
 
     def operands(self, own: T, others: Sequence[T]) -> list[T]:
-        """One operand per buffer of the kernel: ``own`` for ``buffer``, those of the template's
+        """One operand per buffer of the kernel: ``own`` for ``buffer``, and the template's
         ``others`` for the rest.
         """
         rest = iter(self.arguments)
@@ -59,11 +60,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """``op(*args, **kwargs)`` between stages. Tensor arguments are ``View``s of a buffer named in
-    ``buffers`` or of an operand named in ``prologues``; sizes are ``Symbolic``. ``result`` are
-    sizes and strides of what ``op`` returns.
+    """``op(*args, **kwargs)`` between stages.
 
-    A built template is called like a kernel: the tensors of ``buffers``, an int per ``sizes``.
+    Tensor arguments are ``View``s of a buffer named in ``buffers`` or of an operand named in
+    ``prologues``; sizes are ``Symbolic``. ``result`` has the sizes and strides of the result of
+    ``op``. A built template is called like a kernel: with the tensors of ``buffers`` and an int per
+    ``sizes``.
     """
 
     name: str
@@ -93,8 +95,8 @@ class Template:
 def evaluate_template(
     template: Template, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()
 ) -> None:
-    """Runs ``template`` on ``tensors`` (in ``template.buffers`` order) and ``sizes`` (likewise) in
-    place, stage by stage.
+    """Runs ``template`` on ``tensors`` (in ``template.buffers`` order) and ``sizes`` (in
+    ``template.sizes`` order) in place, stage by stage.
     """
     known: Sizes = {s.name: v for s, v in zip(template.sizes, sizes, strict=True)}
     memory = {
@@ -134,7 +136,7 @@ def _sizes(exprs: Sequence[sympy.Expr], known: Sizes) -> list[int]:
 
 
 def format_template(template: Template) -> str:
-    """The template as text: its stages as kernels, and the call."""
+    """The text of a template: its stages as kernels, and the call."""
     parameters = [format_buffer(buffer) for buffer in template.buffers] + [
         f"{size.name}: Size()" for size in template.sizes
     ]  # type: ignore[attr-defined]
@@ -182,12 +184,12 @@ def _shown(arg: object) -> str:
 
 
 def format_any(kernel: Kernel | Template) -> str:
-    """The text of what a program launches."""
+    """The text of a kernel or template."""
     return format_template(kernel) if isinstance(kernel, Template) else format_kernel(kernel)
 
 
 def kernels_of(kernel: Kernel | Template) -> tuple[Kernel, ...]:
-    """A kernel itself, or those of a template's stages."""
+    """The kernels of a template's stages; a kernel itself."""
     if isinstance(kernel, Template):
         return (*(stage.kernel for _, stage in kernel.prologues), kernel.epilogue.kernel)
     return (kernel,)

@@ -1,6 +1,6 @@
-"""Kernels as text, in a subset of Python; :func:`loopir.parse_kernel` reads it back.
+"""Kernels as text, in a subset of Python; :func:`loopir.parse_kernel` parses it.
 
-The dtype of an operation is printed only where it does not follow from the operands.
+The dtype of an operation is printed only if it doesn't follow from the operands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of contract C4: what every kernel must satisfy before a code generator sees it."""
+"""Checks of contract C4, which every kernel must satisfy before a code generator receives it."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ ENUMERABLE = 4096
 
 
 def check_kernel(kernel: Kernel) -> None:
-    """Raises :class:`VerificationError` naming the clause that ``kernel`` breaks.
+    """Raises :class:`VerificationError` naming the clause that ``kernel`` violates.
 
-    - C4.1 well-formed: bodies alternate between outer and inner, none is empty; inner ones need a
-      reduction
+    - C4.1 well-formed: bodies alternate between outer and inner, and none is empty; inner ones need
+      a reduction
     - C4.2 SSA and scoping; names are unique over symbols, buffers and values
     - C4.3 dtypes follow the op table; no arithmetic in float16/bfloat16
     - C4.4 symbols of an index are in scope; accesses are in bounds (checked where the hints decide
       it)
     - C4.5 no point reads what another one stores (checked for equal buffers with affine indices)
-    - C4.6 two points never store to one location, save mode "add" (checked where the hints decide
-      it)
+    - C4.6 two points never store to the same location, except with mode "add" (checked where the
+      hints decide it)
     - C4.7 ``indirect`` takes an integer value and a size over size symbols
     """
     _Checker(kernel).check()
 
 
 def format_failing(kernel: Kernel, body: int, index: int) -> str:
-    """Where an instruction stands: kernel, body and position."""
+    """The location of an instruction: kernel, body and position."""
     return f"kernel {kernel.name}, body {body}, instruction {index}"
 
 
@@ -261,7 +261,7 @@ def _steps(kernel: Kernel, op: str) -> list[tuple[Body, Instruction]]:
 
 
 def check_accesses(kernel: Kernel) -> None:
-    """The parts of C4.4 to C4.6 that the hints decide, on small grids by enumeration."""
+    """Checks the parts of C4.4 to C4.6 that the hints decide, by enumerating small grids."""
     sizes: dict[str, torch.Tensor | int] = {symbol.name: value for symbol, value in kernel.hints}
     if any(size.name not in sizes for size in kernel.sizes):
         return
@@ -280,7 +280,7 @@ def check_accesses(kernel: Kernel) -> None:
 def _grid(
     loops: tuple[Range, ...], sizes: dict
 ) -> tuple[dict[str, torch.Tensor], int, bool] | None:
-    """Index values of all points, or of the corners when there are too many; None for an empty
+    """The index values of all points, or of the corners if there are too many; None for an empty
     grid.
     """
     extents = [int(evaluate_expr(item.extent, sizes)) for item in loops]
@@ -340,8 +340,8 @@ def _check_hazards(kernel: Kernel) -> None:
 
 
 def _shifts_reduction(kernel: Kernel, index: object, written: set[sympy.Expr]) -> bool:
-    """Whether the difference to a store's index lies within the reduction, so that it is the same
-    point of ``ranges``.
+    """Whether an index differs from a store's only within the reduction, so that both belong to the
+    same point of ``ranges``.
     """
     loops = {item.symbol for item in kernel.ranges}
     return any(not ((index - other).free_symbols & loops) for other in written) and bool(

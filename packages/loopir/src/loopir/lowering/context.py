@@ -1,5 +1,5 @@
-"""State of lowering one graph: its buffers and nodes so far, and how a lazy tensor becomes one of
-them.
+"""The state while one graph is lowered: the buffers and nodes created so far, and the functions
+that store a lazy tensor in a buffer.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ LOOP_DTYPES = frozenset({
 
 
 def restride(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
-    """A copy with other strides; where they are 0 a tensor that repeats itself."""
+    """A copy with the given strides; dims with stride 0 are expanded views of one element."""
     own = tensor[tuple(slice(0, 1) if step == 0 else slice(None) for step in stride)]
     result = torch.empty_strided(own.shape, tuple(stride), dtype=tensor.dtype, device=tensor.device)
     return result.copy_(own).expand(tuple(size))
 
 
 def above_zero(number: int) -> int:
-    """The number, or 0 for a negative one."""
+    """The number, or 0 if it is negative."""
     return max(number, 0)
 
 
 def below_zero(number: int) -> int:
-    """How far below 0 the number is."""
+    """The amount by which the number is below 0, or 0."""
     return max(-number, 0)
 
 
 class LoweringContext:
-    """Passed to every lowering rule. ``graph`` grows as tensors are realised; ``origin`` names the
-    node being lowered.
+    """The context passed to every lowering rule. Realising a tensor appends nodes to ``graph``;
+    ``origin`` names the node being lowered.
     """
 
     def __init__(self, options: Options) -> None:
@@ -73,7 +73,7 @@ class LoweringContext:
     # Sizes
 
     def expr(self, size: object) -> sympy.Expr:
-        """A size as an expression over this package's symbols; learns bounds and hints of new
+        """A size as an expression over this package's symbols; records the bounds and hints of new
         symbols.
         """
         if isinstance(size, int):
@@ -81,14 +81,14 @@ class LoweringContext:
         if isinstance(size, sympy.Expr):
             return self._indexable(size)
         raw = expr_of(size)
-        # by a guard: the dim is repeated, or of no extent
+        # A guard proved the size to be 1: the dim is broadcast or needs no loop.
         if not raw.is_Symbol and statically_known_true(size == 1):
             return ONE
         return self._indexable(self.rename(raw, size.node.shape_env))  # type: ignore[attr-defined]
 
     def rename(self, raw: sympy.Expr, env: object) -> sympy.Expr:
-        """An expression over this package's symbols. An integer symbol that may be negative becomes
-        a difference where its sign matters.
+        """Replaces the symbols of an expression by this package's. An integer symbol that may be
+        negative becomes a difference of two symbols where its sign matters.
         """
         renamed = {}
         for free in raw.free_symbols:
@@ -105,8 +105,8 @@ class LoweringContext:
         return raw.xreplace(renamed)  # type: ignore[return-value]
 
     def _indexable(self, expr: sympy.Expr) -> sympy.Expr:
-        """``expr`` with symbols for the parts that are no index expressions, like ``int(1.5 * n)``:
-        the host computes them.
+        """Replaces the parts of ``expr`` that kernels can't compute, like ``int(1.5 * n)``, by
+        symbols that the host computes.
         """
         if is_index_expr(expr):
             return expr
@@ -117,7 +117,7 @@ class LoweringContext:
         return self._difference(expr)
 
     def _difference(self, expr: sympy.Expr) -> sympy.Expr:
-        """``expr`` as a difference of symbols, which are never negative."""
+        """``expr`` as a difference of two symbols, since symbols are never negative."""
         return self._computed(above_zero, expr) - self._computed(below_zero, expr)
 
     def _computed(self, function: Callable[[int], int], expr: sympy.Expr) -> sympy.Symbol:
@@ -141,7 +141,7 @@ class LoweringContext:
             self.facts.hints[known] = int(env.hint_of(free))  # type: ignore[attr-defined]
 
     def shape(self, sizes: Sequence[object]) -> Shape:
-        """Several sizes."""
+        """A shape as expressions, one for each size."""
         return tuple(self.expr(size) for size in sizes)
 
     # Buffers
@@ -149,7 +149,7 @@ class LoweringContext:
     def new_buffer(
         self, dtype: torch.dtype, device: torch.device, shape: Shape, stride: Shape | None = None
     ) -> Buffer:
-        """A fresh buffer."""
+        """Registers and returns a new buffer, contiguous unless ``stride`` is given."""
         stride = contiguous_strides(shape) if stride is None else stride
         return self.add_buffer(Buffer(f"buf{next(self._count)}", dtype, device, shape, stride))
 
@@ -160,13 +160,15 @@ class LoweringContext:
 
     @staticmethod
     def whole(buffer: Buffer) -> Strided:
-        """All of a buffer as a tensor."""
+        """The whole buffer as a tensor."""
         return Strided(buffer.name, buffer.dtype, buffer.device, buffer.shape, buffer.stride, ZERO)
 
-    # Numbers that only a call knows
+    # Floats known only at run time
 
     def add_number(self, name: str, size: object, device: torch.device) -> str:
-        """A buffer for a symbolic float that is an input, in the memory of a device."""
+        """Adds a one-element buffer on a device for an input that is a symbolic float; returns the
+        buffer's name.
+        """
         self.set_number(
             size, self.whole(self.add_buffer(Buffer(name, torch.float64, device, (), ())))
         )
@@ -174,14 +176,14 @@ class LoweringContext:
         return name
 
     def set_number(self, size: object, scalar: Tensor) -> None:
-        """Records the one-element tensor that holds a symbolic float."""
+        """Records which one-element tensor has the value of a symbolic float."""
         value = expr_of(size)
         if any(known == value for known, _ in self._numbers):
             raise self.fail(f"two numbers have the symbol {value}")
         self._numbers[value, scalar.device] = scalar
 
     def number(self, float_symbol: sympy.Symbol, device: torch.device) -> Tensor:
-        """A symbolic float as a tensor that loops on ``device`` can read."""
+        """The value of a symbolic float, as a tensor that loops on ``device`` can read."""
         found = self._numbers.get((float_symbol, device))
         if found is None:
             known = [tensor for (name, _), tensor in self._numbers.items() if name == float_symbol]
@@ -191,7 +193,7 @@ class LoweringContext:
         return found
 
     def on_device(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """A scalar of another device, copied to this one."""
+        """Copies a scalar to another device."""
         source, buffer = self.realize(tensor), self.new_buffer(tensor.dtype, device, tensor.shape)
         self.copy_to_device(torch.ops.aten._to_copy.default, source, buffer, device)
         return self.whole(buffer)
@@ -199,8 +201,8 @@ class LoweringContext:
     # Realisation
 
     def realize(self, tensor: Tensor, stride: Shape | None = None) -> Strided:
-        """The tensor in memory; with ``stride``, laid out so (a copy if it is in memory
-        otherwise).
+        """Stores the tensor in memory unless it is there already; with ``stride``, copies it if its
+        strides differ.
         """
         if isinstance(tensor, Strided) and (
             stride is None or same_strides(tensor.shape, tensor.stride, stride)
@@ -214,15 +216,15 @@ class LoweringContext:
         return self.fill(tensor, wanted)
 
     def lay_out(self, tensor: Tensor, stride: Shape) -> Strided:
-        """The tensor in memory with exactly these strides: gaps stay, a stride of 0 repeats one
-        element.
+        """Stores the tensor in memory with exactly these strides, which may leave gaps or, where 0,
+        repeat one element.
         """
         if isinstance(tensor, Strided) and same_strides(tensor.shape, tensor.stride, stride):
             return tensor
         return self.lay_out_anew(tensor, stride)
 
     def lay_out_anew(self, tensor: Tensor, stride: Shape) -> Strided:
-        """Like ``lay_out``, but always in new memory."""
+        """Like ``lay_out``, but always allocates a new buffer."""
         shape = tuple(
             ONE if step == 0 else size for size, step in zip(tensor.shape, stride, strict=True)
         )
@@ -232,8 +234,8 @@ class LoweringContext:
         return self.restride(self.realize(tensor), stride)
 
     def copy(self, tensor: Strided, stride: Shape | None = None) -> Strided:
-        """New memory with the elements of ``tensor``, contiguous unless ``stride`` is given; an
-        extern call for dtypes that loops don't have.
+        """Copies ``tensor`` to a new buffer, contiguous unless ``stride`` is given; calls an
+        operator for dtypes that loops don't support.
         """
         wanted = (
             stride
@@ -245,22 +247,22 @@ class LoweringContext:
         return self.restride(tensor, wanted)
 
     def fill(self, tensor: Tensor, stride: Shape) -> Strided:
-        """New memory with the elements of ``tensor``, by a loop."""
+        """Copies ``tensor`` to a new buffer with a loop."""
         buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, stride)
         result = self.whole(buffer)
         self.add_pointwise(buffer, tensor.shape, tensor.load, result.position)
         return result
 
     def restride(self, tensor: Strided, stride: Shape) -> Strided:
-        """A copy with any strides, by an extern call."""
+        """Copies ``tensor`` to arbitrary strides with an extern call."""
         buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, stride)
         sizes = [tuple(map(Symbolic, each)) for each in (tensor.shape, stride)]
         self.add_extern(restride, (tensor.view, *sizes), (buffer.name,))
         return self.whole(buffer)
 
     def layout_like(self, tensor: Tensor, shape: Shape) -> Shape | None:
-        """Dense strides of ``shape`` with the dims in the order in which ``tensor`` has them in
-        memory.
+        """Dense strides of ``shape``, with its dims in the memory order of ``tensor``; None when
+        that order is unknown.
         """
         if tensor.layout is None:
             return None
@@ -291,7 +293,7 @@ class LoweringContext:
         return loops, tuple(index)
 
     def _ops(self, buffer: Buffer, *nests: Sequence[Range]) -> TracingOps:
-        """A handler that records what runs in these loops."""
+        """An ops handler that records the instructions of these loops."""
         return TracingOps(SimplifyingRecorder(self.facts, extents_of(*nests)), buffer.device)
 
     def add_pointwise(
@@ -302,8 +304,8 @@ class LoweringContext:
         position: Callable[[Index], sympy.Expr],
         is_part: bool = False,
     ) -> None:
-        """A node that stores ``load`` at ``position`` for every index of ``shape``; ``is_part`` of
-        the buffer's elements.
+        """Adds a node that stores ``load`` at ``position`` for every index of ``shape``;
+        ``is_part``: other nodes write the buffer's other elements.
         """
         loops, index = self._loops(shape, "d")
         ops = self._ops(buffer, loops)
@@ -319,8 +321,8 @@ class LoweringContext:
         kind: str,
         dtype: torch.dtype,
     ) -> None:
-        """A node that stores ``function(ops, outer index, inner index)`` combined over the inner
-        index.
+        """Adds a node that reduces ``function(ops, outer index, inner index)`` over the inner index
+        and stores the result.
         """
         loops, index = self._loops(outer, "d")
         reduced, inner_index = self._loops(inner, "q")
@@ -334,7 +336,7 @@ class LoweringContext:
     def add_scan(
         self, buffer: Buffer, shape: Shape, dim: int, function: Callable[..., Value], kind: str
     ) -> None:
-        """A node that stores the inclusive prefix of ``function(ops, index)`` along ``dim``."""
+        """Adds a node that stores the inclusive scan of ``function(ops, index)`` along ``dim``."""
         outer, index = self._loops((*shape[:dim], ONE, *shape[dim + 1 :]), "d")
         along = Range(symbol("q0"), shape[dim])
         index = (*index[:dim], along.symbol, *index[dim + 1 :])
@@ -346,8 +348,8 @@ class LoweringContext:
     def add_scatter(
         self, buffer: Buffer, shape: Shape, store: Callable[[TracingOps, Index], None]
     ) -> None:
-        """A node that runs ``store`` for every index of ``shape``, writing into a buffer that has
-        its content already.
+        """Adds a node that runs ``store`` for every index of ``shape``; the buffer is already
+        initialised.
         """
         loops, index = self._loops(shape, "d")
         ops = self._ops(buffer, loops)
@@ -364,7 +366,9 @@ class LoweringContext:
         inside: int | None = None,
         is_part: bool = False,
     ) -> None:
-        """A node of what ``ops`` recorded; the instructions from ``inside`` on are its epilogue."""
+        """Adds a node with the instructions that ``ops`` recorded; those from index ``inside`` on
+        are its epilogue.
+        """
         steps = ops.recorder.instructions
         inside = len(steps) if inside is None else inside
         programs = [tuple(steps[:inside]), tuple(steps[inside:])]
@@ -396,7 +400,7 @@ class LoweringContext:
         binds: tuple[Bind, ...] = (),
         aliases: bool = False,
     ) -> None:
-        """An extern call: see :class:`ExternNode`."""
+        """Adds an extern call; see :class:`ExternNode`."""
         self.graph.nodes.append(
             ExternNode(op, args, kwargs, results, single, binds, (self.origin,), aliases)
         )
@@ -404,7 +408,7 @@ class LoweringContext:
     def copy_to_device(
         self, op: Callable[..., object], source: Strided, target: Buffer, device: torch.device
     ) -> None:
-        """An extern copy of ``source`` into ``target`` on another device."""
+        """Adds an extern copy of ``source`` into ``target`` on another device."""
         self.add_extern(op, (source.view,), (target.name,), (("device", device),))
 
     def fail(self, message: str) -> LoweringError:
@@ -414,7 +418,7 @@ class LoweringContext:
 
 
 def combined_cost(*tensors: object, weight: int = 1) -> Cost:
-    """The cost of an operation on tensors (other operands are free)."""
+    """The cost of an operation on tensors; other operands are free."""
     costs = [tensor.cost for tensor in tensors if isinstance(tensor, Strided | Lazy)]
     return Cost(
         reads=sum(cost.reads for cost in costs),

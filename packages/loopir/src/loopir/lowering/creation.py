@@ -1,4 +1,4 @@
-"""Creation and random numbers: functions of the index alone."""
+"""Lowering rules for creation and random numbers, which depend on the index alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PHILOX_WEIGHT = 16
 def lower_full(
     ctx: LoweringContext, node: Any, *, shape: Sequence, value: Any, dtype: torch.dtype, device: Any
 ) -> Lazy:
-    """One value everywhere."""
+    """A tensor filled with one value."""
     return Lazy(
         ctx.shape(shape),
         dtype,
@@ -45,7 +45,7 @@ def lower_iota(
     dtype: torch.dtype,
     device: Any,
 ) -> Lazy:
-    """``start + i * step`` in int64, then ``dtype``."""
+    """``start + i * step``, computed in int64 and converted to ``dtype``."""
     first, pace = ctx.expr(start), ctx.expr(step)
 
     def function(ops: TracingOps, index: Index) -> Any:
@@ -58,7 +58,7 @@ def lower_iota(
 def lower_uniform(
     ctx: LoweringContext, node: Any, seed: Tensor, *, shape: Sequence, offset: Any
 ) -> Lazy:
-    """Element ``i`` (row-major) is the random number of counter ``offset + i``."""
+    """Uniform random numbers: element ``i`` (row-major) is the one at counter ``offset + i``."""
     sizes = ctx.shape(shape)
     strides, begin = contiguous_strides(sizes), ctx.expr(offset)
 

@@ -1,4 +1,4 @@
-"""Elementwise prims: arithmetic, comparison, selection and conversion."""
+"""Lowering rules for elementwise prims: arithmetic, comparison, selection and conversion."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RENAMED = {
 }
 RENAMED |= {"shift_right": "rshift", "floor_div": "floordiv"}
 SWAPPED = {"gt": "lt", "ge": "le"}
-# On bool these have a logical meaning; the op vocabulary keeps arithmetic to numbers.
+# On bool these prims are logical operations; loop operations do arithmetic on numbers only.
 ON_BOOL = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and"}
 ROUNDING = ("floor", "ceil", "trunc", "round")
 
@@ -61,8 +61,8 @@ def lower_elementwise(
     weight: int,
     numbers: torch.dtype,
 ) -> Lazy:
-    """A lazy tensor of ``compute(ops, *values)``; operands that are numbers get the dtype
-    ``numbers``.
+    """The lazy tensor ``compute(ops, *values)``; operands that are Python numbers are converted to
+    dtype ``numbers``.
     """
     tensors = [operand for operand in operands if is_tensor(operand)]
     first: Tensor = tensors[0]
@@ -78,7 +78,9 @@ def lower_elementwise(
 
 
 def preferred_layout(ctx: LoweringContext, tensors: list[Tensor]) -> tuple | None:
-    """The dense strides of the first operand that has some, so that loops run along memory."""
+    """The dense strides of the first operand that has any, so that loops access memory
+    contiguously.
+    """
     for tensor in tensors:
         if tensor.layout is not None and ctx.is_dense(tensor.shape, tensor.layout):
             return tensor.layout
@@ -86,20 +88,20 @@ def preferred_layout(ctx: LoweringContext, tensors: list[Tensor]) -> tuple | Non
 
 
 def operand_dtype(operands: tuple) -> torch.dtype:
-    """The dtype that tensor operands share (for ``where``, of the branches)."""
+    """The common dtype of the tensor operands (for ``where``, of its branches)."""
     return next(operand.dtype for operand in reversed(operands) if is_tensor(operand))
 
 
 def _widened(ops: OpsHandler, dtype: torch.dtype, values: tuple) -> list:
-    """C3.3 keeps arithmetic out of 16-bit floats; comparisons may still see them, and are exact in
-    float32.
+    """Casts a 16-bit float to float32. C3.3 excludes arithmetic on 16-bit floats, but comparisons
+    may have such operands, and are exact in float32.
     """
     return [ops.cast(value, torch.float32) for value in values] if dtype in HALF else list(values)
 
 
 def _floor_division(ops: OpsHandler, dtype: torch.dtype, a: Any, b: Any) -> Any:
-    """``floor_divide`` of floats: the quotient of ``a - fmod(a, b)``, which is exact, corrected for
-    signs.
+    """``floor_divide`` of floats: divides ``a - fmod(a, b)``, which is exact, by ``b`` and corrects
+    the result for signs.
     """
     zero, one, half = (ops.constant(number, dtype) for number in (0.0, 1.0, 0.5))
     mod = ops.fmod(a, b)
@@ -115,20 +117,20 @@ def _floor_division(ops: OpsHandler, dtype: torch.dtype, a: Any, b: Any) -> Any:
 
 
 def _sign(ops: OpsHandler, dtype: torch.dtype, a: Any) -> Any:
-    """-1, 0 or 1; 0 for NaN."""
+    """The sign: -1, 0 or 1; 0 for NaN."""
     zero = ops.constant(0, dtype)
     return ops.sub(ops.cast(ops.lt(zero, a), dtype), ops.cast(ops.lt(a, zero), dtype))
 
 
 def _arc(ops: OpsHandler, dtype: torch.dtype, a: Any, op: str) -> Any:
-    """Arc sine and cosine by the sides of the triangle; NaN outside [-1, 1]."""
+    """Arc sine or arc cosine, computed from the sides of the triangle; NaN outside [-1, 1]."""
     one = ops.constant(1.0, dtype)
     other = ops.elementwise("sqrt", ops.mul(ops.sub(one, a), ops.add(one, a)))
     return ops.elementwise("atan2", *((a, other) if op == "asin" else (other, a)))
 
 
 def _operation(name: str, dtype: torch.dtype) -> Callable[..., Any]:
-    """How prim ``name`` on ``dtype`` is written with loop operations."""
+    """The function that computes prim ``name`` on ``dtype`` from loop operations."""
     op = RENAMED.get(name, name)
     if dtype is torch.bool and op in ON_BOOL:
         op = ON_BOOL[op]
@@ -149,7 +151,7 @@ def _operation(name: str, dtype: torch.dtype) -> Callable[..., Any]:
 
 @table.register(*UNARY.split(), *BINARY.split())
 def lower_arithmetic(ctx: LoweringContext, node: torch.fx.Node, *operands: Any) -> Lazy:
-    """Any elementwise prim of one or two operands."""
+    """Lowers any elementwise prim with one or two operands."""
     name: str = node.target.name  # type: ignore[union-attr]
     dtype = operand_dtype(operands)
     result = node.meta["val"].dtype
@@ -160,7 +162,7 @@ def lower_arithmetic(ctx: LoweringContext, node: torch.fx.Node, *operands: Any) 
 
 @table.register("where")
 def lower_where(ctx: LoweringContext, node: torch.fx.Node, condition: Any, a: Any, b: Any) -> Lazy:
-    """Selection; any dtype, either branch may be a number."""
+    """Lowers ``where`` for any dtype; either branch may be a number."""
     dtype = node.meta["val"].dtype
 
     def function(ops: TracingOps, index: Index) -> Any:
@@ -175,7 +177,7 @@ def lower_where(ctx: LoweringContext, node: torch.fx.Node, condition: Any, a: An
 
 
 def converted(ctx: LoweringContext, a: Tensor, dtype: torch.dtype, op: str = "cast") -> Lazy:
-    """``a`` after a ``cast`` or ``bitcast``."""
+    """``a`` converted by a ``cast`` or ``bitcast``."""
 
     def convert(ops: TracingOps, value: Any) -> Any:
         return ops.convert(op, value, dtype)
@@ -187,9 +189,11 @@ def converted(ctx: LoweringContext, a: Tensor, dtype: torch.dtype, op: str = "ca
 def lower_convert(
     ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype: torch.dtype
 ) -> Tensor:
-    """Conversion to another dtype; to the same one it is a copy with the strides of the node."""
+    """Converts to another dtype; a conversion to the same dtype copies ``a`` to the strides of the
+    node.
+    """
     if isinstance(a, Strided) and a.dtype == dtype != node.args[0].meta["val"].dtype:  # type: ignore[union-attr]
-        return a  # a scan that stores what its only user wants
+        return a  # the scan already stores its user's dtype
     if isinstance(a, Lazy) and a.narrow is not None and a.narrow.dtype == dtype:
         return a.narrow
     if a.dtype == dtype:
@@ -202,5 +206,5 @@ def lower_convert(
 def lower_bitcast(
     ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype: torch.dtype
 ) -> Tensor:
-    """The same bits as another dtype of the same width."""
+    """Reinterprets the bits as another dtype of the same width."""
     return a if a.dtype == dtype else converted(ctx, a, dtype, "bitcast")

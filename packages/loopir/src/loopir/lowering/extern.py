@@ -1,5 +1,5 @@
-"""Extern calls: everything that stays a call of an ATen operator, or of a prim's reference where
-loops can't express it.
+"""Extern calls: calls of ATen operators, and of a prim's reference implementation where loops can't
+express the prim.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .elementwise import is_tensor
 from .scalar import symbolic
 from .tensor import Strided
 
-# The results of these depend on their operand's strides, so it gets the strides that the graph
-# states. So do the operands of operators from outside torch, which may pass strides to a kernel as
-# numbers, and those of attention on GPUs, which needs an aligned bias.
+# The results of these operators depend on the strides of their operands, so the operands get the
+# strides that the graph states. The same applies to custom operators, which may pass strides to a
+# kernel as numbers, and to attention on GPUs, which needs an aligned bias.
 STRIDE_SENSITIVE = {
     "aten::as_strided",
     "aten::view",
@@ -34,7 +34,7 @@ STRIDE_SENSITIVE = {
 def lower_extern(
     ctx: LoweringContext, node: torch.fx.Node, op: Callable[..., Any], args: Sequence, kwargs: dict
 ) -> Any:
-    """Adds a call of ``op``; returns tensors, sizes or None in the nest of ``node.meta["val"]``."""
+    """Adds a call of ``op``; returns tensors, sizes or None, nested like ``node.meta["val"]``."""
     exact = isinstance(op, OpOverload) and _reads_strides(op)
     read = tuple(
         _argument(ctx, arg, given if exact else None)
@@ -75,14 +75,14 @@ def _reads_strides(op: OpOverload) -> bool:
 
 
 def _argument(ctx: LoweringContext, arg: Any, given: Any = None) -> Any:
-    """``arg`` as a call takes it; a tensor in memory, with the strides that the graph has for it if
-    that is given.
+    """Converts ``arg`` to an argument of an extern call: tensors are stored in memory, with the
+    strides in the graph if these are given.
     """
     if is_tensor(arg):
         meta = given.meta.get("val") if isinstance(given, torch.fx.Node) else None
         stride = ctx.shape(meta.stride()) if isinstance(meta, TensorMeta) else None
         tensor = ctx.realize(arg) if stride is None else ctx.lay_out(arg, stride)
-        if any(ctx.facts.hint(step) < 0 for step in tensor.stride):  # which torch does not have
+        if any(ctx.facts.hint(step) < 0 for step in tensor.stride):  # torch has no negative strides
             tensor = ctx.copy(tensor)
         return tensor.view
     if isinstance(arg, tuple | list):
@@ -112,7 +112,7 @@ def _result(ctx: LoweringContext, meta: Any) -> Any:
 
 
 def _binds(ctx: LoweringContext, metas: Sequence[Any]) -> list[Bind]:
-    """Size symbols that no input has and this call's results define."""
+    """The size symbols that are not inputs and that this call's results define."""
     bound = {
         bind.symbol
         for other in ctx.graph.nodes
@@ -127,7 +127,7 @@ def _binds(ctx: LoweringContext, metas: Sequence[Any]) -> list[Bind]:
             sizes = [(None, meta)]
         for dim, size in sizes:
             expr = symbolic(size, ctx) if isinstance(size, torch.SymBool) else ctx.expr(size)
-            # a truth is that of a symbol which is 0 or 1
+            # a symbolic bool tests a symbol that is 0 or 1
             expr = expr.lhs if isinstance(expr, sympy.Eq) else expr
             if isinstance(expr, sympy.Symbol) and expr not in bound and expr not in ctx.facts.hints:
                 bound.add(expr)

@@ -1,4 +1,4 @@
-"""From a prim graph (contract C3) to buffers, loop nodes and extern calls."""
+"""Lowers a prim graph (contract C3) to buffers, loop nodes and extern calls."""
 
 from __future__ import annotations
 
@@ -41,10 +41,9 @@ MAX_RECOMPUTED = 16
 def lower(
     gm: torch.fx.GraphModule, options: Options | None = None, table: LoweringTable = TABLE
 ) -> LoweredGraph:
-    """Lowers a prim graph. Raises :class:`LoweringError` naming the node and the user's line.
-
-    The graph is checked for contract C3 when ``options.check``, and always without ``options``.
-    ``table``: the rules.
+    """Lowers a prim graph. Raises :class:`LoweringError`, naming the node and the user's line. The
+    graph is checked for contract C3 if ``options.check`` is set or ``options`` is None. ``table``
+    has the lowering rules.
     """
     if options is None or options.check:
         check_graph(gm)
@@ -52,7 +51,7 @@ def lower(
 
 
 def check_graph(gm: torch.fx.GraphModule) -> None:
-    """Raises :class:`LoweringError` where ``gm`` is no prim graph (C3)."""
+    """Raises :class:`LoweringError` if ``gm`` is not a prim graph (C3)."""
     try:
         check_prims(gm)
     except ContractError as error:
@@ -126,7 +125,7 @@ class _GraphLowering:
         meta = node.meta.get("val")
         if isinstance(meta, torch.SymInt):
             expr = self.ctx.expr(meta)
-            known = self.ctx.graph.inputs  # sizes that proved equal share a symbol
+            known = self.ctx.graph.inputs  # sizes proved equal share a symbol
             known.append(expr if isinstance(expr, sympy.Symbol) and expr not in known else None)
             return expr
         if isinstance(meta, torch.SymFloat):
@@ -149,7 +148,7 @@ class _GraphLowering:
         return self.ctx.whole(buffer)
 
     def _main_device(self) -> torch.device:
-        """The device of the inputs, the CPU only where there is no other."""
+        """The device of the inputs; the CPU only if no input is on another device."""
         found = [
             v.device
             for n in self.gm.graph.find_nodes(op="placeholder")
@@ -209,7 +208,7 @@ class _GraphLowering:
         return all(dtype is None or dtype in known for dtype in dtypes)
 
     def _on_one_device(self, node: torch.fx.Node, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Scalars that live on another device are copied over before a loop may read them."""
+        """Copies operands from other devices to the node's device, before a loop reads them."""
         device = node.meta["val"].device
 
         def move(arg: Any) -> Any:
@@ -222,8 +221,8 @@ class _GraphLowering:
         return tuple(move(arg) for arg in args), kwargs
 
     def _after(self, node: torch.fx.Node, value: Any) -> Any:
-        """Decides whether a lazy result is worth memory: wanted there anyway, too costly to compute
-        again, or too large.
+        """Stores a lazy result in memory if it is needed there anyway, too costly to recompute, or
+        too large.
         """
         if _is_operand(node) and is_tensor(value):
             return self._as_operand(node, value)
@@ -239,7 +238,9 @@ class _GraphLowering:
         return value
 
     def _store(self, node: torch.fx.Node, value: Lazy) -> Tensor:
-        """In memory; rounded as in eager where all that read it expect that (C3.8)."""
+        """Stores the value in memory, rounded as in eager mode if all its readers expect that
+        (C3.8).
+        """
         dtype = node.meta.get("rounds_to")
         if dtype is None or dtype not in LOOP_DTYPES:
             return self.ctx.realize(value)
@@ -255,7 +256,9 @@ class _GraphLowering:
         return replace(elementwise.converted(self.ctx, narrow, value.dtype), narrow=narrow)
 
     def _times_read(self, node: torch.fx.Node, value: Lazy) -> int:
-        """How often users read the value together; slices read their part."""
+        """How often the users together read the value; a slice counts as the fraction that it
+        reads.
+        """
         hint, whole = self.ctx.facts.hint, product(value.shape)
         parts = [user for user in node.users if prim_name(user) == "slice"]
         if not parts or not hint(whole):
@@ -264,7 +267,9 @@ class _GraphLowering:
         return len(node.users) - len(parts) + -(-read // hint(whole))
 
     def _is_stored_anyway(self, node: torch.fx.Node) -> bool:
-        """Whether some operator takes the value in another shape, or as it is rounded for all."""
+        """Whether an operator reads the value in another shape, or converted to the dtype to which
+        all readers round it.
+        """
         dtype = node.meta.get("rounds_to", node.meta["val"].dtype)
         return any(
             prim_name(user) == "reshape"
@@ -274,8 +279,8 @@ class _GraphLowering:
         )
 
     def _as_operand(self, node: torch.fx.Node, value: Any) -> Strided:
-        """In memory, with the strides that the graph says (an operator's result layout may follow
-        its operands').
+        """Stores an operand in memory with the strides that the graph states, because the layout of
+        an operator's result may depend on those of its operands.
         """
         stride = self.ctx.shape(node.meta["val"].stride())
         if any(step == 0 and size != 1 for size, step in zip(value.shape, stride, strict=True)):
@@ -318,13 +323,13 @@ class _GraphLowering:
             else contiguous_strides(value.shape)
         )
         result = self._realize_output(value, stride)
-        # which a caller that writes to its result must not change
+        # The caller may write to its results, which must not change a constant.
         if result.buffer in self.ctx.graph.constants:
             is_dense = self.ctx.is_dense(result.shape, stride)
             result = (
                 self.ctx.copy(result, stride) if is_dense else self.ctx.lay_out_anew(result, stride)
             )
-        # Sizes 1 fit any stride; the caller gets the one that the graph says.
+        # Dims of size 1 can have any stride; the caller gets the stride that the graph states.
         stride = tuple(
             s if size == 1 else r
             for size, r, s in zip(result.shape, result.stride, stride, strict=True)
@@ -332,8 +337,8 @@ class _GraphLowering:
         return View(result.buffer, result.shape, stride, sympy.expand(result.offset + ZERO))
 
     def _find_written(self) -> None:
-        """Notes the results that could lie in the memory of the input that they are written back
-        to.
+        """Records the results that can be computed in the memory of the input to which they are
+        written back.
         """
         graph = self.ctx.graph
         results = [output.buffer for output in graph.outputs if isinstance(output, View)]
@@ -351,7 +356,7 @@ class _GraphLowering:
                     graph.written[source.name] = name
 
     def _number(self, value: torch.SymFloat | torch.SymBool) -> Symbolic | Item:
-        """A number of Python's, computed by the host where all that it depends on are sizes."""
+        """A Python number that the graph returns; the host computes it if only sizes are needed."""
         expr = symbolic(value, self.ctx)
         if all(free.is_integer for free in expr.free_symbols):
             return Symbolic(expr)

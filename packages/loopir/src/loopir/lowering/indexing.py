@@ -1,5 +1,5 @@
-"""Indexing prims: gathers are lazy indirect loads; scatters copy their operand and store into the
-copy.
+"""Lowering rules for indexing: gathers are lazy indirect loads; scatters copy their operand and
+store into the copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .tensor import Index, Lazy, Tensor, TracingOps, joined_index
 
 table = LoweringTable()
 FEW = 8
-"""Elements per gathered one from which computing a gathered one again is cheaper than writing all.
+"""Minimum ratio of an operand's elements to the gathered ones for which computing the operand at
+each gathered position is cheaper than storing all of it.
 """
 
 
@@ -29,12 +30,14 @@ def _adjacent(dims: Sequence[int]) -> bool:
 
 
 def _place(dims: Sequence[int]) -> int:
-    """Where the index tensors' dims stand in the result."""
+    """The position in the result of the index tensors' dims."""
     return dims[0] if _adjacent(dims) else 0
 
 
 def _split_index(index: Index, dims: Sequence[int], count: int) -> tuple[Index, Index]:
-    """The part of a result index that the index tensors take, and the part of the other dims."""
+    """Splits an index of the result into the part for the index tensors and the part for the other
+    dims.
+    """
     at = _place(dims)
     return index[at : at + count], (*index[:at], *index[at + count :])
 
@@ -49,8 +52,8 @@ def _follow(
 
 
 def _source(ctx: LoweringContext, a: Tensor, shape: Shape) -> Tensor:
-    """The operand of a gather of ``shape``: computed at each gathered position where these are few,
-    else stored.
+    """The operand of a gather of ``shape``: stays lazy if few of its elements are gathered, else is
+    stored.
     """
     places = (
         sympy.cancel(sympy.Mul(*a.shape) / sympy.Mul(*shape))
@@ -65,7 +68,7 @@ def _source(ctx: LoweringContext, a: Tensor, shape: Shape) -> Tensor:
 def lower_index(
     ctx: LoweringContext, node: Any, a: Tensor, *indices: Tensor, dims: Sequence[int]
 ) -> Tensor:
-    """``a`` at the positions that the index tensors hold for ``dims``."""
+    """Indexes dims ``dims`` of ``a`` with the index tensors."""
     shape = ctx.shape(node.meta["val"].shape)
     source, count = _source(ctx, a, shape), len(indices[0].shape)
     sizes = [source.shape[d] for d in dims]
@@ -80,7 +83,9 @@ def lower_index(
 
 @table.register("gather")
 def lower_gather(ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, *, dim: int) -> Tensor:
-    """``a[..., index[i], ...]`` with the other dims as they are."""
+    """``a[..., index[i], ...]``: ``index`` selects along ``dim``, and the other dims keep their
+    index.
+    """
     source = _source(ctx, a, index.shape)
 
     def function(ops: TracingOps, at: Index) -> Any:
@@ -95,8 +100,8 @@ def _scatter(
     target: Any, dims: Sequence[int],
     add: bool,
 ) -> Tensor:  # fmt: skip
-    """Stores ``values`` over ``shape`` into a copy of ``a``; ``target(index, found)`` is where. A
-    16-bit or bool sum is kept in a wider dtype.
+    """Copies ``a`` and stores ``values`` (of ``shape``) into the copy at ``target(index, found)``.
+    A 16-bit or bool sum is computed in a wider dtype.
     """
     wide = (
         {torch.bool: torch.int32, **dict.fromkeys(HALF, torch.float32)}.get(a.dtype, a.dtype)
@@ -136,7 +141,7 @@ def lower_index_put(
     dims: Sequence[int],
     accumulate: bool,
 ) -> Tensor:
-    """``a`` with ``values`` written (or added) at the positions that the index tensors hold for
+    """``a`` with ``values`` written (or added) at the positions given by the index tensors for
     ``dims``.
     """
     count, at = len(indices[0].shape), _place(dims)

@@ -14,8 +14,8 @@ MOVABLE = {"creation", "elementwise", "movement", "scan", "reduction", "indexing
 
 
 def follow_readers(gm: fx.GraphModule) -> int:
-    """Moves CPU computations without inputs to the one other device where prims read them, in
-    place: a copy between devices would stop the host. Returns how many nodes moved.
+    """Moves CPU computations without inputs to the device where prims read them if there is just
+    one, in place: a copy between devices would stall the host. Returns how many nodes moved.
     """
     free: set[fx.Node] = set()
     for node in gm.graph.nodes:
@@ -46,7 +46,9 @@ def _is_movable(node: fx.Node) -> bool:
 
 
 def _only_reader(node: fx.Node) -> torch.device | None:
-    """The device of all users, which have moved already where they are free themselves."""
+    """The common device of all users if it is not the CPU. Users that are movable have already
+    moved.
+    """
     devices = set()
     for user in node.users:
         value = user.meta.get("val")

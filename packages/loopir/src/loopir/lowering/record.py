@@ -1,5 +1,5 @@
-"""From inner functions to loop nodes: record, simplify indices, split loops so that divisions
-vanish.
+"""Records inner functions as loop programs, simplifies their indices, and splits loops so that
+divisions vanish.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from loopir.ir.simplify import ONE, Extents, Facts, exact_quotient, extents_of
 
 
 class SimplifyingRecorder(Recorder):
-    """A recorder whose indices are simplified for the loops they stand in."""
+    """A recorder that simplifies indices, given the enclosing loops."""
 
     def __init__(self, facts: Facts, extents: Extents) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ def index_exprs(instructions: Sequence[Instruction]) -> list[sympy.Expr]:
 def find_split(
     exprs: Sequence[sympy.Expr], loops: Sequence[Range]
 ) -> tuple[Range, sympy.Expr] | None:
-    """A loop and a divisor of its extent such that splitting there removes a division."""
+    """A loop and a divisor of its extent such that splitting it there removes a division."""
     by_symbol = {item.symbol: item for item in loops}
     for expr in exprs:
         for division in (
@@ -89,7 +89,7 @@ def rewrite(
     facts: Facts,
     loops: Sequence[Range],
 ) -> list[tuple[Instruction, ...]]:
-    """The programs (run one after the other, values shared) with loop symbols replaced."""
+    """The programs with loop symbols replaced; they run one after the other and share values."""
     recorder = SimplifyingRecorder(facts, extents_of(loops))
     values: dict[str, Value] = {}
     result = []

@@ -1,5 +1,5 @@
-"""Reductions and scans. Each becomes a node of its own; the scheduler joins them with what
-surrounds them.
+"""Lowering rules for reductions and scans. Each becomes a node of its own; the scheduler fuses it
+with its neighbours.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ KINDS = {"sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any
 ON_BOOL = {"max": "any", "min": "all", "prod": "all", "sum": "any"}
 SPLIT_WORK = 1 << 16
 COLUMNS, EVEN_WORK = 64, 32
-"""On a GPU: outputs side by side, of which the generator takes long sums apart itself, if known
-sizes divide evenly.
+"""Minimum number of adjacent outputs for which a GPU's generator splits long sums itself, and the
+number that must divide a static extent for that.
 """
 
 
 @table.register(*KINDS)
 def lower_reduction(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequence[int]) -> Tensor:
-    """The dims are combined and removed."""
+    """Reduces the dims and removes them."""
     kind = KINDS[node.target.name]
     if a.dtype is torch.bool:
         kind = ON_BOOL.get(kind, kind)
@@ -44,7 +44,7 @@ def lower_reduction(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequenc
 
 @table.register("argmax", "argmin")
 def lower_arg(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tensor | None:
-    """Position of the first extreme element along ``dim``."""
+    """The position of the first minimum or maximum along ``dim``."""
     if a.dtype is torch.bool:
         return None
     outer, inner = _partition(a.shape, [dim])
@@ -65,7 +65,9 @@ def lower_scan(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tenso
 
 
 def _only_dtype(node: Any) -> torch.dtype | None:
-    """The 16-bit float to which the only user converts a float32 scan: it is stored as that."""
+    """The 16-bit float dtype to which the only user converts a float32 scan, which is then stored
+    in that dtype.
+    """
     dtypes = [user.kwargs["dtype"] for user in node.users if prim_name(user) == "convert"]
     dtype = dtypes[0] if len(node.users) == len(dtypes) == 1 else None
     if dtype in (torch.float16, torch.bfloat16) and node.meta["val"].dtype is torch.float32:
@@ -96,7 +98,7 @@ def _without(a: Tensor, dims: Sequence[int]) -> Tensor:
 def reduce_dims(
     ctx: LoweringContext, a: Tensor, dims: list[int], kind: str, dtype: torch.dtype
 ) -> Strided:
-    """The reduction as a node, or as two when one would leave too little to do in parallel."""
+    """Adds the reduction as one node, or as two if one would have too little parallelism."""
     outer, inner = _partition(a.shape, dims)
     parts = split_count(ctx, outer, inner, a.device.type)
     if parts > 1:
@@ -107,7 +109,7 @@ def reduce_dims(
 
 
 def split_count(ctx: LoweringContext, outer: Shape, inner: Shape, device: str) -> int:
-    """Into how many parallel parts to split a reduction; 1 leaves it whole."""
+    """The number of parallel parts into which to split a reduction; 1 leaves it whole."""
     if not ctx.options.split_reductions:
         return 1
     outputs = ctx.facts.hint(product(outer))
@@ -118,7 +120,7 @@ def split_count(ctx: LoweringContext, outer: Shape, inner: Shape, device: str) -
         threads = ctx.options.threads or torch.get_num_threads()
         wanted = 1 if outputs >= 8 * threads else max(16, 4 * threads) // max(1, outputs)
     else:
-        most = 8192 if work >= 8192 * 8192 else 1024  # many short parts share a device evenly
+        most = 8192 if work >= 8192 * 8192 else 1024  # many short parts balance the load
         own = (
             outputs >= COLUMNS
             and all(size.is_Integer for size in (*outer, *inner))
@@ -131,8 +133,8 @@ def split_count(ctx: LoweringContext, outer: Shape, inner: Shape, device: str) -
 def _two_stages(
     ctx: LoweringContext, a: Tensor, dims: list[int], kind: str, dtype: torch.dtype, parts: int
 ) -> Strided:
-    """Part sums of consecutive elements along the outermost reduced dim that is long enough, then
-    their sum.
+    """Reduces chunks of consecutive elements along the outermost reduced dim that is long enough,
+    then reduces the partial results.
     """
     along = max(dims, key=lambda d: (ctx.facts.hint(a.shape[d]) >= parts, -d))
     size = a.shape[along]

@@ -1,4 +1,4 @@
-"""The table from prims to lowering rules."""
+"""The table that maps prims to lowering rules."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LoweringTable:
         return add
 
     def get(self, name: str) -> Rule | None:
-        """The rule, if there is one."""
+        """The rule for the prim; None if there is none."""
         return self._rules.get(name)
 
     def names(self) -> frozenset[str]:
@@ -42,19 +42,21 @@ class LoweringTable:
         return frozenset(self._rules)
 
     def merged(self, other: LoweringTable) -> LoweringTable:
-        """A new table with the rules of both; rules of ``other`` win."""
+        """A new table with the rules of both tables; those of ``other`` take precedence."""
         table = LoweringTable()
         table._rules = {**self._rules, **other._rules}
         return table
 
 
 def prim_name(node: torch.fx.Node) -> str:
-    """The name of the prim that a node calls; empty for everything else."""
+    """The name of the prim that a node calls; empty for other nodes."""
     return node.target.name if isinstance(node.target, Prim) else ""
 
 
 def user_line(node: torch.fx.Node) -> str:
-    """The innermost user line recorded for a node with its file and number, or nothing."""
+    """The innermost user line recorded for a node, with file and line number; empty if there is
+    none.
+    """
     return _innermost(node.meta.get("stack_trace") or "")
 
 

@@ -1,4 +1,4 @@
-"""Reshapes as maps of indices and, where memory allows, of strides."""
+"""Reshapes as index maps and, where memory allows, as stride changes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ Group = tuple[list[int], list[int]]
 
 
 def match_dims(source: Shape, target: Shape) -> list[Group]:
-    """Pairs of runs of source and target dims with the same number of elements, as short as the
-    sizes prove.
-
-    Dims of size 1 are in no group. Unproved symbolic sizes end in one last group.
+    """Groups source and target dims into pairs of runs with the same number of elements, as short
+    as the sizes prove. Dims of size 1 are in no group. Symbolic sizes about which nothing is proved
+    form one last group.
     """
     left = [i for i, size in enumerate(source) if size != 1]
     right = [i for i, size in enumerate(target) if size != 1]
@@ -45,8 +44,8 @@ def match_dims(source: Shape, target: Shape) -> list[Group]:
 
 
 def _is_smaller(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Whether the left run needs another dim: it is a proper divisor, or smaller, or nothing is
-    known.
+    """Whether the left run needs another dim: its size is smaller than that of the right run, or a
+    proper divisor of it.
     """
     if a.is_Integer and b.is_Integer:
         return int(a) < int(b)
@@ -67,7 +66,8 @@ def source_index(
 ) -> tuple[sympy.Expr, ...]:
     """The index into ``source`` of the element at ``index`` of ``target``, both row-major."""
     result: list[sympy.Expr] = [ZERO] * len(source)
-    if any(size == 0 for size in source):  # nothing is ever read, and there is nothing to divide by
+    # An empty tensor is never read, and a division by its size 0 is undefined.
+    if any(size == 0 for size in source):
         return tuple(result)
     for a, b in match_dims(source, target):
         if len(a) == 1 and len(b) == 1:
@@ -84,8 +84,9 @@ def source_index(
 
 
 def index_copies(source: Shape, target: Shape) -> int:
-    """How often the index into ``source`` repeats one into ``target``: in each dim that is read off
-    a position. Symbolic sizes count double: hardly any division by them goes away again.
+    """How often the index into ``source`` repeats an index into ``target``: once for each dim that
+    is computed from a flat position. Symbolic sizes count double, because divisions by them can
+    rarely be simplified.
     """
     result = 1
     for a, b in match_dims(source, target):
@@ -98,7 +99,7 @@ def index_copies(source: Shape, target: Shape) -> int:
 
 
 def reshaped_strides(source: Shape, stride: Shape, target: Shape) -> Shape | None:
-    """Strides with which the same memory reads as ``target``, or None when a copy is needed."""
+    """The strides that view the same memory as ``target``, or None when a copy is needed."""
     if any(size == 0 for size in source):
         return None
     result: list[sympy.Expr] = [ONE] * len(target)

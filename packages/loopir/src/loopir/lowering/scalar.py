@@ -1,4 +1,4 @@
-"""Operands that are no tensors: numbers, sizes, and what Python computes from sizes."""
+"""Operands that aren't tensors: numbers, sizes, and numbers that Python computes from sizes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def symbolic(value: Any, ctx: LoweringContext) -> Any:
 
 
 def _float(ops: TracingOps, expr: Any, ctx: LoweringContext) -> Any:
-    """A symbolic float, computed in float64 as Python would."""
+    """A symbolic float, computed in float64 as in Python."""
     if isinstance(expr, sympy.Number):
         return ops.constant(float(expr), torch.float64)
     if expr.is_Symbol and not expr.is_integer:

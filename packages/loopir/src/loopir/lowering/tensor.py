@@ -1,5 +1,5 @@
-"""Tensors during lowering: in memory (:class:`Strided`), or a function of an index not computed yet
-(:class:`Lazy`).
+"""Tensors during lowering: stored in memory (:class:`Strided`), or a function of the index that
+isn't computed yet (:class:`Lazy`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ InnerFunction: TypeAlias = Callable[[Any, Index], Any]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What computing one element takes: whole buffers read, operations (costly ones count four),
-    nesting of functions, and how often the reshapes between here and memory repeat an index, one
-    inside the other.
+    """The cost of computing one element: the number of buffers read, the number of operations
+    (costly ones count four), the nesting depth of functions, and how often the reshapes between the
+    memory and the result repeat an index.
     """
 
     reads: int = 0
@@ -45,24 +45,24 @@ class Strided:
 
     @property
     def view(self) -> View:
-        """The view as an extern call takes it."""
+        """The view as an argument of an extern call."""
         return View(self.buffer, self.shape, self.stride, self.offset)
 
     @property
     def cost(self) -> Cost:
-        """One read; none for a tensor that is repeated along some dim, since it is small beside
-        what it is repeated for.
+        """One read; none for a tensor that is expanded along some dim, since it is much smaller
+        than the result.
         """
         dims = zip(self.shape, self.stride, strict=True)
         return Cost(reads=int(all(size == 1 or step != 0 for size, step in dims)))
 
     @property
     def layout(self) -> Shape:
-        """The strides, which consumers prefer for their own result."""
+        """The strides, which users of the tensor prefer for their own result."""
         return self.stride
 
     def position(self, index: Index) -> sympy.Expr:
-        """Elements from the buffer's first element."""
+        """The offset of the element at ``index`` from the buffer's first element."""
         return sympy.Add(self.offset, *(i * s for i, s in zip(index, self.stride, strict=True)))
 
     def load(self, ops: OpsHandler, index: Index) -> Any:
@@ -73,17 +73,17 @@ class Strided:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no element exists: what reads one never runs, but may stand before the loop that
-        never runs.
+        """Whether the tensor has no elements. Loads from it never run, but may be recorded before a
+        loop of extent 0.
         """
         return any(size == 0 for size in self.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lazy:
-    """``function(ops, index)`` computes an element; ``layout`` are the strides its buffer should
-    have (None: contiguous). ``narrow`` is the 16-bit tensor of which it is the conversion, where
-    that is in memory.
+    """A tensor of which ``function(ops, index)`` computes an element. ``layout`` has the strides
+    that its buffer should have (None: contiguous). ``narrow`` is the 16-bit tensor in memory from
+    which this one was converted, if any.
     """
 
     shape: Shape
@@ -111,8 +111,9 @@ Tensor: TypeAlias = Strided | Lazy
 
 @dataclass(slots=True, eq=False)
 class TracingOps(OpsHandler[Value]):
-    """What inner functions see: forwards to a recorder, under an optional mask that all loads take.
-    ``origins`` are the graph nodes whose values were loaded; ``device`` is where the loop runs.
+    """The ops handler passed to inner functions: forwards to a recorder and adds an optional mask
+    to all loads. ``origins`` are the graph nodes whose values were loaded; ``device`` is where the
+    loop runs.
     """
 
     recorder: Recorder
@@ -122,7 +123,7 @@ class TracingOps(OpsHandler[Value]):
     origins: dict[Origin, None] = field(default_factory=dict)
 
     def masked(self, mask: Value) -> TracingOps:
-        """The same recorder where loads also need ``mask``."""
+        """The same recorder with ``mask`` added to all loads."""
         both = mask if self.mask is None else self.recorder.elementwise("and", self.mask, mask)
         return TracingOps(self.recorder, self.device, both, origins=self.origins)
 
@@ -166,12 +167,14 @@ class TracingOps(OpsHandler[Value]):
 def joined_index(
     dims: Sequence[int], inside: Sequence[sympy.Expr], outside: Sequence[sympy.Expr]
 ) -> Index:
-    """An index with ``inside`` at ``dims`` and ``outside`` elsewhere, both in order."""
+    """Combines two index parts: ``inside`` for the dims in ``dims`` and ``outside`` for the others,
+    both in order.
+    """
     chosen, others = iter(inside), iter(outside)
     rank = len(inside) + len(outside)
     return tuple(next(chosen) if d in dims else next(others) for d in range(rank))
 
 
 def same_strides(shape: Shape, a: Shape, b: Shape) -> bool:
-    """Whether two stride tuples put every element at the same place."""
+    """Whether two stride tuples place every element at the same offset."""
     return all(size == 1 or x == y for size, x, y in zip(shape, a, b, strict=True))

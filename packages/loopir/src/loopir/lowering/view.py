@@ -1,5 +1,5 @@
-"""Shape prims: each is a map from the result's index to the operand's; on memory, a change of
-strides.
+"""Lowering rules for shape prims: each maps an index of the result to one of the operand; for
+tensors in memory, it changes the strides.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ table = LoweringTable()
 
 EXPENSIVE = 8
 MAX_COPIES = 64
-"""Copies of an index that nested reshapes may make: each reshape multiplies the work on it."""
+"""Maximum number of copies of an index that nested reshapes may make: each reshape multiplies the
+index arithmetic.
+"""
 LARGE = 1 << 24
-"""Bytes of an operand that ``cat`` copies at once, so that not all operands are in memory together.
+"""Minimum bytes of an operand that ``cat`` copies as soon as it is computed, so that not all
+operands are in memory together.
 """
 MOST_SELECTED = 32
-"""Operands that ``cat`` selects from for each element on the CPU; more are stored one by one.
-
-A kernel that selects from 200 takes g++ 44 s to compile. On a GPU one launch for all is worth it.
+"""Maximum number of operands from which ``cat`` selects per element on the CPU; more are stored one
+by one. g++ takes 44 s to compile a kernel that selects from 200. On a GPU a single launch is worth
+it.
 """
 
 
@@ -45,7 +48,7 @@ def view_of(
     layout: Shape | None = None,
     copies: int = 1,
 ) -> Lazy:
-    """A lazy tensor that reads ``tensor`` at ``index_map(index)``, which has parts of the index
+    """A lazy tensor that reads ``tensor`` at ``index_map(index)``, which repeats parts of the index
     ``copies`` times.
     """
     cost = tensor.cost
@@ -72,7 +75,7 @@ def strided(
 
 
 def masked_load(ops: TracingOps, mask: Any, tensor: Tensor, index: Index, fill: Number) -> Any:
-    """The element at ``index`` where ``mask``, else ``fill``; nothing is read where the mask is
+    """The element at ``index`` where ``mask`` is true, else ``fill``; nothing is read where it is
     false.
     """
     if isinstance(tensor, Strided):
@@ -87,7 +90,7 @@ def masked_load(ops: TracingOps, mask: Any, tensor: Tensor, index: Index, fill: 
 def lower_broadcast(
     ctx: LoweringContext, node: Any, a: Tensor, *, shape: Sequence, dims: Sequence[int]
 ) -> Tensor:
-    """Dim ``i`` of the operand is dim ``dims[i]`` of the result; sizes 1 are repeated."""
+    """Dim ``i`` of the operand becomes dim ``dims[i]`` of the result; sizes 1 are expanded."""
     target = ctx.shape(shape)
     repeats = any(
         size == 1 and target[d] != 1 for size, d in zip(a.shape, dims, strict=True)
@@ -109,7 +112,7 @@ def lower_broadcast(
 
 @table.register("reshape")
 def lower_reshape(ctx: LoweringContext, node: Any, a: Tensor, *, shape: Sequence) -> Tensor:
-    """The same elements in row-major order under another shape."""
+    """The same elements in row-major order with another shape."""
     source, target = a.shape, ctx.shape(shape)
     if source == target:
         return a
@@ -159,8 +162,8 @@ def lower_slice(
 def lower_window(
     ctx: LoweringContext, node: Any, a: Tensor, *, dim: int, size: int, step: int
 ) -> Tensor:
-    """Dim ``dim`` counts windows, ``step`` elements apart; the new last dim counts their
-    elements.
+    """Sliding windows along ``dim``, ``step`` elements apart: ``dim`` numbers the windows, and a
+    new last dim their elements.
     """
     shape = ctx.shape(node.meta["val"].shape)
     a = _stored_if_expensive(ctx, a)
@@ -174,7 +177,7 @@ def lower_window(
 
 @table.register("flip")
 def lower_flip(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequence[int]) -> Tensor:
-    """The dims in reverse order."""
+    """Reverses the order of the elements along the dims."""
     shape = a.shape
     if isinstance(a, Strided):
         offset = sympy.Add(*((shape[d] - 1) * a.stride[d] for d in dims))
@@ -190,7 +193,7 @@ def lower_flip(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequence[int
 def lower_pad(
     ctx: LoweringContext, node: Any, a: Tensor, *, low: Sequence, high: Sequence, value: Number
 ) -> Tensor:
-    """``value`` before and after; negative amounts cut off."""
+    """Pads each dim with ``value`` before and after; negative amounts crop."""
     before, after = ctx.shape(low), ctx.shape(high)
     shape = ctx.shape(node.meta["val"].shape)
     source = _stored_if_expensive(ctx, a)
@@ -220,15 +223,15 @@ def lower_pad(
 
 @table.register("cat")
 def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Tensor:
-    """The operands one after the other along ``dim``: a selection by position, so that it fuses
-    with what reads it.
+    """Concatenates the operands along ``dim``: selects an operand by position, so that the result
+    can be fused with its readers.
     """
     shape = ctx.shape(node.meta["val"].shape)
     pieces = [t for t in tensors if t.shape[dim] != 0]
     if len(pieces) < 2:
         only = pieces[0] if pieces else tensors[0]
-        # A function even of a buffer's elements: cat gives new memory, which must not alias its
-        # operand's.
+        # Lazy even if the operand is in memory: ``cat`` returns a new tensor, which must not alias
+        # its operand.
         return Lazy(shape, only.dtype, only.device, only.load, combined_cost(only, weight=0))
     limit = 2 * EXPENSIVE / len(tensors)
     heavy = sum(_is_expensive(t, limit) for t in tensors)
@@ -259,7 +262,7 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
 
 
 def _is_expensive(tensor: Tensor, limit: float = EXPENSIVE) -> bool:
-    """Whether computing an element takes so many operations."""
+    """Whether computing an element takes at least ``limit`` operations."""
     return isinstance(tensor, Lazy) and tensor.cost.weight >= limit
 
 
@@ -268,7 +271,7 @@ def _stored_if_expensive(ctx: LoweringContext, tensor: Tensor, limit: float = EX
 
 
 def _is_stored(node: Any) -> bool:
-    """Whether the result, or another shape of it, is returned or read by a library."""
+    """Whether the result, or a reshape of it, is returned or read by an operator."""
     return any(
         user.op == "output"
         or isinstance(user.target, OpOverload)
@@ -278,8 +281,8 @@ def _is_stored(node: Any) -> bool:
 
 
 def _are_freed(node: Any, pieces: Sequence[Tensor]) -> bool:
-    """Whether the operands are large and nobody else reads them: copied one by one, they need not
-    all be in memory at once.
+    """Whether the operands are large and have no other readers: when copied one by one, they don't
+    all have to be in memory at once.
     """
     sizes = [prod(t.shape) * t.dtype.itemsize if isinstance(t, Strided) else ZERO for t in pieces]
     once = all(
@@ -292,8 +295,8 @@ def _are_freed(node: Any, pieces: Sequence[Tensor]) -> bool:
 def _stored_in_parts(
     ctx: LoweringContext, node: Any, shape: Shape, pieces: Sequence[Tensor], dim: int
 ) -> Strided:
-    """Each operand is computed where it belongs in one buffer, in loops that fuse with what
-    computes it.
+    """Computes each operand directly in its part of one buffer, in loops that can be fused with
+    those that compute the operand.
     """
     stride = ctx.shape(node.meta["val"].stride())
     buffer = ctx.new_buffer(

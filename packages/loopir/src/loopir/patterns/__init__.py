@@ -1,6 +1,4 @@
-"""Rewrites of the functional graph (C2) before decomposition, while operators still have their
-names.
-"""
+"""Rewrites of the functional graph (C2), before decomposition replaces the ATen operators."""
 
 from .freeze import freeze
 from .joint import lay_out_images

@@ -1,9 +1,9 @@
-"""Attention written out as products and softmax becomes one call of scaled_dot_product_attention.
+"""Replaces attention written as products and a softmax by one call of scaled_dot_product_attention.
 
-Recognised from the second product backwards: views and copies are seen through; the scores may be
-scaled (multiplied or divided by a number, before or after the product), masked by addition or by
+Matching starts at the second product and goes backwards, through views and copies. The scores may
+be scaled (multiplied or divided by a number, before or after the product), masked by addition or by
 filling with -inf, and converted between dtypes around the softmax. A query whose keys are all
-masked gives NaN in the written-out form and is given NaN here too.
+masked gives NaN in the original code, and in the replacement too.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ FEW_KEYS, MANY = 64, 1 << 20
 
 @dataclass(slots=True)
 class Scores:
-    """``softmax(scale * q @ k + mask)`` with ``q`` and ``k`` as the products' operands (``k`` not
-    transposed back yet).
+    """The matched scores ``softmax(scale * q @ k + mask)``, with ``q`` and ``k`` as the operands of
+    the product (``k`` is still transposed).
     """
 
     product: fx.Node
@@ -52,7 +52,7 @@ class Scores:
 
 
 def fuse_attention(gm: fx.GraphModule) -> int:
-    """Replaces every written-out attention; returns how many."""
+    """Replaces each attention that is written as products and a softmax; returns how many."""
     count = apply_to_calls(gm, {"bmm": _fuse})
     if count:
         remove_dead(gm)
@@ -60,8 +60,8 @@ def fuse_attention(gm: fx.GraphModule) -> int:
 
 
 def _source(node: Any) -> Any:
-    """What a node holds, seen through views and copies that have no other user and keep the
-    elements' order.
+    """The node that computes the value, found by skipping views and copies that have no other user
+    and keep the order of the elements.
     """
     while (inner := _copied(node)) is not None and only_user(inner) is node:
         node = inner
@@ -113,7 +113,7 @@ def _fuse(output: fx.Node) -> bool:
 
 
 def _trace_scores(node: Any, whole: TensorMeta) -> Scores | None:
-    """Follows the scores back to their product."""
+    """Follows the scores back to their product; None if they don't match."""
     scale, mask, fills = 1.0, None, False
     for _ in range(MAX_STEPS):
         node = _source(node)
@@ -169,8 +169,8 @@ def _widens(node: fx.Node) -> bool:
 
 
 def _operand(product: fx.Node, position: int, whole: TensorMeta) -> fx.Node | None:
-    """An operand of a product as ``[batch..., rows, columns]``, before it was copied and flattened
-    for it.
+    """The operand of a product as ``[batch..., rows, columns]``, before it was copied and flattened
+    for the product.
     """
     node, found = product.args[position], None
     while isinstance(node, fx.Node):
@@ -201,9 +201,9 @@ def _is_possible(query: fx.Node, key: fx.Node, value: fx.Node, whole: TensorMeta
 
 
 def _has_short_rows(whole: TensorMeta) -> bool:
-    """Whether there are many rows of few keys (windows of an image): a GPU's kernels for attention
-    compute twice as many scores then, and products with a softmax between them take two thirds of
-    the time.
+    """Whether there are many rows with few keys (windows of an image): attention kernels on GPUs
+    then compute twice as many scores as needed, and separate products and a softmax take two thirds
+    of the time.
     """
     keys, count = whole.shape[-1], _count(whole)
     return (
@@ -218,7 +218,7 @@ def _has_short_rows(whole: TensorMeta) -> bool:
 def _replace(
     output: fx.Node, found: Scores, operands: tuple[fx.Node, fx.Node, fx.Node], whole: TensorMeta
 ) -> None:
-    """Puts the call in front of ``output`` and the result, in its shape, in its place."""
+    """Inserts the call before ``output``, and replaces ``output`` by its result, reshaped."""
     query, key, value = operands
     keys = add_call(output, aten.transpose.int, (key, -2, -1), transposed(tensor_of(key)))
     tensors, meta = [query, keys, value], tensor_of(query)
@@ -243,7 +243,9 @@ def _replace(
 
 
 def _attended_strides(shape: tuple) -> tuple:
-    """The kernels write ``[batch, rows, heads, depth]`` and return it transposed."""
+    """Strides of the kernels' result: they write ``[batch, rows, heads, depth]`` and return it
+    transposed.
+    """
     batch, heads, rows, depth = shape
     strides = strides_for((batch, rows, heads, depth), torch.contiguous_format)
     return strides[0], strides[2], strides[1], strides[3]
@@ -257,7 +259,7 @@ def _unsqueezed(output: fx.Node, node: fx.Node) -> fx.Node:
 
 
 def _additive_mask(output: fx.Node, found: Scores, dtype: torch.dtype) -> fx.Node:
-    """The mask as a number to add, in the operands' dtype."""
+    """The mask as a tensor to add, in the dtype of the operands."""
     mask = found.mask
     assert mask is not None
     meta = tensor_of(mask)
@@ -285,7 +287,7 @@ def _nan_where_all_masked(output: fx.Node, result: fx.Node, mask: fx.Node) -> fx
 
 
 def _sizes_of(output: fx.Node) -> list[Any]:
-    """The result's sizes as arguments: numbers, or the nodes that hold them."""
+    """The sizes of the result as arguments: numbers, or nodes that compute them."""
     return [
         size
         if isinstance(size, int)

@@ -1,7 +1,7 @@
-"""Biases of convolutions on CUDA devices as separate additions, and their gradients as sums.
+"""Replaces biases of convolutions on CUDA devices by additions, and their gradients by sums.
 
-The library adds a bias in a kernel of its own after the convolution, and sums its gradient in
-another. Loops around the convolution do both while they have the elements in registers.
+The library adds a bias in a separate kernel after the convolution, and sums its gradient in
+another. Loops around the convolution can do both while the elements are in registers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHANNELS = 1
 
 
 def part_biases(gm: fx.GraphModule, device: str = "cuda") -> int:
-    """Takes biases out of convolutions and their gradients; returns how many."""
+    """Removes biases from convolutions and their gradients; returns how many."""
     rules = {"convolution": _part_bias, "convolution_backward": _part_gradient}
     count = apply_to_calls(gm, rules, device)
     if count:

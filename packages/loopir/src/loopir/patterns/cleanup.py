@@ -1,4 +1,4 @@
-"""Small rewrites that leave fewer calls: nested padding and concatenation, padding before
+"""Small rewrites that reduce the number of calls: nested padding and concatenation, padding before
 convolutions, bias additions.
 """
 
@@ -27,7 +27,7 @@ aten = torch.ops.aten
 
 
 def clean_up(gm: fx.GraphModule) -> int:
-    """Applies each rule once to every node, in graph order; returns how often one did."""
+    """Applies each rule once to every node, in graph order; returns how many rewrites were made."""
     count = apply_to_calls(gm, dict.fromkeys(RULES, _replace))
     if count:
         remove_dead(gm)
@@ -44,7 +44,7 @@ def _replace(node: fx.Node) -> bool:
 
 
 def _flatten_cat(node: fx.Node) -> fx.Node | None:
-    """``cat([cat([a, b]), c])`` along one dim is ``cat([a, b, c])``."""
+    """Replaces ``cat([cat([a, b]), c])`` along one dim by ``cat([a, b, c])``."""
     tensors, dim = arguments_of(node)
     meta, parts = tensor_of(node), []
     for tensor in tensors:
@@ -67,7 +67,7 @@ def _static(values: Any) -> bool:
 
 
 def _merge_pads(node: fx.Node) -> fx.Node | None:
-    """Padding what was just padded with the same value, both growing, is one padding."""
+    """Merges two consecutive paddings with the same value into one, if both enlarge the tensor."""
     x, pad, value = arguments_of(node)
     if name_of(x) != "constant_pad_nd" or only_user(x) is not node:
         return None
@@ -79,7 +79,7 @@ def _merge_pads(node: fx.Node) -> fx.Node | None:
 
 
 def _pad_in_convolution(node: fx.Node) -> fx.Node | None:
-    """Zeros put around the image alike on both sides are the convolution's own padding."""
+    """Replaces symmetric zero padding before a convolution by the padding of the convolution."""
     x, weight, bias, stride, padding, dilation, transposed, *rest = arguments_of(node)
     meta = meta_of(weight)
     if name_of(x) != "constant_pad_nd" or transposed or meta is None:
@@ -105,7 +105,7 @@ def _pad_in_convolution(node: fx.Node) -> fx.Node | None:
 
 
 def _bias_in_product(node: fx.Node) -> fx.Node | None:
-    """``mm(a, b) + bias`` with one number per column is ``addmm``."""
+    """Replaces ``mm(a, b) + bias``, with one number per column, by ``addmm``."""
     x, bias, alpha = arguments_of(node)
     if name_of(x) != "mm":
         x, bias = bias, x

@@ -1,4 +1,4 @@
-"""Convolutions and linear layers offered to code generators, with the pointwise operations that
+"""Offers convolutions and linear layers to code generators, with the pointwise operations that
 follow them.
 """
 
@@ -46,8 +46,8 @@ MAX_STEPS = 8
 
 @dataclass(slots=True)
 class Match:
-    """A contraction in a graph: its operands as nodes (None: no bias), and the nodes that give its
-    result, before any step and after each step; ``inner`` are nodes before those.
+    """A contraction in a graph: its operands as nodes (None: no bias), and in ``results`` the nodes
+    with its result before any step and after each step; ``inner`` are the nodes before those.
     """
 
     kind: str
@@ -62,8 +62,8 @@ class Match:
 def offer_contractions(
     gm: fx.GraphModule, codegens: Mapping[str, CodeGenerator], inference: bool = False
 ) -> int:
-    """Replaces contractions for which their device's generator has an operator; returns how
-    many.
+    """Replaces the contractions for which the code generator of their device has an operator;
+    returns how many.
     """
     if not any(isinstance(codegen, OffersContractions) for codegen in codegens.values()):
         return 0
@@ -84,7 +84,7 @@ def offer_contractions(
 
 
 def _matches(node: fx.Node) -> list[Match]:
-    """What a node is a contraction of, the widest first."""
+    """The contractions that end in a node, the largest first."""
     if name_of(node) in ("mm", "addmm"):
         matches = [_match_linear(node)]
     else:
@@ -117,8 +117,8 @@ def _match_convolution(node: fx.Node) -> Match | None:
 
 
 def _match_linear(node: fx.Node) -> Match | None:
-    """``mm`` and ``addmm`` over the weight's transpose, on the tensor before it was flattened where
-    that is known.
+    """Matches ``mm`` and ``addmm`` with a transposed weight; the operand is the tensor before it
+    was flattened, where that is found.
     """
     arguments = arguments_of(node)
     bias = None

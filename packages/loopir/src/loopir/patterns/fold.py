@@ -34,11 +34,11 @@ aten = torch.ops.aten
 
 
 def fold_constants(gm: fx.GraphModule, creation: bool = False) -> int:
-    """Evaluates calls whose operands are all constants, unless the result is much larger than they
-    are; returns how many.
+    """Evaluates calls whose operands are all constants, unless the result is much larger than the
+    operands; returns how many.
 
-    With ``creation``, small tensors that the graph makes from numbers (masks, index tables) are
-    constants too.
+    With ``creation``, small tensors that the graph creates from numbers (masks, index tables) also
+    count as constants.
     """
     known: dict[fx.Node, Any] = {}
     count = 0
@@ -66,8 +66,9 @@ def fold_constants(gm: fx.GraphModule, creation: bool = False) -> int:
 
 
 def _is_worth_keeping(node: fx.Node, value: object, known: dict, creation: bool) -> bool:
-    """Views stay views: memory is kept for what takes work, where something that is no constant
-    reads it. Numbers in a row and repeated numbers cost a loop nothing.
+    """Whether a folded value becomes a constant: views stay views, and ranges and filled tensors
+    stay calls, since loops compute them at no cost. A constant that only folded calls read is
+    erased later.
     """
     if (
         not isinstance(value, torch.Tensor)
@@ -100,8 +101,8 @@ def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def fold_batch_norms(gm: fx.GraphModule) -> int:
-    """``batch_norm(convolution(x, w, b))`` in evaluation with constant weights and statistics is
-    one convolution.
+    """Replaces ``batch_norm(convolution(x, w, b))`` by one convolution, in evaluation with constant
+    weights and statistics.
     """
     return apply_to_calls(gm, {"convolution": partial(_fold_batch_norm, gm)})
 
@@ -131,7 +132,7 @@ def _fold_batch_norm(gm: fx.GraphModule, conv: fx.Node) -> bool:
 
 
 def norm_in_evaluation(norm: fx.Node, x: fx.Node) -> dict[str, Any] | None:
-    """The arguments by name of a batch norm of ``x`` that uses given statistics and of which only
+    """The arguments, by name, of a batch norm of ``x`` that uses given statistics and of which only
     the first result is read.
     """
     if name_of(norm) not in BATCH_NORMS or norm.args[0] is not x:
@@ -149,8 +150,10 @@ def norm_in_evaluation(norm: fx.Node, x: fx.Node) -> dict[str, Any] | None:
 def folded_weights(
     tensors: list, others: list, eps: float, transposed: bool, groups: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weight and bias of the one convolution, computed in at least float32. ``tensors``: weight,
-    mean, variance; ``others``: convolution bias, scale and shift, each of which may be None.
+    """Weight and bias of the folded convolution, computed in at least float32.
+
+    ``tensors``: weight, mean, variance; ``others``: convolution bias, scale and shift, each of
+    which may be None.
     """
     weight, mean, variance = tensors
     bias, gamma, beta = others
@@ -160,7 +163,7 @@ def folded_weights(
         scale = scale if gamma is None else scale * gamma.to(wide)
         shift = -mean.to(wide) if bias is None else bias.to(wide) - mean.to(wide)
         shift = shift * scale if beta is None else shift * scale + beta.to(wide)
-        # [in, out / groups, ...]: the channels of each group stand in one block of rows
+        # [in, out / groups, ...]: the channels of each group are one block of rows
         if transposed:
             parts = weight.to(wide).unflatten(0, (groups, -1))
             blocks = scale.view(groups, 1, -1, *(1 for _ in weight.shape[2:]))

@@ -1,4 +1,4 @@
-"""Freezing: parameters become constants of the graph."""
+"""Freezing: turns parameters into constants of the graph."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import fx
 
 
 def freeze(gm: fx.GraphModule, example_inputs: Sequence[object]) -> fx.GraphModule:
-    """Makes constants of the placeholders with ``meta["static"]`` whose example input is a real
-    tensor, in place.
+    """Replaces the uses of placeholders with ``meta["static"]`` whose example input is a real
+    tensor by constants, in place.
 
-    The placeholders stay, unused, so that the graph is called as before. The caller promises that
-    these tensors keep their values and that no gradient is asked for.
+    The placeholders stay, unused, so that callers pass the same arguments. The caller guarantees
+    that these tensors keep their values and that no gradient is required.
     """
     for number, (node, example) in enumerate(
         zip(gm.graph.find_nodes(op="placeholder"), example_inputs, strict=True)
@@ -39,7 +39,7 @@ def _is_real(value: object) -> bool:
 
 
 def _sort_constants(gm: fx.GraphModule) -> None:
-    """Placeholders first: constants were inserted between them."""
+    """Moves the placeholders to the front, since constants were inserted between them."""
     placeholders = gm.graph.find_nodes(op="placeholder")
     for node in gm.graph.find_nodes(op="get_attr"):
         if placeholders and node < placeholders[-1]:

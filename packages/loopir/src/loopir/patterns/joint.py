@@ -1,9 +1,9 @@
-"""Channels-last for training of convolution nets on CUDA devices, decided before forward and
-backward are parted.
+"""Chooses channels-last for the training of convolution nets on CUDA devices, before the graph is
+split into forward and backward.
 
-What forward keeps for backward then lies as both convolve it; the library would turn every image
-and gradient around otherwise. And rows of channels stay rows where images become sequences
-(``flatten(2).transpose(1, 2)``) or are normalised by place.
+The tensors saved for backward then have the layout in which both graphs convolve them; otherwise
+the library would transpose every image and gradient. Rows of channels also stay contiguous where
+images become sequences (``flatten(2).transpose(1, 2)``) or are normalised at each position.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .match import add_call, has_format, is_pure, meta_of, name_of
 
 aten = torch.ops.aten
 OPERANDS = {"convolution": (0, 1), "convolution_backward": (0, 1, 2)}
-"""The images and the weight among a call's arguments: the library would turn the weight around,
-too, more slowly.
+"""The positions of the images and the weight among a call's arguments. The weight is included
+because the library would also transpose it, more slowly.
 """
 BACKWARD = {
     "native_batch_norm_backward", "native_group_norm_backward", "max_pool2d_with_indices_backward",
@@ -42,8 +42,8 @@ NAMES = FOLLOWERS | BACKWARD | VIEWS | REDUCTIONS
 
 
 def lay_out_images(gm: fx.GraphModule) -> fx.GraphModule | None:
-    """A functional graph with channels-last convolutions, and what follows them; outputs stay as
-    they were. None: unchanged.
+    """Returns a copy of a functional graph with channels-last convolutions and channels-last
+    results of what follows them; the outputs keep their strides. None if nothing changes.
     """
     if not any(
         name_of(node) == "convolution_backward" and _is_wanted(node) for node in gm.graph.nodes
@@ -53,7 +53,7 @@ def lay_out_images(gm: fx.GraphModule) -> fx.GraphModule | None:
 
 
 def _is_wanted(node: fx.Node) -> bool:
-    """Whether a convolution or its gradient runs faster so."""
+    """Whether a convolution or its gradient runs faster in channels-last."""
     image, weight = node.args[:2] if name_of(node) == "convolution" else node.args[1:3]
     meta = meta_of(image)
     return (
@@ -64,14 +64,14 @@ def _is_wanted(node: fx.Node) -> bool:
 
 
 def _keeps_layouts(node: fx.Node) -> bool:
-    """Whether a call does as well in another layout of its operands."""
+    """Whether a call is as fast with another layout of its operands."""
     pointwise = isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
     return pointwise or name_of(node) in NAMES or node.target is operator.getitem
 
 
 class _Layouts:
-    """Copies a graph node by node; ``made`` maps old nodes to new ones, ``before`` new ones that
-    lie otherwise to the old.
+    """Copies a graph node by node; ``made`` maps old nodes to new ones, ``before`` maps new nodes
+    whose layout changed to the old ones.
     """
 
     def __init__(self, gm: fx.GraphModule) -> None:
@@ -112,8 +112,8 @@ class _Layouts:
         return True
 
     def _follows(self, node: fx.Node, new: fx.Node) -> bool:
-        """Gives a node the metadata that follow from its operands'; says whether it can have
-        them.
+        """Computes the metadata of a new node from its operands; False if the node can't have
+        operands with this layout.
         """
         target: Any = node.target
         if target is operator.getitem:
@@ -129,7 +129,7 @@ class _Layouts:
             try:
                 with _mode_of(new):
                     value = target(*given[0], **given[1])
-            except (RuntimeError, ValueError):  # a view that this layout does not have
+            except (RuntimeError, ValueError):  # this layout doesn't allow the view
                 return False
         if _layouts(value) != _layouts(node.meta["val"]):
             new.meta = {**node.meta, "val": value}
@@ -154,9 +154,7 @@ class _Layouts:
         return self.copies[key]
 
     def _back(self, x: fx.Node, new: fx.Node) -> fx.Node:
-        """``x`` as it lay in the old graph; itself where that was neither contiguous nor a single
-        tensor.
-        """
+        """``x`` in the layout of the old graph, if that was a contiguous tensor; else ``x``."""
         old = meta_of(self.before[x]) if x in self.before else None
         if old is None or not has_format(old, torch.contiguous_format):
             return x
@@ -169,13 +167,13 @@ class _Layouts:
 
 
 def _mode_of(node: fx.Node) -> Any:
-    """The mode that runs operators on the fakes of a node's operands."""
+    """The fake mode of the values of a node and its operands."""
     values = [node.meta.get("val"), *(operand.meta.get("val") for operand in node.all_input_nodes)]
     return next(value.fake_mode for value in leaves(values) if hasattr(value, "fake_mode"))
 
 
 def _layouts(value: Any) -> list[Any]:
-    """Strides of each tensor of a result; those of size 1 say nothing."""
+    """The strides of each tensor in a result, except those of dims of size 1."""
     return [
         [
             step

@@ -1,5 +1,5 @@
-"""Channels-last for convolution nets: where convolutions run faster so, and what is computed from
-them follows.
+"""Chooses channels-last for convolutions that run faster with it, and for the operators that follow
+them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ CHANNELS_AT_LEAST = 4
 
 
 def choose_layouts(gm: fx.GraphModule, inference: bool) -> int:
-    """Gives convolutions and what follows them channels-last metadata; returns how many nodes
-    changed.
+    """Gives convolutions and the operators that follow them channels-last metadata; returns how
+    many nodes changed.
 
-    On the CPU this pays in inference only: oneDNN's backward passes are faster without.
+    On the CPU this is done for inference only: the backward passes of oneDNN are slower with
+    channels-last.
     """
     changed: set[fx.Node] = set()
     for node in list(gm.graph.nodes):
@@ -42,7 +43,7 @@ def choose_layouts(gm: fx.GraphModule, inference: bool) -> int:
 
 
 def prefers_channels_last(image: object, weight: object, inference: bool) -> bool:
-    """Whether a convolution of (or to) an image runs faster channels-last."""
+    """Whether a convolution with this image, or its gradient, runs faster channels-last."""
     meta, kernel = meta_of(image), meta_of(weight)
     if meta is None or kernel is None or meta.ndim != 4:
         return False
@@ -57,13 +58,15 @@ def prefers_channels_last(image: object, weight: object, inference: bool) -> boo
 
 
 def _is_offered(node: fx.Node) -> bool:
-    """A call of a backend's own operator whose result already is channels-last."""
+    """Whether the node calls an operator of a backend whose result already is channels-last."""
     meta = meta_of(node) if isinstance(node.target, OpOverload) and not name_of(node) else None
     return meta is not None and meta.ndim in FORMATS and has_format(meta, FORMATS[meta.ndim])
 
 
 def _convert(node: fx.Node) -> None:
-    """On the CPU a weight that is no constant stays as it is: oneDNN reorders it in any case."""
+    """Makes a convolution channels-last. On the CPU, a weight that isn't a constant keeps its
+    layout, because oneDNN reorders it in any case.
+    """
     x, weight = node.args[:2]
     meta = tensor_of(node)
     stays = meta.device.type == "cpu" and weight.op != "get_attr"  # type: ignore[union-attr]
@@ -74,7 +77,9 @@ def _convert(node: fx.Node) -> None:
 
 
 def _follows(node: fx.Node, changed: set[fx.Node]) -> bool:
-    """Gives a node the layout of an operand that changed, if operators of its kind keep layouts."""
+    """Gives a node the layout of an operand that changed, if operators of this kind preserve
+    layouts; returns whether it did.
+    """
     if not any(operand in changed for operand in node.all_input_nodes):
         return False
     if node.target is operator.getitem:

@@ -1,5 +1,5 @@
-"""Reading and writing functional graphs: what a node is, who uses it, and new nodes with their
-metadata.
+"""Helpers that read and write functional graphs: what a node is, what uses it, and new nodes with
+their metadata.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ def dense(
     dtype: torch.dtype | None = None,
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> TensorMeta:
-    """A tensor of this shape with dense strides, on the device and of the dtype of another."""
+    """Metadata of a tensor of this shape with dense strides, with the device (and, by default, the
+    dtype) of another tensor.
+    """
     strides = strides_for(shape, memory_format)
     return TensorMeta(tuple(shape), strides, dtype or like.dtype, like.device)
 
 
 def transposed(meta: TensorMeta) -> TensorMeta:
-    """The tensor with its last two dims swapped."""
+    """Metadata of the tensor with its last two dims swapped."""
     shape, strides = ((*x[:-2], x[-1], x[-2]) for x in (meta.shape, meta.strides))
     return TensorMeta(shape, strides, meta.dtype, meta.device)
 
@@ -58,7 +60,8 @@ def transposed(meta: TensorMeta) -> TensorMeta:
 def apply_to_calls(
     gm: fx.GraphModule, rules: Mapping[str, Callable[[fx.Node], object]], device: str = ""
 ) -> int:
-    """Applies to each call the rule for its name, in graph order; returns how many applied.
+    """Applies to each call the rule for its name, in graph order; returns how many rules succeeded.
+
     ``device``: skips calls whose first argument is on another type of device.
     """
     found = [(node, rules[name_of(node)]) for node in gm.graph.nodes if name_of(node) in rules]
@@ -70,7 +73,7 @@ def apply_to_calls(
 
 
 def only_user(node: fx.Node) -> fx.Node | None:
-    """The node that alone reads ``node``, once."""
+    """The only user of ``node``, if it reads it once and isn't the output; else None."""
     users = list(node.users)
     if (
         len(users) != 1
@@ -82,7 +85,7 @@ def only_user(node: fx.Node) -> fx.Node | None:
 
 
 def arguments_of(node: fx.Node) -> list[Any]:
-    """All arguments in schema order, defaults filled in."""
+    """All arguments in schema order, including defaults."""
     schema = node.target._schema.arguments  # type: ignore[union-attr]
     return [
         node.args[i]
@@ -93,7 +96,7 @@ def arguments_of(node: fx.Node) -> list[Any]:
 
 
 def same_shape(a: Sequence[object], b: Sequence[object]) -> bool:
-    """Whether two shapes are the same numbers or the same expressions."""
+    """Whether two shapes have the same numbers or the same expressions."""
     return len(a) == len(b) and all(_same_size(x, y) for x, y in zip(a, b, strict=True))
 
 
@@ -119,7 +122,7 @@ def strides_for(shape: Sequence[Any], memory_format: torch.memory_format) -> tup
 
 
 def has_format(meta: TensorMeta, memory_format: torch.memory_format) -> bool:
-    """Whether the strides are those of the format; strides of sizes 1 don't matter."""
+    """Whether the strides are those of the format; strides of dims of size 1 don't matter."""
     wanted = strides_for(meta.shape, memory_format)
     return all(
         (isinstance(size, int) and size == 1) or _same_size(a, b)
@@ -128,14 +131,14 @@ def has_format(meta: TensorMeta, memory_format: torch.memory_format) -> bool:
 
 
 def with_format(meta: TensorMeta, memory_format: torch.memory_format) -> TensorMeta:
-    """The same tensor laid out in a format."""
+    """Metadata of the tensor in a memory format."""
     return dense(meta.shape, meta, memory_format=memory_format)
 
 
 def add_call(
     before: fx.Node, op: OpOverload, args: tuple, meta: object, kwargs: dict | None = None
 ) -> fx.Node:
-    """A new call in front of ``before``, which lends its user line."""
+    """Inserts a call before ``before`` and gives it the user line of ``before``."""
     with before.graph.inserting_before(before):
         node = before.graph.call_function(op, args, kwargs or {})
     node.meta = {"val": meta}
@@ -145,7 +148,7 @@ def add_call(
 
 
 def in_format(node: fx.Node, memory_format: torch.memory_format | None, before: fx.Node) -> fx.Node:
-    """``node`` laid out in a format: itself, or a copy in front of ``before``."""
+    """``node`` in a memory format: itself, or a copy inserted before ``before``."""
     meta = tensor_of(node)
     if memory_format is None or has_format(meta, memory_format):
         return node
@@ -156,7 +159,7 @@ def in_format(node: fx.Node, memory_format: torch.memory_format | None, before: 
 
 
 def add_constant(gm: fx.GraphModule, tensor: torch.Tensor, before: fx.Node) -> fx.Node:
-    """A ``get_attr`` node for a new constant."""
+    """Adds a constant; returns its ``get_attr`` node."""
     name = f"_folded{sum(1 for _ in gm.named_buffers(recurse=False))}"
     gm.register_buffer(name, tensor)
     with before.graph.inserting_before(before):
@@ -168,8 +171,8 @@ def add_constant(gm: fx.GraphModule, tensor: torch.Tensor, before: fx.Node) -> f
 
 
 def is_pure(target: object) -> bool:
-    """Whether a call may be left out or made once: no effect, no random number, a size known
-    beforehand.
+    """Whether a call may be removed or shared: it has no side effect, no random numbers, and no
+    size known only at run time.
     """
     if not isinstance(target, OpOverload):
         return True
@@ -184,7 +187,9 @@ def is_pure(target: object) -> bool:
 
 
 def keep_outputs(gm: fx.GraphModule) -> None:
-    """Writes down what the caller must receive (C3.6), so that metadata of nodes may change."""
+    """Records the metadata of the results that the caller must receive (C3.6), so that the metadata
+    of nodes may change.
+    """
     node = gm.graph.find_nodes(op="output")[-1]
     given = (*node.args[0],)  # type: ignore[misc]
     node.meta.setdefault(
@@ -194,7 +199,7 @@ def keep_outputs(gm: fx.GraphModule) -> None:
 
 
 def remove_dead(gm: fx.GraphModule) -> None:
-    """Erases pure calls and constants that nothing reads."""
+    """Erases unused pure calls and constants."""
     for node in reversed(gm.graph.nodes):
         if not node.users and (
             node.op == "get_attr" or (node.op == "call_function" and is_pure(node.target))
@@ -203,7 +208,7 @@ def remove_dead(gm: fx.GraphModule) -> None:
 
 
 def constant_of(gm: fx.GraphModule, node: object) -> torch.Tensor | None:
-    """The tensor that a ``get_attr`` node names."""
+    """The tensor of a ``get_attr`` node; None for other nodes."""
     if not isinstance(node, fx.Node) or node.op != "get_attr":
         return None
     value: Any = operator.attrgetter(str(node.target))(gm)

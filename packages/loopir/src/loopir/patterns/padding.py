@@ -1,9 +1,8 @@
-"""Products of 16-bit matrices on CUDA devices with sizes that 8 does not divide, padded to ones
-that it does.
+"""Pads products of 16-bit matrices on CUDA devices whose sizes aren't multiples of 8.
 
-Tensor cores read rows of 16 bytes: a vocabulary of 50257 makes a product several times slower than
-one of 50264. The padding is written by the kernel that makes the operand (or by one copy of a
-weight), and what reads the result reads a slice.
+Tensor cores read rows of 16 bytes: a product with a vocabulary of 50257 is several times slower
+than one with 50264. The kernel that computes the operand writes the padding (a weight is copied
+once), and what reads the result reads a slice.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from .match import (
 aten = torch.ops.aten
 ALIGNED = 8
 WORTH = 1 << 28
-"""Multiplications below which the copies cost more than they save."""
+"""Minimum number of multiplications for which padding saves more than its copies cost."""
 LARGEST = 1 << 25
-"""Bytes of a padded result. A larger one that is returned is computed and cut in runs of rows: it
-would be in memory twice otherwise.
+"""Maximum bytes of a padded result that is returned. A larger one is computed and sliced in runs of
+rows, since it would otherwise be in memory twice.
 """
 TURNS = {"t", "permute", "transpose"}
 HALVES = (torch.float16, torch.bfloat16)
@@ -72,7 +71,7 @@ def _pad_product(padded: dict[object, fx.Node], node: fx.Node) -> bool:
 
 
 def _is_returned(node: fx.Node) -> bool:
-    """Whether the value, or a view of it with another shape, is a result of the graph."""
+    """Whether the value, or a reshape of it, is a result of the graph."""
     return any(
         user.op == "output" or (name_of(user) in VIEWS and _is_returned(user))
         for user in node.users
@@ -82,7 +81,7 @@ def _is_returned(node: fx.Node) -> bool:
 def _in_parts(
     node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any], count: int
 ) -> fx.Node:
-    """The product of padded operands without the padding, made in ``count`` runs of rows."""
+    """The product of padded operands without the padding, computed in ``count`` runs of rows."""
     *bias, left, right = operands
     if count == 1:
         return _product(node, operands, shape)
@@ -96,7 +95,7 @@ def _in_parts(
 
 
 def _product(node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any]) -> fx.Node:
-    """The call of ``node`` with other operands, of whose result ``shape`` is kept."""
+    """Calls the operator of ``node`` with other operands and slices the result to ``shape``."""
     left, right = map(tensor_of, operands[-2:])
     whole = dense((left.shape[0], right.shape[1]), left)
     product = add_call(node, node.target, tuple(operands), whole)  # type: ignore[arg-type]
@@ -106,7 +105,7 @@ def _product(node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any]) -> 
 
 
 def _sliced(before: fx.Node, x: fx.Node, dim: int, first: int, last: int) -> fx.Node:
-    """Elements ``first`` to ``last`` of a dim; ``x`` itself where these are all."""
+    """Elements ``first`` to ``last`` of a dim; ``x`` itself if these are all."""
     meta = tensor_of(x)
     if last - first == meta.shape[dim]:
         return x
@@ -116,8 +115,8 @@ def _sliced(before: fx.Node, x: fx.Node, dim: int, first: int, last: int) -> fx.
 
 
 def _padding(left: TensorMeta, right: TensorMeta, sizes: Sequence[Any]) -> tuple[int, int, int]:
-    """How much the rows, the inner size and the columns grow: those along which an operand or the
-    result is contiguous.
+    """The padding of the rows, the inner size and the columns: only those along which an operand or
+    the result is contiguous.
     """
     rows, inner, columns = (-size % ALIGNED for size in sizes)
     turned = left.strides[0] == 1 and left.strides[1] != 1
@@ -128,8 +127,8 @@ def _padding(left: TensorMeta, right: TensorMeta, sizes: Sequence[Any]) -> tuple
 def _padded(
     x: fx.Node, by: tuple[int, ...], before: fx.Node, padded: dict[object, fx.Node]
 ) -> fx.Node:
-    """``x`` with zeros at the end of its dims; a transposed view of the padded source where it is
-    one.
+    """``x`` with zeros at the end of its dims; if ``x`` is a transposed view, pads its source and
+    transposes that.
     """
     if not any(by):
         return x

@@ -1,11 +1,12 @@
-"""Convolutions of a training step on the CPU that are faster as matrix products or as a sum.
+"""Rewrites convolutions of a training step on the CPU that are faster as matrix products or as a
+sum.
 
-oneDNN reorders weights for its kernels in every call; where an image has few places that costs more
-than the multiplication: of a pointwise convolution at 16 places ten times as much, of the gradient
-of a large weight five times. For the gradient of a depthwise weight with a window above 3 x 3 it
-has no kernel: a fused sum takes a tenth of the time. Windows side by side (the patches of a vision
-transformer) are products as they stand; for the bfloat16 weight of 32 x 32 windows it takes 56 ms,
-not 3.
+oneDNN reorders weights for its kernels in every call. If an image has few positions, that costs
+more than the multiplication: ten times as much for a pointwise convolution at 16 positions, five
+times for the gradient of a large weight. oneDNN has no kernel for the gradient of a depthwise
+weight with a window above 3 x 3: a fused sum takes a tenth of the time. Convolutions with adjacent
+windows (the patches of a vision transformer) are matrix products; for the bfloat16 weight of 32 x
+32 windows oneDNN takes 56 ms, a product 3 ms.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 
 def multiply_convolutions(gm: fx.GraphModule) -> int:
-    """Rewrites such convolutions and gradients; returns how many."""
+    """Rewrites the convolutions and gradients that are faster as products or sums; returns how
+    many.
+    """
     return apply_to_calls(gm, {"convolution": _forward, "convolution_backward": _backward})
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A convolution of static images on the CPU: shapes of image, weight and result, the other
+    """A convolution with static sizes on the CPU: shapes of image, weight and result, the other
     arguments, and the dtype.
     """
 
@@ -71,14 +74,14 @@ class _Case:
 
     @property
     def has_patches(self) -> bool:
-        """Whether windows of several places lie side by side and cover the images."""
+        """Whether the windows have several elements, don't overlap and cover the images."""
         window = self.weight[2:]
         covered = all(size % step == 0 for size, step in zip(self.image[2:], window, strict=True))
         return self.is_plain and tuple(self.stride) == window and prod(window) > 1 and covered
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether it is a matrix product as it stands, and a small one."""
+        """Whether this is a matrix product without rearranging data, and a small one."""
         one = (
             self.is_float32
             and self.is_plain
@@ -103,7 +106,9 @@ class _Case:
 
 
 def _case(x: Any, weight: Any, result: Any, arguments: list[Any]) -> _Case | None:
-    """``arguments``: stride, padding, dilation, transposed, output padding, groups."""
+    """Describes a convolution; None if it can't be rewritten. ``arguments``: stride, padding,
+    dilation, transposed, output padding, groups.
+    """
     metas = [meta_of(node) for node in (x, weight, result)]
     if arguments[3] or any(
         m is None or m.ndim != 4 or m.dtype not in DTYPES or m.device.type != "cpu" for m in metas
@@ -160,7 +165,8 @@ def _backward(node: fx.Node) -> bool:
         replaced[1] = write(aten.view.default, product, list(case.weight))
     elif wanted[1] and case.is_wide_depthwise:
         replaced[1] = _depthwise_gradient(write, gradient, x, case)
-    if wanted[2] and 1 in replaced:  # the library computes it together with the weight's
+    # the library computes the bias gradient together with the weight's
+    if wanted[2] and 1 in replaced:
         replaced[2] = write(aten.sum.dim_IntList, gradient, [0, 2, 3])
     for user in list(node.users):
         if user.target is operator.getitem and user.args[1] in replaced:
@@ -177,8 +183,8 @@ def _backward(node: fx.Node) -> bool:
 
 
 def _depthwise_gradient(write: _Writer, gradient: fx.Node, x: fx.Node, case: _Case) -> fx.Node:
-    """The gradient's places times what each saw of the image, added up by channel and place of the
-    window.
+    """The gradient of a depthwise weight: multiplies each position of the gradient with the window
+    of the image there, and sums the products per channel and position in the window.
     """
     (down, right), (height, width) = case.padding, case.weight[2:]
     padded = write(aten.constant_pad_nd.default, x, [right, right, down, down], 0.0)
@@ -191,7 +197,9 @@ def _depthwise_gradient(write: _Writer, gradient: fx.Node, x: fx.Node, case: _Ca
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writes calls in front of a node; meta tensors tell their results' sizes and strides."""
+    """Inserts calls before a node; runs them on meta tensors to get the sizes and strides of their
+    results.
+    """
 
     before: fx.Node
 
@@ -207,12 +215,12 @@ class _Writer:
         return self(aten.permute.default, matrix, [1, 0])
 
     def matrix(self, weight: fx.Node) -> fx.Node:
-        """A row per output channel."""
+        """The weight as a matrix with a row per output channel."""
         meta = _example(weight)
         return self(aten.view.default, self.dense(weight), [meta.shape[0], meta[0].numel()])
 
     def columns(self, image: fx.Node) -> fx.Node:
-        """Images as a matrix: a row per channel, a column per place."""
+        """Images as a matrix with a row per channel and a column per position."""
         shape = _example(image).shape
         if _is_channels_last(image):
             rows = self(aten.permute.default, image, [0, 2, 3, 1])
@@ -223,7 +231,9 @@ class _Writer:
         return self(aten.view.default, turned, [shape[1], shape[0] * prod(shape[2:])])
 
     def image(self, weight: fx.Node, columns: fx.Node, like: fx.Node) -> fx.Node:
-        """The product as images shaped and laid out like others."""
+        """The product of ``weight`` and ``columns``, as images with the shape and layout of
+        ``like``.
+        """
         count, channels, *places = _example(like).shape
         if _is_channels_last(like):
             return self.placed(
@@ -235,7 +245,7 @@ class _Writer:
         return self.dense(self(aten.permute.default, product, [1, 0, 2, 3]))
 
     def placed(self, rows: fx.Node, like: fx.Node) -> fx.Node:
-        """A row per place as images shaped and laid out like others."""
+        """Rows of channels, one per position, as images with the shape and layout of ``like``."""
         count, channels, *places = _example(like).shape
         images = self(
             aten.permute.default,
@@ -245,7 +255,9 @@ class _Writer:
         return images if _is_channels_last(like) else self.dense(images)
 
     def patches(self, x: fx.Node, case: _Case) -> fx.Node:
-        """A row per window: channels, rows and columns of it."""
+        """Non-overlapping windows of the images as a matrix: each row has the channels, rows and
+        columns of a window.
+        """
         count, channels, *_ = case.image
         (down, right), (height, width) = case.result[2:], case.weight[2:]
         split = self(aten.view.default, x, [count, channels, down, height, right, width])
@@ -253,7 +265,7 @@ class _Writer:
         return self(aten.view.default, turned, [case.places, channels * height * width])
 
     def joined(self, rows: fx.Node, like: fx.Node, case: _Case) -> fx.Node:
-        """The images of such rows, laid out like others."""
+        """The inverse of ``patches``: images with the layout of ``like``."""
         count, channels, *_ = case.image
         (down, right), (height, width) = case.result[2:], case.weight[2:]
         split = self(aten.view.default, rows, [count, down, right, channels, height, width])
@@ -265,8 +277,8 @@ class _Writer:
         return self(aten.view.default, images, list(case.image))
 
     def windows(self, x: fx.Node, case: _Case) -> fx.Node:
-        """What each place of the result sees: images of channels times window, places in one
-        dimension.
+        """The window at each position of the result: images with channels times window elements,
+        and the positions in one dimension.
         """
         return self(
             aten.im2col.default, x, list(case.weight[2:]), case.dilation, case.padding, case.stride

@@ -26,15 +26,16 @@ def rewrite_patterns(
     codegens: Mapping[str, CodeGenerator] | None = None,
     options: Options | None = None,
 ) -> fx.GraphModule:
-    """Rewrites a functional graph in place and returns it. What it computes stays, up to rounding.
+    """Rewrites a functional graph in place and returns it. The results stay the same up to
+    rounding.
 
-    Constants (``get_attr``) are folded; a batch norm with constant statistics goes into its
-    convolution; attention in its usual spellings becomes one call; padding, concatenation and bias
-    additions are simplified; generators are asked to replace convolutions and linear layers with
-    what follows them; small convolutions and patches in training become matrix products; biases of
-    convolutions on CUDA devices go into the loops around them; sizes of 16-bit products on CUDA
-    devices grow to multiples of 8; numbers that the CPU computes for another device are moved
-    together; convolution nets run channels-last where that is faster.
+    Constants (``get_attr``) are folded; a batch norm with constant statistics is folded into its
+    convolution; attention in its usual forms becomes one call; padding, concatenation and bias
+    additions are simplified; code generators may replace convolutions and linear layers together
+    with the pointwise operations after them; small convolutions and patches in training become
+    matrix products; biases of convolutions on CUDA devices become additions in loops; sizes of
+    16-bit products on CUDA devices are padded to multiples of 8; scalars that the CPU computes for
+    another device are copied together; convolution nets use channels-last where that is faster.
     """
     options = options or Options()
     if not options.patterns:

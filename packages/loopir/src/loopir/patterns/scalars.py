@@ -1,7 +1,7 @@
-"""Numbers that the CPU computes and another device reads, such as the steps of optimizers: copied
-over together.
+"""Copies scalars that the CPU computes and another device reads, such as the steps of optimizers,
+in one transfer.
 
-Each copy to a device costs as much as a kernel there, whatever its size.
+Each copy to a device costs as much as a kernel launch there, whatever its size.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ALIGNED = 16
 
 
 def move_scalars(gm: fx.GraphModule) -> None:
-    """Tensors without dimensions on the CPU that pointwise operators of another device read, or
-    that are copied to it, become elements of one tensor there, for each dtype; what they are
-    computed from comes first.
+    """Moves CPU scalars (tensors without dimensions) into one tensor per dtype on the device that
+    needs them: those that pointwise operators of the device read or that are copied to it. The
+    nodes that compute them move to the front.
     """
     uses = _uses(gm.graph)
     wanted = {scalar for _, scalar, _ in uses}
@@ -44,8 +44,8 @@ def move_scalars(gm: fx.GraphModule) -> None:
 
 
 def _uses(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node, torch.device]]:
-    """Operators that read a scalar of the CPU that no other device has computed, the scalar, and
-    the operators' device.
+    """Triples of an operator on another device, a CPU scalar that it reads and that is computed on
+    the CPU alone, and the operator's device.
     """
     here: set[fx.Node] = set()
     found = []
@@ -66,7 +66,9 @@ def _uses(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node, torch.device]]:
 
 
 def _in_front(graph: fx.Graph, wanted: set[fx.Node]) -> fx.Node | None:
-    """Moves what the scalars are computed from to the front; the node that follows."""
+    """Moves the nodes from which the scalars are computed to the front; returns the node after
+    them.
+    """
     needed: set[fx.Node] = set()
     pending = list(wanted)
     while pending:
@@ -85,8 +87,8 @@ def _in_front(graph: fx.Graph, wanted: set[fx.Node]) -> fx.Node | None:
 
 
 def _moved(scalars: Sequence[fx.Node], device: torch.device, before: fx.Node) -> list[fx.Node]:
-    """Each scalar lies 16 bytes after the one before, where an address may be expected to be
-    (``schedule.start``).
+    """The scalars as elements of one tensor on the device, 16 bytes apart, so that each has the
+    alignment that kernels may assume (``schedule.start``).
     """
     count, dtype = len(scalars), scalars[0].meta["val"].dtype
     each = ALIGNED // dtype.itemsize
@@ -133,7 +135,7 @@ def _is_pure(node: fx.Node) -> bool:
     if node.op != "call_function":
         return node.op in ("placeholder", "get_attr")
     if not isinstance(node.target, OpOverload):
-        return True  # an item of a list
+        return True  # operator.getitem
     return (
         not node.target._schema.is_mutable
         and torch.Tag.nondeterministic_seeded not in node.target.tags
