@@ -175,8 +175,9 @@ class ArtifactStore:
         self, key: str, suffix: str, make: Callable[[Path], None], open_: Callable[[Path], Opened]
     ) -> Opened:
         """Opens an artifact with ``open_``. ``make`` writes it if there is none, or none that can
-        be opened. Raises BuildError if the new artifact can't be opened either; it is then not
-        kept.
+        be opened.
+
+        Raises BuildError if the new artifact can't be opened either; it is then not kept.
         """
         path, opened = self.get(key, suffix), []
         if path is not None:

@@ -64,7 +64,7 @@ class Rule:
 
 
 def rule(pattern: str) -> Callable[[Callable[..., Call | None]], Rule]:
-    """A decorator that makes a function that builds replacements a rule for ``pattern``."""
+    """A decorator that turns a function that builds replacements into a rule for ``pattern``."""
     return lambda replacement: Rule(parse_pattern(pattern), replacement)
 
 

@@ -308,10 +308,7 @@ def _linear_parts(
 
 
 def exact_quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
-    """``a
-
-    b`` if that is an integer polynomial; else None.
-    """
+    """``a / b`` if that is an integer polynomial; else None."""
     if a == b:
         return ONE
     if a.is_Integer and b.is_Integer:

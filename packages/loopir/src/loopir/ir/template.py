@@ -189,7 +189,7 @@ def format_any(kernel: Kernel | Template) -> str:
 
 
 def kernels_of(kernel: Kernel | Template) -> tuple[Kernel, ...]:
-    """The kernels of a template's stages; a kernel itself."""
+    """The kernels of a template's stages, or the kernel itself."""
     if isinstance(kernel, Template):
         return (*(stage.kernel for _, stage in kernel.prologues), kernel.epilogue.kernel)
     return (kernel,)

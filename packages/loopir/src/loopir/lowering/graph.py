@@ -41,9 +41,10 @@ MAX_RECOMPUTED = 16
 def lower(
     gm: torch.fx.GraphModule, options: Options | None = None, table: LoweringTable = TABLE
 ) -> LoweredGraph:
-    """Lowers a prim graph. Raises :class:`LoweringError`, naming the node and the user's line. The
-    graph is checked for contract C3 if ``options.check`` is set or ``options`` is None. ``table``
-    has the lowering rules.
+    """Lowers a prim graph. Raises :class:`LoweringError`, naming the node and the user's line.
+
+    The graph is checked for contract C3 if ``options.check`` is set or ``options`` is None.
+    ``table`` has the lowering rules.
     """
     if options is None or options.check:
         check_graph(gm)
@@ -208,7 +209,7 @@ class _GraphLowering:
         return all(dtype is None or dtype in known for dtype in dtypes)
 
     def _on_one_device(self, node: torch.fx.Node, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Copies operands from other devices to the node's device, before a loop reads them."""
+        """Copies scalar operands to the node's device from others, before a loop reads them."""
         device = node.meta["val"].device
 
         def move(arg: Any) -> Any:

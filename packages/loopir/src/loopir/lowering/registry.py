@@ -22,7 +22,7 @@ class LoweringTable:
         self._rules: dict[str, Rule] = {}
 
     def register(self, *names: str) -> Callable[[Rule], Rule]:
-        """Decorator: the rule for prims of these names."""
+        """A decorator that registers the rule for prims of these names."""
 
         def add(rule: Rule) -> Rule:
             for name in names:

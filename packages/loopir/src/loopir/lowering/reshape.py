@@ -16,8 +16,10 @@ Group = tuple[list[int], list[int]]
 
 def match_dims(source: Shape, target: Shape) -> list[Group]:
     """Groups source and target dims into pairs of runs with the same number of elements, as short
-    as the sizes prove. Dims of size 1 are in no group. Symbolic sizes about which nothing is proved
-    form one last group.
+    as the sizes prove.
+
+    Dims of size 1 are in no group. Symbolic sizes about which nothing is proved form one last
+    group.
     """
     left = [i for i, size in enumerate(source) if size != 1]
     right = [i for i, size in enumerate(target) if size != 1]
