@@ -197,8 +197,9 @@ class ArtifactStore:
         return opened[0]
 
     def evict(self) -> int:
-        """Removes the least recently used artifacts until the store is below four fifths of its
-        limit, and files left behind by dead processes; returns how many artifacts were removed.
+        """If the store exceeds its limit, removes the least recently used artifacts until it uses
+        at most four fifths of it. Also removes files left behind by dead processes. Returns how
+        many artifacts were removed.
         """
         entries = []
         for path in self.root.glob("??/*"):
@@ -280,7 +281,7 @@ def _opened(path: Path, open_: Callable[[Path], Opened]) -> Opened:
 
 
 def _matches(path: Path) -> bool:
-    """Whether this user owns the artifact and its content matches its manifest."""
+    """Whether this user owns the artifact and its manifest, and whether these match."""
     try:
         for file in (path, _manifest(path)):
             status = file.lstat()

@@ -52,8 +52,8 @@ def _follow(
 
 
 def _source(ctx: LoweringContext, a: Tensor, shape: Shape) -> Tensor:
-    """The operand of a gather of ``shape``: stays lazy if few of its elements are gathered, else is
-    stored.
+    """The operand of a gather of ``shape``: stays lazy if it is cheap or few of its elements are
+    gathered, else is stored.
     """
     places = (
         sympy.cancel(sympy.Mul(*a.shape) / sympy.Mul(*shape))

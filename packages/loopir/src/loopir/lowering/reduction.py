@@ -27,7 +27,7 @@ ON_BOOL = {"max": "any", "min": "all", "prod": "all", "sum": "any"}
 SPLIT_WORK = 1 << 16
 COLUMNS, EVEN_WORK = 64, 32
 """Minimum number of adjacent outputs for which a GPU's generator splits long sums itself, and the
-number that must divide a static extent for that.
+number that must divide the number of terms; the sizes must be static.
 """
 
 
