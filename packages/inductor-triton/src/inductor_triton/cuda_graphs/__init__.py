@@ -1,1 +1,1 @@
-"""Host programs as CUDA graphs: recorded once, replayed while they hold."""
+"""Records host programs as CUDA graphs, and replays them while their conditions hold."""

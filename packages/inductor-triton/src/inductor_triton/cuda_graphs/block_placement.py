@@ -1,10 +1,12 @@
-"""Where the blocks of a recording lie. An allocator that looks for room when it is asked leaves
-gaps; a recording asks for the same in the same order each time, so that a second capture can give
-each block the place that a plan found for it.
+"""Plans the addresses of a recording's memory blocks.
 
-The allocator gives the places itself: it takes the smallest block that is large enough, and before
-a call all free memory is taken by fillers, except the holes that the call is to fill. Where it does
-otherwise, memory is lost, no more.
+An allocator that searches for free memory at each request leaves gaps. A recording makes the same
+requests in the same order each time, so a second capture can give each block the address that a
+plan computed for it.
+
+The addresses still come from the allocator, which returns the smallest free block that is large
+enough: before each call, fillers occupy all free memory except the holes that the call is to fill.
+If the allocator chooses another block, the only cost is wasted memory.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ from types import FunctionType
 from typing import Any
 
 SMALL = 1 << 20
-"""The allocator takes blocks of at most so many bytes from elsewhere, and splits none for less."""
+"""The allocator serves requests of at most this many bytes from separate segments, and does not
+split off a remainder this small.
+"""
 UNIT = 2 << 20
 ROUND = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Memory of ``size`` bytes, asked for by call ``first``, not free before the call after
-    ``last``.
+    """A block of ``size`` bytes, allocated by call ``first`` and freed no earlier than the call
+    after ``last``.
     """
 
     size: int
@@ -32,14 +36,14 @@ class Block:
     last: int
 
     def meets(self, other: Block) -> bool:
-        """Whether both are needed at once."""
+        """Whether both blocks are in use at the same time."""
         return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A block at ``start``; ``room``: to the next place in use; ``alone``: its call asks for no
-    other.
+    """A block at offset ``start``. ``room`` is the distance to the next offset that may be in use;
+    ``alone``: whether its call allocates no other block.
     """
 
     block: Block
@@ -49,20 +53,20 @@ class Placed:
 
     @property
     def hole(self) -> int:
-        """Where its hole ends. Holes of one call are as large as their blocks, by which the
-        allocator tells them apart.
+        """The end of its hole. If a call allocates several blocks, each hole has exactly the size
+        of its block, so that the allocator can tell them apart.
         """
         return self.start + (self.room if self.alone else self.block.size)
 
     @property
     def end(self) -> int:
-        """Where memory that the allocator splits off begins."""
+        """The offset where the remainder that the allocator splits off begins."""
         return self.hole if self.room - self.block.size <= SMALL else self.start + self.block.size
 
 
 def blocks_of(events: Sequence[tuple[bool, int, int]], marks: Sequence[int]) -> list[Block]:
-    """The large blocks of a trace of events (allocated, address, size); ``marks``: how many there
-    were before each call.
+    """The large blocks of a trace of events (allocated, address, size); ``marks``: the number of
+    events before each call.
     """
     alive: dict[int, tuple[int, int]] = {}
     found: list[Block] = []
@@ -78,8 +82,10 @@ def blocks_of(events: Sequence[tuple[bool, int, int]], marks: Sequence[int]) -> 
 
 
 def place(blocks: Sequence[Block]) -> tuple[list[Placed], int]:
-    """A place for each block, the largest first at the lowest one that is free, and the bytes of
-    all. What one call asks for does not lie side by side, where it would be one hole.
+    """Assigns each block an offset, and returns the placed blocks and the total size in bytes.
+
+    The largest blocks come first; each gets the lowest free offset. Blocks that one call allocates
+    are not adjacent, because their holes would merge into one.
     """
     together = [block.first for block in blocks]
     placed: list[Placed] = []
@@ -93,16 +99,19 @@ def place(blocks: Sequence[Block]) -> tuple[list[Placed], int]:
                 break
             start = max(start, other.start + other.room + UNIT * (not other.alone))
         placed.append(Placed(block, start, room, alone))
-    # else the hole at the end takes it
+    # otherwise the last hole would also fit this block
     rest = ((p.hole - p.start < p.room <= p.block.size + SMALL) * UNIT for p in placed)
     return placed, max((p.start + p.room + more for p, more in zip(placed, rest)), default=0)
 
 
 @dataclass(slots=True)
 class Placer:
-    """Prepares memory before each call, in a pool that is empty. ``empty`` makes something that
-    holds so many bytes while it lives; ``held``: the bytes that the allocator has got, which say
-    whether it ``follows``: fillers need no more. Where it does not, it is left alone.
+    """Prepares an empty pool's memory before each call.
+
+    ``empty`` allocates an object that occupies the given number of bytes while it is alive.
+    ``held`` returns the bytes that the allocator has reserved. ``follows`` tells whether the
+    allocator follows the plan, which means that the fillers reserve no more memory; once it
+    doesn't, the placer stops intervening.
     """
 
     placed: Sequence[Placed]
@@ -113,12 +122,12 @@ class Placer:
     follows: bool = False
 
     def start(self) -> None:
-        """Takes the memory that all share."""
+        """Allocates the memory that all blocks share."""
         self.fillers = [self.empty(self.total)]
         self.follows = True
 
     def before(self, call: int) -> None:
-        """Leaves holes for what the call will ask for, and nothing else."""
+        """Leaves holes for the blocks that the call will allocate, and no other free memory."""
         holes = sorted((p for p in self.placed if p.block.first == call), key=lambda p: p.start)
         if not holes or not self.follows:
             return
@@ -126,7 +135,8 @@ class Placer:
         self.fillers.clear()
         kept: list[object] = []
         filled: list[object] = []
-        # The smallest region first: it is the smallest that is large enough for each of its parts.
+        # The smallest region first: that makes it the smallest one large enough for each of its
+        # parts.
         for start, end in sorted(
             self._free(call), key=lambda region: (region[1] - region[0], region[0])
         ):
@@ -144,7 +154,7 @@ class Placer:
             fillers.append(self.empty(end - start))
 
     def _free(self, call: int) -> Iterator[tuple[int, int]]:
-        """What nobody uses when the call begins."""
+        """The regions that are unused when the call begins."""
         busy = sorted((p.start, p.end) for p in self.placed if p.block.first < call <= p.block.last)
         start = 0
         for begin, end in (*busy, (self.total, self.total)):
@@ -154,7 +164,7 @@ class Placer:
 
 
 def with_hook(function: FunctionType, hook: Callable[[], None]) -> Callable[..., Any]:
-    """A host function that calls ``hook`` before each of its calls."""
+    """A copy of a host function that calls ``hook`` before each of its calls."""
 
     def hooked(call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: object, **kwargs: object) -> Any:

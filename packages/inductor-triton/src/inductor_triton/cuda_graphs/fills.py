@@ -1,7 +1,7 @@
-"""Small fills of memory in a captured graph, as kernels.
+"""Replaces small memory fills in a captured graph by kernels.
 
-The driver launches a chain of kernels in constant time, whatever its length, but works on each
-memset between them: fused attention has one per call, for its semaphores.
+The driver launches a chain of kernels in constant time, whatever its length, but processes each
+memset between them separately: fused attention has one per call, for its semaphores.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from functools import cache
 from inductor_triton.launching.driver import DeviceFunction, driver_library
 
 MEMSET = 2
-"""The driver's number of nodes that fill memory."""
+"""The driver's node type for memory fills."""
 LARGEST = 1 << 20
-"""Bytes of a fill that becomes a kernel; for more, what the host needs does not count."""
+"""Largest fill, in bytes, that becomes a kernel; for larger ones the host's share of the time is
+negligible.
+"""
 THREADS = 256
 FILL = b"""
 .version 7.0
@@ -56,8 +58,8 @@ class _Memset(ctypes.Structure):
     )  # fmt: skip
 
     def words(self) -> tuple[int, int] | None:
-        """How many words of 32 bits are filled, and with what; None for what is no short range of
-        words.
+        """The number of 32-bit words to fill and their value; None unless the fill is a short
+        contiguous range of words.
         """
         size = self.width * self.element * self.height
         contiguous = self.height == 1 or self.pitch == self.width * self.element
@@ -84,8 +86,8 @@ def _fill(device: int) -> DeviceFunction:
 
 
 def fills_as_kernels(graph: int, device: int) -> int:
-    """Puts a kernel in the place of each small fill of a graph that is not instantiated; returns
-    how many. What the driver does not do as asked stays as it was.
+    """Replaces each small fill of a graph that is not instantiated yet by a kernel; returns how
+    many it replaced. A fill stays as it was if the driver rejects the change.
     """
     nodes = _nodes("cuGraphGetNodes", Node(graph)) or ()
     return sum(_replace(graph, node, device) for node in nodes if _kind(node) == MEMSET)
@@ -130,8 +132,8 @@ def _kind(node: int) -> int:
 
 
 def _nodes(function: str, thing: Node) -> list[int] | None:
-    """What a function that tells nodes says, asked for their number first; None where it
-    refuses.
+    """The nodes that a driver function returns, after a first call for their number; None if it
+    fails.
     """
     ask, count = getattr(driver_library(), function), ctypes.c_size_t()
     if ask(thing, None, ctypes.byref(count)):

@@ -1,5 +1,5 @@
-"""Capturing a host program into a CUDA graph, twice where a plan of its memory holds less than what
-the allocator found.
+"""Captures a host program into a CUDA graph; captures it a second time if planning its memory takes
+less than the allocator did.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from .fills import fills_as_kernels
 from .pool import Pool, growing_memory, has_own_settings
 
 Run = Callable[[Callable[[], None] | None], list[object]]
-"""Runs the host program, and a function before each of its calls."""
+"""Runs the host program and calls a function before each of its calls."""
 Captured = tuple[torch.cuda.CUDAGraph, list[object]]
 WORTH = 1 / 32
-"""Share of the memory that a second capture must save."""
+"""Share of the memory that a second capture must save to be worth it."""
 MOST_EVENTS = 1 << 20
 
 
 def capture(pool: Pool, run: Run, again: bool) -> Captured:
-    """The graph of ``run`` and its results. ``again``: ``run`` may be called more than once."""
+    """Captures ``run``; returns the graph and the results. ``again``: whether ``run`` may be called
+    more than once.
+    """
     with _no_collection():
         return _planned(pool, run, again)
 
@@ -32,7 +34,7 @@ def capture(pool: Pool, run: Run, again: bool) -> Captured:
 def _planned(pool: Pool, run: Run, again: bool) -> Captured:
     empty = pool.is_empty()
     if empty:
-        # a pool whose graphs are gone takes no other, while somebody holds memory of it
+        # a pool whose graphs are gone accepts no new one while its memory is still referenced
         pool.renew()
     if (
         not again
@@ -95,8 +97,8 @@ def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) ->
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Other recordings that are garbage must not be taken apart while something is captured, nor
-    let the pool go before.
+    """Disables garbage collection: unreachable recordings must not be destroyed during a capture,
+    nor their pool freed before it.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -108,8 +110,8 @@ def _no_collection() -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Gives back memory that nobody uses. Workspaces of libraries belong to the stream: a capture
-    takes one from the pool.
+    """Frees unused memory, including library workspaces: they belong to a stream, and a capture
+    allocates its own from the pool.
     """
     torch.cuda.synchronize()
     _clear_workspaces()
@@ -122,8 +124,9 @@ def _clear_workspaces() -> None:
 
 
 class _Trace:
-    """What a capture asks the allocator for: ``events`` (allocated, address, size), ``marks`` in
-    them before each call, and the bytes ``held`` for large blocks in the end.
+    """The allocator requests of a capture: ``events`` (allocated, address, size), ``marks`` (the
+    number of events before each call), and ``held``, the bytes reserved for large blocks at the
+    end.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -137,12 +140,12 @@ class _Trace:
         return counts["allocated"] + counts["freed"]
 
     def mark(self) -> None:
-        """A call begins."""
+        """Marks the beginning of a call."""
         self.marks.append(self._count())
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keeps the trace of what happens inside."""
+        """Records the trace of the code inside."""
         record: Any = torch.cuda.memory._record_memory_history
         record("all", context=None, max_entries=MOST_EVENTS)
         before = self._count()

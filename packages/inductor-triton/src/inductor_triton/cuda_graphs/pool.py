@@ -1,9 +1,11 @@
-"""Memory pools of recorded graphs, and who still references results in them.
+"""Memory pools of recorded graphs, and the references to results in them.
 
 Recordings that replay on one stream run one after the other, so their intermediates share a pool.
-Results stay allocated: no later recording reuses their memory. But a result of a later recording
-may lie where an earlier one has intermediates, so the earlier one must not replay while that result
-is referenced. What a forward recording saves is free once its backward has been recorded. Later
+Results stay allocated: no later recording reuses their memory. But the result of a later recording
+may share memory with an intermediate of an earlier one, so the earlier one must not replay while
+that result is referenced.
+
+The values that a forward recording saves are freed once its backward has been recorded. Later
 recordings may reuse that memory, and must not replay while such a backward is still to come.
 """
 
@@ -87,7 +89,7 @@ class ResultBlock:
         self.counted: object = owner if _counts_tensors() else owner.untyped_storage()._cdata
 
     def let_go(self) -> None:
-        """Gives the memory up to whoever references a result in it."""
+        """Releases the memory to the remaining references to a result in it."""
         self.own(borrowed(self.owner))
         self.settle()
         self.orphan = True
@@ -170,11 +172,11 @@ class Pool:
         self._free: list[ResultBlock] = []
 
     def is_empty(self) -> bool:
-        """Whether there is no recording in it."""
+        """Whether it has no recordings."""
         return all(reference() is None for *_, reference in self._extents)
 
     def renew(self) -> None:
-        """Starts again with other memory."""
+        """Starts over with new memory."""
         self.handle = torch.cuda.graph_pool_handle()
         self._extents, self._free = [], []
 

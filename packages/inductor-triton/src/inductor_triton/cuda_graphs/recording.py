@@ -14,13 +14,15 @@ from .pool import Pool, Watch
 from .results import Results
 
 RECORDINGS = 4
-"""Per host program and sizes; each further one needs twice as many unrecorded calls before it."""
+"""The most recordings per host program and sizes; each further one needs twice as many unrecorded
+calls before it.
+"""
 MOST_COPIES = 16
 PLACE = 16
 WARM_CALLS = 2
 MANY_MOVES = 3
 IDLE_CALLS = 16
-"""Unrecorded calls after which a recording that was not used is dropped when another is made."""
+"""Unrecorded calls after which an unused recording is dropped when another one is recorded."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +57,7 @@ class Recording:
         self.pool.leave(self.results.blocks)
 
     def fits(self, arguments: Sequence[object], given: Results | None) -> bool:
-        """Whether the inputs lie where the graph expects them."""
+        """Whether the inputs are at the addresses that the graph expects."""
         if (self.given() if self.given is not None else None) is not given or self.results.spent:
             return False
         extension = loaded_extension()
@@ -64,7 +66,7 @@ class Recording:
         return places_of(arguments, self.positions) == self.fixed
 
     def replay(self, arguments: Sequence[object]) -> list[object]:
-        """The results for ``arguments``."""
+        """Replays the graph with ``arguments`` and returns its results."""
         for position, tensor in self.copied:
             tensor.copy_(arguments[position])  # type: ignore[arg-type]
         self.graph.replay()
@@ -122,8 +124,8 @@ class CallPattern:
     recordings: list[Recording] = field(default_factory=list)
 
     def notice(self, addresses: bytes, small: Callable[[int], bool]) -> bool:
-        """Compares a call with the one before; returns whether they look alike: only tensors that
-        move at every call have moved. ``small``: whether a tensor is small.
+        """Compares a call with the previous one; returns whether they look alike: the only tensors
+        that moved are those that move at every call. ``small``: whether a tensor is small.
         """
         self.calls += 1
         before, count = self.addresses, len(self.moves)
@@ -159,8 +161,8 @@ class CallPattern:
         self.moves, self.moving = [0] * len(self.moves), frozenset()
 
     def keep(self, fixed: tuple[int, ...]) -> None:
-        """Makes recordings rely on the addresses of the inputs ``fixed``. Drops those that rely on
-        others, were not used for long, or whose private values are spent.
+        """Makes recordings rely on the addresses of the inputs ``fixed``. Drops recordings that
+        rely on others, that were not used for long, or whose private values are spent.
         """
         kept = self.recordings if fixed == self.fixed else []
         self.fixed = fixed

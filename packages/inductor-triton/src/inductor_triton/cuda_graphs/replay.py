@@ -41,7 +41,7 @@ LARGEST_COPY = 32 << 20
 """Bytes of inputs, and of results, that a replay may copy by default; more is rarely worth it."""
 SMALL = 1 << 20
 """Bytes of an input that is copied as soon as it moves after a recording: that is cheaper than
-waiting until its address stays.
+waiting until its address stops changing.
 """
 DEVICE_SHARE = 0.5
 """Share of the device's memory that all recordings together may occupy."""
@@ -73,7 +73,7 @@ class GraphEffects:
 
     @staticmethod
     def of(meta: Mapping[str, Any]) -> GraphEffects:
-        """What a graph's ``meta`` says."""
+        """The effects that a graph's ``meta`` describes."""
         return GraphEffects(**{key: meta[key] for key in GraphEffects.__slots__ if key in meta})
 
 
@@ -192,7 +192,7 @@ class Replay:
         for target, position in self._copies:
             tensor, value = arguments[target].data, results[position]  # type: ignore[attr-defined]
             assert isinstance(value, torch.Tensor)
-            # of integers, torch copies each by itself
+            # torch would copy integer tensors one at a time
             if tensor.dtype == value.dtype == torch.int64:
                 tensor, value = tensor.view(torch.float64), value.view(torch.float64)
             targets, values = groups.setdefault((tensor.dtype, value.dtype), ([], []))
@@ -219,7 +219,7 @@ class Replay:
         moving = [self._tensors[i] for i in sorted(pattern.moving)]
         size = sum(size_of(arguments[i]) for i in moving)
         if size > self._limit:
-            # addresses stay once the program that makes these inputs is recorded, too
+            # addresses stop changing once the program that makes these inputs is recorded, too
             pattern.forget_moves()
         waits = self._start is not None and given is None  # until forward is recorded
         if (
@@ -242,7 +242,7 @@ class Replay:
             with _capturing, torch.cuda.device(self._index):
                 recording = self._record(pattern, arguments, moving, given)
         except RuntimeError:
-            # What can't be captured is only known by trying; nothing ran, so running is safe.
+            # Only a trial shows what can't be captured; nothing ran, so running it now is safe.
             self._enabled = False
             counters["refused"] += 1
             if given is not None:
@@ -265,7 +265,7 @@ class Replay:
             pattern.recordings.remove(blocked)
             return False
         pattern.copied = known
-        # results of other recordings must lie apart from what this program writes
+        # other recordings' results must not share memory with anything that this program writes
         pattern.pool = None
         if not held and not waits:
             pattern.recordings.remove(blocked)
@@ -298,7 +298,8 @@ class Replay:
                 inputs[self._start] = given.release()
                 pool.free(token)
             else:
-                held = given.private_tensors()  # keeps their storages distinct until results_of
+                # keeps their storages alive and so distinct until results_of
+                held = given.private_tensors()
                 inputs[self._start], blocks = [*held], given.private_blocks(held)
         give_back()
         before = torch.cuda.memory_reserved(self._index)
@@ -337,7 +338,7 @@ class Replay:
 def _own_copies(
     arguments: Sequence[object], moving: Sequence[int]
 ) -> tuple[list[object], list[tuple[int, torch.Tensor]]]:
-    """The arguments with memory of our own for those that move; and that memory by position."""
+    """The arguments with new tensors for those that move; and the new tensors by position."""
     inputs, copied = list(arguments), []
     for position in moving:
         tensor = inputs[position]
@@ -350,8 +351,9 @@ def _own_copies(
 
 
 def recordable(host: HostProgram) -> torch.device | None:
-    """The device of a program that can be recorded and is worth it: one that calls a library.
-    Launches alone are a graph already, and seeds take no launch.
+    """The device of a program that can be recorded and is worth recording, because it calls a
+    library; otherwise None. Launches alone are already queued by one call (a launch plan), and
+    seeds need no launch.
     """
     program = host.program
     devices = {buffer.device for buffer in program.buffers.values()}

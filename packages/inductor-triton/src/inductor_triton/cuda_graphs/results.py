@@ -1,4 +1,4 @@
-"""How results of a recording become tensors, and private values, which stay in its memory until
+"""Makes tensors of a recording's results, and private values, which stay in its memory until
 backward reads them (contract B7).
 """
 
@@ -132,7 +132,9 @@ class Results:
         return values
 
     def settle(self) -> None:
-        """Finds the fastest way to hand results out; again after ``copied`` has changed."""
+        """Finds the fastest way to hand out the results; call it again after ``copied`` has
+        changed.
+        """
         plain = all(r.block is not None and not r.metadata and not r.copied for r in self._public)
         self._owners = (
             [r.block.owner for r in self._public if r.block is not None] if plain else None
@@ -160,7 +162,7 @@ class Results:
         return list(map(_copy, made)) if self.released else made
 
     def private_blocks(self, tensors: Iterable[torch.Tensor]) -> dict[int, ResultBlock]:
-        """The blocks of what :meth:`private_tensors` returned, by storage."""
+        """The blocks of the tensors that :meth:`private_tensors` returned, by storage."""
         pairs = zip(tensors, self._private, strict=True)
         return {
             tensor.untyped_storage()._cdata: result.block
@@ -184,7 +186,7 @@ class Results:
 
 class PrivateValues:
     """Values that only backward reads: ``values``, or those of a replay, which become tensors only
-    if they have to.
+    on demand.
     """
 
     __slots__ = ("_hold", "_seen", "_values", "results")

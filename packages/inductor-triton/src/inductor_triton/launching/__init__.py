@@ -1,1 +1,1 @@
-"""Compiling kernels and launching them: driver, launch plans, and an interpreter without a GPU."""
+"""Compiles and launches kernels: driver, launch plans, and an interpreter that needs no GPU."""

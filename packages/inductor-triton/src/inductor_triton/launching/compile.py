@@ -1,5 +1,5 @@
-"""Compiling sources to machine code with Triton, on any machine; results are kept in the artifact
-store.
+"""Compiles sources to machine code with Triton, on any machine; the artifact store keeps the
+results.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SUFFIX = ".kernel"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What one compilation may rely on: 64-bit indices or not, and which arguments (by position)
-    are multiples of 16.
+    """The assumptions of one compilation: whether indices have 64 bits, and which arguments (by
+    position) are multiples of 16.
     """
 
     wide: bool
@@ -35,7 +35,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """Machine code of one variant and what a launch needs to know of it."""
+    """The machine code of one variant and the facts that a launch needs."""
 
     name: str
     image: bytes
@@ -46,7 +46,7 @@ class Binary:
 
 
 def argument_types(spec: LaunchSpec, wide: bool) -> dict[str, str]:
-    """Triton's signature: parameter position to type, for all run-time arguments."""
+    """Triton's signature: the type of each run-time argument by parameter position."""
     types = [
         *spec.signature,
         *(["i64" if wide else "i32"] * (len(spec.sizes) + len(spec.numbers))),
@@ -79,8 +79,8 @@ def example_variant(source: KernelSource) -> Variant:
 
 
 def compile_variant(source: KernelSource, variant: Variant, capability: int) -> Binary:
-    """Compiles ``source`` for a compute capability (``90`` for sm_90); a :class:`BuildError` has
-    the reason and the source.
+    """Compiles ``source`` for a compute capability (``90`` for sm_90). Raises :class:`BuildError`
+    with the reason and the source.
     """
     triton = load_triton()
     spec = launch_spec(source)
@@ -147,8 +147,8 @@ def variant_key(
 
 
 def _code(source: KernelSource) -> str:
-    """The source without what says where it is from: kernels that only differ in that compile
-    once.
+    """The source without comment lines, which say where it comes from, and with a fixed function
+    name: kernels that only differ in those compile once.
     """
     lines = "\n".join(line for line in source.text.splitlines() if not line.startswith("#"))
     return lines.replace(f"def {launch_spec(source).function}(", "def kernel(")
@@ -157,18 +157,18 @@ def _code(source: KernelSource) -> str:
 def load_or_compile(
     source: KernelSource, variant: Variant, capability: int, store: ArtifactStore
 ) -> Binary:
-    """The binary from ``store``, compiled and put there on a miss."""
+    """The binary from ``store``; compiles and stores it on a miss."""
     return compile_all([(source, variant)], capability, store)[0]
 
 
 def compile_all(
     requests: Sequence[tuple[KernelSource, Variant]], capability: int, store: ArtifactStore
 ) -> list[Binary]:
-    """All binaries, in order, from ``store`` or compiled at the same time and put there."""
+    """All binaries, in order: from ``store``, or compiled in parallel and stored."""
     keys = [variant_key(store, source, variant, capability) for source, variant in requests]
     found = {key: _load(store, key) for key in dict.fromkeys(keys)}
     missing = {key: request for key, request in zip(keys, requests) if found[key] is None}
-    # the longest first: they are waited for
+    # the longest first: they determine the total time
     missing = dict(sorted(missing.items(), key=lambda item: -len(item[1][0].text)))
     tasks = [
         partial(compile_variant, source, variant, capability)
@@ -181,8 +181,8 @@ def compile_all(
 
 
 def _packed(binary: Binary) -> bytes:
-    """One artifact per binary: kernels of one key differ in name, and of two processes that put
-    theirs, the facts of one must not stand beside the machine code of the other.
+    """Packs a binary into one artifact. Kernels of one key differ in name; if two processes store
+    theirs at the same time, one's metadata must not end up next to the other's machine code.
     """
     facts = {name: value for name, value in asdict(binary).items() if name not in ("image", "ptx")}
     return json.dumps(facts).encode() + b"\n" + binary.image

@@ -1,5 +1,5 @@
-"""The few CUDA driver calls that loading and launching take, through ctypes: no compiler and no
-headers.
+"""The few CUDA driver calls for loading and launching, through ctypes: no compiler or headers
+needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DriverError(RuntimeError):
 
 @cache
 def driver_library() -> ctypes.CDLL:
-    """The driver; ToolError where there is none."""
+    """The driver library; raises ToolError if there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -42,7 +42,7 @@ def _check(code: int, what: str) -> None:
 
 @cache
 def primary_context(device: int) -> ctypes.c_void_p:
-    """The context of a device that torch uses too; kept for the life of the process."""
+    """The context of a device that torch also uses; retained for the life of the process."""
     library, handle, context = driver_library(), ctypes.c_int(), ctypes.c_void_p()
     _check(library.cuInit(0), "cuInit")
     _check(library.cuDeviceGet(ctypes.byref(handle), device), "cuDeviceGet")
@@ -58,7 +58,7 @@ PLAN_FUNCTIONS = (
     "cuStreamIsCapturing",
     "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
 )  # fmt: skip
-"""In the order of ``Driver`` in ``native/plan.c``."""
+"""In the field order of ``Driver`` in ``native/plan.c``."""
 
 
 @cache
@@ -103,8 +103,8 @@ class DeviceFunction:
         each passed as 8 bytes.
         """
         values, pointers = self._argument_slots(len(arguments))
-        # The driver copies them before it returns, so the next launch of this thread may overwrite
-        # them.
+        # The driver copies the arguments before it returns, so this thread's next launch may
+        # overwrite them.
         values[: len(arguments)] = arguments
         grid, block = (programs, 1, 1), (self.threads, 1, 1)
         request = (self._function, *grid, *block, self.shared, _handle(stream), pointers, None)
@@ -117,10 +117,9 @@ class DeviceFunction:
             _check(code, "cuLaunchKernel")
 
     def _argument_slots(self, count: int) -> tuple[Any, Any]:
-        """This thread's 8-byte slots for the arguments, with the two of every Triton kernel, and
-        the pointers to them.
-
-        A 4-byte parameter is read from the low half of its slot: the host is little-endian.
+        """This thread's 8-byte argument slots, including the two extra ones of every Triton kernel,
+        and the pointers to them. A 4-byte parameter is read from the low half of its slot: the host
+        is little-endian.
         """
         slots = getattr(self._slots, "pair", None)
         if slots is None:

@@ -1,4 +1,4 @@
-"""The C part of launching (``native/``): built once per machine, kept in the artifact store, loaded
+"""The C extension for launches (``native/``): built once per machine, stored as an artifact, loaded
 once per process.
 """
 
@@ -29,8 +29,8 @@ _loaded: list[ModuleType | None] = []
 
 
 def load_extension(store: ArtifactStore) -> ModuleType | None:
-    """The module, or None, with one warning, where there is no C compiler or no header of Python:
-    launches are slower then.
+    """The module; None, with one warning, if there is no C compiler or no Python header: launches
+    are slower then.
     """
     if not _loaded:
         try:
@@ -47,13 +47,13 @@ def load_extension(store: ArtifactStore) -> ModuleType | None:
 
 
 def loaded_extension() -> ModuleType | None:
-    """The module if it was loaded before."""
+    """The module if it is already loaded."""
     return _loaded[0] if _loaded else None
 
 
 def launch_counts() -> dict[str, int]:
-    """Graphs launched, kernels launched one by one, and graph nodes patched by launch plans since
-    the process began.
+    """The numbers of graphs launched, kernels launched one by one, and graph nodes patched by
+    launch plans since the process began.
     """
     counts = (0, 0, 0) if loaded_extension() is None else _loaded[0].counts()  # type: ignore[union-attr]
     return dict(zip(("graphs", "kernels", "patched"), counts, strict=True))
@@ -100,10 +100,11 @@ def _load(path: Path) -> ModuleType:
 
 
 def _find_layout(module: ModuleType) -> None:
-    """Tells the module where tensors keep their addresses, by experiment; where anything is odd, it
-    calls ``data_ptr()``.
+    """Finds by experiment at which offsets tensors store their addresses, and passes them to the
+    module; if a check fails, the module calls ``data_ptr()`` instead.
     """
-    base = torch.frombuffer(bytearray(4096), dtype=torch.uint8)  # its memory is not what frees it
+    # its data pointer differs from the pointer that its deleter gets
+    base = torch.frombuffer(bytearray(4096), dtype=torch.uint8)
     probes = (
         base[1237:],
         torch.nn.Parameter(torch.zeros(64, 64)[21:]),
@@ -133,7 +134,7 @@ def _find_layout(module: ModuleType) -> None:
 
 
 def _only_offset(pairs: list[tuple[int, int]], start: int, end: int) -> int:
-    """Where behind each address the word beside it stands."""
+    """The one offset from each address at which the paired word is stored."""
     found = [
         o
         for o in range(start, end, 8)
@@ -145,7 +146,7 @@ def _only_offset(pairs: list[tuple[int, int]], start: int, end: int) -> int:
 
 
 def _sees_changes(module: ModuleType) -> bool:
-    """Whether moving a tensor's memory in place is seen, and its offset."""
+    """Whether the module notices when a tensor's memory moves in place, or its offset changes."""
     tensor, other = torch.zeros(8), torch.zeros(8)
     changes = (
         lambda: setattr(tensor, "data", other),

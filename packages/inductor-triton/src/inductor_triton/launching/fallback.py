@@ -1,5 +1,5 @@
-"""Kernels that do not compile: too many registers, too much shared memory, a bug in Triton. Smaller
-blocks often do.
+"""Recompiles kernels that do not compile (too many registers, too much shared memory, a bug in
+Triton) with smaller blocks, which often works.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ ATTEMPTS = 6
 
 
 class BlockSizeWarning(UserWarning):
-    """A kernel does not compile with the blocks that were chosen for it and runs with smaller ones,
-    slower.
-    """
+    """A kernel does not compile with its chosen block sizes and runs with smaller, slower ones."""
 
 
 class KernelError(RuntimeError):
-    """A kernel compiles with no blocks: the graph that it is from has to run eagerly."""
+    """A kernel compiles with no block size: its graph has to run eagerly."""
 
 
 def compilable(
     parts: Sequence[KernelSource], compile_part: Callable[[KernelSource], object]
 ) -> list[KernelSource]:
-    """``parts``, those that do not compile with smaller blocks, of which one warning tells. Raises
+    """``parts``, with smaller blocks for those that do not compile; one warning names them. Raises
     KernelError.
     """
     result, changed = [], []
@@ -64,7 +62,7 @@ def _smaller_part(
 
 
 def _regenerated(part: KernelSource, config: Config) -> KernelSource:
-    """The part with another configuration, called as before."""
+    """The part regenerated with another configuration; its arguments stay the same."""
     if not isinstance(part.kernel, Template):
         return replace(generate_source(part.kernel, config), kernel=part.kernel)
     memory = part.kernel.buffers[:-1] if launch_spec(part).workspace else part.kernel.buffers
@@ -72,7 +70,7 @@ def _regenerated(part: KernelSource, config: Config) -> KernelSource:
 
 
 def smaller(config: Config) -> Iterator[Config]:
-    """Configurations of fewer registers and less shared memory, step by step."""
+    """Yields configurations that need ever fewer registers and less shared memory."""
     for _ in range(ATTEMPTS):
         if config.grid and not config.persistent and config.x == config.y == 1:
             config = replace(config, grid=0)

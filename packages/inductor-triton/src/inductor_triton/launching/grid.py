@@ -1,4 +1,4 @@
-"""Sizes at launch: how many programs, and whether indices fit 32 bits."""
+"""Functions of the sizes at launch: how many programs run, and whether indices fit 32 bits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EMPTY = "def evaluate(*sizes):\n    return ()"
 
 
 def program_counter(spec: LaunchSpec) -> Callable[[Sequence[int]], int]:
-    """A function from sizes to the number of programs of a launch; 0 where there is no point."""
+    """A function from sizes to the number of programs of a launch; 0 if there are no points."""
     extents = size_function((spec.batch, *(extent for extent, _ in spec.blocks)), spec.sizes)
     blocks = [block for _, block in spec.blocks]
 
@@ -41,5 +41,5 @@ def program_counter(spec: LaunchSpec) -> Callable[[Sequence[int]], int]:
 
 
 def fits_int32(spec: LaunchSpec, values: Sequence[int]) -> bool:
-    """Whether 32-bit indices reach everything at these sizes."""
+    """Whether 32-bit indices reach all elements at the sizes ``values``."""
     return all(value <= INT32_LIMIT for value in size_function(spec.limits, spec.sizes)(*values))

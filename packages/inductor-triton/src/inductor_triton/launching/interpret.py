@@ -1,4 +1,4 @@
-"""Running kernels in Triton's interpreter, on CPU tensors and without a GPU. Needs numpy, as that
+"""Runs kernels in Triton's interpreter on CPU tensors, without a GPU. Needs numpy, as that
 interpreter does.
 """
 
@@ -24,8 +24,8 @@ from .interpreter_functions import device_functions
 
 
 def interpreted(source: KernelSource) -> Callable[..., None]:
-    """A callable that runs ``source`` in Triton's interpreter; arguments as of any built kernel
-    (contract G).
+    """A callable that runs ``source`` in Triton's interpreter; it takes the arguments of any built
+    kernel (contract G).
     """
     spec = launch_spec(source)
     interpreter, language = load_part("runtime.interpreter"), load_part("language")
@@ -57,8 +57,8 @@ def _as_stored(argument: object) -> object:
 
 
 def _plain_function(source: KernelSource, name: str) -> Callable[..., object]:
-    """The kernel as a Python function whose device functions are Python functions too: the
-    interpreter is entered once.
+    """The kernel as a Python function that calls its device functions as Python functions, so that
+    the interpreter is entered only once.
     """
     lines = source.text.splitlines(keepends=True)
     text = "".join(
@@ -80,8 +80,8 @@ def _plain_function(source: KernelSource, name: str) -> Callable[..., object]:
 
 @contextmanager
 def _adapted(interpreter: Any) -> Iterator[None]:
-    """The interpreter with reductions and scans by halves (its own go element by element), without
-    the overflow checks that no device makes, and with loops up to a size (its own turn an array
+    """Adapts the interpreter: reductions and scans by halves (its own go element by element), no
+    overflow checks, which no device makes, and loops with a size as bound (its own turn an array
     into an int, which numpy no longer allows).
     """
     patch_tensor = interpreter._patch_lang_tensor
@@ -114,13 +114,13 @@ def _adapted(interpreter: Any) -> Iterator[None]:
 
 
 def _dot(handle: Any, a: Any, b: Any, total: Any, *_: object) -> Any:
-    """A product of tiles; the interpreter's own takes the bits of bfloat16 for integers."""
+    """A product of tiles; the interpreter's own treats the bits of bfloat16 as integers."""
     left, right = (_wide(x) for x in (a, b))
     return handle(numpy.matmul(left, right, dtype=numpy.float32) + total.data, total.dtype.scalar)
 
 
 def _wide(item: Any) -> Any:
-    """A tile in float32. Types that numpy does not have are integers to it."""
+    """A tile in float32. The interpreter stores dtypes that numpy lacks as integers."""
     if item.data.dtype == numpy.uint16:
         return (item.data.astype(numpy.uint32) << 16).view(numpy.float32)
     if item.data.dtype == numpy.uint8:
@@ -130,8 +130,8 @@ def _wide(item: Any) -> Any:
 
 
 def _atomic(handle: Any, create: Callable[..., Any], operation: Any, *operands: Any) -> Any:
-    """An atomic; the interpreter's own takes repeated elements (strides of 0) for elements that lie
-    one after the other.
+    """An atomic operation; the interpreter's own treats repeated elements (strides of 0) as if they
+    were consecutive.
     """
     arrays = [handle(item.data.copy(order="C"), item.dtype) for item in operands[:3]]
     return create(operation, *arrays, *operands[3:])

@@ -1,4 +1,4 @@
-"""The interpreter's form of what is one machine instruction or a library function on the device."""
+"""The interpreter's versions of machine instructions and device library functions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def device_functions() -> dict[str, object]:
 
 
 def _tensor(data: Any, like: Any, dtype: Any = None) -> Any:
-    """An interpreter's tensor with ``data``, of the shape kind of ``like``."""
+    """An interpreter tensor with ``data``; scalar or block like ``like``."""
     language, handle = load_part("language"), load_part("runtime.interpreter").TensorHandle
     dtype = dtype or like.dtype.scalar
     kind = language.block_type(dtype, list(data.shape)) if like.type.is_block() else dtype
@@ -55,7 +55,7 @@ def _tensor(data: Any, like: Any, dtype: Any = None) -> Any:
 
 
 def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A numpy function on the interpreter's tensors."""
+    """Applies a numpy function to the interpreter's tensors."""
 
     def apply(*operands: Any) -> Any:
         arrays = numpy.broadcast_arrays(*(operand.handle.data for operand in operands))
@@ -78,7 +78,7 @@ def _wide_product(a: Any, b: int) -> tuple[Any, Any]:
 
 
 def _fma32(x: Any, y: Any, z: Any) -> Any:
-    """One rounding: a product of float32 is exact in float64. The interpreter's own rounds
+    """Rounds once, since a product of float32 is exact in float64; the interpreter's own rounds
     twice.
     """
     factor = y.handle.data if hasattr(y, "handle") else numpy.float32(y)
@@ -94,7 +94,7 @@ def _round_tf32(x: Any) -> Any:
 
 
 def _to_bfloat16(x: Any) -> Any:
-    """To nearest; the interpreter's own conversion truncates."""
+    """Rounds to nearest; the interpreter's own conversion truncates."""
     rounded = torch.from_numpy(numpy.ascontiguousarray(x.handle.data)).to(torch.bfloat16)
     return _tensor(rounded.view(torch.uint16).numpy(), x, load_part("language").bfloat16)
 

@@ -1,8 +1,8 @@
-"""Launching built kernels on a CUDA device.
+"""Launches built kernels on a CUDA device.
 
 The call path is short on purpose: pick the variant, fetch its function, queue it on the current
-stream. A launch plan in C or a CUDA graph takes the place of :meth:`Launcher.__call__` by using
-:meth:`Launcher.prepare`, which says what would be launched.
+stream. A C launch plan or a CUDA graph replaces :meth:`Launcher.__call__` by
+:meth:`Launcher.prepare`, which returns the launch instead of running it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ Loader = Callable[[Binary, int], DeviceFunction]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch: what runs, how many programs, and its arguments (addresses, then ints)."""
+    """One kernel launch: the function, the number of programs, and the arguments (addresses, then
+    ints).
+    """
 
     function: DeviceFunction
     programs: int
@@ -36,8 +38,8 @@ class Launch:
 
 
 def load_binary(binary: Binary, device: int) -> DeviceFunction:
-    """Loads ``binary`` into the context of ``device``. Raises BuildError for one that the device
-    cannot run.
+    """Loads ``binary`` into the context of ``device``. Raises BuildError if the device cannot run
+    it.
     """
     limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
     if binary.shared > limit:
@@ -54,7 +56,7 @@ def load_binary(binary: Binary, device: int) -> DeviceFunction:
 
 
 class UnsupportedDeviceError(BuildError):
-    """The device is older than what kernels are generated for."""
+    """The device is older than the oldest one that kernels are generated for."""
 
 
 @cache
@@ -129,14 +131,14 @@ class Launcher:
         self.reports_errors = flag is not None
 
     def add(self, device: int, variant: Variant, binary: Binary) -> None:
-        """Provides the code of a variant that was compiled ahead."""
+        """Adds the code of a variant that was compiled ahead of time."""
         self._functions[device, variant] = self._loader(binary, device)
 
     def choose(
         self, divisible: Sequence[bool], sizes: Sequence[int], device: int
     ) -> tuple[DeviceFunction, int]:
-        """The function for addresses that are multiples of 16 as ``divisible`` says, compiled if
-        need be, and its programs.
+        """The function for arguments whose divisibility by 16 is ``divisible``, compiled if need
+        be, and the number of programs.
         """
         programs = (
             self._static_programs if self._static_programs is not None else self._programs(sizes)
@@ -155,7 +157,7 @@ class Launcher:
         return function, programs
 
     def prepare(self, arguments: Sequence[object], device: int) -> Launch | None:
-        """What a call with ``arguments`` launches on ``device``; None where there is no point."""
+        """The launch of a call with ``arguments`` on ``device``; None if there are no points."""
         addresses = [tensor.data_ptr() for tensor in arguments[: self._tensors]]  # type: ignore[attr-defined]
         sizes: Sequence[int] = arguments[self._tensors :]  # type: ignore[assignment]
         if (
@@ -199,8 +201,8 @@ def build_launchers(
     synchronous_errors: bool = False,
     device: int | None = None,
 ) -> list[Launcher]:
-    """Compiles the usual variant of each source for ``device`` or the current one; others when a
-    call needs them.
+    """Compiles the usual variant of each source for ``device`` or the current one; other variants
+    are compiled when a call needs them.
     """
     if not torch.cuda.is_available():
         raise BuildError(

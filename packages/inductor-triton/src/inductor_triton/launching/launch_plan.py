@@ -1,8 +1,8 @@
-"""Runs of launches as launch plans (contract G4): one call from Python, whatever the number of
-kernels.
+"""Turns runs of launches into launch plans (contract G4): one call from Python, whatever the number
+of kernels.
 
-What a plan launches at given sizes and alignments is worked out here once (:class:`Resolver`); the
-calls themselves are C (``native/plan.c``), or Python where there is no C compiler.
+A :class:`Resolver` works out once what a plan launches at given sizes and alignments. The calls
+themselves are C (``native/plan.c``), or Python if there is no C compiler.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from .launch import ALIGNMENT, ErrorFlag, Launcher, error_flag
 
 SCRATCH_ALIGNMENT = 256
 KEPT_TABLES = 64
-"""Sizes and alignments whose tables are kept; all are forgotten when there are more."""
+"""Most combinations of sizes and alignments whose tables are cached; beyond that the cache is
+cleared.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One launch: (tensor, byte offset) per address, (-1, value) per number."""
+    """One launch: a pair (tensor, byte offset) per address and (-1, value) per number."""
 
     function: DeviceFunction
     programs: int
@@ -59,7 +61,9 @@ class Plan:
 
 
 class Resolver:
-    """What a run launches: called with a byte per tensor (aligned or not) and the sizes."""
+    """Finds the launches of a run; called with one byte per tensor (whether it is aligned) and the
+    sizes.
+    """
 
     def __init__(
         self,
@@ -91,7 +95,7 @@ class Resolver:
         return table
 
     def resolve(self, aligned: bytes, sizes: tuple[int, ...]) -> tuple[tuple[Operation, ...], int]:
-        """The launches, ones without a point with no programs, and the bytes of memory for
+        """The launches, with 0 programs for those that have no points, and the bytes of memory for
         intermediates.
         """
         values = self._evaluate(*sizes)
@@ -117,8 +121,8 @@ def link_runs(
     build: Callable[..., list[Launcher]],
     synchronous: bool = False,
 ) -> list[Callable[..., None]]:
-    """One callable per run. ``build`` compiles sources for a device; of each source the usual
-    variant is there at once.
+    """One callable per run. ``build`` compiles sources for a device and returns with the usual
+    variant of each ready.
     """
     extension = load_extension(store)
     made: dict[int, list[list[Launcher]]] = {}
@@ -159,8 +163,8 @@ def _link(
 
 
 def _runtime_functions() -> tuple[Callable[..., Any], ...]:
-    """torch's current stream of a device, and its allocator: memory for a stream, and giving it
-    back.
+    """torch's functions that return a device's current stream, allocate memory for a stream, and
+    free it.
     """
     names = (
         "_cuda_getCurrentRawStream",
@@ -178,8 +182,8 @@ def _row(operation: Operation) -> tuple[object, ...]:
 def expand(
     run: Run, sources: Sequence[KernelSource], launchers: Sequence[Sequence[Launcher]]
 ) -> Plan:
-    """The launches of a run, kernels that are sequences taken apart; these share scratch memory
-    behind the slab.
+    """The launches of a run, with kernel sequences expanded; these share scratch memory behind the
+    slab.
     """
     calls: list[Call] = []
     tensors = run.tensors - (run.slab != 0)
@@ -217,7 +221,9 @@ def _synchronous(
 
 
 class PythonPlan:
-    """A launch plan where the C part can't be built: the same launches, one by one."""
+    """A launch plan for machines where the C extension can't be built: the same launches, one by
+    one.
+    """
 
     def __init__(
         self,
@@ -248,8 +254,8 @@ class PythonPlan:
 def run_calls(
     run: Run, sources: Sequence[KernelSource], calls: Sequence[Callable[..., None]]
 ) -> Callable[..., None]:
-    """A run as calls with tensors, for kernels in the interpreter: slab memory is taken apart into
-    typed tensors.
+    """A run as calls with tensors, for kernels in the interpreter: slab memory is split into typed
+    tensors.
     """
     names = [size.name for size in run.sizes]
 

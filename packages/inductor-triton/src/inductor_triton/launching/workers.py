@@ -1,8 +1,8 @@
-"""Many compilations at once: threads for a few, forked processes for more, since Triton holds the
-GIL for a third of its time.
+"""Runs many compilations in parallel: in threads for a few, in forked processes for more, since
+Triton holds the GIL for a third of its time.
 
-Children never touch CUDA and die with their parent. One that dies or hangs costs its work, which is
-then done in this process.
+Child processes never touch CUDA and die with their parent. If one dies or hangs, this process does
+its work again.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _tasks: list[Task[Any]] = []
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_all(
     tasks: Sequence[Task[T]], cores: int | None = None, patience: float = PATIENCE
 ) -> list[T]:
-    """The tasks' results, in order; results must pickle. The first exception of a task is raised.
-    ``patience``: seconds that the slowest may take in another process.
+    """The tasks' results, in order; results must be picklable. Raises the first exception of a
+    task. ``patience``: the most seconds that a task may take in another process.
     """
     cores = available_cores() if cores is None else cores
     if len(tasks) < 2 or cores < 2:
@@ -50,13 +50,13 @@ def run_all(
 
 
 def _run_forked(tasks: Sequence[Task[T]], workers: int, patience: float) -> list[T]:
-    _tasks[:] = tasks  # children see them as they are, so that they need not pickle
+    _tasks[:] = tasks  # forked children inherit them, so they need not be picklable
     pool = ProcessPoolExecutor(
         workers, multiprocessing.get_context("fork"), _die_with_parent, (os.getpid(),)
     )
     try:
         with warnings.catch_warnings():
-            # forking a process with threads: ours only compile
+            # ignore the warning about forking a process with threads: ours only compile
             warnings.simplefilter("ignore", DeprecationWarning)
             futures = [pool.submit(_run_task, number) for number in range(len(tasks))]
         return [_result(future, task, patience) for future, task in zip(futures, tasks)]
@@ -74,7 +74,9 @@ def _result(future: Future[tuple[bool, Any]], task: Task[Any], patience: float) 
 
 
 def _run_task(number: int) -> tuple[bool, Any]:
-    """The result; a failure is repeated by the parent, where it can be raised whole."""
+    """The result of a task. The parent repeats a failed task, so that it can raise the complete
+    exception.
+    """
     try:
         return True, _tasks[number]()
     except Exception:
@@ -83,7 +85,8 @@ def _run_task(number: int) -> tuple[bool, Any]:
 
 def _die_with_parent(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")  # a sixth of a kernel's compile time
+    # line info takes a sixth of a kernel's compile time
+    os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:

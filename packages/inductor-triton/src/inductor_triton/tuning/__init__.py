@@ -1,1 +1,1 @@
-"""Choosing configurations by measurement."""
+"""Chooses configurations by measurement."""

@@ -1,5 +1,5 @@
-"""``max-autotune`` on the current device: configurations of kernels, and whether a product is a
-template's or the library's.
+"""``max-autotune`` on the current device: chooses the configurations of kernels, and between
+template and library for each product.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .selection import CAREFUL, Tuner
 
 
 def generate_any(kernel: Kernel | Template, config: Config | None = None) -> KernelSource:
-    """The source of a kernel or template."""
+    """Generates the source of a kernel or template."""
     if isinstance(kernel, Template):
         return generate_matmul(kernel, config or matmul_config(kernel))
     return generate_sequence(kernel, config)
@@ -43,8 +43,8 @@ def tuned_sources(
 
 
 def slower_than_library(template: Template, store: ArtifactStore, lock: str | None) -> str:
-    """Why the library's product and kernels around it are better; empty where one launch was
-    measured to be faster.
+    """Why a library product with separate kernels is better; empty if a single launch was measured
+    to be faster.
     """
     bench = DeviceBench(store)
     return _tuner(store, lock, bench).against_library(
@@ -81,7 +81,7 @@ def _tuner(store: ArtifactStore, lock: str | None, bench: DeviceBench | None = N
 
 
 def progress_bar() -> Callable[[int, int, str], None]:
-    """Shows progress on a terminal, with tqdm where that is installed."""
+    """Shows progress on a terminal, with tqdm if it is installed."""
     if not sys.stderr.isatty():
         return lambda done, total, what: None
     tqdm = load_optional("tqdm")

@@ -1,4 +1,4 @@
-"""Timing built kernels on the current CUDA device, for tuning."""
+"""Times built kernels on the current CUDA device, for tuning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AHEAD_CYCLES = 1_000_000
 
 
 class DeviceBench:
-    """Times launches with random operands, the cache flushed before each."""
+    """Times launches with random operands, flushing the cache before each."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self.name = torch.cuda.get_device_name()
@@ -60,7 +60,7 @@ class DeviceBench:
         return self.time_call(run, repeats)
 
     def time_call(self, call: Callable[[], object], repeats: int) -> float:
-        """Median microseconds of what ``call`` queues."""
+        """Median microseconds of the work that ``call`` queues."""
         if self._flush is None:
             self._flush = torch.empty(CACHE_BYTES, dtype=torch.int8, device="cuda")
         call()
@@ -77,7 +77,7 @@ class DeviceBench:
         return median([start.elapsed_time(end) * 1e3 for start, end in events])
 
     def operands(self, kernel: Kernel | Template) -> list[Any]:
-        """Random tensors for the buffers, kept until another kernel is asked for. Raises
+        """Random tensors for the buffers, cached until another kernel's are requested. Raises
         torch.OutOfMemoryError.
         """
         if self._operands is None or self._operands[0] is not kernel:
@@ -93,7 +93,7 @@ class DeviceBench:
 
 
 def _ends_of_groups(kernel: Kernel | Template) -> dict[str, torch.Tensor]:
-    """Where groups end that share a dim of a product in equal parts."""
+    """The ends of groups that divide a dim of a product into equal parts."""
     found = product_of(as_product(kernel)) if isinstance(kernel, Template) else None
     if found is None or found.ends is None:
         return {}
@@ -108,7 +108,7 @@ def _ends_of_groups(kernel: Kernel | Template) -> dict[str, torch.Tensor]:
 
 
 def _smallest_indirect(kernel: Kernel | Template) -> int:
-    """Integers below this are in range for every indirect access."""
+    """A bound below which integers are in range for every indirect access."""
     steps = [step for item in kernels_of(kernel) for step in item.steps]
     sizes: list[Any] = [integer(step.args[1]) for step in steps if step.op == "indirect"]  # type: ignore[arg-type]
     return min((size for size in sizes if size), default=2)

@@ -45,19 +45,19 @@ SMALL_TILES = (
     (32, 128, 4, 4),
     (128, 32, 4, 4),
 )
-"""Those of products of few rows or columns, as of small matrices in batches."""
+"""Tiles of products with few rows or columns, such as batches of small matrices."""
 FEW = 32
 LARGEST_EXACT = 64 * 128
-"""Elements of a tile of float32 products without tensor cores, which take a register each and
-unrolled arithmetic.
+"""Elements of a tile of float32 products without tensor cores: each takes a register, and the
+arithmetic is unrolled.
 """
 SPLITS, SHORTEST_SUM = (2, 4, 8), 512
-"""Parts of a long sum, where the tiles of a product are too few for the device."""
+"""Number of parts of a long sum, for products with too few tiles for the device."""
 
 
 def candidates(kernel: Kernel | Template) -> list[Config]:
-    """Configurations of a kernel or template: half and twice the warps and elements, other tiles, a
-    row in one block or not.
+    """Configurations of a kernel or template: half and twice the warps and elements, other tiles,
+    and rows in one block or in a loop.
     """
     found = _of_template(kernel) if isinstance(kernel, Template) else _of_kernel(kernel)
     return list(dict.fromkeys(found))
@@ -95,7 +95,7 @@ def _fitting(config: Config) -> Iterator[Config]:
 
 
 def _widest(extent: int) -> int:
-    """The longest side of a tile that is worth measuring; tensor cores take 16."""
+    """The longest side of a tile that is worth measuring; tensor cores need at least 16."""
     return max(16, 2 * next_power_of_two(extent))
 
 

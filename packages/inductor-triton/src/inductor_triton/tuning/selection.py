@@ -1,9 +1,9 @@
-"""Choosing configurations by measurement: compiled in parallel, timed one after the other, kept as
-readable text.
+"""Chooses configurations by measurement: compiles them in parallel, times them one after the other,
+and stores the choices as readable text.
 
-A choice is keyed by the kernel's text with its sizes rounded to powers of two, and the GPU's name.
-It is looked up in the lock file if there is one, then in the artifact store; what neither has is
-measured. A configuration that does not compile or for which memory is short is skipped; the default
+A choice is keyed by the kernel's text, with its sizes rounded to powers of two, and the GPU's name.
+It is looked up in the lock file, if there is one, then in the artifact store, and measured if
+neither has it. A configuration that does not compile or runs out of memory is skipped; the default
 stays unless another is faster by more than the noise.
 """
 
@@ -60,9 +60,9 @@ class TuningWarning(UserWarning):
 
 @dataclass(slots=True)
 class Tuner:
-    """Finds the configuration of each kernel. ``lock``: a file of choices that are taken without
-    measuring; new ones are added.
+    """Finds the configuration of each kernel.
 
+    ``lock``: a file of choices that are used without measuring; new ones are added.
     ``progress(done, total, what)`` is called as kernels are measured.
     """
 
@@ -79,7 +79,7 @@ class Tuner:
             self._locked = read_lock(self.lock.read_text())
 
     def choose(self, kernels: Sequence[Kernel | Template]) -> list[Config | None]:
-        """The configuration of each kernel; None for one whose default is as good as any."""
+        """The configuration of each kernel; None if the default is as good as any."""
         result = []
         for number, kernel in enumerate(kernels):
             self.progress(number, len(kernels), kernel.name)
@@ -104,8 +104,8 @@ class Tuner:
             self.lock.write_text(format_lock(self._locked))
 
     def against_library(self, template: Template, library_time: Callable[[], float]) -> str:
-        """Why the library's product and kernels around it are better, as the lock file, the store,
-        or a measurement has it; empty where one launch is faster by more than the noise.
+        """Why a library product with separate kernels is better, according to the lock file, the
+        store, or a measurement; empty if a single launch is faster by more than the noise.
         """
         name = f"{self.bench.name}/{shape_class(template)} {AGAINST}"
         key = self.store.key(FORMAT, name)
@@ -192,8 +192,8 @@ class Tuner:
 
 
 def shape_class(kernel: Kernel | Template) -> str:
-    """Kernels of one class share a choice: the same text and precision, run-time sizes rounded up
-    to powers of two.
+    """The class of a kernel. Kernels of one class share a choice: they have the same text and
+    precision, and the same run-time sizes rounded up to powers of two.
     """
     sizes = ", ".join(f"{name}={next_power_of_two(hint(kernel, name))}" for name in kernel.sizes)
     text = format_any(replace(kernel, name="kernel", origins=(), hints=()))
@@ -208,7 +208,7 @@ def format_config(config: Config) -> str:
 
 
 def parse_config(text: str) -> Config:
-    """The configuration of that text. Raises ValueError naming what is no field."""
+    """Parses the text of a configuration. Raises ValueError that names an unknown field."""
     kinds = {item.name: bool if item.type == "bool" else int for item in fields(Config)}
     values: dict[str, Any] = {}
     for part in text.split():
@@ -245,7 +245,7 @@ def read_lock(text: str) -> dict[str, Config | str]:
 
 
 def report(kernel: Kernel | Template, device: str, times: dict[Config, float], best: Config) -> str:
-    """What was measured, fastest first."""
+    """A text of the measurements, fastest first."""
     lines = [f"{kernel.name} on {device}: {', '.join(name for name, _ in kernel.origins)}"]
     for config, time in sorted(times.items(), key=lambda item: item[1]):
         lines.append(
@@ -255,5 +255,5 @@ def report(kernel: Kernel | Template, device: str, times: dict[Config, float], b
 
 
 def median(samples: Sequence[float]) -> float:
-    """The median of the faster three quarters: an interruption only ever makes a launch slower."""
+    """The median of the faster three quarters: interruptions only make launches slower."""
     return statistics.median(sorted(samples)[: max(1, 3 * len(samples) // 4)])
