@@ -1,1 +1,1 @@
-"""From a loop kernel to Triton source: passes, tiling, and the text of each instruction."""
+"""Generates Triton source from loop kernels: passes, tiling, and the text of each instruction."""

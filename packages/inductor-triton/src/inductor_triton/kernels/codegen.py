@@ -1,4 +1,4 @@
-"""From a kernel to readable Triton source and what its launch needs."""
+"""Generates readable Triton source from a kernel, and the facts that its launch needs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .tiling import choose_tiling, describe, narrowest
 
 
 def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSource:
-    """The Triton source of ``kernel``, of several kernels where one would leave most of the device
-    idle. ``config`` is that of the only or first one.
+    """The Triton source of ``kernel``, or of several kernels if one would leave most of the device
+    idle. ``config`` applies to the only or first one.
     """
     walk = _walk_over_rows(kernel, config)
     if walk is not None:
@@ -43,8 +43,8 @@ def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSou
 
 
 def _walk_over_rows(kernel: Kernel, config: Config | None) -> KernelSource | None:
-    """A row kernel with column sums as a grid that walks over the rows, and the sum of what its
-    programs have.
+    """A row kernel with column sums as a grid that walks over the rows, followed by the sum of the
+    programs' shares.
     """
     sums = summed_columns(kernel)
     if not sums or kernel.sizes:
@@ -83,7 +83,7 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
 def describe_launch(
     emitter: Emitter, blocks: tuple[tuple[sympy.Expr, int], ...], batch: sympy.Expr
 ) -> LaunchSpec:
-    """What a launch of the emitter's function needs to know."""
+    """The facts that a launch of the emitter's function needs."""
     kernel, plan = emitter.kernel, emitter.plan
     return LaunchSpec(
         function=emitter.function,
@@ -128,7 +128,7 @@ def emit_function(emitter: Emitter) -> str:
 
 
 def function_text(emitter: Emitter, blocks: Mapping[str, int]) -> str:
-    """The emitter's lines as a function; ``blocks`` are its constants."""
+    """The emitter's lines as a function; ``blocks`` are its block-size constants."""
     parameters = [emitter.name(buffer.name) for buffer in emitter.kernel.buffers]
     parameters += [emitter.name(size.name) for size in emitter.kernel.sizes]
     parameters += (emitter.numbers or {}).values()
@@ -140,8 +140,8 @@ def function_text(emitter: Emitter, blocks: Mapping[str, int]) -> str:
 
 
 def assemble(origins: Iterable[tuple[str, str]], config: Config, function: str) -> str:
-    """The module of a kernel function: imports, the device functions that it calls, where it is
-    from.
+    """The module of a kernel function: imports, its origin, and the device functions that it calls,
+    callees first.
     """
     lines = ["import triton", "import triton.language as tl"]
     if "libdevice." in function:

@@ -1,9 +1,10 @@
 """Device functions in Triton's language.
 
-This file is read as text (see ``library``) and never imported: the functions that a kernel uses are
-copied into its source. Errors are in units in the last place over the whole range and hold where
-``tl.exp2`` is within 2 ulp. Functions that are one machine instruction are in ``primitives``, or
-marked "primitive" here; the interpreter has its own form of them.
+This file is read as text (see ``library``) and never imported: the source of each function that a
+kernel uses, docstring included, is copied into the kernel's source. Errors are in units in the last
+place over the whole range, given that ``tl.exp2`` is within 2 ulp. Functions that are a single
+machine instruction are in ``primitives``, or marked "primitive" here; the interpreter has its own
+versions of them.
 """
 
 # Constants of kernels are given as numbers, and primitives are defined elsewhere:

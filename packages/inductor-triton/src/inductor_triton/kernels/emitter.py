@@ -1,4 +1,4 @@
-"""The state of one kernel's source while it is written."""
+"""The state of the text generator for one kernel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RESERVED = frozenset([
     *(f"{axis}BLOCK" for axis in "XYR"),
 ])  # fmt: skip
 WALK_STAGES = 3
-"""Rows of which the loads are in flight; measured: fewer leave a quarter of the bandwidth."""
+"""Rows whose loads are in flight; with fewer, measured bandwidth drops by a quarter."""
 Dims = frozenset[str]
 NOTHING: Dims = frozenset()
 
@@ -46,8 +46,8 @@ NOTHING: Dims = frozenset()
 class Term:
     """A value in the source: its text, the axes along which it varies and its dtype.
 
-    ``literal`` may stand for a constant where Triton finds its dtype by itself; ``valid`` is the
-    mask of an indirect index.
+    ``literal`` may replace a constant where Triton infers its dtype; ``valid`` is the mask of an
+    indirect index.
     """
 
     text: str
@@ -61,16 +61,23 @@ class Emitter:
     """The state of one kernel's text: lines so far, the values in scope, and the expressions
     already computed.
 
-    Names: ``taken`` are the identifiers in use, each with the last number put behind it, ``names``
-    those of the kernel's. Values: ``computed`` has terms by what they compute; ``stores_made``
-    counts by buffer, for a load after a store is another; ``unsynchronised`` buffers were stored
-    since the last barrier. ``numbers`` become arguments of the function, where that is wanted
-    (``number``). Axes: ``block_starts`` and ``lane_starts`` have the texts of which
-    places are made; the body runs over ``body_dims``, of which ``unmasked`` need no mask here. A
-    grid over rows: ``walk`` is the line of its loop, ``shares`` are what a program adds up over its
-    rows. Long rows: of the blocks from ``rest_begins`` on, ``blocks_held`` in number, ``held`` has
-    what the pass before loaded; ``replaced_axis`` is the reduction's while a narrower one stands in
-    its place. ``eviction`` by buffer, for this pass.
+    Names: ``taken`` maps each identifier in use to the last number appended to it; ``names`` has
+    the identifiers of the kernel's names.
+
+    Values: ``computed`` maps each computed expression to its term. ``stores_made`` counts the
+    stores per buffer, because a load after a store reads another value. ``unsynchronised`` has the
+    buffers stored to since the last barrier. ``numbers`` become arguments of the function, if
+    enabled (see ``number``).
+
+    Axes: ``block_starts`` and ``lane_starts`` have the texts from which positions are computed. The
+    body runs over ``body_dims``; those in ``unmasked`` need no mask here.
+
+    A grid over rows: ``walk`` is the line of its loop; ``shares`` are the sums that a program
+    accumulates over its rows.
+
+    Long rows: the last ``blocks_held`` blocks, from ``rest_begins`` on, stay in registers; ``held``
+    has the values that the previous pass loaded. ``replaced_axis`` is the reduction's axis while a
+    narrower one replaces it. ``eviction`` is the cache policy per buffer in this pass.
     """
 
     def __init__(self, plan: KernelPlan) -> None:
@@ -128,21 +135,21 @@ class Emitter:
 
     @property
     def index_type(self) -> str:
-        """The type of indices: see :class:`KernelPlan`."""
+        """The type of indices, see :class:`KernelPlan`."""
         return self.plan.index_type
 
     @property
     def blocks_held(self) -> int:
-        """The blocks of a row that stay in registers."""
+        """The number of blocks of a row that stay in registers."""
         return self.plan.blocks_held
 
     @property
     def index_cast(self) -> str:
-        """The conversion of an int32 to the type of indices, where it is one."""
+        """The conversion of an int32 to the type of indices; empty if none is needed."""
         return {"int32": "", "int64": ".to(tl.int64)", "dynamic": f".to({INDEX})"}[self.index_type]
 
     def emit_axes(self) -> None:
-        """Writes the definitions of the iteration symbols and masks, but those of a looped
+        """Writes the definitions of the iteration symbols and masks, except those of a looped
         reduction.
         """
         for size in self.kernel.sizes:
@@ -158,8 +165,8 @@ class Emitter:
             self._start_walk()
 
     def _start_walk(self) -> None:
-        """The loop over the blocks of rows of a program; what is written to ``walk`` comes before
-        it.
+        """Starts a program's loop over blocks of rows; statements that ``before_walk`` inserts
+        precede it.
         """
         (rows,) = self.tiling.program_axes
         self.walk = len(self.lines)
@@ -243,11 +250,11 @@ class Emitter:
             self.line(f"{axis.name}mask = {self.position(axis)} < {self.index(axis.extent)[0]}")
 
     def position(self, axis: Axis) -> str:
-        """The variable with the flat position along ``axis``."""
+        """The variable that has the flat position along ``axis``."""
         return self.name(axis.loops[0].symbol.name) if len(axis.loops) == 1 else f"{axis.name}index"
 
     def reduction_header(self, block: int = 0) -> None:
-        """Defines the reduction's symbols, for the block of that number from ``rbase`` on."""
+        """Defines the reduction's symbols for block number ``block`` after ``rbase``."""
         axis = self.tiling.reduction
         assert axis is not None
         start = f"rbase + {block * axis.block} + " if block else "rbase + "
@@ -260,8 +267,9 @@ class Emitter:
         self._emit_axis(axis, start)
 
     def _end_of_row(self, axis: Axis, left: int) -> Axis:
-        """``axis``, or where all of a row is kept a narrower one for what is left of it, which
-        stands in its place until the block is left: registers are scarce there.
+        """``axis``, or, if the whole row stays in registers, a narrower axis for the rest of it.
+        The narrower axis replaces ``axis`` until the block ends, because registers are scarce
+        there.
         """
         config = self.tiling.config
         width = max(next_power_of_two(left), 64 * config.num_warps)
@@ -279,7 +287,7 @@ class Emitter:
         return narrow
 
     def leave_block(self) -> None:
-        """Keeps what a block at the end of the row has loaded, for the passes to come."""
+        """Saves the values that a block at the end of the row has loaded, for later passes."""
         if self.replaced_axis is not None:
             self.tiling = replace(
                 self.tiling,
@@ -309,8 +317,8 @@ class Emitter:
         dims: Dims,
         blocks: tuple[str, int] | None = None,
     ) -> None:
-        """Defines the symbols of ``loops`` at the flat positions ``text``, the block of a number
-        and size if ``blocks``.
+        """Defines the symbols of ``loops`` at the flat positions ``text``; ``blocks``: the number
+        and size of the block there, if known.
         """
         if not loops:
             return
@@ -328,8 +336,8 @@ class Emitter:
         for number, item in reversed(list(enumerate(loops))):
             whole = integer(inner)
             if blocks is not None and whole is not None and whole % blocks[1] == 0:
-                # The block lies within one point of this loop: what depends on it alone is computed
-                # once, not per element.
+                # The block lies within one iteration of this loop, so values that depend on it
+                # alone are computed once, not per element.
                 part = blocks[0] if whole == blocks[1] else f"{blocks[0]} // {whole // blocks[1]}"
                 self.symbols[item.symbol] = Term(names[number], NOTHING, torch.int64)
             else:
@@ -353,7 +361,9 @@ class Emitter:
     def define(
         self, wanted: str, text: str, dims: Dims, dtype: torch.dtype, key: object = None
     ) -> Term:
-        """Assigns ``text`` to a variable, unless the same expression already has one."""
+        """Assigns ``text`` to a variable, unless the same expression already has one; returns its
+        term.
+        """
         key = (text, dims) if key is None else key
         if key not in self.computed:
             name = self.names[wanted] if wanted in self.names else self.fresh(wanted)
@@ -372,8 +382,8 @@ class Emitter:
         return text, dims, [term for term in terms if term.valid is not None]
 
     def _by_flat_position(self, expr: sympy.Expr) -> sympy.Expr:
-        """``expr`` over the flat position of an axis, where it is linear in that, and not its
-        loops: contiguity shows then.
+        """``expr`` in terms of an axis's flat position instead of its loops, where it is linear in
+        that: this exposes contiguity.
         """
         for loops, flat in self.flat_loops:
             factor = stride(expr, loops[-1].symbol)
@@ -385,9 +395,11 @@ class Emitter:
         return expr
 
     def random_blocks(self, place: sympy.Expr, first: int, each: int) -> tuple[str, Dims] | None:
-        """A call for random numbers from ``place + first`` on, ``each`` of a block at a time, with
-        fields for its name and first argument; and what it varies along. None if no axis has the
-        places in a row from a multiple of ``each`` on.
+        """A call for the random numbers at ``place + first``, one Philox block per ``each``
+        elements; and the axes along which it varies.
+
+        The call has format fields for its name and first argument. None if no axis has consecutive
+        positions that start at a multiple of ``each``.
         """
         rest = self._by_flat_position(place)
         if first % each:
@@ -414,8 +426,8 @@ class Emitter:
         return None
 
     def _first_of_each(self, expr: sympy.Expr, axis: Axis, each: int) -> sympy.Expr | None:
-        """``expr`` at every ``each``-th place along ``axis``; None where it does not count the
-        places between, or from another number than a multiple of ``each`` on.
+        """``expr`` at every ``each``-th position along ``axis``; None unless the positions in
+        between are consecutive and start at a multiple of ``each``.
         """
         flat = next(
             (flat for loops, flat in self.flat_loops if loops == axis.loops), axis.loops[-1].symbol
@@ -446,8 +458,8 @@ class Emitter:
         return expr.xreplace(points)  # type: ignore[return-value]
 
     def number(self, value: int, divisor: int = 1) -> str:
-        """``value // divisor``, which the code need not know: an argument, so that kernels that
-        differ in it compile once.
+        """``value // divisor`` as an argument of the function, because the code need not know it:
+        kernels that differ only in such numbers compile once.
         """
         if self.numbers is None:
             return str(value // divisor)
@@ -456,7 +468,7 @@ class Emitter:
         return self.numbers[value, divisor]
 
     def shape(self, dims: Dims) -> str:
-        """The block shape of something that varies along ``dims``."""
+        """The block shape of a value that varies along ``dims``."""
         return (
             "["
             + ", ".join(axis.block_name if axis.name in dims else "1" for axis in self.tiling.axes)

@@ -1,4 +1,4 @@
-"""What the rules that choose instructions ask about a kernel."""
+"""The facts about a kernel that instruction selection uses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Facts:
     narrow: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        # the exponentials that are summed are those that are divided by the sum
+        # the summed exponentials are the same values that are divided by the sum
         terms = (str(pair.total.args[1]) for pair in self.softmaxes)
         self.narrow = narrow_values(self.steps, self.dtypes).union(terms)
 
@@ -63,7 +63,7 @@ class Facts:
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[Instruction]]:
-        """The instructions that read a value."""
+        """The instructions that read each value."""
         found: dict[str, list[Instruction]] = defaultdict(list)
         for step in self.steps:
             for name in dict.fromkeys(step.reads):
@@ -72,8 +72,8 @@ class Facts:
 
     @cached_property
     def shared_products(self) -> frozenset[str]:
-        """Products that are used more than once: fused into an addition, one use would see what
-        another sees rounded, so that not even ``x - x`` would be 0.
+        """Products that are used more than once: if one were fused into an addition, one use would
+        get the exact product and another the rounded one, so that not even ``x - x`` would be 0.
         """
         uses = Counter(name for step in self.steps for name in step.reads)
         products = definitions(step for step in self.steps if step.op not in NO_PRODUCTS)
@@ -81,7 +81,7 @@ class Facts:
 
     @cached_property
     def value_axes(self) -> Mapping[str, frozenset[str]]:
-        """The axes along which a value varies."""
+        """The axes along which each value varies."""
         along: dict[str, frozenset[str]] = {}
         names = {symbol.name: frozenset((axis,)) for symbol, axis in self.axes.items()}
         for step in self.steps:
@@ -99,7 +99,7 @@ class Facts:
         return any(step.result == name and step.op == "constant" for step in self.steps)
 
     def sum_before(self, name: str) -> str | None:
-        """A sum of a softmax that is known before a value is computed."""
+        """The sum of a softmax that is computed before the value ``name``, if any."""
         order = [*definitions(self.steps)]
         earlier = sorted(self.sums.intersection(order[: order.index(name)]))
         return earlier[0] if earlier else None
@@ -110,7 +110,7 @@ class Facts:
 
 
 def narrow_values(steps: Sequence[Instruction], dtypes: Dtypes) -> frozenset[str]:
-    """The values of which every path to memory rounds to at most 16 bits. ``dtypes``: see
+    """The values that are rounded to at most 16 bits on every path to memory. ``dtypes``: see
     :class:`Facts`.
     """
     wide: set[str] = set()
@@ -130,5 +130,5 @@ def narrow_values(steps: Sequence[Instruction], dtypes: Dtypes) -> frozenset[str
 
 
 def is_narrow(dtype: torch.dtype) -> bool:
-    """Whether a type is a float of at most 16 bits."""
+    """Whether a dtype is a float of at most 16 bits."""
     return dtype.is_floating_point and dtype.itemsize <= 2

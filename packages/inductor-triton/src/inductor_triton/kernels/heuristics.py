@@ -1,8 +1,8 @@
-"""Block sizes and warps without measuring.
+"""Chooses block sizes and warps without measuring.
 
 Measured on an H200 (share of copy bandwidth, one kernel at a time): 16 bytes of the widest type per
-thread and 4 warps reach the limit for pointwise kernels; twice that hides long arithmetic; one row
-per program beats a persistent loop over rows.
+thread and 4 warps reach the limit for pointwise kernels; twice as many bytes hide long arithmetic;
+one row per program beats a persistent loop over rows.
 """
 
 from __future__ import annotations
@@ -14,25 +14,29 @@ from inductor_triton.spec import Config
 MULTIPROCESSORS = 132
 LONG_ARITHMETIC, LONG_COLUMNS, LONG_ROWS = 28, 30, 40
 MANY_OPERANDS = 17
-"""Operations of a pointwise kernel that come from loads and casts where none of them is long."""
+"""Operations of a pointwise kernel beyond which a block is twice as large, if none is long: so many
+come from loads and casts.
+"""
 PERSISTENT_BYTES = 32768
 STREAM_BYTES = 8192
 REREAD_BLOCK = 4096
 HELD_ROW = 40960
 KEPT_BYTES = 57344, 106496
-"""Bytes of a row for which one row stays in the registers of 16 warps while the next two come into
-shared memory.
+"""Range of row sizes in bytes for which one row fits the registers of 16 warps while the next two
+are loaded into shared memory.
 """
 WIDE_BYTES = 90112
-"""Of a row that eight warps hold faster than sixteen: an H200's cross entropy of 50304 takes 429
-us, not 433 (of 40960 it would take 356, not 350), and 2 less where half the programs follow the
-other half: which ends early takes the next share.
+"""Bytes of a row beyond which eight warps are faster than sixteen.
+
+On an H200, a cross entropy of 50304 takes 429 us, not 433 (one of 40960 would take 356, not 350),
+and 2 us less if a second half of the programs queues behind the first: a program that ends early is
+replaced by the next.
 """
 TILE_ELEMENTS = 2048
 ROWS_PER_PROGRAM = 4
 SHORT_COLUMN = 1024
 FEW_ELEMENTS = 2**18
-"""Elements of columns up to which the latency of a load counts, not the number of loads."""
+"""Elements up to which the latency of a column reduction's loads matters, not their number."""
 TILE_ROWS = 128
 """Rows in a block of columns that stays in registers between two passes, and in a chunk of split
 columns.
@@ -41,10 +45,13 @@ columns.
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest
-    type that is moved along the rows; ``scans`` along the rows; ``adds`` to sums over the rows;
-    ``passes`` over a row beyond one block; ``gathers`` rows at indices from memory; ``row_bytes``
-    what several passes read of a row, 0 where they could not keep it; ``draws`` random numbers.
+    """The properties of a kernel on which the choice depends; sizes are those of the hints.
+
+    ``itemsize`` is that of the widest type that is loaded or stored along the rows. ``scans``:
+    whether the kernel scans along the rows; ``adds``: whether it adds to sums over the rows;
+    ``gathers``: whether it reads rows at indices from memory; ``draws``: whether it draws random
+    numbers. ``passes`` is the number of passes over a row longer than one block; ``row_bytes`` the
+    bytes of a row that several passes read, 0 if registers could not hold them.
     """
 
     points: int
@@ -63,7 +70,7 @@ class Workload:
 
 
 def next_power_of_two(value: int) -> int:
-    """The smallest power of two that is at least ``value`` and 1."""
+    """The smallest power of two that is at least ``value`` and at least 1."""
     return 1 << max(0, value - 1).bit_length()
 
 
@@ -83,13 +90,13 @@ def pointwise(work: Workload) -> Config:
 
 
 def tiled(work: Workload) -> Config:
-    """A square tile, whose both sides fill memory transactions."""
+    """A square tile, both sides of which fill memory transactions."""
     side = 64 if work.itemsize <= 4 else 32
     return Config(x=side, y=side, num_warps=_clamp(side * side // 256, 1, 8))
 
 
 def reduction(work: Workload) -> Config:
-    """Rows by program where the reduction is contiguous, else columns side by side."""
+    """One or more rows per program if the reduction is contiguous, else adjacent columns."""
     return _row_reduction(work) if work.inner_contiguous else _column_reduction(work)
 
 
@@ -101,7 +108,7 @@ def _row_reduction(work: Workload) -> Config:
     if is_kept and work.points >= 2 * ROWS_PER_PROGRAM * MULTIPROCESSORS:
         warps, shares = (8, 2) if work.row_bytes > WIDE_BYTES else (16, 1)
         return Config(x=1, r=4096, num_warps=warps, grid=shares * MULTIPROCESSORS)
-    # What is read once need not stay in registers: few warps with several blocks in flight are
+    # Data that is read once need not stay in registers: few warps with several blocks in flight are
     # faster.
     is_stream = (
         work.passes == 1
@@ -109,8 +116,8 @@ def _row_reduction(work: Workload) -> Config:
         and not work.adds
         and length * work.itemsize >= STREAM_BYTES
     )
-    # Wide rows whose passes are cheap are read again rather than kept: the cache is told when it
-    # may drop them.
+    # Wide rows with cheap passes are read again instead of kept in registers: eviction hints tell
+    # the cache when it may drop them.
     is_reread = (
         work.itemsize == 4 and work.reduction % REREAD_BLOCK == 0 and not work.long_arithmetic
     )
@@ -148,7 +155,8 @@ def _row_loop(work: Workload, length: int) -> Config:
         warps, each = _clamp(length // 512, 4, 16), 8
     else:
         # More warps per row mean fewer rows at a time, so a second pass hits the cache.
-        is_held = work.static and work.reduction >= HELD_ROW  # its end then stays in registers
+        # the end of the row then stays in registers
+        is_held = work.static and work.reduction >= HELD_ROW
         half = 8 if is_held and work.operations > LONG_ROWS else 16
         warps = 32 if work.itemsize > 2 else half
         each = 8 if is_held else max(4, 16 // work.itemsize)
@@ -159,8 +167,8 @@ def _row_loop(work: Workload, length: int) -> Config:
 
 
 def walking_grid(config: Config, points: int, bytes_per_element: int) -> int:
-    """Programs that walk over rows, each several each: as many as are resident at once, 0 where
-    there are too few rows.
+    """The number of programs that walk over rows, several rows each: as many as are resident at
+    once, 0 if there are too few rows.
     """
     resident = 1 if bytes_per_element > 2 else 2
     return min(resident * MULTIPROCESSORS, points // (config.x * ROWS_PER_PROGRAM))
@@ -194,13 +202,13 @@ def _column_reduction(work: Workload) -> Config:
     ):
         return _tile_of_columns(work, min(columns, 64), length)
     persistent = work.static and work.reduction > 0 and length <= 32
-    # Of many operands, long arithmetic or narrow types: few elements per program leave room for
-    # others' loads.
+    # With many operands, long arithmetic or narrow types, few elements per program leave room for
+    # other programs' loads.
     is_small = is_long or (work.itemsize <= 2 and not work.gathers)
     rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_small else 1))
-    # The loads of a gather wait for those of its indices: many in flight per thread, none for other
-    # warps. A thread has the eight elements that a block of random numbers decides, or it is
-    # exchanged.
+    # The loads of a gather wait for their indices, so use few warps with many loads in flight per
+    # thread. Each thread should have the eight elements of one block of random numbers; otherwise
+    # the numbers would be exchanged between threads.
     wide = 256 if work.draws else 128
     warps = (
         columns * rows // (2048 if work.gathers else wide if is_wide else 512 if is_small else 256)
@@ -214,7 +222,7 @@ def _column_reduction(work: Workload) -> Config:
 
 
 def _tile_of_columns(work: Workload, columns: int, length: int) -> Config:
-    """Short columns whole, in the registers of one or two warps, which have little to exchange."""
+    """Whole short columns in the registers of one or two warps, which then exchange little data."""
     warps = 1 if length <= 32 else 2
     bytes_per_row = 128 if work.operations <= 2 * LONG_COLUMNS else 64
     columns = min(
@@ -227,7 +235,7 @@ def _tile_of_columns(work: Workload, columns: int, length: int) -> Config:
 
 
 def _few_columns(work: Workload, length: int) -> Config:
-    """Few columns, and all of them in the cache: what counts is how many loads are in flight."""
+    """Few columns, all of them in the cache: the number of loads in flight is decisive."""
     several = work.passes > 1
     rows = min(length, 1024 if several else 512 if length > 256 else 128)
     columns = _clamp(TILE_ELEMENTS // rows, (8 if several else 16) // work.itemsize, 16)

@@ -12,7 +12,7 @@ from loopir import FloorDiv, Mod
 from .indexing import Bounds, bounds
 
 SUM, FACTOR, OPERAND = range(3)
-"""How tightly the place binds where an expression stands."""
+"""Binding strength of the context in which an expression is printed."""
 
 
 def host_text(expr: sympy.Expr | int) -> str:
@@ -22,16 +22,16 @@ def host_text(expr: sympy.Expr | int) -> str:
 
 @dataclass
 class IndexPrinter:
-    """Prints for Triton, whose ``//`` and ``%`` truncate: where the dividend may be negative, by
-    what is ``known`` of the symbols, the device functions ``floordiv_int`` and ``remainder_int``
-    stand for them.
+    """Prints for Triton, whose ``//`` and ``%`` truncate. Where the dividend may be negative, given
+    the bounds ``known`` of the symbols, the device functions ``floordiv_int`` and ``remainder_int``
+    replace them.
     """
 
     known: Bounds = field(default_factory=dict)
     name: Callable[[sympy.Symbol], str] = str
 
     def show(self, expr: sympy.Basic, place: int = SUM) -> str:
-        """The text of ``expr``, in parentheses where ``place`` needs them."""
+        """The text of ``expr``, in parentheses where its context ``place`` needs them."""
         if isinstance(expr, sympy.Symbol):
             return self.name(expr)
         if isinstance(expr, sympy.Integer):

@@ -15,7 +15,7 @@ INDEXED = {
     "load": 1, "store": 1, "index_expr": 0, "eq_place": 0, "uniform_at": 1, "uniform16_at": 1,
     "uniform_below": 1, "uniform_above": 1, "uniform16_below": 1, "uniform16_above": 1,
 }  # fmt: skip
-"""Operations with an index expression, and where it stands in ``args``."""
+"""Operations with an index expression, and its position in ``args``."""
 
 
 def index_of(step: Instruction) -> sympy.Expr | None:
@@ -62,7 +62,7 @@ def stride(expr: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | None:
 
 
 def merge_loops(kernel: Kernel) -> Kernel:
-    """``kernel`` with adjacent loops made one wherever every index is a function of their flat
+    """``kernel`` with adjacent loops merged wherever every index is a function of their flat
     position.
     """
     changed = True
@@ -98,7 +98,9 @@ def _is_flat(expr: sympy.Expr, outer: Range, inner: Range) -> bool:
 
 
 def joined(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
-    """``kernel`` with two adjacent loops as one, which has the inner one's symbol and place."""
+    """``kernel`` with two adjacent loops merged into one, which takes the inner one's symbol and
+    position.
+    """
     flat = Range(inner.symbol, sympy.expand(outer.extent * inner.extent))
     if outer.extent == 1:
         parts: dict[Any, Any] = {outer.symbol: sympy.Integer(0)}
@@ -127,7 +129,9 @@ Bounds = Mapping[sympy.Symbol, Interval]
 
 
 def bounds(expr: sympy.Expr, known: Bounds) -> Interval:
-    """An interval that holds ``expr``; unknown symbols are non-negative and unbounded."""
+    """An interval that contains ``expr``; unknown symbols are taken to be non-negative and
+    unbounded.
+    """
     return bound(expr, lambda symbol: known.get(symbol, Interval(0)))
 
 

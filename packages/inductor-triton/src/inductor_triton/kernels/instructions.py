@@ -1,4 +1,4 @@
-"""How each instruction is written: one rule per operation, and one for all elementwise ones."""
+"""Writes each instruction: one rule per operation, and one rule for all elementwise operations."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from .indexing import indices, integer
 Expression = tuple[str, Dims]
 """The text of a value and the axes along which it varies."""
 PER_BLOCK = {"uniform": 4, "uniform16": 8}
-"""Random numbers of a Philox block."""
+"""Random numbers per Philox block."""
 
 
 def emit_instruction(emitter: Emitter, step: Instruction) -> None:
-    """Writes one instruction other than ``reduce`` and ``scan``, and enters its result into the
-    scope.
-    """
+    """Writes one instruction (not ``reduce`` or ``scan``), and adds its result to the scope."""
     if step.op == "store":
         _store(emitter, step)
         return
@@ -92,8 +90,8 @@ def _load(emitter: Emitter, step: Instruction) -> Term:
 
 
 def _synchronise(emitter: Emitter, buffer: str) -> None:
-    # Another thread of the block may have stored what this one loads: layouts differ from access to
-    # access.
+    # Another thread of the block may have stored the element that this thread loads: layouts differ
+    # between accesses.
     if buffer in emitter.unsynchronised:
         emitter.line("tl.debug_barrier()")
         emitter.unsynchronised.clear()
@@ -124,7 +122,7 @@ def _store(emitter: Emitter, step: Instruction) -> None:
         and dims == term.dims == emitter.body_dims
         and term.dtype == emitter.buffers[buffer].dtype
     ):
-        # A later load of the same place is the value that is still in a register.
+        # A later load of the same element reuses the value that is still in a register.
         emitter.computed[
             "load",
             _pointer(emitter, buffer, text),
@@ -197,8 +195,8 @@ def _bitcast(emitter: Emitter, step: Instruction) -> Expression:
 
 
 def _uniform(emitter: Emitter, step: Instruction) -> Expression:
-    """One Philox block for four or eight elements if the places run along an axis from a multiple
-    of that on.
+    """Random numbers: one Philox block for four or eight elements if the positions are consecutive
+    along an axis and start at a multiple of that, else one per element.
     """
     seed, place, first = step.args
     assert isinstance(place, sympy.Expr) and isinstance(first, int)
@@ -214,7 +212,9 @@ def _uniform(emitter: Emitter, step: Instruction) -> Expression:
 
 
 def _threshold(emitter: Emitter, step: Instruction) -> Expression:
-    """A uniform number compared with a limit: the words that it is made of, if they are there."""
+    """Compares a uniform number with a limit: on the random words if whole Philox blocks are
+    available, else on the number itself.
+    """
     seed, place, first, limit = step.args
     assert isinstance(place, sympy.Expr) and isinstance(first, int) and isinstance(limit, float)
     op, _, side = step.op.partition("_")
@@ -233,7 +233,9 @@ def _threshold(emitter: Emitter, step: Instruction) -> Expression:
 
 
 def _equal_place(emitter: Emitter, step: Instruction) -> Expression:
-    """A place compared with an int32. Lanes of a thread are constants, their places are not."""
+    """Compares a position with an int32. The position is split into start and lane, because a
+    thread's lanes are compile-time constants while its positions are not.
+    """
     place, other = step.args[0], emitter.operand(step.args[1])
     assert isinstance(place, sympy.Expr)
     text, dims, _ = emitter.index(place)
@@ -245,7 +247,7 @@ def _equal_place(emitter: Emitter, step: Instruction) -> Expression:
 
 
 def _gelu(emitter: Emitter, step: Instruction) -> Expression:
-    """gelu, or a multiple of it, which takes nothing more."""
+    """gelu, or a multiple of it at no extra cost."""
     x, factor = emitter.operand(step.args[0]), float(step.args[1]) if len(step.args) > 1 else 1.0  # type: ignore[arg-type]
     scaled = "" if factor == 1.0 else f", {factor / 2!r}, {log2(factor) - 1!r}"
     return f"gelu16({x.text}{scaled})", x.dims

@@ -1,4 +1,4 @@
-"""What is decided about a kernel before it is written."""
+"""The decisions about a kernel before its source is written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class KernelPlan:
 
     @property
     def bodies(self) -> list[Body]:
-        """The parts that are no pairs."""
+        """The parts that are bodies, not pairs."""
         return [part for part in self.parts if isinstance(part, Body)]
 
     @property
@@ -110,7 +110,7 @@ def select_parts(parts: Sequence[Part], facts: Facts) -> tuple[Part, ...]:
 
 
 def _own_instructions(part: Part) -> tuple[Instruction, ...]:
-    """The instructions of a part that rules may replace, and what reads them."""
+    """The instructions of a part that selection rules may replace, and those that read them."""
     return (*part.operand, part.maximum) if isinstance(part, OnlinePair) else part.instructions
 
 

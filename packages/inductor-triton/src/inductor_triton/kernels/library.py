@@ -1,4 +1,6 @@
-"""The device functions as text: which a kernel needs, and their source in order of definition."""
+"""The device functions as text: which of them a kernel needs, and their source in order of
+definition.
+"""
 
 from __future__ import annotations
 

@@ -25,10 +25,11 @@ SIGNATURES: dict[torch.dtype, str] = {
     torch.float8_e4m3fn: "*u8", torch.float8_e5m2: "*u8",
 }  # fmt: skip
 BITS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
-"""Floats that are integers in the source, so that every architecture and the interpreter have them.
+"""Floats that are stored as integers in the source, so that every architecture and the interpreter
+support them.
 """
 LARGE_E4M3 = int(torch.tensor(1e30).to(torch.float8_e4m3fn).view(torch.uint8))
-"""What a number beyond the range becomes: NaN, from torch 2.12 on the largest number."""
+"""The result of casting a number beyond the range: NaN; the largest number from torch 2.12 on."""
 STORAGE_FLOATS = (torch.float16, torch.bfloat16)
 
 NAN = "propagate_nan=tl.PropagateNan.ALL"
@@ -50,7 +51,7 @@ NO_PRODUCTS = {
     "add", "sub", "div",
     "abs", "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum", "gelu",
 }  # fmt: skip
-"""Operations whose last step is no product of floats."""
+"""Operations whose last step is not a product of floats."""
 FLOAT = SHARED | {
     "minimum": f"tl.minimum({{0}}, {{1}}, {NAN})",
     "maximum": f"tl.maximum({{0}}, {{1}}, {NAN})",
@@ -137,7 +138,7 @@ def constant_text(value: object, dtype: torch.dtype) -> str:
 
 
 def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
-    """Conversion by ATen's rules."""
+    """A conversion by ATen's rules."""
     if source == target:
         return text
     if source in BITS:
@@ -152,7 +153,7 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
     if target is torch.bfloat16:
         return f"to_bfloat16({text})"
     if source.is_floating_point and target in (torch.uint8, torch.int8, torch.int16):
-        # A float out of the small type's range wraps as it does in C, by way of the wider integer.
+        # A float outside the small type's range wraps as it does in C, through the wider integer.
         return f"{text}.to(tl.int32).to({TRITON_DTYPES[target]})"
     return f"{text}.to({TRITON_DTYPES[target]})"
 

@@ -1,7 +1,7 @@
-"""Device functions that are one machine instruction, by its name in PTX.
+"""Device functions that are a single machine instruction, by its name in PTX.
 
-Those of ``add`` and ``sub`` are never contracted to a fused multiply-add. ``round`` goes to even,
-``round_tf32`` to the 10 bits after the point that tensor cores read.
+Those for ``add`` and ``sub`` are never contracted to a fused multiply-add. ``round`` rounds ties to
+even; ``round_tf32`` rounds to the 10 fraction bits that tensor cores read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inner bodies: over one block that holds the whole reduction, or in a loop over blocks with
+"""Writes inner bodies: over one block that has the whole reduction, or in a loop over blocks with
 accumulators.
 """
 
@@ -22,26 +22,30 @@ from .instructions import dtype_of, emit_instruction
 BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
 LAST_POSITION = 2**31 - 1
 UNROLL = 4
-"""Blocks of a row whose loads are in flight together, while each lane keeps one accumulator per
+"""Blocks of a row whose loads are in flight at the same time; each lane has one accumulator per
 element of a block.
 """
 WIDEST_UNROLLED = 16
-"""Bytes per thread of a block, beyond which a loop is not unrolled beside the end of the row in
+"""Bytes per thread of a block beyond which a loop is not unrolled if the end of the row stays in
 registers.
 """
 TOGETHER = 4
-"""Blocks of a row whose maximum is taken together in softmax's one pass: one exponential per
-element and one per block. Twice as many of one buffer of 16 bits beside the end of the row in
-registers (softmax of 50304 on an H200: 109 us, not 113).
+"""Blocks of a row that share one update of the maximum in one-pass softmax: one exponential per
+element and one per update.
+
+Twice as many for a single 16-bit buffer if the end of the row stays in registers (softmax of 50304
+on an H200: 109 us, not 113).
 """
 LOWEST = "-3.4028234663852886e38"
 
 
 @dataclass(slots=True)
 class _Loop:
-    """A loop over blocks: ``before``, the lines in front of it, and by result the reductions and
-    scans that it carries on: step, kind, accumulator, and another variable. That has the positions
-    of an arg reduction, the block of a scan, or the part of the row that ends it.
+    """A loop over blocks. ``before`` has the lines in front of it; ``carried`` has by result each
+    reduction or scan that it continues: instruction, kind, accumulator, and a second variable.
+
+    The second variable has the positions of an arg reduction, the block of a scan, or the reduced
+    last part of the row.
     """
 
     before: list[str] = field(default_factory=list)
@@ -107,8 +111,8 @@ def loop_reduction(emitter: Emitter, body: Body, operations: int) -> dict[str, T
 def _loops(
     emitter: Emitter, blocks: Callable[[int], None], together: int = 1, unroll: int = 1
 ) -> list[str]:
-    """The lines of ``blocks(n)`` over the reduction, n blocks at ``rbase`` each: without masks as
-    far as they are full, then the rest.
+    """The lines that run ``blocks(n)`` over the reduction, n blocks after each ``rbase``: full
+    blocks without masks, then the rest.
     """
     axis = emitter.tiling.reduction
     assert axis is not None
@@ -147,8 +151,8 @@ def _loops(
 
 
 def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
-    """Emits the one loop of a maximum and a sum of exponentials, several blocks at a time; returns
-    both.
+    """Emits a single loop for a maximum and a sum of exponentials, several blocks at a time;
+    returns both results.
     """
     shape, outer = emitter.shape(emitter.body_dims), emitter.body_dims - {"r"}
     maximum = pair.maximum.result
@@ -201,7 +205,7 @@ def _positions(emitter: Emitter) -> str:
 
 
 def _masked(emitter: Emitter, step: Instruction) -> tuple[str, str]:
-    """The kind of combination and the operand, over the full block, with the kind's identity beyond
+    """The kind of combination, and the operand over the full block with the kind's identity beyond
     the end.
     """
     kind, term = str(step.args[0]), emitter.operand(step.args[1])
@@ -246,8 +250,8 @@ def _accumulate(emitter: Emitter, step: Instruction, loop: _Loop) -> None:
 
 
 def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: str) -> Term:
-    """The result of a reduction. ``where``: the positions of an arg reduction, else what the end of
-    the row has by itself.
+    """The result of a reduction. ``where``: the positions of an arg reduction, else the separately
+    reduced end of the row.
     """
     outer = emitter.body_dims - {"r"}
     if where and kind.startswith("arg"):

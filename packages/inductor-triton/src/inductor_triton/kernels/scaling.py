@@ -1,8 +1,8 @@
-"""In-place products with a number from memory: nothing to do where the number is 1.
+"""In-place products with a number from memory, which do nothing if the number is 1.
 
-Backward of a loss multiplies gradients that forward computed by the tangent, in their own memory,
-almost always by 1. A grid that walks over the blocks detects that at a cost that does not depend on
-their size.
+Backward of a loss multiplies the gradients that forward computed by the tangent, in place, almost
+always by 1. A grid that walks over the blocks detects that at a cost that does not depend on their
+size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .indexing import integer
 from .tiling import hint
 
 RESIDENT = 8
-"""Programs of a multiprocessor."""
+"""Programs per multiprocessor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Scaling:
 
 
 def scaling_of(kernel: Kernel) -> Scaling | None:
-    """What ``kernel`` multiplies, where it does nothing else."""
+    """The product that ``kernel`` computes; None if it does anything else."""
     steps = kernel.steps
     known = definitions(steps)
     stores = [step for step in steps if step.op == "store"]
@@ -64,7 +64,7 @@ def scaling_of(kernel: Kernel) -> Scaling | None:
 
 
 def _loaded(operand: object, known: dict[str, Instruction]) -> Instruction | None:
-    """The instruction behind an operand and its casts."""
+    """The instruction that defines an operand, below its casts."""
     step = known.get(operand.name) if isinstance(operand, Value) else None
     while step is not None and step.op == "cast":
         step = known.get(str(step.args[0]))
@@ -72,7 +72,7 @@ def _loaded(operand: object, known: dict[str, Instruction]) -> Instruction | Non
 
 
 def walking(kernel: Kernel, config: Config) -> Config:
-    """``config`` for a grid that walks over the blocks; itself where there are too few of them."""
+    """``config`` for a grid that walks over the blocks; unchanged if there are too few of them."""
     blocks = -(-hint(kernel, points_of(kernel.ranges)) // config.x)
     grid = RESIDENT * MULTIPROCESSORS
     return replace(config, grid=grid) if blocks > grid else config

@@ -1,4 +1,4 @@
-"""How a kernel's loops are spread over programs and blocks."""
+"""Maps a kernel's loops to programs and blocks."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ LONG = {
     "cosh", "tanh", "erf",
     "lgamma", "pow", "atan2", "fmod", "remainder", "uniform", "uniform16", "gelu",
 }  # fmt: skip
-"""Operations of many instructions."""
+"""Operations that take many instructions."""
 RANDOM = {"uniform", "uniform16"}
 DEFAULT_HINT = 1024
 SMALLEST_TILE = 16
 HELD_ELEMENTS = 32
 """Elements of a row per thread that stay in registers between two passes."""
 SMALL_SHARE = 8
-"""A buffer of less than one element for so many points does not decide how many a thread takes."""
+"""A buffer with less than one element per this many points does not influence the number of
+elements per thread.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Loops flattened into one dimension of a block. ``position`` is that dimension of ``rank``
-    ones; ``ends``: of the last block of the loops, whose size is a literal; ``beyond``: blocks may
-    reach beyond its end anyhow, as parts of larger ones or where groups end anywhere in it.
+    """Loops flattened into one dimension of a block.
+
+    ``position`` is that dimension's index among ``rank`` ones; ``ends``: whether this is the last
+    block of the loops, whose size is a literal; ``beyond``: whether blocks may reach beyond its end
+    anyway, because they are parts of larger ones or because groups end anywhere in it.
     """
 
     name: str
@@ -64,8 +68,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """The axes in order of block dimensions, and the loops of which a program has one point
-    (``batch``).
+    """The axes in order of block dimensions, and the loops over which each program has a single
+    point (``batch``).
     """
 
     axes: tuple[Axis, ...]
@@ -74,7 +78,7 @@ class Tiling:
 
     @property
     def program_axes(self) -> tuple[Axis, ...]:
-        """The axes that are spread over programs."""
+        """The axes that are divided among programs."""
         return tuple(axis for axis in self.axes if axis.name != "r")
 
     @property
@@ -105,8 +109,8 @@ def choose_tiling(kernel: Kernel, work: Workload, config: Config | None = None) 
 
 
 def transposed_loop(kernel: Kernel) -> Range | None:
-    """The loop that the scheduler wants tiled together with the last one; None where a flat block
-    does.
+    """The loop that the scheduler wants tiled together with the last one; None if a flat block is
+    enough.
     """
     rows = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
     if rows is None:
@@ -117,9 +121,11 @@ def transposed_loop(kernel: Kernel) -> Range | None:
 
 
 def _store_order(kernel: Kernel) -> tuple[Range, ...]:
-    """The loops, one last that is too short for tiles and along which all stores are contiguous:
-    what a load leaves of a cache line, its neighbours take from the cache; what a store leaves is
-    written again.
+    """The loops; a loop that is too short for tiles comes last if all stores are contiguous along
+    it.
+
+    The rest of a partially loaded cache line is a cache hit for neighbouring elements, but a
+    partially stored line is written again.
     """
     short = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
     if short is None:
@@ -136,7 +142,7 @@ def hint(kernel: Kernel | Template, expr: sympy.Expr) -> int:
 
 
 def describe(kernel: Kernel) -> Workload:
-    """What the heuristics ask about ``kernel``."""
+    """The properties of ``kernel`` that the heuristics need."""
     points = prod(hint(kernel, item.extent) for item in kernel.ranges)
     sizes = [
         buffer.dtype.itemsize for buffer in kernel.buffers if buffer.name in _moved(kernel, points)
@@ -164,13 +170,13 @@ def describe(kernel: Kernel) -> Workload:
 
 
 def weight(step: Instruction) -> int:
-    """The machine instructions of a step, roughly."""
+    """The approximate number of machine instructions of a step."""
     return 24 if step.op in RANDOM else 8 if step.op in LONG else 1
 
 
 def _moved(kernel: Kernel, points: int) -> set[str]:
-    """The buffers that make up the traffic: those accessed along the reduction, or about as large
-    as there are points.
+    """The buffers with most of the memory traffic: those accessed along the reduction, or those
+    with about as many elements as there are points.
     """
     moves = [step for step in kernel.steps if step.is_access]
     along = {item.symbol for item in kernel.reduction}
@@ -207,7 +213,9 @@ def _bytes_along(kernel: Kernel, loop: Range) -> int:
 
 
 def held_blocks(kernel: Kernel, tiling: Tiling, work: Workload) -> int:
-    """Blocks at the end of a long row that stay in registers from its first pass to its last."""
+    """The number of blocks at the end of a long row that stay in registers from the first pass to
+    the last.
+    """
     axis = tiling.reduction
     if tiling.config.persistent:
         return 0
@@ -234,8 +242,8 @@ def held_blocks(kernel: Kernel, tiling: Tiling, work: Workload) -> int:
 
 
 def _kept_bytes(kernel: Kernel) -> int:
-    """Bytes of a row that one pass after the other reads and none writes, by whole 16 bytes from
-    aligned places; else 0.
+    """Bytes of a row that successive passes read and none writes, if all reads are aligned
+    multiples of 16 bytes; else 0.
     """
     extent = integer(kernel.reduction[0].extent) if len(kernel.reduction) == 1 else None
     others = {"scan", "indirect"} & kernel.ops or any(step.is_add for step in kernel.steps)
@@ -268,11 +276,13 @@ def _kept_bytes(kernel: Kernel) -> int:
 
 
 def bytes_per_thread(tiling: Tiling, work: Workload) -> int:
-    """Bytes of a block of the reduction in the widest type that is moved along it."""
+    """Bytes per thread of a block of the reduction, for the widest type that is loaded or stored
+    along it.
+    """
     axis = tiling.reduction
     return max(1, (axis.block if axis else 1) * work.itemsize // (32 * tiling.config.num_warps))
 
 
 def _passes(kernel: Kernel) -> int:
-    """How often a looped reduction goes over its row."""
+    """The number of passes of a looped reduction over its row."""
     return sum(isinstance(part, OnlinePair) or part.inner for part in one_pass(kernel.bodies))
