@@ -1,4 +1,4 @@
-"""The code generator of CUDA devices, and compiling a graph with it."""
+"""The code generator for CUDA devices, and a function that compiles a graph with it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,17 @@ class TritonCodeGenerator:
     """Turns kernels into Triton kernels (contract G).
 
     With ``interpret`` they run in Triton's interpreter on CPU tensors (``device="cpu"`` then),
-    slowly and without a GPU. ``templates``: whether matrix products and convolutions of single
-    points become Triton kernels where loops stand before or after them: where a model of the device
-    says that it pays, always where it can be, or never. With ``tune``, configurations and templates
-    are chosen by measurement on the current device; ``lock`` is a file that keeps and replays the
-    choices. ``synchronous_errors`` makes a launch wait for the device where an index may be out of
-    range, so that the IndexError comes from the launch that caused it and not from a later one.
+    slowly and without a GPU.
+
+    ``templates``: whether matrix products and convolutions of single points with loops before or
+    after them become Triton kernels: if a model of the device predicts a gain, whenever possible,
+    or never.
+
+    With ``tune``, configurations and templates are chosen by measurement on the current device;
+    ``lock`` is a file that stores and replays the choices.
+
+    ``synchronous_errors`` makes a launch wait for the device if an index may be out of range, so
+    that the IndexError comes from the launch that caused it and not from a later one.
     """
 
     device: str = "cuda"
@@ -51,7 +56,7 @@ class TritonCodeGenerator:
     template_ops: ClassVar[tuple[OpOverload, ...]] = (*MATMULS, CONVOLUTION)
 
     def identity(self) -> tuple[str, ...] | None:
-        """Settings and the current device; None while answers come from measuring it."""
+        """The settings and the current device; None if choices come from measuring it."""
         if self._measures:
             return None
         known = (
@@ -97,8 +102,8 @@ class TritonCodeGenerator:
     def build(
         self, sources: Sequence[KernelSource], store: ArtifactStore
     ) -> list[Callable[..., None]]:
-        """One callable per source. Raises BuildError where Triton, the driver or a device is
-        missing, or Triton fails.
+        """One callable per source. Raises BuildError if Triton, the driver or a device is missing,
+        or if Triton fails.
         """
         sources = self._tuned(sources, store)
         if self.interpret:

@@ -1,4 +1,4 @@
-"""What the launch of a generated source needs to know."""
+"""The facts that the launch of a generated source needs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class Config:
     """A choice of blocks: elements per program along the point axes (``y``, ``x``) and the
     reduction (``r``), and warps.
 
-    ``persistent`` means that one block holds the whole reduction, so that inner values stay in
-    registers between bodies; ``grid`` programs then walk over all points (0: a program per block);
-    ``tma``: tiles are fetched by Hopper's copy engine; ``split``: into how many parts the sum of a
-    matrix product is split; ``tf32``: its operands of float32 keep 10 bits.
+    ``persistent``: one block has the whole reduction, so that inner values stay in registers
+    between bodies. ``grid`` programs walk over all points (0: one program per block). ``tma``:
+    Hopper's copy engine fetches the tiles. ``split`` is the number of parts into which the sum of a
+    matrix product is split. ``tf32``: float32 operands of a matrix product are rounded to 10
+    fraction bits.
     """
 
     x: int
@@ -44,11 +45,13 @@ class LaunchSpec:
     """How a kernel is launched: one program per point of ``batch`` and per block of each of
     ``blocks`` (extent, block size).
 
-    ``signature`` has the Triton type of each tensor argument; ints follow, one per size and
-    ``numbers``, which kernels of one source may have others of, then the error flag if ``errors``.
+    ``signature`` has the Triton type of each tensor argument. Ints follow: one per size, then
+    ``numbers``, which may differ between kernels with the same source; then the error flag if
+    ``errors``.
+
     ``index`` is ``"int32"``, ``"int64"``, or ``"dynamic"``: decided at launch by whether all of
-    ``limits`` fit 32 bits. With ``workspace``, one more address follows: memory for what Triton
-    calls global scratch.
+    ``limits`` fit 32 bits. With ``workspace``, one more address follows: memory for Triton's global
+    scratch.
     """
 
     function: str
@@ -66,7 +69,7 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Sources that run in order in the place of one kernel, and the buffers between them."""
+    """Sources that run in order instead of one kernel, and the buffers between them."""
 
     parts: tuple[KernelSource, ...]
     scratch: tuple[KernelBuffer, ...]
@@ -84,7 +87,7 @@ def parts_of(sources: Iterable[KernelSource]) -> list[KernelSource]:
 
 
 def by_source(sources: Iterable[KernelSource], built: Iterable[T]) -> list[list[T]]:
-    """What was built of ``parts_of(sources)``, in a list per source."""
+    """The objects built from ``parts_of(sources)``, as a list per source."""
     rest = iter(built)
     return [[next(rest) for _ in sequence_of(source).parts] for source in sources]
 

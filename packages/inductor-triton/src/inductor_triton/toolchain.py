@@ -1,4 +1,4 @@
-"""The only door to Triton, which is optional: everything else of this package works without it."""
+"""The only access to Triton, which is optional: everything else in this package works without."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _is_writable(directory: Path) -> bool:
 
 
 def load_interpreter() -> None:
-    """Raises :class:`ToolError` where Triton, or NumPy, which its interpreter computes with, is not
-    installed.
+    """Checks that Triton's interpreter can be used; raises :class:`ToolError` unless both Triton
+    and NumPy, with which the interpreter computes, are installed.
     """
     load_triton()
     if load_optional("numpy") is None:
@@ -62,7 +62,7 @@ def load_part(name: str) -> ModuleType:
 
 
 def load_optional(name: str) -> ModuleType | None:
-    """A module that is only used where it is installed."""
+    """A module that is only used if it is installed."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -74,8 +74,8 @@ _executed: set[str] = set()
 
 
 def execute_kernel(text: str, function: str) -> Callable[..., object]:
-    """``execute_source`` for Triton's compiler: kernels share the device functions, which it would
-    parse and hash each time.
+    """``execute_source`` for Triton's compiler. Kernels share the device functions, which Triton
+    would otherwise parse and hash each time.
     """
     imports, *functions, kernel = text.split("\n\n\n")
     for part in functions:
@@ -98,8 +98,8 @@ def execute_source(text: str, function: str, **overrides: object) -> Callable[..
 
 
 def _execute(text: str, what: str, namespace: dict[str, object]) -> None:
-    """Triton asks ``inspect`` for the source of functions, which finds it in ``linecache`` under a
-    name that is no file.
+    """Executes a source. Triton gets the source of functions from ``inspect``, which finds it in
+    ``linecache`` under a made-up file name.
     """
     name = f"<{what} {hash(text) & 0xFFFFFFFFFFFF:x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)

@@ -140,8 +140,8 @@ def function_text(emitter: Emitter, blocks: Mapping[str, int]) -> str:
 
 
 def assemble(origins: Iterable[tuple[str, str]], config: Config, function: str) -> str:
-    """The module of a kernel function: imports, its origin, and the device functions that it calls,
-    callees first.
+    """The module of a kernel function: imports, the device functions that it calls, and a comment
+    with its origin.
     """
     lines = ["import triton", "import triton.language as tl"]
     if "libdevice." in function:

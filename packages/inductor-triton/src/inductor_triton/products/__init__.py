@@ -1,1 +1,1 @@
-"""Templates of matrix products and convolutions."""
+"""Templates for matrix products and convolutions."""

@@ -1,7 +1,7 @@
-"""Convolutions that look at one point at a time, as matrix products: pixels times channels.
+"""Expresses convolutions with a kernel of one point as matrix products: pixels times channels.
 
-Where rows of pixels follow one another in memory through all images (channels-last), all images are
-one matrix; else each image is one of a batch.
+If the rows of pixels are consecutive in memory through all images (channels-last), all images form
+one matrix; otherwise each image is one of a batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 
 def as_product(template: Template) -> Template:
-    """``template`` as one of a matrix product, where it is such a convolution; else as it is."""
+    """``template`` as one of a matrix product, if it is such a convolution; else unchanged."""
     if (
         template.op is not CONVOLUTION
         or len(template.result.shape) < 3
@@ -42,7 +42,7 @@ def as_product(template: Template) -> Template:
         or {*weight.shape[2:]} != {sympy.Integer(1)}
     ):
         return template
-    # how precise one of float32 is another setting says than that of products
+    # a setting other than that of products decides the precision of float32 convolutions
     if dtype_of(template, weight) not in HALVES:
         return template
     views = image, template.result
@@ -71,7 +71,7 @@ def as_product(template: Template) -> Template:
 
 
 def _follow(view: View, dims: Sequence[int]) -> bool:
-    """Whether the dims are one in memory."""
+    """Whether the dims form a single dim in memory."""
     long = [d for d in dims if view.shape[d] != 1]
     return all(
         sympy.expand(view.stride[a] - view.stride[b] * view.shape[b]) == 0
@@ -90,7 +90,7 @@ def _matrix(view: View, batched: bool) -> View:
 
 
 def _of_images(stage: Stage, batched: bool) -> Stage:
-    """A stage over images, over the dims of their matrix."""
+    """A stage over images, rewritten over the dims of their matrix."""
     kernel = stage.kernel
     first, channels, *others = kernel.ranges
     pixels = others if batched else [first, *others]
@@ -107,7 +107,7 @@ def _of_images(stage: Stage, batched: bool) -> Stage:
 
 
 def _of_weights(stage: Stage) -> Stage:
-    """A stage over the weights, over the dims of the right operand."""
+    """A stage over the weights, rewritten over the dims of the right operand."""
     channels, inputs, *single = stage.kernel.ranges
     kernel = replace(
         stage.kernel, vector_axis=None, tile_axis=None, ranges=(*single, inputs, channels)

@@ -1,8 +1,8 @@
-"""Products of groups (of a mixture of experts): the text that finds a program's group from where
-the groups end.
+"""Grouped products (of a mixture of experts): the text that finds a program's group from the group
+ends.
 
-Each group has whole tiles of its own, so that the tiles of all are known only on the device: there
-are programs for as many as there could be.
+Each group has whole tiles of its own, so the number of tiles is known only on the device: the
+launch has programs for as many as there could be.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .product import Product
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """``count`` groups along ``dim``: where each ends stands at ``start`` (step ``step``); none
-    goes beyond ``extent``.
+    """``count`` groups along ``dim``; their ends are stored from ``start`` on (stride ``step``),
+    and none exceeds ``extent``.
     """
 
     dim: str
@@ -33,7 +33,7 @@ class Groups:
         return f"{self.start} + ({group})" + ("" if self.step == "1" else f" * ({self.step})")
 
     def count_tiles(self) -> Iterator[str]:
-        """Lines: ``upto``, how many tiles each group and those before it have."""
+        """Lines that define ``upto``, the number of tiles of each group and those before it."""
         yield f"groups = tl.arange(0, {next_power_of_two(self.count)})"
         yield f"ends = tl.load({self._end_of('groups')}, mask=groups < {self.count}, other=0)"
         after_first = f"mask=(groups > 0) & (groups < {self.count})"
@@ -44,7 +44,9 @@ class Groups:
         yield "upto = tl.associative_scan(upto, 0, combine_sum)"
 
     def find_tile(self, place: str, cast: str) -> Iterator[str]:
-        """Lines: the group of tile ``place``, where that begins, and where the group ends."""
+        """Lines that find the group of tile ``place``, where the tile begins, and where the group
+        ends.
+        """
         yield f"place = {place}"
         yield f"batch = tl.reduce((upto <= place).to(tl.int32), 0, combine_sum){cast}"
         yield from self.find_part()
@@ -53,13 +55,13 @@ class Groups:
         yield f"{self.dim}first = {self.dim}begin + (place - {before}) * {block}"
 
     def find_part(self) -> Iterator[str]:
-        """Lines: where the part of group ``batch`` begins and ends."""
+        """Lines that find where the part of group ``batch`` begins and ends."""
         yield f"{self.dim}begin = tl.load({self._end_of('batch - 1')}, mask=batch > 0, other=0)"
         yield f"{self.dim}end = tl.minimum(tl.load({self._end_of('batch')}), {self.extent})"
 
 
 def extent_of_tiles(found: Product, dim: str, extent: sympy.Expr, block: int) -> sympy.Expr:
-    """An extent with as many tiles as the groups along it may have: each may end in a part of
-    one.
+    """An extent with as many tiles as the groups along it may need: each group may end in a partial
+    tile.
     """
     return extent + found.batch * block if found.ragged == dim else extent

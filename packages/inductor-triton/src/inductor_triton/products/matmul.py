@@ -1,8 +1,8 @@
-"""Matrix products with loops before and after them in one launch: loopir's templates (contract T)
-as Triton source.
+"""Generates matrix products with loops before and after them in one launch: loopir's templates
+(contract T) as Triton source.
 
 A program computes one tile of the result. The bodies of a prologue run on each tile of the operand,
-between its loads and the tensor core; those of the epilogue on the accumulator, which has more
+between its loads and the tensor core; those of the epilogue run on the accumulator, which has more
 precision than the product would have in memory.
 """
 
@@ -47,14 +47,15 @@ from .tile_writer import FLOAT8, J, K, M, N, R, TileWriter
 GROUP = 8
 """Rows of tiles that are computed together, so that their operands stay in the cache."""
 WIDEST_EPILOGUE = 128
-"""Columns of a tile that the epilogue takes at once: more would not fit the registers beside the
-accumulator.
+"""Columns of a tile that the epilogue processes at once: more would not fit in registers next to
+the accumulator.
 """
 DESCRIPTOR = 128
-"""Bytes of a tensor descriptor, which each program makes in memory that the launch provides."""
+"""Bytes of a tensor descriptor; each program builds its descriptors in memory that the launch
+provides.
+"""
 LONGEST_ROUGH = 128
-"""Products of float8 that are added in the tensor cores before float32 takes the sum, as in the
-library's.
+"""Products of float8 that the tensor cores add before the sum goes to float32, as in the library.
 """
 
 
@@ -92,8 +93,8 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
 
 
 def _with_split_sum(template: Template, found: Product, config: Config) -> KernelSource:
-    """The product's sum in parts, which programs take side by side, and a kernel that adds them and
-    goes on with the epilogue: for products of few tiles and long sums.
+    """Splits the product's sum into parts that programs compute side by side, and adds a kernel
+    that sums them and continues with the epilogue: for products with few tiles and long sums.
     """
     numel = config.split * found.m * found.n
     partials = KernelBuffer(PARTIALS, torch.float32, "out", numel)
@@ -105,7 +106,7 @@ def _with_split_sum(template: Template, found: Product, config: Config) -> Kerne
 
 
 def without_engine(part: KernelSource) -> KernelSource:
-    """The same launch without the copy engine, for addresses that it does not take: they must be
+    """The same launch without the copy engine, for addresses that it can't read: they must be
     multiples of 16.
     """
     template, spec = part.kernel, launch_spec(part)
@@ -123,7 +124,7 @@ class _ProductWriter(TileWriter):
     engine_stores: dict[str, str] = field(default_factory=dict)
 
     def function(self) -> str:
-        """The whole text of the function."""
+        """The complete text of the function."""
         whole = self.whole
         self._start()
         whole.line("acc = tl.full([MBLOCK, NBLOCK], 0.0, tl.float32)")
@@ -168,7 +169,7 @@ class _ProductWriter(TileWriter):
                 whole.line(f"{name}mask = {name} < {self.limit(K)}")
 
     def _start(self) -> None:
-        """The tiles, of which a program has one or walks over several."""
+        """Writes which tile a program computes, or the loop in which it walks over several."""
         whole, found, groups = self.whole, self.product, self._groups()
         if groups is not None and groups.dim != K:
             self.lines(groups.count_tiles())
@@ -193,13 +194,13 @@ class _ProductWriter(TileWriter):
             whole.indent += 1
             program = "program"
         elif groups is not None and groups.dim != K:
-            # there are programs for as many tiles as groups could have
+            # the launch has programs for as many tiles as the groups could need
             whole.line(f"if {program} >= rows * columns:")
             whole.line("    return")
         self._find_tile(f"{program}{whole.index_cast}", groups)
 
     def _find_tile(self, program: str, groups: Groups | None) -> None:
-        """The place of the program's tile, neighbouring programs sharing rows of the left
+        """Writes the position of the program's tile; neighbouring programs share rows of the left
         operand.
         """
         whole, found = self.whole, self.product
@@ -242,7 +243,7 @@ class _ProductWriter(TileWriter):
         )
 
     def _is_typed(self, view: View) -> bool:
-        """Whether an operand is read as float8, which is bytes to all other instructions."""
+        """Whether an operand is read as float8; all other instructions read it as bytes."""
         return dtype_of(self.template, view) in FLOAT8 and view.buffer not in dict(
             self.template.prologues
         )
@@ -254,8 +255,8 @@ class _ProductWriter(TileWriter):
     def _describe(
         self, name: str, view: View, sizes: tuple[sympy.Expr, sympy.Expr], dims: str
     ) -> None:
-        """A tensor descriptor of an operand, by which the copy engine fetches tiles; of groups'
-        matrices as one.
+        """Writes an operand's tensor descriptor, through which the copy engine fetches tiles; the
+        matrices of groups share one.
         """
         steps = view.stride[-2:]
         order = (0, 1) if steps[1] == 1 else (1, 0)
@@ -271,8 +272,8 @@ class _ProductWriter(TileWriter):
         self.descriptors += 1
 
     def _describe_results(self) -> None:
-        """Descriptors of the results that are whole matrices: the copy engine writes them while the
-        next tile is computed.
+        """Writes descriptors of the results that are whole matrices: the copy engine stores them
+        while the next tile is computed.
         """
         kernel = self.template.epilogue.kernel
         bodies, _ = placed(self.template.epilogue, self.template, "")
@@ -300,11 +301,11 @@ class _ProductWriter(TileWriter):
 
     @property
     def _width(self) -> int:
-        """Columns that the epilogue takes at once."""
+        """The number of columns that the epilogue processes at once."""
         return min(self.config.x, WIDEST_EPILOGUE)
 
     def _fetched(self, view: View, dims: tuple[str, str]) -> str:
-        """A tile of an operand by its descriptor; zero beyond the ends."""
+        """A load of an operand's tile through its descriptor; zero beyond the ends."""
         name, places = (
             ("left_rows", ["mfirst", "kbase"]) if K in dims else ("right_rows", ["kbase", "nfirst"])
         )
@@ -315,8 +316,8 @@ class _ProductWriter(TileWriter):
         return f"{name}.load([{', '.join(places)}])" + (".T" if turned else "")
 
     def _end(self) -> None:
-        """The epilogue, on halves of a wide tile one after the other; only a part of the sum where
-        that is split.
+        """Writes the epilogue, on a wide tile one half after the other; if the sum is split, only
+        stores the partial sum.
         """
         if self.config.split > 1:
             place = (
@@ -387,7 +388,7 @@ class _ProductWriter(TileWriter):
         )
 
     def _with_bias(self, accumulator: str, emitter: Emitter, width: int) -> str:
-        """The accumulator with its scales and what addmm adds to it."""
+        """The accumulator with its scales and the bias that addmm adds."""
         found = self.product
         if found.bias is None and found.alpha == 1 and not found.scales:
             return accumulator
@@ -403,9 +404,7 @@ class _ProductWriter(TileWriter):
         return name
 
     def _operand(self, view: View, dims: tuple[str, str]) -> str:
-        """The variable with a tile of an operand; zero where a tile is beyond the end of the
-        sum.
-        """
+        """The variable with an operand's tile, which is zero beyond the end of the sum."""
         summed = K if K in dims else J
         stage = dict(self.template.prologues).get(view.buffer)
         name = self.whole.fresh("left_tile" if K in dims else "right_tile")
@@ -442,5 +441,5 @@ class _ProductWriter(TileWriter):
 
 
 def _reads_wide(step: Instruction, products: set[str]) -> bool:
-    """Whether an instruction takes the product in float32, so that it need not be rounded first."""
+    """Whether an instruction reads the product in float32, so that it need not be rounded first."""
     return products.isdisjoint(step.reads) or (step.op == "cast" and step.dtype is torch.float32)

@@ -1,13 +1,12 @@
-"""What a template multiplies: sizes and operands of mm, addmm, bmm, baddbmm, of float8 with scales
-and of groups; its tiles, and when one launch pays.
+"""The product of a template: sizes and operands of mm, addmm, bmm, baddbmm, and of products of
+float8 with scales and of groups; their tiles, and when a single launch pays off.
 
-Products of float32 are as precise as those of eager mode under the setting of the moment of
-compilation.
+Products of float32 are as precise as eager mode under the setting at compile time.
 
-On an H200 in bfloat16 with bias and gelu, 8192 x 4096 x 4096 (m, k, n) takes 372 us as one launch
-and 379 as cuBLAS and a pointwise kernel, cuBLAS alone 345 to 352; BERT's inference gains 0.9 % from
-8192 x 768 x 3072 as one launch, ViT's, whose 6304 rows are no whole tiles, loses 0.8 %. So what
-gains without measuring is little, and only where all sizes are large.
+On an H200 in bfloat16 with bias and gelu, 8192 x 4096 x 4096 (m, k, n) takes 372 us as one launch,
+379 us as cuBLAS and a pointwise kernel, and 345 to 352 us for cuBLAS alone. BERT's inference gains
+0.9 % from 8192 x 768 x 3072 as one launch; ViT's, whose 6304 rows are not a multiple of the tile,
+loses 0.8 %. So the gain without measuring is small, and only certain if all sizes are large.
 """
 
 from __future__ import annotations
@@ -36,18 +35,20 @@ EIGHTHS = (torch.float8_e4m3fn, torch.float8_e5m2)
 DTYPES = (*HALVES, torch.float32)
 REDUCED = {"sum", "prod", "max", "min", "any", "all"}
 WIDEST_ROW = 256
-"""Columns of a result whose rows are reduced after the product, in one tile."""
+"""Most columns of a result whose rows are reduced after the product, in one tile."""
 MOST_GROUPS = 1024
-"""Whose ends a program can look at."""
+"""Most groups whose ends a program can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
     """``alpha * left @ right + beta * bias``: sizes ``[batch, m, k] @ [batch, k, n]``, operands in
-    ``dtype``; ``tf32``: those of float32 in fewer bits. ``scales`` are factors, or one for each row
-    and each column; ``rough``: sums of float8 may stay in the tensor cores, which keep fewer bits
-    than float32. Of groups ``ragged`` is the dim (m, n or k) of which each has a part of its own,
-    up to its element of ``ends``.
+    ``dtype``.
+
+    ``tf32``: whether float32 operands have fewer bits. ``scales`` are single factors, or one per
+    row and one per column; ``rough``: whether sums of float8 may stay in the tensor cores, which
+    have fewer bits than float32. For groups, ``ragged`` is the dim (m, n or k) that they divide:
+    each has the part that ends at its element of ``ends``.
     """
 
     left: View
@@ -80,14 +81,16 @@ class Product:
 
     @property
     def matrices(self) -> sympy.Expr:
-        """How many the result has: groups with parts of its rows or columns share one."""
+        """The number of result matrices: groups with parts of the rows or columns share one."""
         return sympy.Integer(1) if self.ragged in ("m", "n") else self.batch
 
 
 def product_of(template: Template) -> Product | None:
-    """The product; None where the template is of another kind or its operands are no floats of 16
-    or 32 bits, or where a sum of all bits is so long that one after the other is less precise than
-    the library's parts.
+    """The product of a template.
+
+    None if the template is of another kind, if its operands are not floats of 16 or 32 bits (8 bits
+    with scales), or if a sum at full precision is so long that adding its terms in sequence is less
+    precise than the library's partial sums.
     """
     if template.op not in MATMULS:
         return None
@@ -105,7 +108,7 @@ def product_of(template: Template) -> Product | None:
 
 
 def _fits_tile(template: Template, found: Product) -> bool:
-    """Whether loops after the product reduce no row that is longer than a tile."""
+    """Whether loops after the product reduce no row longer than a tile."""
     kernel, length = template.epilogue.kernel, integer(found.n)
     kinds = {str(step.args[0]) for step in kernel.steps if step.op == "reduce"}
     if not kernel.reduction:
@@ -114,7 +117,7 @@ def _fits_tile(template: Template, found: Product) -> bool:
 
 
 def _plain(template: Template, given: dict[str, Any]) -> Product | None:
-    """mm, addmm, bmm and baddbmm."""
+    """The product of mm, addmm, bmm or baddbmm."""
     if not all(isinstance(arg, View) for arg in template.args):
         return None
     args: list[View] = list(template.args)  # type: ignore[arg-type]
@@ -139,8 +142,8 @@ def _plain(template: Template, given: dict[str, Any]) -> Product | None:
 
 
 def _scaled(template: Template, given: dict[str, Any]) -> Product | None:
-    """Matrices of float8 with a factor each, or with one for each row of the left and each column
-    of the right.
+    """A product of float8 matrices with one factor each, or with one per row of the left and per
+    column of the right.
     """
     left, right, bias = given["self"], given["mat2"], given["bias"]
     scales: tuple[View, View] = given["scale_a"], given["scale_b"]
@@ -159,8 +162,8 @@ def _scaled(template: Template, given: dict[str, Any]) -> Product | None:
 
 
 def _grouped(template: Template, given: dict[str, Any]) -> Product | None:
-    """Products side by side, of which all have a part of the rows, of the columns or of the sum; or
-    a batch of them.
+    """Products of groups, each with a part of the rows, of the columns or of the sum; or a batch of
+    them.
     """
     left, right, ends = given["self"], given["mat2"], given["offs"]
     dtypes = {dtype_of(template, left), dtype_of(template, right)}
@@ -170,7 +173,7 @@ def _grouped(template: Template, given: dict[str, Any]) -> Product | None:
         or given["bias"] is not None
         or not _in_sixteens((left, right), 2)
     ):
-        return None  # the library has an error for rows that are not aligned
+        return None  # the library raises an error for rows that are not aligned
     batch, ragged = left.shape[0], ""
     if ends is not None:
         batch = ends.shape[0]
@@ -182,13 +185,15 @@ def _grouped(template: Template, given: dict[str, Any]) -> Product | None:
 
 
 def dtype_of(template: Template, view: View) -> torch.dtype:
-    """The type of an operand's elements."""
+    """The dtype of an operand's elements."""
     stage = dict(template.prologues).get(view.buffer)
     return template.dtypes[view.buffer] if stage is None else stage.tensor.dtype
 
 
 def _in_sixteens(views: Sequence[View], itemsize: int) -> bool:
-    """Whether rows are known to begin at multiples of 16 bytes; cuBLAS takes all bits of others."""
+    """Whether rows are known to begin at multiples of 16 bytes; cuBLAS computes others at full
+    precision.
+    """
     numbers = [integer(value) for view in views for value in (*view.stride, view.offset)]
     return all(
         value is not None and (value == 1 or value * itemsize % 16 == 0) for value in numbers
@@ -197,28 +202,28 @@ def _in_sixteens(views: Sequence[View], itemsize: int) -> bool:
 
 SMALLEST_M, SMALLEST_N, SMALLEST_K, WHOLE_TILE = 4096, 2048, 2048, 128
 SMALLEST_SCALED_M, SMALLEST_SCALED_N = 8192, 4096
-"""On an H200 with scales by row or one each, gelu after products of 8192 to 16384 x 2048 to 8192 x
-4096 to 8192 took 0.82 to 0.97 of cuBLAS's and a kernel's time; where cuBLAS takes float32 between
-the steps of a sum, one launch took 1.16 or more.
+"""On an H200 with one scale per row or per matrix, gelu after products of 8192 to 16384 x 2048 to
+8192 x 4096 to 8192 took 0.82 to 0.97 of the time of cuBLAS and a kernel; if cuBLAS accumulates in
+float32 between the steps of a sum, one launch took 1.16 or more.
 """
 MANY_ROWS, LONGEST_BEFORE_ROWS = 32768, {128: 2048, 256: 256}
-"""The longest sums of products of so many columns."""
+"""The longest sum by the number of columns of the product."""
 FEWEST_PIXELS, MOST_PIXELS, MOST_CHANNELS, CHANNELS = 49, 25088, 2048, 64
 LONG_SUM = 2048
 ROW_BYTES = 128
-"""Of each row and column that a step of the sum takes."""
+"""Bytes of each row and column that a step of the sum reads."""
 
 
 def sizes_of(template: Template, product: Product) -> tuple[int, int, int, int]:
-    """Matrices, m, n and k of the example call, where the groups of a sum have the same part of
-    it.
+    """The number of matrices, m, n and k in the example call; groups of a sum are taken to have
+    equal parts.
     """
     k = hint(template, product.k) // (int(product.batch) if product.ragged == "k" else 1)
     return hint(template, product.matrices), hint(template, product.m), hint(template, product.n), k
 
 
 def unprofitable(template: Template, product: Product) -> str:
-    """Why cuBLAS and pointwise kernels are likely to be as fast; empty where one launch is faster
+    """Why cuBLAS and pointwise kernels are likely to be as fast; empty if a single launch is faster
     by a clear margin.
     """
     _, m, n, k = sizes_of(template, product)
@@ -257,7 +262,9 @@ def unprofitable(template: Template, product: Product) -> str:
 
 
 def _unprofitable_rows(template: Template, product: Product, stores: int) -> str:
-    """On an H200 in bfloat16 one launch took 0.85 of cuBLAS's and a kernel's time for softmax after
+    """:func:`unprofitable` for products whose rows are reduced.
+
+    On an H200 in bfloat16 one launch took 0.85 of the time of cuBLAS and a kernel for softmax after
     32768 x 2048 x 128, 0.73 for layer norm after 65536 x 256 x 256, 0.62 for rms norm after 65536 x
     128 x 128, but 1.10 for softmax after 8192 x 4096 x 256.
     """
@@ -278,7 +285,9 @@ def _unprofitable_rows(template: Template, product: Product, stores: int) -> str
 
 
 def _unprofitable_convolution(template: Template, product: Product, stores: int) -> str:
-    """On an H200 in bfloat16 with batch norm, residual and relu, cuDNN and a pointwise kernel took
+    """:func:`unprofitable` for convolutions.
+
+    On an H200 in bfloat16 with batch norm, residual and relu, cuDNN and a pointwise kernel took
     1.01 to 2.99 times as long as one launch for 29 of ResNet's convolutions of 1, 8 and 32 images;
     larger images and longer sums did not always gain.
     """
@@ -300,7 +309,7 @@ def _unprofitable_convolution(template: Template, product: Product, stores: int)
 
 
 def matmul_config(template: Template) -> Config:
-    """Tiles without measuring."""
+    """Chooses the tiles without measuring."""
     found = product_of(template)
     assert found is not None
     if template.epilogue.kernel.reduction:
@@ -341,7 +350,7 @@ def _tiles(template: Template, found: Product) -> Config:
         written = {
             buffer.name: buffer.dtype.itemsize for buffer in template.buffers if buffer.role != "in"
         }
-        # results are staged in shared memory too
+        # results also go through shared memory
         is_small = columns == 128 if found.ragged else sum(written.values()) <= 2
         stages = 4 if is_small else 3
         grid = MULTIPROCESSORS if found.ragged else even_grid(tiles(128, columns))
@@ -350,15 +359,16 @@ def _tiles(template: Template, found: Product) -> Config:
 
 
 def even_grid(tiles: int) -> int:
-    """Programs that walk over tiles: no more than it takes to be done as soon, so that all have as
-    many and share operands longer. On an H200 128 programs for 1024 tiles take 364 us, 132 take
-    371.
+    """The number of programs that walk over tiles.
+
+    The fewest that finish at the same time, so that all have the same number of tiles and share
+    operands longer. On an H200 128 programs for 1024 tiles take 364 us, 132 take 371.
     """
     return -(-tiles // -(-tiles // MULTIPROCESSORS))
 
 
 def _matrix_size(view: View) -> sympy.Expr:
-    """Elements from one matrix of a batch to the next where they follow one another."""
+    """The distance in elements from one matrix of a batch to the next if they are consecutive."""
     return max(size * step for size, step in zip(view.shape[1:], view.stride[1:]))  # type: ignore[type-var]
 
 
@@ -370,9 +380,9 @@ def _step(k: int, most: int) -> int:
 
 
 def has_descriptors(template: Template, product: Product) -> bool:
-    """Whether both operands are matrices in memory that the copy engine can read: static, rows of
-    whole 16 bytes. The matrices of groups have to follow one another, and steps of the sum not to
-    go beyond them.
+    """Whether the copy engine can read both operands from memory: static matrices with rows of a
+    multiple of 16 bytes. The matrices of groups must also be consecutive, and the steps of the sum
+    must not go beyond them.
     """
     if (
         product.matrices != 1

@@ -1,5 +1,5 @@
-"""The kernel after a matrix product whose sum was taken in parts (split-K): their sum, and the
-epilogue.
+"""The kernel after a matrix product with a split sum (split-K): it adds the partial sums and runs
+the epilogue.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ PARTIALS = "partials"
 
 
 def sum_of_parts(template: Template, found: Product, partials: KernelBuffer, parts: int) -> Kernel:
-    """The kernel after the product: the sum of its parts, what addmm adds, rounded as in memory,
-    and the epilogue.
+    """The kernel after the product: adds its partial sums and the bias of addmm, rounds as in
+    memory, and runs the epilogue.
     """
     stage = template.epilogue
     bodies, result = placed(stage, template, "e_")
@@ -101,8 +101,8 @@ def _scaled_and_biased(
 
 
 def placed(stage: Stage, template: Template, prefix: str) -> tuple[tuple[Body, ...], str]:
-    """The stage's bodies over the template's buffers, with names of their own, and the name of what
-    is no memory.
+    """The stage's bodies over the template's buffers, with unique names, and the name of the tensor
+    that has no memory.
     """
     hidden = f"{prefix}result"
     names = stage.operands(hidden, [buffer.name for buffer in template.buffers])

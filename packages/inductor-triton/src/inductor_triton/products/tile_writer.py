@@ -1,4 +1,4 @@
-"""The text of a matrix product's tiles: names, positions, masks, loads, and the emitters of the
+"""Writes the tiles of a matrix product: names, positions, masks, loads, and the emitters of the
 loops before and after the product.
 """
 
@@ -30,14 +30,14 @@ LOCALS = frozenset([
     *(f"{dim}BLOCK" for dim in "MNKJ"),
 ])  # fmt: skip
 M, N, K, J, R = "mnkjr"
-"""Axes of a block: rows and columns of the result, the sum along a row of the left operand, along a
-column of the right; the columns where rows are reduced after the product.
+"""Axes of a block: rows and columns of the result; the sum along a row of the left operand and
+along a column of the right; the columns if rows are reduced after the product.
 """
 
 
 @dataclass(slots=True)
 class TileWriter:
-    """Writes about tiles of a product. ``whole`` holds the names and lines of the function."""
+    """Writes the tiles of a product. ``whole`` has the names and lines of the function."""
 
     template: Template
     product: Product
@@ -75,7 +75,7 @@ class TileWriter:
         return f"({self.text(extent)} + {block - 1}) // {block}"
 
     def limit(self, dim: str) -> str:
-        """Where a dim ends: for a group its part of it."""
+        """The end of a dim; for a group, the end of its part."""
         if dim == self.product.ragged:
             return f"{dim}end"
         return self.text(self.dims[dim][0])
@@ -94,7 +94,7 @@ class TileWriter:
         return " + ".join(terms) or "0"
 
     def spread(self, view: View) -> str:
-        """A load of what is the same along dims of size 1 and those that it does not have: a bias,
+        """A load of a tensor that is broadcast along missing dims and dims of size 1: a bias,
         scales.
         """
         names = ["batch" if self.product.batch != 1 else None, M, N][3 - len(view.shape) :]
@@ -115,7 +115,7 @@ class TileWriter:
     ) -> Emitter:
         whole = self.whole
         own_kernel = replace(self.kernel(bodies, kernel.ranges, kernel.reduction), name=kernel.name)
-        # dims of the stage's tensor are the axes of its block, after the batch
+        # the dims of the stage's tensor after the batch are the axes of its block
         ranges = (*kernel.ranges, *kernel.reduction)
         places = dict(zip((item.symbol for item in ranges[-2:]), dims))
         facts = Facts(

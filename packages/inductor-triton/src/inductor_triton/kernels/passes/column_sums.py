@@ -1,9 +1,9 @@
-"""Sums over rows that a row kernel adds to as it goes: the gradients of a norm's weight and bias.
+"""Sums over rows that a row kernel accumulates: the gradients of a norm's weight and bias.
 
-Such a store, ``mode="add"`` at a place that only the reduction's symbols decide, would be one
-atomic per element. Where a row fits a block, a grid that just fills the device walks over the rows
-instead; each program keeps its sums in registers and writes them once, and a second kernel adds the
-programs' shares in a fixed order.
+Such a store, ``mode="add"`` at an index that depends only on the reduction's symbols, would be one
+atomic per element. If a row fits a block, a grid that just fills the device walks over the rows
+instead; each program accumulates its sums in registers and writes them once, and a second kernel
+adds the programs' shares in a fixed order.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from inductor_triton.kernels.indexing import integer
 
 @dataclass(frozen=True, slots=True)
 class ColumnSums:
-    """The row kernel with shares in the place of sums, the shares' buffers, and the kernel that
-    adds them up.
+    """The row kernel with shares instead of sums, the shares' buffers, and the kernel that adds
+    them up.
     """
 
     rows: Kernel
@@ -39,8 +39,8 @@ class ColumnSums:
 
 
 def summed_columns(kernel: Kernel) -> tuple[str, ...]:
-    """The buffers to which ``kernel`` adds one value per place of a row, each row at the same
-    places; () where it loads one.
+    """The buffers to which ``kernel`` adds one value per element of a row, at the same indices for
+    each row; () if it also loads or stores one of them.
     """
     loops = {item.symbol for item in kernel.ranges}
     found: list[str] = []
@@ -68,7 +68,7 @@ def summed_columns(kernel: Kernel) -> tuple[str, ...]:
 
 
 def by_program(kernel: Kernel, sums: tuple[str, ...], programs: int) -> ColumnSums:
-    """``kernel`` for a grid of ``programs`` that each keep their share of ``sums``."""
+    """``kernel`` for a grid of ``programs``, each of which computes its share of ``sums``."""
     size = points_of(kernel.reduction)
     buffers = {item.name: item for item in kernel.buffers}
     shares = {

@@ -1,4 +1,4 @@
-"""gelu as one operation, where 16 bits are kept of it."""
+"""Replaces gelu by a single operation if its result is rounded to 16 bits."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def gelu(facts: Facts, step: Instruction, x: Operand) -> Call | None:
 def scaled_gelu(
     facts: Facts, step: Instruction, product: Value, x: Operand, FACTOR: float
 ) -> Call | None:
-    """A multiple of gelu, as dropout needs it: the factor costs nothing in the polynomial."""
+    """A multiple of gelu, as dropout needs it: the factor is free in the polynomial."""
     is_only_use = len(facts.readers[product.name]) == 1
     in_range = SMALLEST_FACTOR < FACTOR < 1 / SMALLEST_FACTOR
     return call("gelu", x, FACTOR) if is_only_use and in_range else None
 
 
 def fuse_gelu(bodies: Sequence[Body], dtypes: Dtypes) -> tuple[Body, ...]:
-    """``bodies`` with a gelu as one instruction. ``dtypes``: see :class:`Facts`."""
+    """``bodies`` with each gelu as one instruction. ``dtypes``: see :class:`Facts`."""
     steps = steps_of(bodies)
     if not any(step.op == "erf" for step in steps):
         return tuple(bodies)

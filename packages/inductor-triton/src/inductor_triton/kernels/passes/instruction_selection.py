@@ -1,7 +1,7 @@
-"""Instructions that the device computes faster or more exactly than those of the kernel.
+"""Selects instructions that the device computes faster or more exactly than those of the kernel.
 
-The rules run last, when the tiling is known. An operation that only they make is written by
-``ops`` or ``instructions`` like any other.
+The rules run last, when the tiling is known. ``ops`` or ``instructions`` writes the operations that
+only these rules produce, like any others.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def tanh16(facts: Facts, step: Instruction, x: Operand) -> Call | None:
 
 @rule("add(erf(x), 1.0)")
 def one_plus_erf(facts: Facts, step: Instruction, x: Operand) -> Call | None:
-    """``1 + erf(x)``, most of gelu's cost, if its relative error does not count: 16 bits are kept
-    or it is only multiplied.
+    """``1 + erf(x)``, most of gelu's cost, if a relative error is acceptable: the result is rounded
+    to 16 bits or only multiplied.
     """
     if step.dtype is not torch.float32:
         return None
@@ -55,7 +55,10 @@ def _is_narrow(facts: Facts, step: Instruction) -> bool:
 
 @rule("exp16(sub(x, log(total)))")
 def quotient(facts: Facts, step: Instruction, x: Operand, total: Value) -> Call | None:
-    """``exp(x - log(total))`` as ``exp(x) / total``: the exponential is that of the sum."""
+    """``exp(x - log(total))`` as ``exp(x)
+
+    total``, which reuses the exponential computed for the sum.
+    """
     if total.name not in facts.sums:
         return None
     return call("mul", call("exp16", x, name=f"{step.result}_exp"), _reciprocal(total))
@@ -63,9 +66,10 @@ def quotient(facts: Facts, step: Instruction, x: Operand, total: Value) -> Call 
 
 @rule("exp16(sub(x, maximum))")
 def exp_difference(facts: Facts, step: Instruction, x: Operand, maximum: Value) -> Call | None:
-    """``exp(x - maximum)``. If all exponentials of a row are taken of elements in registers, one
-    multiply-add each: that ``maximum * scale`` is rounded is a factor that they share with their
-    sum.
+    """``exp(x - maximum)``.
+
+    If a row stays in registers, each exponential takes one multiply-add: rounding ``maximum *
+    scale`` changes all of them by the same factor, which is also in their sum.
     """
     if maximum.name not in facts.maxima:
         return None
@@ -79,7 +83,9 @@ def exp_difference(facts: Facts, step: Instruction, x: Operand, maximum: Value) 
 def multiply_by_reciprocal(
     facts: Facts, step: Instruction, x: Operand, total: Operand
 ) -> Call | None:
-    """A quotient by the sum of a softmax, whose reciprocal is computed once per row."""
+    """A division by the sum of a softmax as a product with the reciprocal, which is computed once
+    per row.
+    """
     is_sum = isinstance(total, Value) and total.name in facts.sums
     return call("mul", x, _reciprocal(total)) if is_sum else None  # type: ignore[arg-type]
 
@@ -92,14 +98,14 @@ def _reciprocal(total: Value) -> Call:
 
 
 def place_rule(op: str) -> Rule:
-    """The rule for random numbers whose counter is an index."""
+    """Makes the rule for random numbers whose counter is an index."""
 
     @rule(f"{op}(seed, index_expr(place))")
     def uniform_at(
         facts: Facts, step: Instruction, seed: Operand, place: sympy.Expr
     ) -> Call | None:
-        """A random number at a place: the number of the first one is no part of the index, so that
-        kernels that differ in it are the same.
+        """A random number at an index. The offset of the first one is not part of the index, so
+        that kernels that differ only in it are the same.
         """
         offset, rest = place.as_coeff_Add()
         first = integer(offset)
@@ -109,7 +115,9 @@ def place_rule(op: str) -> Rule:
 
 
 def threshold_rule(op: str, side: str, pattern: str) -> Rule:
-    """A comparison of a random number with a constant, as in dropout: its bits decide."""
+    """Makes the rule for comparisons of a random number with a constant, as in dropout: they
+    compare the random bits.
+    """
 
     @rule(pattern.format(f"{op}_at(seed, place, first)"))
     def threshold(facts: Facts, step: Instruction, LIMIT: float, **number: Operand) -> Call | None:
@@ -121,7 +129,7 @@ def threshold_rule(op: str, side: str, pattern: str) -> Rule:
 
 
 def random_bits(limit: float) -> Fraction:
-    """A float32 ``limit`` of uniform numbers, which are multiples of 2**-24, in that unit."""
+    """``limit``, rounded to float32, in units of 2**-24, the spacing of uniform numbers."""
     return Fraction(torch.tensor(limit).item()) * 2**24
 
 
@@ -130,8 +138,8 @@ def random_bits(limit: float) -> Fraction:
 
 @rule("eq(index_expr(place), other)")
 def equal_place(facts: Facts, step: Instruction, place: sympy.Expr, other: Operand) -> Call | None:
-    """A place compared with a number that is the same for many places, in 32 bits: a loss picks
-    one element of each row.
+    """Compares an index with a value that is shared by many elements, in 32 bits: a loss picks one
+    element of each row.
     """
     name = str(other)
     is_wide = facts.index_type == "int32" and bounds(place, facts.symbol_bounds).lo >= 0
@@ -141,7 +149,7 @@ def equal_place(facts: Facts, step: Instruction, place: sympy.Expr, other: Opera
     narrowed = call("narrow_place", other, dtype=torch.int32, name=f"{name}_place")
     total = facts.sum_before(str(step.result)) if place == facts.row else None
     if total is not None:
-        # Compared any earlier, the results would take the registers of the row.
+        # If the comparisons ran earlier, their results would take up the row's registers.
         narrowed = call("after", narrowed, Value(total), dtype=torch.int32, name=f"{name}_late")
     return call("eq_place", place, narrowed)
 
@@ -151,13 +159,13 @@ def equal_place(facts: Facts, step: Instruction, place: sympy.Expr, other: Opera
 
 @rule("add(x, y)")
 def add_rounded(facts: Facts, step: Instruction, x: Operand, y: Operand) -> Call | None:
-    """An addition that is not contracted with a product that others see rounded."""
+    """An addition that is not contracted with a product whose rounded value has other uses."""
     return _rounded(facts, step, call("add_rn", x, y))
 
 
 @rule("sub(x, y)")
 def sub_rounded(facts: Facts, step: Instruction, x: Operand, y: Operand) -> Call | None:
-    """A subtraction that is not contracted with a product that others see rounded."""
+    """A subtraction that is not contracted with a product whose rounded value has other uses."""
     return _rounded(facts, step, call("sub_rn", x, y))
 
 
@@ -174,12 +182,13 @@ SELECTION = (
     *(threshold_rule(op, "above", "lt(LIMIT, {})") for op in RANDOM),
     equal_place,
 )  # fmt: skip
-ROUNDING = (add_rounded, sub_rounded)  # after the others, which match additions and subtractions
+# these run last because the other rules match additions and subtractions
+ROUNDING = (add_rounded, sub_rounded)
 
 
 def select_instructions(
     blocks: Sequence[Sequence[Instruction]], facts: Facts
 ) -> list[tuple[Instruction, ...]]:
-    """The instructions to write for ``blocks``, of which later ones see the values of earlier."""
+    """The instructions to write for ``blocks``; later blocks see the values of earlier ones."""
     selected = apply_rules(blocks, SELECTION, facts)
     return remove_dead(apply_rules(selected, ROUNDING, facts))

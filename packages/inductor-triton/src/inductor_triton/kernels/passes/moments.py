@@ -1,10 +1,11 @@
-"""A sum and the squared distances from a value that depends on it, as of a mean and a variance, in
-one pass over chunks.
+"""Computes a sum and the squared distances from a value that depends on it, such as mean and
+variance, in one pass over chunks.
 
-The second body of such a kernel sums (a - m)^2 over the a that the first one sums. A chunk of n
-elements has its sum s and, about its own mean c = s / n, the squares q; those about any m known
-later are q + n * (c - m)^2 (Chan, Golub and LeVeque 1983), without the cancellation of a sum of
-squares.
+The second body of such a kernel sums (a - m)^2 over the same a that the first one sums. A chunk of
+n elements has the sum s and the squares q about its own mean c = s
+
+n; the squares about any m that is known later are q + n * (c - m)^2 (Chan, Golub and LeVeque 1983),
+without the cancellation of a sum of squares.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from .online_softmax import meaning
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """``step`` sums the squared distances of ``operand`` (what computes it is ``before``) from
-    ``centre``; ``total`` is the result that sums the same operand.
+    """``step`` sums the squared distances of ``operand`` from ``centre``. ``before`` has the
+    instructions that compute ``operand``; ``total`` is the result that sums the same operand.
     """
 
     step: Instruction
@@ -35,8 +36,8 @@ Squares = tuple[Square, ...]
 
 
 def squares_of(bodies: Sequence[Body], place: int) -> Squares:
-    """The sums of squares that the next inner body after ``bodies[place]`` consists of; () where it
-    has anything else.
+    """The sums of squares in the next inner body after ``bodies[place]``; () if that body contains
+    anything else.
     """
     rest = bodies[place + 1 : place + 3]
     between = rest[0].instructions if rest and not rest[0].inner else ()
@@ -102,7 +103,9 @@ def _square(
 
 
 def of_chunk(squares: Squares, length: int) -> list[tuple[bool, tuple[Instruction, ...]]]:
-    """Bodies, inner or not, that take the squares of a chunk of ``length`` about its own mean."""
+    """Bodies (with whether each is inner) that compute the squares of a chunk of ``length``
+    elements about its own mean.
+    """
     if not squares:
         return []
     outer: list[Instruction] = []
@@ -120,7 +123,7 @@ def of_chunk(squares: Squares, length: int) -> list[tuple[bool, tuple[Instructio
 def of_chunks(
     squares: Squares, length: int, load: Callable[[str, str], Instruction]
 ) -> tuple[Instruction, ...]:
-    """The inner body that adds up the squares of all chunks, each moved to the centre."""
+    """The inner body that adds up the squares of all chunks, each shifted to the common centre."""
     steps: list[Instruction] = []
     for square in squares:
         name = str(square.step.result)

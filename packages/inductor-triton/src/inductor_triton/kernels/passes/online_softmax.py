@@ -1,9 +1,9 @@
-"""Softmax's maximum and sum of exponentials in one pass over a long row (Milakov and Gimelshein,
-arXiv:1805.02867).
+"""Computes softmax's maximum and sum of exponentials in one pass over a long row (Milakov and
+Gimelshein, arXiv:1805.02867).
 
-Two bodies are one pass where the first only takes the maximum m of some a, and the second only the
-sum of exp(a - m), with the same a computed again. Each lane keeps its own maximum and sum, so that
-nothing is exchanged inside the loop.
+Two bodies become one pass if the first only computes the maximum m of some a, and the second only
+the sum of exp(a - m), with the same a computed again. Each lane has its own maximum and sum, so
+that the loop needs no exchange between lanes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUM_OF_EXPONENTIALS = parse_pattern("reduce('sum', exp(sub(x, m)))")
 
 @dataclass(frozen=True, slots=True)
 class OnlinePair:
-    """The instructions that compute a, its maximum's reduction, and the sum's."""
+    """The instructions that compute a, and the reductions for its maximum and for the sum."""
 
     operand: tuple[Instruction, ...]
     maximum: Instruction
@@ -36,7 +36,7 @@ class OnlinePair:
 
 
 def one_pass(bodies: Sequence[Body]) -> list[Body | OnlinePair]:
-    """The bodies with every pair of them as one; what stands between the two comes after."""
+    """The bodies, with every pair merged into one pass; bodies between the two run after it."""
     plan: list[Body | OnlinePair] = []
     rest = list(bodies)
     while rest:
@@ -54,8 +54,8 @@ def one_pass(bodies: Sequence[Body]) -> list[Body | OnlinePair]:
 
 
 def evictions(parts: Sequence[Body | OnlinePair], number: int) -> dict[str, str]:
-    """How long the rows that a pass loads should stay in the cache: until the last pass that reads
-    the same buffer.
+    """Eviction policies for the rows that a pass loads: they stay in the cache until the last pass
+    that reads the same buffer.
     """
     reads = [_reads(part) for part in parts]
     later = set().union(*reads[number + 1 :])
@@ -68,7 +68,7 @@ def _reads(part: Body | OnlinePair | None) -> set[str]:
 
 
 def online_pair(first: Body, second: Body) -> OnlinePair | None:
-    """The pair that two inner bodies are, or None."""
+    """Two inner bodies as a pair; None if they do not match."""
     maximum, total = _only_reduction(first, "max"), _only_reduction(second, "sum")
     if (
         maximum is None
@@ -87,7 +87,7 @@ def online_pair(first: Body, second: Body) -> OnlinePair | None:
 
 
 def _only_reduction(body: Body, kind: str) -> Instruction | None:
-    """The reduction of a body that does nothing else."""
+    """The only reduction of a body that has no other effect; else None."""
     reduces = [
         step for step in body.instructions if step.op in ("reduce", "scan", "store", "indirect")
     ]
@@ -97,7 +97,7 @@ def _only_reduction(body: Body, kind: str) -> Instruction | None:
 
 
 def meaning(operand: object, defined: dict[str, Instruction]) -> object:
-    """An operand as an expression of what is defined outside the body."""
+    """An operand as an expression of values that are defined outside the body."""
     if not isinstance(operand, Value) or operand.name not in defined:
         return str(operand)
     step = defined[operand.name]

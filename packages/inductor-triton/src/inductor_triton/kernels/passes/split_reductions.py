@@ -1,11 +1,12 @@
-"""Kernels with few points and long reductions, split so that the whole device works on them.
+"""Splits kernels with few points and long reductions so that the whole device works on them.
 
-A program reduces its row alone, so 64 channels keep 64 of 132 multiprocessors busy. Such a kernel
-becomes a sequence: for each inner body that reduces, one kernel with partial results of chunks of
-the reduction and one that combines them and goes on with the body after it; for an inner body that
-only stores, one kernel without a reduction. Values that later kernels need are kept in scratch
-buffers or computed again, where that takes no reduction. A mean and the squared distances from it,
-two bodies, are one pass (``moments.py``).
+A program reduces its row alone, so 64 channels occupy only 64 of 132 multiprocessors. Such a kernel
+becomes a sequence: each inner body that reduces becomes one kernel with partial results of chunks
+of the reduction and one that combines them and continues with the next body; an inner body that
+only stores becomes one kernel without a reduction. Values that later kernels need are stored in
+scratch buffers, or computed again if that takes no reduction.
+
+A mean and the squared distances from it, two bodies, take one pass (``moments.py``).
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ SMALLEST_SHARE = 128 * 1024
 """Bytes that a program must read for a split to be worth two more launches (about 4 us each way).
 """
 GATHERED_BYTES = 32
-"""What an element at an index from memory costs to read: one multiprocessor has few such reads in
-flight (8192 logits at their targets took 9 us of an H200).
+"""Cost in bytes of reading an element at an index from memory: one multiprocessor has few such
+reads in flight (8192 logits at their targets took 9 us on an H200).
 """
 SMALLEST_CHUNK = 32
 COMBINED = {"sum", "prod", "max", "min", "any", "all"}
-"""Reductions whose partial results combine by the same operation."""
+"""Reductions whose partial results are combined by the same operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Kernels to run in order in the place of one, and the buffers between them."""
+    """Kernels that run in order instead of one, and the buffers between them."""
 
     parts: tuple[Kernel, ...]
     scratch: tuple[KernelBuffer, ...]
 
 
 def split_reduction(kernel: Kernel) -> Split | None:
-    """The split of ``kernel``; None where one launch does better or the kernel can't be split."""
+    """The split of ``kernel``; None if a single launch is better or the kernel can't be split."""
     flat = merge_loops(kernel)
     if not _splittable(flat):
         return None
@@ -83,8 +84,8 @@ def _splittable(kernel: Kernel) -> bool:
 
 
 def _reads_what_is_done(kernel: Kernel) -> bool:
-    """Whether a buffer that is read and written is read in later bodies only than those that write
-    it.
+    """Whether every buffer that is both read and written is read only in bodies after those that
+    write it.
     """
     written: dict[str, int] = {}
     for place, body in enumerate(kernel.bodies):
@@ -100,8 +101,8 @@ Chunks = tuple[tuple[Range, ...], tuple[Range, ...], dict[sympy.Symbol, sympy.Ex
 
 
 def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
-    """The reduction as loops over chunks and loops within a chunk, and what its symbols are in
-    terms of both.
+    """The reduction as loops over chunks and loops within a chunk, and its symbols in terms of
+    both.
     """
     outer: list[Range] = []
     replaced: dict[sympy.Symbol, sympy.Expr] = {}
@@ -120,7 +121,7 @@ def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
             for n in counts
             if extent // n * prod(int(o.extent) for o in inner) % SMALLEST_CHUNK == 0
         ]
-        # blocks that fill chunks need no masks
+        # prefer chunk lengths that blocks divide evenly: those need no masks
         count = max(even if 4 * max(even, default=0) > missing else counts, default=1)
         if count == 1:
             return (tuple(outer), reduction[position:], replaced) if outer else None
@@ -130,8 +131,8 @@ def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
 
 
 def _tiles(reduction: tuple[Range, ...], most: int) -> Chunks | None:
-    """Chunks, ``most`` of them, that a block of columns holds whole: their mean and what is about
-    it take one reading.
+    """At most ``most`` chunks, each of which a block of columns holds completely: then one read
+    serves their mean and the squares about it.
     """
     first, *others = reduction
     extent = int(first.extent)
@@ -146,7 +147,7 @@ def _tiles(reduction: tuple[Range, ...], most: int) -> Chunks | None:
 
 
 def _cut(item: Range, count: int, replaced: dict[sympy.Symbol, sympy.Expr]) -> tuple[Range, Range]:
-    """``item`` as a loop over ``count`` chunks and one within a chunk."""
+    """``item`` as a loop over ``count`` chunks and a loop within a chunk."""
     chunk = Range(symbol(f"{item.symbol.name}_chunk"), sympy.Integer(count))
     length = int(item.extent) // count
     replaced[item.symbol] = chunk.symbol * length + item.symbol
@@ -155,8 +156,8 @@ def _cut(item: Range, count: int, replaced: dict[sympy.Symbol, sympy.Expr]) -> t
 
 @dataclass(slots=True)
 class _Splitter:
-    """Walks the bodies. ``known`` are instructions that can be computed again, ``saved`` the
-    scratch buffers of results.
+    """Splits a kernel body by body. ``known`` has the instructions that can be computed again,
+    ``saved`` the scratch buffers of results.
     """
 
     kernel: Kernel
@@ -194,7 +195,9 @@ class _Splitter:
         return bodies.pop(0).instructions if bodies and not bodies[0].inner else ()
 
     def _outside(self, stores: tuple[Instruction, ...], bodies: list[Body]) -> None:
-        """Stores before the first reduction: with what follows that, or a kernel of their own."""
+        """Emits stores before the first reduction: with the body that follows it, or as a kernel of
+        their own.
+        """
         written = accessed(stores, "store")
         if (
             len(bodies) > 1
@@ -209,8 +212,8 @@ class _Splitter:
     def _reduce(
         self, body: Body, squares: Squares, afters: list[tuple[Instruction, ...]], last: bool
     ) -> None:
-        """Two parts: partial results by chunk, then their combination and the instructions after
-        each.
+        """Adds two kernels: one with partial results by chunk, and one that combines them and runs
+        the instructions after each.
         """
         ranges, total = self.kernel.ranges, prod(int(item.extent) for item in self.kernel.ranges)
         length, count = (
@@ -282,7 +285,7 @@ class _Splitter:
     def _closure(
         self, instructions: tuple[Instruction, ...], defined: set[str] | None = None
     ) -> tuple[Instruction, ...]:
-        """What defines the values from earlier parts that ``instructions`` use."""
+        """The instructions that define the values from earlier parts that ``instructions`` use."""
         done = {str(step.result) for step in instructions} | (defined or set())
         found: list[Instruction] = []
         pending = [

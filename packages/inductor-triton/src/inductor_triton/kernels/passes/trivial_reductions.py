@@ -1,8 +1,9 @@
-"""Kernels with less to do: sums of one-hot rows, and rows that have nothing to reduce.
+"""Removes reductions that are not needed: sums of one-hot rows, and loops over rows that have
+nothing to reduce.
 
-The gradient of a loss picks one element of each row, so that it sums
-``where(r == target, value, 0)`` over a row: that is ``value`` where the target is one of the row. A
-kernel whose reductions are all gone is pointwise over both kinds of loops.
+The gradient of a loss picks one element of each row, so it sums ``where(r == target, value, 0)``
+over a row: the result is ``value`` if the target is an index of the row. A kernel that has no
+reductions left becomes pointwise over both kinds of loops.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MOST_REPEATED = 24
 
 
 def simplified(kernel: Kernel) -> Kernel:
-    """``kernel``, or one that means the same and does less."""
+    """``kernel``, or an equivalent one that does less work."""
     bodies = list(kernel.bodies)
     for place, body in enumerate(bodies):
         if body.inner and place and not bodies[place - 1].inner:
@@ -41,7 +42,7 @@ def simplified(kernel: Kernel) -> Kernel:
 
 
 def _round_branches(body: Body) -> Body:
-    """Casts of a selection between two values of the row, as selections between the cast values:
+    """Moves casts of a selection between two per-row values into its branches, so that they run
     once per row.
     """
     known = definitions(body.instructions)
@@ -66,8 +67,8 @@ def _round_branches(body: Body) -> Body:
 
 
 def _pick_one_hot(kernel: Kernel, outer: Body, inner: Body) -> tuple[Body, Body]:
-    """Moves the sums of one-hot rows of ``inner`` to ``outer``, where what they pick and the place
-    are known.
+    """Moves sums of one-hot rows from ``inner`` to ``outer`` if the picked value and the index are
+    known there.
     """
     if len(kernel.reduction) != 1 or integer(kernel.reduction[0].extent) is None:
         return outer, inner
@@ -88,8 +89,8 @@ def _one_hot(
     inside: dict[str, Instruction],
     outside: dict[str, Instruction],
 ) -> list[Instruction]:
-    """Instructions that compute ``step`` without the reduction; none where it is no sum of a
-    one-hot row.
+    """Instructions that compute ``step`` without the reduction; none if it is not the sum of a one-
+    hot row.
     """
     if step.op != "reduce" or step.args[0] != "sum":
         return []
@@ -134,8 +135,8 @@ def _is_zero(operand: object, known: dict[str, Instruction]) -> bool:
 
 
 def _without_rows(kernel: Kernel) -> Kernel:
-    """A kernel that reduces nothing and stores in inner bodies only, as pointwise over all its
-    loops.
+    """Makes a kernel pointwise over all its loops if it reduces nothing and stores only in inner
+    bodies.
     """
     steps, outside = kernel.steps, steps_of(body for body in kernel.bodies if not body.inner)
     if (
