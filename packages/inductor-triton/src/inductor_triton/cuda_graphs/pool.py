@@ -69,10 +69,10 @@ class ResultBlock:
 
     Attributes:
         owner: the tensor in that memory: the result, or bytes if several results share a storage.
-        addresses: where it lies; a token (``Results.token``) stands for several places.
+        addresses: its address; a token (``Results.token``) stands for several blocks.
         idle: the reference count while no result is handed out.
-        orphan: whether the recording is gone, or has abandoned the memory.
-        counted: what the references are counted of.
+        orphan: whether the recording is gone or has released the memory.
+        counted: the object whose references are counted.
     """
 
     __slots__ = ("addresses", "counted", "idle", "orphan", "owner")
@@ -181,7 +181,7 @@ class Pool:
         self._extents, self._free = [], []
 
     def free(self, token: ResultBlock) -> None:
-        """Frees the memory that ``token`` stands for."""
+        """Frees the memory that ``token`` represents."""
         self._free.append(token)
         self._change()
 
@@ -191,11 +191,11 @@ class Pool:
         return any(block.busy() for block in self._free if block is not token)
 
     def enter(self, own: Sequence[ResultBlock], token: ResultBlock | None = None) -> Watch:
-        """Adds a recording; returns what must be idle when it replays.
+        """Adds a recording; returns the blocks that must be idle when it replays.
 
         Args:
             own: the blocks of its results.
-            token: stands for the saved values that it reads.
+            token: represents the saved values that it reads.
         """
         self._extents = [entry for entry in self._extents if entry[2]() is not None]
         for starts, ends, reference in self._extents:

@@ -31,12 +31,12 @@ class Recording:
 
     Attributes:
         graph: the graph.
-        positions: the inputs that must lie at ``fixed``.
+        positions: positions of the inputs that must be at the addresses ``fixed``.
         fixed: their addresses, see ``places_of``.
         copied: the recording's own tensors for inputs that move, by position.
-        written: positions of those that are copied back.
-        results: how its results are made.
-        watch: what must be idle.
+        written: positions of the copied inputs that are copied back after a replay.
+        results: makes its results.
+        watch: the blocks that must be idle before a replay.
         pool: its memory pool.
         given: the results of the forward recording whose private values it reads.
         used: the number of the call that last replayed it.
@@ -99,14 +99,14 @@ class CallPattern:
 
     Attributes:
         pool: the shared memory pool; None once each recording gets its own.
-        addresses: those of the last call.
+        addresses: the tensors' addresses in the last call.
         moves: for each tensor, how often its address has changed.
         fixed: positions of the inputs whose addresses recordings rely on.
-        calls: how many there were.
-        made: how many recordings were made.
-        due: the call from which on the next recording may be made.
+        calls: the number of calls so far.
+        made: the number of recordings made so far.
+        due: the number of the first call that may make the next recording.
         moved: the tensors whose addresses changed last.
-        moving: those that are taken to change at every call.
+        moving: the tensors whose addresses are expected to change at every call.
         copied: the results that callers keep.
         recordings: the recordings in use.
     """

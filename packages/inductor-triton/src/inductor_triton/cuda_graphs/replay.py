@@ -2,7 +2,7 @@
 hold.
 
 A model on a fast GPU is bound by the host, which needs 5 to 20 us per library call. Replaying a
-graph takes about 5 us, whatever is in it. Every call checks the conditions of a recording:
+graph takes about 5 us, whatever it contains. Every call checks the conditions of a recording:
 
 - Sizes, stream and the addresses of its inputs are those of the recording. An input whose address
   keeps changing is first copied into the recording's own memory.
@@ -61,7 +61,7 @@ class GraphEffects:
 
     Attributes:
         writes: pairs of an input and the result that is written back to it.
-        unread: the results that nothing else reads.
+        unread: the results that only this write-back reads.
         private_results: how many results, the last ones, only backward reads.
         private_inputs: first and end of the inputs that are such results.
     """
@@ -377,7 +377,7 @@ def accelerate(
     Args:
         host: the program.
         copy_limit: bytes of inputs, and of results, that a replay may copy.
-        meta: that of the graph, see :class:`GraphEffects`.
+        meta: the graph's ``meta``, see :class:`GraphEffects`.
     """
     device = recordable(host)
     on_cuda = any(buffer.device.type == "cuda" for buffer in host.program.buffers.values())

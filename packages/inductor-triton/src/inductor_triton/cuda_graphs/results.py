@@ -22,11 +22,11 @@ class Result:
 
     Attributes:
         value: the constant.
-        source: position of the input. The result is that argument, or a view of it.
-        donated: whether the result has the memory of a donated input, and is no view of it.
-        block: the memory of the recording that it lies in.
-        metadata: layout of a result that is not all of its memory.
-        copied: whether it is copied out, since callers keep it.
+        source: position of the input that the result is, or is a view of.
+        donated: whether the result reuses the memory of a donated input without being its view.
+        block: the block of the recording's memory that contains it.
+        metadata: layout of a result that does not fill its memory.
+        copied: whether it is copied out because callers keep it.
     """
 
     value: object = None
@@ -85,7 +85,7 @@ class Results:
 
     Attributes:
         blocks: the recording's own blocks.
-        token: stands for the memory of all private values.
+        token: represents the memory of all private values.
         home: the recording's pool and graph, which keep the memory alive.
         released: see :meth:`release`.
         spent: whether the private values were used up: another backward needs a new forward
@@ -203,7 +203,9 @@ class PrivateValues:
         return self._open()
 
     def take(self) -> list[torch.Tensor]:
-        """The values, for a caller that overwrites them; copies if ``tensors`` gave them away."""
+        """The values, for a caller that overwrites them; copies if ``tensors`` has already returned
+        them.
+        """
         values = self._open()
         if self._seen:
             return list(map(_copy, values))

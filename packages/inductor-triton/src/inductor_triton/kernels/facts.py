@@ -26,12 +26,12 @@ class Facts:
 
     Attributes:
         steps: the instructions of all bodies.
-        dtypes: those of the buffers; one that is not among them is a matrix operand of 16 bits.
+        dtypes: the buffers' dtypes; a buffer without one is a matrix operand of 16 bits.
         config: block sizes and grid.
         axes: the axis of the tiling that a loop symbol belongs to.
         symbol_bounds: the ranges of the loop symbols.
-        index_type: that of indices: ``int32``, ``int64`` or ``dynamic``.
-        softmaxes: sums of exponentials of differences from a maximum: each sum is at least 1, and
+        index_type: the type of indices: ``int32``, ``int64`` or ``dynamic``.
+        softmaxes: sums of exponentials of differences from a maximum. Each sum is at least 1, and
             no exponential is above 1.
         row: the loop symbol of a row whose elements stay in registers between two passes.
     """

@@ -26,15 +26,15 @@ class KernelPlan:
     """A kernel and how it is written.
 
     Attributes:
-        kernel: the kernel, its loops merged. Its bodies are those before ``parts``.
+        kernel: the kernel, with merged loops and the bodies from which ``parts`` are selected.
         tiling: how its loops are spread over programs and blocks.
-        parts: the bodies with the instructions to write, a pair of them as one.
-        index_type: ``int32``, ``int64``, or ``dynamic`` if the call decides.
-        limits: sizes that fit ``int32`` if indices may.
-        operations: for each part, about how many machine instructions it has.
-        blocks_held: blocks at the end of a row that stay in registers between two passes.
-        bytes_per_thread: of a block of the reduction.
-        scaling: what the kernel multiplies, if it does nothing else.
+        parts: the bodies with the instructions to write; some pairs of bodies are a single part.
+        index_type: ``int32``, ``int64``, or ``dynamic`` if each call decides.
+        limits: indices may be ``int32`` if all of these sizes fit it.
+        operations: the approximate number of machine instructions per part.
+        blocks_held: number of blocks at the end of a row that stay in registers between two passes.
+        bytes_per_thread: bytes per thread of a block of the reduction.
+        scaling: the product with a number that the kernel computes, if it does nothing else.
     """
 
     kernel: Kernel
@@ -60,8 +60,8 @@ class KernelPlan:
 
 
 def plan_kernel(kernel: Kernel, config: Config | None = None) -> KernelPlan:
-    """The plan of ``kernel``, whose loops are merged, with the blocks of ``config`` or of the
-    heuristics.
+    """The plan of ``kernel``, whose loops must be merged, with the block sizes of ``config`` or of
+    the heuristics.
     """
     work, scaling = describe(kernel), scaling_of(kernel)
     tiling = choose_tiling(kernel, work, config)
