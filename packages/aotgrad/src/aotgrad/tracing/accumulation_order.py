@@ -1,4 +1,4 @@
-"""The order in which gradients arrive at leaves, which hooks of parameters see."""
+"""Reproduces the order in which gradients arrive at leaves, which is visible to parameter hooks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 @contextmanager
 def record_arrivals(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]]:
-    """Collects keys of ``leaves`` in the order in which gradients arrive; of several backward runs
-    the last one counts.
+    """Collects the keys of ``leaves`` in the order in which gradients arrive; if backward runs
+    several times, the last arrival counts.
     """
     arrived: dict[int, None] = {}
     hooks = []
@@ -33,7 +33,7 @@ def record_arrivals(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]
 def engine_handover_order(
     wanted: Sequence[int], leaves: Sequence[int], arrived: Iterable[int]
 ) -> tuple[int, ...]:
-    """``wanted`` in the order in which one autograd node must return gradients, so that they arrive
+    """Orders ``wanted`` as one autograd node must return the gradients, so that they arrive
     at leaves in the order ``arrived``.
 
     Args:
@@ -53,8 +53,9 @@ def _engine_order(urgent: int, others: int) -> list[int]:
     """The order in which autograd's engine runs ``urgent`` nodes of one priority that became ready
     at once, before the others.
 
-    Its queue is a ``std::priority_queue``, which is not stable: this follows its steps in the
-    standard libraries of GNU and Microsoft. A node is the position at which it was pushed.
+    The engine's queue is a ``std::priority_queue``, which is not stable: this function follows its
+    steps in the standard libraries of GNU and Microsoft. A node is identified by the position at
+    which it was pushed.
     """
     heap = list(range(urgent + others))
     served = []

@@ -1,4 +1,5 @@
-"""Inputs that are views of other inputs: they share a storage, or are lazy conjugates or negatives.
+"""Handles inputs that are views of other inputs: they share a storage, or are lazy conjugates or
+negatives.
 
 If written inputs share elements, one graph is compiled for each memory layout of the inputs.
 """
@@ -22,7 +23,7 @@ _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 
 
 def with_input_views(values: Sequence[Any], specs: Sequence[InputSpec]) -> list[Any]:
-    """``values`` of inputs; those that are views of other inputs become views of their bases."""
+    """The ``values`` of the inputs, with views of other inputs recreated from their bases."""
     return [
         v if s.view_of is None else _view(values[s.view_of.base], s.view_of)
         for v, s in zip(values, specs, strict=True)
@@ -30,7 +31,7 @@ def with_input_views(values: Sequence[Any], specs: Sequence[InputSpec]) -> list[
 
 
 def lazy_view_base(t: torch.Tensor) -> torch.Tensor:
-    """The tensor whose lazy conjugate or negative is ``t``."""
+    """The tensor of which ``t`` is the lazy conjugate or negative."""
     with torch.enable_grad():
         t = torch._conj(t) if t.is_conj() else t
         return torch._neg_view(t) if t.is_neg() else t
@@ -54,8 +55,8 @@ def _view(base: torch.Tensor, spec: StridedView | ConjugateView) -> torch.Tensor
 def _take(
     flat: torch.Tensor, sizes: Sequence[int], strides: Sequence[int], offset: int
 ) -> torch.Tensor:
-    """Elements of the last dimension at strides, outermost first, by views that can be written to,
-    unlike ``as_strided``.
+    """A view of elements of the last dimension with these sizes and strides, outermost first.
+    Unlike the result of ``as_strided``, it can be written to.
     """
     if _is_dense(sizes, strides):
         if sizes:
@@ -73,7 +74,7 @@ def _take(
 
 
 def _nesting(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """The dimensions from the outermost one inwards."""
+    """The dimensions in the order of their strides, outermost first."""
     return sorted(range(len(sizes)), key=lambda d: (-strides[d], sizes[d] == 1, d))
 
 
@@ -88,10 +89,10 @@ def _is_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the inputs of one call lie in memory.
+    """The memory layout of the inputs of one call.
 
     Attributes:
-        bases: further inputs, which follow the others.
+        bases: additional inputs, appended to the others.
         views: by index, the inputs that are views of others or of ``bases``.
     """
 
@@ -99,7 +100,9 @@ class Layout:
     views: dict[int, StridedView]
 
     def key(self) -> Hashable:
-        """Equal for calls that one graph serves, if each input is of the same kind, too."""
+        """A key that is equal for calls that can share a graph, given that each input is of the
+        same kind, too.
+        """
         return tuple(_kind(base) for base in self.bases), tuple(self.views.items())
 
 
@@ -108,8 +111,8 @@ def _kind(t: torch.Tensor) -> Hashable:
 
 
 def find_layout(inputs: Sequence[Any], written: Sequence[int]) -> Layout | None:
-    """The memory layout of inputs of which some are written; None if views of a base can't replace
-    them.
+    """The memory layout of inputs, some of which are written; None if they can't be replaced by
+    views of a base.
     """
     groups: dict[int, list[int]] = {}
     for i, t in enumerate(inputs):
@@ -141,8 +144,9 @@ def find_layout(inputs: Sequence[Any], written: Sequence[int]) -> Layout | None:
 
 
 def _base_of(members: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """The common base of tensors of one storage: autograd's, or without history a tensor over all
-    their memory. None if there is no such base.
+    """The common base of tensors of one storage; None if there is none.
+
+    It is autograd's base, or, if the tensors have no history, a tensor over all their memory.
     """
     first = members[0]
     if any(t.dtype is not first.dtype or t.is_neg() or t.is_conj() for t in members):
@@ -181,7 +185,7 @@ def _is_default_view(t: torch.Tensor, base: torch.Tensor) -> bool:
 
 
 def _count_versions_together(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether a write to one tensor counts for all: not so after ``.data``."""
+    """Whether a write to one tensor bumps the versions of all; it does not after ``.data``."""
     if any(t.is_inference() for t in tensors):
         return all(t.is_inference() for t in tensors)
     before = [t._version for t in tensors]
@@ -221,4 +225,4 @@ class OverlapDispatcher:
         return self.otherwise(*inputs) if call is None else call(*inputs, *layout.bases)
 
 
-_MAX_LAYOUTS = 16  # layouts of one program; beyond that calls run eagerly
+_MAX_LAYOUTS = 16  # number of layouts per program; further ones run eagerly

@@ -1,9 +1,10 @@
-"""Masks of attention that fused kernels can do without, or read.
+"""Removes attention masks that fused kernels can do without, and lays out the others so that they
+can read them.
 
-Models build masks from ``arange`` while they are captured. One that hides nothing is left out, and
-one that hides the future becomes ``is_causal``: all kernels take those, while flash attention takes
-no mask. The fused CUDA kernels read a mask only when its last dimension is dense; otherwise torch
-computes attention in float32.
+Models build masks from ``arange`` while they are captured. A mask that hides nothing is removed,
+and one that hides the future becomes ``is_causal``: all kernels support those, while flash
+attention takes no mask. The fused CUDA kernels read a mask only if its last dimension is dense;
+otherwise torch computes attention in float32.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from .tracer import Tracer
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _BACKWARD = re.compile(r"aten\._scaled_dot_product_\w+_backward\.default")
 _MAX_NODES = 200
-_MAX_ELEMENTS = 1 << 26  # of any value on the way to a mask, which is computed once while compiling
+_MAX_ELEMENTS = 1 << 26  # elements of any value from which a mask is computed, once at compile time
 
 
 class AttentionMasks(TorchFunctionMode):
-    """Within, ``scaled_dot_product_attention`` gets the cheapest mask of the same meaning."""
+    """Gives ``scaled_dot_product_attention`` the cheapest mask of the same meaning while active."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()
@@ -45,12 +46,12 @@ class AttentionMasks(TorchFunctionMode):
         if known is not None:
             return func(**kwargs | known)
         if mask.device.type == "cuda" and mask.dim() and mask.stride(-1) != 1:
-            # as torch's own products leave it
+            # contiguous, as torch's own matrix products return it
             return func(**kwargs | {"attn_mask": mask.contiguous()}).contiguous()
         return func(**kwargs)
 
     def _nodes_of(self, fake: torch.Tensor) -> list[torch.fx.Node] | None:
-        """The nodes that compute ``fake`` from no input at all, in order."""
+        """The nodes that compute ``fake``, in order; None if it depends on inputs."""
         wanted: set[torch.fx.Node] = set()
         pending = [self._tracer.node_of(fake)]
         while pending:
@@ -65,7 +66,7 @@ class AttentionMasks(TorchFunctionMode):
 
 
 def _same_meaning(nodes: list[torch.fx.Node]) -> dict[str, Any] | None:
-    """Arguments in place of the mask that the last node computes."""
+    """Arguments that replace the mask computed by the last node; None if there are none."""
     values: dict[torch.fx.Node, Any] = {}
     for node in nodes:
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
@@ -79,12 +80,12 @@ def _same_meaning(nodes: list[torch.fx.Node]) -> dict[str, Any] | None:
 
 
 def lay_out_tangents(graph: torch.fx.Graph, fake_mode: FakeTensorMode) -> None:
-    """Expects tangents that attention alone reads in the layout of its result, as eager mode mostly
-    hands them on.
+    """Expects each tangent that only attention reads to have the layout of attention's result,
+    because eager mode mostly passes it in that layout.
 
-    A result may have been laid out anew behind the call, while its gradient comes as the call left
-    the result. cuDNN's backward keeps, for given sizes, the strides of the gradient that it saw
-    first (torch 2.11), so others give wrong gradients.
+    The result may have been copied to another layout after the call, while its gradient has the
+    layout of the original result. cuDNN's backward keeps, for given sizes, the strides of the first
+    gradient that it saw (torch 2.11), so other strides give wrong gradients.
     """
     for node in graph.find_nodes(op="placeholder"):
         (call,) = node.users if len(node.users) == 1 else (node,)
@@ -98,7 +99,7 @@ def lay_out_tangents(graph: torch.fx.Graph, fake_mode: FakeTensorMode) -> None:
 
 
 def _is_pure(node: torch.fx.Node) -> bool:
-    """Whether a node is a function of its operands alone, of known size."""
+    """Whether a node depends on its operands alone and has a known size."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not isinstance(node.target, torch._ops.OpOverload):
         return False

@@ -1,4 +1,4 @@
-"""Autograd history that a trace does not see: that of inputs, from before the call."""
+"""Autograd history that a trace does not see: the history of inputs, from before the call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class OuterHistory:
-    """How differentiation inside a program may pass through what its inputs were computed from.
+    """A differentiation inside a program that may pass through the histories of its inputs.
 
     Attributes:
         targets: inputs that the program differentiates with respect to.
-        through: inputs, not leaves, that what it differentiates depends on.
-        line: the user's line that does so.
+        through: non-leaf inputs on which the differentiated values depend.
+        line: the user's line that differentiates.
     """
 
     targets: frozenset[int]
@@ -27,8 +27,8 @@ class OuterHistory:
 
 
 def history(starts: Iterable[Any], known: Iterable[Any] = ()) -> set[Any]:
-    """The autograd nodes that gradients of ``starts`` may reach, themselves included, and the
-    ``known`` nodes, which they do not pass. None among the starts is ignored.
+    """The autograd nodes that gradients of ``starts`` may reach, including the starts and the
+    ``known`` nodes, at which they stop. Ignores None among the starts.
     """
     seen, stack = set(known), list(starts)
     while stack:
@@ -40,7 +40,9 @@ def history(starts: Iterable[Any], known: Iterable[Any] = ()) -> set[Any]:
 
 
 def reachable_leaves(starts: Iterable[Any], known: Iterable[Any]) -> set[Any]:
-    """The nodes of leaves that gradients of ``starts`` reach without passing a ``known`` node."""
+    """The nodes of leaves that gradients of ``starts`` reach without passing through a ``known``
+    node.
+    """
     known = set(known)
     return {node for node in history(starts, known) - known if hasattr(node, "variable")}
 
@@ -56,8 +58,8 @@ Edges = Sequence[torch.autograd.graph.GradientEdge]
 
 
 def _output_masks(edges: Edges, last: Iterable[Any] = ()) -> dict[Any, int]:
-    """For each autograd node, the bits of the edges whose backward passes it; backward stops at the
-    ``last`` nodes.
+    """For each autograd node, the bits of the edges whose backward passes through it; backward
+    stops at the ``last`` nodes.
     """
     last = set(last)
     behind: dict[Any, int] = {}
@@ -75,7 +77,9 @@ def _output_masks(edges: Edges, last: Iterable[Any] = ()) -> dict[Any, int]:
 
 
 def freed_with(edges: Edges) -> tuple[int, ...]:
-    """For each edge, the bits of edges whose backward passes a common node that saves values."""
+    """For each edge, the bits of the edges whose backward passes through the same node with saved
+    values.
+    """
     behind = _output_masks(edges)
     masks = {bits for node, bits in behind.items() if _saves_values(type(node))}
     return tuple(
@@ -87,18 +91,17 @@ def freed_with(edges: Edges) -> tuple[int, ...]:
 def output_groups(
     edges: Edges, together: Sequence[int], inputs: Sequence[tuple[Any, bool]], *, by_history: bool
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """Groups of edges that share no values, or lead to other histories, each with its inputs; empty
-    if all edges are one group.
+    """Groups of edges that share no values, or lead to different histories, each with its inputs;
+    empty if all edges form one group.
 
-    Edges whose backward passes a common node, which adds their gradients, stay one group if they
-    lead to the same histories.
+    Edges whose backward passes through a common node, which adds their gradients, stay in one group
+    if they lead to the same histories.
 
     Args:
-        edges: of the results.
-        together: what ``freed_with`` says of them.
-        inputs: of each input the node that its gradient arrives at, and whether nothing was
-            computed before it.
-        by_history: whether edges that share values are separated, too, if they lead to other
+        edges: the edges of the results.
+        together: the result of ``freed_with`` for them.
+        inputs: for each input, the node at which its gradient arrives, and whether it is a leaf.
+        by_history: whether to separate even edges that share values, if they lead to different
             histories.
     """
     ends = {node for node, _ in inputs}
@@ -133,9 +136,9 @@ def output_groups(
 
 
 def _split_by_history(group: int, reached: Sequence[int], is_leaf: Sequence[bool]) -> list[int]:
-    """The edges of a group, by the histories that they lead to.
+    """Splits the edges of a group by the histories that they lead to.
 
-    Autograd passes through all that is behind a node, where there may be what has been freed.
+    Autograd passes through everything behind a node, and some of it may have been freed.
     """
     parts: dict[tuple[int, ...], int] = {}
     for bit in range(group.bit_length()):
@@ -153,7 +156,7 @@ def _saves_values(cls: type) -> bool:
 
 
 def depends_on_any(through: Iterable[torch.Tensor], targets: Iterable[torch.Tensor]) -> bool:
-    """Whether one of the targets is in what a tensor of ``through`` was computed from."""
+    """Whether one of the targets is in the history of a tensor of ``through``."""
     made = [t.grad_fn for t in through if t.grad_fn is not None]
     edges = [torch.autograd.graph.get_gradient_edge(t) for t in targets if made and t.requires_grad]
     before = history(node for f in made for node, _ in f.next_functions)

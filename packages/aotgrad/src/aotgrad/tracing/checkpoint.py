@@ -1,8 +1,7 @@
-"""``torch.utils.checkpoint`` while a program is traced: a region of the graph, tagged for the
-partitioner (P1).
+"""Traces ``torch.utils.checkpoint`` as a region of the graph, tagged for the partitioner (P1).
 
-Run as it is, it would put the recomputation into the trace of backward, where it merges with the
-forward it repeats.
+If it ran as it is, it would add the recomputation to the trace of backward, where it would merge
+with the forward computation that it repeats.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ _tracing = threading.local()
 
 @contextmanager
 def checkpoints_as_regions(tracer: Tracer) -> Iterator[None]:
-    """Within, in this thread, checkpointed functions run once and the nodes that they record name
-    their region.
+    """A context in which, in this thread, checkpointed functions run once and the nodes that they
+    record are labelled with their region.
     """
     _install()
     before, _tracing.tracer = getattr(_tracing, "tracer", None), tracer
@@ -38,11 +37,11 @@ def checkpoints_as_regions(tracer: Tracer) -> Iterator[None]:
 
 @contextmanager
 def _region(tracer: Tracer) -> Iterator[None]:
-    if tracer.region is not None:  # the outermost one counts
+    if tracer.region is not None:  # nested regions belong to the outermost one
         yield
         return
     tracer.num_regions += 1
-    tracer.region = -tracer.num_regions  # captured graphs number theirs from 0
+    tracer.region = -tracer.num_regions  # captured graphs number their regions from 0
     try:
         yield
     finally:

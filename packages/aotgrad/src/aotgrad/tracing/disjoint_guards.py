@@ -9,11 +9,11 @@ import torch
 from .functional import layout_numbers, size_hint
 
 _Steps = list[tuple[Any, Any]]
-"""Sizes and strides in bytes, the element itself among them."""
+"""Sizes and strides in bytes, including the bytes of an element as a dimension."""
 
 
 def guard_disjoint(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Adds guards under which two tensors, disjoint with the sizes of the example, are disjoint
+    """Adds guards under which two tensors that are disjoint with the example's sizes are disjoint
     with other sizes too.
 
     If no comparison of their bounds proves it, the guards fix sizes, strides and offsets to those
@@ -31,13 +31,15 @@ def guard_disjoint(a: torch.Tensor, b: torch.Tensor) -> None:
         offset = _offset_in_row(_length(steps), distance, _length(other), stride)
         if offset is None:
             for n in (*layout_numbers(a), *layout_numbers(b)):
-                int(n)  # guards the value
+                int(n)  # adds a guard on the value
             return
         distance = offset
 
 
 def _guard(condition: Any) -> None:
-    """Asking for the truth of a symbolic condition adds it as a guard; it holds in the example."""
+    """Adds a symbolic condition, which holds in the example, as a guard: evaluating it as a bool
+    does so.
+    """
     assert bool(condition)
 
 
@@ -47,12 +49,12 @@ def _steps(t: torch.Tensor) -> _Steps:
 
 
 def _length(steps: _Steps) -> Any:
-    """The distance of the last byte from the first."""
+    """The distance from the first byte to the last."""
     return sum(((n - 1) * s for n, s in steps), 0)
 
 
 def _guard_in_order(length: Any, distance: Any, other: Any) -> bool:
-    """Whether one ends before the other begins; if so, adds a guard."""
+    """Whether one tensor ends before the other begins; if so, adds a guard."""
     if size_hint(length) < size_hint(distance):
         _guard(length < distance)
     elif size_hint(distance + other) < 0:
@@ -70,9 +72,9 @@ def _without(stride: Any, steps: _Steps) -> _Steps:
 
 
 def _offset_in_row(length: Any, distance: Any, other: Any, stride: Any) -> Any:
-    """The other tensor's offset within a row of this one; None if either reaches beyond its row.
+    """The other tensor's offset within a row of this one; None if either extends beyond its row.
 
-    If neither does, they can only overlap within one row, so their offsets in it decide.
+    If neither does, they can only overlap within one row, so it is enough to compare offsets in it.
     """
     if not size_hint(stride):
         return None

@@ -1,4 +1,6 @@
-"""Reads a traced program's effects off its functional wrappers: mutations, aliases, identities."""
+"""Derives the effects of a traced program from its functional wrappers: mutations, aliases, and
+identities of tensors.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,16 @@ class TracedTensor:
     """A tensor that existed before the call: an input or a constant.
 
     Attributes:
-        target: which one.
+        target: identifies the tensor.
         before: the fake with its value before the program ran.
         wrapper: the functional wrapper that the program used.
-        version: the wrapper's version counter before.
-        edge: its gradient edge before, None when no gradient with respect to it is wanted.
+        version: the wrapper's version counter before the program ran.
+        edge: its gradient edge before the program ran; None if its gradient is not wanted.
         was_leaf: whether it is known to have no history.
         moved: whether the program changed its sizes or strides.
-        filled: whether a call that wrote all of it did so (``out=``).
-        line: the user's line that did so, or wrote to it.
-        is_input_view: whether it is a view of another one of these, to which writes are counted.
+        filled: whether the program resized it and wrote all of it (``out=``).
+        line: the user's line that last changed it or wrote to it.
+        is_input_view: whether it is a view of another traced tensor, to which its writes count.
     """
 
     target: ExternalTensor
@@ -72,17 +74,15 @@ class TracedTensor:
 
     @property
     def became_leaf(self) -> bool:
-        """Whether the program made an input a leaf that requires grad, and did nothing else to
-        it.
-        """
+        """Whether the program made an input a leaf that requires grad, without any other change."""
         is_leaf = self.wrapper.is_leaf and self.wrapper.requires_grad
         return self.target.index >= 0 and is_leaf and not self.before.requires_grad
 
 
 @dataclass(frozen=True, slots=True)
 class TracedProgram:
-    """The live objects of a forward trace: tensors from before the call, the flat outputs, and what
-    a call looks at first.
+    """The live objects of a forward trace: tensors from before the call, the flat outputs, and the
+    uses of input histories and storage offsets that a call checks first.
     """
 
     tensors: tuple[TracedTensor, ...]
@@ -93,7 +93,7 @@ class TracedProgram:
 
 
 def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, list[Any]]:
-    """The plan, and the values (wrappers, SymInts) that its slots stand for."""
+    """The plan, and the values (wrappers, SymInts) of its slots."""
     planner = _Planner(traced, tracer)
     mutations = tuple(m for t in traced.tensors if (m := planner.mutation(t)) is not None)
     outputs = planner.outputs()
@@ -122,9 +122,10 @@ class _Planner:
         self.traced = traced
         self.tracer = tracer
         self.values: list[Any] = []
-        self.tracked: set[int] = set()  # slots that autograd must see if they require grad
+        self.tracked: set[int] = set()  # slots that are visible to autograd if they require grad
         self._slot_of: dict[int, Slot] = {}
-        self._size_slots: dict[sympy.Symbol, Slot] = {}  # that views made outside of the graph need
+        # used by views that are created outside the graph
+        self._size_slots: dict[sympy.Symbol, Slot] = {}
         self.env = tracer.fake_mode.shape_env
         self._moved_in = Counter(
             storage_id(t.wrapper) for t in traced.tensors if t.is_input_view and t.moved
@@ -242,7 +243,7 @@ class _Planner:
             and base_wrapper.requires_grad
             and _passes_custom_function(grad_node(o), gradient_edge(base_wrapper).node)
         ):
-            return self.slot(o)  # views of the base would have other gradients
+            return self.slot(o)  # views of the base would get other gradients
         steps = steps_between(self.node(base_wrapper), self.node(o))
         if steps is None:
             reason = "an output is a view whose relation to its base is not a chain of views"
@@ -255,8 +256,8 @@ class _Planner:
         return View(base, steps, mode, _has_own_version(o, base_wrapper))
 
     def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
-        """The wrapper that shows the whole memory of several outputs: one of them, or what they are
-        views of.
+        """The wrapper of the whole memory of several outputs: one of them, or the tensor that they
+        are views of.
         """
         roots = {view_root(self.node(m)) for m in members}
         if len(roots) != 1:
@@ -270,7 +271,7 @@ class _Planner:
             if all(steps_between(self.node(c), self.node(m)) is not None for m in members)
         ]
         whole.sort(key=lambda c: not c.requires_grad)
-        # whose views don't know their base
+        # views of inference tensors don't know their base
         if not whole and all(m.is_inference() for m in members):
             whole = [root.meta["val"]]
         if not whole:
@@ -287,7 +288,7 @@ def _symbols_in(value: Any) -> set[Any]:
 
 
 def grad_node(wrapper: torch.Tensor) -> Any:
-    """The autograd node of a tensor, if it has one."""
+    """The autograd node of a tensor; None if it has none."""
     try:
         return wrapper.grad_fn
     except RuntimeError:
@@ -296,7 +297,7 @@ def grad_node(wrapper: torch.Tensor) -> Any:
 
 
 def _is_multi_output_view(o: torch.Tensor) -> bool:
-    """Whether it is a view made by an operator like ``split`` that autograd has recorded."""
+    """Whether ``o`` is a view made by an operator like ``split`` and recorded by autograd."""
     several = _autograd.CreationMeta.MULTI_OUTPUT_NODE
     return o.requires_grad and o._is_view() and _autograd._get_creation_meta(o) == several
 
@@ -340,7 +341,7 @@ def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None =
 
 
 def _has_own_version(o: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether a write to the base does not count as one to ``o``."""
+    """Whether a write to the base does not bump the version of ``o``."""
     if o.is_inference() or base.is_inference():
         return False
     with torch.autograd._unsafe_preserve_version_counter(base):
@@ -350,7 +351,7 @@ def _has_own_version(o: torch.Tensor, base: torch.Tensor) -> bool:
 
 
 def _passes_custom_function(node: Any, ancestor: Any) -> bool:
-    """Whether a gradient on its way from ``node`` to ``ancestor`` passes the backward of an
+    """Whether a gradient on its way from ``node`` to ``ancestor`` passes through the backward of an
     ``autograd.Function``.
     """
     while node is not None and node != ancestor:
@@ -361,7 +362,7 @@ def _passes_custom_function(node: Any, ancestor: Any) -> bool:
 
 
 def _leads_straight_to(node: Any, ancestor: Any) -> bool:
-    """Whether a gradient that arrives at ``node`` goes straight to ``ancestor``."""
+    """Whether a gradient that arrives at ``node`` goes to ``ancestor`` and nowhere else."""
     while node is not None and node != ancestor:
         following = [n for n, _ in node.next_functions if n is not None]
         node = following[0] if len(following) == 1 else None
@@ -369,10 +370,10 @@ def _leads_straight_to(node: Any, ancestor: Any) -> bool:
 
 
 def gradient_edge(wrapper: torch.Tensor) -> Any:
-    """Where a gradient of the wrapper's present value would arrive."""
+    """The edge at which a gradient of the wrapper's current value would arrive."""
     if wrapper.grad_fn is not None:
         return torch.autograd.graph.get_gradient_edge(wrapper)
-    with torch.enable_grad(), torch._C._DisableTorchDispatch():  # a view that nobody records
+    with torch.enable_grad(), torch._C._DisableTorchDispatch():  # a view that is not recorded
         node = torch.ops.aten.alias.default(wrapper).grad_fn.next_functions[0][0]
     return torch.autograd.graph.GradientEdge(node, 0)
 

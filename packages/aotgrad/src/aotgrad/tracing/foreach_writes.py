@@ -1,5 +1,5 @@
-"""Foreach ops write to one tensor after the other: if tensors overlap, later calls must see earlier
-writes in the graph, too.
+"""Runs foreach ops, which write to one tensor after the other: if tensors overlap, later writes
+must see earlier ones in the graph, too.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from .functional import extent, is_functional, layout_numbers, storage_id
 
 Span = tuple[float, float, int]
-"""The first byte and the end of a tensor in its storage, and its place in the list."""
+"""The first byte and the end of a tensor in its storage, and its index in the list."""
 
 
 def write_to_each(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Runs an in-place foreach op. On the CPU it counts versions, which functionalisation does
-    not do.
+    """Runs an in-place foreach op. On the CPU such an op bumps versions, which functionalisation
+    does not do.
     """
     for given, options in _calls(args, kwargs):
         func(*given, **options)
@@ -39,7 +39,7 @@ def _calls(
         return [(args, kwargs)]
 
     def only(value: Any, i: int) -> Any:
-        # ``scalars``
+        # the ``scalars`` operand
         if isinstance(value, torch.Tensor) and value.dim() == 1 and value.shape[0] == count:
             return value[i : i + 1]
         return [value[i]] if isinstance(value, (list, tuple)) else value
@@ -51,7 +51,9 @@ def _calls(
 
 
 def _is_order_seen(lists: Sequence[Sequence[Any]]) -> bool:
-    """Whether a tensor of the first list may share bytes with one at another index of any list."""
+    """Whether a tensor of the first list may share bytes with a tensor at another index of any
+    list.
+    """
     written: defaultdict[int, list[Span]] = defaultdict(list)
     for storage, span in _spans(lists[0]):
         written[storage].append(span)
@@ -68,7 +70,9 @@ def _is_order_seen(lists: Sequence[Sequence[Any]]) -> bool:
 
 
 def _meets_another(span: Span, spans: Sequence[Span]) -> bool:
-    """Whether ``span`` meets one of ``spans`` at another index; those are sorted and disjoint."""
+    """Whether ``span`` overlaps one of ``spans`` at another index; ``spans`` are sorted and
+    disjoint.
+    """
     start, end, place = span
     first = bisect_right(spans, start, key=lambda s: s[1])
     return any(

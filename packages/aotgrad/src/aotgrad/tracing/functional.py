@@ -14,8 +14,10 @@ from symshapes import is_wrapper
 
 
 def to_functional(fake: torch.Tensor, *, is_leaf: bool = False) -> torch.Tensor:
-    """A wrapper of a fake; it requires grad when the fake does, and then accepts in-place ops like
-    a non-leaf, or is one.
+    """A functional wrapper of a fake.
+
+    It requires grad if the fake does; then it either accepts in-place ops like a non-leaf, or is a
+    leaf (``is_leaf``).
     """
     wrapper = torch._to_functional_tensor(fake)
     if is_leaf:
@@ -36,7 +38,7 @@ def current_value(wrapper: torch.Tensor) -> torch.Tensor:
 
 
 def size_hint(size: Any) -> int:
-    """The value of a size at tracing time, for ordering only; large when it has none."""
+    """The value of a size at tracing time, for ordering only; a large number if it has none."""
     node = getattr(size, "node", None)
     if node is None:
         return size
@@ -55,7 +57,7 @@ def layout_numbers(t: torch.Tensor) -> tuple[Any, ...]:
 
 
 def extent(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
-    """Elements of memory from the first element of a tensor to behind the last one."""
+    """The number of elements of memory from a tensor's first element through its last."""
     return 1 + sum((n - 1) * s for n, s in zip(sizes, strides))
 
 
@@ -72,8 +74,8 @@ def storage_id(wrapper: torch.Tensor) -> int:
 
 @contextmanager
 def functionalising() -> Iterator[None]:
-    """Ops on plain tensors give functional wrappers, too; views are replayed as views, not
-    copies.
+    """A context in which ops on plain tensors return functional wrappers, too; views are replayed
+    as views, not copies.
     """
     torch._enable_functionalization(reapply_views=True)
     try:
@@ -83,14 +85,14 @@ def functionalising() -> Iterator[None]:
 
 
 def below_functionalisation() -> torch._C._ExcludeDispatchKeyGuard:
-    """A context in which tensors made are plain fakes again."""
+    """A context in which new tensors are plain fakes again."""
     return torch._C._ExcludeDispatchKeyGuard(
         torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
     )
 
 
 def restore_layout(wrapper: torch.Tensor, strides: Sequence[Any], tracer: Any) -> bool:
-    """Restore a written tensor's strides; returns whether its value in the graph has them, too."""
+    """Restores a written tensor's strides; returns whether its value in the graph has them, too."""
     order = sorted(range(wrapper.dim()), key=lambda d: size_hint(strides[d]), reverse=True)
     inverse = sorted(range(wrapper.dim()), key=order.__getitem__)
     value = current_value(wrapper)

@@ -25,8 +25,8 @@ def _signature(overload: torch._ops.OpOverload) -> str:
 
 
 def _rnn_layer(*args: Any) -> Any:
-    """oneDNN's kernel keeps what backward reads only while grad mode is on; no argument tells
-    it.
+    """oneDNN's RNN layer with saved values for backward, which it keeps only in grad mode; no
+    argument controls it.
     """
     with torch.enable_grad():
         return torch.ops.aten.mkldnn_rnn_layer(*args)
@@ -46,8 +46,8 @@ _LIBRARY.impl("factored", _factored, "CompositeExplicitAutograd")
 
 
 def resolve_overload(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The overload that a call of a custom ``torch.ops.<namespace>.<name>`` takes; ``func`` itself
-    if it is anything else.
+    """The overload that a call of a custom ``torch.ops.<namespace>.<name>`` resolves to; ``func``
+    itself if it is anything else.
     """
     if not isinstance(func, torch._ops.OpOverloadPacket) or func._qualified_op_name.startswith(
         "aten::"
@@ -69,10 +69,10 @@ def is_mutable_custom(func: Any) -> bool:
 
 
 def call_functional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a mutable op by its functional form, writes the new values to its operands, and returns
+    """Calls the functional form of a mutable op, writes the new values to its operands, and returns
     the op's own results.
 
-    As in eager mode by default, a custom op does not take part in autograd.
+    As in eager mode by default, autograd does not record a custom op.
     """
     if not isinstance(func, torch._ops.OpOverload):
         return _fused_step(func.__name__, args, kwargs)
@@ -97,8 +97,10 @@ def call_functional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def is_fused_step(name: str) -> bool:
-    """Whether an op is a fused optimizer step such as ``torch._fused_adam_``. Torch's
-    functionalisation refuses empty lists, and needs meta kernels that some steps don't have.
+    """Whether an op is a fused optimizer step such as ``torch._fused_adam_``.
+
+    Torch's functionalisation refuses empty lists, and needs meta kernels that some steps don't
+    have.
     """
     return name.startswith("_fused_") and name.endswith("_")
 
@@ -113,16 +115,18 @@ def _fused_step(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
         for place, (olds, news) in enumerate(zip(written, results)):
             if place != 1 or scaled:  # the gradients
                 for old, new in zip(olds, news):
-                    # the kernel counts no version
+                    # the kernel does not bump versions
                     with torch.autograd._unsafe_preserve_version_counter(old):
                         old.copy_(new)
 
 
 @cache
 def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.OpOverload:
-    """``aotgrad::<namespace>_<name>_<copies>``: works on copies of the ``copies`` tensors that
-    ``base`` writes to, and returns them after its own results. The overload ``consuming`` works in
-    the operands' memory instead, for callers that no longer need the operands.
+    """The overload ``aotgrad::<namespace>_<name>_<copies>``, which works on copies of the
+    ``copies`` tensors that ``base`` writes to, and returns them after its own results.
+
+    The overload ``consuming`` works in the operands' memory instead, for callers that no longer
+    need the operands.
     """
     written, schema = _written(base), base._schema
     arguments, _, _ = _signature(base).rpartition(") ->")
@@ -163,7 +167,7 @@ def _written(func: torch._ops.OpOverload) -> list[str]:
 
 
 def _returned(func: torch._ops.OpOverload, result: Any) -> str | None:
-    """The operand that is written and returned as this result; None for a result of its own."""
+    """The written operand that the op returns as this result; None for a new tensor."""
     if result.alias_info is None or not result.alias_info.is_write:
         return None
     marks = result.alias_info.before_set
@@ -176,7 +180,7 @@ def _as_tuple(results: Any) -> tuple[Any, ...]:
 
 
 def _copy(t: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, which an operator may rely on."""
+    """A copy with the same strides, on which an operator may rely."""
     return t.new_empty_strided(t.shape, t.stride()).copy_(t)
 
 
@@ -188,13 +192,13 @@ def _distinct(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def _may_share(target: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether a tensor that is written has elements in common with another one, or with itself."""
+    """Whether a written tensor has elements in common with another one, or with itself."""
     return overlaps_itself(target) if target is other else overlaps(target, other)
 
 
 def register_functional_kernels(graph: torch.fx.Graph) -> None:
-    """Registers functional kernels of the custom operators in a graph that write to operands, for
-    calls that no mode sees.
+    """Registers functional kernels for the custom operators in a graph that write to operands, for
+    calls that are invisible to modes.
     """
     for node in graph.nodes:
         packet = node.target if isinstance(node.target, torch._ops.OpOverloadPacket) else None

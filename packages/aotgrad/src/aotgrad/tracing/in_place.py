@@ -27,37 +27,38 @@ from .memory_overlap import has_gaps, overlaps, overlaps_itself, overlaps_partly
 from .tracer import Tracer
 
 _Known = dict[int, tuple[torch.Tensor, torch.Tensor]]
-"""By the id of a tensor: itself, so that it stays alive, and another one."""
+"""Maps the id of a tensor to the tensor itself, which keeps it alive, and a second tensor."""
 
 
 class InPlaceMode(TorchFunctionMode):
-    """Watches writes where values, which functionalisation makes of them, differ from memory.
+    """Handles writes for which functionalisation's values behave differently from memory.
 
-    - A tensor whose elements share memory (an expanded one) is not written to, but for filling it.
-    - A write through strides with gaps gives a dense value: the tensor keeps its own strides, which
-      tell whether a reshape copies. ``moved`` has the ids of tensors whose strides the program
-      changed itself.
-    - Windows that leave out elements of what they are taken from, or share them, are not written
-      to, nor what ``unsafe_split`` gives.
-    - A write to a part of an expanded tensor goes to what was expanded: functionalisation would add
-      the difference, which rounds, and of infinity is NaN.
-    - Versions count each tensor that a foreach op writes to.
-    - A custom op that writes to its operands runs in its functional form.
-    - Gradients, and hooks on them, belong to the caller's tensors: those of inputs stay alone.
-    - Differentiation stays inside: what inputs were computed from is not seen.
+    - Refuses writes to a tensor whose elements share memory (an expanded one), except fills.
+    - A write through strides with gaps results in a dense value, but the tensor keeps its strides,
+      which decide whether a reshape copies. ``moved`` has the ids of tensors whose strides the
+      program changed itself.
+    - Refuses writes to windows that skip or share elements of their source, and to results of
+      ``unsafe_split``.
+    - A write to a part of an expanded tensor goes to the tensor that was expanded: otherwise
+      functionalisation would add the difference, which rounds, and is NaN for infinity.
+    - Bumps the version of each tensor that a foreach op writes to.
+    - Runs a custom op that writes to its operands in its functional form.
+    - Refuses access to gradients of inputs and hooks on them: they belong to the caller's tensors.
+    - Differentiation stays inside the program: the histories of its inputs are not visible.
 
     Args:
-        tensors: those from before the call.
+        tensors: the tensors from before the call.
         tracer: records the program.
 
     Attributes:
         moved: see above.
-        filled: those of them that were resized, and then written as a whole.
-        lines: where tensors from before the call were last written or changed, by id.
+        filled: ids of the moved tensors that were resized and then completely written.
+        lines: by id of a tensor from before the call, the user's line that last wrote to it or
+            changed it.
         outer_histories: one for each differentiation that may pass through the history of an input.
-        reads_offset: the inputs into whose storage ``as_strided`` counted an offset.
-        unversioned: the inputs of which the program has used ``.data`` only: autograd hears of no
-            write to what it saves.
+        reads_offset: the inputs into whose storage ``as_strided`` used an offset.
+        unversioned: the inputs of which the program has used only ``.data``: autograd does not
+            notice writes to values that it saved from them.
     """
 
     def __init__(self, tensors: Sequence[TracedTensor], tracer: Tracer) -> None:
@@ -68,26 +69,30 @@ class InPlaceMode(TorchFunctionMode):
         self.outer_histories: list[OuterHistory] = []
         self.reads_offset: set[int] = set()
         self._read_by_data: set[int] = set()
-        self._used: set[int] = set()  # in other ways
+        self._used: set[int] = set()  # inputs that were used in other ways
         self._tensors = tensors
         self._given = {id(t.wrapper): t for t in tensors}
         self._tracer = tracer
         self._backward_line = ""
-        self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
+        # autograd replays such a view with its original sizes and strides
+        self._moved_views: list[torch.Tensor] = []
         self._bases = {storage_id(t.wrapper) for t in tensors if t.is_input_view}
-        # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
+        # results of ``unfold`` and ``unsafe_split``, and views of them, by id
         self._windows: dict[int, torch.Tensor] = {}
-        self._expanded: _Known = {}  # with views, and what was expanded
-        self._detached: _Known = {}  # and what they were made from
-        self._unmoved: _Known = {}  # and the same memory as it was laid out before
-        # with views, and the tensor whose version counts writes to them
+        # expanded tensors and views of them, and the tensors that were expanded
+        self._expanded: _Known = {}
+        self._detached: _Known = {}  # detached tensors, and the tensors that they were made from
+        # relaid-out tensors, and the same memory with its original layout
+        self._unmoved: _Known = {}
+        # results of ``as_strided`` on those and views of them, and the tensor whose version counts
+        # writes
         self._by_place: _Known = {}
         self._gapped = {
             storage_id(t.wrapper): t.wrapper
             for t in tensors
             if not t.is_input_view and has_gaps(t.before)
         }
-        self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
+        self._dense: set[int] = set()  # storages of tensors whose values no longer have gaps
 
     @property
     def unversioned(self) -> frozenset[int]:
@@ -95,14 +100,12 @@ class InPlaceMode(TorchFunctionMode):
         return frozenset(index for index in found if index >= 0)
 
     def annotate(self, t: TracedTensor) -> TracedTensor:
-        """``t`` with what the program did to it."""
+        """``t`` with the changes that the program made to it."""
         i, lines = id(t.wrapper), self.lines
         return replace(t, moved=i in self.moved, filled=i in self.filled, line=lines.get(i, ""))
 
     def check_gradients(self) -> None:
-        """Raises Unsupported where the program has called ``backward()`` and an input is a leaf of
-        it.
-        """
+        """Raises Unsupported if the program has called ``backward()`` with an input as a leaf."""
         reason = "backward() accumulates a gradient into an input; use torch.autograd.grad"
         for t in self._tensors:
             if t.wrapper.is_leaf and t.wrapper.grad is not None:
@@ -129,7 +132,7 @@ class InPlaceMode(TorchFunctionMode):
         if given is None:
             return
         moves = name in _MOVES and (not given.is_input_view or name.startswith(("resize_", "set_")))
-        # in this order: who asks for a storage makes a view
+        # check ``_bases`` first: reading a storage id creates a view
         if moves and self._bases and storage_id(target) in self._bases:
             self._tracer.refuse("AG026", f"{name} of an input that shares memory with another one")
         if given.wrapper._version != given.version:
@@ -141,7 +144,7 @@ class InPlaceMode(TorchFunctionMode):
             )
 
     def _note_offset(self, t: torch.Tensor) -> None:
-        """Notes that the program counts an offset into the storage of ``t``."""
+        """Notes that the program uses an offset into the storage of ``t``."""
         storage = storage_id(t)
         self.reads_offset |= {
             given.target.index for given in self._tensors if storage_id(given.wrapper) == storage
@@ -169,7 +172,7 @@ class InPlaceMode(TorchFunctionMode):
                 self._check_overlap(name, target, [values[i] for values in read])
 
     def _not_leaves(self, outputs: Any) -> frozenset[int]:
-        """The inputs with a history of their own that a gradient of the outputs arrives at."""
+        """The inputs with a history of their own that gradients of the outputs reach."""
         computed = [t for t in self._tensors if t.is_differentiable_input and not t.was_leaf]
         seen = history_of(outputs) if computed else set()
         return frozenset(t.target.index for t in computed if t.edge.node in seen)
@@ -196,7 +199,7 @@ class InPlaceMode(TorchFunctionMode):
             self.outer_histories.append(OuterHistory(found, through, self._tracer.user_line()))
 
     def _call_into(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Calls with ``out=``, which resize what does not fit."""
+        """Runs a call with ``out=``, which resizes results that do not fit."""
         outs = [t for t in pytree.tree_leaves(kwargs["out"]) if is_functional(t)]
         for t in outs:
             self._check_overlap(f"{func.__name__} with out=", t, args)
@@ -224,7 +227,8 @@ class InPlaceMode(TorchFunctionMode):
         if func in _EXPAND and is_functional(target):
             return self._expand(target, func(*args, **kwargs))
         if func is torch.broadcast_tensors and all(map(is_functional, args)):
-            found = zip(args, func(*args))  # a tensor that has the common size is given back itself
+            # a tensor that already has the common size is returned itself
+            found = zip(args, func(*args))
             return [
                 t
                 if [*map(expr_of, t.shape)] == [*map(expr_of, out.shape)]
@@ -256,10 +260,12 @@ class InPlaceMode(TorchFunctionMode):
         return out
 
     def _expand(self, target: torch.Tensor, expanded: torch.Tensor) -> torch.Tensor:
-        """A view that shows every element once is one that writes can go through."""
+        """Tracks an expanded view. If it has every element only once, it is replaced by a view
+        through which writes work.
+        """
         more = expanded.dim() - target.dim()
         if [*map(expr_of, expanded.shape)] == [1] * more + [*map(expr_of, target.shape)]:
-            # with its strides, of dimensions of one element too
+            # keep its strides, including those of dimensions of one element
             expanded = torch.ops.aten.alias(target)
             for _ in range(more):
                 expanded = expanded.unsqueeze(0)
@@ -270,8 +276,8 @@ class InPlaceMode(TorchFunctionMode):
         return expanded
 
     def _one_of_each(self, t: torch.Tensor, name: str) -> torch.Tensor:
-        """The elements of a tensor, each once: of a part of what is expanded, in what was
-        expanded.
+        """A view with each element of a tensor once; for a part of an expanded tensor, a view of
+        the tensor that was expanded.
         """
         if id(t) in self._expanded:
             source = self._expanded[id(t)][1]
@@ -298,8 +304,8 @@ class InPlaceMode(TorchFunctionMode):
     def _as_strided(
         self, target: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None
     ) -> torch.Tensor:
-        """Functionalisation writes through it only if what it is called on is no view: then it is
-        called on the base.
+        """``as_strided``, called on the base of a view: functionalisation writes through its result
+        only if it is not called on a view.
         """
         base: Any = target
         while base._is_view() or id(base) in self._detached:
@@ -316,14 +322,14 @@ class InPlaceMode(TorchFunctionMode):
             placed = self._unmoved[id(base)][1].as_strided(size, stride, offset)
             self._by_place[id(placed)] = placed, base
             return placed
-        # memory of inputs begins anywhere
+        # the storage offset of an input is unknown
         if base is target or id(base) in self.moved or not is_functional(base) or moves:
             return target.as_strided(size, stride, storage_offset)
         shown = base.as_strided(size, stride, offset)
         return shown.detach() if base.requires_grad else shown
 
     def _is_part(self, target: torch.Tensor) -> bool:
-        """Whether functionalisation takes a tensor for a part of another one, or of memory with
+        """Whether functionalisation treats a tensor as a part: of another tensor, or of memory with
         gaps.
         """
         if not is_functional(target):
@@ -332,8 +338,8 @@ class InPlaceMode(TorchFunctionMode):
         return is_view or (bool(self._gapped) and storage_id(target) in self._gapped)
 
     def _note_write(self, func: Any, target: torch.Tensor) -> None:
-        """Counts a write where a version tells of it; of a tensor that was made smaller, memory
-        behind it stays.
+        """Bumps the version of a tensor that tracks writes, and notes that a resized input was
+        filled, unless it shrank: then the memory behind it is unchanged.
         """
         if id(target) in self._by_place:
             torch._C._increment_version([self._by_place[id(target)][1]])
@@ -343,8 +349,8 @@ class InPlaceMode(TorchFunctionMode):
                 self.filled.add(id(target))
 
     def _unfold(self, target: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-        """Windows. Functionalisation writes them back by adding to zeros, so where they are apart,
-        blocks take their place.
+        """``unfold``. Functionalisation writes windows back by adding them to zeros, so windows
+        that do not overlap become slices of blocks.
         """
         length = target.shape[dimension] if target.dim() else 0
         if size <= step <= length and (size == step or (length - size) // step < length // step):
@@ -404,7 +410,8 @@ class InPlaceMode(TorchFunctionMode):
             func(self._one_of_each(target, name), *args[1:], **kwargs)
             return target
         self._check_overlap(name, target, (args[1:], kwargs))
-        # who asks for a storage makes a view, which can't be resized: of a view that is known
+        # reading a storage id creates a view, which can't be resized, so only do that if the target
+        # is a view already
         root = self._gapped.get(storage_id(target)) if self._gapped and target._is_view() else None
         written = [(t, t.stride()) for t in (target, root) if t is not None]
         if name in _MOVES:
@@ -424,7 +431,7 @@ class InPlaceMode(TorchFunctionMode):
         return out
 
     def _move(self, func: Any, name: str, target: torch.Tensor, args: Any, kwargs: Any) -> Any:
-        """Changes sizes and strides in place."""
+        """Runs an op that changes sizes and strides in place."""
         if name not in _RELAYOUTS:
             self._unmoved.pop(id(target), None)
         elif not (target._is_view() or target.requires_grad or id(target) in self.moved):
@@ -436,7 +443,7 @@ class InPlaceMode(TorchFunctionMode):
         return out
 
     def _restore_layouts(self, written: Iterable[tuple[torch.Tensor, Sequence[Any]]]) -> None:
-        """Gives tensors back the strides that they had before a write."""
+        """Restores the strides that tensors had before a write."""
         for t, strides in written:
             restored = t.stride() == strides or restore_layout(t, strides, self._tracer)
             if not restored or (self._gapped and storage_id(t) in self._gapped):
@@ -447,7 +454,7 @@ _OFFSET_AT = {"as_strided": 3, "as_strided_": 3, "as_strided_copy": 3, "as_strid
 
 
 def _offset_operand(name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
-    """The tensor in whose storage a call names a place by its offset."""
+    """The tensor whose storage a call addresses by an offset, if any."""
     at = _OFFSET_AT.get(name.partition(".")[0])
     if at is None or (args[at] if len(args) > at else kwargs.get("storage_offset")) is None:
         return None
@@ -469,17 +476,18 @@ def _is_write(name: str) -> bool:
 
 _RELAYOUTS = frozenset(["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_"])
 _MOVES = _RELAYOUTS | {"as_strided_", "resize_", "resize_as_", "set_"}
-# write element by element: eager refuses to read what they write to, where it can tell
+# these write element by element: eager refuses operands that overlap the written tensor if it can
+# tell
 _INDEXED = frozenset(
     "index_add_ index_copy_ index_put_ index_reduce_ put_ "
     "scatter_ scatter_add_ scatter_reduce_".split()
 )
-_UNSAFE = frozenset([  # views that autograd and functionalisation take for copies
+_UNSAFE = frozenset([  # views that autograd and functionalisation treat as copies
     torch.unsafe_split, torch.unsafe_chunk, torch.unsafe_split_with_sizes,
     torch.Tensor.unsafe_split, torch.Tensor.unsafe_chunk, torch.Tensor.unsafe_split_with_sizes,
 ])  # fmt: skip
 _GRADIENT_STATE = frozenset(["register_hook", "register_post_accumulate_grad_hook", "retain_grad"])
-# eager writes one value to an element many times
+# eager may write the same value to an element several times
 _IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])
 _DETACH = (torch.detach, torch.Tensor.detach)
 _AS_STRIDED = (torch.as_strided, torch.Tensor.as_strided)

@@ -1,4 +1,6 @@
-"""Runs a captured graph node by node, so that what each node records can be traced back to it."""
+"""Runs a captured graph node by node, so that recorded nodes can be traced back to the captured
+ones.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def run_captured(
     enter: Callable[[torch.fx.Node], None] = lambda node: None,
     wrap_constant: Callable[[torch.Tensor], torch.Tensor] = lambda t: t,
 ) -> Any:
-    """The value of the graph's output node.
+    """Runs a graph and returns the value of its output node.
 
     Args:
         gm: a captured graph (C1), or any GraphModule.
@@ -79,7 +81,7 @@ def _run_node(
 
 
 def _plain_containers(value: Any) -> Any:
-    """``value`` with plain lists and dicts for FX's own classes, which pytrees tell apart."""
+    """``value`` with plain lists and dicts instead of FX's classes, which pytrees distinguish."""
     if isinstance(value, dict):
         return {key: _plain_containers(held) for key, held in value.items()}
     if isinstance(value, list):
@@ -88,7 +90,7 @@ def _plain_containers(value: Any) -> Any:
 
 
 def _call_with_out(function: Any, args: Any, kwargs: Any) -> Any:
-    """A call with ``out=``. Results that fit keep the strides of the given memory, which
+    """Runs a call with ``out=``. Results that fit keep the strides of the given memory, which
     functionalisation would replace.
     """
     targets = [t for t in tensors_in(kwargs["out"]) if torch._is_functional_tensor(t)]

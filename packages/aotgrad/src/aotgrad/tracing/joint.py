@@ -46,18 +46,18 @@ class Joint:
         gm: the graph (C2).
         inputs: one per leading placeholder.
         num_values: how many leading outputs are forward values.
-        plan: how the values become what the program returned and wrote.
+        plan: how the values become the program's results and writes.
         gradients_of: indices of the inputs that the trailing outputs are gradients of, in the order
-            in which an autograd node hands them on.
+            in which an autograd node returns them.
         out_spec: pytree of the program's outputs.
         backward_errors: for each tangent, the message that backward from it raises, as in eager, or
             an empty string.
         outer_histories: histories of inputs that the program's own differentiation may reach.
         reads_offset: indices of the inputs into whose storage the program counts offsets.
-        freed_with: for each tangent, the bits of the tangents whose saved values backward from it
-            frees.
-        shared_gradients: indices of gradients that are tangents, seen through a view that changes
-            nothing.
+        freed_with: for each tangent, the bits of the tangents whose saved values are freed by
+            backward from it.
+        shared_gradients: indices of gradients that are tangents, possibly behind a view without
+            effect.
         nodes: for each autograd node of a call, its results and the inputs that their gradients
             reach, as indices in ``plan.differentiable`` and ``gradients_of``; empty if one node is
             enough. See ``merge_nodes``.
@@ -115,8 +115,8 @@ def trace_joint(
         fake_mode: the mode that runs the ops.
         grad_enabled: the grad mode that the program starts in.
 
-    Raises Unsupported for what the runtime could not reproduce, and whatever eager raises for a
-    wrong program.
+    Raises Unsupported for effects that the runtime could not reproduce, and any error that eager
+    raises for a wrong program.
     """
     tracer = Tracer(fake_mode)
     made = fake_mode.shape_env.unbacked_order
@@ -134,7 +134,7 @@ def trace_joint(
         together = freed_with(edges)
         arrive = {t.target.index: t.edge and t.edge.node for t in traced.tensors}
         ends = [(arrive.get(i), inputs[i].is_leaf) for i in wanted]
-        # numbers that forward finds are needed by all of backward, when that is differentiated
+        # all of backward needs data-dependent numbers from forward if it is differentiated itself
         nodes = output_groups(edges, together, ends, by_history=not unbacked)
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     lay_out_tangents(tracer.graph, fake_mode)
@@ -163,8 +163,8 @@ def _trace_gradients(
     inputs: Sequence[InputSpec],
     tracer: Tracer,
 ) -> tuple[tuple[int, ...], list[torch.Tensor | None], tuple[str, ...]]:
-    """The inputs that get gradients, in the order in which an autograd node hands them on, their
-    gradients, and what backward from each tangent raises.
+    """The inputs that get gradients, in the order in which an autograd node returns them; their
+    gradients; and the error that backward from each tangent raises.
     """
     wanted: tuple[int, ...] = ()
     if plan.differentiable:
@@ -179,7 +179,7 @@ def _trace_gradients(
             _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
         )
     found_for = dict(zip(wanted, gradients))
-    # autograd goes on to what is behind the others, too
+    # autograd continues to the histories of the other inputs, too
     if not any(errors) and any(g is not None for g in gradients):
         wanted = tuple(i for i in wanted if found_for[i] is not None)
     wanted = engine_handover_order(wanted, [i for i in leaves if i in wanted], arrived)
@@ -187,7 +187,7 @@ def _trace_gradients(
 
 
 def _with_new_leaves(inputs: Sequence[InputSpec], traced: TracedProgram) -> list[InputSpec]:
-    """The inputs, of which the program may have made some require grad."""
+    """The inputs, updated for those that the program made require grad."""
     new = {t.target.index for t in traced.tensors if t.is_differentiable_input}
     return [
         replace(s, requires_grad=True, becomes_leaf=True) if i in new and not s.requires_grad else s
@@ -196,9 +196,7 @@ def _with_new_leaves(inputs: Sequence[InputSpec], traced: TracedProgram) -> list
 
 
 def _check_leaves(traced: TracedProgram) -> None:
-    """Raises Unsupported where gradients of a result accumulate in a leaf that the program has
-    made.
-    """
+    """Raises Unsupported if gradients of a result accumulate in a leaf that the program created."""
     known = [t.edge.node for t in traced.tensors if t.edge is not None]
     results = [
         t
@@ -210,7 +208,7 @@ def _check_leaves(traced: TracedProgram) -> None:
 
 
 def _is_at(leaf: torch.Tensor, edge: torch.autograd.graph.GradientEdge | None) -> bool:
-    """Whether the gradients of ``edge`` arrive at this leaf."""
+    """Whether gradients of ``edge`` arrive at this leaf."""
     return (
         edge is not None
         and leaf.is_leaf
@@ -220,7 +218,7 @@ def _is_at(leaf: torch.Tensor, edge: torch.autograd.graph.GradientEdge | None) -
 
 
 def _with_unreserved_names(inputs: Sequence[InputSpec]) -> list[InputSpec]:
-    """The inputs under names that the text of a call may use."""
+    """The inputs, renamed to avoid names that the text of a call reserves."""
     taken = {spec.name for spec in inputs}
     found = []
     for spec in inputs:
@@ -233,8 +231,8 @@ def _with_unreserved_names(inputs: Sequence[InputSpec]) -> list[InputSpec]:
 def trace_values(
     program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode
 ) -> torch.fx.GraphModule:
-    """The functional graph of a program without autograd: its flat outputs, then the new values of
-    inputs that it wrote to.
+    """The functional graph of a program without autograd. Its results are the flat outputs, then
+    the new values of written inputs.
     """
     tracer = Tracer(fake_mode)
     for spec in inputs:
@@ -323,11 +321,11 @@ def _run_backward(
     tracer: Tracer,
 ) -> tuple[list[torch.Tensor | None], tuple[str, ...]]:
     """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value,
-    and what each raises.
+    and the error that each tangent raises.
     """
     outs = [values[slot] for slot in plan.differentiable]
     tangents = []
-    # before nodes are inserted elsewhere: this may record some
+    # do this before nodes are inserted elsewhere, because it may record some
     present = [current_value(out) for out in outs]
     with _after_placeholders(tracer.graph), below_functionalisation():
         for slot, value in zip(plan.differentiable, present):
@@ -354,7 +352,7 @@ def _run_backward(
 
 
 def _is_eagers(error: RuntimeError) -> bool:
-    """Whether eager mode raises this in backward, too."""
+    """Whether eager mode raises this error in backward, too."""
     said = "modified by an inplace operation", "through the graph a second time", "derivative for "
     return any(text in str(error) for text in said)
 
@@ -368,7 +366,7 @@ def _error_of(differentiate: Callable[[int], Any], k: int) -> str:
 
 
 def _after_placeholders(graph: torch.fx.Graph) -> Any:
-    """A context in which nodes are added behind the placeholders, in order."""
+    """A context in which new nodes are inserted after the placeholders, in order."""
     for node in graph.nodes:
         if node.op != "placeholder":
             return graph.inserting_before(node)

@@ -1,4 +1,4 @@
-"""Whether tensors share memory: storage first, then elements."""
+"""Tests whether tensors share memory: storage first, then elements."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from symshapes import inner_tensors
 from .disjoint_guards import guard_disjoint
 from .functional import extent, has_hint, layout_numbers, size_hint, storage_id
 
-_MAX_STEPS = 2000  # of the search; tensors of usual strides need one per dimension
+_MAX_STEPS = 2000  # steps of the search; tensors with ordinary strides need one per dimension
 
 
 def all_inner_tensors(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """The plain tensors in tensors of which some are of wrapper subclasses."""
+    """The plain tensors inside tensors, some of which are of wrapper subclasses."""
     return [inner for t in tensors for inner in inner_tensors(t)]
 
 
@@ -32,7 +32,7 @@ def share_elements(written: Sequence[torch.Tensor], others: Sequence[torch.Tenso
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have bytes in common; True also where that would take too long to rule
+    """Whether two tensors have bytes in common; also True if it would take too long to rule that
     out.
 
     Symbolic sizes are those of the example.
@@ -43,8 +43,8 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
         or not size_hint(b.numel())
     ):
         return False
-    # a byte of each coincides when the distance is a sum of multiples of strides, each multiple
-    # within its bounds
+    # two bytes coincide if the distance is a sum of multiples of strides, each multiple within its
+    # bounds
     bounds: dict[int, tuple[int, int]] = {}
     for t, sign in ((a, 1), (b, -1)):
         steps = (
@@ -91,7 +91,9 @@ def overlaps_itself(t: torch.Tensor) -> bool:
 
 
 def overlaps(target: torch.Tensor, read: torch.Tensor) -> bool:
-    """Whether two tensors have elements in common; if layouts are unknown, whether storage."""
+    """Whether two tensors have elements in common, or, if layouts are unknown, whether they share a
+    storage.
+    """
     if target is read or storage_id(target) != storage_id(read):
         return target is read
     layouts = (*layout_numbers(target), *layout_numbers(read))
@@ -101,8 +103,8 @@ def overlaps(target: torch.Tensor, read: torch.Tensor) -> bool:
 def overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
     """Whether two tensors have some elements in common, but not all at the same indices.
 
-    Guards that they are disjoint if they are. Eager refuses a partial overlap of dense tensors, and
-    reads what it has just written with others, which no functional program does.
+    If they are disjoint, adds guards for that. Eager refuses a partial overlap of dense tensors.
+    With other tensors it reads elements that it has just written, which no functional program does.
     """
     if target is read or storage_id(target) != storage_id(read):
         return False
@@ -114,7 +116,7 @@ def overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
     steps = [[(n, s) for n, s in zip(t.shape, t.stride()) if n != 1] for t in (target, read)]
     if steps[0] != steps[1] or target.storage_offset() != read.storage_offset():
         return True
-    # The elements coincide: eager refuses dense tensors whose rank, or stride of a dimension of one
-    # element, differs.
+    # The elements coincide: eager refuses dense tensors that differ in rank or in the stride of a
+    # dimension of one element.
     is_dense = bool(extent(target.shape, target.stride()) == target.numel())
     return is_dense and [*target.stride()] != [*read.stride()]

@@ -1,5 +1,5 @@
-"""Which of the user's lines, and which module, called the op that is being traced: read off the
-Python stack.
+"""Finds the user's line and the module that called the op being traced, by reading the Python
+stack.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ _MODULE_CALL = nn.Module._call_impl.__code__  # type: ignore[attr-defined]
 
 
 class Origins:
-    """Describes where ops come from, between the frame that starts a program and the one that
-    asks.
+    """Describes the origin of ops from the stack frames between the frame that starts a program and
+    the caller.
     """
 
     def __init__(self) -> None:
         self._entry: FrameType | None = sys._getframe(1)
-        self._names: dict[int, tuple[nn.Module, dict[int, str]]] = {}  # of the modules below a root
+        # names of the modules below each root, by id
+        self._names: dict[int, tuple[nn.Module, dict[int, str]]] = {}
 
     def close(self) -> None:
-        """The program has ended; frames are let go of."""
+        """Ends the program: releases its frames."""
         self._entry = None
 
     def meta(self) -> dict[str, Any]:
-        """``stack_trace`` as in C1.5, and ``nn_module_stack``: name to (path, class) of the
-        modules, outermost first.
+        """The metadata of the current op: ``stack_trace`` as in C1.5, and ``nn_module_stack``,
+        which maps names to (path, class) of the modules, outermost first.
         """
         lines: list[str] = []
         modules: list[nn.Module] = []

@@ -1,4 +1,4 @@
-"""Size expressions as graph nodes: one node per SymPy expression, built where it is first needed
+"""Builds graph nodes for size expressions: one node per SymPy expression, at its first use
 (contract C2.5).
 """
 
@@ -56,11 +56,11 @@ class SizeNodes:
         self._nodes: dict[Any, torch.fx.Node] = {}
 
     def bind(self, value: Any, node: torch.fx.Node) -> None:
-        """Says that ``node`` computes ``value``; bare symbols become usable this way."""
+        """Registers ``node`` as computing ``value``; this makes bare symbols usable."""
         self._nodes.setdefault(expr_of(value), node)
 
     def is_bound(self, value: Any) -> bool:
-        """Whether a node computes ``value`` already."""
+        """Whether there is a node that computes ``value``."""
         return expr_of(value) in self._nodes
 
     def argument(self, value: Any) -> Any:
@@ -68,9 +68,10 @@ class SizeNodes:
         return self.node_for(expr_of(value))
 
     def node_for(self, expr: Any) -> Any:
-        """A node for an expression; a Python number when it is constant.
+        """A node for an expression; a Python number if it is constant.
 
-        Raises Unsupported for an operation outside clause C2.1 and for a symbol that nothing binds.
+        Raises Unsupported for an operation outside clause C2.1 and for a symbol that no node
+        computes.
         """
         if expr.is_Integer:
             return int(expr)

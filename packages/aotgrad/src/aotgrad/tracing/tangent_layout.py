@@ -1,4 +1,4 @@
-"""Incoming gradients, in the layout that the backward graph was compiled for."""
+"""Converts incoming gradients to the layout that the backward graph was compiled for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .functional import size_hint
 
 
 def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
-    """A fake with the layout in which a gradient of ``value`` is handed to the backward graph:
-    dense, dimensions nested as in ``value``.
+    """A fake with the layout in which the backward graph gets a gradient of ``value``: dense, with
+    dimensions nested as in ``value``.
     """
     if is_wrapper(value) and hasattr(value, "__coerce_tangent_metadata__"):
         value = value.__coerce_tangent_metadata__()  # type: ignore[attr-defined]
@@ -32,10 +32,10 @@ def dense_strides(value: torch.Tensor) -> list[Any]:
 
 
 def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """``tangent`` with the given dense strides: itself when only dimensions of size 1 differ, else
-    a copy.
+    """``tangent`` with the given dense strides: itself if only dimensions of size 1 differ, else a
+    copy.
 
-    Sparse gradients become dense, those that are negated or conjugated lazily are so for good.
+    Sparse gradients become dense, and lazy negation or conjugation is resolved.
     """
     tangent = as_plain(tangent).resolve_neg().resolve_conj()
     if tangent.layout is not torch.strided:
@@ -49,7 +49,7 @@ def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 def restride_saved(
     tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...]
 ) -> torch.Tensor:
-    """A saved tensor whose ``data`` was replaced, in the layout that it was saved in."""
+    """A saved tensor whose ``data`` was replaced, in the layout in which it was saved."""
     if tensor.shape != sizes:
         raise RuntimeError(
             f"a tensor saved for backward had the sizes {sizes}; its data now has "
@@ -59,8 +59,8 @@ def restride_saved(
 
 
 def restride_like(tangent: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """``tangent`` dense, its dimensions in memory in the order of ``like``, a fake;
-    differentiable.
+    """``tangent`` as a dense tensor whose dimensions are nested in memory as those of ``like``, a
+    fake; differentiable.
     """
     strides, stride = [0] * tangent.dim(), 1
     for d in sorted(reversed(range(tangent.dim())), key=lambda d: size_hint(like.stride(d))):
@@ -69,12 +69,14 @@ def restride_like(tangent: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def as_plain(tangent: torch.Tensor) -> torch.Tensor:
-    """A tangent where a plain tensor is expected."""
+    """``tangent`` converted to a plain tensor."""
     return _coerced(tangent, None, torch.Tensor) if is_wrapper(tangent) else tangent
 
 
 def like_wrapper(tangent: torch.Tensor, like: Any) -> torch.Tensor:
-    """A tangent of the class and context of ``like``, the tensors inside laid out as there."""
+    """``tangent`` converted to the class and context of ``like``, with the layouts of its inner
+    tensors.
+    """
     if not same_kind(tangent, like):
         tangent = _coerced(tangent, like.__tensor_flatten__()[1], type(like))
         if not same_kind(tangent, like):
@@ -106,8 +108,10 @@ def _mismatch(tangent: torch.Tensor, cls: type) -> str:
 
 
 class ZerosCache:
-    """Zeros in the place of absent gradients. Nobody writes to them, and what depends on them alone
-    is not returned, so they are made once for each shape; the few used last are kept.
+    """Zeros that replace absent gradients.
+
+    They are never written to, and values that depend on them alone are not returned, so there is
+    one tensor per shape; only the most recently used ones are cached.
     """
 
     KEPT = 4
@@ -124,7 +128,7 @@ class ZerosCache:
         if made is None:
             made = torch.zeros(sizes, dtype=dtype, device=device)
             if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-                return made  # zeros only once the captured graph runs
+                return made  # contains zeros only after the captured graph has run
         self._made[key] = made
         if len(self._made) > self.KEPT:
             del self._made[next(iter(self._made))]

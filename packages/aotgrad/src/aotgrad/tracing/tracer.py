@@ -30,7 +30,7 @@ from .sizes import SizeNodes
 aten = torch.ops.aten
 _next_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
 
-# questions about a tensor, not computation
+# queries about a tensor, not computation
 _QUERIES = frozenset([
     torch.ops.prim.device.default, aten.size.default, aten.stride.default,
     aten.storage_offset.default,
@@ -40,11 +40,11 @@ _QUERIES = frozenset([
     aten.is_contiguous.memory_format, aten.dim.default,
     aten.numel.default,
 ])  # fmt: skip
-# the result is the operand: below autograd these do nothing
+# these return their operand: below autograd they do nothing
 _IDENTITIES = frozenset(
     [aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.lift.default]
 )
-# computed at once on constants: torch's own kernels branch on such values
+# computed immediately on constants, because torch's own kernels branch on such values
 _FOLDED = frozenset(
     getattr(aten, name).default
     for name in "equal is_nonzero all any max min clone logical_not sum zero new_ones".split()
@@ -53,7 +53,7 @@ _FOLDED = frozenset(
     for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")
     for kind in ("Tensor", "Scalar")
 )
-_SMALL = 8  # elements of a constant whose value may answer item()
+_SMALL = 8  # most elements of a constant whose value may answer item()
 _RENAMED = {
     aten.lift_fresh_copy.default: aten.clone.default,
     aten._efficientzerotensor.default: aten.zeros.default,
@@ -64,17 +64,17 @@ class Tracer(TorchDispatchMode):
     """A dispatch mode above a FakeTensorMode that appends every op it sees to ``graph``.
 
     Attributes:
-        graph: what was recorded.
+        graph: the recorded graph.
         root: module that owns the constants (``get_attr`` targets).
         origin: the captured node being run; recorded nodes inherit its source line.
         origins: finds the source lines of programs that are not captured.
         in_backward: whether autograd's backward is running; recorded nodes then name their forward
             node.
-        position: counts the nodes recorded forward; a trace of the same program counts the same
-            from its start, which is 0.
+        position: the number of nodes recorded in forward, 0 at the start of the program; it is the
+            same in each trace of a program.
         assertions: values that must be true, each with a message and whether to wait for it.
-        region: the checkpointed region being run, which recorded nodes belong to; ``num_regions``
-            counts them.
+        region: the checkpointed region being run, to which recorded nodes belong; ``num_regions``
+            counts the regions.
     """
 
     def __init__(self, fake_mode: FakeTensorMode) -> None:
@@ -91,9 +91,9 @@ class Tracer(TorchDispatchMode):
         self.num_regions = 0
         self.assertions: list[tuple[Any, tuple[str | None, bool]]] = []
         self.forward_by_sequence: dict[int, torch.fx.Node] = {}
-        self._nodes: dict[int, torch.fx.Node] = {}  # by id of a fake
+        self._nodes: dict[int, torch.fx.Node] = {}  # by the id of a fake
         self._alive: list[Any] = []  # keeps those ids from being reused
-        # by id of a real tensor, which root keeps alive
+        # by the id of a real tensor, which ``root`` keeps alive
         self._constants: dict[int, FakeTensor] = {}
 
     @classmethod
@@ -177,7 +177,7 @@ class Tracer(TorchDispatchMode):
         return fake
 
     def _lifted(self, value: Any) -> Any:
-        """The operands of an op with their tensors lifted."""
+        """The operands of an op, with tensors lifted."""
         if isinstance(value, torch.Tensor):
             return self.lift(value)
         if type(value) in (tuple, list):
@@ -191,10 +191,10 @@ class Tracer(TorchDispatchMode):
         if func in _QUERIES:
             return func(*args, **kwargs)
         args, kwargs = self._lifted(args), self._lifted(kwargs)
-        # torch hands a number over for a wrapped one
+        # torch passes a plain number instead of a wrapped one
         if func is aten._conj.default and isinstance(args[0], complex):
             args = (self.lift(self.on_real(torch.scalar_tensor, args[0], dtype=torch.complex128)),)
-        # what functionalisation wrote back through a conj view
+        # a value that functionalisation wrote back through a conj view
         if func is aten.view_as_real.default and args[0].is_conj():
             args = (self.__torch_dispatch__(aten.clone.default, types, args),)
         if func in _IDENTITIES:
@@ -217,8 +217,8 @@ class Tracer(TorchDispatchMode):
         return self._record(func, args, kwargs, out)
 
     def _known_result(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """The result of an op on small known values, which torch's checks of sizes read; None if
-        it is not known.
+        """The result of an op on small known values, which torch's size checks read; None if it is
+        not known.
         """
         if func is aten.scalar_tensor.default:
             if is_symbolic(args[0]):
@@ -234,7 +234,7 @@ class Tracer(TorchDispatchMode):
         )
 
     def _expect(self, holds: Any, message: str | None = None) -> None:
-        """Notes what the program states. (What torch asserts inside an operator is left out.)"""
+        """Records an assertion of the program, but not those inside torch's operators."""
         target = None if self.origin is None else self.origin.target
         stated = getattr(target, "__name__", "").partition(".")[0]
         if is_symbolic(holds):
@@ -252,7 +252,7 @@ class Tracer(TorchDispatchMode):
     def _alias(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func in (aten.lift_fresh.default, aten.lift.default):
             if self.node_of(args[0]).op == "get_attr":
-                # made by the program: nobody else can write to it
+                # created by the program: no other code can write to it
                 self.node_of(args[0]).meta["literal"] = True
             return args[0]
         out = func(*args, **kwargs)
@@ -260,7 +260,7 @@ class Tracer(TorchDispatchMode):
         return out
 
     def _check_factors(self, info: FakeTensor, name: str, is_matrix: bool) -> None:
-        """Results computed together with ``info`` are read through a call that raises if the
+        """Replaces results that were computed together with ``info`` by a call that raises if the
         factorisation failed.
         """
         source = self.node_of(info)
@@ -294,14 +294,14 @@ class Tracer(TorchDispatchMode):
             self._track(part, self._with_value(item, part))
 
     def _bind_unbacked_sizes(self, fake: FakeTensor, node: torch.fx.Node) -> None:
-        """Gives each new data-dependent size a node of its own (C2.5)."""
+        """Creates a node for each new data-dependent size (C2.5)."""
         for d, size in enumerate(fake.shape):
             if type(size) is int or not self.fake_mode.shape_env.is_unbacked_symint(expr_of(size)):
                 continue
             if not self.sizes.is_bound(size):
                 binder = self.graph.call_function(aten.sym_size.int, (node, d))
                 binder.meta["val"] = size
-                # but no position: traced again, the size may be an input
+                # has no position: in another trace the size may be an input
                 binder.meta |= self._where()
                 self.sizes.bind(size, binder)
 
@@ -311,7 +311,7 @@ class Tracer(TorchDispatchMode):
         return {} if self.origins is None else self.origins.meta()
 
     def user_line(self) -> str:
-        """The user's lines that are running, or an empty string."""
+        """The user's lines that are currently running, or an empty string."""
         return self._where().get("stack_trace", "")
 
     def refuse(self, id: str, reason: str) -> NoReturn:
@@ -319,7 +319,7 @@ class Tracer(TorchDispatchMode):
         raise Unsupported(id, reason, line=self.user_line())
 
     def _with_value(self, node: torch.fx.Node, value: Any) -> torch.fx.Node:
-        """``node``, which computes ``value`` where the program runs now."""
+        """Annotates ``node`` with its ``value`` and the program's current line; returns it."""
         node.meta["val"] = value
         self._annotate(node)
         return node
@@ -342,7 +342,7 @@ class Tracer(TorchDispatchMode):
         region = captured.get("recompute", self.region)
         if region is not None:
             node.meta["recompute"] = region
-        # autograd numbers its nodes just before it calls down to us
+        # autograd numbers its nodes just before it calls this mode
         self.forward_by_sequence[_next_sequence_number() - 1] = node
 
 

@@ -1,4 +1,4 @@
-"""Chains of view ops in a functional graph: where a value's memory comes from."""
+"""Follows chains of view ops in a functional graph to the origin of a value's memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ aten = torch.ops.aten
 
 
 def is_view_op(target: Any) -> bool:
-    """Whether an op's results alias its first operand by schema."""
+    """Whether an op's results alias its first operand according to its schema."""
     return isinstance(target, torch._ops.OpOverload) and target.is_view
 
 
 def view_source(node: torch.fx.Node, *, unsafe: bool = False) -> torch.fx.Node | None:
     """The node that ``node`` is a view of, or None.
 
-    ``unsafe``: also when an op may share memory although its schema hides it.
+    ``unsafe``: also count ops that may share memory although their schema hides it.
     """
     if node.op != "call_function":
         return None
@@ -39,7 +39,7 @@ def view_source(node: torch.fx.Node, *, unsafe: bool = False) -> torch.fx.Node |
 
 
 def view_root(node: torch.fx.Node, *, unsafe: bool = False) -> torch.fx.Node:
-    """The node whose memory ``node`` shows; the node itself when it is no view."""
+    """The node whose memory ``node`` views; the node itself if it is not a view."""
     source = view_source(node, unsafe=unsafe)
     while source is not None:
         node, source = source, view_source(source, unsafe=unsafe)
@@ -49,7 +49,9 @@ def view_root(node: torch.fx.Node, *, unsafe: bool = False) -> torch.fx.Node:
 def view_chain(
     node: torch.fx.Node, stop: torch.fx.Node | None = None
 ) -> tuple[torch.fx.Node, tuple[ViewStep, ...]]:
-    """The root of ``node`` (or ``stop``, met on the way) and the steps from there to ``node``."""
+    """The root of ``node`` (or ``stop`` if it is on the way), and the view steps from there to
+    ``node``.
+    """
     steps: list[ViewStep] = []
     while node is not stop:
         source = view_source(node)
@@ -68,8 +70,8 @@ def view_chain(
 
 
 def steps_between(base: torch.fx.Node, node: torch.fx.Node) -> tuple[ViewStep, ...] | None:
-    """The view ops that lead from ``base`` to ``node``, or None. Views of one node by equal steps
-    are the same.
+    """The view ops that lead from ``base`` to ``node``, or None. Two views of one node with equal
+    steps are equal.
     """
     root, steps = view_chain(node, base)
     if root is base:
