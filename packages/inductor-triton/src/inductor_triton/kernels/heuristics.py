@@ -14,8 +14,8 @@ from inductor_triton.spec import Config
 MULTIPROCESSORS = 132
 LONG_ARITHMETIC, LONG_COLUMNS, LONG_ROWS = 28, 30, 40
 MANY_OPERANDS = 17
-"""Operations of a pointwise kernel beyond which a block is twice as large, if none is long: so many
-come from loads and casts.
+"""Operations of a pointwise kernel without long ones beyond which a block is twice as large: so
+many operations can be loads and casts alone.
 """
 PERSISTENT_BYTES = 32768
 STREAM_BYTES = 8192

@@ -55,10 +55,7 @@ def _is_narrow(facts: Facts, step: Instruction) -> bool:
 
 @rule("exp16(sub(x, log(total)))")
 def quotient(facts: Facts, step: Instruction, x: Operand, total: Value) -> Call | None:
-    """``exp(x - log(total))`` as ``exp(x)
-
-    total``, which reuses the exponential computed for the sum.
-    """
+    """``exp(x - log(total))`` as ``exp(x) / total``, with the exponential computed for the sum."""
     if total.name not in facts.sums:
         return None
     return call("mul", call("exp16", x, name=f"{step.result}_exp"), _reciprocal(total))

@@ -2,10 +2,9 @@
 variance, in one pass over chunks.
 
 The second body of such a kernel sums (a - m)^2 over the same a that the first one sums. A chunk of
-n elements has the sum s and the squares q about its own mean c = s
-
-n; the squares about any m that is known later are q + n * (c - m)^2 (Chan, Golub and LeVeque 1983),
-without the cancellation of a sum of squares.
+n elements has the sum s and the squares q about its own mean c = s / n; the squares about any m
+that is known later are q + n * (c - m)^2 (Chan, Golub and LeVeque 1983), without the cancellation
+of a sum of squares.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ def _one_hot(
     inside: dict[str, Instruction],
     outside: dict[str, Instruction],
 ) -> list[Instruction]:
-    """Instructions that compute ``step`` without the reduction; none if it is not the sum of a one-
-    hot row.
+    """Instructions that compute ``step`` without the reduction; none if it is not the sum of a
+    one-hot row.
     """
     if step.op != "reduce" or step.args[0] != "sum":
         return []
