@@ -99,7 +99,7 @@ def place(blocks: Sequence[Block]) -> tuple[list[Placed], int]:
                 break
             start = max(start, other.start + other.room + UNIT * (not other.alone))
         placed.append(Placed(block, start, room, alone))
-    # otherwise the last hole would also fit this block
+    # otherwise the allocator would put the block into the hole at the end
     rest = ((p.hole - p.start < p.room <= p.block.size + SMALL) * UNIT for p in placed)
     return placed, max((p.start + p.room + more for p, more in zip(placed, rest)), default=0)
 

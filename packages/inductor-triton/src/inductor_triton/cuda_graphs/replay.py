@@ -352,8 +352,8 @@ def _own_copies(
 
 def recordable(host: HostProgram) -> torch.device | None:
     """The device of a program that can be recorded and is worth recording, because it calls a
-    library; otherwise None. Launches alone are already queued by one call (a launch plan), and
-    seeds need no launch.
+    library; otherwise None. Launches alone already run as a graph (see launch plans), and seeds
+    need no launch.
     """
     program = host.program
     devices = {buffer.device for buffer in program.buffers.values()}
