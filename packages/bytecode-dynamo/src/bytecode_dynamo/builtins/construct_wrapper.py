@@ -50,7 +50,7 @@ def make_wrapper(
     if reason is not None:
         raise GraphBreak("BD019", f"construction of a {wanted.__qualname__}: {reason}")
     sizes = size.unpack(ctx)
-    layout = tuple(name for name in _NUMBERS if name in given and not _is_none(given[name]))
+    layout = tuple(name for name in _NUMBERS if name in given and not given[name].is_none)
     numbers = [given[name] for name in layout]
     rest = [
         item
@@ -70,36 +70,22 @@ def make_wrapper(
     )
 
 
-def _is_none(value: VariableTracker) -> bool:
-    return value.python_type() is type(None)
-
-
 def finish_wrapper(ctx: Context, draft: WrapperDraft) -> VariableTracker:
     """The tensor of a finished constructor."""
+    cls = draft.key.cls
     tensors: dict[str, VariableTracker] = {}
     constants: list[tuple[str, Any]] = []
     for name, held in ctx.effects.attributes(draft.key).items():
         value = realize(ctx, held) if held is not DELETED else held
         if isinstance(value, TensorVariable):
             if value.fake.requires_grad:
-                raise GraphBreak(
-                    "BD019",
-                    f"construction of a {draft.key.cls.__qualname__} around a tensor that requires "
-                    f"grad",
-                )
+                what = "around a tensor that requires grad"
+                raise GraphBreak("BD019", f"construction of a {cls.__qualname__} {what}")
             tensors[name] = value
         elif value is not DELETED:
-            constants.append(
-                (
-                    name,
-                    constant_of(
-                        ctx, value, f"attribute {name!r} of a new {draft.key.cls.__qualname__}"
-                    ),
-                )
-            )
-    maker = Maker(
-        draft.key.cls, tuple(tensors), tuple(constants), draft.options, draft.dims, draft.layout
-    )
+            what = f"attribute {name!r} of a new {cls.__qualname__}"
+            constants.append((name, constant_of(ctx, value, what)))
+    maker = Maker(cls, tuple(tensors), tuple(constants), draft.options, draft.dims, draft.layout)
     return _made(ctx, maker, list(tensors.values()), draft.numbers)
 
 
@@ -111,9 +97,6 @@ def _made(
     with ctx.modes.without_overrides(ctx):
         made: Any = call_torch(ctx, OpaqueCall(maker, name), args)
     if set(made.fake.__tensor_flatten__()[0]) != set(maker.names):
-        raise GraphBreak(
-            "BD019",
-            f"a {maker.cls.__qualname__}: __tensor_flatten__ names other tensors than its "
-            f"constructor",
-        )
+        what = "__tensor_flatten__ names other tensors than its constructor"
+        raise GraphBreak("BD019", f"a {maker.cls.__qualname__}: {what}")
     return made

@@ -35,15 +35,8 @@ def require_arithmetic(ctx: Context, cls: type) -> None:
 
 def _arithmetic() -> tuple[Any, ...]:
     now = decimal.getcontext()
-    return (
-        now.prec,
-        now.rounding,
-        now.Emin,
-        now.Emax,
-        now.capitals,
-        now.clamp,
-        tuple(now.traps.items()),
-    )
+    settings = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+    return (*(getattr(now, name) for name in settings), tuple(now.traps.items()))
 
 
 @constructs_each(*BY_TEXT)
