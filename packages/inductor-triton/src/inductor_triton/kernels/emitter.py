@@ -63,18 +63,14 @@ class Emitter:
 
     Names: ``taken`` maps each identifier in use to the last number appended to it; ``names`` has
     the identifiers of the kernel's names.
-
     Values: ``computed`` maps each computed expression to its term. ``stores_made`` counts the
     stores per buffer, because a load after a store reads another value. ``unsynchronised`` has the
     buffers stored to since the last barrier. ``numbers`` become arguments of the function, if
     enabled (see ``number``).
-
     Axes: ``block_starts`` and ``lane_starts`` have the texts from which positions are computed. The
     body runs over ``body_dims``; those in ``unmasked`` need no mask here.
-
     A grid over rows: ``walk`` is the line of its loop; ``shares`` are the sums that a program
     accumulates over its rows.
-
     Long rows: the last ``blocks_held`` blocks, from ``rest_begins`` on, stay in registers; ``held``
     has the values that the previous pass loaded. ``replaced_axis`` is the reduction's axis while a
     narrower one replaces it. ``eviction`` is the cache policy per buffer in this pass.
@@ -165,9 +161,7 @@ class Emitter:
             self._start_walk()
 
     def _start_walk(self) -> None:
-        """Starts a program's loop over blocks of rows; statements that ``before_walk`` inserts
-        precede it.
-        """
+        """Starts a program's loop over blocks of rows, after what ``before_walk`` inserts."""
         (rows,) = self.tiling.program_axes
         self.walk = len(self.lines)
         blocks = _blocks_text(self.index(rows.extent)[0], rows)
