@@ -121,7 +121,7 @@ def make_repeat(
 _BY_NATIVE_TYPE: dict[Any, Any] = {
     polyfill.native: polyfill
     for polyfill in POLYFILLS
-    if "native" in vars(polyfill) and polyfill is not Reversed
+    if vars(polyfill).get("native") and polyfill is not Reversed  # CPython 3.11 has no batched
 }
 
 

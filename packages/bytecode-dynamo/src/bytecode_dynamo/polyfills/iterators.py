@@ -21,6 +21,7 @@ class IteratorPolyfill:
 
     native: ClassVar[Any] = None
     rebuilds_started: ClassVar[bool] = True
+    """Whether ``rebuild`` also works after the first step."""
 
     def __init_subclass__(cls) -> None:
         POLYFILLS.append(cls)

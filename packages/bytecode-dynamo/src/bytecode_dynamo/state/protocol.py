@@ -294,9 +294,7 @@ def handled_exception(ctx: Context) -> VariableTracker | None:
 
 def observed(ctx: Context, error: VariableTracker) -> ObservedException:
     """The raise of an exception; the exception being handled becomes its context."""
-    handled = handled_exception(
-        ctx,
-    )
+    handled = handled_exception(ctx)
     key = error.identity()
     if handled is not None and handled is not error and isinstance(key, Identity):
         ctx.effects.write((key, "__context__"), handled)

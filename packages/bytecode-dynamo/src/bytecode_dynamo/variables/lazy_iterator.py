@@ -160,8 +160,8 @@ class FilterIterator(IteratorVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolyfilledIterator(IteratorVariable):
-    """An iterator of a native type that a polyfill evaluates; its position tells whether it has
-    started.
+    """An iterator of a native type that a polyfill evaluates. Its position is 0 until the first
+    step, then 1.
     """
 
     polyfill: Any = None
