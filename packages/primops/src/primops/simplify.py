@@ -10,7 +10,7 @@ import torch
 
 from primops import prims
 from primops.meta import TensorMeta
-from primops.prim import Prim, Traced
+from primops.prim import Prim, Traced, registered
 from primops.promotion import HALF_DTYPES, INTEGER_DTYPES, is_number
 from primops.shapes import is_one, same_shape, same_size
 
@@ -69,17 +69,14 @@ def _is_plain(value: Any, number: int) -> bool:
     return type(value) in (int, float) and value == number
 
 
-BINARY = (
-    prims.add, prims.sub, prims.mul, prims.div, prims.pow, prims.atan2, prims.maximum,
-    prims.minimum, prims.fmod,
-    prims.remainder, prims.floor_div, prims.bitwise_and, prims.bitwise_or, prims.bitwise_xor,
-    prims.shift_left,
-    prims.shift_right, prims.eq, prims.ne, prims.lt, prims.le, prims.gt, prims.ge,
-)  # fmt: skip
+BINARY = [
+    prim
+    for prim in registered().values()
+    if prim.group in ("elementwise binary", "comparison") and "special" not in prim.tags
+]
 UNARY = (
     prims.neg, prims.abs, prims.sign, prims.floor, prims.ceil, prims.trunc, prims.round, prims.exp,
-    prims.log, prims.sqrt,
-    prims.rsqrt, prims.bitwise_not,
+    prims.log, prims.sqrt, prims.rsqrt, prims.bitwise_not,
 )  # fmt: skip
 DIVIDING = (prims.fmod, prims.remainder, prims.floor_div)
 

@@ -77,21 +77,18 @@ def as_tensors(*operands: Any) -> list[torch.Tensor]:
     ]
 
 
-def _same_dtype_rule(domain: frozenset[torch.dtype]) -> Callable[..., TensorMeta]:
+def _rule(
+    domain: frozenset[torch.dtype], result: torch.dtype | None = None
+) -> Callable[..., TensorMeta]:
+    """The meta rule of prims on ``domain``, whose result has the operands' dtype by default."""
+
     def rule(*operands: TensorMeta | Any) -> TensorMeta:
         first = common_meta(*operands)
         if first.dtype not in domain:
             raise PrimError(f"does not take {first.dtype}")
-        return contiguous(first.shape, first.dtype, first.device)
+        return contiguous(first.shape, result or first.dtype, first.device)
 
     return rule
-
-
-def _comparison_rule(a: TensorMeta | Any, b: TensorMeta | Any) -> TensorMeta:
-    first = common_meta(a, b)
-    if first.dtype not in COMPARABLE:
-        raise PrimError(f"does not take {first.dtype}")
-    return contiguous(first.shape, torch.bool, first.device)
 
 
 def _where_rule(cond: TensorMeta, a: TensorMeta | Any, b: TensorMeta | Any) -> TensorMeta:
@@ -127,13 +124,13 @@ def _elementwise(
         f"elementwise {arity}", "elementwise", *own, dtype_rule="the operands' dtype"
     )
     reference = _on_tensors(function or getattr(torch, aten or name))
-    return elementwise(signature, _same_dtype_rule(domain), reference, meaning, numerics=numerics)
+    return elementwise(signature, _rule(domain), reference, meaning, numerics=numerics)
 
 
 def _comparison(name: str, meaning: str, *tags: str) -> Prim:
     comparison = group("comparison", "elementwise", *tags, dtype_rule="bool")
     reference = _on_tensors(getattr(torch, name))
-    return comparison(f"{name}(a, b)", _comparison_rule, reference, meaning)
+    return comparison(f"{name}(a, b)", _rule(COMPARABLE, torch.bool), reference, meaning)
 
 
 neg = _elementwise("neg(a)", "-a", NUMBERS)

@@ -4,7 +4,7 @@ decompositions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -14,6 +14,7 @@ from primops.prim import group
 from primops.prims.movement import check_sorted_dims
 from primops.shapes import may_be_same, same_shape
 
+REDUCTIONS = ("prod", "amax", "amin")
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 """For stores that torch does not have for unsigned integers: the same bits."""
 
@@ -56,20 +57,20 @@ def _index_put_rule(
     return contiguous(a.shape, a.dtype, a.device)
 
 
-def _along_rule(a: TensorMeta, index: TensorMeta, src: TensorMeta | None, dim: int) -> None:
+def _gather_rule(a: TensorMeta, index: TensorMeta, *, dim: int) -> TensorMeta:
     if index.dtype is not torch.int64 or index.ndim != a.ndim or not 0 <= dim < a.ndim:
         raise PrimError(f"index is {index.dtype} {index.shape}, a is {a.shape}, dim is {dim}")
-    if src is not None and (src.dtype is not a.dtype or not may_be_same(src.shape, index.shape)):
-        raise PrimError(f"src is {src.dtype} {src.shape}, need {a.dtype} {index.shape}")
-
-
-def _gather_rule(a: TensorMeta, index: TensorMeta, *, dim: int) -> TensorMeta:
-    _along_rule(a, index, None, dim)
     return contiguous(index.shape, a.dtype, a.device)
 
 
-def _scatter_rule(a: TensorMeta, index: TensorMeta, src: TensorMeta, *, dim: int) -> TensorMeta:
-    _along_rule(a, index, src, dim)
+def _scatter_rule(
+    a: TensorMeta, index: TensorMeta, src: TensorMeta, *, dim: int, reduce: str | None = None
+) -> TensorMeta:
+    if reduce not in (None, *REDUCTIONS):
+        raise PrimError(f"reduce is {reduce!r}; choose one of {REDUCTIONS}")
+    _gather_rule(a, index, dim=dim)
+    if src.dtype is not a.dtype or not may_be_same(src.shape, index.shape):
+        raise PrimError(f"src is {src.dtype} {src.shape}, need {a.dtype} {index.shape}")
     return contiguous(a.shape, a.dtype, a.device)
 
 
@@ -111,39 +112,16 @@ def _index_put(
     return result
 
 
-def _gather(a: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch.Tensor:
-    _check_range(index, a.shape[dim])
-    return torch.gather(a, dim, index)
+def _along(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A function of torch that takes the index of one dim, with a check of the index."""
 
+    def reference(
+        a: torch.Tensor, index: torch.Tensor, *src: torch.Tensor, dim: int, **options: str
+    ) -> torch.Tensor:
+        _check_range(index, a.shape[dim])
+        return function(a.contiguous(), dim, index, *src, **options)
 
-def _scatter(a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int) -> torch.Tensor:
-    _check_range(index, a.shape[dim])
-    return torch.scatter(a.contiguous(), dim, index, src)
-
-
-def _scatter_add(
-    a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int
-) -> torch.Tensor:
-    _check_range(index, a.shape[dim])
-    return torch.scatter_add(a.contiguous(), dim, index, src)
-
-
-REDUCTIONS = ("prod", "amax", "amin")
-
-
-def _scatter_reduce_rule(
-    a: TensorMeta, index: TensorMeta, src: TensorMeta, *, dim: int, reduce: str
-) -> TensorMeta:
-    if reduce not in REDUCTIONS:
-        raise PrimError(f"reduce is {reduce!r}; choose one of {REDUCTIONS}")
-    return _scatter_rule(a, index, src, dim=dim)
-
-
-def _scatter_reduce(
-    a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int, reduce: str
-) -> torch.Tensor:
-    _check_range(index, a.shape[dim])
-    return torch.scatter_reduce(a.contiguous(), dim, index, src, reduce)
+    return reference
 
 
 _indexing = group("indexing", "indexing", dtype_rule="that of a")
@@ -159,19 +137,19 @@ index_put = _scattering(
     "of equal indices wins",
 )  # fmt: skip
 gather = _indexing(
-    "gather(a, index, *, dim)", _gather_rule, _gather,
+    "gather(a, index, *, dim)", _gather_rule, _along(torch.gather),
     "a at [..., index[..., i, ...], ...] along dim; index is not larger than a elsewhere",
 )  # fmt: skip
 scatter = _scattering(
-    "scatter(a, index, src, *, dim)", _scatter_rule, _scatter,
+    "scatter(a, index, src, *, dim)", _scatter_rule, _along(torch.scatter),
     "a copy of a with src stored where gather would read",
 )  # fmt: skip
 scatter_add = _scattering(
-    "scatter_add(a, index, src, *, dim)", _scatter_rule, _scatter_add,
+    "scatter_add(a, index, src, *, dim)", _scatter_rule, _along(torch.scatter_add),
     "a copy of a with src added where gather would read",
 )  # fmt: skip
 scatter_reduce = _scattering(
-    "scatter_reduce(a, index, src, *, dim, reduce)", _scatter_reduce_rule, _scatter_reduce,
+    "scatter_reduce(a, index, src, *, dim, reduce)", _scatter_rule, _along(torch.scatter_reduce),
     "a copy of a, combined with src by reduce (prod, amax or amin; NaN wins) where gather would "
     "read",
 )  # fmt: skip

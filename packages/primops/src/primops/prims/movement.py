@@ -11,7 +11,7 @@ from primops.errors import PrimError
 from primops.meta import Size, TensorMeta, contiguous
 from primops.prim import group
 from primops.promotion import Number
-from primops.shapes import is_one, may_be_equal, product, same_size
+from primops.shapes import is_one, may_be_equal, may_be_same, product, resized
 
 
 def check_sorted_dims(dims: Sequence[int], rank: int) -> None:
@@ -25,7 +25,7 @@ def _broadcast_rule(a: TensorMeta, *, shape: Sequence[Size], dims: Sequence[int]
     if len(dims) != len(a.shape):
         raise PrimError(f"{len(dims)} dims for rank {a.ndim}")
     for size, dim in zip(a.shape, dims):
-        if not (same_size(size, shape[dim]) or is_one(size) or may_be_equal(size, shape[dim])):
+        if not (is_one(size) or may_be_equal(size, shape[dim])):
             raise PrimError(f"{a.shape} does not fit {tuple(shape)} at {tuple(dims)}")
     return contiguous(shape, a.dtype, a.device)
 
@@ -60,7 +60,7 @@ def _slice_rule(a: TensorMeta, *, dim: int, start: Size, stop: Size, step: int) 
     ):
         raise PrimError(f"[{start}, {stop}) is not inside size {size}")
     length = stop - start if step == 1 else (stop - start + (step - 1)) // step
-    return contiguous([*a.shape[:dim], length, *a.shape[dim + 1 :]], a.dtype, a.device)
+    return contiguous(resized(a.shape, dim, length), a.dtype, a.device)
 
 
 def _slice(a: torch.Tensor, *, dim: int, start: int, stop: int, step: int) -> torch.Tensor:
@@ -107,29 +107,21 @@ def _window_rule(a: TensorMeta, *, dim: int, size: int, step: int) -> TensorMeta
     ):
         raise PrimError(f"windows of {size}, {step} apart, along dim {dim} of {a.shape}")
     rest: Any = a.shape[dim] - size
-    count = rest // step + 1
-    return contiguous([*a.shape[:dim], count, *a.shape[dim + 1 :], size], a.dtype, a.device)
+    shape = (*resized(a.shape, dim, rest // step + 1), size)
+    return contiguous(shape, a.dtype, a.device)
 
 
 def _cat_rule(*tensors: TensorMeta, dim: int) -> TensorMeta:
     first = tensors[0]
     length: Size = 0
     for tensor in tensors:
-        if (
-            tensor.dtype is not first.dtype
-            or tensor.ndim != first.ndim
-            or not 0 <= dim < first.ndim
-        ):
+        form = tensor.dtype, tensor.ndim
+        if form != (first.dtype, first.ndim) or not 0 <= dim < first.ndim:
             raise PrimError(f"operands {[(t.dtype, t.shape) for t in tensors]} along dim {dim}")
-        if not all(
-            axis == dim or may_be_equal(x, y)
-            for axis, (x, y) in enumerate(zip(tensor.shape, first.shape))
-        ):
+        if not may_be_same(resized(tensor.shape, dim), resized(first.shape, dim)):
             raise PrimError(f"shapes {[t.shape for t in tensors]} differ outside dim {dim}")
         length = tensor.shape[dim] + length
-    return contiguous(
-        [*first.shape[:dim], length, *first.shape[dim + 1 :]], first.dtype, first.device
-    )
+    return contiguous(resized(first.shape, dim, length), first.dtype, first.device)
 
 
 _movement = group("shape", "movement", dtype_rule="that of a")

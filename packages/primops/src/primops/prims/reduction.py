@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -11,40 +12,26 @@ from primops.meta import TensorMeta, contiguous
 from primops.prim import group
 from primops.prims.elementwise import COMPARABLE, NUMBERS
 from primops.prims.movement import check_sorted_dims
+from primops.shapes import is_zero
 
 BOOL = frozenset({torch.bool})
-
-
-def _reduced(a: TensorMeta, dims: Sequence[int], dtype: torch.dtype) -> TensorMeta:
-    check_sorted_dims(dims, a.ndim)
-    return contiguous(
-        [size for dim, size in enumerate(a.shape) if dim not in dims], dtype, a.device
-    )
-
-
-def _check_nonempty(a: TensorMeta, dims: Sequence[int]) -> None:
-    if any(isinstance(a.shape[dim], int) and a.shape[dim] == 0 for dim in dims):
-        raise PrimError(f"reduction of {a.shape} over empty dims {tuple(dims)} has no value")
 
 
 def _rule(domain: frozenset[torch.dtype], identity: bool = True) -> Callable[..., TensorMeta]:
     def rule(a: TensorMeta, *, dims: Sequence[int]) -> TensorMeta:
         if a.dtype not in domain:
             raise PrimError(f"does not take {a.dtype}")
-        result = _reduced(a, dims, a.dtype)
-        if not identity:
-            _check_nonempty(a, dims)
-        return result
+        check_sorted_dims(dims, a.ndim)
+        if not identity and any(is_zero(a.shape[dim]) for dim in dims):
+            raise PrimError(f"reduction of {a.shape} over empty dims {tuple(dims)} has no value")
+        rest = [size for dim, size in enumerate(a.shape) if dim not in dims]
+        return contiguous(rest, a.dtype, a.device)
 
     return rule
 
 
 def _arg_rule(a: TensorMeta, *, dim: int) -> TensorMeta:
-    if a.dtype not in NUMBERS:
-        raise PrimError(f"does not take {a.dtype}")
-    result = _reduced(a, (dim,), torch.int64)
-    _check_nonempty(a, (dim,))
-    return result
+    return replace(_rule(NUMBERS, identity=False)(a, dims=(dim,)), dtype=torch.int64)
 
 
 def _scan_rule(a: TensorMeta, *, dim: int) -> TensorMeta:
