@@ -17,14 +17,9 @@ from .environment import Environment
 Exprs = Sequence[Any]
 
 
-def contiguous_order(rank: int) -> tuple[int, ...]:
-    """Dimensions from innermost to outermost of the default layout."""
-    return tuple(range(rank - 1, -1, -1))
-
-
-def channels_last_order(spatial: int) -> tuple[int, ...]:
-    """Dimensions of the channels-last layout, innermost first."""
-    return (1, *range(spatial + 1, 1, -1), 0)
+def layout_order(rank: int, channels_last: bool = False) -> tuple[int, ...]:
+    """Dimensions of the default or the channels-last layout, innermost first."""
+    return (1, *range(rank - 1, 1, -1), 0) if channels_last else tuple(range(rank - 1, -1, -1))
 
 
 def dense_strides(sizes: Sequence[Any], order: Sequence[int]) -> list[Any]:
@@ -37,12 +32,12 @@ def dense_strides(sizes: Sequence[Any], order: Sequence[int]) -> list[Any]:
     return strides
 
 
-def is_contiguous(env: Environment, sizes: Exprs, strides: Exprs, order: Sequence[int]) -> bool:
-    """Whether the tensor is dense in ``order`` (innermost first), size-1 dims aside."""
-    if len(sizes) != len(order):
-        return False
+def is_contiguous(
+    env: Environment, sizes: Exprs, strides: Exprs, channels_last: bool = False
+) -> bool:
+    """Whether the tensor is dense in default or channels-last order, size-1 dims aside."""
     expected: Any = S.One
-    for d in order:
+    for d in layout_order(len(sizes), channels_last):
         if sizes[d] == 1:
             continue
         if strides[d] != expected and not env.known(sympy.Eq(strides[d], expected)):
@@ -61,7 +56,7 @@ def is_channels_last_strides(env: Environment, sizes: Exprs, strides: Exprs) -> 
     if len(sizes) not in (4, 5) or env.known(sympy.Eq(strides[1], 0)):
         return False
     least: Any = S.Zero
-    for d in channels_last_order(len(sizes) - 2):
+    for d in layout_order(len(sizes), channels_last=True):
         if env.known(sympy.Eq(sizes[d], 0)) or not env.known(sympy.Ge(strides[d], least)):
             return False
         if d == 0 and env.known(sympy.Eq(least, strides[1])):

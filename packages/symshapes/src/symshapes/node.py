@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import sympy
@@ -115,13 +114,16 @@ def _has_type(pytype: type) -> Callable[[SymNode], bool]:
 
 
 def _layout_method(
-    predicate: Callable[[Environment, list[Any], list[Any]], bool | int],
+    predicate: Callable[..., bool], rank: int | None = None, result: type = bool, **options: Any
 ) -> Callable[[SymNode, Sequence[SymNode], Sequence[SymNode]], SymNode]:
-    """A method that answers a question on the layout of given sizes and strides."""
+    """A method that asks ``predicate`` about sizes and strides; False for another ``rank``."""
 
     def answer(self: SymNode, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
-        value = predicate(self.shape_env, [s.expr for s in sizes], [s.expr for s in strides])
-        return self.shape_env.constant_node(value)
+        exprs = [s.expr for s in sizes], [s.expr for s in strides]
+        fits = rank in (None, len(sizes))
+        return self.shape_env.constant_node(
+            result(fits and predicate(self.shape_env, *exprs, **options))
+        )
 
     return answer
 
@@ -353,31 +355,13 @@ class SymNode:
 
     # -- layout predicates that C++ calls ----------------------------------------------------------
 
-    is_contiguous = _layout_method(
-        lambda env, sizes, strides: layout.is_contiguous(
-            env, sizes, strides, layout.contiguous_order(len(sizes))
-        )
-    )
-    is_channels_last_contiguous_2d = _layout_method(
-        partial(layout.is_contiguous, order=layout.channels_last_order(2))
-    )
-    is_channels_last_contiguous_3d = _layout_method(
-        partial(layout.is_contiguous, order=layout.channels_last_order(3))
-    )
-    is_channels_last_strides_2d = _layout_method(
-        lambda env, sizes, strides: (
-            len(sizes) == 4 and layout.is_channels_last_strides(env, sizes, strides)
-        )
-    )
-    is_channels_last_strides_3d = _layout_method(
-        lambda env, sizes, strides: (
-            len(sizes) == 5 and layout.is_channels_last_strides(env, sizes, strides)
-        )
-    )
+    is_contiguous = _layout_method(layout.is_contiguous)
+    is_channels_last_contiguous_2d = _layout_method(layout.is_contiguous, 4, channels_last=True)
+    is_channels_last_contiguous_3d = _layout_method(layout.is_contiguous, 5, channels_last=True)
+    is_channels_last_strides_2d = _layout_method(layout.is_channels_last_strides, 4)
+    is_channels_last_strides_3d = _layout_method(layout.is_channels_last_strides, 5)
     is_non_overlapping_and_dense = _layout_method(layout.is_dense)
-    is_non_overlapping_and_dense_indicator = _layout_method(
-        lambda env, sizes, strides: int(layout.is_dense(env, sizes, strides))
-    )
+    is_non_overlapping_and_dense_indicator = _layout_method(layout.is_dense, result=int)
 
 
 def _math_method(name: str) -> Callable[[SymNode], SymNode]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy
 
-from symshapes.layout import contiguous_order, dense_strides
+from symshapes.layout import dense_strides, layout_order
 
 from .format import (
     expr,
@@ -70,7 +70,7 @@ def result_strides(
             ):
                 return first.stride()
     order = _order(mode.shape_env, tensors, sizes)
-    if order == list(contiguous_order(len(sizes))):
+    if order == list(layout_order(len(sizes))):
         return format_strides(sizes, False)
     return dense_strides(sizes, order)
 

@@ -8,17 +8,17 @@ import sympy
 import torch
 
 from symshapes import layout
-from symshapes.layout import (
-    channels_last_order,
-    contiguous_order,
-    dense_strides,
-    is_channels_last_strides,
-)
+from symshapes.layout import dense_strides, is_channels_last_strides, layout_order
 
 
 def expr(x: Any) -> Any:
     """The expression of a size, without the wrappers' checks."""
     return sympy.Integer(x) if type(x) is int else x.node.expr
+
+
+def _exprs(x: Any) -> tuple[list[Any], list[Any]]:
+    """The expressions of a tensor's sizes and strides."""
+    return [expr(s) for s in x.shape], [expr(s) for s in x.stride()]
 
 
 def known_at_least(env: Any, size: Any, least: int) -> bool:
@@ -94,19 +94,16 @@ def has_channels_last_strides(env: Any, x: Any) -> bool:
     """Whether eager would suggest a channels-last format for a tensor like ``x`` (rank 4 or 5)."""
     if x.dim() not in (4, 5):
         return False
-    sizes, strides = x.shape, x.stride()
+    strides = x.stride()
     if type(strides[1]) is int and type(strides[-1]) is int and strides[1] > strides[-1]:
         return False
-    return is_channels_last_strides(env, [expr(s) for s in sizes], [expr(s) for s in strides])
+    return is_channels_last_strides(env, *_exprs(x))
 
 
 def format_strides(sizes: Any, channels_last: bool) -> list[Any]:
     """Dense strides in default or channels-last order; an empty dim counts as one."""
-    rank = len(sizes)
     sizes = [1 if type(s) is int and s == 0 else s for s in sizes]
-    return dense_strides(
-        sizes, channels_last_order(rank - 2) if channels_last else contiguous_order(rank)
-    )
+    return dense_strides(sizes, layout_order(len(sizes), channels_last))
 
 
 def new_empty(
@@ -147,16 +144,13 @@ def is_contiguous(mode: Any, x: Any) -> bool:
     env = mode.shape_env
     if not (env.unbacked and x._has_symbolic_sizes_strides):
         return x.is_contiguous()
-    sizes, strides = [expr(s) for s in x.shape], [expr(s) for s in x.stride()]
-    return layout.is_contiguous(env, sizes, strides, contiguous_order(len(sizes)))
+    return layout.is_contiguous(env, *_exprs(x))
 
 
 def is_dense(mode: Any, t: Any) -> bool:
     """Whether ``t`` has no gaps or overlaps; False when that depends on unbacked sizes."""
     if t._has_symbolic_sizes_strides:
-        return layout.is_dense(
-            mode.shape_env, [expr(s) for s in t.shape], [expr(s) for s in t.stride()]
-        )
+        return layout.is_dense(mode.shape_env, *_exprs(t))
     expected = 1
     for stride, size in sorted(zip(t.stride(), t.shape)):
         if size != 1:
