@@ -41,9 +41,9 @@ _DIVISIONS = frozenset([operator.floordiv, operator.mod, operator.truediv])
 
 
 def _binary(
-    name: str, python: Callable, symbolic: Callable, result: Callable = _both_float
+    names: str, python: Callable, symbolic: Callable, result: Callable = _both_float
 ) -> None:
-    """Defines a binary method from Python's function on hints and SymPy's on expressions.
+    """Defines binary methods from Python's function on hints and SymPy's on expressions.
 
     A guard decides whether a divisor, or the base of a negative power, is 0: then Python raises.
     """
@@ -61,11 +61,11 @@ def _binary(
             hint = python(self._hint, other._hint)
         pytype = result(self, other)
         return self.shape_env.make(
-            (name, self._expr, other._expr), lambda: symbolic(self.expr, other.expr), pytype, hint
+            (names, self._expr, other._expr), lambda: symbolic(self.expr, other.expr), pytype, hint
         )
 
-    apply.__name__ = name
-    setattr(SymNode, name, apply)
+    for name in names.split():
+        setattr(SymNode, name, apply)
 
 
 def _floor_div(a: Any, b: Any) -> Any:
@@ -111,6 +111,15 @@ def _keep(a: SymNode, b: SymNode) -> type:
 
 def _has_type(pytype: type) -> Callable[[SymNode], bool]:
     return lambda self: self.pytype is pytype
+
+
+def _guard(pytype: type, **options: Any) -> Callable[..., Any]:
+    """A method that decides the node's value, with ``options`` of ``ShapeEnv.decide``."""
+
+    def guard(self: SymNode, file: Any = "", line: int = 0) -> Any:
+        return pytype(self.shape_env.decide(self, **options))
+
+    return guard
 
 
 def _layout_method(
@@ -203,10 +212,7 @@ class SymNode:
     def str(self) -> str:
         return f"{self.expr}"
 
-    __str__ = str
-
-    def _graph_repr(self) -> Any:
-        return f"{self.expr}"
+    __str__ = _graph_repr = str
 
     def __repr__(self) -> Any:
         return f"SymNode({self.expr}, hint={self._hint})"
@@ -234,23 +240,11 @@ class SymNode:
 
     # -- decisions ---------------------------------------------------------------------------------
 
-    def guard_int(self, file: Any = "", line: int = 0) -> int:
-        return int(self.shape_env.decide(self))
-
-    def guard_float(self, file: Any = "", line: int = 0) -> float:
-        return float(self.shape_env.decide(self))
-
-    def guard_bool(self, file: Any = "", line: int = 0) -> bool:
-        return bool(self.shape_env.decide(self))
-
-    def guard_size_oblivious(self, file: Any = "", line: int = 0) -> bool:
-        return bool(self.shape_env.decide(self, oblivious=True))
-
-    def guard_or_false(self, file: Any = "", line: int = 0) -> bool:
-        return bool(self.shape_env.decide(self, fallback=False))
-
-    def guard_or_true(self, file: Any = "", line: int = 0) -> bool:
-        return bool(self.shape_env.decide(self, fallback=True))
+    guard_int, guard_float, guard_bool = _guard(int), _guard(float), _guard(bool)
+    int_, bool_ = guard_int, guard_bool
+    guard_size_oblivious = _guard(bool, oblivious=True)
+    guard_or_false = _guard(bool, fallback=False)
+    guard_or_true = _guard(bool, fallback=True)
 
     def evaluate(self, size_oblivious: bool = False) -> Any:
         return self.shape_env.decide(self, oblivious=size_oblivious)
@@ -260,12 +254,6 @@ class SymNode:
 
     def expect_true(self, file: Any = "", line: int = 0) -> bool:
         return self.shape_env.expect_true(self)
-
-    def int_(self) -> int:
-        return self.guard_int()
-
-    def bool_(self) -> bool:
-        return self.guard_bool()
 
     # -- arithmetic --------------------------------------------------------------------------------
 
@@ -379,26 +367,17 @@ _binary("mul", operator.mul, operator.mul)
 _binary("floordiv", operator.floordiv, _floor_div)
 _binary("int_floordiv", operator.floordiv, FloorDiv)
 _binary("mod", operator.mod, _mod)
-_binary("truediv", operator.truediv, TrueDiv, _always(float))
-_binary("int_truediv", operator.truediv, TrueDiv, _always(float))
-_binary("float_truediv", operator.truediv, TrueDiv, _always(float))
-_binary("pow", operator.pow, operator.pow)
-_binary("pow_by_natural", operator.pow, operator.pow)
+_binary("truediv int_truediv float_truediv", operator.truediv, TrueDiv, _always(float))
+_binary("pow pow_by_natural", operator.pow, operator.pow)
 _binary("float_pow", operator.pow, operator.pow, _always(float))
 _binary("lshift", operator.lshift, lambda a, b: a * 2**b)
 _binary("rshift", operator.rshift, lambda a, b: FloorDiv(a, 2**b))
-_binary("eq", operator.eq, sympy.Eq, _always(bool))
-_binary("ne", operator.ne, sympy.Ne, _always(bool))
-_binary("lt", operator.lt, sympy.Lt, _always(bool))
-_binary("le", operator.le, sympy.Le, _always(bool))
-_binary("gt", operator.gt, sympy.Gt, _always(bool))
-_binary("ge", operator.ge, sympy.Ge, _always(bool))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _binary(_name, getattr(operator, _name), getattr(sympy, _name.capitalize()), _always(bool))
 _binary("_max", max, sympy.Max)
 _binary("_min", min, sympy.Min)
-_binary("and_", lambda a, b: a and b, sympy.And, _always(bool))
-_binary("or_", lambda a, b: a or b, sympy.Or, _always(bool))
-_binary("sym_and", lambda a, b: a and b, sympy.And, _always(bool))
-_binary("sym_or", lambda a, b: a or b, sympy.Or, _always(bool))
+_binary("and_ sym_and", lambda a, b: a and b, sympy.And, _always(bool))
+_binary("or_ sym_or", lambda a, b: a or b, sympy.Or, _always(bool))
 _binary("bitwise_and", operator.and_, _logical_or_bitwise(sympy.And, BitAnd), _keep)
 _binary("bitwise_or", operator.or_, _logical_or_bitwise(sympy.Or, BitOr), _keep)
 _binary("bitwise_xor", operator.xor, _logical_or_bitwise(sympy.Xor, BitXor), _keep)
