@@ -72,27 +72,23 @@ def _monomial_gcd(*exprs: Any) -> Any:
     return Integer(coefficient or 1) * sympy.Mul(*[b**e for b, e in (powers or {}).items()])
 
 
-def _infix(printer: Any, args: tuple[Any, ...], sign: str) -> str:
-    a, b = (printer.parenthesize(x, PRECEDENCE["Pow"], strict=True) for x in args)
-    return f"({a} {sign} {b})"
-
-
 class _Division(sympy.Function):
-    """A binary operator on integers that prints as ``(a sign b)``."""
+    """A binary operator that prints as ``(a sign b)``."""
 
     nargs = (2,)
-    is_integer = True
     is_real = True
     precedence = PRECEDENCE["Atom"]  # prints its own parentheses
     sign: str
 
     def _sympystr(self, printer: Any) -> str:
-        return _infix(printer, self.args, self.sign)
+        a, b = (printer.parenthesize(x, PRECEDENCE["Pow"], strict=True) for x in self.args)
+        return f"({a} {self.sign} {b})"
 
 
 class FloorDiv(_Division):
     """Python's ``a // b`` on integers (rounds towards minus infinity)."""
 
+    is_integer = True
     sign = "//"
 
     @classmethod
@@ -109,10 +105,6 @@ class FloorDiv(_Division):
         if isinstance(a, FloorDiv) and b.is_positive:
             # floor(floor(x) / b) == floor(x / b) for b > 0
             return FloorDiv(a.args[0], a.args[1] * b)
-        return cls._split(a, b)
-
-    @classmethod
-    def _split(cls, a: Any, b: Any) -> Any:
         terms = sympy.Add.make_args(a)
         if len(terms) > _MAX_OPS:
             return None
@@ -131,6 +123,7 @@ class FloorDiv(_Division):
 class Mod(_Division):
     """Python's ``a % b`` on integers (the sign of the result is the sign of ``b``)."""
 
+    is_integer = True
     sign = "%"
 
     @classmethod
@@ -175,11 +168,10 @@ def CeilDiv(a: Any, b: Any) -> Any:
     return -down
 
 
-class TrueDiv(sympy.Function):
+class TrueDiv(_Division):
     """Python's ``a / b``: a float, correctly rounded."""
 
-    nargs = (2,)
-    is_real = True
+    sign = "/"
 
     @classmethod
     def eval(cls, *args: Any) -> Any:
@@ -187,21 +179,6 @@ class TrueDiv(sympy.Function):
         if b != 0 and _is_constant(a) and _is_constant(b):
             return sympy.Float(number(a) / number(b))
         return None
-
-    def _sympystr(self, printer: Any) -> str:
-        return _infix(printer, self.args, "/")
-
-
-class ToFloat(sympy.Function):
-    """``float(a)``."""
-
-    nargs = (1,)
-    is_real = True
-
-    @classmethod
-    def eval(cls, *args: Any) -> Any:
-        (a,) = args
-        return sympy.Float(float(a)) if _is_constant(a) else None
 
 
 def _integral(a: Any) -> Any:
@@ -212,9 +189,13 @@ def _integral(a: Any) -> Any:
     return a if a.is_integer else None
 
 
-def _function(name: str, evaluate: Callable[[type, Any], Any], **body: Any) -> type[sympy.Function]:
-    """A class of functions of one argument, which ``evaluate`` simplifies."""
-    return type(name, (sympy.Function,), {"nargs": (1,), "eval": classmethod(evaluate), **body})
+def function_class(
+    name: str, evaluate: Callable[..., Any], function: Callable[..., Any], **body: Any
+) -> type[sympy.Function]:
+    """The SymPy class of a Python function, which ``evaluate`` simplifies."""
+    documentation = f"``{function.__name__}``."
+    body = {"nargs": (1,), "eval": classmethod(evaluate), "__doc__": documentation, **body}
+    return type(name, (sympy.Function,), body)
 
 
 def _rounding(
@@ -229,7 +210,7 @@ def _rounding(
         rounded = of_quotient(*a.args) if is_quotient else None
         return _integral(a) if rounded is None else rounded
 
-    return _function(name, evaluate, is_integer=True, __doc__=f"``{function.__name__}(a)``.")
+    return function_class(name, evaluate, function, is_integer=True)
 
 
 def _truncated(a: Any, b: Any) -> Any:
@@ -243,21 +224,20 @@ Ceil = _rounding("Ceil", math.ceil, CeilDiv)
 Round = _rounding("Round", round, lambda a, b: None)  # halves to even
 
 
-def _math_function(name: str) -> type[sympy.Function]:
-    function = getattr(math, name)
+def _float_function(name: str, function: Callable[[float], float]) -> type[sympy.Function]:
+    """A class for a ``function`` with float results, which is evaluated on constants only."""
 
-    def evaluate_constant(cls: type, a: Any) -> Any:
+    def evaluate(cls: type, a: Any) -> Any:
         return sympy.Float(function(number(a))) if _is_constant(a) else None
 
-    documentation = f"``math.{name}(a)``."
-    return _function(
-        f"Float{name.capitalize()}", evaluate_constant, is_real=True, __doc__=documentation
-    )
+    return function_class(name, evaluate, function, is_real=True)
 
 
+ToFloat = _float_function("ToFloat", float)
 _MATH_NAMES = "sqrt cos cosh sin sinh tan tanh asin acos atan log2 exp log"
 MATH_FUNCTIONS: dict[str, type[sympy.Function]] = {
-    name: _math_function(name) for name in _MATH_NAMES.split()
+    name: _float_function(f"Float{name.capitalize()}", getattr(math, name))
+    for name in _MATH_NAMES.split()
 }
 
 

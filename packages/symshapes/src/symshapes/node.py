@@ -25,6 +25,7 @@ from .expr import (
     ToFloat,
     TrueDiv,
     Trunc,
+    function_class,
     python_value,
 )
 
@@ -76,37 +77,20 @@ def _mod(a: Any, b: Any) -> Any:
     return Mod(a, b) if a.is_integer and b.is_integer else a - b * Floor(TrueDiv(a, b))
 
 
-def _bitwise(function: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
-    class Bitwise(sympy.Function):
-        nargs = (2,)
-        is_integer = True
+def _bitwise(python: Callable, logical: Any) -> None:
+    """Defines a bitwise method, which is logical on bools."""
+    name = logical.__name__
 
-        @classmethod
-        def eval(cls, *args: Any) -> Any:
-            a, b = args
-            if a.is_Integer and b.is_Integer:
-                return sympy.Integer(function(int(a), int(b)))
-            return None
+    def evaluate(cls: type, a: Any, b: Any) -> Any:
+        constant = a.is_Integer and b.is_Integer
+        return sympy.Integer(python(int(a), int(b))) if constant else None
 
-    Bitwise.__name__ = name
-    return Bitwise
+    bitwise = function_class(f"Bit{name}", evaluate, python, nargs=(2,), is_integer=True)
 
-
-BitAnd, BitOr, BitXor = (
-    _bitwise(f, n)
-    for f, n in ((operator.and_, "BitAnd"), (operator.or_, "BitOr"), (operator.xor, "BitXor"))
-)
-
-
-def _logical_or_bitwise(logical: Callable, bitwise: Callable) -> Callable[[Any, Any], Any]:
-    def apply(a: Any, b: Any) -> Any:
+    def symbolic(a: Any, b: Any) -> Any:
         return logical(a, b) if getattr(a, "is_Boolean", False) else bitwise(a, b)
 
-    return apply
-
-
-def _keep(a: SymNode, b: SymNode) -> type:
-    return a.pytype
+    _binary(f"bitwise_{name.lower()}", python, symbolic, lambda a, b: a.pytype)
 
 
 def _has_type(pytype: type) -> Callable[[SymNode], bool]:
@@ -378,8 +362,8 @@ _binary("_max", max, sympy.Max)
 _binary("_min", min, sympy.Min)
 _binary("and_ sym_and", lambda a, b: a and b, sympy.And, _always(bool))
 _binary("or_ sym_or", lambda a, b: a or b, sympy.Or, _always(bool))
-_binary("bitwise_and", operator.and_, _logical_or_bitwise(sympy.And, BitAnd), _keep)
-_binary("bitwise_or", operator.or_, _logical_or_bitwise(sympy.Or, BitOr), _keep)
-_binary("bitwise_xor", operator.xor, _logical_or_bitwise(sympy.Xor, BitXor), _keep)
+_bitwise(operator.and_, sympy.And)
+_bitwise(operator.or_, sympy.Or)
+_bitwise(operator.xor, sympy.Xor)
 for _name in MATH_FUNCTIONS:
     setattr(SymNode, f"sym_{_name}", _math_method(_name))
