@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import sympy
@@ -80,78 +80,65 @@ class ShapeEnv:
         self, hint: int, source: str = "", lower: int | None = 2, upper: int | None = None
     ) -> torch.SymInt:
         """A fresh backed size in ``[lower, upper]``. Raises ValueError for a hint outside."""
-        interval = Interval(-INF if lower is None else lower, INF if upper is None else upper)
+        interval = Interval.between(lower, upper)
         if hint not in interval:
             raise ValueError(
                 f"the example size {hint} of {source or 'a symbol'} is outside [{lower}, {upper}]"
             )
-        return torch.SymInt(self._backed(self._symbol("s", lower), interval, hint, source))
+        return torch.SymInt(self._backed("s", interval, int, hint, source))
 
     def create_float(self, hint: float, source: str = "") -> torch.SymFloat:
         """A fresh backed float; the caller checks that it is finite."""
-        symbol = sympy.Symbol(self._fresh_name("f"), real=True)
-        return torch.SymFloat(self._backed(symbol, TOP, hint, source))
+        return torch.SymFloat(self._backed("f", TOP, float, hint, source))
 
     def _backed(
-        self, symbol: sympy.Symbol, interval: Interval, hint: int | float, source: str
+        self, prefix: str, interval: Interval, pytype: type, hint: int | float, source: str
     ) -> SymNode:
+        symbol = self._fresh(prefix, interval, pytype)
         self.hints[symbol] = hint
         self.sources[symbol] = [source] if source else []
-        self.ranges[symbol] = self.declared[symbol] = interval
-        return SymNode(symbol, self, int if symbol.is_integer else float, hint)
+        return SymNode(symbol, self, pytype, hint)
 
     def create_unbacked(
         self, lower: int | None = None, upper: int | None = None, *, source: str = ""
     ) -> torch.SymInt:
         """A fresh data-dependent integer, optionally with bounds."""
-        interval = Interval(-INF if lower is None else lower, INF if upper is None else upper)
-        symbol = self._unbacked(lambda: self._symbol("u", lower), interval, is_integer=True)
-        self.sources[symbol] = [source] if source else []
-        return torch.SymInt(SymNode(symbol, self, int, None))
+        node = self._unbacked("u", Interval.between(lower, upper), int)
+        self.sources[node._expr] = [source] if source else []
+        return torch.SymInt(node)
 
     def create_unbacked_symint(self, source: Any = None) -> torch.SymInt:
         return self.create_unbacked()
 
     def create_unbacked_symfloat(self) -> torch.SymFloat:
-        symbol = self._unbacked(
-            lambda: sympy.Symbol(self._fresh_name("uf"), real=True), TOP, is_integer=False
-        )
-        return torch.SymFloat(SymNode(symbol, self, float, None))
+        return torch.SymFloat(self._unbacked("uf", TOP, float))
 
     def create_unbacked_symbool(self) -> torch.SymBool:
         node = self.create_unbacked(0, 1).node
         return torch.SymBool(node.eq(self.constant_node(1)))
 
-    def _fresh_name(self, prefix: str) -> str:
-        """A unique name: the prefix is the kind of symbol. Symbols are looked up by name, so no two
-        may share one.
-        """
-        return f"{prefix}{next(self._numbers[prefix])}"
+    def _fresh(self, prefix: str, interval: Interval, pytype: type) -> sympy.Symbol:
+        """A new symbol. Its name is unique because symbols are looked up by name."""
+        name = f"{prefix}{next(self._numbers[prefix])}"
+        assumptions: dict[str, bool] = {"integer" if pytype is int else "real": True}
+        if interval.lo >= 0:
+            assumptions["positive" if interval.lo >= 1 else "nonnegative"] = True
+        symbol = sympy.Symbol(name, **assumptions)
+        self.ranges[symbol] = self.declared[symbol] = interval
+        return symbol
 
-    def _symbol(self, prefix: str, lower: int | None) -> sympy.Symbol:
-        """A fresh integer symbol that is not below ``lower``."""
-        name = self._fresh_name(prefix)
-        if lower is None or lower < 0:
-            return sympy.Symbol(name, integer=True)
-        if lower >= 1:
-            return sympy.Symbol(name, integer=True, positive=True)
-        return sympy.Symbol(name, integer=True, nonnegative=True)
-
-    def _unbacked(
-        self, fresh: Callable[[], sympy.Symbol], interval: Interval, *, is_integer: bool
-    ) -> sympy.Symbol:
+    def _unbacked(self, prefix: str, interval: Interval, pytype: type) -> SymNode:
         """An unbacked symbol: the next one to repeat if it is of this kind, else a fresh one."""
         symbol = next(self._reused_unbacked, None)
         if (
             symbol is None
             or self.declared[symbol] != interval
-            or bool(symbol.is_integer) != is_integer
+            or bool(symbol.is_integer) != (pytype is int)
         ):
-            symbol = fresh()
+            symbol = self._fresh(prefix, interval, pytype)
             self.unbacked.add(symbol)
-            self.ranges[symbol] = self.declared[symbol] = interval
         self.unbacked_order.append(symbol)
-        return symbol
+        return SymNode(symbol, self, pytype, None)
 
     def is_unbacked_symint(self, symbol: sympy.Symbol) -> bool:
         return symbol in self.unbacked
@@ -275,7 +262,7 @@ class ShapeEnv:
         if value is not None:
             return value
         if node.pytype is bool:
-            return self._decide_bool(expr, node, oblivious, fallback)
+            return self._decide_bool(expr, node._hint, oblivious, fallback)
         if node._hint is None or expr.free_symbols & self.unbacked:
             low, high = self.bounds(expr)
             if node.pytype is int and low == high:
@@ -284,31 +271,25 @@ class ShapeEnv:
         self.add_guard(sympy.Eq(expr, constant(node._hint)))
         return node._hint
 
-    def _decide_bool(
-        self, expr: Any, node: SymNode, oblivious: bool, fallback: bool | None
-    ) -> bool:
+    def _decide_bool(self, expr: Any, hint: Any, oblivious: bool, fallback: bool | None) -> bool:
+        """``hint`` is evaluated here when it is ``_MISSING``."""
         answer = self.statically_known(expr, oblivious=oblivious)
         if answer is not None:
             return answer
-        if node._hint is None or expr.free_symbols & self.unbacked:
+        if hint is None or expr.free_symbols & self.unbacked:
             if fallback is not None:
                 return fallback
             if oblivious:
                 return False
             raise self._data_dependent(expr)
-        self.add_guard(expr if node._hint else sympy.Not(expr))
-        return bool(node._hint)
+        holds = bool(self.hint_of(expr) if hint is _MISSING else hint)
+        self.add_guard(expr if holds else sympy.Not(expr))
+        return holds
 
     def known(self, expr: Any) -> bool:
         """Decides a layout question: statically, else by hint with a guard; False if unbacked."""
         answer = self.statically_known(expr, oblivious=True)
-        if answer is not None:
-            return answer
-        if expr.free_symbols & self.unbacked:
-            return False
-        holds = bool(self.hint_of(expr))
-        self.add_guard(expr if holds else sympy.Not(expr))
-        return holds
+        return self._decide_bool(expr, _MISSING, True, False) if answer is None else answer
 
     def expect_true(self, node: SymNode) -> bool:
         """Assumes ``node``: adds a guard, or a deferred assert when it has unbacked symbols."""
@@ -368,8 +349,7 @@ class ShapeEnv:
             if symbol in value.free_symbols:
                 continue
             if value.is_Symbol:  # the merged symbol inherits both ranges
-                a, b = self.symbol_interval(symbol), self.symbol_interval(value)
-                self.ranges[value] = Interval(max(a.lo, b.lo), min(a.hi, b.hi))
+                self.ranges[value] = self.symbol_interval(symbol) & self.symbol_interval(value)
             self.replacements = {
                 s: e.xreplace({symbol: value}) for s, e in self.replacements.items()
             }
@@ -412,12 +392,11 @@ class ShapeEnv:
         """False within ``suppress_guards``."""
         return not self._suppressed
 
-    @contextmanager
-    def ignore_fresh_unbacked_symbols(self) -> Iterator[None]:
-        """Does nothing: fresh unbacked symbols are never collected here. torch calls it."""
-        yield
-
     # -- names that torch calls --------------------------------------------------------------------
+
+    replace = simplify
+    guarding_hint_or_throw = hint_of
+    ignore_fresh_unbacked_symbols = nullcontext  # they are never collected here
 
     def evaluate_sym_node(
         self, node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
@@ -435,14 +414,8 @@ class ShapeEnv:
         answer = self.statically_known(expr) if getattr(expr, "is_Boolean", False) else None
         return None if answer is None else constant(answer)
 
-    def replace(self, expr: Any) -> Any:
-        return self.simplify(expr)
-
     def optimization_hint(self, expr: Any, fallback: Any = None) -> Any:
         return fallback if expr.free_symbols & self.unbacked else self.hint_of(expr)
-
-    def guarding_hint_or_throw(self, expr: Any) -> Any:
-        return self.hint_of(expr)
 
     def create_symintnode(
         self, symbol: Any, *, hint: int | None = None, source: Any = None
@@ -460,9 +433,9 @@ class ShapeEnv:
     def _constrain_range(self, symbol: Any, min: Any, max: Any) -> None:
         if not symbol.is_Symbol:
             return
-        low = -INF if min is None or abs(min) >= sys.maxsize - 1 else int(min)
-        high = INF if max is None or max >= sys.maxsize - 1 else int(max)
-        self.ranges[symbol] = self.symbol_interval(symbol) & Interval(low, high)
+        low = None if min is None or abs(min) >= sys.maxsize - 1 else int(min)
+        high = None if max is None or max >= sys.maxsize - 1 else int(max)
+        self.ranges[symbol] = self.symbol_interval(symbol) & Interval.between(low, high)
         self._static.clear()
 
     def _constrain_is_bounded(self, symbol: Any, upper: int) -> None:

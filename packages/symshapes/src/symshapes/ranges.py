@@ -37,6 +37,11 @@ class Interval:
     def __and__(self, other: Interval) -> Interval:
         return Interval(max(self.lo, other.lo), min(self.hi, other.hi))
 
+    @classmethod
+    def between(cls, lower: Number | None, upper: Number | None) -> Interval:
+        """The interval with these ends, where None is infinite."""
+        return cls(-INF if lower is None else lower, INF if upper is None else upper)
+
     def map(self, function: Callable[[Number], Number]) -> Interval:
         """The image under a function that never decreases."""
         return Interval(*(x if x in (INF, -INF) else function(x) for x in (self.lo, self.hi)))
