@@ -126,3 +126,46 @@ def test_what_eager_saved_is_not_computed_again(name, is_leaf, write):
         return leaf.grad
 
     torch.testing.assert_close(run(torchstrata.compile(PROGRAMS[name])), run(PROGRAMS[name]))
+
+
+def by_numpy(x):
+    squares = x**2
+    x.detach().numpy()[0] = 2
+    return squares
+
+
+def by_data(x):
+    sines = x.sin()
+    x.data.mul_(2)
+    return sines, x.cos()
+
+
+def by_copy(x):
+    cubes = x**3
+    y = x.detach() + 1
+    x.data.copy_(y)
+    return cubes, x.cos() * y, (x.exp() * x).sum()
+
+
+def by_product(x):
+    squares = x**2
+    x.data.addmm_(torch.ones(x.shape[0], 2), torch.ones(2, x.shape[1]))
+    return squares
+
+
+@pytest.mark.parametrize("backend, dynamic", [("aot_eager", True), ("torchstrata", False)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("function", [by_numpy, by_data, by_copy, by_product])
+def test_data_written_in_the_graph_and_after_it(function, layout, dynamic, backend):
+    """The graph's new value of an input was saved, where eager saves the input."""
+
+    def run(call):
+        leaf = torch.arange(24.0).div(8).reshape(3, 8).requires_grad_()
+        x = LAYOUTS[layout](leaf)
+        results = call(x)
+        x.data.add_(1)
+        sum(y.sum() for y in (results if isinstance(results, tuple) else (results,))).backward()
+        return leaf.grad, x.detach()
+
+    compiled = torchstrata.compile(function, backend=backend, dynamic=dynamic)
+    torch.testing.assert_close(run(compiled), run(function))

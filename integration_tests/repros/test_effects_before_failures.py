@@ -93,8 +93,17 @@ def given_a_history(x, log):
     return y
 
 
+def written_with_a_hook(x, log):
+    y = x * PARAMETER
+    y.register_hook(log.append)
+    log.append("before")
+    y.squeeze_(0)
+    return y[FAR]
+
+
 PROGRAMS = [
     given_a_history,
+    written_with_a_hook,
     written_unseen,
     written_unseen_before,
     seeded,

@@ -84,3 +84,19 @@ def test_a_leaf_of_what_was_written(wrapped, written_back):
         return result.requires_grad, result.is_leaf, leaf.grad.tolist()
 
     assert run(torchstrata.compile(function)) == run(function)
+
+
+def test_layout_of_a_gradient_of_one_row():
+    """A gradient keeps its own layout where it differs from the leaf's in dimensions of size one
+    only, which a symbolic size didn't show.
+    """
+
+    def function(x):
+        leaf = leaf_of(x.chunk(2)[0])
+        (leaf**2).sum().backward()
+        return leaf.grad
+
+    compiled = torchstrata.compile(function, backend="eager")
+    for rows in (3, 5, 2):
+        x = torch.arange(4.0 * rows).reshape(rows, 4).t().contiguous().t()
+        assert compiled(x).stride() == function(x).stride()

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torchstrata
 
+from .outcome import outcome
+
 
 @torch.inference_mode()
 def decorated(x):
@@ -62,3 +64,40 @@ def test_later_writes_raise():
         RuntimeError, match="Inplace update to inference tensor outside InferenceMode"
     ):
         y.add_(1)
+
+
+INPUTS = {
+    "written": lambda y, w: y.add_(1),
+    "a view, written": lambda y, w: y[0].add_(1),
+    "detached, written": lambda y, w: y.detach().add_(1),
+    "an array, written": lambda y, w: y.detach().numpy().fill(2),
+    "written in the mode": lambda y, w: torch.inference_mode()(y.add_)(1),
+    "one of a list, written": lambda y, w: torch._foreach_add_([w.detach(), y], 1.0),
+    "asked for gradients": lambda y, w: y.requires_grad_(),
+    "saved": lambda y, w: (w * y).sum(),
+    "added": lambda y, w: w + y,
+    "copied, written": lambda y, w: y.clone().add_(1),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "torchstrata"])
+@pytest.mark.parametrize("name", INPUTS)
+def test_inputs_made_in_inference_mode(name, backend):
+    """Fakes accepted writes that eager refuses: the write happened, or effects before it were
+    lost.
+    """
+
+    def function(y, w, log):
+        log.append("before")
+        result = INPUTS[name](y, w)
+        log.append("after")
+        return result
+
+    def observe(call):
+        with torch.inference_mode():
+            y = torch.ones(3, 4)
+        w, log = torch.ones(3, 4, requires_grad=True), []
+        result = outcome(call, y, w, log)
+        return facts(result) if isinstance(result, torch.Tensor) else result, log, y.tolist()
+
+    assert observe(torchstrata.compile(function, backend=backend)) == observe(function)

@@ -197,3 +197,18 @@ def test_a_divisor_that_is_zero_once(trap, order):
     assert [compiled(torch.ones(2), i)[1] for i in order] == [
         function(torch.ones(2), i)[1] for i in order
     ]
+
+
+def test_floats_that_become_constant():
+    """An index fixes the number after a float was computed from it: SymPy's 1.0 - 1 is an
+    integer.
+    """
+
+    def function(x, i, items):
+        numbers = i / i + i, float(i) + 1, (i + 0.5) - 0.5, i * 1.0
+        return x * items[i], numbers
+
+    compiled = torchstrata.compile(function, backend="eager")
+    items = [torch.ones(2)] * 4
+    for i in (3, -1, 2):
+        assert repr(compiled(torch.ones(2), i, items)) == repr(function(torch.ones(2), i, items))

@@ -97,3 +97,16 @@ def test_versions_are_eagers(program, backend):
 def test_inference_tensors_have_none():
     with pytest.raises(RuntimeError, match="do not track version"):
         torchstrata.compile(lambda x: (x * 2)._version, backend="eager")(torch.ones(3))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "torchstrata"])
+@pytest.mark.parametrize("read", [lambda x: x.data, lambda x: torch.from_numpy(x.numpy())])
+def test_writes_through_data_count_no_version_of_the_input(read, backend):
+    """``as_strided`` is called on the base, whose version counted."""
+
+    def function(x):
+        read(x).as_strided((1, 3), (3, 1)).add_(1)
+
+    x = torch.zeros(2, 3)
+    torchstrata.compile(function, backend=backend)(x)
+    assert (x[0].tolist(), x._version) == ([1] * 3, 0)

@@ -249,3 +249,24 @@ def test_views_of_several_that_may_no_longer_be_used(views):
         leaf = torch.arange(8.0).reshape(2, 4).requires_grad_()
         with pytest.raises(RuntimeError, match="is a view and its base"):
             call(leaf * 2)[0].sum().backward()
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_views_of_what_was_written_since(backend):
+    """Reading the history of one of several views raises once their base is written to: the
+    compiler asked which values of the graph are leaves.
+    """
+
+    def function(x, index):
+        stacked = torch.vstack(list(x))
+        x += 1
+        return stacked, x[index]
+
+    def observe(call):
+        leaf = torch.arange(12.0).reshape(3, 4).requires_grad_()
+        results = call(leaf * 1, torch.tensor(1))
+        sum(result.sum() for result in results).backward()
+        return [result.tolist() for result in results], leaf.grad.tolist()
+
+    compiled = torchstrata.compile(function, backend=backend, fullgraph=True)
+    assert observe(compiled) == observe(function)

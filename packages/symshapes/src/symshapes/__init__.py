@@ -23,7 +23,7 @@ from .expr import (
     TrueDiv,
     Trunc,
 )
-from .fake.convert import fake_wrapper, symbolic_strides, with_history
+from .fake.convert import fake_wrapper, is_leaf, symbolic_strides, with_history
 from .fake.mode import FakeTensorMode, mode_of
 from .fake.tensor import FakeTensor, is_fake
 from .fake.wrapper import (
@@ -91,6 +91,7 @@ __all__ = [
     "inner_tensor",
     "inner_tensors",
     "is_fake",
+    "is_leaf",
     "is_of_handler",
     "is_symbolic",
     "is_wrapper",

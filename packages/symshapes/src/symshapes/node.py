@@ -148,9 +148,12 @@ class SymNode:
     @property
     def expr(self) -> Any:
         """The expression after all equalities known to the environment."""
-        if self.shape_env.replacements and not self._expr.is_number:
-            return self.shape_env.simplify(self._expr)
-        return self._expr
+        if not self.shape_env.replacements or self._expr.is_number:
+            return self._expr
+        found = self.shape_env.simplify(self._expr)
+        if self.pytype is float and found.is_Integer:
+            return sympy.Float(found)  # SymPy's 1.0 - 1 is an integer
+        return found
 
     @property
     def hint(self) -> int | float | bool | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from symshapes import is_leaf
 from torch.amp import autocast_mode
 from torch.autograd import grad_mode
 from torch.fx import Graph, GraphModule, Node
@@ -67,7 +68,7 @@ def _hooked(graph: GraphModule) -> Iterator[Node]:
 def _is_leaf(node: Node) -> bool:
     val = node.meta.get("val")
     is_call = node.op in ("call_function", "call_method")
-    return is_call and isinstance(val, torch.Tensor) and val.requires_grad and val.is_leaf
+    return is_call and isinstance(val, torch.Tensor) and val.requires_grad and is_leaf(val)
 
 
 def _storage(node: Node) -> int:

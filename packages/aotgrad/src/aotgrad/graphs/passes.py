@@ -183,8 +183,8 @@ def _earlier(node: torch.fx.Node, seen: dict[Hashable, torch.fx.Node]) -> torch.
 
 
 def reads_inputs(node: torch.fx.Node) -> bool:
-    """Whether a value is computed from an input that is no parameter: not a view of it, but from
-    its elements.
+    """Whether a value is computed from an input that is no parameter, or from what is written to
+    it: not a view of it, but from its elements.
     """
     if view_source(node, unsafe=True) is not None:
         return False
@@ -193,7 +193,10 @@ def reads_inputs(node: torch.fx.Node) -> bool:
         for a in node.all_input_nodes
         if isinstance(a.meta["val"], torch.Tensor)
     )
-    return any(root.op == "placeholder" and not root.meta.get("static") for root in roots)
+    return any(
+        (root.op == "placeholder" or "stored_in" in root.meta) and not root.meta.get("static")
+        for root in roots
+    )
 
 
 def _key(value: Any) -> Hashable:

@@ -381,7 +381,7 @@ def _extract_backward(
         if node in env:
             continue
         env[node] = placeholder = graph.placeholder(node.name)
-        placeholder.meta["val"] = node.meta["val"]
+        placeholder.meta["val"] = view.joint.memory_of(node).meta["val"]
     for node in body:
         substitute = view.substitutes.get(node)
         env[node] = (

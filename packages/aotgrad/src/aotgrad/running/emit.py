@@ -180,7 +180,7 @@ class EpilogueWriter:
             self._mutate(mutation)
 
     def _copy_together(self, plain: list[Mutation]) -> None:
-        copy = self.out.name("foreach_copy_", torch._foreach_copy_)
+        copy = self.out.name("write_back_all", write_back_all)
         targets = ", ".join(self._written(m) for m in plain)
         values = ", ".join(self.values[m.slot.index] for m in plain if m.slot is not None)
         with self.out.within(torch.no_grad if any(map(self._meets_history, plain)) else None):
@@ -202,8 +202,11 @@ class EpilogueWriter:
             if self._is_wrapper(m) and not m.differentiable:
                 write = self.out.name("write_inner", write_inner)
                 lines.append(f"{write}({self._written(m)}, {value})")
-            else:
+            elif m.differentiable or not m.version_bumps:
                 lines.append(f"{self._written(m)}.copy_({value})")
+            else:
+                write = self.out.name("write_back", write_back)
+                lines.append(f"{write}({self._written(m)}, {value})")
         extra = m.version_bumps - len(lines) + m.detached
         if extra > 0:
             bump = self.out.name("increment_version", torch._C._increment_version)
@@ -299,6 +302,26 @@ def as_multi_output_view(value: torch.Tensor) -> torch.Tensor:
     view = value[...]  # view_as changes the strides of dimensions of one element
     _autograd._set_creation_meta(view, _autograd.CreationMeta.MULTI_OUTPUT_NODE)
     return view
+
+
+def write_back(target: torch.Tensor, value: torch.Tensor) -> None:
+    """Copies ``value`` into an input. Where the program writes to an inference tensor, eager has
+    allowed it.
+    """
+    if target.is_inference():
+        with torch.inference_mode():
+            target.copy_(value)
+    else:
+        target.copy_(value)
+
+
+def write_back_all(targets: list[torch.Tensor], values: list[torch.Tensor]) -> None:
+    """Copies each value into its input, like ``write_back``."""
+    if any(target.is_inference() for target in targets):
+        for target, value in zip(targets, values):
+            write_back(target, value)
+    else:
+        torch._foreach_copy_(targets, values)
 
 
 def write_inner(target: torch.Tensor, value: torch.Tensor) -> None:

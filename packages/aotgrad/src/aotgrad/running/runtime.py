@@ -147,7 +147,8 @@ class _TrainingWriter:
         call_compiled(out, "forward", call, names, autocast=self.runtime.autocast)
         _write_view_resets(out, joint, split.results, self.values)
         texts = _node_texts(joint, split.results)
-        saved = [texts[node] + ".data" * bool(node.meta.get("unversioned")) for node in split.saved]
+        memory = map(joint.memory_of, split.saved)
+        saved = [texts[node] + ".data" * bool(node.meta.get("unversioned")) for node in memory]
         sentinels = self._sentinels(saved)
         private = []
         if num_private:
@@ -167,7 +168,7 @@ class _TrainingWriter:
         """Outputs that share memory with a saved value, and that value. They are saved too, so that
         autograd notices a write to them.
         """
-        roots = {n for n in self.split.saved if n.op != "placeholder"}
+        roots = {n for n in self.split.saved if self.joint.memory_of(n).op != "placeholder"}
         sentinels: dict[str, torch.fx.Node] = {}
         for i, node in enumerate(self.joint.values):
             text = self.values[i]

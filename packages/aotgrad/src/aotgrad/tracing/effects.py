@@ -28,7 +28,15 @@ from aotgrad.effect_plan import (
 from aotgrad.errors import Unsupported
 
 from .autograd_history import OuterHistory
-from .functional import current_value, extent, is_functional, storage_id
+from .functional import (
+    below_functionalisation,
+    current_value,
+    extent,
+    has_own_version,
+    is_functional,
+    replace_value,
+    storage_id,
+)
 from .tracer import Tracer
 from .view_chains import steps_between, view_chain, view_root
 
@@ -127,6 +135,7 @@ class _Planner:
         # used by views that are created outside the graph
         self._size_slots: dict[sympy.Symbol, Slot] = {}
         self.env = tracer.fake_mode.shape_env
+        self._has_gradients = any(t.edge is not None for t in traced.tensors)
         self._moved_in = Counter(
             storage_id(t.wrapper) for t in traced.tensors if t.is_input_view and t.moved
         )
@@ -175,7 +184,21 @@ class _Planner:
             t.edge is None or gradient_edge(wrapper) != t.edge
         )
         slot = self.slot(wrapper, tracked=differentiable) if written else None
+        if slot is not None and layout is None and not differentiable and not version_bumps:
+            self._mark_memory(t)
         return Mutation(t.target, slot, differentiable, version_bumps, layout, detached)
+
+    def _mark_memory(self, t: TracedTensor) -> None:
+        """Notes that backward finds in an input what was written there through ``.data``."""
+        if not self._has_gradients or t.target.index < 0 or is_wrapper(t.before):
+            return
+        node, static = self.node(t.wrapper), self.tracer.node_of(t.before).meta["static"]
+        if view_chain(node)[0] is not node:
+            value = current_value(t.wrapper)
+            with below_functionalisation(), torch.no_grad():
+                replace_value(t.wrapper, torch.ops.aten.copy.default(t.before, value))
+            node = self.node(t.wrapper)
+        node.meta.update(stored_in=t.target.index, static=static)
 
     # -- outputs -----------------------------------------------------------------------------------
 
@@ -253,7 +276,7 @@ class _Planner:
             if self.env.is_unbacked_symint(symbol) and symbol not in self._size_slots:
                 self._size_slots[symbol] = self.slot(self.env.wrap(symbol), tracked=False)
         mode = _view_mode(o, base_wrapper, self.node(o))
-        return View(base, steps, mode, _has_own_version(o, base_wrapper))
+        return View(base, steps, mode, has_own_version(o, base_wrapper))
 
     def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
         """The wrapper of the whole memory of several outputs: one of them, or the tensor that they
@@ -338,16 +361,6 @@ def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None =
             "AG023", "an output shares memory with a tensor that is not in its history", node=node
         )
     return ViewMode.RECORDED
-
-
-def _has_own_version(o: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether a write to the base does not bump the version of ``o``."""
-    if o.is_inference() or base.is_inference():
-        return False
-    with torch.autograd._unsafe_preserve_version_counter(base):
-        before = o._version
-        torch._C._increment_version([base])  # type: ignore[attr-defined]
-        return o._version == before
 
 
 def _passes_custom_function(node: Any, ancestor: Any) -> bool:

@@ -72,6 +72,16 @@ def storage_id(wrapper: torch.Tensor) -> int:
     return wrapper.untyped_storage()._cdata
 
 
+def has_own_version(o: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether a write to the base does not bump the version of ``o``."""
+    if o.is_inference() or base.is_inference():
+        return False
+    with torch.autograd._unsafe_preserve_version_counter(base):
+        before = o._version
+        torch._C._increment_version([base])  # type: ignore[attr-defined]
+        return o._version == before
+
+
 @contextmanager
 def functionalising() -> Iterator[None]:
     """A context in which ops on plain tensors return functional wrappers, too; views are replayed
@@ -107,7 +117,12 @@ def restore_layout(wrapper: torch.Tensor, strides: Sequence[Any], tracer: Any) -
             return False
         if not is_dense:
             laid_out = tracer.with_strides(laid_out, strides)
-    torch._functionalize_replace(wrapper, laid_out)
+    replace_value(wrapper, laid_out)
+    return is_dense
+
+
+def replace_value(wrapper: torch.Tensor, fake: torch.Tensor) -> None:
+    """Writes a fake to a wrapper, as an in-place op does."""
+    torch._functionalize_replace(wrapper, fake)
     torch._functionalize_commit_update(wrapper)
     torch._sync(wrapper)
-    return is_dense

@@ -18,6 +18,7 @@ from .effects import TracedTensor
 from .foreach_writes import write_to_each
 from .functional import (
     current_value,
+    has_own_version,
     is_functional,
     restore_layout,
     storage_id,
@@ -326,7 +327,8 @@ class InPlaceMode(TorchFunctionMode):
         if base is target or id(base) in self.moved or not is_functional(base) or moves:
             return target.as_strided(size, stride, storage_offset)
         shown = base.as_strided(size, stride, offset)
-        return shown.detach() if base.requires_grad else shown
+        own = has_own_version(target, base)
+        return shown.data if own else shown.detach() if base.requires_grad else shown
 
     def _is_part(self, target: torch.Tensor) -> bool:
         """Whether functionalisation treats a tensor as a part: of another tensor, or of memory with
@@ -467,11 +469,8 @@ def _is_wrapped(value: Any) -> bool:
 
 
 def _is_write(name: str) -> bool:
-    return (
-        (name.endswith("_") and not name.endswith("__"))
-        or name == "__setitem__"
-        or name.startswith("__i")
-    )
+    is_method = name.endswith("_") and not name.endswith("__")
+    return is_method or name == "__setitem__" or name.startswith("__i")
 
 
 _RELAYOUTS = frozenset(["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_"])

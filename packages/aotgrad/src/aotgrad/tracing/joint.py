@@ -98,6 +98,15 @@ class Joint:
         """Nodes (or constants) of the forward values."""
         return self.gm.graph.output_node().args[0][: self.num_values]  # type: ignore[index, return-value]
 
+    def memory_of(self, node: torch.fx.Node) -> torch.fx.Node:
+        """The input that holds a value after the call, if it is written there through ``.data``.
+        Otherwise the node itself.
+
+        Eager's backward reads that memory, where later writes through ``.data`` show.
+        """
+        index = node.meta.get("stored_in")
+        return node if index is None else self.input_nodes[index]
+
     @property
     def gradients(self) -> tuple[Any, ...]:
         """Nodes (or None) of the gradients."""

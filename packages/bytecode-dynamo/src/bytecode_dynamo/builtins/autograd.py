@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint
-from symshapes import statically_known_true
+from symshapes import is_leaf, statically_known_true
 from torch.utils import _pytree as pytree
 
 from bytecode_dynamo.errors import GraphBreak
@@ -50,7 +50,7 @@ def _require_whole_history(ctx: Context, what: str) -> None:
         raise GraphBreak("BD018", f"{what} inside a function under a torch transform")
     for node in ctx.graph.inputs:
         val = node.meta["val"]
-        if isinstance(val, torch.Tensor) and val.requires_grad and not val.is_leaf:
+        if isinstance(val, torch.Tensor) and val.requires_grad and not is_leaf(val):
             raise GraphBreak(
                 "BD018", f"{what} in a graph with input {node.meta['source']}, which is not a leaf"
             )
@@ -95,7 +95,7 @@ def autograd_backward(
 
 
 def _is_leaf_of(ctx: Context, value: TensorVariable) -> bool:
-    return value.fake.requires_grad and value.fake.is_leaf and ctx.graph.sees(value.node)
+    return value.fake.requires_grad and is_leaf(value.fake) and ctx.graph.sees(value.node)
 
 
 def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) -> None:
@@ -121,12 +121,18 @@ def _is_laid_out_like(gradient: VariableTracker, leaf: VariableTracker) -> bool:
         return False
     sizes, steps = leaf.fake.shape, leaf.fake.stride()
     agree = all(
-        statically_known_true(x == y) or (type(n) is int and n == 1)
+        statically_known_true(x == y) or _is_one(n)
         for n, x, y in zip(sizes, steps, gradient.fake.stride())
     )
     return agree and statically_known_true(
         leaf.fake.numel() == 1 + sum((n - 1) * s for n, s in zip(sizes, steps))
     )
+
+
+def _is_one(size: int | torch.SymInt) -> bool:
+    """Whether a size is one, with a guard if it is symbolic."""
+    answer: Any = size == 1
+    return answer if isinstance(answer, bool) else answer.node.guard_or_false()
 
 
 def _has_hooks(ctx: Context, leaf: VariableTracker) -> bool:

@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 import torch
-from symshapes import FakeTensor, inner_tensors, is_wrapper
+from symshapes import FakeTensor, inner_tensors, is_leaf, is_wrapper
 from torch.fx import GraphModule, Node
 
 from bytecode_dynamo.capture.rerun import DEVICES, MAX_SAVED, Rerun
@@ -91,8 +91,7 @@ def _effects_of(ctx: Context, inputs: Sequence[GraphInput]) -> _GraphEffects:
         elif event in storages:
             effects.written[event] = storages[event]
     if effects.exposed and not effects.too_late:
-        written = (item.node.meta["val"] for item in effects.written.values())
-        effects.too_late = any(_shares_history(ctx, fake) for fake in written)
+        effects.too_late = any(_shares_history(ctx, item) for item in effects.written.values())
     return effects
 
 
@@ -119,11 +118,15 @@ def _can_run_twice(ctx: Context, module: GraphModule, inputs: Sequence[GraphInpu
     return all(map(_is_known, module.graph.nodes)) and not inner & {*ctx.mode.events}
 
 
-def _shares_history(ctx: Context, fake: FakeTensor) -> bool:
-    """Whether an input is a view, or has a view among the inputs: nothing undoes their history."""
-    example = ctx.examples.get(id(fake))
-    if not fake.requires_grad or example is None:
+def _shares_history(ctx: Context, item: GraphInput) -> bool:
+    """Whether an input is a view, has a view among the inputs, or has hooks on its history: nothing
+    undoes a write to that.
+    """
+    example = item.example
+    if not item.node.meta["val"].requires_grad or not isinstance(example, torch.Tensor):
         return False
+    if not is_leaf(example) and (example._backward_hooks or example.retains_grad):
+        return True
     return example._is_view() or any(
         view._is_view() and view._base is example for view in ctx.examples.values()
     )

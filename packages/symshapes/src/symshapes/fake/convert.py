@@ -42,10 +42,11 @@ def fake_from_real(
     for d, symbol in _symbols(mode, t, source, dynamic_dims, symbols).items():
         sizes[d] = symbol
     strides = symbolic_strides(t.shape, t.stride(), sizes)
-    with torch._C._DisableTorchDispatch():
-        meta = torch.empty_strided(tuple(sizes), tuple(strides), dtype=t.dtype, device="meta")
-    is_result = t.requires_grad and not _is_leaf(t)
-    fake: Any = FakeTensor(meta, t.device, mode, t.requires_grad and not is_result)
+    is_result = t.requires_grad and not is_leaf(t)
+    with torch.inference_mode(t.is_inference()):
+        with torch._C._DisableTorchDispatch():
+            meta = torch.empty_strided(tuple(sizes), tuple(strides), dtype=t.dtype, device="meta")
+        fake: Any = FakeTensor(meta, t.device, mode, t.requires_grad and not is_result)
     if is_result:
         with torch.enable_grad():
             if t._is_view() and t._base is not None and t._base.is_leaf and t._base.requires_grad:
@@ -69,16 +70,17 @@ def fake_wrapper(mode: Mode, t: torch.Tensor, source: str = "") -> torch.Tensor:
 
 def with_history(mode: Mode, fake: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """``fake`` with requires_grad and leaf-ness of ``t``."""
-    if not t.requires_grad or _is_leaf(t):
+    if not t.requires_grad or is_leaf(t):
         return fake.requires_grad_(t.requires_grad)
     with torch.enable_grad():
         return _Result.apply(mode.empty(()).requires_grad_(), fake)  # type: ignore[return-value]
 
 
-def _is_leaf(t: torch.Tensor) -> bool:
-    """``t.is_leaf`` for a tensor that requires gradients, without its side effect on views.
+def is_leaf(t: torch.Tensor) -> bool:
+    """``t.is_leaf`` for a tensor that requires gradients, without its effects on views.
 
-    Reading ``is_leaf`` regenerates a view's history from its base, and eager's checks depend on it.
+    Reading ``is_leaf`` makes a view's history again from its base's. Eager's checks depend on that
+    history, and for one of several views the read raises.
     """
     base = t._base if t._is_view() else None
     return t.is_leaf if base is None or not base.requires_grad else False

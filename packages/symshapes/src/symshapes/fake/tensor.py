@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from symshapes.env import ShapeEnv
-from symshapes.rules.written import stamp
+from symshapes.rules.written import refuses_writes, stamp
 
 from .wrapper import inner_tensors, is_wrapper, is_wrapper_class
 
@@ -82,6 +82,11 @@ def concrete_device(device: torch.device) -> torch.device:
     return torch.device(device.type, module.current_device() if module.is_available() else 0)
 
 
+def _make_in_inference_mode(*args: Any, **kwargs: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        return _make_subclass(*args, **kwargs)
+
+
 class FakeTensor(torch.Tensor):
     """A tensor with logical device ``fake_device`` and no data, backed by a meta tensor.
 
@@ -106,7 +111,9 @@ class FakeTensor(torch.Tensor):
         if device.type == "cuda" and not torch.backends.cuda.is_built():
             torch._C._ensureCUDADeviceGuardSet()
         device = concrete_device(device)
-        self: Any = _make_subclass(
+        # a detached inference tensor may be written to, others only in inference mode
+        make = _make_in_inference_mode if refuses_writes(meta) else _make_subclass
+        self: Any = make(
             cls, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device
         )
         self.fake_device = device

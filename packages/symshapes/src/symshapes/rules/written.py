@@ -21,6 +21,16 @@ def stamp(x: Any) -> tuple[Hashable, ...]:
     return version, storage._cdata, x.fake_mode.writes.get(storage._cdata, 0)
 
 
+def refuses_writes(x: torch.Tensor) -> bool:
+    """Whether eager refuses in-place ops on a tensor made in inference mode, now outside of it."""
+    if not x.is_inference() or torch.is_inference_mode_enabled():
+        return False
+    try:
+        return x._version < 0
+    except RuntimeError:
+        return True
+
+
 def count_writes(writes: dict[int, int], func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     """Counts the op in ``writes`` for each storage that it writes to.
 
@@ -33,8 +43,11 @@ def count_writes(writes: dict[int, int], func: Any, args: tuple, kwargs: dict[st
                 continue
             memory = x.untyped_storage()._cdata
             writes[memory] = writes.get(memory, 0) + 1
-            if is_list and not x.is_inference() and func.__name__.startswith("_foreach_"):
-                torch.autograd.graph.increment_version(x)
+            if is_list and func.__name__.startswith("_foreach_"):
+                if refuses_writes(x):
+                    raise RuntimeError("Inplace update to inference tensor outside InferenceMode")
+                if not x.is_inference():
+                    torch.autograd.graph.increment_version(x)
 
 
 @lru_cache(maxsize=10_000)
