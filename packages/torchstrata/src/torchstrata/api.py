@@ -54,7 +54,7 @@ def compile(
     ``options`` overrides fields of ``torchstrata.config``. ``disable`` returns ``model`` as it is.
     A compiled module runs the original and shares its state; what is returned has ``__wrapped__``.
 
-    Raises UsageError for arguments that can't be, CompileError when a layer fails and either
+    Raises UsageError for invalid arguments, CompileError when a layer fails and either
     ``fullgraph`` or ``config.fallback == "error"`` holds; otherwise such a graph runs eagerly with
     a FallbackWarning.
     """

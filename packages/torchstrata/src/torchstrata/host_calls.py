@@ -197,8 +197,8 @@ class _PieceBuilder:
     def _has_other_history(self, piece: list[Node], node: Node) -> bool:
         """Whether a piece with ``node`` would have other results with a history.
 
-        They would share one autograd node, which calls the hook, without a gradient, even if only
-        the others go backward.
+        They would share one autograd node. It calls the hook without a gradient even if backward
+        starts from the others only.
         """
         inside = {*piece, node}
         return any(

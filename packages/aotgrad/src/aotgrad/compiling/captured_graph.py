@@ -29,8 +29,8 @@ def compile_captured(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CompileOptions
 ) -> Callable[..., Any]:
     """A graph compiled for the grad mode that is on. Its own parameters and buffers become inputs
-    that the caller does not pass; beside an input that is conjugated or negated lazily the graph
-    gets that one as it is stored.
+    that the caller does not pass; beside an input that is lazily conjugated or negated, the
+    graph gets the stored value.
     """
     check_inner_tensors(gm.graph)
     specialise_floats(gm.graph)

@@ -31,8 +31,8 @@ def partition_within(joint: Joint | JointAnalysis, budget: float) -> Partition:
     """The cheapest partition found that keeps at most ``budget`` times the bytes of
     ``partition_min_cut``.
 
-    Below 1, heavy ops may be repeated, in chains of bounded length. When even the smallest
-    partition keeps more, that one. The report's ``pareto`` lists what was considered.
+    Below 1, heavy ops may be repeated, in chains of bounded length. If even the smallest partition
+    keeps more, returns that one. The report's ``pareto`` lists what was considered.
     """
     view = JointAnalysis.of(joint)
     base = partition_min_cut(view)
@@ -57,11 +57,10 @@ def partition_within(joint: Joint | JointAnalysis, budget: float) -> Partition:
 
 
 def memory_pareto(joint: Joint | JointAnalysis, points: int = 8) -> tuple[ParetoPoint, ...]:
-    """What a program's activations can be traded for: saved bytes against recompute cost, by
-    falling bytes.
+    """The trade-off between saved bytes and recompute cost, by falling bytes.
 
-    What ``partition_min_cut`` chooses, and what is best at each of ``points`` prices of memory;
-    equal choices once.
+    Holds what ``partition_min_cut`` chooses and the best choice at each of ``points`` prices of
+    memory, without repeats.
     """
     view = JointAnalysis.of(joint)
     base = partition_min_cut(view)

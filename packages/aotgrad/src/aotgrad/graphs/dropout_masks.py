@@ -74,8 +74,8 @@ def _is_read_by_product(node: torch.fx.Node) -> bool:
 
 
 def redraw_from(node: torch.fx.Node, drawn: torch.fx.Node, seed: torch.fx.Node) -> None:
-    """Makes a random node draw from ``seed`` the numbers that ``drawn``, the same node of an
-    earlier trace, drew from it.
+    """Makes a random node repeat the numbers of ``drawn``, the same node of an earlier trace, by
+    drawing from ``seed``.
     """
     if drawn.target is SEEDED_MASK:
         draw_mask(node, seed, drawn.args[3])  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ class _Network:
                 self.residual.append(room)
 
     def distances(self) -> dict[int, int]:
-        """Arcs to the sink, of each node from which more can flow there."""
+        """The number of arcs to the sink, for each node from which more can flow there."""
         heads, residual, distance = self.heads, self.residual, {self.sink: 0}
         queue = [self.sink]
         for node in queue:

@@ -72,7 +72,7 @@ def _calls(graph: torch.fx.Graph) -> list[torch.fx.Node]:
 
 
 def unsafe_zero_masks(gm: torch.fx.GraphModule, count: int) -> UnsafeMasks:
-    """Pairs of masks: zeros must not replace all tangents of the first if one of the second is
+    """Pairs of masks: zeros must not replace all tangents of the first mask if one of the second is
     given.
 
     ``count``: the number of tangents, which are the last inputs of the backward graph.
@@ -155,8 +155,8 @@ def _copy(graph: torch.fx.Graph) -> PlainGraph:
 
 
 def _reduce(graph: PlainGraph, count: int, given: int) -> tuple[PlainGraph, list[int], int]:
-    """Removes what depends on absent tangents only; returns the graph, the indices of the
-    remaining gradients, and the number of all gradients.
+    """Removes what depends only on absent tangents. Returns the graph, the indices of the remaining
+    gradients, and the number of all gradients.
     """
     nodes = _calls(graph)
     masks = tangent_masks(nodes, graph.find_nodes(op="placeholder")[-count:])

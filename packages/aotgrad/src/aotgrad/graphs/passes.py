@@ -53,8 +53,8 @@ def simplify(gm: torch.fx.GraphModule) -> None:
     computes the same.
 
     Operands come first, so that a second sweep finds nothing. Random ops, and ops that aten does
-    not own (their effects are unknown), are never merged. Neither are two values where backward
-    would then read memory that callers may write to, which it does not do in eager mode.
+    not own (their effects are unknown), are never merged. Nor are two values merged if backward
+    would then read memory that callers may write to and that eager's backward does not read.
     """
     seen: dict[Hashable, torch.fx.Node] = {}
     constants = ConstantFolder(gm)
@@ -164,11 +164,11 @@ def _is_neutral(node: torch.fx.Node) -> bool:
 
 
 def _earlier(node: torch.fx.Node, seen: dict[Hashable, torch.fx.Node]) -> torch.fx.Node | None:
-    """An earlier node with the same target and arguments, and no other symbol for what depends on
-    data.
+    """An earlier node with the same target and arguments, and the same symbols for data-dependent
+    sizes.
 
-    What backward computes from an input of the caller's is not what forward computes from it:
-    ``.data`` hides writes between.
+    Backward computes again what forward computes from an input: the caller may have written to it
+    through ``.data`` since.
     """
     if is_random(node) or (
         isinstance(node.target, torch._ops.OpOverload) and node.target.namespace not in _PURE
@@ -307,8 +307,8 @@ def drop_unread_operands(graph: torch.fx.Graph) -> None:
 
 
 def mask_extremum_gradients(graph: torch.fx.Graph) -> None:
-    """The gradient of ``max()``, ``min()`` and ``median()`` is 0 where no extreme is, on the CPU
-    also if a share is not finite.
+    """The gradient of ``max()``, ``min()`` and ``median()`` is 0 at elements that are no extremum.
+    On the CPU that holds even where the share of the gradient is not finite.
 
     What is traced is autograd's formula for CUDA, a product with the mask (FunctionsManual.cpp,
     evenly_distribute_backward).

@@ -89,7 +89,7 @@ def unregister_pattern(name: str) -> None:
 def apply_patterns(
     gm: torch.fx.GraphModule, patterns: Sequence[Pattern], *, keep_random: bool = False
 ) -> Counter[str]:
-    """Rewrites every match, the later nodes first, and cleans the graph; how often each pattern
+    """Rewrites every match, later nodes first, and cleans the graph; returns how often each pattern
     matched.
     """
     counts: Counter[str] = Counter()

@@ -1,8 +1,8 @@
 """Cheaper ways to compute a value again in backward than the op that made it.
 
 A normalisation's output is elementwise in its input once mean and inverse deviation are known, and
-those are saved anyway. That of a log-softmax is elementwise once the largest value and the
-logarithm of the sum are known, which are small.
+those are saved anyway. A log-softmax is elementwise once the row's largest
+value and the logarithm of its sum are known; both are small.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _is_precise(statistics: torch.Tensor) -> bool:
 def _log_softmax(
     graph: torch.fx.Graph, node: torch.fx.Node, exposed: Collection[torch.fx.Node]
 ) -> dict[torch.fx.Node, torch.fx.Node]:
-    """The rule for logits that the caller gets, and may write to: a copy of them is kept where that
-    is smaller than the result, in a narrower dtype.
+    """The rule for logits that the caller holds and may write to: a copy of them is kept if it is
+    smaller than the result because its dtype is narrower.
     """
     x, dim, _ = node.args
     assert isinstance(x, torch.fx.Node)
@@ -102,7 +102,7 @@ def _log_softmax(
 
 
 def _builder(graph: torch.fx.Graph, like: torch.fx.Node, in_forward: bool = False) -> Build:
-    """Adds calls, whose values the fake mode that is active finds."""
+    """Adds calls; the active fake mode computes their metadata."""
 
     def build(op: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
         values = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in args]

@@ -68,7 +68,7 @@ def is_seeded(node: torch.fx.Node) -> bool:
 
 
 def seed_random(nodes: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
-    """Gives each of these aten random nodes a seed node of its own; the nodes changed."""
+    """Gives each of these aten random nodes a seed node of its own; returns the changed nodes."""
     changed = []
     for node in nodes:
         device = device_of(node)

@@ -11,8 +11,8 @@ from aotgrad.errors import source_line
 
 
 def graph_text(gm: torch.fx.GraphModule) -> str:
-    """One line per node: ``name: dtype[sizes](strides) = target(arguments)``, each new source line
-    above as a comment.
+    """One line per node: ``name: dtype[sizes](strides) = target(arguments)``. A comment above names
+    each new source line.
     """
     lines = []
     shown = ""

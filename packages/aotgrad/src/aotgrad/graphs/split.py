@@ -42,7 +42,7 @@ class JointAnalysis:
         interior: values inside a checkpoint, which must be computed again (P1).
         fixed: forward values that must not be computed again: callers may write to their operands
             unnoticed, through ``.data``, where eager has saved the value. Parameters are left out:
-                much is computed again from them, and none is changed so.
+            much is computed again from them, and callers do not write to them in this way.
     """
 
     joint: Joint
@@ -116,8 +116,8 @@ class JointAnalysis:
         return not isinstance(node.meta["val"], (torch.Tensor, list, tuple))
 
     def must_copy(self, node: torch.fx.Node) -> bool:
-        """Whether backward needs a copy of an input: the program overwrites it, or callers, which
-        eager would not notice.
+        """Whether backward needs a copy of an input: the program overwrites it, or eager's backward
+        does not read it, so that the caller may write to it.
         """
         return node.op == "placeholder" and (
             node in self.written or node not in self.saved_in_eager

@@ -27,8 +27,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 def with_unit_gradients(
     view: JointAnalysis, partition: Partition
 ) -> tuple[JointAnalysis, Partition]:
-    """``view`` and ``partition``, or those of the graph with unit gradients, where that hands over
-    no more bytes.
+    """``view`` and ``partition``; those of the graph with unit gradients if that saves no more
+    bytes.
     """
     gradients = list(
         dict.fromkeys(

@@ -107,7 +107,7 @@ class WrapperSpec:
 
     @staticmethod
     def of(fake: Any) -> WrapperSpec | None:
-        """That of a fake; None for a plain tensor."""
+        """The spec of a fake; None for a plain tensor."""
         if not is_wrapper(fake):
             return None
         names, context = fake.__tensor_flatten__()
@@ -149,8 +149,8 @@ class _InnerTracer(Tracer):
 def compile_inner(
     gm: torch.fx.GraphModule, compiler: Callable[[torch.fx.GraphModule], Any]
 ) -> Callable[..., Any]:
-    """The callable of a graph with wrapper subclasses: around that of the graph of the tensors
-    inside.
+    """Compiles a graph with wrapper subclasses. The callable takes its inputs apart, calls the
+    compiled graph of the tensors inside, and puts the results together.
     """
     fake = next(
         v
