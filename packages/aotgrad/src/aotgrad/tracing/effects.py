@@ -192,7 +192,7 @@ class _Planner:
         """Notes that backward finds in an input what was written there through ``.data``."""
         if not self._has_gradients or t.target.index < 0 or is_wrapper(t.before):
             return
-        node, static = self.node(t.wrapper), self.tracer.node_of(t.before).meta["static"]
+        node, static = self.node(t.wrapper), self.tracer.node_of(t.before).meta.get("static")
         if view_chain(node)[0] is not node:
             value = current_value(t.wrapper)
             with below_functionalisation(), torch.no_grad():
