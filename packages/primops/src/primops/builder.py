@@ -23,6 +23,8 @@ from primops.simplify import simplify
 
 KEPT_META = ("stack_trace", "forward_node", "source", "static", "donated", "written", "required")
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+Args = tuple[Any, ...]
+Params = dict[str, Any]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -37,8 +39,8 @@ class GraphValue(Traced):
 
     interpreter: GraphBuilder
     target: Any
-    args: tuple[Any, ...]
-    params: dict[str, Any]
+    args: Args
+    params: Params
     meta: Any
     origin: fx.Node | None
     node: fx.Node | None = None
@@ -115,7 +117,7 @@ class GraphBuilder:
         self._known: dict[Any, GraphValue] = {}
         self._seeds: dict[torch.device, tuple[GraphValue, int | torch.SymInt]] = {}
 
-    def apply(self, prim: Prim, operands: tuple[Any, ...], params: dict[str, Any]) -> GraphValue:
+    def apply(self, prim: Prim, operands: Args, params: Params) -> GraphValue:
         """Records ``prim(*operands, **params)`` or finds a value that equals it. Raises PrimError
         for a bad call.
         """
@@ -133,13 +135,8 @@ class GraphBuilder:
     def round_to(self, value: GraphValue, dtype: torch.dtype) -> GraphValue:
         """``convert`` that later uses in float32 may skip, with ``fast``."""
         meta = prims.convert.infer((value.meta,), {"dtype": dtype})
-        rounded = self._shared(
-            (prims.convert, value, dtype, "rounded"),
-            prims.convert,
-            (value,),
-            {"dtype": dtype},
-            meta,
-        )
+        key = (prims.convert, value, dtype, "rounded")
+        rounded = self._shared(key, prims.convert, (value,), {"dtype": dtype}, meta)
         if self.fast:
             rounded.unrounded, value.half = value, dtype
         return rounded
@@ -155,27 +152,19 @@ class GraphBuilder:
         key = (prims.convert, value, key_of(meta.strides), "strided")
         return self._shared(key, prims.convert, (value,), {"dtype": value.dtype}, meta)
 
-    def call(
-        self, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
-    ) -> GraphValue:
+    def call(self, target: OpOverload, args: Args, kwargs: Params, meta: Any) -> GraphValue:
         """Records an extern call. Calls of deterministic operators are shared like prims, unless
         each has a size of its own.
         """
         if is_effect(target):
             return self._append(target, args, kwargs, meta)
-        return self._shared(
-            (target, key_of(args), key_of(kwargs), _sizes_key(meta)), target, args, kwargs, meta
-        )
+        key = (target, key_of(args), key_of(kwargs), _sizes_key(meta))
+        return self._shared(key, target, args, kwargs, meta)
 
     def item(self, value: GraphValue, index: int) -> GraphValue:
         """Result ``index`` of a call with several results."""
-        return self._shared(
-            (operator.getitem, value, index),
-            operator.getitem,
-            (value, index),
-            {},
-            value.meta[index],
-        )
+        key = (operator.getitem, value, index)
+        return self._shared(key, operator.getitem, (value, index), {}, value.meta[index])
 
     def uniform(
         self, shape: tuple[int | torch.SymInt, ...], device: torch.device, prim: Prim
@@ -188,17 +177,13 @@ class GraphBuilder:
         self._seeds[device] = (seed, offset + value.numel())
         return value
 
-    def _shared(
-        self, key: Any, target: Any, args: tuple[Any, ...], params: dict[str, Any], meta: Any
-    ) -> GraphValue:
+    def _shared(self, key: Any, target: Any, args: Args, params: Params, meta: Any) -> GraphValue:
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._append(target, args, params, meta)
         return found
 
-    def _append(
-        self, target: Any, args: tuple[Any, ...], params: dict[str, Any], meta: Any
-    ) -> GraphValue:
+    def _append(self, target: Any, args: Args, params: Params, meta: Any) -> GraphValue:
         value = GraphValue(self, target, args, params, meta, self.origin)
         self.values.append(value)
         return value
@@ -208,11 +193,7 @@ class GraphBuilder:
         return self._append(node, (), {}, meta)
 
     def finish(
-        self,
-        root: torch.nn.Module,
-        outputs: list[Any],
-        output_node: fx.Node,
-        output_meta: tuple[Any, ...],
+        self, root: torch.nn.Module, outputs: list[Any], output_node: fx.Node, output_meta: Args
     ) -> fx.GraphModule:
         """The graph of all values that ``outputs`` or pinned values need, in the order they were
         made.
@@ -227,10 +208,7 @@ class GraphBuilder:
                 value.node = _emit(graph, value)
         _note_rounding(live, outputs)
         result = graph.output(tuple(x.node if isinstance(x, GraphValue) else x for x in outputs))
-        result.meta.update(
-            {key: output_node.meta[key] for key in KEPT_META if key in output_node.meta}
-        )
-        result.meta["val"] = output_meta
+        result.meta.update(_annotations(output_node), val=output_meta)
         return LazyGraphModule(root, graph)
 
 
@@ -281,6 +259,11 @@ def _sizes_key(meta: Any) -> Any:
     return key_of(getattr(meta, "shape", meta))
 
 
+def _annotations(node: fx.Node) -> dict[str, Any]:
+    """The entries of a given node's ``meta`` that its prims take over."""
+    return {key: node.meta[key] for key in KEPT_META if key in node.meta}
+
+
 def _reachable(roots: Iterable[GraphValue]) -> set[GraphValue]:
     seen: set[GraphValue] = set()
     stack = list(roots)
@@ -292,15 +275,18 @@ def _reachable(roots: Iterable[GraphValue]) -> set[GraphValue]:
     return seen
 
 
+def leaves(tree: Any) -> Iterator[Any]:
+    """All that nested tuples, lists and dicts hold."""
+    if isinstance(tree, (tuple, list, dict)):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from leaves(item)
+    else:
+        yield tree
+
+
 def values_in(tree: Any) -> Iterator[GraphValue]:
     """All graph values in nested arguments."""
-    if isinstance(tree, GraphValue):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for item in tree:
-            yield from values_in(item)
-    elif isinstance(tree, dict):
-        yield from values_in(tuple(tree.values()))
+    return (leaf for leaf in leaves(tree) if isinstance(leaf, GraphValue))
 
 
 def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -314,8 +300,9 @@ def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def _emit(graph: fx.Graph, value: GraphValue) -> fx.Node:
-    args = map_values(lambda x: x.node if isinstance(x, GraphValue) else x, value.args)
-    kwargs = map_values(lambda x: x.node if isinstance(x, GraphValue) else x, value.params)
+    args, kwargs = map_values(
+        lambda x: x.node if isinstance(x, GraphValue) else x, (value.args, value.params)
+    )
     if isinstance(value.target, Prim):
         name = value.target.name
     else:
@@ -328,7 +315,5 @@ def _emit(graph: fx.Graph, value: GraphValue) -> fx.Node:
     meta["val"] = value.meta
     if value.origin is not None:
         meta["origin"] = value.origin.meta.get("origin", value.origin.name)
-        for key in KEPT_META:
-            if key in value.origin.meta:
-                meta[key] = value.origin.meta[key]
+        meta.update(_annotations(value.origin))
     return node

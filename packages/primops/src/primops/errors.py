@@ -49,10 +49,8 @@ def user_line(stack_trace: str | None) -> str | None:
     if not stack_trace:
         return None
     lines = [line.strip() for line in stack_trace.strip().splitlines()]
-    for position in range(len(lines) - 1, -1, -1):
-        if lines[position].startswith("File "):
-            return ": ".join(lines[position : position + 2])
-    return lines[-1]
+    files = [position for position, line in enumerate(lines) if line.startswith("File ")]
+    return ": ".join(lines[files[-1] : files[-1] + 2]) if files else lines[-1]
 
 
 def locate(node: fx.Node | None) -> str:

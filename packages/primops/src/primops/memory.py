@@ -49,11 +49,8 @@ def _gives_alias(op: OpOverload) -> bool:
 
 def reads_memory(op: OpOverload) -> bool:
     """Whether the operator addresses memory by strides of its own."""
-    return op.name().partition(".")[0] in (
-        "aten::as_strided",
-        "aten::as_strided_copy",
-        "aten::as_strided_scatter",
-    )
+    aten = torch.ops.aten
+    return op.overloadpacket in (aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter)
 
 
 @dataclass(frozen=True)
@@ -75,33 +72,23 @@ def place_of(node: fx.Node, op: OpOverload) -> Place:
     """Where ``node`` reads or writes. Raises ContractError for a view whose offset in memory
     ``meta["val"]`` does not tell.
     """
-    arguments: dict[str, Any] = {
-        **dict(zip((a.name for a in op._schema.arguments), node.args)),
-        **node.kwargs,
-    }
+    names = [argument.name for argument in op._schema.arguments]
+    arguments: dict[str, Any] = {**dict(zip(names, node.args)), **node.kwargs}
     given, offset = arguments.pop("self"), arguments.pop("storage_offset", None)
     root = base_of(given, through_prims=False)
     owner = given if "src" in arguments else root
     here, there = given.meta["val"], owner.meta["val"]
     if offset is None and given is owner:
         return Place(owner, 0, None, arguments)
-    if root.op != "call_function" and offset is not None and owner is root:
+    in_input = root.op != "call_function" and offset is not None
+    if in_input and owner is root:
         return Place(owner, None, offset, arguments)
-    if (
-        not isinstance(here, torch.Tensor)
-        or here.dtype is not there.dtype
-        or (root.op != "call_function" and offset is not None)
-    ):
+    if in_input or not isinstance(here, torch.Tensor) or here.dtype is not there.dtype:
         raise ContractError(
             "C2.3",
             f'where {op} begins in memory is unknown: meta["val"] has no storage offset',
             node,
         )
-    start = (
-        here.storage_offset()
-        if offset is None
-        else offset.meta["val"]
-        if isinstance(offset, fx.Node)
-        else offset
-    )
+    start = here.storage_offset() if offset is None else offset
+    start = start.meta["val"] if isinstance(start, fx.Node) else start
     return Place(owner, start - there.storage_offset(), None, arguments)

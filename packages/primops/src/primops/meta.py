@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,10 +37,7 @@ class TensorMeta:
 
     def numel(self) -> Size:
         """Number of elements."""
-        count: Size = 1
-        for size in self.shape:
-            count = size * count
-        return count
+        return math.prod(self.shape)
 
     @staticmethod
     def from_tensor(tensor: torch.Tensor | TensorMeta) -> TensorMeta:

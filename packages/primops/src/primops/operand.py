@@ -23,7 +23,7 @@ from primops.promotion import (
     to_float_dtype,
 )
 from primops.registry import DecompositionTable, Op, Rule
-from primops.shapes import broadcast_shapes, same_shape, wrap_dims
+from primops.shapes import broadcast_shapes, resized, same_shape, wrap_dims
 
 # A real tensor, a TensorMeta, or a graph value: anything with shape, dtype, device, ndim.
 Tensor = Any
@@ -277,9 +277,8 @@ def slice_dim(a: Tensor, dim: int, start: Size, stop: Size, step: int = 1) -> Te
 
 def pad_dim(a: Tensor, dim: int, low: Size, high: Size, value: Any = 0) -> Tensor:
     """``value`` before and after one dim; negative amounts cut off."""
-    before, after = ([0] * a.ndim for _ in range(2))
-    before[dim], after[dim] = low, high  # type: ignore[call-overload]
-    return prims.pad(a, low=tuple(before), high=tuple(after), value=value)
+    none = (0,) * a.ndim
+    return prims.pad(a, low=resized(none, dim, low), high=resized(none, dim, high), value=value)
 
 
 def add_at(target: Tensor, dim: int, index: Tensor, values: Tensor) -> Tensor:

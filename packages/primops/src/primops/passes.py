@@ -13,7 +13,16 @@ from torch import fx
 from torch._ops import OpOverload
 
 from primops import prims
-from primops.builder import SYMBOLIC, GraphBuilder, GraphValue, is_effect, map_values
+from primops.builder import (
+    SYMBOLIC,
+    Args,
+    GraphBuilder,
+    GraphValue,
+    Params,
+    is_effect,
+    leaves,
+    map_values,
+)
 from primops.control import Decompose, is_control, lower_control
 from primops.decompositions import DEFAULT, RANDOM_OPS, seeded_rule
 from primops.errors import ContractError, DecompositionError, PrimopsError, UnknownOpError, locate
@@ -164,7 +173,7 @@ class _Pass:
         if reads_memory(op):
             return self.on_memory(node, op, rule, meta)
         args = _with_tensor(op, args, meta)
-        result = NotImplemented if rule is None else self.expand(node, op, rule, args, kwargs, meta)
+        result = NotImplemented if rule is None else self.expand(node, rule, args, kwargs, meta)
         if result is not NotImplemented:
             return result
         if self.strict and op not in self.known and not is_declared_extern(op):
@@ -178,15 +187,13 @@ class _Pass:
         the memory.
         """
         place = place_of(node, op)
-        owner, arguments = self.env[place.owner], map_values(self.lookup, place.arguments)
+        owner = self.laid_out(self.env[place.owner], place.owner)
+        arguments = map_values(self.lookup, place.arguments)
         if rule is not None and place.start is not None:
             start = {"storage_offset": place.start}
-            result = self.expand(
-                node, op, rule, (self.laid_out(owner, place.owner),), arguments | start, meta
-            )
+            result = self.expand(node, rule, (owner,), arguments | start, meta)
             if result is not NotImplemented:
                 return result
-        owner = self.laid_out(owner, place.owner)
         if place.start is not None and not same_size(place.start, 0):
             if not same_layout(owner.meta, contiguous(owner.shape, owner.dtype, owner.device)):
                 what = f"C2.3: {op} begins {place.start} elements into memory, which no call says"
@@ -217,15 +224,7 @@ class _Pass:
         )
         return call(aten.view.default, (written, list(owner.shape)), {}, meta)
 
-    def expand(
-        self,
-        node: fx.Node,
-        op: OpOverload,
-        rule: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        meta: Any,
-    ) -> Any:
+    def expand(self, node: fx.Node, rule: Any, args: Args, kwargs: Params, meta: Any) -> Any:
         first = len(self.builder.values)
         try:
             result = rule(*args, **kwargs)
@@ -241,7 +240,7 @@ class _Pass:
                     f"C2.3: {node.target} gives {len(result)} results, its meta is "
                     f"{meta}{locate(node)}"
                 )
-            loose = self.table.auxiliary(op)
+            loose = self.table.auxiliary(node.target)  # type: ignore[arg-type]
             parts = [
                 _fitted(part, meta[i]) if i in loose else part for i, part in enumerate(result)
             ]
@@ -277,14 +276,7 @@ class _Pass:
         if value.serial >= first:
             value.meta = expected
 
-    def extern(
-        self,
-        node: fx.Node,
-        op: OpOverload,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        meta: Any,
-    ) -> Any:
+    def extern(self, node: fx.Node, op: OpOverload, args: Args, kwargs: Params, meta: Any) -> Any:
         args = tuple(self.laid_out(value, given) for value, given in zip(args, node.args))
         kwargs = {name: self.laid_out(value, node.kwargs[name]) for name, value in kwargs.items()}
         value = self.builder.call(op, args, kwargs, meta)
@@ -300,11 +292,8 @@ class _Pass:
         if not isinstance(value, GraphValue) or not isinstance(given, fx.Node):
             return value
         wanted = metas_of(given.meta.get("val"))
-        if (
-            not isinstance(wanted, TensorMeta)
-            or not isinstance(value.meta, TensorMeta)
-            or same_layout(value.meta, wanted)
-        ):
+        are_tensors = isinstance(wanted, TensorMeta) and isinstance(value.meta, TensorMeta)
+        if not are_tensors or same_layout(value.meta, wanted):
             return value
         return self.builder.strided(value, wanted)
 
@@ -399,28 +388,18 @@ def same_layout(a: TensorMeta, b: TensorMeta) -> bool:
 
 def is_size_query(op: OpOverload) -> bool:
     """Operators that only read sizes or strides of a tensor."""
-    return op.name().partition(".")[0] in (
-        "aten::sym_size",
-        "aten::sym_stride",
-        "aten::sym_numel",
-        "aten::sym_storage_offset",
-    )
+    aten = torch.ops.aten
+    queries = (aten.sym_size, aten.sym_stride, aten.sym_numel, aten.sym_storage_offset)
+    return op.overloadpacket in queries
 
 
 def _is_exotic(tree: Any, stored: bool = False) -> bool:
     """Whether a complex number or a complex, quantized or 8-bit float tensor takes part; no prim
     computes on those, only conversions take the 8-bit floats that are ``stored``.
     """
-    if isinstance(tree, (tuple, list, dict)):
-        return any(
-            _is_exotic(item, stored) for item in (tree.values() if isinstance(tree, dict) else tree)
-        )
-    if not isinstance(tree, (GraphValue, TensorMeta)):
-        return isinstance(tree, complex)
-    dtype = _dtype_of(tree)
-    return dtype not in PRIM_DTYPES and not (stored and dtype in STORED_DTYPES)
-
-
-def _dtype_of(value: GraphValue | TensorMeta) -> torch.dtype:
-    meta = value.meta if isinstance(value, GraphValue) else value
-    return meta.dtype if isinstance(meta, TensorMeta) else torch.bool
+    dtypes = PRIM_DTYPES | STORED_DTYPES if stored else PRIM_DTYPES
+    for leaf in leaves(tree):
+        meta = leaf.meta if isinstance(leaf, GraphValue) else leaf
+        if isinstance(leaf, complex) or (isinstance(meta, TensorMeta) and meta.dtype not in dtypes):
+            return True
+    return False

@@ -93,7 +93,7 @@ class MetaReading:
         """Runs the meta rule."""
         return prim.infer(operands, params)
 
-    def uniform(self, shape: tuple[Any, ...], device: torch.device) -> TensorMeta:
+    def uniform(self, shape: tuple[Any, ...], device: torch.device, prim: Prim) -> TensorMeta:
         """Metadata of a float32 tensor."""
         return contiguous(shape, torch.float32, device)
 

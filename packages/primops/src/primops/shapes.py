@@ -6,6 +6,7 @@ docstring says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -44,8 +45,6 @@ def may_be_equal(a: Size, b: Size) -> bool:
     if same_size(a, b):
         return True
     hint_a, hint_b = size_hint(a), size_hint(b)
-    if isinstance(a, int) and isinstance(b, int):
-        return False
     return hint_a is None or hint_b is None or hint_a == hint_b
 
 
@@ -97,10 +96,7 @@ def size_key(size: object) -> object:
 
 def product(sizes: Iterable[Size]) -> Size:
     """Product of sizes, 1 for none."""
-    result: Size = 1
-    for size in sizes:
-        result = result * size
-    return result
+    return math.prod(sizes)
 
 
 def quotient(a: Size, b: Size) -> Size:
@@ -148,9 +144,7 @@ def wrap_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """Sorted non-negative dims. None and the empty list mean all dims (ATen's rule for
     reductions).
     """
-    if dims is None:
-        return tuple(range(rank))
-    listed = [dims] if isinstance(dims, int) else list(dims)
+    listed = [dims] if isinstance(dims, int) else list(dims or ())
     if not listed:
         return tuple(range(rank))
     wrapped = sorted(wrap_dim(dim, rank) for dim in listed)
@@ -183,14 +177,10 @@ def resized(shape: Sequence[Size], dim: int, *sizes: Size) -> tuple[Size, ...]:
 
 def infer_shape(shape: Sequence[Size], numel: Size) -> tuple[Size, ...]:
     """The target shape of a view, with its -1 replaced."""
-    unknown = [
-        position for position, size in enumerate(shape) if isinstance(size, int) and size == -1
-    ]
+    unknown = [dim for dim, size in enumerate(shape) if isinstance(size, int) and size == -1]
     if not unknown:
         return tuple(shape)
     if len(unknown) > 1:
         raise PrimError(f"only one size of {tuple(shape)} can be inferred")
-    result = list(shape)
-    rest = product(size for position, size in enumerate(shape) if position != unknown[0])
-    result[unknown[0]] = numel // rest
-    return tuple(result)
+    rest = product(resized(shape, unknown[0]))
+    return resized(shape, unknown[0], quotient(numel, rest))

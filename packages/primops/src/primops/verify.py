@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from primops import prims
-from primops.builder import SYMBOLIC
+from primops.builder import SYMBOLIC, leaves
 from primops.errors import ContractError, PrimError
 from primops.meta import TensorMeta
 from primops.prim import Prim
@@ -80,7 +80,7 @@ def _check_operands(node: fx.Node, prim: Prim) -> None:
                 "C3.2", f"operand {operand} of {prim.name} is neither a tensor nor a size", node
             )
     for name, value in node.kwargs.items():
-        if any(_nodes_in(value)):
+        if any(isinstance(leaf, fx.Node) for leaf in leaves(value)):
             raise ContractError("C3.5", f"parameter {name} of {prim.name} holds a node", node)
         if isinstance(value, fx.GraphModule):
             check_prims(value)
@@ -93,8 +93,8 @@ def _check_half(node: fx.Node, prim: Prim) -> None:
         or (prim is prims.index_put and not node.kwargs.get("accumulate"))
     ):
         return
-    for operand in node.args:
-        if isinstance(operand, fx.Node) and operand.meta["val"].dtype in HALF_DTYPES:
+    for operand in node.all_input_nodes:
+        if operand.meta["val"].dtype in HALF_DTYPES:
             raise ContractError("C3.3", f"{prim.name} on {operand.meta['val'].dtype}", node)
 
 
@@ -171,11 +171,3 @@ def _check_output(node: fx.Node) -> None:
             raise ContractError(
                 "C3.6", f"output {value} is {actual}, the caller must receive {expected}", node
             )
-
-
-def _nodes_in(tree: Any) -> Iterator[fx.Node]:
-    if isinstance(tree, fx.Node):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for item in tree:
-            yield from _nodes_in(item)
