@@ -15,7 +15,9 @@ from primops import prims
 from primops.errors import ContractError
 from primops.operand import Tensor
 
-Decompose = Callable[[fx.GraphModule], fx.GraphModule]
+Graph = fx.GraphModule
+Decompose = Callable[[Graph], Graph]
+Values = Sequence[Any]
 
 
 def is_control(target: Any) -> bool:
@@ -37,28 +39,18 @@ def _items(results: Any, count: int) -> tuple[Tensor, ...]:
     return tuple(results.interpreter.item(results, i) for i in range(count))
 
 
-def _results_of(gm: fx.GraphModule) -> int:
+def _results_of(gm: Graph) -> int:
     return len(gm.graph.output_node().args[0])  # type: ignore[arg-type]
 
 
-def _cond(
-    decompose: Decompose,
-    pred: Tensor,
-    true: fx.GraphModule,
-    false: fx.GraphModule,
-    operands: Sequence[Any],
-) -> Any:
+def _cond(decompose: Decompose, pred: Tensor, true: Graph, false: Graph, operands: Values) -> Any:
     pred = prims.reshape(pred, shape=()) if pred.ndim else pred
     found = prims.cond(pred, *operands, true_graph=decompose(true), false_graph=decompose(false))
     return _items(found, _results_of(true))
 
 
 def _while_loop(
-    decompose: Decompose,
-    cond: fx.GraphModule,
-    body: fx.GraphModule,
-    carried: Sequence[Any],
-    constant: Sequence[Any] = (),
+    decompose: Decompose, cond: Graph, body: Graph, carried: Values, constant: Values = ()
 ) -> Any:
     """What the loop only reads is carried along."""
     count = len(carried)
@@ -70,11 +62,7 @@ def _while_loop(
 
 
 def _scan(
-    decompose: Decompose,
-    step: fx.GraphModule,
-    init: Sequence[Any],
-    xs: Sequence[Any],
-    constant: Sequence[Any] = (),
+    decompose: Decompose, step: Graph, init: Values, xs: Values, constant: Values = ()
 ) -> Any:
     """What the steps only read is carried along."""
     count, sliced = len(init), len(xs)
@@ -82,19 +70,13 @@ def _scan(
     order = [*range(count), *range(count + sliced, total), *range(count, count + sliced)]
     results = _results_of(step)
     graph = decompose(_reordered(step, order, count, len(constant)))
-    found = prims.scan(
-        *init,
-        *constant,
-        *xs,
-        body_graph=graph,
-        carried=count + len(constant),
-        length=xs[0].shape[0],
-    )
+    carried, length = count + len(constant), xs[0].shape[0]
+    found = prims.scan(*init, *constant, *xs, body_graph=graph, carried=carried, length=length)
     items = _items(found, results + len(constant))
-    return (*items[:count], *items[count + len(constant) :])
+    return (*items[:count], *items[carried:])
 
 
-def _reordered(gm: fx.GraphModule, order: list[int], carried: int, constant: int) -> fx.GraphModule:
+def _reordered(gm: Graph, order: list[int], carried: int, constant: int) -> Graph:
     """``gm`` with its placeholders in another order, carried and constant ones first; the constant
     ones are results, too.
     """
@@ -111,9 +93,5 @@ def _reordered(gm: fx.GraphModule, order: list[int], carried: int, constant: int
     return fx.GraphModule(gm, graph)
 
 
-_LOWERINGS: dict[str, Callable[..., Any]] = {
-    "cond": _cond,
-    "while_loop": _while_loop,
-    "scan": _scan,
-}
+_LOWERINGS = {"cond": _cond, "while_loop": _while_loop, "scan": _scan}
 _GRAPHS = {"cond": slice(1, 3), "while_loop": slice(0, 2), "scan": slice(0, 1)}

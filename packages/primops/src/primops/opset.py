@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+from operator import attrgetter
 
 from primops.prim import Prim, registered
 from primops.prims import EXTERN_PRIMS  # importing the package defines all prims
@@ -28,12 +29,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 def digest(prim: Prim) -> str:
     """A short hash of all that the op set promises about a prim."""
-    promised = (
-        prim.schema,
-        prim.group,
-        prim.meaning,
-        prim.dtype_rule,
-        prim.numerics,
-        *getattr(prim, "operators", ()),
-    )
-    return hashlib.sha256("\n".join(promised).encode()).hexdigest()[:12]
+    texts = attrgetter("schema", "group", "meaning", "dtype_rule", "numerics")(prim)
+    promised = "\n".join((*texts, *getattr(prim, "operators", ())))
+    return hashlib.sha256(promised.encode()).hexdigest()[:12]

@@ -190,26 +190,17 @@ class ExternPrim(Prim):
     """
 
     def __init__(
-        self,
-        name: str,
-        operators: Sequence[str],
-        *,
-        group: str,
-        meaning: str,
-        numerics: str,
-        layout: Layout | None = None,
+        self, name: str, operators: Sequence[str], layout: Layout | None = None, **texts: str
     ) -> None:
         """``operators`` without a namespace are ATen's. ``layout`` corrects the meta kernel's
-        strides.
+        strides. ``texts``: the fields ``group``, ``meaning`` and ``numerics``.
         """
         self.operators = tuple(op if "::" in op else f"aten::{op}" for op in operators)
         self._layout = layout
         super().__init__(
-            f"{name}(*operands)", group=group, meaning=meaning, dtype_rule="the overload's",
-            meta_rule=self._on_meta,
+            f"{name}(*operands)", dtype_rule="the overload's", meta_rule=self._on_meta,
             reference=lambda *operands, **params: self.overload(*operands, **params),
-            numerics=numerics,
-            derivative="as ATen's autograd", tags=frozenset({"extern"}),
+            derivative="as ATen's autograd", tags=frozenset({"extern"}), **texts,
         )  # fmt: skip
 
     @property

@@ -158,9 +158,8 @@ def hardtanh_backward(
     grad_output: Tensor, self: Tensor, min_val: Scalar, max_val: Scalar
 ) -> Tensor:
     """The gradient inside the limits."""
-    return prims.where(
-        prims.bitwise_or(prims.le(self, min_val), prims.ge(self, max_val)), 0, grad_output
-    )
+    outside = prims.bitwise_or(prims.le(self, min_val), prims.ge(self, max_val))
+    return prims.where(outside, 0, grad_output)
 
 
 def _ramp(a: Tensor) -> Tensor:
@@ -190,21 +189,17 @@ def hardswish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
 def softplus(self: Tensor, beta: Scalar = 1, threshold: Scalar = 20) -> Tensor:
     """``log1p(exp(beta * x)) / beta``, x itself above the threshold."""
     scaled = prims.mul(self, beta)
-    return prims.where(
-        prims.gt(scaled, threshold), self, prims.div(prims.log1p(prims.exp(scaled)), beta)
-    )
+    is_large = prims.gt(scaled, threshold)
+    return prims.where(is_large, self, prims.div(prims.log1p(prims.exp(scaled)), beta))
 
 
 @pointwise(rules, "softplus_backward")
 def softplus_backward(grad_output: Tensor, self: Tensor, beta: Scalar, threshold: Scalar) -> Tensor:
     """The gradient times ``sigmoid(beta * x)``."""
     scaled = prims.mul(self, beta)
-    z = prims.exp(scaled)
-    return prims.where(
-        prims.gt(scaled, threshold),
-        grad_output,
-        prims.div(prims.mul(grad_output, z), prims.add(z, 1)),
-    )
+    z, is_large = prims.exp(scaled), prims.gt(scaled, threshold)
+    slope = prims.div(prims.mul(grad_output, z), prims.add(z, 1))
+    return prims.where(is_large, grad_output, slope)
 
 
 def _log_sigmoid(a: Tensor) -> tuple[Tensor, Tensor]:

@@ -82,11 +82,8 @@ def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> Ten
     if rounding_mode is None:
         return div(self, other)
     dtype = result_dtype(self, other)
-    return elementwise(
-        floor_quotient if rounding_mode == "floor" else partial(trunc_quotient, dtype=dtype),
-        self,
-        other,
-    )
+    quotient = floor_quotient if rounding_mode == "floor" else partial(trunc_quotient, dtype=dtype)
+    return elementwise(quotient, self, other)
 
 
 def trunc_quotient(a: Operand, b: Operand, dtype: torch.dtype) -> Tensor:
@@ -109,9 +106,8 @@ def floor_quotient(a: Operand, b: Operand) -> Tensor:
     crosses = prims.bitwise_and(prims.ne(rest, 0), prims.ne(_negative(b, rest), prims.lt(rest, 0)))
     quotient = prims.where(crosses, prims.sub(quotient, 1), quotient)
     floored = prims.floor(quotient)
-    floored = prims.where(
-        prims.gt(prims.sub(quotient, floored), 0.5), prims.add(floored, 1), floored
-    )
+    is_too_small = prims.gt(prims.sub(quotient, floored), 0.5)
+    floored = prims.where(is_too_small, prims.add(floored, 1), floored)
     plain = prims.div(a, b)
     floored = prims.where(prims.ne(quotient, 0), floored, prims.mul(plain, 0.0))
     if isinstance(b, (int, float)):
@@ -188,9 +184,8 @@ def sign_bit(a: Tensor) -> Tensor:
     """Whether the sign bit of a number is set, also for -0.0 and NaN."""
     if not a.dtype.is_floating_point:
         return prims.lt(a, 0)
-    return prims.lt(
-        prims.bitcast(a, dtype=torch.int32 if a.dtype is torch.float32 else torch.int64), 0
-    )
+    bits = torch.int32 if a.dtype is torch.float32 else torch.int64
+    return prims.lt(prims.bitcast(a, dtype=bits), 0)
 
 
 @pointwise(rules, "copysign.Tensor", "copysign.Scalar", to_float=True)
@@ -203,10 +198,8 @@ def copysign(self: Tensor, other: Operand) -> Tensor:
 @pointwise(rules, "hypot")
 def hypot(self: Tensor, other: Tensor) -> Tensor:
     """``sqrt(a*a + b*b)``, scaled so that squares neither overflow nor vanish."""
-    large, small = (
-        prims.maximum(prims.abs(self), prims.abs(other)),
-        prims.minimum(prims.abs(self), prims.abs(other)),
-    )
+    large = prims.maximum(prims.abs(self), prims.abs(other))
+    small = prims.minimum(prims.abs(self), prims.abs(other))
     ratio = prims.div(small, large)
     scaled = prims.mul(large, prims.sqrt(prims.add(prims.mul(ratio, ratio), 1)))
     infinite = prims.bitwise_or(prims.eq(prims.abs(self), INF), prims.eq(prims.abs(other), INF))

@@ -64,10 +64,8 @@ def batch_norm(
         variance, average = moments(wide, dims, 0)
         size = count(wide, dims)
         unbiased = prims.div(prims.mul(variance, size), size - 1)
-        running_mean, running_var = (
-            _update(running_mean, average, momentum),
-            _update(running_var, unbiased, momentum),
-        )
+        running_mean = _update(running_mean, average, momentum)
+        running_var = _update(running_var, unbiased, momentum)
     else:
         assert running_mean is not None and running_var is not None
         average, variance = to_dtype(running_mean, wide.dtype), to_dtype(running_var, wide.dtype)
@@ -119,9 +117,10 @@ def cudnn_batch_norm(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """As ``native_batch_norm``, with an empty reserve."""
     momentum, statistics = exponential_average_factor, (running_mean, running_var)
-    return batch_norm(input, weight, bias, *statistics, training, momentum, epsilon, weight.dtype)[
-        :4
-    ]
+    results = batch_norm(
+        input, weight, bias, *statistics, training, momentum, epsilon, weight.dtype
+    )
+    return results[:4]
 
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -151,9 +150,8 @@ def batch_norm_backward(
         if training:
             size = count(wide, dims)
             inner = prims.sub(inner, spread(prims.div(sum_grad, size), shape, dims))
-            inner = prims.sub(
-                inner, prims.mul(normal, spread(prims.div(sum_normal, size), shape, dims))
-            )
+            along_normal = spread(prims.div(sum_normal, size), shape, dims)
+            inner = prims.sub(inner, prims.mul(normal, along_normal))
         factor = rstd if weight is None else prims.mul(rstd, to_dtype(weight, wide.dtype))
         grad_input = round_to(prims.mul(inner, spread(factor, shape, dims)), input.dtype)
     grad_weight = round_to(sum_normal, parameter_dtype) if mask[1] else None

@@ -10,7 +10,7 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Scalar, Tensor, along, full, iota, over, round_to, to_dtype
+from primops.operand import Scalar, Tensor, along, full, iota, over, round_to, spread, to_dtype
 from primops.promotion import HALF_DTYPES, compute_dtype, is_number, number_dtype
 from primops.registry import DecompositionTable, Rule
 
@@ -68,16 +68,15 @@ def _constant(name: str, number: int) -> tuple[Rule, Rule, Rule]:
     def plain(size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
         return full(size, number, dtype or torch.get_default_dtype(), device)
 
-    like = factory(rules, f"{name}_like", like=True)(
-        lambda self, **made: full(self.shape, number, **made)
-    )
-    return (
-        plain,
-        like,
-        factory(rules, f"new_{name}", like=True)(
-            lambda self, size, **made: full(size, number, **made)
-        ),
-    )
+    @factory(rules, f"{name}_like", like=True)
+    def like(self: Tensor, **options: Any) -> Tensor:
+        return full(self.shape, number, **options)
+
+    @factory(rules, f"new_{name}", like=True)
+    def new(self: Tensor, size: Sequence[Size], **options: Any) -> Tensor:
+        return full(size, number, **options)
+
+    return plain, like, new
 
 
 zeros, zeros_like, new_zeros = _constant("zeros", 0)
@@ -104,23 +103,18 @@ def unset(rule: Rule) -> Rule:
 rules.register("empty.memory_format")(unset(zeros))
 rules.register("empty_like")(unset(zeros_like))
 rules.register("new_empty")(unset(new_zeros))
-rules.register("empty_permuted")(
-    unset(lambda size, physical_layout, **options: zeros(size, **options))
-)
+rules.register("empty_permuted")(unset(lambda size, layout, **options: zeros(size, **options)))
 
 
 def overlaps(size: Sequence[Size], stride: Sequence[Size]) -> bool:
     """Whether strides, all of them numbers, are not known to give each element its own memory."""
-    known = [
-        (step, length)
-        for step, length in zip(stride, size)
-        if isinstance(step, int) and isinstance(length, int)
-    ]
     span = 1
-    for step, length in sorted(pair for pair in known if pair[1] > 1):
-        if step < span:
+    pairs: Any = zip(stride, size)
+    known = [pair for pair in pairs if all(isinstance(number, int) for number in pair)]
+    for step, length in sorted(known):
+        if length > 1 and step < span:
             return True
-        span = span + (length - 1) * step
+        span += (length - 1) * step if length > 1 else 0
     return False
 
 
@@ -282,9 +276,7 @@ rules.register("eye")(lambda n, **options: eye(n, n, **options))
 def _triangle(self: Tensor, test: Callable[..., Tensor], diagonal: int) -> Tensor:
     rows, columns = self.ndim - 2, self.ndim - 1
     inside = test(_offsets(self.shape[rows], self.shape[columns], self.device), diagonal)
-    return prims.where(
-        prims.broadcast_in_dim(inside, shape=tuple(self.shape), dims=(rows, columns)), self, 0
-    )
+    return prims.where(spread(inside, self.shape, range(rows)), self, 0)
 
 
 rules.register("tril")(lambda self, diagonal=0: _triangle(self, prims.le, diagonal))

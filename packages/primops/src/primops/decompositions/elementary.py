@@ -54,9 +54,8 @@ def sigmoid_body(a: Tensor) -> Tensor:
 def _asinh(a: Tensor) -> Tensor:
     size = prims.abs(a)
     square = prims.mul(size, size)
-    small = prims.log1p(
-        prims.add(size, prims.div(square, prims.add(prims.sqrt(prims.add(square, 1)), 1)))
-    )
+    rest = prims.div(square, prims.add(prims.sqrt(prims.add(square, 1)), 1))
+    small = prims.log1p(prims.add(size, rest))
     large = prims.add(prims.log(size), math.log(2.0))
     positive = prims.where(prims.gt(size, 1e10), large, small)
     return prims.where(sign_bit(a), prims.neg(positive), positive)
@@ -215,9 +214,7 @@ def clamp_min(self: Tensor, min: Any) -> Tensor:
     return elementwise(maximum_body, self, _lower_limit(self, min))
 
 
-@rules.register("clamp_max", "clamp_max.Tensor")
-def clamp_max(self: Tensor, max: Any) -> Tensor:
-    return elementwise(minimum_body, self, max)
+clamp_max = binary(rules, "clamp_max clamp_max.Tensor", minimum_body)
 
 
 @rules.register("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")

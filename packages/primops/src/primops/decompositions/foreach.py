@@ -8,7 +8,7 @@ from typing import Any
 
 from primops import prims
 from primops.decompositions import arithmetic, elementary, reduction, special
-from primops.operand import Tensor, over, round_to, to_dtype, widen
+from primops.operand import Tensor, full_like, over, round_to, to_dtype, widen
 from primops.registry import DecompositionTable, Rule
 
 rules = DecompositionTable()
@@ -39,10 +39,7 @@ def _found(table: DecompositionTable, name: str) -> Rule:
 for _name in UNARY.split():
     _register(f"_foreach_{_name}", _found(elementary.rules, _name))
 _register("_foreach_erfc", _found(special.rules, "erfc"))
-_register(
-    "_foreach_zero",
-    lambda a: prims.full(shape=tuple(a.shape), value=0, dtype=a.dtype, device=a.device),
-)
+_register("_foreach_zero", lambda a: full_like(a, 0))
 _register("_foreach_clone", lambda a: a)
 _register("_foreach_copy", lambda a, b, non_blocking=False: to_dtype(b, a.dtype))
 

@@ -60,10 +60,8 @@ def _nearest(
 ) -> Tensor:
     position = iota(out, torch.float32, device)
     position = prims.add(position, 0.5) if exact else position
-    source = prims.convert(
-        prims.floor(prims.mul(position, _scale(size, out, given, position))), dtype=torch.int64
-    )
-    return prims.minimum(source, size - 1)
+    source = prims.floor(prims.mul(position, _scale(size, out, given, position)))
+    return prims.minimum(prims.convert(source, dtype=torch.int64), size - 1)
 
 
 def _source(
@@ -94,9 +92,8 @@ def cubic_weights(t: Tensor) -> list[Tensor]:
     """Weights of the four neighbours of a position that lies ``t`` after the second."""
 
     def near(x: Tensor) -> Tensor:
-        return prims.add(
-            prims.mul(prims.mul(prims.sub(prims.mul(x, CUBIC + 2), CUBIC + 3), x), x), 1
-        )
+        inner = prims.sub(prims.mul(x, CUBIC + 2), CUBIC + 3)
+        return prims.add(prims.mul(prims.mul(inner, x), x), 1)
 
     def far(x: Tensor) -> Tensor:
         inner = prims.add(prims.mul(prims.sub(prims.mul(x, CUBIC), 5 * CUBIC), x), 8 * CUBIC)
@@ -134,39 +131,28 @@ def _read_back(grad: Tensor, dim: int, size: Size, taps: Taps) -> Tensor:
 # --------------------------------------------------------------------------------------------------
 
 
-def _output_size(
-    self: Tensor, output_size: Sequence[Size] | None, scales: Sequence[float] | None
-) -> list[Size]:
-    if output_size is not None:
-        return list(output_size)
-    assert scales is not None
-    return [int(size * scale) for size, scale in zip(self.shape[2:], scales)]
+Rules = tuple[Callable[..., Tensor], Callable[..., Tensor]]
 
 
-def _with_variants(
-    name: str,
-    spatial: int,
-    forward: Callable[..., Tensor],
-    backward: Callable[..., Tensor],
-    flags: int,
-) -> None:
-    """Registers an operator, its ``vec`` overload and its derivative. ``flags``: arguments between
-    size and scales.
+def _with_variants(name: str, spatial: int, pair: Rules, flags: int) -> None:
+    """Registers an operator, its ``vec`` overload and its derivative, as a pair of functions
+    computes them. ``flags``: arguments between size and scales.
     """
+    forward, backward = pair
 
     def plain(self: Tensor, output_size: Sequence[Size], *rest: Any, **scales: Any) -> Tensor:
-        return forward(self, output_size, *rest[:flags], list(rest[flags:]) or [None] * spatial)
+        return forward(self, output_size, *rest[:flags], rest[flags:] or [None] * spatial)
 
     def vec(input: Tensor, output_size: Sequence[Size] | None, *rest: Any) -> Tensor:
-        size = _output_size(input, output_size, rest[flags])
-        return forward(input, size, *rest[:flags], list(rest[flags] or [None] * spatial))
+        if output_size is None:
+            output_size = [int(size * scale) for size, scale in zip(input.shape[2:], rest[flags])]
+        return plain(input, output_size, *rest[:flags], *(rest[flags] or ()))
 
     def derivative(
         grad_output: Tensor, output_size: Sequence[Size], input_size: Sequence[Size], *rest: Any
     ) -> Tensor:
-        return backward(
-            grad_output, input_size, *rest[:flags], list(rest[flags:]) or [None] * spatial
-        )
+        scales = rest[flags:] or [None] * spatial
+        return backward(grad_output, input_size, *rest[:flags], scales)
 
     rules.register(name)(plain)
     rules.register(f"{name}.vec")(vec)
@@ -180,7 +166,7 @@ def _repeats(size: Size, out: Size, given: float | None) -> int | None:
     return out // size if given is None or given == out // size else None
 
 
-def _nearest_pair(exact: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+def _nearest_pair(exact: bool) -> Rules:
     def forward(self: Tensor, out: Sequence[Size], scales: Scales) -> Tensor:
         for dim, (size, given) in enumerate(zip(out, scales), 2):
             repeated = _repeats(self.shape[dim], size, given)
@@ -210,7 +196,7 @@ def _nearest_pair(exact: bool) -> tuple[Callable[..., Tensor], Callable[..., Ten
     return forward, backward
 
 
-def _smooth_pair(taps: Callable[..., Taps]) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+def _smooth_pair(taps: Callable[..., Taps]) -> Rules:
     def forward(self: Tensor, out: Sequence[Size], align: bool, scales: Scales) -> Tensor:
         if is_integral(self.dtype):
             return NotImplemented
@@ -235,15 +221,11 @@ def _smooth_pair(taps: Callable[..., Taps]) -> tuple[Callable[..., Tensor], Call
 
 
 for _spatial in (1, 2, 3):
-    _with_variants(f"upsample_nearest{_spatial}d", _spatial, *_nearest_pair(False), 0)
-    _with_variants(f"_upsample_nearest_exact{_spatial}d", _spatial, *_nearest_pair(True), 0)
-for _name, _spatial in (
-    ("upsample_linear1d", 1),
-    ("upsample_bilinear2d", 2),
-    ("upsample_trilinear3d", 3),
-):
-    _with_variants(_name, _spatial, *_smooth_pair(linear_taps), 1)
-_with_variants("upsample_bicubic2d", 2, *_smooth_pair(cubic_taps), 1)
+    _with_variants(f"upsample_nearest{_spatial}d", _spatial, _nearest_pair(False), 0)
+    _with_variants(f"_upsample_nearest_exact{_spatial}d", _spatial, _nearest_pair(True), 0)
+for _spatial, _name in enumerate(("linear1d", "bilinear2d", "trilinear3d"), 1):
+    _with_variants(f"upsample_{_name}", _spatial, _smooth_pair(linear_taps), 1)
+_with_variants("upsample_bicubic2d", 2, _smooth_pair(cubic_taps), 1)
 
 
 # Padding by repetition
@@ -294,10 +276,8 @@ def _pad_backward(
         size = length - low - high + cut_low + cut_high
         if isinstance(size, int) and cut_low + cut_high > size:
             return NotImplemented
-        before, after = (
-            slice_dim(result, dim, 0, low),
-            slice_dim(result, dim, length - high, length),
-        )
+        before = slice_dim(result, dim, 0, low)
+        after = slice_dim(result, dim, length - high, length)
         inner = pad_dim(slice_dim(result, dim, low, length - high), dim, cut_low, cut_high)
         for part, at_start in ((before, True), (after, False)):
             count = part.shape[dim]

@@ -90,9 +90,7 @@ def trilinear(
     """Sum over dims of a product of three tensors, each with dims of size 1 put in."""
     operands = [unsqueeze(a, *dims) for a, dims in ((i1, expand1), (i2, expand2), (i3, expand3))]
     dtype = i1.dtype
-    product = elementwise(
-        lambda a, b, c: prims.mul(prims.mul(a, b), c), *[widen(a) for a in operands]
-    )
+    product = elementwise(lambda a, b, c: prims.mul(prims.mul(a, b), c), *map(widen, operands))
     return round_to(reduce(prims.sum, product, list(sumdim), False), dtype)
 
 
@@ -238,9 +236,8 @@ def weight_norm_backward(
     wide = spread(dot, v.shape, others)
     grad_g = prims.div(unsqueeze(dot, *others), to_dtype(saved_norms, v.dtype))
     inner = prims.sub(grad, prims.div(prims.mul(v, wide), prims.mul(norms, norms)))
-    return round_to(prims.mul(prims.div(g, norms), inner), saved_v.dtype), round_to(
-        grad_g, saved_g.dtype
-    )
+    grad_v = prims.mul(prims.div(g, norms), inner)
+    return round_to(grad_v, saved_v.dtype), round_to(grad_g, saved_g.dtype)
 
 
 @rules.register("_masked_softmax")

@@ -92,15 +92,10 @@ def _slope(name: str) -> Callable[[Rule], Rule]:
     def add(body: Rule) -> Rule:
         @rules.register(name)
         def rule(
-            grad_output: Tensor,
-            self: Tensor,
-            target: Tensor,
-            reduction: int,
-            *more: Any,
-            **options: Any,
+            grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, *more: Any
         ) -> Tensor:
             return _pairs_backward(
-                lambda a, b: body(a, b, *more, **options), reduction, grad_output, self, target
+                lambda a, b: body(a, b, *more), reduction, grad_output, self, target
             )
 
         return rule
@@ -143,9 +138,8 @@ def smooth_l1_loss_backward(a: Tensor, b: Tensor, beta: float) -> Tensor:
     difference = prims.sub(a, b)
     if beta == 0:
         return prims.sign(difference)
-    return prims.where(
-        prims.ge(prims.abs(difference), beta), prims.sign(difference), prims.div(difference, beta)
-    )
+    is_far = prims.ge(prims.abs(difference), beta)
+    return prims.where(is_far, prims.sign(difference), prims.div(difference, beta))
 
 
 @_loss("huber_loss", steps=True)

@@ -76,7 +76,8 @@ def _max_pool_with_indices(spatial: int) -> None:
         self: Tensor, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = (0,),
         dilation: Sizes = (1,), ceil_mode: bool = False,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        windows = windows_of(self, spatial, kernel_size, stride, padding, dilation, ceil_mode)
+        lengths = self.shape[self.ndim - spatial :]
+        windows = windows_of(lengths, kernel_size, stride, padding, dilation, ceil_mode)
         if windows is None:
             return NotImplemented  # type: ignore[return-value]
 
@@ -84,7 +85,7 @@ def _max_pool_with_indices(spatial: int) -> None:
             w = windows[number]
             return [(tap, w.positions(k, a.device)) for k, tap in enumerate(w.taps(a, dim, fill))]
 
-        return _max_pool(self, spatial, self.shape[self.ndim - spatial :], taps)
+        return _max_pool(self, spatial, lengths, taps)
 
     def backward(
         grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes,
@@ -107,19 +108,16 @@ def unpooled(grad: Tensor, indices: Tensor, like: Tensor, spatial: int) -> Tenso
         dims = (*dims[:channels], *dims[channels + 1 :], channels)
     first = dims.index(like.ndim - spatial)
 
-    def turned(a: Tensor, order: tuple[int, ...]) -> Tensor:
-        return a if order == tuple(range(a.ndim)) else prims.permute(a, dims=order)
-
     def rows(a: Tensor) -> Tensor:
         shape = [a.shape[dim] for dim in dims]
         shape[first : first + spatial] = [product(shape[first : first + spatial])]
-        return prims.reshape(turned(a, dims), shape=tuple(shape))
+        return prims.reshape(prims.permute(a, dims=dims), shape=tuple(shape))
 
     grad, indices = rows(grad), rows(indices)
     places = product(like.shape[like.ndim - spatial :])
     summed = scatter_add(zeros(resized(grad.shape, first, places), grad), first, indices, grad)
     found = prims.reshape(summed, shape=tuple(like.shape[dim] for dim in dims))
-    return turned(found, tuple(map(dims.index, range(like.ndim))))
+    return prims.permute(found, dims=tuple(map(dims.index, range(like.ndim))))
 
 
 def _adaptive_max(spatial: int) -> None:

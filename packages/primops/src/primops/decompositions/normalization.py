@@ -11,7 +11,7 @@ import torch
 from primops import prims
 from primops.decompositions.reduction import count, moments
 from primops.meta import Size
-from primops.operand import Tensor, broadcast_to, round_to, spread, to_dtype, widen
+from primops.operand import Tensor, broadcast_to, kept, round_to, spread, to_dtype, widen
 from primops.promotion import HALF_DTYPES, compute_dtype
 from primops.registry import DecompositionTable
 from primops.shapes import is_empty, quotient, wrap_dim
@@ -162,9 +162,8 @@ def native_layer_norm(
     variance, average = moments(wide, dims, 0)
     normal, rstd = normalized(wide, average, variance, eps, dims)
     result = scale_shift(normal, weight, bias, dims)
-    kept_shape = (*input.shape[: dims[0]], *([1] * len(dims)))
     saved = statistics_dtype(input, weight, bias)
-    average, rstd = (round_to(prims.reshape(x, shape=kept_shape), saved) for x in (average, rstd))
+    average, rstd = (round_to(kept(x, dims), saved) for x in (average, rstd))
     return round_to(result, input.dtype), average, rstd
 
 
@@ -213,8 +212,7 @@ def fused_rms_norm(
     # Without eps eager takes the machine epsilon of the dtype that it computes in.
     rstd = prims.rsqrt(prims.add(square, torch.finfo(wide.dtype).eps if eps is None else eps))
     result = scale_shift(prims.mul(wide, spread(rstd, wide.shape, dims)), weight, None, dims)
-    kept_shape = (*input.shape[: dims[0]], *([1] * len(dims)))
-    return round_to(result, input.dtype), prims.reshape(rstd, shape=kept_shape)
+    return round_to(result, input.dtype), kept(rstd, dims)
 
 
 @rules.register("_fused_rms_norm_backward")

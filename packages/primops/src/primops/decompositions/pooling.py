@@ -133,27 +133,18 @@ class Window:
 
 
 def windows_of(
-    self: Tensor,
-    spatial: int,
-    kernel: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes = (1,),
+    lengths: Sequence[Size], kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes = (1,),
     ceil_mode: bool = False,
-) -> list[Window] | None:
-    """One per spatial dim; None when a window is too large, or its number depends on a symbol in a
-    way that needs a branch.
+) -> list[Window] | None:  # fmt: skip
+    """One per spatial dim; None when a window is too large, or the number of windows depends on a
+    symbol in a way that needs a branch.
     """
-    lengths = self.shape[self.ndim - spatial :]
-    kernel = spread_ints(kernel, spatial)
-    if max(kernel) > LARGEST_WINDOW or (
-        ceil_mode and any(isinstance(n, torch.SymInt) for n in lengths)
-    ):
+    options = (kernel, stride or kernel, padding, dilation)
+    sizes, strides, pads, gaps = (spread_ints(x, len(lengths)) for x in options)
+    is_symbolic = any(isinstance(length, torch.SymInt) for length in lengths)
+    if max(sizes) > LARGEST_WINDOW or (ceil_mode and is_symbolic):
         return None
-    strides, pads, gaps = (
-        spread_ints(x, spatial) for x in (stride if stride else kernel, padding, dilation)
-    )
-    return [Window(*each, ceil_mode) for each in zip(lengths, kernel, strides, pads, gaps)]
+    return [Window(*each, ceil_mode) for each in zip(lengths, sizes, strides, pads, gaps)]
 
 
 # Averages
@@ -174,10 +165,8 @@ def _tiled(
 def _average_tiles(self: Tensor, counts: Sequence[Size], divisor: Size | None = None) -> Tensor:
     split, dims = _tiled(self.shape, counts)
     summed = prims.sum(prims.reshape(widen(self), shape=split), dims=dims)
-    return round_to(
-        prims.div(summed, product(split[d] for d in dims) if divisor is None else divisor),
-        self.dtype,
-    )
+    size = product(split[d] for d in dims) if divisor is None else divisor
+    return round_to(prims.div(summed, size), self.dtype)
 
 
 def _spread_tiles(
@@ -190,10 +179,10 @@ def _spread_tiles(
 
 def _tile_counts(windows: Sequence[Window]) -> list[Size] | None:
     """Numbers of windows when they tile the input, else None."""
-    plain = all(
-        w.padding == 0 and w.size == w.stride and divides(w.size, w.length) for w in windows
-    )
-    return [w.count for w in windows] if plain else None
+    for w in windows:
+        if w.padding or w.size != w.stride or not divides(w.size, w.length):
+            return None
+    return [w.count for w in windows]
 
 
 def _divided(
@@ -217,7 +206,8 @@ def _average_pool(spatial: int) -> None:
         ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
     ) -> Tensor:  # fmt: skip
-        windows = windows_of(self, spatial, kernel_size, stride, padding, ceil_mode=ceil_mode)
+        lengths = self.shape[self.ndim - spatial :]
+        windows = windows_of(lengths, kernel_size, stride, padding, ceil_mode=ceil_mode)
         if windows is None or is_integral(self.dtype):
             return NotImplemented
         if counts := _tile_counts(windows):
@@ -232,7 +222,8 @@ def _average_pool(spatial: int) -> None:
         ceil_mode: bool,
         count_include_pad: bool, divisor_override: int | None,
     ) -> Tensor:  # fmt: skip
-        windows = windows_of(self, spatial, kernel_size, stride, padding, ceil_mode=ceil_mode)
+        lengths = self.shape[self.ndim - spatial :]
+        windows = windows_of(lengths, kernel_size, stride, padding, ceil_mode=ceil_mode)
         if windows is None:
             return NotImplemented
         if counts := _tile_counts(windows):

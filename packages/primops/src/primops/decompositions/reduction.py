@@ -30,6 +30,7 @@ from primops.shapes import is_empty, is_zero, larger, product, wrap_dim, wrap_di
 
 rules = DecompositionTable()
 Dims = int | Sequence[int] | None
+Dtype = torch.dtype | None
 INF, NAN = float("inf"), float("nan")
 
 
@@ -42,9 +43,7 @@ def _accumulation(names: str, prim: Any, of_bools: Any) -> Rule:
     """Integers accumulate in int64, half dtypes in float32."""
 
     @rules.register(*names.split())
-    def rule(
-        self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-    ) -> Tensor:
+    def rule(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None) -> Any:
         result = dtype or sum_dtype(self.dtype)
         if result is torch.bool:
             return reduce(of_bools, to_bool(self), dim, keepdim)
@@ -59,9 +58,7 @@ _accumulation("prod prod.dim_int", prims.prod, prims.all)
 
 
 @rules.register("nansum")
-def nansum(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
+def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None) -> Tensor:
     """Sum with NaN as 0."""
     if is_integral(self.dtype):
         return sum(self, dim, keepdim, dtype=dtype)
@@ -71,9 +68,7 @@ def nansum(
 
 
 @rules.register("mean", "mean.dim")
-def mean(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
+def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None) -> Tensor:
     """Sum divided by the number of elements."""
     result = dtype or self.dtype
     wide = to_dtype(self, compute_dtype(result))
@@ -101,14 +96,11 @@ def count_nonzero(self: Tensor, dim: Dims = None) -> Tensor:
 
 def _positions(prim: Any, self: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     values = to_dtype(self, torch.uint8) if self.dtype is torch.bool else widen(self)
-    if dim is None:
-        found = prim(flat(values), dim=0)
-        return kept(found, tuple(range(self.ndim))) if keepdim else found
-    if self.ndim == 0:
+    if self.ndim == 0 and dim is not None:
         return full_like(self, 0, torch.int64)
-    dim = wrap_dim(dim, self.ndim)
-    found = prim(values, dim=dim)
-    return kept(found, (dim,)) if keepdim else found
+    dims = wrap_dims(dim, self.ndim)
+    position = prim(flat(values), dim=0) if dim is None else prim(values, dim=dims[0])
+    return kept(position, dims) if keepdim else position
 
 
 def _extreme(name: str, prim: Any, position: Any) -> Rule:
@@ -165,9 +157,8 @@ def _squares(wide: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 def _variance(total: Tensor, size: Size, correction: Scalar) -> Tensor:
     # A whole number stays one, so that a symbolic size does.
-    whole: Scalar = (
-        int(correction) if isinstance(correction, float) and correction.is_integer() else correction
-    )
+    is_whole = isinstance(correction, float) and correction.is_integer()
+    whole: Scalar = int(correction) if is_whole else correction
     return prims.div(total, larger(size - whole, 0))
 
 
@@ -176,8 +167,8 @@ def _deviation(name: str, function: Any) -> None:
     mean.
     """
 
-    def found(
-        self: Tensor, dim: Dims, correction: Scalar | None, keepdim: bool
+    def statistics(
+        self: Tensor, dim: Dims, *, correction: Scalar | None = None, keepdim: bool = False
     ) -> tuple[Tensor, Tensor]:
         dims = wrap_dims(dim, self.ndim)
         total, average = _squares(widen(self), dims)
@@ -187,16 +178,12 @@ def _deviation(name: str, function: Any) -> None:
         return (kept(variance, dims), kept(average, dims)) if keepdim else (variance, average)
 
     @rules.register(f"{name}.correction")
-    def alone(
-        self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False
-    ) -> Tensor:
-        return round_to(function(found(self, dim, correction, keepdim)[0]), self.dtype)
+    def alone(self: Tensor, dim: Dims = None, **options: Any) -> Tensor:
+        return round_to(function(statistics(self, dim, **options)[0]), self.dtype)
 
     @rules.register(f"{name}_mean.correction")
-    def both(
-        self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        variance, average = found(self, dim, correction, keepdim)
+    def both(self: Tensor, dim: Dims = None, **options: Any) -> tuple[Tensor, Tensor]:
+        variance, average = statistics(self, dim, **options)
         return round_to(function(variance), self.dtype), round_to(average, self.dtype)
 
 
@@ -224,12 +211,7 @@ def p_norm(wide: Tensor, p: Scalar, dim: Dims, keepdim: bool) -> Tensor:
 
 @rules.register("linalg_vector_norm")
 def linalg_vector_norm(
-    self: Tensor,
-    ord: Scalar = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
+    self: Tensor, ord: Scalar = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Dtype = None
 ) -> Tensor:
     """p-norm over dims."""
     result = dtype or self.dtype
@@ -239,16 +221,9 @@ def linalg_vector_norm(
 @rules.register(
     "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "norm.ScalarOpt_dtype"
 )
-def norm(
-    self: Tensor,
-    p: Scalar | None = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
+def norm(self: Tensor, p: Scalar | None = 2, *over: Any, dtype: Dtype = None) -> Tensor:
     """p-norm over dims."""
-    return linalg_vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
+    return linalg_vector_norm(self, 2 if p is None else p, *over, dtype=dtype)
 
 
 @rules.register("logsumexp")
@@ -272,12 +247,11 @@ def logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 
 def _scan(name: str, prim: Any) -> None:
     @rules.register(name)
-    def rule(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    def rule(self: Tensor, dim: int, *, dtype: Dtype = None) -> Tensor:
         result = dtype or sum_dtype(self.dtype)
         wide = to_dtype(self, compute_dtype(result))
-        return round_to(
-            wide if self.ndim == 0 else prim(wide, dim=wrap_dim(dim, self.ndim)), result
-        )
+        scanned = prim(wide, dim=wrap_dim(dim, self.ndim)) if self.ndim else wide
+        return round_to(scanned, result)
 
 
 _scan("cumsum", prims.cumsum)

@@ -23,6 +23,7 @@ from primops.operand import (
     full,
     full_like,
     iota,
+    pad_dim,
     round_to,
     slice_dim,
     spread,
@@ -32,7 +33,7 @@ from primops.operand import (
 )
 from primops.promotion import COMPUTE_FLOATS, is_integral, is_number, limits
 from primops.registry import DecompositionTable
-from primops.shapes import product, wrap_dim
+from primops.shapes import wrap_dim
 
 rules = DecompositionTable()
 NAMES = {"add": "sum", "multiply": "prod"}
@@ -127,24 +128,14 @@ def unsafe_masked_index_put(
     return index_put(self, _clamped(self, indices), masked, True)
 
 
-def _diagonal_positions(
-    shape: Sequence[Size], offset: int, dim1: int, dim2: int, like: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Row-major positions of a diagonal's elements in a tensor of ``shape``, as ``diagonal`` orders
-    them.
-    """
-    count = product(shape)
-    whole = prims.reshape(iota(count, torch.int64, like.device), shape=tuple(shape))
-    at = diagonal(whole, offset, dim1, dim2)
-    return flat(at), at
-
-
 @rules.register("diagonal_scatter")
 def diagonal_scatter(
     self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
     """``self`` with a diagonal replaced."""
-    at, shaped = _diagonal_positions(self.shape, offset, dim1, dim2, self)
+    whole = prims.reshape(iota(self.numel(), torch.int64, self.device), shape=tuple(self.shape))
+    shaped = diagonal(whole, offset, dim1, dim2)
+    at = flat(shaped)
     values = prims.reshape(broadcast_to(to_dtype(src, self.dtype), shaped.shape), shape=at.shape)
     written = prims.index_put(flat(self), values, at, dims=(0,), accumulate=False)
     return prims.reshape(written, shape=self.shape)
@@ -170,9 +161,7 @@ def block_diag(tensors: Sequence[Tensor]) -> Tensor:
     before: Size = 0
     rows = []
     for block in blocks:
-        rows.append(
-            prims.pad(block, low=(0, before), high=(0, columns - before - block.shape[1]), value=0)
-        )
+        rows.append(pad_dim(block, 1, before, columns - before - block.shape[1]))
         before = before + block.shape[1]
     return prims.cat(*rows, dim=0)
 

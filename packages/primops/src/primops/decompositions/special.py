@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import torch
 
@@ -28,22 +27,16 @@ INF = float("inf")
 PLAIN_NAMES = ("erfc", "erfinv", "digamma", "i0", "igamma", "igammac")  # others begin with special_
 
 
-def _register_named() -> None:
-    for name, prim in SPECIAL_FUNCTIONS.items():
-        if name in ("nextafter", "gcd", "lcm"):
-            continue
+NUMBERS = {"zeta": ("other", "self")} | {
+    name: ("n", "x") for name in SPECIAL_FUNCTIONS if "polynomial" in name
+}
+"""Operands that may be numbers, in an overload of their name."""
 
-        def rule(*operands: Any, _prim: Any = prim) -> Tensor:
-            return elementwise(_prim, *operands, to_float=True)
-
-        aten = name if name in PLAIN_NAMES else f"special_{name}"
-        numbers = (
-            ("n", "x") if "polynomial" in name else ("other", "self") if name == "zeta" else ()
-        )
-        rules.register(aten, *(f"{aten}.{number}_scalar" for number in numbers))(rule)
-
-
-_register_named()
+for _name, _prim in SPECIAL_FUNCTIONS.items():
+    if _name not in ("nextafter", "gcd", "lcm"):
+        _aten = _name if _name in PLAIN_NAMES else f"special_{_name}"
+        _overloads = [f"{_aten}.{operand}_scalar" for operand in NUMBERS.get(_name, ())]
+        rules.register(_aten, *_overloads)(functools.partial(elementwise, _prim, to_float=True))
 
 
 @rules.register("nextafter")
@@ -96,11 +89,8 @@ def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
 def ldexp(self: Tensor, other: Tensor) -> Tensor:
     """``self * 2 ** other``."""
     dtype = to_float_dtype(result_dtype(self, other))
-    return elementwise(
-        lambda a, b: prims.mul(a, rounded(prims.pow(2, b), dtype)),
-        to_dtype(self, dtype),
-        to_dtype(other, dtype),
-    )
+    operands = (to_dtype(x, dtype) for x in (self, other))
+    return elementwise(lambda a, b: prims.mul(a, rounded(prims.pow(2, b), dtype)), *operands)
 
 
 @rules.register("angle")
@@ -135,10 +125,6 @@ def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     return to_dtype(prims.where(plain, wide, mantissa), self.dtype), exponent
 
 
-def _false(a: Tensor, b: Tensor) -> Tensor:
-    return full_like(a, False)
-
-
 @rules.register("addr")
 def addr(
     self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
@@ -148,7 +134,8 @@ def addr(
     column = prims.reshape(vec1, shape=(vec1.shape[0], 1))
     row = prims.reshape(vec2, shape=(1, vec2.shape[0]))
     if dtype is torch.bool:
-        outer = elementwise(prims.bitwise_and if alpha else _false, column, row)
+        product = prims.bitwise_and if alpha else lambda u, v: full_like(u, False)
+        outer = elementwise(product, column, row)
         return elementwise(prims.bitwise_or, self, outer) if beta else outer
 
     def body(a: Tensor, u: Tensor, v: Tensor) -> Tensor:

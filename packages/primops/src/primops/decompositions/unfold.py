@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from primops import prims
-from primops.decompositions.pooling import LARGEST_WINDOW, Sizes, Window, spread_ints, windows_of
+from primops.decompositions.pooling import LARGEST_WINDOW, Sizes, Window, windows_of
 from primops.meta import Size
 from primops.operand import (
     Tensor,
@@ -33,11 +33,11 @@ def im2col(
     self: Tensor, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
 ) -> Tensor:
     """Windows as columns: dims (batch, channels * window, windows)."""
-    windows = windows_of(self, 2, kernel_size, stride, padding, dilation)
+    first = self.ndim - 2
+    windows = windows_of(self.shape[first:], kernel_size, stride, padding, dilation)
     if windows is None:
         return NotImplemented
     rows, columns = windows
-    first = self.ndim - 2
     down = _stacked(rows.taps(self, first, 0), first)  # (batch, C, kh, oh, W)
     across = _stacked(columns.taps(down, first + 2, 0), first + 1)  # (batch, C, kh, kw, oh, ow)
     batch = tuple(self.shape[: first - 1])
@@ -65,11 +65,10 @@ def col2im(
 ) -> Tensor:
     """The adjoint of ``im2col``: columns added up where they come from."""
     batch = tuple(self.shape[:-2])
-    if max(*kernel_size) > LARGEST_WINDOW:
+    windows = windows_of(output_size, kernel_size, stride, padding, dilation)
+    if windows is None:
         return NotImplemented
-    given = (spread_ints(x, 2) for x in (kernel_size, stride, padding, dilation))
-    kernel, strides, pads, gaps = given
-    rows, columns = (Window(*each, False) for each in zip(output_size, kernel, strides, pads, gaps))
+    rows, columns = windows
     first = len(batch)
     channels = quotient(self.shape[-2], rows.size * columns.size)
     split = prims.reshape(

@@ -49,25 +49,13 @@ def to_copy(
     memory_format: torch.memory_format | None = None,
 ) -> Tensor:  # fmt: skip
     """Conversion of dtype; a move to another device stays an ATen call."""
-    if (
-        (device is not None and torch.device(device) != self.device)
-        or pin_memory
-        or layout not in (None, torch.strided)
-    ):
+    moves = device is not None and torch.device(device) != self.device
+    if moves or pin_memory or layout not in (None, torch.strided):
         return NotImplemented
     return self if dtype is None else to_dtype(self, dtype)
 
 
-@rules.register("to.dtype")
-def to_dtype_rule(
-    self: Tensor,
-    dtype: torch.dtype,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: Any = None,
-) -> Tensor:
-    """Conversion."""
-    return to_dtype(self, dtype)
+rules.register("to.dtype")(lambda self, dtype, *_, **options: to_dtype(self, dtype))
 
 
 @rules.register("view.dtype")
@@ -137,12 +125,7 @@ def unsqueeze_rule(self: Tensor, dim: int) -> Tensor:
 
 
 @rules.register(
-    "squeeze",
-    "squeeze.dim",
-    "squeeze.dims",
-    "squeeze_copy",
-    "squeeze_copy.dim",
-    "squeeze_copy.dims",
+    *(f"{name}{which}" for name in ("squeeze", "squeeze_copy") for which in ("", ".dim", ".dims"))
 )
 def squeeze(self: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Dims of size 1 removed (all, or those listed)."""
@@ -180,11 +163,9 @@ def repeat(self: Tensor, repeats: Sequence[Size]) -> Tensor:
     """The tensor laid side by side."""
     missing = len(repeats) - self.ndim
     shape = (1,) * missing + tuple(self.shape)
-    spread = prims.broadcast_in_dim(
-        self,
-        shape=tuple(itertools.chain.from_iterable(zip(repeats, shape))),
-        dims=tuple(range(2 * missing + 1, 2 * len(shape), 2)),
-    )
+    pairs = tuple(itertools.chain.from_iterable(zip(repeats, shape)))
+    dims = tuple(range(2 * missing + 1, 2 * len(shape), 2))
+    spread = prims.broadcast_in_dim(self, shape=pairs, dims=dims)
     return prims.reshape(spread, shape=tuple(count * size for count, size in zip(repeats, shape)))
 
 

@@ -142,22 +142,15 @@ LAYOUTS = {"convolution": _convolved, "svd": _by_columns(0, 2), "eig": _by_colum
 
 def _read() -> tuple[ExternPrim, ...]:
     made: list[ExternPrim] = []
-    group = numerics = ""
+    group: dict[str, str] = {}
     for line in _TABLE.strip().splitlines():
         left, _, right = (part.strip() for part in line.partition("|"))
         if not line.startswith(" "):
-            group, numerics = left, right
+            group = {"group": left, "numerics": right}
             continue
         name, _, operators = left.partition(":")
-        prim = ExternPrim(
-            name,
-            operators.split(),
-            group=group,
-            meaning=right,
-            numerics=numerics,
-            layout=LAYOUTS.get(name),
-        )
-        made.append(add(prim))
+        layout = LAYOUTS.get(name)
+        made.append(add(ExternPrim(name, operators.split(), layout, meaning=right, **group)))
     return tuple(made)
 
 
