@@ -112,10 +112,9 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
     return lambda *operands: function(*as_tensors(*operands))
 
 
-def _elementwise(
+def _prim(
     signature: str, meaning: str, domain: frozenset[torch.dtype], *, numerics: str = EXACT,
-    aten: str = "", tags: str = "",
-    function: Callable[..., torch.Tensor] | None = None,
+    aten: str = "", tags: str = "", function: Callable[..., torch.Tensor] | None = None,
 ) -> Prim:  # fmt: skip
     name = signature.partition("(")[0]
     arity = "binary" if "," in signature else "unary"
@@ -133,34 +132,32 @@ def _comparison(name: str, meaning: str, *tags: str) -> Prim:
     return comparison(f"{name}(a, b)", _rule(COMPARABLE, torch.bool), reference, meaning)
 
 
-neg = _elementwise("neg(a)", "-a", NUMBERS)
-abs = _elementwise("abs(a)", "|a|", NUMBERS)
-sign = _elementwise("sign(a)", "-1, 0 or 1; 0 for NaN", NUMBERS, aten="sgn")
-floor = _elementwise("floor(a)", "largest integer <= a", FLOATS)
-ceil = _elementwise("ceil(a)", "smallest integer >= a", FLOATS)
-trunc = _elementwise("trunc(a)", "a rounded toward zero", FLOATS)
-round = _elementwise("round(a)", "a rounded to the nearest integer, ties to even", FLOATS)
-exp = _elementwise("exp(a)", "e ** a", FLOATS, numerics=FUNCTION)
-expm1 = _elementwise("expm1(a)", "e ** a - 1, accurate near 0", FLOATS, numerics=FUNCTION)
-log = _elementwise("log(a)", "natural logarithm", FLOATS, numerics=FUNCTION)
-log2 = _elementwise("log2(a)", "logarithm to base 2", FLOATS, numerics=FUNCTION)
-log1p = _elementwise("log1p(a)", "log(1 + a), accurate near 0", FLOATS, numerics=FUNCTION)
-sqrt = _elementwise("sqrt(a)", "square root", FLOATS)
-rsqrt = _elementwise("rsqrt(a)", "1 / sqrt(a)", FLOATS, numerics=FUNCTION)
-sin = _elementwise("sin(a)", "sine", FLOATS, numerics=FUNCTION)
-cos = _elementwise("cos(a)", "cosine", FLOATS, numerics=FUNCTION)
-tan = _elementwise("tan(a)", "tangent", FLOATS, numerics=FUNCTION)
-asin = _elementwise("asin(a)", "arc sine", FLOATS, numerics=FUNCTION)
-acos = _elementwise("acos(a)", "arc cosine", FLOATS, numerics=FUNCTION)
-atan = _elementwise("atan(a)", "arc tangent", FLOATS, numerics=FUNCTION)
-sinh = _elementwise("sinh(a)", "hyperbolic sine", FLOATS, numerics=FUNCTION)
-cosh = _elementwise("cosh(a)", "hyperbolic cosine", FLOATS, numerics=FUNCTION)
-tanh = _elementwise("tanh(a)", "hyperbolic tangent", FLOATS, numerics=FUNCTION)
-erf = _elementwise(
-    "erf(a)", "2 / sqrt(pi) * integral of exp(-t*t) from 0 to a", FLOATS, numerics=FUNCTION
-)
-lgamma = _elementwise("lgamma(a)", "log |gamma(a)|", FLOATS, numerics="at most 16 ULP")
-bitwise_not = _elementwise("bitwise_not(a)", "~a; logical for bool", INTEGERS)
+neg = _prim("neg(a)", "-a", NUMBERS)
+abs = _prim("abs(a)", "|a|", NUMBERS)
+sign = _prim("sign(a)", "-1, 0 or 1; 0 for NaN", NUMBERS, aten="sgn")
+floor = _prim("floor(a)", "largest integer <= a", FLOATS)
+ceil = _prim("ceil(a)", "smallest integer >= a", FLOATS)
+trunc = _prim("trunc(a)", "a rounded toward zero", FLOATS)
+round = _prim("round(a)", "a rounded to the nearest integer, ties to even", FLOATS)
+exp = _prim("exp(a)", "e ** a", FLOATS, numerics=FUNCTION)
+expm1 = _prim("expm1(a)", "e ** a - 1, accurate near 0", FLOATS, numerics=FUNCTION)
+log = _prim("log(a)", "natural logarithm", FLOATS, numerics=FUNCTION)
+log2 = _prim("log2(a)", "logarithm to base 2", FLOATS, numerics=FUNCTION)
+log1p = _prim("log1p(a)", "log(1 + a), accurate near 0", FLOATS, numerics=FUNCTION)
+sqrt = _prim("sqrt(a)", "square root", FLOATS)
+rsqrt = _prim("rsqrt(a)", "1 / sqrt(a)", FLOATS, numerics=FUNCTION)
+sin = _prim("sin(a)", "sine", FLOATS, numerics=FUNCTION)
+cos = _prim("cos(a)", "cosine", FLOATS, numerics=FUNCTION)
+tan = _prim("tan(a)", "tangent", FLOATS, numerics=FUNCTION)
+asin = _prim("asin(a)", "arc sine", FLOATS, numerics=FUNCTION)
+acos = _prim("acos(a)", "arc cosine", FLOATS, numerics=FUNCTION)
+atan = _prim("atan(a)", "arc tangent", FLOATS, numerics=FUNCTION)
+sinh = _prim("sinh(a)", "hyperbolic sine", FLOATS, numerics=FUNCTION)
+cosh = _prim("cosh(a)", "hyperbolic cosine", FLOATS, numerics=FUNCTION)
+tanh = _prim("tanh(a)", "hyperbolic tangent", FLOATS, numerics=FUNCTION)
+erf = _prim("erf(a)", "2 / sqrt(pi) * integral of exp(-t*t) from 0 to a", FLOATS, numerics=FUNCTION)
+lgamma = _prim("lgamma(a)", "log |gamma(a)|", FLOATS, numerics="at most 16 ULP")
+bitwise_not = _prim("bitwise_not(a)", "~a; logical for bool", INTEGERS)
 
 SPECIAL = "at most 64 ULP of the result's scale"
 
@@ -173,7 +170,7 @@ def _special(names: str, domain: frozenset[torch.dtype] = FLOATS) -> dict[str, P
         name = signature.partition("(")[0]
         function = getattr(torch.special, name, None) or getattr(torch, name)
         meaning = " ".join(meaning.split())
-        made[name] = _elementwise(
+        made[name] = _prim(
             signature, meaning, domain, numerics=SPECIAL, tags="special", function=function
         )
     return made
@@ -206,38 +203,27 @@ SPECIAL_FUNCTIONS = _special("""
 SPECIAL_FUNCTIONS |= _special(
     "gcd(a, b): greatest common divisor; lcm(a, b): least common multiple", INTEGER_DTYPES
 )
-trigamma = _elementwise(
+trigamma = _prim(
     "trigamma(a)", "second derivative of lgamma", FLOATS, numerics=SPECIAL, tags="special",
     function=lambda a: torch.polygamma(1, a),
 )  # fmt: skip
 
-add = _elementwise("add(a, b)", "a + b", NUMBERS, tags="commutative")
-sub = _elementwise("sub(a, b)", "a - b", NUMBERS)
-mul = _elementwise("mul(a, b)", "a * b", NUMBERS, tags="commutative")
-div = _elementwise("div(a, b)", "a / b", FLOATS)
-pow = _elementwise("pow(a, b)", "a ** b, as C's pow", FLOATS, numerics=FUNCTION)
-atan2 = _elementwise("atan2(a, b)", "angle of the point (b, a)", FLOATS, numerics=FUNCTION)
-maximum = _elementwise("maximum(a, b)", "the larger; NaN wins", NUMBERS, tags="commutative")
-minimum = _elementwise("minimum(a, b)", "the smaller; NaN wins", NUMBERS, tags="commutative")
-fmod = _elementwise("fmod(a, b)", "a - b * trunc(a / b), sign of a", NUMBERS)
-remainder = _elementwise("remainder(a, b)", "a - b * floor(a / b), sign of b", NUMBERS)
-floor_div = _elementwise(
-    "floor_div(a, b)",
-    "floor(a / b)",
-    NUMBERS,
-    function=lambda a, b: torch.div(a, b, rounding_mode="floor"),
-)
-bitwise_and = _elementwise(
-    "bitwise_and(a, b)", "a & b; logical for bool", INTEGERS, tags="commutative"
-)
-bitwise_or = _elementwise(
-    "bitwise_or(a, b)", "a | b; logical for bool", INTEGERS, tags="commutative"
-)
-bitwise_xor = _elementwise(
-    "bitwise_xor(a, b)", "a ^ b; logical for bool", INTEGERS, tags="commutative"
-)
-shift_left = _elementwise("shift_left(a, b)", "a << b", INTEGER_DTYPES, aten="bitwise_left_shift")
-shift_right = _elementwise(
+add = _prim("add(a, b)", "a + b", NUMBERS, tags="commutative")
+sub = _prim("sub(a, b)", "a - b", NUMBERS)
+mul = _prim("mul(a, b)", "a * b", NUMBERS, tags="commutative")
+div = _prim("div(a, b)", "a / b", FLOATS)
+pow = _prim("pow(a, b)", "a ** b, as C's pow", FLOATS, numerics=FUNCTION)
+atan2 = _prim("atan2(a, b)", "angle of the point (b, a)", FLOATS, numerics=FUNCTION)
+maximum = _prim("maximum(a, b)", "the larger; NaN wins", NUMBERS, tags="commutative")
+minimum = _prim("minimum(a, b)", "the smaller; NaN wins", NUMBERS, tags="commutative")
+fmod = _prim("fmod(a, b)", "a - b * trunc(a / b), sign of a", NUMBERS)
+remainder = _prim("remainder(a, b)", "a - b * floor(a / b), sign of b", NUMBERS)
+floor_div = _prim("floor_div(a, b)", "floor(a / b)", NUMBERS, aten="floor_divide")
+bitwise_and = _prim("bitwise_and(a, b)", "a & b; logical for bool", INTEGERS, tags="commutative")
+bitwise_or = _prim("bitwise_or(a, b)", "a | b; logical for bool", INTEGERS, tags="commutative")
+bitwise_xor = _prim("bitwise_xor(a, b)", "a ^ b; logical for bool", INTEGERS, tags="commutative")
+shift_left = _prim("shift_left(a, b)", "a << b", INTEGER_DTYPES, aten="bitwise_left_shift")
+shift_right = _prim(
     "shift_right(a, b)", "arithmetic a >> b", INTEGER_DTYPES, aten="bitwise_right_shift"
 )
 
