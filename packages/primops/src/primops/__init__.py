@@ -26,10 +26,8 @@ __version__ = "0.2.0"
 
 __all__ = [
     "DEFAULT", "EXTERN_OPS", "OPSET", "OPSET_VERSION", "ContractError", "DecompositionError",
-    "DecompositionTable",
-    "DuplicateRuleError", "ExternPrim", "FrozenTableError", "MetaReading", "Prim", "PrimError",
-    "PrimopsError",
-    "Report", "TensorMeta", "UnknownOpError", "check_prims", "contiguous_strides", "decompose",
-    "decomposition_report",
-    "evaluate", "format_graph", "prim_of", "prims", "reading_with",
+    "DecompositionTable", "DuplicateRuleError", "ExternPrim", "FrozenTableError", "MetaReading",
+    "Prim", "PrimError", "PrimopsError", "Report", "TensorMeta", "UnknownOpError", "check_prims",
+    "contiguous_strides", "decompose", "decomposition_report", "evaluate", "format_graph",
+    "prim_of", "prims", "reading_with",
 ]  # fmt: skip

@@ -84,11 +84,8 @@ def place_of(node: fx.Node, op: OpOverload) -> Place:
     if in_input and owner is root:
         return Place(owner, None, offset, arguments)
     if in_input or not isinstance(here, torch.Tensor) or here.dtype is not there.dtype:
-        raise ContractError(
-            "C2.3",
-            f'where {op} begins in memory is unknown: meta["val"] has no storage offset',
-            node,
-        )
+        what = f'where {op} begins in memory is unknown: meta["val"] has no storage offset'
+        raise ContractError("C2.3", what, node)
     start = here.storage_offset() if offset is None else offset
     start = start.meta["val"] if isinstance(start, fx.Node) else start
     return Place(owner, start - there.storage_offset(), None, arguments)

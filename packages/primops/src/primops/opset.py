@@ -17,8 +17,7 @@ note_derivatives()
 
 ORDER = (
     "elementwise unary", "elementwise binary", "comparison", "selection", "conversion", "shape",
-    "indexing", "reduction",
-    "scan", "creation", "random", "control flow",
+    "indexing", "reduction", "scan", "creation", "random", "control flow",
 )  # fmt: skip
 OPSET: dict[str, Prim] = registered()
 GROUPS: dict[str, tuple[str, ...]] = {

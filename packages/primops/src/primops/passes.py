@@ -119,11 +119,8 @@ class _Pass:
             return self.getitem(args[0], args[1])
         if isinstance(node.meta["val"], (*SYMBOLIC, int, float, bool)):
             return node.meta["val"]
-        raise ContractError(
-            "C2.1",
-            f"target {node.target} is neither an operator overload nor size arithmetic",
-            node,
-        )
+        what = f"target {node.target} is neither an operator overload nor size arithmetic"
+        raise ContractError("C2.1", what, node)
 
     def lookup(self, leaf: Any) -> Any:
         return self.env[leaf] if isinstance(leaf, fx.Node) else leaf
@@ -216,12 +213,8 @@ class _Pass:
         rest = call(aten.slice.Tensor, (vector, 0, start, count), {}, part)
         if "src" not in arguments:
             return call(op, (rest,), arguments, meta)
-        written = call(
-            aten.slice_scatter.default,
-            (vector, call(op, (rest,), arguments, part), 0, start, count),
-            {},
-            flat,
-        )
+        changed = (vector, call(op, (rest,), arguments, part), 0, start, count)
+        written = call(aten.slice_scatter.default, changed, {}, flat)
         return call(aten.view.default, (written, list(owner.shape)), {}, meta)
 
     def expand(self, node: fx.Node, rule: Any, args: Args, kwargs: Params, meta: Any) -> Any:
@@ -263,9 +256,8 @@ class _Pass:
             return
         if value.dtype is not expected.dtype or not may_be_same(value.shape, expected.shape):
             raise DecompositionError(
-                f"C3.4: the decomposition of {node.target} gives {value.dtype} "
-                f"{tuple(value.shape)}, "
-                f"the node has {expected.dtype} {tuple(expected.shape)}{locate(node)}"
+                f"C3.4: the decomposition of {node.target} gives {value.dtype} {tuple(value.shape)}"
+                f", the node has {expected.dtype} {tuple(expected.shape)}{locate(node)}"
             )
         self.adopt(value, expected, first)
 

@@ -94,23 +94,15 @@ class DecompositionTable:
 
     def __or__(self, other: DecompositionTable) -> DecompositionTable:
         """A new table; rules of the right one win."""
-        kept = {
-            name: positions
-            for name, positions in self._auxiliary.items()
-            if name not in other._rules
-        }
-        return DecompositionTable({**self._rules, **other._rules}, {**kept, **other._auxiliary})
+        auxiliary = {n: p for n, p in self._auxiliary.items() if n not in other._rules}
+        return DecompositionTable(self._rules | other._rules, auxiliary | other._auxiliary)
 
     def without(self, ops: Iterable[Op]) -> DecompositionTable:
         """A new table that leaves these operators alone; a packet or bare name stands for all its
         overloads.
         """
         dropped = {op_name(op) for op in ops}
-        rules = {
-            n: r
-            for n, r in self._rules.items()
-            if n not in dropped and n.partition(".")[0] not in dropped
-        }
+        rules = {n: r for n, r in self._rules.items() if not dropped & {n, n.partition(".")[0]}}
         return DecompositionTable(rules, self._auxiliary)
 
     def __contains__(self, op: Op) -> bool:

@@ -220,13 +220,9 @@ def _permute(call: Call) -> Traced | None:
 @_on(prims.slice)
 def _slice(call: Call) -> Traced | None:
     (a,) = call.operands
-    params = call.params
-    whole = (
-        _is_plain(params["start"], 0)
-        and params["step"] == 1
-        and same_size(params["stop"], a.shape[params["dim"]])
-    )
-    return a if whole else None
+    dim, start, stop, step = (call.params[name] for name in ("dim", "start", "stop", "step"))
+    is_whole = _is_plain(start, 0) and step == 1 and same_size(stop, a.shape[dim])
+    return a if is_whole else None
 
 
 @_on(prims.flip)

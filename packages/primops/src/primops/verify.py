@@ -101,15 +101,12 @@ def _check_half(node: fx.Node, prim: Prim) -> None:
 def _check_inferred(node: fx.Node, prim: Prim) -> None:
     operands = tuple(x.meta["val"] if isinstance(x, fx.Node) else x for x in node.args)
     try:
-        inferred = prim.infer(operands, dict(node.kwargs))
+        inferred: Any = prim.infer(operands, dict(node.kwargs))
     except PrimError as error:
         raise ContractError("C3.2", str(error), node) from error
-    meta = node.meta.get("val")
-    for stated, wanted in (
-        zip(meta, inferred)
-        if isinstance(inferred, tuple) and isinstance(meta, tuple)
-        else [(meta, inferred)]
-    ):
+    meta: Any = node.meta.get("val")
+    are_several = isinstance(inferred, tuple) and isinstance(meta, tuple)
+    for stated, wanted in zip(meta, inferred) if are_several else [(meta, inferred)]:
         _check_agrees(node, stated, wanted)
 
 
@@ -122,14 +119,10 @@ def _check_agrees(node: fx.Node, meta: Any, inferred: Any) -> None:
 
 
 def _check_seed(node: fx.Node, prim: Prim) -> None:
-    if (
-        prim in (prims.uniform, prims.uniform16)
-        and getattr(node.args[0], "op", None) == "call_function"
-    ):
-        seed = node.args[0]
-        assert isinstance(seed, fx.Node)
-        if seed.target is not prims.random_seed:
-            raise ContractError("C3.7", f"the seed is {seed.target}", node)
+    seed: Any = node.args[0] if prim in (prims.uniform, prims.uniform16) else None
+    is_call = isinstance(seed, fx.Node) and seed.op == "call_function"
+    if is_call and seed.target is not prims.random_seed:
+        raise ContractError("C3.7", f"the seed is {seed.target}", node)
 
 
 PRIM_CHECKS: tuple[Callable[[fx.Node, Prim], None], ...] = (

@@ -30,10 +30,8 @@ from primops.decompositions import (
 
 _FAMILIES = (
     arithmetic, elementary, activation, view, slicing, reduction, normalization, batch_norm, loss,
-    indexing,
-    creation, random, pooling, max_pooling, unfold,
-    interpolation, grid_sample, scatter, special, strided, linear, margin, foreach, embedding_bag,
-    quantization,
+    indexing, creation, random, pooling, max_pooling, unfold, interpolation, grid_sample, scatter,
+    special, strided, linear, margin, foreach, embedding_bag, quantization,
 )  # fmt: skip
 DEFAULT = random.derivatives.merged(*(family.rules for family in _FAMILIES))
 

@@ -112,8 +112,7 @@ _variant(
 @rules.register("cudnn_batch_norm", auxiliary=(1, 2, 3))
 def cudnn_batch_norm(
     input: Tensor, weight: Tensor, bias: Tensor | None, running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool, exponential_average_factor: float, epsilon: float,
+    running_var: Tensor | None, training: bool, exponential_average_factor: float, epsilon: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """As ``native_batch_norm``, with an empty reserve."""
     momentum, statistics = exponential_average_factor, (running_mean, running_var)
@@ -162,9 +161,8 @@ def batch_norm_backward(
 @rules.register("native_batch_norm_backward")
 def native_batch_norm_backward(
     grad_out: Tensor, input: Tensor, weight: Tensor | None, running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None, save_invstd: Tensor | None, train: bool, eps: float,
-    output_mask: Sequence[bool],
+    running_var: Tensor | None, save_mean: Tensor | None, save_invstd: Tensor | None, train: bool,
+    eps: float, output_mask: Sequence[bool],
 ) -> Gradients:  # fmt: skip
     """Gradients of input, weight and bias."""
     mean, rstd = save_mean, save_invstd

@@ -44,8 +44,7 @@ def factory(
         @table.register(*ops)
         def rule(
             *args: Any, dtype: Dtype = None, layout: Any = None, device: Device = None,
-            pin_memory: Any = None,
-            memory_format: Any = None, **more: Any,
+            pin_memory: Any = None, memory_format: Any = None, **more: Any,
         ) -> Any:  # fmt: skip
             if layout not in (None, torch.strided) or pin_memory:
                 return NotImplemented

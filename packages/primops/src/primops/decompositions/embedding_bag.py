@@ -82,9 +82,8 @@ def _counted(rows: Tensor, weights: Tensor | None, kept: Tensor) -> Tensor:
 @rules.register("_embedding_bag", "_embedding_bag_forward_only", auxiliary=(1, 2, 3))
 def embedding_bag(
     weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False,
-    mode: int = SUM, sparse: bool = False,
-    per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
-    padding_idx: int = -1,
+    mode: int = SUM, sparse: bool = False, per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False, padding_idx: int = -1,
 ) -> Any:  # fmt: skip
     """Rows of weight at indices, added up (or averaged) per bag; rows at padding_idx do not
     count.
@@ -109,10 +108,8 @@ def embedding_bag(
 @rules.register("_embedding_bag_backward")
 def embedding_bag_backward(
     grad: Tensor, indices: Tensor, offsets: Tensor, offset2bag: Tensor, bag_size: Tensor,
-    maximum_indices: Tensor,
-    num_weights: Size, scale_grad_by_freq: bool, mode: int, sparse: bool,
-    per_sample_weights: Tensor | None,
-    padding_idx: int = -1,
+    maximum_indices: Tensor, num_weights: Size, scale_grad_by_freq: bool, mode: int, sparse: bool,
+    per_sample_weights: Tensor | None, padding_idx: int = -1,
 ) -> Tensor:  # fmt: skip
     """The gradient of the table: that of each bag at each of its rows."""
     if mode == MAX or scale_grad_by_freq or sparse:

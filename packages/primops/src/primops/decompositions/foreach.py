@@ -156,9 +156,8 @@ def _rate(value: Any, like: Tensor) -> Any:
 def _adam(decoupled: bool) -> Rule:
     def rule(
         self: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors,
-        max_exp_avg_sqs: Tensors, state_steps: Tensors,
-        *, lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool,
-        maximize: bool,
+        max_exp_avg_sqs: Tensors, state_steps: Tensors, *, lr: Any, beta1: float, beta2: float,
+        weight_decay: float, eps: float, amsgrad: bool, maximize: bool,
         grad_scale: Tensor | None = None, found_inf: Tensor | None = None,
     ) -> tuple[list[Tensor], ...]:  # fmt: skip
         def step(i: int, p: Tensor, g: Tensor, m: Tensor, v: Tensor, *most: Tensor) -> list[Tensor]:
@@ -198,10 +197,8 @@ rules.register("_fused_adamw", "_fused_adamw.tensor_lr")(_adam(True))
 @rules.register("_fused_sgd", "_fused_sgd.tensor_lr")
 def fused_sgd(
     self: Tensors, grads: Tensors, momentum_buffer_list: Tensors, *, weight_decay: float,
-    momentum: float, lr: Any,
-    dampening: float, nesterov: bool, maximize: bool, is_first_step: bool,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
+    momentum: float, lr: Any, dampening: float, nesterov: bool, maximize: bool, is_first_step: bool,
+    grad_scale: Tensor | None = None, found_inf: Tensor | None = None,
 ) -> tuple[list[Tensor], ...]:  # fmt: skip
     """Stochastic gradient descent with momentum."""
 
@@ -221,9 +218,8 @@ def fused_sgd(
 @rules.register("_fused_adagrad")
 def fused_adagrad(
     self: Tensors, grads: Tensors, state_sums: Tensors, state_steps: Tensors, *, lr: float,
-    lr_decay: float,
-    weight_decay: float, eps: float, maximize: bool, grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
+    lr_decay: float, weight_decay: float, eps: float, maximize: bool,
+    grad_scale: Tensor | None = None, found_inf: Tensor | None = None,
 ) -> tuple[list[Tensor], ...]:  # fmt: skip
     """Adagrad."""
 

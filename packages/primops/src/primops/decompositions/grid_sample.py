@@ -209,8 +209,7 @@ def grid_sampler(
 
 def grid_sampler_backward(
     grad_output: Tensor, input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int,
-    align_corners: bool,
-    output_mask: Sequence[bool],
+    align_corners: bool, output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of input and grid."""
     sampler = Sampler(input, widen(grid), interpolation_mode, padding_mode, align_corners)

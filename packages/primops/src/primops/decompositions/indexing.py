@@ -227,14 +227,8 @@ def take(self: Tensor, index: Tensor) -> Tensor:
 
 
 @rules.register("embedding")
-def embedding(
-    weight: Tensor,
-    indices: Tensor,
-    padding_idx: Size = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
-    """Rows of ``weight``."""
+def embedding(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
+    """Rows of ``weight``. The other arguments only concern the derivative."""
     return prims.index(weight, to_dtype(indices, torch.int64), dims=(0,))
 
 

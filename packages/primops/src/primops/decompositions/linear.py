@@ -84,8 +84,7 @@ def addbmm(
 @rules.register("_trilinear")
 def trilinear(
     i1: Tensor, i2: Tensor, i3: Tensor, expand1: Sequence[int], expand2: Sequence[int],
-    expand3: Sequence[int],
-    sumdim: Sequence[int], unroll_dim: int = 1,
+    expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,
 ) -> Tensor:  # fmt: skip
     """Sum over dims of a product of three tensors, each with dims of size 1 put in."""
     operands = [unsqueeze(a, *dims) for a, dims in ((i1, expand1), (i2, expand2), (i3, expand3))]

@@ -297,8 +297,7 @@ def nll_loss_forward(
 @rules.register("nll_loss_backward", "nll_loss2d_backward")
 def nll_loss_backward(
     grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
-    ignore_index: Size,
-    total_weight: Tensor,
+    ignore_index: Size, total_weight: Tensor,
 ) -> Tensor:  # fmt: skip
     """``-weight[y] * grad`` at the targets, 0 elsewhere."""
     wide = compute_dtype(self.dtype)

@@ -77,8 +77,7 @@ def multi_margin_loss(
 @rules.register("multi_margin_loss_backward")
 def multi_margin_loss_backward(
     grad_output: Tensor, self: Tensor, target: Tensor, p: Scalar, margin: Scalar,
-    weight: Tensor | None = None,
-    reduction: int = MEAN,
+    weight: Tensor | None = None, reduction: int = MEAN,
 ) -> Tensor:  # fmt: skip
     """Derivative of ``multi_margin_loss``."""
     z, own, at = _margins(self, target, margin)

@@ -87,12 +87,8 @@ def _max_pool_with_indices(spatial: int) -> None:
 
         return _max_pool(self, spatial, lengths, taps)
 
-    def backward(
-        grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes,
-        dilation: Sizes, ceil_mode: bool,
-        indices: Tensor,
-    ) -> Tensor:  # fmt: skip
-        return unpooled(grad_output, indices, self, spatial)
+    def backward(grad_output: Tensor, self: Tensor, *window_and_indices: Any) -> Tensor:
+        return unpooled(grad_output, window_and_indices[-1], self, spatial)
 
     rules.register(f"max_pool{spatial}d_with_indices")(forward)
     rules.register(f"max_pool{spatial}d_with_indices_backward")(backward)
@@ -151,14 +147,10 @@ def fractional_max_pool_backward(
 
 
 @rules.register("max_unpool2d", "max_unpool3d")
-def max_unpool(
-    self: Tensor,
-    indices: Tensor,
-    output_size: Sequence[Size],
-    stride: Any = None,
-    padding: Any = None,
-) -> Tensor:
-    """Values at the positions that pooling took them from, zeros elsewhere."""
+def max_unpool(self: Tensor, indices: Tensor, output_size: Sequence[Size], *_: Any) -> Tensor:
+    """Values at the positions that pooling took them from, zeros elsewhere. The stride and padding
+    say nothing more.
+    """
     spatial = len(output_size)
     batch = tuple(self.shape[: self.ndim - spatial])
     flat = (*batch, product(self.shape[len(batch) :]))

@@ -218,8 +218,7 @@ def fused_rms_norm(
 @rules.register("_fused_rms_norm_backward")
 def fused_rms_norm_backward(
     grad_out: Tensor, input: Tensor, normalized_shape: Sequence[Size], rstd: Tensor,
-    weight: Tensor | None,
-    output_mask: Sequence[bool],
+    weight: Tensor | None, output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of input and weight as far as ``output_mask`` asks."""
     grad, wide = widen(grad_out), widen(input)
@@ -265,8 +264,7 @@ def native_group_norm(
 @rules.register("native_group_norm_backward")
 def native_group_norm_backward(
     grad_out: Tensor, input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, N: Size,
-    C: Size, HxW: Size,
-    group: int, output_mask: Sequence[bool],
+    C: Size, HxW: Size, group: int, output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of input, weight and bias as far as ``output_mask`` asks."""
     wide_dtype = compute_dtype(input.dtype)

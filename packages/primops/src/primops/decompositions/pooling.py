@@ -219,8 +219,7 @@ def _average_pool(spatial: int) -> None:
 
     def backward(
         grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes,
-        ceil_mode: bool,
-        count_include_pad: bool, divisor_override: int | None,
+        ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
     ) -> Tensor:  # fmt: skip
         lengths = self.shape[self.ndim - spatial :]
         windows = windows_of(lengths, kernel_size, stride, padding, ceil_mode=ceil_mode)

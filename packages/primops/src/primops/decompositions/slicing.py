@@ -33,11 +33,12 @@ from primops.shapes import (
 )
 
 rules = DecompositionTable()
+Bound = Size | None
 END = 2**63 - 1
 """The end of a slice without one."""
 
 
-def slice_range(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
+def slice_range(size: Size, start: Bound, end: Bound) -> tuple[Size, Size]:
     """Python's rule for the bounds of a slice."""
     start = 0 if start is None else start
     end = END if end is None else end
@@ -51,7 +52,7 @@ def slice_range(size: Size, start: Size | None, end: Size | None) -> tuple[Size,
 
 @rules.register("slice.Tensor", "slice_copy.Tensor")
 def slice_rule(
-    self: Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
+    self: Tensor, dim: int = 0, start: Bound = None, end: Bound = None, step: Size = 1
 ) -> Tensor:
     """A range of one dim."""
     dim = wrap_dim(dim, self.ndim)
@@ -142,12 +143,7 @@ def place(part: Tensor, base: Tensor, dim: int, start: Size, stop: Size, step: i
 
 @rules.register("slice_scatter")
 def slice_scatter(
-    self: Tensor,
-    src: Tensor,
-    dim: int = 0,
-    start: Size | None = None,
-    end: Size | None = None,
-    step: Size = 1,
+    self: Tensor, src: Tensor, dim: int = 0, start: Bound = None, end: Bound = None, step: Size = 1
 ) -> Tensor:
     """``self`` with a slice replaced by ``src``."""
     dim = wrap_dim(dim, self.ndim)

@@ -44,8 +44,7 @@ rules = DecompositionTable()
 @rules.register("_to_copy")
 def to_copy(
     self: Tensor, *, dtype: torch.dtype | None = None, layout: Any = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None, non_blocking: bool = False,
+    device: torch.device | None = None, pin_memory: bool | None = None, non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> Tensor:  # fmt: skip
     """Conversion of dtype; a move to another device stays an ATen call."""
