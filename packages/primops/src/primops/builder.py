@@ -68,12 +68,8 @@ class GraphValue(Traced):
 
     def widened(self) -> GraphValue | None:
         """The unrounded float32 value, also through shape prims."""
-        if (
-            self.unrounded is None
-            and isinstance(self.target, Prim)
-            and len(self.args) == 1
-            and "movement" in self.target.tags
-        ):
+        moves = isinstance(self.target, Prim) and "movement" in self.target.tags
+        if self.unrounded is None and moves and len(self.args) == 1:
             source = self.args[0].widened() if self.target is not prims.pad else None
             if source is not None:
                 self.unrounded = self.target(source, **self.params)

@@ -70,13 +70,8 @@ class _Run:
     symbols: Symbols = field(default_factory=dict)
 
     def promoted(self, value: Any) -> Any:
-        if (
-            self.promote_to is not None
-            and isinstance(value, torch.Tensor)
-            and value.is_floating_point()
-        ):
-            return value.to(self.promote_to)
-        return value
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(self.promote_to) if is_float and self.promote_to is not None else value
 
     def lookup(self, leaf: Any) -> Any:
         if isinstance(leaf, fx.Node):
@@ -100,9 +95,8 @@ class _Run:
             step == 0 and size > 1 for step, size in zip(strides, value.shape)
         ):
             return value
-        return torch.empty_strided(
-            value.shape, strides, dtype=value.dtype, device=value.device
-        ).copy_(value)
+        copy = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        return copy.copy_(value)
 
     def operand(self, leaf: Any) -> Any:
         value = self.lookup(leaf)
@@ -149,8 +143,7 @@ def substitute(size: Any, symbols: Mapping[Any, int]) -> Any:
         return symbols[expression]
     found = expression.subs(symbols)
     if getattr(found, "free_symbols", None):
-        raise PrimopsError(
-            f"{expression} has unbound symbols {sorted(map(str, found.free_symbols))}"
-        )
+        unbound = sorted(map(str, found.free_symbols))
+        raise PrimopsError(f"{expression} has unbound symbols {unbound}")
     kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
     return kinds[type(size)](found)

@@ -150,12 +150,8 @@ class Prim:
             return self.infer(operands, params)
         if not real and _ambient.interpreter is not None:
             return _ambient.interpreter.apply(self, operands, params)
-        self.infer(
-            tuple(
-                TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in operands
-            ),
-            params,
-        )
+        metas = [TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in operands]
+        self.infer(tuple(metas), params)
         result = self.reference(*operands, **params)
         if isinstance(result, torch.Tensor) and not isinstance(self, ExternPrim):
             return result.contiguous()
@@ -165,9 +161,8 @@ class Prim:
         """The result's metadata. Raises PrimError when the call does not fit the schema."""
         if params.keys() != self._parameter_set:
             raise PrimError(f"{self.schema}: got parameters {sorted(params)}")
-        if len(operands) < len(self.operands) or (
-            len(operands) > len(self.operands) and not self.variadic
-        ):
+        extra = len(operands) - len(self.operands)
+        if extra < 0 or (extra and not self.variadic):
             raise PrimError(f"{self.schema}: got {len(operands)} operands")
         try:
             return self.meta_rule(*operands, **params)

@@ -87,11 +87,8 @@ def _check_operands(node: fx.Node, prim: Prim) -> None:
 
 
 def _check_half(node: fx.Node, prim: Prim) -> None:
-    if (
-        prim in ANY_DTYPE
-        or prim.tags & ANY_DTYPE_TAGS
-        or (prim is prims.index_put and not node.kwargs.get("accumulate"))
-    ):
+    is_store = prim is prims.index_put and not node.kwargs.get("accumulate")
+    if is_store or prim in ANY_DTYPE or prim.tags & ANY_DTYPE_TAGS:
         return
     for operand in node.all_input_nodes:
         if operand.meta["val"].dtype in HALF_DTYPES:

@@ -50,14 +50,13 @@ def _update(running: Tensor | None, batch: Tensor, momentum: float) -> Tensor | 
 def batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
     running_var: Tensor | None,
-    training: bool, momentum: float, eps: float, saved: torch.dtype | None = None,
+    training: bool, momentum: float, eps: float,
 ) -> BatchNorm:  # fmt: skip
     """Per channel (dim 1): normalised by the batch (``training``) or by the running statistics.
 
-    The batch's mean and 1 / deviation have the dtype ``saved``. They are empty in evaluation, and
-    so is the reserve.
+    The batch's mean and 1 / deviation are empty in evaluation, and so is the reserve.
     """
-    saved = saved or saved_dtype(input, weight, bias, running_mean)
+    saved = saved_dtype(input, weight, bias, running_mean)
     wide = widen(input)
     dims = _other_dims(input.ndim)
     if training:
@@ -98,6 +97,7 @@ def _variant(names: str, results: str, **fixed: Any) -> None:
 
 
 _variant("native_batch_norm _native_batch_norm_legit", "mean rstd")
+_variant("cudnn_batch_norm", "mean rstd reserve")
 _variant("_native_batch_norm_legit.no_stats", "mean rstd", running_mean=None, running_var=None)
 _variant("_native_batch_norm_legit_no_training", "mean rstd", training=False)
 _variant("_native_batch_norm_legit_functional", "mean rstd running_mean running_var")
@@ -107,19 +107,6 @@ _variant(
     "mean rstd reserve running_mean running_var",
     training=True,
 )
-
-
-@rules.register("cudnn_batch_norm", auxiliary=(1, 2, 3))
-def cudnn_batch_norm(
-    input: Tensor, weight: Tensor, bias: Tensor | None, running_mean: Tensor | None,
-    running_var: Tensor | None, training: bool, exponential_average_factor: float, epsilon: float,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """As ``native_batch_norm``, with an empty reserve."""
-    momentum, statistics = exponential_average_factor, (running_mean, running_var)
-    results = batch_norm(
-        input, weight, bias, *statistics, training, momentum, epsilon, weight.dtype
-    )
-    return results[:4]
 
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]

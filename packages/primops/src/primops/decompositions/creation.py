@@ -185,9 +185,8 @@ def arange(
         length = max(length, 0) if isinstance(length, int) else length
         made = torch.int64 if dtype in HALF_DTYPES else dtype
         return to_dtype(iota(length, made, device, start, step), dtype)  # type: ignore[arg-type]
-    if not dtype.is_floating_point or not all(
-        isinstance(number, (int, float)) for number in numbers
-    ):
+    are_known = all(isinstance(number, (int, float)) for number in numbers)
+    if not (dtype.is_floating_point and are_known):
         return NotImplemented
     length = max(0, math.ceil((end - start) / step))  # type: ignore[operator]
     position = iota(length, torch.float64, device)

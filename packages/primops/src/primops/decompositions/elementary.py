@@ -180,14 +180,10 @@ def _lower_limit(self: Tensor, limit: Any) -> Any:
     """The lower limit, raised to 0 for unsigned integers where eager mode does not wrap it
     around.
     """
-    if (
-        NEGATIVE_LIMITS_WRAP
-        or self.dtype.is_signed
-        or self.dtype is torch.bool
-        or not isinstance(limit, (int, torch.SymInt))
-    ):
+    wraps = NEGATIVE_LIMITS_WRAP or self.dtype.is_signed or self.dtype is torch.bool
+    if wraps or isinstance(limit, bool) or not isinstance(limit, (int, torch.SymInt)):
         return limit
-    return torch.sym_max(limit, 0) if not isinstance(limit, bool) else limit
+    return torch.sym_max(limit, 0)
 
 
 @rules.register("clamp", "clamp.Tensor")

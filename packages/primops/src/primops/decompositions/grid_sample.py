@@ -35,10 +35,6 @@ BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
-def _times(a: Tensor, b: Tensor | None) -> Tensor:
-    return a if b is None else prims.mul(a, b)
-
-
 class Axis:
     """One coordinate of the grid as input position, with the slope of that map."""
 
@@ -134,7 +130,7 @@ class Sampler:
         floor = prims.floor(axis.at)
         t = prims.sub(axis.at, floor)
         slopes: list[Any] = (
-            [_times(s, axis.slope) for s in cubic_slopes(t)] if derivative else [None] * 4
+            [prims.mul(s, axis.slope) for s in cubic_slopes(t)] if derivative else [None] * 4
         )
         places = [axis.inside(prims.add(floor, k - 1), self.padding, None)[0] for k in range(4)]
         return list(zip(places, cubic_weights(t), slopes))

@@ -65,11 +65,8 @@ def index_put(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """A copy of self with ``self[indices]`` replaced, or added to."""
-    if (
-        all(i is None or (i.dtype is torch.bool and i.ndim == self.ndim) for i in indices)
-        and not accumulate
-        and values.ndim == 0
-    ):
+    is_masked = all(i is None or (i.dtype is torch.bool and i.ndim == self.ndim) for i in indices)
+    if is_masked and not accumulate and values.ndim == 0:
         mask = next(i for i in indices if i is not None)
         return prims.where(mask, broadcast_to(to_dtype(values, self.dtype), self.shape), self)
     found = _positions(self, indices)
@@ -82,10 +79,8 @@ def index_put(
     values = broadcast_to(to_dtype(values, self.dtype), shape)
     if not accumulate:
         return prims.index_put(self, values, *positions, dims=dims, accumulate=False)
-    return round_to(
-        prims.index_put(widen(self), widen(values), *positions, dims=dims, accumulate=True),
-        self.dtype,
-    )
+    total = prims.index_put(widen(self), widen(values), *positions, dims=dims, accumulate=True)
+    return round_to(total, self.dtype)
 
 
 def vector(index: Tensor) -> Tensor:
@@ -128,9 +123,8 @@ def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """``source`` stored at positions of one dim."""
     if self.ndim == 0 or source.ndim != self.ndim:
         return NotImplemented
-    return prims.index_put(
-        self, source, vector(index), dims=(wrap_dim(dim, self.ndim),), accumulate=False
-    )
+    dims = (wrap_dim(dim, self.ndim),)
+    return prims.index_put(self, source, vector(index), dims=dims, accumulate=False)
 
 
 @rules.register("index_fill.int_Scalar", "index_fill.int_Tensor")
@@ -168,9 +162,8 @@ def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``src`` stored where ``gather`` would read."""
     if self.ndim == 0 or index.ndim != self.ndim:
         return NotImplemented
-    return prims.scatter(
-        self, to_dtype(index, torch.int64), cut_to(src, index.shape), dim=wrap_dim(dim, self.ndim)
-    )
+    dim, index = wrap_dim(dim, self.ndim), to_dtype(index, torch.int64)
+    return prims.scatter(self, index, cut_to(src, index.shape), dim=dim)
 
 
 @rules.register("scatter.value")
@@ -184,10 +177,8 @@ def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``src`` added where ``gather`` would read."""
     if self.ndim == 0 or index.ndim != self.ndim or self.dtype is torch.bool:
         return NotImplemented
-    values = widen(cut_to(src, index.shape))
-    added = prims.scatter_add(
-        widen(self), to_dtype(index, torch.int64), values, dim=wrap_dim(dim, self.ndim)
-    )
+    dim, values = wrap_dim(dim, self.ndim), widen(cut_to(src, index.shape))
+    added = prims.scatter_add(widen(self), to_dtype(index, torch.int64), values, dim=dim)
     return round_to(added, self.dtype)
 
 

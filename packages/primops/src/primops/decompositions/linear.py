@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from primops import prims
+from primops.decompositions.arithmetic import times
 from primops.decompositions.creation import triangle_indices
 from primops.decompositions.normalization import softmax
 from primops.decompositions.reduction import linalg_vector_norm, p_norm
@@ -44,10 +45,8 @@ def _combined(self: Tensor, product: Tensor, beta: Scalar, alpha: Scalar) -> Ten
         beta, alpha = int(beta), int(alpha)
 
     def body(a: Tensor, b: Tensor) -> Tensor:
-        b = b if is_number(alpha) and alpha == 1 else prims.mul(b, alpha)
-        if is_number(beta) and beta == 0:
-            return b
-        return prims.add(a if is_number(beta) and beta == 1 else prims.mul(a, beta), b)
+        b = times(b, alpha)
+        return b if is_number(beta) and beta == 0 else prims.add(times(a, beta), b)
 
     return elementwise(body, broadcast_to(self, product.shape), product)
 

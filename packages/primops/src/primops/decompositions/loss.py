@@ -235,10 +235,8 @@ def kl_div(a: Tensor, y: Tensor, *, log_target: bool = False) -> Tensor:
 @rules.register("soft_margin_loss")
 def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
     """``log(1 + exp(-x * y))``; eager composes it of operators, each of which rounds."""
-    power = elementwise(
-        prims.exp, elementwise(lambda a, y: prims.neg(prims.mul(a, y)), self, target)
-    )
-    losses = elementwise(prims.log1p, power)
+    exponent = elementwise(lambda a, y: prims.neg(prims.mul(a, y)), self, target)
+    losses = elementwise(prims.log1p, elementwise(prims.exp, exponent))
     return reduced(widen(losses), reduction, losses.dtype)
 
 

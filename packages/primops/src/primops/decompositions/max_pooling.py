@@ -30,9 +30,8 @@ def _better(best: Best, other: Best) -> Best:
     takes = prims.bitwise_or(prims.gt(other[0], best[0]), prims.lt(best[1][-1], 0))
     if not is_integral(other[0].dtype):
         takes = prims.bitwise_or(takes, prims.ne(other[0], other[0]))
-    return prims.where(takes, other[0], best[0]), [
-        prims.where(takes, b, a) for a, b in zip(best[1], other[1])
-    ]
+    value = prims.where(takes, other[0], best[0])
+    return value, [prims.where(takes, b, a) for a, b in zip(best[1], other[1])]
 
 
 def maxima(

@@ -22,9 +22,8 @@ def _quantized(
     levels = prims.mul(widen(a), prims.div(1.0, scale))
     level = prims.add(prims.round(levels), zero) if whole else prims.round(prims.add(levels, zero))
     inside = prims.bitwise_and(prims.ge(level, least), prims.le(level, most))
-    level = prims.where(
-        prims.ne(level, level), least, prims.minimum(prims.maximum(level, least), most)
-    )
+    is_nan = prims.ne(level, level)
+    level = prims.where(is_nan, least, prims.minimum(prims.maximum(level, least), most))
     return round_to(prims.mul(prims.sub(level, zero), scale), a.dtype), inside
 
 

@@ -81,10 +81,8 @@ factory(rules, "rand_like", like=True)(lambda self, **made: rand(self.shape, **m
 def uniform_rule(self: Tensor, low: float = 0.0, high: float = 1.0, **named: float) -> Tensor:
     """Uniform in [low, high)."""
     low, high = named.get("from", low), named.get("to", high)
-    return elementwise(
-        lambda u: prims.add(prims.mul(u, high - low), low),
-        uniform(self.shape, self.device, self.dtype),
-    )
+    drawn = uniform(self.shape, self.device, self.dtype)
+    return elementwise(lambda u: prims.add(prims.mul(u, high - low), low), drawn)
 
 
 @_drawing("bernoulli", "bernoulli.Tensor")
@@ -118,14 +116,17 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
 derivatives = DecompositionTable()
 
 
+@derivatives.register("_masked_scale")
+def masked_scale(self: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Elements kept by a mask, scaled."""
+    return elementwise(lambda a: prims.mul(prims.mul(a, to_dtype(mask, a.dtype)), scale), self)
+
+
 @derivatives.register("native_dropout_backward")
 def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
     """The gradient where the input was kept, scaled."""
-    if is_integral(grad_output.dtype):
-        return NotImplemented
-    return elementwise(
-        lambda grad: prims.mul(prims.mul(grad, to_dtype(mask, grad.dtype)), scale), grad_output
-    )
+    is_whole = is_integral(grad_output.dtype)
+    return NotImplemented if is_whole else masked_scale(grad_output, mask, scale)
 
 
 # Other distributions
@@ -215,12 +216,13 @@ def randint(
 
 
 rules.register("randint")(lambda high, size, **options: randint(0, high, size, **options))
-factory(rules, "randint_like", like=True)(
-    lambda self, high, **made: randint(0, high, self.shape, **made)
-)
-factory(rules, "randint_like.low_dtype", like=True)(
-    lambda self, low, high, **made: randint(low, high, self.shape, **made)
-)
+
+
+@factory(rules, "randint_like", "randint_like.low_dtype", like=True)
+def randint_like(self: Tensor, *bounds: Size, **options: Any) -> Tensor:
+    """Integers in [0, high) or [low, high)."""
+    low, high = (0, *bounds)[-2:]
+    return randint(low, high, self.shape, **options)
 
 
 @_drawing("random", "random.to", "random.from")
@@ -242,9 +244,8 @@ def random_rule(self: Tensor, *bounds: int | None, **named: int | None) -> Tenso
 def fused_dropout(self: Tensor, p: float, generator: Any = None) -> tuple[Tensor, Tensor]:
     """Elements kept with probability p and scaled by its inverse; the mask as bytes."""
     mask = prims.lt(uniform(self.shape, self.device), p)
-    return elementwise(lambda a: prims.where(mask, prims.mul(a, 1.0 / p), 0), self), to_dtype(
-        mask, torch.uint8
-    )
+    scaled = elementwise(lambda a: prims.where(mask, prims.mul(a, 1.0 / p), 0), self)
+    return scaled, to_dtype(mask, torch.uint8)
 
 
 @rules.register("rrelu_with_noise_functional")
@@ -259,9 +260,8 @@ def rrelu_with_noise(
     """x for positive x, else x times a slope, random in training; also the slopes."""
     if not training:
         slope = (lower + upper) / 2
-        return elementwise(
-            lambda a: prims.where(prims.le(a, 0), prims.mul(a, slope), a), self
-        ), noise
+        result = elementwise(lambda a: prims.where(prims.le(a, 0), prims.mul(a, slope), a), self)
+        return result, noise
     drawn = prims.add(prims.mul(uniform(self.shape, self.device), upper - lower), lower)
     slopes = elementwise(
         lambda a, u: prims.where(prims.le(a, 0), u, 1.0), self, to_dtype(drawn, self.dtype)
@@ -283,12 +283,6 @@ def rrelu_with_noise_backward(
     )
 
 
-@derivatives.register("_masked_scale")
-def masked_scale(self: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """Elements kept by a mask, scaled."""
-    return elementwise(lambda a: prims.mul(prims.mul(a, to_dtype(mask, a.dtype)), scale), self)
-
-
 # Random operators as functions of a seed, which aotgrad keeps where backward draws again what
 # forward has drawn ---------------
 
@@ -298,9 +292,8 @@ MOST_DRAWS = 40  # bits: of numbers that one mask takes
 
 def seeded_mask(seed: Tensor, size: Sequence[Size], keep: float, place: int) -> Tensor:
     """True with probability ``keep``; each place has numbers of its own."""
-    return prims.lt(
-        _draws_masks(seed.device)(seed, shape=tuple(size), offset=place << MOST_DRAWS), keep
-    )
+    draw = _draws_masks(seed.device)
+    return prims.lt(draw(seed, shape=tuple(size), offset=place << MOST_DRAWS), keep)
 
 
 def seeded_rule(name: str, table: DecompositionTable) -> Callable[..., Any] | None:

@@ -214,11 +214,8 @@ def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Te
     stays a call.
     """
     whole = is_integral(self.dtype)
-    if (
-        not (whole or self.dtype in COMPUTE_FLOATS)
-        or not all(isinstance(x, (int, float)) for x in (min, max))
-        or min >= max
-    ):
+    are_known = all(isinstance(x, (int, float)) for x in (min, max))
+    if not (whole or self.dtype in COMPUTE_FLOATS) or not are_known or min >= max:
         return NotImplemented
     low, high = (torch.tensor(limit).to(self.dtype) for limit in (min, max))
     elements = flat(self)

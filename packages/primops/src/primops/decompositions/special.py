@@ -8,6 +8,7 @@ import math
 import torch
 
 from primops import prims
+from primops.decompositions.arithmetic import times
 from primops.operand import (
     Scalar,
     Tensor,
@@ -117,9 +118,8 @@ def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     bits = prims.bitcast(scaled, dtype=torch.int32)
     biased = prims.bitwise_and(prims.shift_right(bits, 23), 0xFF)
     shift = prims.where(prims.lt(prims.abs(wide), 2.0**-126), 32, full_like(bits, 0))
-    mantissa = prims.bitcast(
-        prims.bitwise_or(prims.bitwise_and(bits, -0x7F800001), 0x3F000000), dtype=torch.float32
-    )
+    fraction = prims.bitwise_or(prims.bitwise_and(bits, -0x7F800001), 0x3F000000)
+    mantissa = prims.bitcast(fraction, dtype=torch.float32)
     plain = prims.bitwise_or(prims.eq(wide, 0), prims.eq(biased, 0xFF))
     exponent = prims.where(plain, 0, prims.sub(prims.sub(biased, 126), shift))
     return to_dtype(prims.where(plain, wide, mantissa), self.dtype), exponent
@@ -139,9 +139,9 @@ def addr(
         return elementwise(prims.bitwise_or, self, outer) if beta else outer
 
     def body(a: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        outer = prims.mul(prims.mul(u, alpha) if alpha != 1 else u, v)
+        outer = prims.mul(times(u, alpha), v)
         # beta of 0 ignores NaN in self.
-        return outer if is_number(beta) and beta == 0 else prims.add(prims.mul(a, beta), outer)
+        return outer if is_number(beta) and beta == 0 else prims.add(times(a, beta), outer)
 
     return elementwise(body, self, column, row)
 

@@ -39,10 +39,8 @@ def _memory_order(shape: Sizes, strides: Sizes) -> list[int] | None:
     if order is None:
         return None
     many = [dim for dim in order if not is_one(shape[dim])]
-    dense = same_shape(
-        [strides[dim] for dim in many], contiguous_strides([shape[dim] for dim in many])
-    )
-    return order if dense else None
+    steps, dense = [strides[dim] for dim in many], contiguous_strides([shape[dim] for dim in many])
+    return order if same_shape(steps, dense) else None
 
 
 def _flat(a: Tensor, order: Sequence[int]) -> Tensor:

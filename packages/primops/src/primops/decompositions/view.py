@@ -175,9 +175,8 @@ def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
     """
     dim1, dim2 = wrap_dim(dim1, self.ndim), wrap_dim(dim2, self.ndim)
     rows, columns = self.shape[dim1], self.shape[dim2]
-    length = larger(
-        smaller(rows, columns - offset) if offset >= 0 else smaller(rows + offset, columns), 0
-    )
+    inside = smaller(rows, columns - offset) if offset >= 0 else smaller(rows + offset, columns)
+    length = larger(inside, 0)
     order = (*(dim for dim in range(self.ndim) if dim not in (dim1, dim2)), dim1, dim2)
     moved = prims.permute(self, dims=order)
     rest = moved.shape[:-2]
@@ -302,6 +301,4 @@ def resize(self: Tensor, size: Sequence[Size], *, memory_format: Any = None) -> 
     return prims.reshape(slice_dim(flat(self), 0, 0, wanted), shape=tuple(size))
 
 
-rules.register("resize_as")(
-    lambda self, template, **options: resize(self, template.shape, **options)
-)
+rules.register("resize_as")(lambda self, like, **options: resize(self, like.shape, **options))

@@ -35,9 +35,6 @@ def note_derivatives() -> None:
     formulas = {name.strip(): " ".join(text.split()) for name, _, text in pairs}
     for name, prim in registered().items():
         if not prim.tags & {"extern", "control"}:
-            prim.derivative = formulas.get(
-                name,
-                "none"
-                if "special" not in prim.tags
-                else "not defined here; ATen's where it has one",
-            )
+            is_special = "special" in prim.tags
+            other = "not defined here; ATen's where it has one" if is_special else "none"
+            prim.derivative = formulas.get(name, other)

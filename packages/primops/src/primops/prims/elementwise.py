@@ -31,9 +31,8 @@ def check_number(value: object, dtype: torch.dtype) -> None:
     """Raises PrimError when a number operand does not fit the dtype of the tensor operands."""
     if isinstance(value, complex) and not dtype.is_complex:
         raise PrimError(f"complex number {value} with {dtype}")
-    if isinstance(value, (float, torch.SymFloat)) and not (
-        dtype.is_floating_point or dtype.is_complex
-    ):
+    is_float = isinstance(value, (float, torch.SymFloat))
+    if is_float and not (dtype.is_floating_point or dtype.is_complex):
         raise PrimError(f"float number {value} with {dtype}")
 
 
