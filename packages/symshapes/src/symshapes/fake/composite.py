@@ -21,13 +21,11 @@ _KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAu
 _NEAREST = [
     f"{p}upsample_nearest{e}{d}d" for d in (1, 2, 3) for p, e in (("", ""), ("_", "_exact"))
 ]
-_ALIGNED = [
-    "upsample_linear1d",
-    "upsample_bilinear2d",
-    "upsample_bicubic2d",
-    "upsample_trilinear3d",
+_RESIZING = [
+    *_NEAREST,
+    *("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
+    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
 ]
-_ANTIALIASED = ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
 # Eager has kernels and derivatives; torch's Python forms differ from them, the margin losses even
 # in their values.
 _DECOMPOSED = ("softshrink", "hardshrink", "multi_margin_loss", "multilabel_margin_loss_forward")
@@ -41,17 +39,14 @@ def install(mode_type: type) -> None:
         return
     _installed.add(mode_type)
     _answer_device_hints()
-    for name in (*_NEAREST, *_ALIGNED, *_ANTIALIASED):
+    for name in _RESIZING:
         packet = getattr(aten, name)
         _override(packet.vec, partial(_resizing, packet.default, name not in _NEAREST), mode_type)
-        _override(packet.default, partial(_plain, packet.default), mode_type)
-    for name in _DECOMPOSED:
-        _override(
-            getattr(aten, name).default, partial(_plain, getattr(aten, name).default), mode_type
-        )
-    aten.one_hot.default.py_kernels.setdefault(
-        _KEYS[1], _one_hot_by_comparison
-    )  # torch 2.11 has none
+    for name in (*_RESIZING, *_DECOMPOSED):
+        op = getattr(aten, name).default
+        _override(op, partial(_plain, op), mode_type)
+    # torch 2.11 has none
+    aten.one_hot.default.py_kernels.setdefault(_KEYS[1], _one_hot_by_comparison)
     _override(aten.one_hot.default, _one_hot, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
         _override(getattr(aten, name).default, _plain_dropout, mode_type)
@@ -75,12 +70,12 @@ def _answer_device_hints() -> None:
     kernels.device_hint = device_hint
 
 
-def _override(op: Any, wrapper: Callable[..., Any], mode_type: type) -> None:
-    """Puts ``wrapper(previous kernel)`` before each kernel of ``op``."""
+def _override(op: Any, kernel: Callable[..., Any], mode_type: type) -> None:
+    """Puts ``kernel`` before each kernel of ``op``, which it gets as its first argument."""
     for key in _KEYS:
         previous = op.py_kernels.get(key)
         if previous is not None:
-            op.py_kernels[key] = _choose(wrapper(previous), previous, mode_type)
+            op.py_kernels[key] = _choose(partial(kernel, previous), previous, mode_type)
     op._dispatch_cache.clear()
 
 
@@ -94,101 +89,72 @@ def _choose(
     return run
 
 
-def _plain(op: Any, previous: Any) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._DisablePythonDispatcher():
-            return op(*args, **kwargs)
-
-    return run
+def _plain(op: Any, previous: Any, *args: Any, **kwargs: Any) -> Any:
+    with torch._C._DisablePythonDispatcher():
+        return op(*args, **kwargs)
 
 
 def _one_hot_by_comparison(classes: Any, num_classes: Any = -1) -> Any:
-    count = (
-        classes.max().item() + 1
-        if isinstance(num_classes, int) and num_classes == -1
-        else num_classes
-    )
-    return (
-        classes.unsqueeze(-1)
-        .eq(torch.arange(count, dtype=classes.dtype, device=classes.device))
-        .to(torch.int64)
-    )
+    if isinstance(num_classes, int) and num_classes == -1:
+        num_classes = classes.max().item() + 1
+    known = torch.arange(num_classes, dtype=classes.dtype, device=classes.device)
+    return classes.unsqueeze(-1).eq(known).to(torch.int64)
 
 
-def _one_hot(previous: Callable[..., Any]) -> Callable[..., Any]:
+def _one_hot(previous: Callable[..., Any], classes: Any, num_classes: Any = -1) -> Any:
     """torch's kernel with eager's contiguous result, and its class check on the CPU."""
-
-    def run(classes: Any, num_classes: Any = -1) -> Any:
-        if classes.dtype is not torch.int64:
-            raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-        if isinstance(num_classes, int) and num_classes == 0:
-            raise RuntimeError("Class values must be smaller than num_classes.")
-        if classes.device.type == "cpu" and num_classes > 0 and classes.dtype is torch.int64:
-            known = torch.arange(num_classes, device=classes.device)
-            classes = known.index_select(0, classes.reshape(-1)).reshape(classes.shape)
-        return previous(classes, num_classes).contiguous()
-
-    return run
+    if classes.dtype is not torch.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if isinstance(num_classes, int) and num_classes == 0:
+        raise RuntimeError("Class values must be smaller than num_classes.")
+    if classes.device.type == "cpu" and num_classes > 0:
+        known = torch.arange(num_classes, device=classes.device)
+        classes = known.index_select(0, classes.reshape(-1)).reshape(classes.shape)
+    return previous(classes, num_classes).contiguous()
 
 
-def _plain_dropout(previous: Callable[..., Any]) -> Callable[..., Any]:
+def _plain_dropout(previous: Callable[..., Any], x: Any, p: float, train: bool) -> Any:
     """Dropout with p = 0 returns its input (torch's kernel copies), with p = 1 draws nothing."""
-
-    def run(x: Any, p: float, train: bool) -> Any:
-        if not train or p == 0:
-            return x
-        return x * x.new_zeros(()) if p == 1 else previous(x, p, train)
-
-    return run
+    if not train or p == 0:
+        return x
+    return x * x.new_zeros(()) if p == 1 else previous(x, p, train)
 
 
-def _layer_by_layer(op: Any, previous: Callable[..., Any]) -> Callable[..., Any]:
+def _layer_by_layer(op: Any, previous: Callable[..., Any], *args: Any) -> Any:
     """A recurrent network with dropout between layers, which torch's kernels leave out.
 
     ``op`` takes sequences (``.input``, maybe ``batch_first``) or packed ones (``.data``).
     """
     names = ["input", *(a.name for a in op._schema.arguments[1:])]
-
-    def run(*args: Any) -> Any:
-        call = dict(zip(names, args))
-        if not (call["train"] and call["dropout"] and call["num_layers"] > 1):
-            return previous(*args)
-        batch_first = call.get("batch_first", False)
-        x = call["input"].transpose(0, 1) if batch_first else call["input"]
-        layers, directions, states = call["num_layers"], 1 + call["bidirectional"], call["hx"]
-        count, ends = len(call["params"]) // layers, []
-        for i in range(layers):
-            rows = i * directions, directions
-            begin = (
-                states.narrow(0, *rows)
-                if isinstance(states, torch.Tensor)
-                else [s.narrow(0, *rows) for s in states]
-            )
-            own = {"hx": begin, "params": call["params"][i * count :][:count], "num_layers": 1}
-            if "batch_first" in call:
-                own["batch_first"] = False
-            x, *end = previous(
-                *(
-                    call | own | {"input": x if i == 0 else torch.dropout(x, call["dropout"], True)}
-                ).values()
-            )
-            ends.append(end)
-        return (x.transpose(0, 1) if batch_first else x, *map(torch.cat, zip(*ends)))
-
-    return run
+    call = dict(zip(names, args))
+    if not (call["train"] and call["dropout"] and call["num_layers"] > 1):
+        return previous(*args)
+    batch_first = call.get("batch_first", False)
+    x = call["input"].transpose(0, 1) if batch_first else call["input"]
+    layers, directions, states = call["num_layers"], 1 + call["bidirectional"], call["hx"]
+    count, ends = len(call["params"]) // layers, []
+    for i in range(layers):
+        rows = i * directions, directions
+        begin = (
+            states.narrow(0, *rows)
+            if isinstance(states, torch.Tensor)
+            else [s.narrow(0, *rows) for s in states]
+        )
+        own = {"hx": begin, "params": call["params"][i * count :][:count], "num_layers": 1}
+        if "batch_first" in call:
+            own["batch_first"] = False
+        own["input"] = x if i == 0 else torch.dropout(x, call["dropout"], True)
+        x, *end = previous(*(call | own).values())
+        ends.append(end)
+    return (x.transpose(0, 1) if batch_first else x, *map(torch.cat, zip(*ends)))
 
 
-def _resizing(op: Any, has_align: bool, previous: Any) -> Callable[..., Any]:
+def _resizing(op: Any, has_align: bool, previous: Any, x: Any, output_size: Any, *rest: Any) -> Any:
     """The ``.vec`` overload: an output size or scale factors, exactly one of them."""
-
-    def run(x: Any, output_size: Any, *rest: Any) -> Any:
-        align, scales = rest if has_align else ((), rest[0])
-        if (output_size is None) == (scales is None):
-            raise RuntimeError("Must specify exactly one of output_size and scale_factors")
-        if output_size is None:
-            output_size = [torch.sym_int(s * f) for s, f in zip(x.shape[2:], scales)]
-        given = scales if scales is not None else [None] * len(output_size)
-        with torch._C._DisablePythonDispatcher():
-            return op(x, list(output_size), *((align,) if has_align else ()), *given)
-
-    return run
+    align, scales = rest if has_align else ((), rest[0])
+    if (output_size is None) == (scales is None):
+        raise RuntimeError("Must specify exactly one of output_size and scale_factors")
+    if output_size is None:
+        output_size = [torch.sym_int(s * f) for s, f in zip(x.shape[2:], scales)]
+    given = scales if scales is not None else [None] * len(output_size)
+    return _plain(op, previous, x, list(output_size), *((align,) if has_align else ()), *given)

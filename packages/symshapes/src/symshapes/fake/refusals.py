@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -178,13 +178,7 @@ def _real_kernels() -> Iterator[None]:
 def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bool]:
     """Eager's error message or None, and whether it holds for all calls of this kind."""
 
-    def attempt(
-        fill: int, change: Change | None = None, least: int = 0, unknown: int = 3
-    ) -> str | None:
-        return _error_of(
-            func, *(_small(given, fill, change, least, unknown) for given in (args, kwargs))
-        )
-
+    attempt = partial(_error_of, func, args, kwargs)
     with _real_kernels():
         # index 0 is in range; a divisor must not be 0
         error = attempt(0) and attempt(1)
@@ -205,11 +199,8 @@ def _needs_elements(key: Any, func: Any, args: tuple, kwargs: dict[str, Any]) ->
     if key not in _needs:
 
         def fails(unknown: int) -> bool:
-            small = (
-                [_small(given, fill, None, 0, unknown) for given in (args, kwargs)]
-                for fill in (0, 1)
-            )
-            return all(_error_of(func, *operands) is not None for operands in small)
+            errors = (_error_of(func, args, kwargs, fill, unknown=unknown) for fill in (0, 1))
+            return all(error is not None for error in errors)
 
         with _real_kernels():
             _needs[key] = fails(0) and not fails(3)
@@ -223,12 +214,9 @@ def _is_empty(tree: Any) -> bool:
 
 def _is_zero(size: Any) -> bool:
     """Whether a symbolic size is 0, with a guard; False for a data-dependent one."""
-    return isinstance(size, torch.SymInt) and not _depends_on_data(size) and bool(size == 0)
-
-
-def _depends_on_data(size: torch.SymInt) -> bool:
-    node: Any = size.node
-    return any(node.shape_env.is_unbacked_symint(symbol) for symbol in node.expr.free_symbols)
+    if not isinstance(size, torch.SymInt):
+        return False
+    return not size.node.expr.free_symbols & size.node.shape_env.unbacked and bool(size == 0)
 
 
 def _with_zero_sizes(tree: Any) -> Any:
@@ -258,7 +246,17 @@ def _small(tree: Any, fill: int, change: Change | None, least: int, unknown: int
     return pytree.tree_map(small, tree)
 
 
-def _error_of(func: Any, args: tuple, kwargs: dict[str, Any]) -> str | None:
+def _error_of(
+    func: Any,
+    args: tuple,
+    kwargs: dict[str, Any],
+    fill: int,
+    change: Change | None = None,
+    least: int = 0,
+    unknown: int = 3,
+) -> str | None:
+    """Eager's error message for operands like these, or None; the rest is as in ``_small``."""
+    args, kwargs = _small((args, kwargs), fill, change, least, unknown)
     below = torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_ABOVE)
     with below[0], below[1], torch._C._PreserveDispatchKeyGuard(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
