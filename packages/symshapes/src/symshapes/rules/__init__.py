@@ -6,7 +6,7 @@ its case.
 
 from __future__ import annotations
 
-from . import (
+from . import (  # noqa: F401 (each registers its rules)
     checked,
     convolution,
     creation,
@@ -17,18 +17,6 @@ from . import (
     reduction,
     view,
 )
-from .registry import Rule, RuleTable
-
-RULES = RuleTable.merged(
-    creation.RULES,
-    view.RULES,
-    pointwise.RULES,
-    reduction.RULES,
-    matmul.RULES,
-    convolution.RULES,
-    data_dependent.RULES,
-    library.RULES,
-    checked.RULES,
-)
+from .registry import RULES, Rule, RuleTable
 
 __all__ = ["RULES", "Rule", "RuleTable"]

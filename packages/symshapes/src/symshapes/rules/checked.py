@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .format import like_operand
-from .registry import RuleTable, bind
-
-RULES = RuleTable()
+from .registry import RULES, bind
 
 
 def require_dim(x: Any, dim: int) -> None:

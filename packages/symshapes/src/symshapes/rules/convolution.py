@@ -17,10 +17,9 @@ from .format import (
     restrided,
     same_size,
 )
-from .registry import RuleTable, bind
+from .registry import RULES, bind
 
 aten = torch.ops.aten
-RULES = RuleTable()
 
 
 def _prefers_channels_last(mode: Any, x: Any, weight: Any) -> bool:

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 
 from .format import is_dense, is_fake
-from .registry import RuleTable
+from .registry import RULES
 from .written import stamp
 
 aten = torch.ops.aten
-RULES = RuleTable()
 
 _MAX_CONSTANT = 8  # elements of a constant whose value is tracked
 _INT64 = torch.iinfo(torch.int64)

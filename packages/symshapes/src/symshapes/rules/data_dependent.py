@@ -10,11 +10,10 @@ import torch
 from symshapes.errors import DataDependentError
 
 from .format import like_operand, new_empty, require_equal, same_sizes
-from .registry import RuleTable, bind
+from .registry import RULES, bind
 from .written import stamp
 
 aten = torch.ops.aten
-RULES = RuleTable()
 
 
 def require_unbacked(mode: Any, func: Any) -> None:

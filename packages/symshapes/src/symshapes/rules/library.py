@@ -19,10 +19,9 @@ from .format import (
     require_parameters_of,
     same_size,
 )
-from .registry import RuleTable, bind
+from .registry import RULES, bind
 
 aten = torch.ops.aten
-RULES = RuleTable()
 FULL = (torch.float32, torch.float64)
 HALF = (torch.float16, torch.bfloat16)
 

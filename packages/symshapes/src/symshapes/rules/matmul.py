@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from .format import is_fake, new_empty, require_equal, require_one_dtype
-from .registry import RuleTable, bind
+from .registry import RULES, bind
 
 aten = torch.ops.aten
-RULES = RuleTable()
 GROUPED_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 

@@ -12,10 +12,9 @@ from symshapes.torch_versions import BOOL_SUBTRACTION_ERROR
 from .broadcast import broadcast_sizes, result_strides
 from .format import is_fake, like_operand, same_sizes
 from .promotion import result_dtype
-from .registry import Rule, RuleTable
+from .registry import RULES, Rule
 
 aten = torch.ops.aten
-RULES = RuleTable()
 
 Dtype = Callable[[Sequence[Any]], torch.dtype | None]
 

@@ -9,10 +9,9 @@ import torch
 
 from .checked import require_dim
 from .format import is_fake, new_empty, require_equal, require_parameters_of
-from .registry import RuleTable, bind
+from .registry import RULES, bind
 
 aten = torch.ops.aten
-RULES = RuleTable()
 
 
 def reduced_sizes(x: Any, dims: Any, keepdim: bool) -> list[Any] | None:

@@ -29,12 +29,8 @@ def bind(func: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**defaults, **dict(zip(defaults, args)), **kwargs}
 
 
-class RuleTable:
+class RuleTable(dict[Any, Callable[..., Any]]):
     """Op -> rule; registering an op twice is an error."""
-
-    def __init__(self) -> None:
-        self._rules: dict[Any, Callable[..., Any]] = {}
-        self.get = self._rules.get  # the dispatcher's only lookup
 
     def register(self, *ops: Any) -> Callable[[AnyRule], AnyRule]:
         """Registers a rule for ops or space-separated names; ValueError if one has a rule."""
@@ -42,24 +38,12 @@ class RuleTable:
         def add(rule: AnyRule) -> AnyRule:
             for given in ops:
                 for op in map(op_of, given.split()) if isinstance(given, str) else (given,):
-                    if op in self._rules:
+                    if op in self:
                         raise ValueError(f"{op} already has a rule")
-                    self._rules[op] = rule
+                    self[op] = rule
             return rule
 
         return add
 
-    def __contains__(self, op: Any) -> bool:
-        return op in self._rules
 
-    def __len__(self) -> int:
-        return len(self._rules)
-
-    @classmethod
-    def merged(cls, *tables: RuleTable) -> RuleTable:
-        """One table of all rules. Raises ValueError when two tables share an op."""
-        out = cls()
-        for table in tables:
-            for op, rule in table._rules.items():
-                out.register(op)(rule)
-        return out
+RULES = RuleTable()

@@ -23,10 +23,9 @@ from .format import (
     same_size,
     same_sizes,
 )
-from .registry import RuleTable
+from .registry import RULES, RuleTable
 
 aten = torch.ops.aten
-RULES = RuleTable()
 
 Geometry = tuple[list[Any], list[Any], Any]
 _SYMBOLIC = RuleTable()  # (mode, tensor, other arguments) -> Geometry | None
