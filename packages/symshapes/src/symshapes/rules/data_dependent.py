@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -86,13 +87,8 @@ def index(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if not any(map(_is_mask, indices)):
         return NotImplemented
     _check_masks(mode, x, indices)
-    plain: list[Any] = []
-    for i in indices:
-        if _is_mask(i):
-            plain += i.nonzero().unbind(1)
-        else:
-            plain.append(i)
-    return aten.index.Tensor(x, plain)
+    plain = [i.nonzero().unbind(1) if _is_mask(i) else (i,) for i in indices]
+    return aten.index.Tensor(x, list(chain.from_iterable(plain)))
 
 
 @RULES.register("index_put index_put_ _unsafe_index_put _index_put_impl_")
@@ -122,23 +118,20 @@ def _check_masks(mode: Any, x: Any, indices: Sequence[Any]) -> None:
         dim += i.dim() if _is_mask(i) else 1
 
 
-def _unique(mode: Any, func: Any, x: Any, dim: int | None, inverse: bool, counts: bool) -> Any:
-    sizes: list[Any] = [None] if dim is None else list(x.shape)
-    axis = 0 if dim is None else dim % x.dim()
-    n = sizes[axis] = unbacked_size(mode, func, x.numel() if dim is None else x.shape[axis])
-    inverse_sizes = (x.shape if dim is None else (x.shape[axis],)) if inverse else (0,)
-    return (
-        new_empty(mode, x, sizes),
-        new_empty(mode, x, inverse_sizes, dtype=torch.int64),
-        new_empty(mode, x, (n,) if counts else (0,), dtype=torch.int64),
-    )
-
-
 @RULES.register("unique_consecutive unique_dim _unique _unique2")
 def unique(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     given = bind(func, args, kwargs)
-    flags = [bool(given.get(name)) for name in ("return_inverse", "return_counts")]
-    return _unique(mode, func, given["self"], given.get("dim"), *flags)[: len(func._schema.returns)]
+    x, dim = given["self"], given.get("dim")
+    sizes: list[Any] = [None] if dim is None else list(x.shape)
+    axis = 0 if dim is None else dim % x.dim()
+    n = sizes[axis] = unbacked_size(mode, func, x.numel() if dim is None else x.shape[axis])
+    inverse = x.shape if dim is None else (x.shape[axis],)
+    results = (
+        new_empty(mode, x, sizes),
+        new_empty(mode, x, inverse if given.get("return_inverse") else (0,), dtype=torch.int64),
+        new_empty(mode, x, (n,) if given.get("return_counts") else (0,), dtype=torch.int64),
+    )
+    return results[: len(func._schema.returns)]
 
 
 @RULES.register("repeat_interleave.Tensor")

@@ -54,11 +54,13 @@ def require_equal(env: Any, x: Any, y: Any) -> bool:
         return True
     if type(x) is int and type(y) is int:
         return False
-    relation = sympy.Eq(expr(x), expr(y))
-    answer = env.statically_known(relation)
-    if answer is not None:
-        return answer
-    return env.expect_true(env.wrap(relation, bool).node)
+    return assume(env, sympy.Eq(expr(x), expr(y)))
+
+
+def assume(env: Any, condition: Any) -> bool:
+    """Whether a condition holds, by the example call if open; a deferred assert if unbacked."""
+    known = env.statically_known(condition)
+    return env.expect_true(env.wrap(condition, bool).node) if known is None else known
 
 
 def require_one_dtype(one: tuple[str, Any], other: tuple[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from symshapes.errors import DataDependentError
 
@@ -75,23 +76,18 @@ def fake_quantize(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
 
 
 @RULES.register("max_unpool2d reflection_pad2d replication_pad2d replication_pad3d channel_shuffle")
-def format_of_first(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """In the operand's memory format."""
-    result = mode.run_meta(func, args, kwargs)
-    return in_format(mode, result, has_channels_last_strides(mode.shape_env, args[0]))
-
-
 @RULES.register("reflection_pad2d_backward replication_pad2d_backward replication_pad3d_backward")
-def format_of_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """In the memory format of forward's operand."""
+def format_of_operand(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """In the memory format of the forward's operand."""
+    x = args[1 if func._schema.name.endswith("_backward") else 0]
     result = mode.run_meta(func, args, kwargs)
-    return in_format(mode, result, has_channels_last_strides(mode.shape_env, args[1]))
+    return in_format(mode, result, has_channels_last_strides(mode.shape_env, x))
 
 
 @RULES.register("roll")
 def roll(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the operand's format; without dims contiguous."""
-    rule = format_of_first if len(args) > 2 or kwargs.get("dims") else dense
+    rule = format_of_operand if len(args) > 2 or kwargs.get("dims") else dense
     return rule(mode, func, args, kwargs)
 
 
@@ -104,9 +100,7 @@ def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     results = mode.run_meta(func, args, kwargs)
     if args[0].fake_device.type != "cpu":
         return results
-    if isinstance(results, tuple):
-        return tuple(in_format(mode, result, False) for result in results)
-    return in_format(mode, results, False)
+    return pytree.tree_map(lambda result: in_format(mode, result, False), results)
 
 
 @RULES.register(
@@ -203,7 +197,7 @@ def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[s
     The first has the operand's format; on other devices it is channels-last only in training, for a
     dense operand.
     """
-    gradient, x, weight, mask = args[0], args[1], args[2], args[9:]
+    gradient, x, weight, mask = *args[:3], args[9:]
     is_plain = weight is not None and mask and all(mask[0]) and gradient.dtype is x.dtype
     if is_plain and _plain_strides(mode, x, args[2:5]) is not None:
         shapes = (x.shape, x.shape[1:2], x.shape[1:2])

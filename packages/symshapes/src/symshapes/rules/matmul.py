@@ -13,7 +13,7 @@ aten = torch.ops.aten
 GROUPED_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def _agree(mode: Any, func: Any, operands: tuple, rank: int) -> bool:
+def _agree(mode: Any, operands: tuple, rank: int) -> bool:
     """Whether the fast rule applies: fakes of one dtype and device, of the right rank."""
     first = operands[0]
     if not all(is_fake(x) and x.fake_mode is mode and x.dim() == rank for x in operands):
@@ -35,7 +35,7 @@ def product(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     rank = 2 if func is aten.mm.default else 3
     if rank == 2:  # bmm's meta kernel checks dtypes itself
         require_one_dtype(("m1", args[0]), ("m2", args[1]))
-    if len(args) == 2 and _agree(mode, func, args, rank):
+    if len(args) == 2 and _agree(mode, args, rank):
         return _product(mode, *args)
     return NotImplemented
 
@@ -57,7 +57,7 @@ def addmm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         raise RuntimeError(f"addmm: self has {bias.dim()} dimensions, more than the product's 2")
     if (
         len(args) != 3
-        or not _agree(mode, func, (a, b), 2)
+        or not _agree(mode, (a, b), 2)
         or bias.dtype is not a.dtype
         or bias.fake_device != a.fake_device
     ):

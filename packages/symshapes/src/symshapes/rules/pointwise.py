@@ -50,6 +50,12 @@ def _agreeing(operands: Sequence[Any]) -> torch.dtype | None:
     return first if same and first.is_floating_point else None
 
 
+def _chosen(operands: Sequence[Any]) -> torch.dtype | None:
+    """The common dtype of both choices."""
+    condition, *choices = operands
+    return result_dtype(choices) if condition.dtype is torch.bool else None
+
+
 def elementwise(dtype_of: Dtype, count: int, *, wraps: bool = False) -> Rule:
     """A rule for ops whose first ``count`` arguments are operands, the rest parameters.
 
@@ -145,6 +151,7 @@ for _comparison in ("eq", "ne", "lt", "le", "gt", "ge"):
     _table(f"{_comparison}.Tensor {_comparison}.Scalar", _bool, 2)
 _table("logical_and logical_or logical_xor", _bool, 2)
 _table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
+_table("where.self", _chosen, 3)
 _table("heaviside hardshrink_backward softshrink_backward threshold_backward", _agreeing, 2)
 _table(
     "tanh_backward sigmoid_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2
@@ -169,23 +176,6 @@ def loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
 def from_empty_like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """These kernels allocate with ``empty_like``."""
     return like_operand(mode, mode.run_meta(func, args, kwargs), args[0])
-
-
-@RULES.register("where.self")
-def where(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    condition, a, b = args
-    if (
-        not all(map(is_fake, args))
-        or condition.dtype is not torch.bool
-        or a.dtype.is_complex
-        or b.dtype.is_complex
-    ):
-        return NotImplemented
-    sizes = broadcast_sizes(mode.shape_env, args)
-    device = mode.common_device(func, args, {})
-    return mode.empty(
-        sizes, result_strides(mode, args, sizes), dtype=result_dtype((a, b)), device=device
-    )
 
 
 @RULES.register("div.Tensor_mode")

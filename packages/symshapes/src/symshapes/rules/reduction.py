@@ -29,14 +29,6 @@ def reduced_sizes(x: Any, dims: Any, keepdim: bool) -> list[Any] | None:
     return [s for d, s in enumerate(x.shape) if d not in reduced]
 
 
-def _reduce(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
-    given = bind(func, args, kwargs)
-    dims = given.get("dim")
-    dims = [dims] if isinstance(dims, int) else dims
-    sizes = reduced_sizes(args[0], dims, bool(given.get("keepdim")))
-    return NotImplemented if sizes is None else new_empty(mode, args[0], sizes, dtype=dtype)
-
-
 def _all_nonempty(x: Any) -> bool:
     return all(type(s) is not int or s > 0 for s in x.shape) and not any(
         type(s) is not int and s.node.hint is None for s in x.shape
@@ -46,7 +38,7 @@ def _all_nonempty(x: Any) -> bool:
 Dtype = Callable[[torch.dtype, torch.dtype | None], torch.dtype | None]
 
 
-def _reductions(names: str, *dtypes: Dtype, nonempty: bool = False) -> None:
+def _reductions(names: str, *dtypes_of: Dtype, nonempty: bool = False) -> None:
     """Registers reductions with one result per function of the operand's and the given dtype, which
     is None outside the rule's case. ``nonempty``: the kernel refuses an empty tensor.
     """
@@ -54,15 +46,16 @@ def _reductions(names: str, *dtypes: Dtype, nonempty: bool = False) -> None:
     @RULES.register(names)
     def rule(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         x = args[0]
-        if nonempty and not _all_nonempty(x):
+        dtypes = [dtype_of(x.dtype, kwargs.get("dtype")) for dtype_of in dtypes_of]
+        if None in dtypes or (nonempty and not _all_nonempty(x)):
             return NotImplemented
-        results = []
-        for dtype_of in dtypes:
-            dtype = dtype_of(x.dtype, kwargs.get("dtype"))
-            result = None if dtype is None else _reduce(mode, func, args, kwargs, dtype)
-            if result is None or result is NotImplemented:
-                return NotImplemented
-            results.append(result)
+        given = bind(func, args, kwargs)
+        dims = given.get("dim")
+        dims = [dims] if isinstance(dims, int) else dims
+        sizes = reduced_sizes(x, dims, bool(given.get("keepdim")))
+        if sizes is None:
+            return NotImplemented
+        results = [new_empty(mode, x, sizes, dtype=dtype) for dtype in dtypes]
         return tuple(results) if len(results) > 1 else results[0]
 
 

@@ -13,6 +13,7 @@ import torch
 from symshapes.expr import FloorDiv
 
 from .format import (
+    assume,
     expr,
     format_strides,
     is_contiguous,
@@ -133,12 +134,6 @@ def unknown(env: Any, *numbers: Any) -> bool:
     )
 
 
-def _assumed(env: Any, condition: Any) -> bool:
-    """Whether a condition may hold; an open one becomes a deferred assert."""
-    known = env.statically_known(condition)
-    return env.expect_true(env.wrap(condition, bool).node) if known is None else known
-
-
 def from_start(env: Any, position: Any, size: Any) -> Any:
     """The position counted from the start; a negative one counts from the end."""
     if env.statically_known(sympy.Ge(expr(position), 0)):
@@ -160,7 +155,7 @@ def select(mode: Any, x: Any, dim: int, index: Any) -> Geometry | None:
     size, stride = sizes.pop(dim), strides.pop(dim)
     if unknown(mode.shape_env, size, index):
         if not all(
-            _assumed(mode.shape_env, sympy.Ge(expr(size), expr(least)))
+            assume(mode.shape_env, sympy.Ge(expr(size), expr(least)))
             for least in (index + 1, -index)
         ):
             return None
@@ -215,9 +210,7 @@ def _size_or_minus_one(env: Any, wanted: Any) -> Any:
     """An ``expand`` size, guarded to be nonnegative; a negative hint becomes a constant."""
     if type(wanted) is int or known_at_least(env, wanted, 0):
         return wanted
-    if env.expect_true(env.wrap(sympy.Ge(expr(wanted), 0), bool).node):
-        return wanted
-    return int(wanted)
+    return wanted if assume(env, sympy.Ge(expr(wanted), 0)) else int(wanted)
 
 
 @_SYMBOLIC.register("expand")
