@@ -65,12 +65,10 @@ def _relation(env: Environment, expr: Any, oblivious: bool) -> bool | None:
 def _primitive(expr: Any) -> Any:
     """``expr`` over the positive integer gcd of its terms, which has the same sign."""
     terms = sympy.Add.make_args(expr)
-    factor = 0
-    for term in terms:
-        coefficient = term.as_coeff_Mul()[0]
-        if not coefficient.is_Integer:
-            return expr
-        factor = math.gcd(factor, int(coefficient))
+    coefficients = [term.as_coeff_Mul()[0] for term in terms]
+    if not all(coefficient.is_Integer for coefficient in coefficients):
+        return expr
+    factor = math.gcd(*map(int, coefficients))
     return expr if factor <= 1 else sympy.Add(*[t / factor for t in terms])
 
 
@@ -159,18 +157,15 @@ def _rounding_facts(expr: Any, interval: Any) -> list[Any]:
     for atom in atoms[: _MAX_FACTS // 4]:
         if isinstance(atom, (sympy.Max, sympy.Min)):
             sign = 1 if isinstance(atom, sympy.Max) else -1
-            arguments: Any = atom.args
-            facts += [sign * (atom - a) for a in arguments]
+            facts += [sign * (atom - a) for a in atom.args]
             continue
-        atom_args: Any = atom.args
-        a, b = atom_args
+        a, b = atom.args
         if bound(b, interval).lo < 1:
             continue
         if isinstance(atom, FloorDiv):
             facts += [a - b * atom, b * atom + b - 1 - a]
         elif bound(a, interval).lo >= 0:
-            remainder: Any = atom
-            facts.append(a - remainder)
+            facts.append(a - atom)
     return facts
 
 
@@ -187,13 +182,21 @@ def narrowed(
     fact: Any, interval_of: Callable[[sympy.Symbol], Interval]
 ) -> dict[sympy.Symbol, Interval]:
     """The tighter range that ``c * symbol + k >= 0`` implies; empty for any other fact."""
-    offset, rest = fact.as_coeff_Add()
-    factor, symbol = rest.as_coeff_Mul()
-    if not (symbol.is_Symbol and factor.is_Integer and offset.is_Integer):
+    linear = _linear(fact)
+    if linear is None:
         return {}
-    c, k = int(factor), int(offset)
+    c, symbol, k = linear
     limits = Interval(lo=-(k // c)) if c > 0 else Interval(hi=k // -c)
     return {symbol: interval_of(symbol) & limits}
+
+
+def _linear(expr: Any) -> tuple[int, sympy.Symbol, int] | None:
+    """``(c, symbol, k)`` for an expression ``c * symbol + k``, else None."""
+    offset, rest = expr.as_coeff_Add()
+    factor, symbol = rest.as_coeff_Mul()
+    if symbol.is_Symbol and factor.is_Integer and offset.is_Integer:
+        return int(factor), symbol, int(offset)
+    return None
 
 
 def orientations(lhs: Any, rhs: Any) -> Iterator[tuple[Any, Any]]:
@@ -202,15 +205,11 @@ def orientations(lhs: Any, rhs: Any) -> Iterator[tuple[Any, Any]]:
         lhs, rhs = rhs, lhs
     yield lhs, rhs
     yield rhs, lhs
-    offset, rest = (lhs - rhs).as_coeff_Add()
-    factor, symbol = rest.as_coeff_Mul()
-    if (
-        symbol.is_Symbol
-        and factor.is_Integer
-        and offset.is_Integer
-        and int(offset) % int(factor) == 0
-    ):
-        yield symbol, Integer(-int(offset) // int(factor))
+    linear = _linear(lhs - rhs)
+    if linear is not None:
+        c, symbol, k = linear
+        if k % c == 0:
+            yield symbol, Integer(-k // c)
 
 
 def _age(symbol: sympy.Symbol) -> int:

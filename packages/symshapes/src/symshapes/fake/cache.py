@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,24 +24,7 @@ class ResultCache:
     def __init__(self) -> None:
         self.hits = self.misses = 0
         self._entries: dict[Any, Any] = {}
-        self._admitted: dict[Any, bool] = {}
-
-    def admits(self, func: Any) -> bool:
-        """Whether results of ``func`` may be cached."""
-        answer = self._admitted.get(func)
-        if answer is None:
-            schema = getattr(func, "_schema", None)
-            answer = (
-                schema is not None
-                and func not in _NEVER
-                and not schema.is_mutable
-                and not any(r.alias_info is not None for r in schema.returns)
-                and torch.Tag.data_dependent_output not in func.tags
-                and torch.Tag.dynamic_output_shape not in func.tags
-                and fake_kernel(func) is None
-            )
-            self._admitted[func] = answer
-        return answer
+        self.admits = cache(_is_cacheable)  # anew per mode: a fake kernel may be registered later
 
     def key(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A hashable key, or None when an argument has none."""
@@ -53,7 +37,7 @@ class ResultCache:
                 _append(parts, kwargs[name])
             key = tuple(parts)
             hash(key)
-        except (TypeError, _NoKey):
+        except TypeError:
             return None
         return key
 
@@ -82,8 +66,18 @@ class ResultCache:
             self._entries[key] = (type(out), [None if o is None else _describe(o) for o in out])
 
 
-class _NoKey(Exception):
-    pass
+def _is_cacheable(func: Any) -> bool:
+    """Whether results of ``func`` may be cached."""
+    schema = getattr(func, "_schema", None)
+    return (
+        schema is not None
+        and func not in _NEVER
+        and not schema.is_mutable
+        and not any(r.alias_info is not None for r in schema.returns)
+        and torch.Tag.data_dependent_output not in func.tags
+        and torch.Tag.dynamic_output_shape not in func.tags
+        and fake_kernel(func) is None
+    )
 
 
 def _append(parts: list[Any], a: Any) -> None:
@@ -100,12 +94,12 @@ def _append(parts: list[Any], a: Any) -> None:
     elif isinstance(a, torch.Tensor):
         _append_tensor(parts, a)
     else:
-        raise _NoKey
+        raise TypeError("an argument that no key can hold")
 
 
 def _append_tensor(parts: list[Any], a: Any) -> None:
     if getattr(a, "fake_mode", None) is None or a.constant is not None or a.numbers:
-        raise _NoKey
+        raise TypeError("a tensor whose data may be known")
     parts += (
         (a.dtype, a.fake_device, a.is_conj(), a.is_neg())
         if a.dtype.is_complex
@@ -120,21 +114,8 @@ def _append_tensor(parts: list[Any], a: Any) -> None:
     parts.append(offset if type(offset) is int else offset.node._expr)
 
 
-_ATOMS = frozenset(
-    (
-        int,
-        float,
-        bool,
-        str,
-        complex,
-        type(None),
-        torch.dtype,
-        torch.device,
-        torch.layout,
-        torch.memory_format,
-        torch.Generator,
-    )
-)
+_TORCH_ATOMS = {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator}
+_ATOMS = frozenset({int, float, bool, str, complex, type(None)} | _TORCH_ATOMS)
 _SYMBOLIC = frozenset((torch.SymInt, torch.SymFloat, torch.SymBool))
 
 

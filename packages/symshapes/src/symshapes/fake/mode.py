@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -99,18 +98,7 @@ class FakeTensorMode(Mode):
             return wrap_inner(*args)
         return self.run_op(func, args, kwargs or {})
 
-    # -- making fakes ------------------------------------------------------------------------------
-
-    def from_real(
-        self,
-        t: torch.Tensor,
-        *,
-        source: str = "",
-        dynamic_dims: Iterable[int] | str = (),
-        symbols: dict[int, torch.SymInt] | None = None,
-    ) -> FakeTensor:
-        """A fake with the metadata of ``t``: see ``convert.fake_from_real``."""
-        return fake_from_real(self, t, source=source, dynamic_dims=dynamic_dims, symbols=symbols)
+    from_real = fake_from_real
 
     # -- running ops -------------------------------------------------------------------------------
 

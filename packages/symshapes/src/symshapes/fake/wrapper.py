@@ -46,13 +46,8 @@ def map_inner(
         return function(value)
     names, context = value.__tensor_flatten__()
     inner = {name: map_inner(function, getattr(value, name), outer) for name in names}
-    return rebuild(
-        type(value),
-        inner,
-        context,
-        tuple(map(outer, value.shape)),
-        tuple(map(outer, value.stride())),
-    )
+    size, stride = (tuple(map(outer, numbers)) for numbers in (value.shape, value.stride()))
+    return rebuild(type(value), inner, context, size, stride)
 
 
 def rebuild(
