@@ -160,7 +160,9 @@ def in_format(node: fx.Node, memory_format: torch.memory_format | None, before: 
 
 def add_constant(gm: fx.GraphModule, tensor: torch.Tensor, before: fx.Node) -> fx.Node:
     """Adds a constant; returns its ``get_attr`` node."""
-    name = f"_folded{sum(1 for _ in gm.named_buffers(recurse=False))}"
+    number = len(gm._buffers)  # named_buffers() would hash every tensor for each constant
+    while hasattr(gm, name := f"_folded{number}"):
+        number += 1
     gm.register_buffer(name, tensor)
     with before.graph.inserting_before(before):
         node = before.graph.get_attr(name)
