@@ -6,6 +6,7 @@ import linecache
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -74,21 +75,14 @@ class _PythonPrinter(StrPrinter):
         name = expr.func.__name__
         return self._call(f"math.{name[5:].lower()}" if name.startswith("Float") else name, expr)
 
-
-def _print_as_call(name: str) -> Callable[[_PythonPrinter, Any], str]:
-    return lambda self, expr: self._call(name, expr)
-
-
-_BUILTINS = {
-    "Max": "max",
-    "Min": "min",
-    "Abs": "abs",
-    "ToFloat": "float",
-    "Trunc": "int",
-    "Round": "round",
-}
-for _class, _name in {**_BUILTINS, "Floor": "math.floor", "Ceil": "math.ceil"}.items():
-    setattr(_PythonPrinter, f"_print_{_class}", _print_as_call(_name))
+    _print_Max = partialmethod(_call, "max")
+    _print_Min = partialmethod(_call, "min")
+    _print_Abs = partialmethod(_call, "abs")
+    _print_ToFloat = partialmethod(_call, "float")
+    _print_Trunc = partialmethod(_call, "int")
+    _print_Round = partialmethod(_call, "round")
+    _print_Floor = partialmethod(_call, "math.floor")
+    _print_Ceil = partialmethod(_call, "math.ceil")
 
 
 def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:

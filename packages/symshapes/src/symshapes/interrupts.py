@@ -14,7 +14,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import CodeType, FrameType, TracebackType
+from traceback import walk_tb
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -165,13 +166,8 @@ def is_of_handler(error: BaseException) -> bool:
     """Whether a signal handler raised ``error``: its function is in the traceback."""
     handlers = [*_signals.handlers.values(), *map(signal.getsignal, signal.valid_signals())]
     codes = [code for handler in handlers for code in _codes(handler)]
-    step: TracebackType | None = error.__traceback__
-    while step is not None:
-        # generated code objects are unhashable
-        if any(step.tb_frame.f_code is code for code in codes):
-            return True
-        step = step.tb_next
-    return False
+    # by identity: generated code objects are unhashable
+    return any(frame.f_code is code for frame, _ in walk_tb(error.__traceback__) for code in codes)
 
 
 def _codes(handler: Any) -> Iterator[CodeType]:

@@ -97,11 +97,13 @@ def _has_type(pytype: type) -> Callable[[SymNode], bool]:
     return lambda self: self.pytype is pytype
 
 
-def _guard(pytype: type, **options: Any) -> Callable[..., Any]:
-    """A method that decides the node's value, with ``options`` of ``ShapeEnv.decide``."""
+def _guard(
+    pytype: type, oblivious: bool = False, fallback: bool | None = None
+) -> Callable[..., Any]:
+    """A method that decides the node's value, as ``ShapeEnv.decide`` does."""
 
     def guard(self: SymNode, file: Any = "", line: int = 0) -> Any:
-        return pytype(self.shape_env.decide(self, **options))
+        return pytype(self.shape_env.decide(self, oblivious=oblivious, fallback=fallback))
 
     return guard
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
+# Private names by the module or class that defines them.
 PARTS = {
     "torch": """
         _assert_async _check _conj _disable_functionalization _enable_functionalization
@@ -75,15 +76,13 @@ PARTS = {
     """,
     "torch.utils.checkpoint": "_CachedTorchDispatchMode _CachingTorchDispatchMode",
 }
-"""Private names by the module or class that defines them."""
+# Private names that only CUDA builds define.
 CUDA_PARTS = {
     "torch._C": """
         _construct_CUDA_Tensor_From_Storage_And_Metadata _cuda_clearCublasWorkspaces
         _cuda_getCurrentRawStream _cuda_getDevice
-        
     """
 }
-"""Private names that only CUDA builds define."""
 
 
 class MissingPart(NotImplementedError):
