@@ -24,8 +24,7 @@ def check_version(version: str) -> None:
     if found > NEWEST:
         warnings.warn(
             f"symshapes and what is built on it are tested with {tested}; this is {version}. What "
-            f"it has changed may break "
-            "graphs or make compilation fail.",
+            f"it has changed may break graphs or make compilation fail.",
             UntestedTorchWarning,
             stacklevel=2,
         )

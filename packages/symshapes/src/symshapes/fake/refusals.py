@@ -20,13 +20,12 @@ from torch.utils import _pytree as pytree
 
 _KEY = torch._C.DispatchKey
 _KeySet = torch._C.DispatchKeySet
-_ABOVE = _KeySet(_KEY.AutocastCPU)  # keys that a program may have enabled
-for _key in (
-    _KEY.FuncTorchDynamicLayerFrontMode,
-    _KEY.FuncTorchDynamicLayerBackMode,
-    _KEY.Functionalize,
-):
-    _ABOVE = _ABOVE | _KeySet(_key)
+_ABOVE = (  # keys that a program may have enabled
+    _KeySet(_KEY.AutocastCPU)
+    | _KeySet(_KEY.FuncTorchDynamicLayerFrontMode)
+    | _KeySet(_KEY.FuncTorchDynamicLayerBackMode)
+    | _KeySet(_KEY.Functionalize)
+)
 _SYMBOLIC: dict[type, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
 _NAMES = """
 index index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill index_reduce
@@ -41,8 +40,7 @@ _ASKED = frozenset(_NAMES.split())
 """User-facing operators that are not pointwise, or not tagged as such."""
 REPEATED = (
     "unsupported operation: more than one element of the written-to tensor refers to a single "
-    "memory location. Please clone() "
-    "the tensor before performing the operation."
+    "memory location. Please clone() the tensor before performing the operation."
 )
 # Other constants may settle a kind of call whose probe was inconclusive.
 _MAX_TRIES = 2
@@ -135,17 +133,11 @@ def _can_ask(func: Any) -> bool:
 def _append_kinds(parts: list[Any], value: Any, is_anywhere: bool) -> bool:
     """Appends what the answer may depend on; False for operands that cannot be probed."""
     if isinstance(value, torch.Tensor):
-        if (
-            (value.device.type != "cpu" and not is_anywhere)
-            or value.layout is not torch.strided
-            or value.is_quantized
-        ):
+        can_run = is_anywhere or value.device.type == "cpu"
+        if not can_run or value.layout is not torch.strided or value.is_quantized:
             return False
-        parts += (
-            value.dtype,
-            *(_extent(size) if type(size) is int else "symbolic" for size in value.shape),
-            "|",
-        )
+        sizes = (_extent(size) if type(size) is int else "symbolic" for size in value.shape)
+        parts += (value.dtype, *sizes, "|")
         return True
     if isinstance(value, (list, tuple)):
         parts.append(len(value))

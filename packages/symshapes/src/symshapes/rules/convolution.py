@@ -140,8 +140,7 @@ def _runs_in_onednn(x: Any, weight: Any, args: tuple) -> bool:
 
 @RULES.register(
     "upsample_bilinear2d_backward upsample_nearest2d_backward upsample_bicubic2d_backward "
-    "upsample_nearest3d_backward "
-    "upsample_trilinear3d_backward"
+    "upsample_nearest3d_backward upsample_trilinear3d_backward"
 )
 def upsample_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The input's sizes in the format of the incoming gradient."""

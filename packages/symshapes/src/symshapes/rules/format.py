@@ -136,9 +136,8 @@ def like_operand(
     """
     if not (is_fake(x) and is_fake(result) and same_sizes(result.shape, x.shape)):
         return result
-    return restrided(
-        mode, result, (x if is_dense(mode, x) else mode.run_meta(by, (x,), {})).stride()
-    )
+    like = x if is_dense(mode, x) else mode.run_meta(by, (x,), {})
+    return restrided(mode, result, like.stride())
 
 
 def is_contiguous(mode: Any, x: Any) -> bool:

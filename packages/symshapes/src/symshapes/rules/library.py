@@ -154,8 +154,7 @@ def _plain_strides(mode: Any, x: Any, per_channel: tuple) -> Any:
 
 @RULES.register(
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats "
-    "_native_batch_norm_legit_functional "
-    "_native_batch_norm_legit_no_training"
+    "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training"
 )
 def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the operand's memory format; in evaluation the CPU kernel saves no statistics."""

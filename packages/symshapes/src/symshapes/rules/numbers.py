@@ -31,9 +31,8 @@ _check("fill_value", "full full_like new_full fill_diagonal_")
 _check(
     "value",
     "fill.Scalar fill_.Scalar masked_fill.Scalar masked_fill_.Scalar index_fill.int_Scalar "
-    "index_fill_.int_Scalar "
-    "scatter.value scatter_.value scatter.value_reduce scatter_.value_reduce constant_pad_nd "
-    "addcmul addcmul_ addcdiv addcdiv_",
+    "index_fill_.int_Scalar scatter.value scatter_.value scatter.value_reduce "
+    "scatter_.value_reduce constant_pad_nd addcmul addcmul_ addcdiv addcdiv_",
 )
 _check("value threshold", "threshold threshold_")
 _check("min max", "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_")

@@ -97,11 +97,10 @@ def in_place(count: int) -> Rule:
             return NotImplemented
         mode.common_device(func, args, {})
         others = [t for t in tensors if t is not target and not same_sizes(t.shape, target.shape)]
-        if others and not same_sizes(
-            broadcast_sizes(mode.shape_env, [target, *others]), target.shape
-        ):
-            return NotImplemented
-        return target
+        if not others:
+            return target
+        sizes = broadcast_sizes(mode.shape_env, [target, *others])
+        return target if same_sizes(sizes, target.shape) else NotImplemented
 
     return rule
 
@@ -125,9 +124,8 @@ def subtraction(rule: Rule) -> Rule:
 
 def _table(names: str, dtype: Dtype, count: int) -> None:
     for name in names.split():
-        RULES.register(name)(
-            elementwise(dtype, count, wraps=count == 2 and name != "pow.Tensor_Scalar")
-        )
+        wraps = count == 2 and name != "pow.Tensor_Scalar"
+        RULES.register(name)(elementwise(dtype, count, wraps=wraps))
 
 
 _table("abs neg sign square floor ceil round trunc relu", _only_numeric, 1)
@@ -180,9 +178,8 @@ def from_empty_like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -
 
 @RULES.register("div.Tensor_mode")
 def divide_and_round(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return elementwise(
-        _float if kwargs.get("rounding_mode") is None else _only_numeric, 2, wraps=True
-    )(mode, func, args, {})
+    dtype_of = _float if kwargs.get("rounding_mode") is None else _only_numeric
+    return elementwise(dtype_of, 2, wraps=True)(mode, func, args, {})
 
 
 @RULES.register("clamp clamp_min clamp_max")

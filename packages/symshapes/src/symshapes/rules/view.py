@@ -34,8 +34,8 @@ _SYMBOLIC = RuleTable()  # (mode, tensor, other arguments) -> Geometry | None
 
 @RULES.register(
     "view permute transpose.int t expand unsqueeze squeeze squeeze.dim squeeze.dims slice.Tensor "
-    "select.int split.Tensor "
-    "split_with_sizes unbind.int as_strided diagonal detach alias _unsafe_view"
+    "select.int split.Tensor split_with_sizes unbind.int as_strided diagonal detach alias "
+    "_unsafe_view"
 )
 def view(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A fake over the same storage; a small constant keeps its value."""
@@ -160,9 +160,9 @@ def select(mode: Any, x: Any, dim: int, index: Any) -> Geometry | None:
         ):
             return None
         return sizes, strides, offset + from_start(mode.shape_env, index, size) * stride
-    if type(index) is not int or not known_at_least(
-        mode.shape_env, size, index + 1 if index >= 0 else -index
-    ):
+    if type(index) is not int:
+        return None
+    if not known_at_least(mode.shape_env, size, index + 1 if index >= 0 else -index):
         return None
     return sizes, strides, offset + (index if index >= 0 else size + index) * stride
 
@@ -180,9 +180,8 @@ def slice_(
     size = sizes[dim]
     if unknown(mode.shape_env, size, start, end):
         first = within(mode.shape_env, start, size)
-        last = (
-            size if type(end) is int and end == sys.maxsize else within(mode.shape_env, end, size)
-        )
+        is_whole = type(end) is int and end == sys.maxsize
+        last = size if is_whole else within(mode.shape_env, end, size)
         length: Any = (torch.sym_max(last - first, 0) + step - 1) // step
     elif type(start) is not int or type(end) is not int:
         return None
@@ -261,8 +260,5 @@ def view_contiguous(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
         return None
     # eager keeps the strides of an empty tensor
     keeps_strides = same_sizes(sizes, x.shape) and any(same_size(size, 0) for size in sizes)
-    return (
-        sizes,
-        list(x.stride()) if keeps_strides else format_strides(sizes, False),
-        x.storage_offset(),
-    )
+    strides = list(x.stride()) if keeps_strides else format_strides(sizes, False)
+    return sizes, strides, x.storage_offset()
