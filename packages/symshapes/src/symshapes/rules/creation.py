@@ -18,15 +18,11 @@ aten = torch.ops.aten
 _MAX_CONSTANT = 8  # elements of a constant whose value is tracked
 _INT64 = torch.iinfo(torch.int64)
 _ARITHMETIC: dict[Any, Callable[..., Any]] = {
-    aten.add.Tensor: operator.add,
-    aten.add.Scalar: operator.add,
-    aten.sub.Tensor: operator.sub,
-    aten.sub.Scalar: operator.sub,
-    aten.rsub.Scalar: lambda a, b: b - a,
-    aten.rsub.Tensor: lambda a, b: b - a,
-    aten.mul.Tensor: operator.mul,
-    aten.mul.Scalar: operator.mul,
     aten.neg.default: operator.neg,
+    **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), operator.add),
+    **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), operator.sub),
+    **dict.fromkeys((aten.rsub.Tensor, aten.rsub.Scalar), lambda a, b: b - a),
+    **dict.fromkeys((aten.mul.Tensor, aten.mul.Scalar), operator.mul),
 }
 
 
@@ -86,13 +82,10 @@ def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) ->
     # numel() would guard on a symbolic size
     if out._has_symbolic_sizes_strides or out.numel() > _MAX_CONSTANT:
         return
+    if kwargs or torch.Tag.nondeterministic_seeded in func.tags:
+        return
     values = [arg.known_value if is_fake(arg) else arg for arg in args]
-    numbers = (bool, int, float, torch.Tensor)
-    if (
-        torch.Tag.nondeterministic_seeded in func.tags
-        or kwargs
-        or not all(isinstance(value, numbers) for value in values)
-    ):
+    if not all(isinstance(value, (bool, int, float, torch.Tensor)) for value in values):
         return
     with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher():
         out.remember(func(*values))

@@ -13,10 +13,10 @@ aten = torch.ops.aten
 GROUPED_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def _agree(mode: Any, operands: tuple, rank: int) -> bool:
-    """Whether the fast rule applies: fakes of one dtype and device, of the right rank."""
+def _agree(mode: Any, operands: tuple, *ranks: int) -> bool:
+    """Whether a rule here applies: fakes of one dtype and device, of these ranks."""
     first = operands[0]
-    if not all(is_fake(x) and x.fake_mode is mode and x.dim() == rank for x in operands):
+    if not all(is_fake(x) and x.fake_mode is mode and x.dim() in ranks for x in operands):
         return False
     return all(x.dtype is first.dtype and x.fake_device == first.fake_device for x in operands)
 
@@ -55,17 +55,10 @@ def addmm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     require_one_dtype(("mat1", a), ("mat2", b))
     if is_fake(bias) and bias.dim() > 2:  # the meta kernel broadcasts it
         raise RuntimeError(f"addmm: self has {bias.dim()} dimensions, more than the product's 2")
-    if (
-        len(args) != 3
-        or not _agree(mode, (a, b), 2)
-        or bias.dtype is not a.dtype
-        or bias.fake_device != a.fake_device
-    ):
+    if len(args) != 3 or not _agree(mode, args, 1, 2) or not a.dim() == b.dim() == 2:
         return NotImplemented
-    sizes = (a.shape[0], b.shape[1])
-    if not 1 <= bias.dim() <= 2 or not all(
-        require_equal(mode.shape_env, x, y) for x, y in zip(bias.shape[::-1], sizes[::-1])
-    ):
+    sizes = zip(reversed(bias.shape), (b.shape[1], a.shape[0]))
+    if not all(require_equal(mode.shape_env, x, y) for x, y in sizes):
         return NotImplemented
     return _product(mode, a, b)
 
@@ -77,18 +70,11 @@ def grouped_mm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any
     That kernel takes only bfloat16, and without CUDA it does not pad rows.
     """
     a, b, ends, bias, dtype = bind(func, args, kwargs).values()
-    if (
-        not all(is_fake(x) and x.fake_mode is mode and x.dim() in (2, 3) for x in (a, b))
-        or bias is not None
-    ):
+    if bias is not None or not _agree(mode, (a, b), 2, 3):
         return NotImplemented
-    of_one = (
-        a.dtype is b.dtype
-        and a.dtype in GROUPED_DTYPES
-        and a.fake_device == b.fake_device
-        and dtype in (None, a.dtype)
-    )
-    if not of_one or (ends is None) != (a.dim() == b.dim() == 3):
+    if a.dtype not in GROUPED_DTYPES or dtype not in (None, a.dtype):
+        return NotImplemented
+    if (ends is None) != (a.dim() == b.dim() == 3):
         return NotImplemented
     if ends is not None and not (is_fake(ends) and ends.dtype is torch.int32 and ends.dim() == 1):
         return NotImplemented
