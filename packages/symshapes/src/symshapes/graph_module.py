@@ -50,9 +50,8 @@ class LazyGraphModule(GraphModule):
 
     def recompile(self) -> Any:
         """Generates the code, except when the constructor calls it."""
-        if (
-            "_is_constructed" not in self.__dict__
-        ):  # CPython 3.13.0 frees no module whose dict was written to before its constructor ran
+        # CPython 3.13.0 frees no module whose dict was written to before its constructor ran
+        if "_is_constructed" not in self.__dict__:
             self._is_constructed = True
             type(self).lazy_module = weakref.ref(self)  # each graph module has a class of its own
             return None

@@ -89,11 +89,8 @@ def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
     if not any(same_size(size, 0) for size in x.shape):  # kernels check nothing for an empty batch
         require_one_dtype(("input", x), ("weight", weight))
         require_one_dtype(("input", x), ("bias", args[2]))
-    if (
-        args[6]
-        and x.dim() == weight.dim()
-        and not require_equal(mode.shape_env, x.shape[1], weight.shape[0])
-    ):
+    is_transposed = args[6] and x.dim() == weight.dim()
+    if is_transposed and not require_equal(mode.shape_env, x.shape[1], weight.shape[0]):
         raise RuntimeError(
             f"transposed convolution: {x.shape[1]} channels for a weight of size "
             f"{list(weight.shape)}"
