@@ -33,8 +33,8 @@ class GraphValue(Traced):
     start.
 
     ``meta`` is what C3.4 says; ``origin`` is the node of the given graph that the value comes from.
-    ``half`` is the dtype that it was rounded to, and ``skippers`` are the nodes that were to read
-    it so and read the value itself.
+    ``half`` is the dtype that eager rounds the value to; ``skippers`` are the nodes that read it
+    unrounded.
     """
 
     interpreter: GraphBuilder

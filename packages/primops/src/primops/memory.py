@@ -69,8 +69,8 @@ class Place:
 
 
 def place_of(node: fx.Node, op: OpOverload) -> Place:
-    """Where ``node`` reads or writes. Raises ContractError for a view whose offset in memory
-    ``meta["val"]`` does not tell.
+    """Where ``node`` reads or writes. Raises ContractError when ``meta["val"]`` of a view has no
+    storage offset.
     """
     names = [argument.name for argument in op._schema.arguments]
     arguments: dict[str, Any] = {**dict(zip(names, node.args)), **node.kwargs}

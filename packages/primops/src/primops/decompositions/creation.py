@@ -102,7 +102,7 @@ def unset(rule: Rule) -> Rule:
 rules.register("empty.memory_format")(unset(zeros))
 rules.register("empty_like")(unset(zeros_like))
 rules.register("new_empty")(unset(new_zeros))
-rules.register("empty_permuted")(unset(lambda size, layout, **options: zeros(size, **options)))
+rules.register("empty_permuted")(unset(lambda size, order, **options: zeros(size, **options)))
 
 
 def overlaps(size: Sequence[Size], stride: Sequence[Size]) -> bool:

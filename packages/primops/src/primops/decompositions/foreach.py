@@ -8,7 +8,7 @@ from typing import Any
 
 from primops import prims
 from primops.decompositions import arithmetic, elementary, reduction, special
-from primops.operand import Tensor, full_like, over, round_to, to_dtype, widen
+from primops.operand import Tensor, full_like, over, round_to, slice_dim, to_dtype, widen
 from primops.registry import DecompositionTable, Rule
 
 rules = DecompositionTable()
@@ -16,8 +16,7 @@ Tensors = Sequence[Tensor]
 
 UNARY = (
     "abs acos asin atan ceil cos cosh erf exp expm1 floor frac lgamma log log10 log1p log2 neg "
-    "reciprocal round rsqrt sigmoid "
-    "sign sin sinh sqrt tan tanh trunc"
+    "reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
 )
 
 
@@ -81,13 +80,10 @@ def _ternary(name: str, rule: Callable[..., Tensor]) -> None:
     )
 
     @rules.register(f"{name}.Tensor")
-    def by_tensor(
-        self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor
-    ) -> list[Tensor]:
-        parts = [prims.slice(scalars, dim=0, start=i, stop=i + 1, step=1) for i in range(len(self))]
+    def by_tensor(self: Tensors, left: Tensors, right: Tensors, scalars: Tensor) -> list[Tensor]:
+        parts = [slice_dim(scalars, 0, i, i + 1) for i in range(len(self))]
         values = [prims.reshape(v, shape=()) for v in parts]
-        scaled = _each(arithmetic.mul, tensor1, values)
-        return _each(rule, self, scaled, tensor2)
+        return _each(rule, self, _each(arithmetic.mul, left, values), right)
 
 
 _ternary("_foreach_addcmul", arithmetic.addcmul)
@@ -135,12 +131,8 @@ def _optimize(
             [prims.where(over(flag, b.shape), b, a) for a, b in zip(*pair)]
             for pair in zip(new, old)
         ]
-    updated = iter(new)
-    return (
-        next(updated),
-        [round_to(g, x.dtype) for g, x in zip(scaled, grads)],
-        *(next(updated) if state else [] for state in states),
-    )
+    updated, gradients = iter(new), [round_to(g, x.dtype) for g, x in zip(scaled, grads)]
+    return next(updated), gradients, *(next(updated) if state else [] for state in states)
 
 
 def _decayed(grad: Tensor, parameter: Tensor, weight_decay: float, maximize: bool) -> Tensor:
@@ -168,10 +160,8 @@ def _adam(decoupled: bool) -> Rule:
             m = prims.add(m, prims.mul(prims.sub(g, m), 1 - beta1))
             v = prims.add(prims.mul(v, beta2), prims.mul(prims.mul(g, g), 1 - beta2))
             largest = prims.maximum(most[0], v) if most else v
-            first, second = (
-                over(_correction(to_dtype(state_steps[i], p.dtype), beta), p.shape)
-                for beta in (beta1, beta2)
-            )
+            count = to_dtype(state_steps[i], p.dtype)
+            first, second = (over(_correction(count, beta), p.shape) for beta in (beta1, beta2))
             denominator = prims.add(prims.div(prims.sqrt(largest), prims.sqrt(second)), eps)
             size = prims.div(prims.mul(m, rate), first)
             return [prims.sub(p, prims.div(size, denominator)), m, v, largest]

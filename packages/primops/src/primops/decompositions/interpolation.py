@@ -255,12 +255,10 @@ def _pad(self: Tensor, padding: Sequence[Size], reflect: bool) -> Tensor:
             after = slice_dim(self, dim, size - 1 - high, size - 1)
             pieces = [prims.flip(before, dims=(dim,)), inner, prims.flip(after, dims=(dim,))]
         else:
-            wide = [resized(self.shape, dim, n) for n in (low, high)]
-            pieces = [
-                broadcast_to(slice_dim(self, dim, 0, 1), wide[0]),
-                inner,
-                broadcast_to(slice_dim(self, dim, size - 1, size), wide[1]),
-            ]
+            first = slice_dim(self, dim, 0, 1)
+            before = broadcast_to(first, resized(self.shape, dim, low))
+            last = slice_dim(self, dim, size - 1, size)
+            pieces = [before, inner, broadcast_to(last, resized(self.shape, dim, high))]
         filled = [p for p in pieces if not is_zero(p.shape[dim])]
         self = prims.cat(*(filled or [self]), dim=dim)
     return self

@@ -147,8 +147,8 @@ def fractional_max_pool_backward(
 
 @rules.register("max_unpool2d", "max_unpool3d")
 def max_unpool(self: Tensor, indices: Tensor, output_size: Sequence[Size], *_: Any) -> Tensor:
-    """Values at the positions that pooling took them from, zeros elsewhere. The stride and padding
-    say nothing more.
+    """Values at the positions that pooling took them from, zeros elsewhere. The output size makes
+    stride and padding redundant.
     """
     spatial = len(output_size)
     batch = tuple(self.shape[: self.ndim - spatial])

@@ -136,8 +136,8 @@ def windows_of(
     lengths: Sequence[Size], kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes = (1,),
     ceil_mode: bool = False,
 ) -> list[Window] | None:  # fmt: skip
-    """One per spatial dim; None when a window is too large, or the number of windows depends on a
-    symbol in a way that needs a branch.
+    """One ``Window`` per spatial dim. None when a window is too large to unroll, or when the number
+    of windows would need a branch on a symbolic length.
     """
     options = (kernel, stride or kernel, padding, dilation)
     sizes, strides, pads, gaps = (spread_ints(x, len(lengths)) for x in options)

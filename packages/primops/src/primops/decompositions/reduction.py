@@ -156,7 +156,7 @@ def _squares(wide: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 def _variance(total: Tensor, size: Size, correction: Scalar) -> Tensor:
-    # A whole number stays one, so that a symbolic size does.
+    # An integer, where possible: a symbolic size minus a float would be a symbolic float.
     is_whole = isinstance(correction, float) and correction.is_integer()
     whole: Scalar = int(correction) if is_whole else correction
     return prims.div(total, larger(size - whole, 0))

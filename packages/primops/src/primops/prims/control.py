@@ -66,10 +66,8 @@ def _scan_rule(*operands: TensorMeta, body_graph: fx.GraphModule, carried: int, 
     slices = [TensorMeta(x.shape[1:], x.strides[1:], x.dtype, x.device) for x in operands[carried:]]
     _agree(body_graph, (*operands[:carried], *slices))
     metas = output_metas(body_graph)
-    return (
-        *metas[:carried],
-        *(contiguous((length, *m.shape), m.dtype, m.device) for m in metas[carried:]),
-    )
+    stacked = [contiguous((length, *m.shape), m.dtype, m.device) for m in metas[carried:]]
+    return (*metas[:carried], *stacked)
 
 
 def _run(graph: fx.GraphModule, operands: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
