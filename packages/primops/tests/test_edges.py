@@ -527,3 +527,28 @@ def test_gradients_of_dropout_have_a_float_dtype():
     assert (
         rule(made(3, dtype=torch.int64), torch.tensor([True, False, True]), 2.0) is NotImplemented
     )
+
+
+@pytest.mark.parametrize(
+    "op, kwargs",
+    [
+        (aten.clamp_max.default, {"max": 0.5}),
+        (aten.sum.dim_IntList, {"keepdim": True, "dim": [1]}),
+        (aten.norm.ScalarOpt_dim, {"p": 2, "dim": [0]}),
+        (aten.add.Scalar, {"other": 2.0, "alpha": 3}),
+    ],
+    ids=["clamp_max", "sum", "norm", "add"],
+)
+def test_arguments_by_keyword(op, kwargs):
+    """A graph written by hand may name arguments that traces pass by position."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.empty(2, 3, device="meta")
+    node = graph.call_function(op, (x,), kwargs)
+    example = made(2, 3)
+    expected = op(example, **kwargs)
+    node.meta["val"] = expected.to("meta")
+    graph.output((node,))
+    gm = decompose(torch.fx.GraphModule(torch.nn.Module(), graph))
+    assert not decomposition_report(gm).externs
+    torch.testing.assert_close(torch.fx.Interpreter(gm).run(example), (expected,))

@@ -170,7 +170,9 @@ class _Pass:
         if reads_memory(op):
             return self.on_memory(node, op, rule, meta)
         args = _with_tensor(op, args, meta)
-        result = NotImplemented if rule is None else self.expand(node, rule, args, kwargs, meta)
+        result = NotImplemented
+        if rule is not None:
+            result = self.expand(node, rule, *_by_position(op, args, kwargs), meta)
         if result is not NotImplemented:
             return result
         if self.strict and op not in self.known and not is_declared_extern(op):
@@ -340,6 +342,17 @@ def _with_tensor(op: OpOverload, args: tuple[Any, ...], meta: Any) -> tuple[Any,
     ):
         return args
     return (full((), args[0], number_dtype(args[0]), meta.device), *args[1:])
+
+
+def _by_position(op: OpOverload, args: Args, kwargs: Params) -> tuple[Args, Params]:
+    """Arguments as rules take them: by position unless the schema says keyword-only."""
+    rest = [a for a in op._schema.arguments[len(args) :] if not a.kwarg_only]
+    named = [i for i, argument in enumerate(rest) if argument.name in kwargs]
+    if not named:
+        return args, kwargs
+    rest = rest[: named[-1] + 1]
+    kwargs = dict(kwargs)
+    return (*args, *[kwargs.pop(a.name, a.default_value) for a in rest]), kwargs
 
 
 def _fitted(value: Any, expected: Any) -> Any:
