@@ -78,8 +78,8 @@ def compile_captured(
 def _add_lazy_bases(
     specs: list[InputSpec], example_inputs: Sequence[Any], num_lifted: int
 ) -> list[int]:
-    """Adds inputs for the stored values of those that are conjugated or negated lazily, which
-    become views of them; returns the indices of the lazy ones.
+    """Adds inputs for the stored values of lazily conjugated or negated ones, which become views of
+    them. Returns the indices of the lazy ones.
     """
     lazy = [
         i
@@ -121,8 +121,8 @@ def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None 
 
 
 def _described(node: torch.fx.Node, example: Any, symbolic: bool) -> Any:
-    """What a graph says of an input, in symbols of another front end only where that one passes
-    sizes; else the example.
+    """The value that a graph notes for an input, else the example. Symbols of another front end
+    count only if that one passes sizes.
     """
     noted = node.meta.get("val", node.meta.get("example_value", example))
     return (noted if symbolic else example) if is_foreign(noted) else node.meta.get("val", example)

@@ -44,8 +44,9 @@ def step(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTra
 def capturable_step(
     ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
-    """These branch on the step count; their capturable form computes the same with tensors, here in
-    double precision as eager's Python numbers.
+    """Takes the capturable form of an optimizer's step. The default form branches on the step
+    count; this one computes the same with tensors, here in double precision as eager's Python
+    numbers.
     """
     call = new_value(ctx, function.__wrapped__).call
     *columns, steps = (arg.unpack(ctx) for arg in args)

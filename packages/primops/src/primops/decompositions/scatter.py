@@ -189,7 +189,7 @@ def isin(
 
 @rules.register("embedding_renorm")
 def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
-    """Rows that are looked up scaled down to a norm of at most ``max_norm``."""
+    """The weights; each row that ``indices`` names is scaled down to a norm of ``max_norm``."""
     at = flat(to_dtype(indices, torch.int64))
     hit = full((self.shape[0],), False, torch.bool, self.device)
     true = full_like(at, True, torch.bool)
@@ -210,8 +210,8 @@ def renorm(self: Tensor, p: Scalar, dim: int, maxnorm: Scalar) -> Tensor:
 
 @rules.register("histc")
 def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Tensor:
-    """How many elements lie in each of ``bins`` equal parts of [min, max]; a range that data gives
-    stays a call.
+    """How many elements lie in each of ``bins`` equal parts of [min, max]. Stays a call if the
+    range comes from the data.
     """
     whole = is_integral(self.dtype)
     are_known = all(isinstance(x, (int, float)) for x in (min, max))
