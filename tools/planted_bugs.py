@@ -329,7 +329,7 @@ def replace_line(root: Path, bug: Bug, text: str) -> None:
     (root / bug.path).write_text("".join(lines))
 
 
-def pytest(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def pytest(root: Path, *arguments: str, timeout: int = TIMEOUT) -> subprocess.CompletedProcess[str]:
     """The tests of a copy, on its own sources."""
     paths = os.pathsep.join(
         [*(str(root / "packages" / name / "src") for name in PACKAGES), str(root)]
@@ -343,7 +343,7 @@ def pytest(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         }
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
         return subprocess.run(
-            command, cwd=root, env=environment, capture_output=True, text=True, timeout=TIMEOUT
+            command, cwd=root, env=environment, capture_output=True, text=True, timeout=timeout
         )
 
 
@@ -367,7 +367,10 @@ def tests_that_reach(bugs: Sequence[Bug], tests: Path) -> dict[Bug, list[str]]:
         for number, bug in enumerate(places.values()):
             replace_line(root, bug, bug.probe.format(number))
         log.touch()
-        done = pytest(root, "-n", "2", "--dist", "worksteal", "packages", "integration_tests")
+        done = pytest(
+            root, "-n", "2", "--dist", "worksteal", "packages", "integration_tests",
+            timeout=2 * TIMEOUT,  # the whole suite
+        )  # fmt: skip
         if done.returncode:
             raise SystemExit("the tests fail without a bug:\n" + "\n".join(failures(done.stdout)))
         rows = [line.split(" ", 1) for line in log.read_text().splitlines()]
