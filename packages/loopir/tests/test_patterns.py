@@ -20,9 +20,11 @@ from loopir import (
     compile_graph,
 )
 from loopir.patterns.layout import choose_layouts
+from loopir.patterns.match import add_constant
 from loopir.testing import EvaluatorCodeGenerator
 from primops import TensorMeta
 from primops.testing import trace
+from torch import fx
 
 EVALUATOR = EvaluatorCodeGenerator()
 
@@ -369,3 +371,14 @@ def test_weights_are_turned_around_where_the_library_would_be_slower(
     choose_layouts(graph, inference=True)
     copies = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
     assert sorted(str(copy.args[0]) for copy in copies) == turned
+
+
+def test_names_of_constants_stay_apart():
+    """A constant that was erased leaves fewer buffers than names."""
+    gm = fx.GraphModule(torch.nn.Module(), fx.Graph())
+    output = gm.graph.output(())
+    first, second = (add_constant(gm, torch.full((2,), k), output) for k in range(2))
+    delattr(gm, first.target)
+    third = add_constant(gm, torch.ones(3), output)
+    assert getattr(gm, second.target).tolist() == [1, 1]
+    assert getattr(gm, third.target).tolist() == [1, 1, 1]
