@@ -183,8 +183,8 @@ def _earlier(node: torch.fx.Node, seen: dict[Hashable, torch.fx.Node]) -> torch.
 
 
 def reads_inputs(node: torch.fx.Node) -> bool:
-    """Whether a value is computed from an input that is no parameter, or from what is written to
-    it: not a view of it, but from its elements.
+    """Whether a value is computed from the elements of an input that is no parameter, or of what is
+    written to one. Views are not.
     """
     if view_source(node, unsafe=True) is not None:
         return False

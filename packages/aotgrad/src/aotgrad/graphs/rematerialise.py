@@ -1,8 +1,8 @@
 """Cheaper ways to compute a value again in backward than the op that made it.
 
 A normalisation's output is elementwise in its input once mean and inverse deviation are known, and
-those are saved anyway. A log-softmax is elementwise once the row's largest
-value and the logarithm of its sum are known; both are small.
+those are saved anyway. A log-softmax is elementwise once the row's largest value and the
+logarithm of its sum are known; both are small.
 """
 
 from __future__ import annotations

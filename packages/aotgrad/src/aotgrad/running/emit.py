@@ -305,8 +305,8 @@ def as_multi_output_view(value: torch.Tensor) -> torch.Tensor:
 
 
 def write_back(target: torch.Tensor, value: torch.Tensor) -> None:
-    """Copies ``value`` into an input. Where the program writes to an inference tensor, eager has
-    allowed it.
+    """Copies ``value`` into an input. An inference tensor takes writes in inference mode only, and
+    the program wrote to it there.
     """
     if target.is_inference():
         with torch.inference_mode():
