@@ -109,6 +109,22 @@ def test_a_dispatch_handler_runs_in_eager_mode() -> None:
     )
 
 
+def test_a_hook_is_not_called_by_backward_from_a_write_alone() -> None:
+    """The write needs no result of its own: its history reaches the caller through the buffer."""
+
+    def f(x: torch.Tensor, buffer: torch.Tensor, calls: list[int]) -> torch.Tensor:
+        buffer.add_(x)
+        y = x * 2
+        y.register_hook(lambda grad: calls.append(1))
+        return y
+
+    for call in (f, torchstrata.compile(f, fullgraph=True)):
+        x, buffer, calls = torch.ones(3, requires_grad=True), torch.zeros(3), []
+        call(x, buffer, calls)
+        buffer.sum().backward()
+        assert calls == [] and x.grad is not None and x.grad.tolist() == [1.0] * 3
+
+
 def test_a_module_hook_on_gradients() -> None:
     def run(wrap: Callable[[Any], Any]) -> tuple[list[float], list[torch.Tensor]]:
         torch.manual_seed(0)

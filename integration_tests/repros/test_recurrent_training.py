@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 
+import bytecode_dynamo
 import pytest
 import torch
 import torchstrata
@@ -37,7 +38,9 @@ def test_dropout_between_layers_is_eagers(kind, bidirectional, form):
     network = kind(
         5, 6, 3, dropout=0.5, bidirectional=bidirectional, batch_first=form == "batch_first"
     )
-    compiled = torchstrata.compile(lambda x: network(x), options={"fallback_random": True})
+    compiled = torchstrata.compile(
+        lambda x: network(x), fullgraph=form != "packed", options={"fallback_random": True}
+    )
     x = torch.randn(3, 4, 5)
     if form == "packed":
         x = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2, 2, 1]))
@@ -47,6 +50,14 @@ def test_dropout_between_layers_is_eagers(kind, bidirectional, form):
         out, ends = run(x)
         results.append((getattr(out, "data", out), ends, torch.get_rng_state()))
     torch.testing.assert_close(*results)
+
+
+def test_packed_sequences_under_fullgraph_are_refused_by_name():
+    """The lengths of the steps are numbers in a tensor, which a kernel reads on its own."""
+    network = torch.nn.GRU(5, 6, 2, dropout=0.5)
+    x = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(3, 2, 5), torch.tensor([3, 2]))
+    with pytest.raises(bytecode_dynamo.Unsupported, match="numbers from a tensor"):
+        torchstrata.compile(lambda x: network(x), fullgraph=True)(x)
 
 
 @pytest.mark.parametrize("dropout", [torch.dropout, torch.alpha_dropout, torch.feature_dropout])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from aotgrad import Unsupported, aot_function, run_eager
+from aotgrad import Unsupported, aot_function, run_eager, trace_functional
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -31,3 +31,14 @@ def test_views_of_one_tensor(targets, others, is_one_storage):
     except Unsupported:  # eager mode computes with what it has just written
         reject()
     torch.testing.assert_close(inputs[1], inputs[0])
+
+
+def test_tensors_side_by_side_in_one_buffer_are_written_by_one_call():
+    def program(buffer):
+        parts = buffer.split(SIZE)
+        torch._foreach_add_(parts[::2], parts[1::2])
+        return buffer
+
+    graph = trace_functional(program, [torch.arange(12.0)])
+    calls = [node for node in graph.graph.nodes if "foreach" in str(node.target)]
+    assert len(calls) == 1

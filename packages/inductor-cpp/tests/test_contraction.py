@@ -64,6 +64,27 @@ def test_norm_and_relu_go_into_the_convolution(store) -> None:
     agree(host, block, inputs)
 
 
+def test_a_weight_in_channels_last_memory_is_packed(store) -> None:
+    weight, *others = parameters()
+    inputs = [
+        torch.randn(2, 4, 9, 9),
+        weight.to(memory_format=torch.channels_last),
+        *others,
+    ]
+    host = build(block, inputs, 5, store)
+    assert host.extern_ops == (CONVOLUTION,)
+    agree(host, block, inputs)
+
+
+def test_folded_parameters_keep_the_dtype_of_the_weight() -> None:
+    weight = torch.ones(2, 3, 1, 1, dtype=torch.bfloat16)
+    norm = [torch.full((2,), n, dtype=torch.bfloat16) for n in (0.5, 3.0, 2.0, 0.25)]
+    folded, shift = packing.fold([weight, None, *norm], 1.0)
+    assert shift is not None
+    assert (folded.dtype, shift.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert folded.unique().tolist() == [1.0] and shift.tolist() == [-0.25, -0.25]
+
+
 CHANGES: dict[str, Callable[[torch.Tensor], object]] = {
     "in place": lambda p: p.add_(0.5),
     "through data": lambda p: p.data.mul_(-1),

@@ -107,6 +107,7 @@ def test_bounds_that_are_not_known():
     assert Facts().upper(x * x - other, extents) is None or Facts().upper(3 * x + 2, extents) == 11
     assert Facts().upper(-x, extents) == 0 and Facts().upper(s - 1 + x, extents) == s + 2
     assert Facts(signed={s}).upper(s * x, extents) is None
+    assert Facts().upper(FloorDiv(x, s + 1), extents) == FloorDiv(3, s + 1)  # it may be 1
     assert Facts(signed={s}).upper(s + FloorDiv(x, s), extents) is None
     assert not Facts(signed={s}).is_from_zero(s + x, extents)
 

@@ -50,18 +50,14 @@ def _is_host_call(node: Node) -> bool:
 
 
 def _differentiated_values(graph: GraphModule) -> Iterator[Node]:
-    """Values whose gradients the host asks for; what uses them belongs to later pieces."""
-    for node in graph.graph.nodes:
-        if node.target is torch.autograd.grad:
-            yield from node.all_input_nodes  # outputs among them do no harm
-    yield from _hooked(graph)
-
-
-def _hooked(graph: GraphModule) -> Iterator[Node]:
-    """Values that the host registers a hook on."""
+    """Values whose gradients the host asks for or hooks; what uses them belongs to later
+    pieces.
+    """
     for node in graph.graph.nodes:
         name = getattr(node.target, "__name__", node.target)
-        if node.meta.get("host") and name in ("register_hook", "retain_grad"):
+        if node.target is torch.autograd.grad:
+            yield from node.all_input_nodes  # outputs among them do no harm
+        elif node.meta.get("host") and name in ("register_hook", "retain_grad"):
             yield node.args[0]
 
 
@@ -143,7 +139,6 @@ class _PieceBuilder:
         """Changed settings, with their previous values."""
         self.order = {node: i for i, node in enumerate(graph.graph.nodes)}
         self.first_writes: dict[Node, int] = {}
-        self.writes: set[Node] = set()
         self.roots: dict[Node, Node] = {}
         """For the result of a write, the first node of that tensor."""
         self.written: dict[Node, Any] = {}
@@ -156,7 +151,6 @@ class _PieceBuilder:
             ):
                 for written in (given, *sharing.get(_storage(given), ())):
                     self.first_writes.setdefault(written, self.order[node])
-                self.writes.add(node)
             if storage := _storage(node):
                 sharing.setdefault(storage, []).append(node)
         self.symbols = [node for node in self.inputs if isinstance(node.meta["val"], torch.SymInt)]
@@ -166,11 +160,11 @@ class _PieceBuilder:
         found: list[_Step] = []
         piece: list[Node] = []
         hosted: set[Node] = set()
-        ends, hooked = set(_differentiated_values(self.graph)), set(_hooked(self.graph))
+        ends = set(_differentiated_values(self.graph))
         for node in self.graph.graph.nodes:
             host = self._runs_on_host(node, hosted, bool(found))
             ends_piece = host or node.op == "output" or (piece and piece[-1] in ends)
-            if ends_piece or (node in hooked and self._has_other_history(piece, node)):
+            if ends_piece:
                 found += self._compile_piece(piece)
                 self._record_writes(piece)
                 piece = []
@@ -193,22 +187,6 @@ class _PieceBuilder:
             if node.op not in ("placeholder", "get_attr"):
                 step.dead.append(node)
         return found
-
-    def _has_other_history(self, piece: list[Node], node: Node) -> bool:
-        """Whether a piece with ``node`` would have other results with a history.
-
-        They would share one autograd node. It calls the hook without a gradient even if backward
-        starts from the others only.
-        """
-        inside = {*piece, node}
-        return any(
-            getattr(other.meta.get("val"), "requires_grad", False)
-            and (
-                other in self.writes
-                or any(self._is_read_outside(user, inside) for user in other.users)
-            )
-            for other in piece
-        )
 
     def _runs_on_host(self, node: Node, hosted: set[Node], later: bool) -> bool:
         """Whether a call runs on the host: also one that unpacks a value, or differentiates the

@@ -147,6 +147,8 @@ def require(ctx: Context, since: int, error: str, message: str) -> None:
     anything relies on them.
     """
     for guard in ctx.env.deferred_asserts[since:]:
+        if not all(map(ctx.graph.knows, guard.expr.free_symbols)):
+            raise GraphBreak("BD001", f"an operator reads numbers from a tensor ({guard.expr})")
         condition = ctx.graph.condition(guard.expr, ctx.env)
         ctx.graph.add_call(REQUIRE, (condition, error, message))
 
