@@ -93,6 +93,12 @@ def given_a_history(x, log):
     return y
 
 
+def made_to_require_gradients_after(x, log):
+    y = x[FAR]
+    x.requires_grad_()
+    return y
+
+
 def written_with_a_hook(x, log):
     y = x * PARAMETER
     y.register_hook(log.append)
@@ -109,6 +115,7 @@ PROGRAMS = [
     seeded,
     seeded_after,
     made_to_require_gradients,
+    made_to_require_gradients_after,
     caught,
     exchanged,
     set_up,

@@ -276,6 +276,13 @@ def test_what_eager_mode_refuses_is_refused(name, is_symbolic):
     assert name in OF_OTHER_TYPES or issubclass(caught.type, kinds), caught.value
 
 
+def test_a_symbolic_size_beside_a_plain_one_may_be_one():
+    mode = FakeTensorMode(ShapeEnv())
+    rows = mode.from_real(torch.ones(3, 4), dynamic_dims=(0,))
+    with mode:
+        assert torch.mm(torch.ones(4, 1), rows[2:]).shape == (4, 4)
+
+
 @pytest.mark.parametrize(
     "name",
     ["mm of sizes", "bmm of batches", "addmm of sizes", "convolution of channels", "broadcast"],

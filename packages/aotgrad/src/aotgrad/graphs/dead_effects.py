@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from symshapes import expr_of
 
 from aotgrad.tracing.functional import extent
 from aotgrad.tracing.joint import Joint
@@ -30,6 +31,9 @@ _ASK_FOR_LAYOUT = frozenset({
     "normal_functional", "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided",
 })  # fmt: skip
 """Operators that read no elements of their first operand."""
+
+_WRITE_A_PART = frozenset({"slice_scatter", "select_scatter", "diagonal_scatter"})
+"""Operators that read their first operand where the second one doesn't replace it."""
 
 
 def mark_effects(joint: Joint) -> None:
@@ -79,14 +83,19 @@ def _live(joint: Joint) -> set[torch.fx.Node]:
 
 def _read_by(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The operands whose elements a node reads."""
-    target = node.target
-    asks = (
-        isinstance(target, torch._ops.OpOverload)
-        and target._schema.name.removeprefix("aten::") in _ASK_FOR_LAYOUT
-    )
-    return [
-        n for n in node.all_input_nodes if not asks or n is not node.args[0] or n in node.args[1:]
-    ]
+    if not _replaces_first(node):
+        return node.all_input_nodes
+    return [n for n in node.all_input_nodes if n is not node.args[0] or n in node.args[1:]]
+
+
+def _replaces_first(node: torch.fx.Node) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    name = node.target._schema.name.removeprefix("aten::")
+    if name not in _WRITE_A_PART:
+        return name in _ASK_FOR_LAYOUT
+    whole, part = (expr_of(n.meta["val"].numel()) for n in node.args[:2])  # type: ignore[union-attr]
+    return whole == part
 
 
 def _of_other_devices(draws: list[torch.fx.Node], live: set[torch.fx.Node]) -> list[torch.fx.Node]:

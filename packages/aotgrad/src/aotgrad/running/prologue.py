@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,9 +83,30 @@ def write_prologue(
     _write_history_checks(out, runtime)
     _write_offset_checks(out, runtime)
     _write_overlap_check(out, runtime, saved)
-    for spec in runtime.joint.inputs:
-        if spec.becomes_leaf:
-            out(f"{spec.name}.requires_grad_()")
+
+
+def within_new_leaves(out: PythonWriter, runtime: Runtime) -> AbstractContextManager[None]:
+    """The block in which inputs require grad that the program begins to differentiate by."""
+    names = [s.name for s in runtime.joint.inputs if s.becomes_leaf]
+    return out.block(
+        f"with {out.name('new_leaves', new_leaves)}({tuple_text(names)}):" * bool(names)
+    )
+
+
+@contextmanager
+def new_leaves(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Calls ``requires_grad_()``, and takes it back if the block raises: the program then runs in
+    eager mode, which may raise before its own call.
+    """
+    changed = [t for t in tensors if not t.requires_grad]
+    for t in changed:
+        t.requires_grad_()
+    try:
+        yield
+    except BaseException:
+        for t in changed:
+            t.requires_grad_(False)
+        raise
 
 
 def _write_exit(

@@ -21,7 +21,7 @@ from .autograd_function import (
 )
 from .backward import BackwardWriter, Compiled, call_compiled, reader_masks
 from .emit import EpilogueWriter, PythonWriter, tuple_text
-from .prologue import Runtime, write_prologue
+from .prologue import Runtime, within_new_leaves, write_prologue
 from .retain_graph import record_versions
 from .writeback_protocol import may_be_resized, only_written, save_private, write_backs
 
@@ -40,13 +40,14 @@ def build_inference(
     )
     with out.block(f"def call({runtime.arguments}):"):
         write_prologue(out, runtime)
-        call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
-        names = [f"v{i}" for i in range(len(results))]
-        with out.within(torch.no_grad if needs_no_grad else None):
-            call_compiled(out, "forward", call, names, autocast=runtime.autocast)
-        if needs_no_grad:
-            _write_view_resets(out, joint, results, values)
-        _write_epilogue(out, runtime, values, _written_in_graph(joint, results, forward))
+        with within_new_leaves(out, runtime):
+            call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
+            names = [f"v{i}" for i in range(len(results))]
+            with out.within(torch.no_grad if needs_no_grad else None):
+                call_compiled(out, "forward", call, names, autocast=runtime.autocast)
+            if needs_no_grad:
+                _write_view_resets(out, joint, results, values)
+            _write_epilogue(out, runtime, values, _written_in_graph(joint, results, forward))
     if len(runtime.parameters) > MAX_NAMED_INPUTS:
         out.pass_as_tuple([s.name for s in runtime.parameters])
     return out.load("call")
@@ -199,7 +200,10 @@ class _TrainingWriter:
         texts |= {i: f"y{i}" for i in plan.differentiable}
         with out.block(f"def call({runtime.arguments}):"):
             write_prologue(out, runtime, self.split.saved)
-            with out.within(None if runtime.grad_enabled else torch.enable_grad):
+            with (
+                within_new_leaves(out, runtime),
+                out.within(None if runtime.grad_enabled else torch.enable_grad),
+            ):
                 if self.lead:
                     out(f"box = [{', '.join(self.boxed_inputs)}]")
                 self._write_apply(returned)

@@ -172,8 +172,8 @@ def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bo
 
     attempt = partial(_error_of, func, args, kwargs)
     with _real_kernels():
-        # index 0 is in range; a divisor must not be 0
-        error = attempt(0) and attempt(1)
+        # index 0 is in range; a divisor must not be 0; a symbolic size may meet a plain 1
+        error = attempt(0) and attempt(1) and attempt(0, unknown=1)
         if error is None:
             return None, True
         accepts_others = any(
