@@ -38,6 +38,8 @@ class ShapeEnv:
         sources: symbol -> source texts, such as ``L['x'].size(0)``.
         provenance: called when a guard is recorded; returns the user's current line.
         allow_unbacked: whether ``item()`` creates an unbacked symbol or raises DataDependentError.
+        allow_unbacked_sizes: whether a result may have a data-dependent size, though ``item()``
+            raises.
     """
 
     # torch reads these on any shape environment
@@ -47,9 +49,14 @@ class ShapeEnv:
     _translation_validation_enabled = False
 
     def __init__(
-        self, *, allow_unbacked: bool = False, provenance: Callable[[], str] = current_user_line
+        self,
+        *,
+        allow_unbacked: bool = False,
+        allow_unbacked_sizes: bool = False,
+        provenance: Callable[[], str] = current_user_line,
     ) -> None:
         self.allow_unbacked = allow_unbacked
+        self.allow_unbacked_sizes = allow_unbacked_sizes
         self.provenance = provenance
         self.guards: list[SizeGuard] = []
         self.deferred_asserts: list[SizeGuard] = []

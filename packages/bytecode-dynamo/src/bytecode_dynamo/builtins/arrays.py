@@ -64,6 +64,12 @@ def _has_array(ctx: Context, value: VariableTracker) -> bool:
     return isinstance(value, ArrayVariable)
 
 
+def _has_arrays_only(ctx: Context, value: VariableTracker) -> bool:
+    return isinstance(value, SequenceVariable) and all(
+        isinstance(realize(ctx, item), ArrayVariable) for item in value.unpack(ctx)
+    )
+
+
 def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
     """The rule of a function of arrays; ``fold`` is the one for numbers."""
 
@@ -81,6 +87,10 @@ def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
         ):
             array = args[0].call_method(ctx, "numpy", [], {})
             return array if name == "asarray" else array.call_method(ctx, "copy", [], {})
+        if name in ("asarray", "array") and len(values) == 1 and _has_arrays_only(ctx, args[0]):
+            function = _in_graph(home, "stack")
+        if name.endswith("_like") and isinstance(args[0], TensorVariable):
+            args = to_numpy(ctx, args[0]), *args[1:]
         return call_array(ctx, function, args, kwargs, original)
 
     return rule

@@ -81,7 +81,10 @@ def _call_torch(
         return new_value(ctx, result)
     if isinstance(target, torch.jit.ScriptFunction):
         target = OpaqueCall(target, str(target.name))
-    require(ctx, assumptions, "RuntimeError", ASSUMED)
+    is_index = target in (*_INDEXED, "select")
+    if not is_index:
+        _refuse_assumptions(ctx, target, assumptions)
+    require(ctx, assumptions, "IndexError" if is_index else "RuntimeError", ASSUMED)
     proxies = tuple(arg.as_proxy(ctx) for arg in args)
     named_proxies = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
     node = ctx.graph.add_call(target, proxies, named_proxies, result)
@@ -140,6 +143,16 @@ def _require(holds: bool, error: str, message: str) -> None:
 
 
 REQUIRE = OpaqueCall(_require, "require")
+
+
+def _refuse_assumptions(ctx: Context, target: Any, since: int) -> None:
+    """Break the graph before a call that assumes something about data-dependent sizes, which eager
+    mode would not refuse: a size of 1 is broadcast.
+    """
+    assumed = [guard.expr for guard in ctx.env.deferred_asserts[since:]]
+    if assumed and not ctx.config.capture_scalar_outputs:
+        del ctx.env.deferred_asserts[since:]
+        raise GraphBreak("BD001", f"{name_of(target)} works for some sizes only: {assumed[0]}")
 
 
 def require(ctx: Context, since: int, error: str, message: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.fx import _symbolic_trace
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import evaluates_call, evaluates_each
@@ -122,6 +123,9 @@ for _query in (
     torch.get_num_interop_threads,
 ):
     evaluates_call(_query)(_reading(Setting(_query, lambda _: None)))
+evaluates_call(_symbolic_trace.is_fx_tracing)(
+    _reading(Setting(lambda: _symbolic_trace._is_fx_tracing_flag, lambda _: None))
+)
 evaluates_call(sys.getrecursionlimit)(_reading(Setting(recursion_limit, lambda _: None)))
 
 

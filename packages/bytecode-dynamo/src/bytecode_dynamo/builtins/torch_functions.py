@@ -102,6 +102,12 @@ def allowed_rule(function: Any) -> Any:
     return lambda ctx, *args, **kwargs: call_torch(ctx, target, args, kwargs)
 
 
+@evaluates_call(_torch._shape_as_tensor)
+def shape_as_tensor(ctx: Context, x: VariableTracker) -> VariableTracker:
+    sizes = new_list(ctx, x.get_attr(ctx, "shape").unpack(ctx))
+    return call_torch(ctx, torch.tensor, [sizes], {"dtype": ConstantVariable(torch.int64)})
+
+
 def constant_result_rule(function: Any) -> Any:
     """The rule of a function that is called while capturing, on real arguments."""
 

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import evaluates_call, evaluates_code
+from bytecode_dynamo.graph.builder import NestedGraph
 from bytecode_dynamo.polyfills import control_flow
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import Identity
@@ -59,6 +60,14 @@ class TransformVariable(Variable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         return self.function.get_attr(ctx, name)
+
+
+@evaluates_call(torch._C._are_functorch_transforms_active)
+def are_transforms_active(ctx: Context) -> VariableTracker:
+    """False: frames under a transform run in eager mode, which a guard sees."""
+    if isinstance(ctx.graph, NestedGraph):
+        raise GraphBreak("BD018", "asking for transforms in a function that may be under one")
+    return ConstantVariable(False)
 
 
 def inner_fakes(ctx: Context, fakes: Any) -> Any:

@@ -46,7 +46,11 @@ class Context:
         self.instructions = 0
         self.effects = Effects()
         self.guards = Guards()
-        self.env = ShapeEnv(allow_unbacked=config.capture_scalar_outputs, provenance=self.user_line)
+        self.env = ShapeEnv(
+            allow_unbacked=config.capture_scalar_outputs,
+            allow_unbacked_sizes=True,
+            provenance=self.user_line,
+        )
         self.mode = ObservedMode(self.env)
         self.graph = GraphBuilder(self.stack_trace)
         self.tensors: dict[int, Any] = {}

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from symshapes import GuardOnDataDependent
+
 from bytecode_dynamo.bytecode import Op
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
 from bytecode_dynamo.state.context import Context
@@ -54,6 +56,8 @@ def step(ctx: Context, frame: Frame) -> None:
         HANDLERS[instruction.op](ctx, frame, instruction)
     except NotConstant as error:
         raise GraphBreak("BD007", f"the value of {error} is not known") from None
+    except GuardOnDataDependent as error:
+        raise GraphBreak("BD001", str(error)) from error
 
 
 def handle(ctx: Context, frame: Frame, raised: ObservedException) -> bool:

@@ -12,6 +12,7 @@ import torch
 import torch.distributions as D
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
+from torch.fx._symbolic_trace import is_fx_tracing
 from torch.utils import _pytree as pytree
 from torch.utils.data import default_collate
 
@@ -95,6 +96,12 @@ def class_namespace(x):
     return x + 1, "t" in Wrapper.__dict__, "__init__" in Wrapper.__dict__, len(Net.__dict__)
 
 
+def asked_for_tracers(x):
+    if torch._C._are_functorch_transforms_active() or is_fx_tracing():
+        return x - 1
+    return x + 1
+
+
 @pytest.mark.parametrize(
     "f",
     (
@@ -102,6 +109,7 @@ def class_namespace(x):
         class_namespace,
         lambda x: TRACED(x) + TRACED.a(x).sum(), lambda x: torch.sin(torch.add(Wrapper(x),
         Wrapper(x))).t,
+        asked_for_tracers, lambda x: torch._shape_as_tensor(x) * 2,
     ),
 )  # fmt: skip
 def test_in_one_graph(check, f):

@@ -174,6 +174,16 @@ def test_global_tables_and_gradients():
     assert x.grad is not None and y.grad is not None and torch.equal(x.grad, y.grad)
 
 
+def test_arrays_of_arrays_and_of_tensors():
+    def f(a, t):
+        return np.array([a, a + 1]), np.asarray((a,)), np.ones_like(t), np.full_like(t, 2)
+
+    given = np.arange(3.0), torch.ones(2, 3)
+    captured = bd.optimize("eager", fullgraph=True)(f)
+    for found, expected in zip(captured(*given), f(*given)):
+        assert same(found, expected)
+
+
 BREAKS = {
     "branch": lambda a: a + 1 if a.sum() > 3 else a,
     "mask": lambda a: a[a > 3],

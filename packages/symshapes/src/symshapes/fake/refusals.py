@@ -205,10 +205,13 @@ def _is_empty(tree: Any) -> bool:
 
 
 def _is_zero(size: Any) -> bool:
-    """Whether a symbolic size is 0, with a guard; False for a data-dependent one."""
+    """Whether a symbolic size is 0, with a guard; a data-dependent one is assumed not to be."""
     if not isinstance(size, torch.SymInt):
         return False
-    return not size.node.expr.free_symbols & size.node.shape_env.unbacked and bool(size == 0)
+    if size.node.expr.free_symbols & size.node.shape_env.unbacked:
+        torch._check(size != 0)
+        return False
+    return bool(size == 0)
 
 
 def _with_zero_sizes(tree: Any) -> Any:
