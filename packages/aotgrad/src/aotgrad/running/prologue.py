@@ -105,7 +105,8 @@ def new_leaves(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
         yield
     except BaseException:
         for t in changed:
-            t.requires_grad_(False)
+            if t.is_leaf:
+                t.requires_grad_(False)
         raise
 
 

@@ -80,16 +80,13 @@ def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
         function = _in_graph(home, name)
         if function is None:
             raise GraphBreak("BD005", f"call of {home}.{name}")
-        if (
-            name in ("asarray", "array")
-            and isinstance(args[0], TensorVariable)
-            and len(values) == 1
-        ):
-            array = args[0].call_method(ctx, "numpy", [], {})
-            return array if name == "asarray" else array.call_method(ctx, "copy", [], {})
-        if name in ("asarray", "array") and len(values) == 1 and _has_arrays_only(ctx, args[0]):
-            function = _in_graph(home, "stack")
-        if name.endswith("_like") and isinstance(args[0], TensorVariable):
+        if name in ("asarray", "array") and len(args) == len(values) == 1:
+            if isinstance(args[0], TensorVariable):
+                array = args[0].call_method(ctx, "numpy", [], {})
+                return array if name == "asarray" else array.call_method(ctx, "copy", [], {})
+            if _has_arrays_only(ctx, args[0]):
+                function = _in_graph(home, "stack")
+        if name.endswith("_like") and args and isinstance(args[0], TensorVariable):
             args = to_numpy(ctx, args[0]), *args[1:]
         return call_array(ctx, function, args, kwargs, original)
 

@@ -182,6 +182,9 @@ def test_arrays_of_arrays_and_of_tensors():
     captured = bd.optimize("eager", fullgraph=True)(f)
     for found, expected in zip(captured(*given), f(*given)):
         assert same(found, expected)
+    named = bd.optimize("eager")(lambda a, t: (np.array(object=a) + 1, np.ones_like(a=t)))
+    for found, expected in zip(named(*given), (given[0] + 1, np.ones((2, 3), np.float32))):
+        assert same(found, expected)
 
 
 BREAKS = {
