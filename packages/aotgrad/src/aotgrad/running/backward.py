@@ -82,7 +82,7 @@ class BackwardWriter:
             for name, error in reversed([*zip(self.names, joint.backward_errors)]):
                 if error:
                     with out.block(f"if {name} is not None:"):
-                        out(f"raise RuntimeError({error!r})")
+                        out(f"raise {error}")
             if passes_tangents(joint):
                 self.unpack_sizes()
                 self.write_view_gradients()

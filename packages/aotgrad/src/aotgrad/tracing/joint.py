@@ -50,8 +50,8 @@ class Joint:
         gradients_of: indices of the inputs that the trailing outputs are gradients of, in the order
             in which an autograd node returns them.
         out_spec: pytree of the program's outputs.
-        backward_errors: for each tangent, the message that backward from it raises, as in eager, or
-            an empty string.
+        backward_errors: for each tangent, the error that backward from it raises, as in eager, as a
+            Python expression, or an empty string.
         outer_histories: histories of inputs that the program's own differentiation may reach.
         reads_offset: indices of the inputs into whose storage the program counts offsets.
         freed_with: for each tangent, the bits of the tangents whose saved values are freed by
@@ -370,7 +370,8 @@ def _error_of(differentiate: Callable[[int], Any], k: int) -> str:
     try:
         differentiate(k)
     except RuntimeError as error:
-        return str(error)
+        kind = NotImplementedError if isinstance(error, NotImplementedError) else RuntimeError
+        return f"{kind.__name__}({str(error)!r})"
     return ""
 
 

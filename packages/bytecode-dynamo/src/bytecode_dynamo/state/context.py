@@ -58,16 +58,12 @@ class Context:
         self.inputs: list[Source] = []
         self.identities: dict[int, Identity] = {}
         self.from_arrays: dict[int, Any] = {}
-        """By the id of its fake: a tensor from ``torch.from_numpy``, which shares an array's
-        memory.
-        """
+        """By the id of its fake: a tensor from ``torch.from_numpy``, in an array's memory."""
         self.symbol_sources: dict[sympy.Symbol, Source] = {}
         self.stride_guards: list[SizeGuard] = []
         self.constant_objects: dict[type, Any] = {}
         self.runs_once = False
-        """Whether the graph has effects that can't be undone: it sets random generators, settings,
-        memory or hooks.
-        """
+        """Whether the graph sets generators, settings, memory or hooks, which can't be undone."""
         self.careful = False
         """Whether the graph must not have such effects."""
         self.written_in_classes: set[tuple[type, str]] = set()
