@@ -135,6 +135,9 @@ OVERWRITTEN = {
     "a number": lambda x, y, i: x.index_put_((i,), y[:2]).fill_(2.0),
     "others": lambda x, y, i: x.index_put_((i,), y[:2]).copy_(y),
     "others through a view": lambda x, y, i: x.index_put_((i,), y[:2])[:].copy_(y),
+    "others through as_strided": lambda x, y, i: (
+        x.index_put_((i,), y[:2]).as_strided((3, 2), (2, 1)).copy_(y)
+    ),
     "drawn": lambda x, y, i: x.index_put_((i,), y[:2]).uniform_(),
     "its sizes": lambda x, y, i: torch.zeros_like(y[i]),
     "what was computed from it": lambda x, y, i: (y[i] * 2 + 1).zero_(),

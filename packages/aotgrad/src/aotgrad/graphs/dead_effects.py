@@ -32,7 +32,7 @@ _ASK_FOR_LAYOUT = frozenset({
 })  # fmt: skip
 """Operators that read no elements of their first operand."""
 
-_WRITE_A_PART = frozenset({"slice_scatter", "select_scatter", "diagonal_scatter"})
+_WRITE_A_PART = {"slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter"}
 """Operators that read their first operand where the second one doesn't replace it."""
 
 

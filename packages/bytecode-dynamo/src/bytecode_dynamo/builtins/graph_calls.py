@@ -146,8 +146,8 @@ REQUIRE = OpaqueCall(_require, "require")
 
 
 def _refuse_assumptions(ctx: Context, target: Any, since: int) -> None:
-    """Break the graph before a call that assumes something about data-dependent sizes, which eager
-    mode would not refuse: a size of 1 is broadcast.
+    """Break the graph before a call that is captured for some data-dependent sizes only: eager mode
+    may take others, such as a size of 1, which it broadcasts.
     """
     assumed = [guard.expr for guard in ctx.env.deferred_asserts[since:]]
     if assumed and not ctx.config.capture_scalar_outputs:
