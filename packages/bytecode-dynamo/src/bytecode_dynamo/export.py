@@ -17,6 +17,7 @@ from bytecode_dynamo.guards.records import GuardRecord
 from bytecode_dynamo.marker import Verbatim
 
 from .api import optimize
+from .config import config
 from .errors import UserError
 
 
@@ -66,9 +67,9 @@ def export(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[.
             count = len(gm.graph.output_node().args[0])  # pyright: ignore[reportArgumentType]
             return lambda *inputs: tuple(map(_Output, range(count)))
 
-        result = optimize(backend, fullgraph=True, dynamic=dynamic, on_capture=on_capture)(fn)(
-            *args, **kwargs
-        )
+        captured = optimize(backend, fullgraph=True, dynamic=dynamic, on_capture=on_capture)(fn)
+        with config.patch(capture_scalar_outputs=True):  # the graph is for other numbers, too
+            result = captured(*args, **kwargs)
         graphs = [found for found in captures if found.graph is not None]
         if len(graphs) > 1:
             raise UserError(

@@ -35,6 +35,7 @@ from bytecode_dynamo.variables.constant import (
     SymbolicVariable,
     computed_number,
 )
+from bytecode_dynamo.variables.input_numbers import number_of_input
 from bytecode_dynamo.variables.mapping import dict_of
 from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, new_tuple
 from bytecode_dynamo.variables.sets import members_of, set_of
@@ -129,6 +130,9 @@ def make_number(
     # with a base, Python converts text only
     value = args[0] if len(args) == 1 and not named else None
     if isinstance(value, TensorVariable):
+        number = number_of_input(ctx, value)
+        if number is not None:
+            return construct(ctx, cls, [number], {})
         if not ctx.config.capture_scalar_outputs and value.fake.known_number is None:
             raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
         if value.fake.dtype is torch.bool:

@@ -153,6 +153,11 @@ def dispatch_modes(ctx: Context) -> VariableTracker:
     return ConstantVariable(torch._C._len_torch_dispatch_stack())
 
 
+@evaluates_call(torch._C._is_torch_function_mode_enabled)
+def has_function_modes(ctx: Context) -> VariableTracker:
+    return ConstantVariable(bool(ctx.modes.function_modes(ctx)))
+
+
 @evaluates_call(torch._C._len_torch_function_stack)
 def function_modes(ctx: Context) -> VariableTracker:
     return ConstantVariable(

@@ -110,7 +110,21 @@ def original_of(function: types.FunctionType) -> types.FunctionType | None:
     ):
         held = [cell.cell_contents for cell in function.__closure__ or ()]
         return next((found for found in held if isinstance(found, types.FunctionType)), None)
-    return polyfill_of(function.__code__)
+    return _without_settings(function) or polyfill_of(function.__code__)
+
+
+def _without_settings(function: types.FunctionType) -> types.FunctionType | None:
+    """What a function of exported programs calls with other settings of torch's own compiler."""
+    code = function.__code__
+    if code.co_qualname != "wrap_dunder_call_ctx_manager.<locals>.inner":
+        return None
+    held = {
+        name: cell.cell_contents
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)
+    }
+    called = held.get("func")
+    settings = type(held.get("self")).__name__ == "DynamoConfigPatchProxy"
+    return called if settings and isinstance(called, types.FunctionType) else None
 
 
 def _make_parameter(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:

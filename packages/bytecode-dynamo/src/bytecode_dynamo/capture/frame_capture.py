@@ -218,6 +218,7 @@ class Compilation:
         )
         ctx = Context(settings, names, dynamic, host_effects=self.policy.host_effects)
         ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
+        ctx.reads_numbers = not config.capture_scalar_outputs
         ctx.whole, ctx.resumes, ctx.careful = (
             self._is_whole(),
             self.frame.origin is not None,

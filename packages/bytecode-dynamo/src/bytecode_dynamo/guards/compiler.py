@@ -28,7 +28,7 @@ from .shape_program import NotCompilable, compile_condition, python_condition
 from .source import AttrSource, Scope, Source
 from .tensor_facts import TensorFacts
 from .tensor_layout import calibrate
-from .tensor_source import SizeSource, StorageOffsetSource, StrideSource
+from .tensor_source import ElementSource, SizeSource, StorageOffsetSource, StrideSource
 
 CONSTANT_TYPES = (
     *(
@@ -230,6 +230,9 @@ def _identity(builder: _Builder, record: GuardRecord) -> None:
 
 
 def _finite(builder: _Builder, record: GuardRecord) -> None:
+    if isinstance(record.source, ElementSource):
+        builder.test(builder.paths.node(record.source.base), "ELEMENT", None)
+        return
     builder.test(builder.paths.node(record.source), "FINITE")
 
 
@@ -237,6 +240,9 @@ def _equals(builder: _Builder, record: GuardRecord) -> None:
     expected = record.expected
     if not is_constant(expected):
         raise NoNativePath(f"constant of type {type(expected).__name__}")
+    if isinstance(record.source, ElementSource):
+        builder.test(builder.paths.node(record.source.base), "ELEMENT", expected)
+        return
     node = builder.paths.node(record.source)
     if node.use is not None and node.use.test == TEST_NONE:
         node.use.test, node.use.expected = TEST_EQUALS, expected
@@ -369,6 +375,8 @@ NUMBER_KINDS = {SizeSource: 0, StrideSource: 1, StorageOffsetSource: 2}
 
 def _number(builder: _Builder, source: Source) -> tuple[Any, ...]:
     """How the value of a symbol is read: (kind, register, class, dimension)."""
+    if isinstance(source, ElementSource):
+        return 4, builder.paths.node(source.base).register, torch.Tensor, 0
     kind = NUMBER_KINDS.get(type(source))
     if kind is None:
         node = builder.paths.node(source)

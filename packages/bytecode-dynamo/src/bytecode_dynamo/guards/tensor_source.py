@@ -41,6 +41,12 @@ class StorageOffsetSource(AppliedSource):
     function, text = torch.Tensor.storage_offset, "{}.storage_offset()"
 
 
+class ElementSource(AppliedSource):
+    """``base.item()`` of a tensor with one element, in the memory of the CPU."""
+
+    function, text = torch.Tensor.item, "{}.item()"
+
+
 def as_plain(value: torch.Tensor) -> torch.Tensor:
     """The tensor without its subclass."""
     with torch._C.DisableTorchFunctionSubclass():

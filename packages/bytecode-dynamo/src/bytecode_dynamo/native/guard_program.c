@@ -163,7 +163,7 @@ static int parse_operands(Program *self, Step *step, PyObject *a, PyObject *b, P
         step->index = a == Py_None ? 0 : PyLong_AsSsize_t(a);
         step->object = b;
         return PyErr_Occurred() ? -1 : 0;
-    case OP_CONSTANT: case OP_EQUALS: case OP_KEYS:
+    case OP_CONSTANT: case OP_EQUALS: case OP_ELEMENT: case OP_KEYS:
         step->object = a;
         return 0;
     case OP_FIELD_IS:

@@ -117,6 +117,32 @@ static int check_distinct(Step *step, PyObject **registers) {
     return 1;
 }
 
+static PyObject *element_of(PyObject *tensor) {
+    static PyObject *name = NULL;
+    if (name == NULL)
+        name = PyUnicode_InternFromString("item");
+    PyObject *value = name != NULL ? PyObject_CallMethodNoArgs(tensor, name) : NULL;
+    if (value == NULL)
+        PyErr_Clear();
+    return value;
+}
+
+SELDOM int check_element(Step *step, PyObject *tensor) {
+    PyObject *value = element_of(tensor);
+    if (value == NULL)
+        return 0;
+    int holds = step->object != Py_None ? same_constant(value, step->object)
+                                        : PyFloat_CheckExact(value) && isfinite(PyFloat_AS_DOUBLE(value));
+    Py_DECREF(value);
+    return holds;
+}
+
+static int int_of(PyObject *object, int64_t *result) {
+    int overflow = 0, plain = PyLong_CheckExact(object);
+    *result = plain ? PyLong_AsLongLongAndOverflow(object, &overflow) : 0;
+    return plain && !overflow;
+}
+
 SELDOM int check_shapes(Step *step, PyObject **registers) {
     int64_t few[32], *values = step->count <= 32 ? few : PyMem_Malloc(step->count * sizeof(int64_t));
     int holds = values != NULL;
@@ -125,11 +151,12 @@ SELDOM int check_shapes(Step *step, PyObject **registers) {
         PyObject *object = registers[number->source];
         if (number->kind < 3)
             holds = tensor_number(object, number->type, number->kind, number->dim, &values[i]) == 0;
+        else if (number->kind == 3)
+            holds = int_of(object, &values[i]);
         else {
-            int overflow = 0;
-            holds = PyLong_CheckExact(object);
-            values[i] = holds ? PyLong_AsLongLongAndOverflow(object, &overflow) : 0;
-            holds = holds && !overflow;
+            PyObject *element = element_of(object);
+            holds = element != NULL && int_of(element, &values[i]);
+            Py_XDECREF(element);
         }
     }
     holds = holds && shape_program_run(step->shapes, values);
@@ -222,6 +249,7 @@ SELDOM int run_other(Step *step, PyObject **registers, PyObject *const *slots, P
     case OP_DISTINCT: return check_distinct(step, registers);
     case OP_STATE: return check_state(step);
     case OP_STATE_WORDS: return check_words(step);
+    case OP_ELEMENT: return check_element(step, registers[step->source]);
     case OP_SHAPES: return check_shapes(step, registers);
     default: return (registers[step->target] = load(step, registers, slots, count, function)) != NULL;
     }

@@ -31,6 +31,7 @@
     X(LENGTH)         /* src; int */                                                                                   \
     X(KEYS)           /* src; tuple */                                                                                 \
     X(TENSOR)         /* src; [example], sizes, strides */                                                             \
+    X(ELEMENT)        /* src; the constant that a tensor's item() gives, or None: a finite float */                   \
     X(SAME)           /* src, src */                                                                                   \
     X(EMPTY)          /* tuple of registers: dictionaries without keys */                                              \
     X(DISTINCT)       /* src; tuple of registers with other objects */                                                 \
@@ -62,7 +63,7 @@ typedef struct {
 } Word;
 
 typedef struct {
-    int kind, source;          /* 0 size, 1 stride, 2 storage offset, 3 int */
+    int kind, source;          /* 0 size, 1 stride, 2 storage offset, 3 int, 4 int that is a tensor's item() */
     PyTypeObject *type;
     Py_ssize_t dim;
 } Number;

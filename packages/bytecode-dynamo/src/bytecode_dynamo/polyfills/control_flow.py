@@ -57,6 +57,70 @@ def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = F
     )
 
 
+def wrap_with_autocast(
+    self: Any,
+    device_type: str,
+    dtype: Any,
+    enabled: bool,
+    cache_enabled: bool | None,
+    wrapped_func: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """``torch.ops.higher_order.wrap_with_autocast``, which exported programs call."""
+    with torch.autocast(device_type, dtype, enabled, cache_enabled):
+        return wrapped_func(*args, **kwargs)
+
+
+def wrap_with_set_grad_enabled(
+    self: Any, enable_grad: bool, wrapped_func: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """``torch.ops.higher_order.wrap_with_set_grad_enabled``, which exported programs call."""
+    with torch.set_grad_enabled(enable_grad):
+        return wrapped_func(*args, **kwargs)
+
+
+def _enter_autocast(*vals: Any) -> Any:
+    """``torch.amp.autocast_mode._enter_autocast``, which graphs of torch.compile call."""
+    mode = torch.autocast(*vals)
+    mode.__enter__()
+    return mode
+
+
+class _GraphFunction(torch.autograd.Function):
+    """A function of autograd whose two directions are graphs."""
+
+    @staticmethod
+    def forward(ctx: Any, fwd: Any, bwd: Any, marks: Any, *args: Any) -> Any:
+        output, ctx.saved = fwd(*args)
+        ctx.bwd = bwd
+        outputs = output if isinstance(output, (tuple, list)) else (output,)
+        constant, dirty = marks
+        if dirty:
+            ctx.mark_dirty(*(outputs[k] for k in dirty))
+        if constant:
+            ctx.mark_non_differentiable(*(outputs[k] for k in constant))
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        found = ctx.bwd(*grads, *ctx.saved)
+        return (None, None, None, *(found if isinstance(found, (tuple, list)) else (found,)))
+
+
+def autograd_function_apply(
+    self: Any,
+    fwd: Any,
+    bwd: Any,
+    *args: Any,
+    non_differentiable_idx: Any = (),
+    saved_for_backward_idx: Any = (),
+    dirty_idx: Any = (),
+) -> Any:
+    """``torch.ops.higher_order.autograd_function_apply``, which graphs of torch.compile call."""
+    return _GraphFunction.apply(fwd, bwd, (non_differentiable_idx, dirty_idx), *args)
+
+
 def item_of_each(value: Any, index: Any) -> Any:
     """``value[index]`` with zero-dimensional index tensors that differ across a batch."""
     keys = index if isinstance(index, tuple) else (index,)
@@ -186,6 +250,10 @@ _POLYFILLS = {
         (f"_higher_order_ops/{rule.__name__}.py", rule.__name__): rule
         for rule in (cond, while_loop, map, scan)
     },
+    ("_higher_order_ops/wrap.py", "WrapWithAutocast.__call__"): wrap_with_autocast,
+    ("amp/autocast_mode.py", "_enter_autocast"): _enter_autocast,
+    ("_functorch/autograd_function.py", "AutogradFunctionApply.__call__"): autograd_function_apply,
+    ("_higher_order_ops/wrap.py", "WrapWithSetGradEnabled.__call__"): wrap_with_set_grad_enabled,
     **{
         ("nn/attention/flex_attention.py", rule.__name__): rule
         for rule in (flex_attention, create_mask)
@@ -195,7 +263,7 @@ _POLYFILLS = {
 
 def polyfill_of(code: types.CodeType) -> types.FunctionType | None:
     """The polyfill of a torch function, by its code."""
-    found = _POLYFILLS.get((code.co_filename.rpartition("torch/")[2], code.co_qualname))
+    found = _POLYFILLS.get((code.co_filename.rpartition("/torch/")[2], code.co_qualname))
     return found if found is not None and found.__code__.co_argcount == code.co_argcount else None
 
 

@@ -85,8 +85,8 @@ class Context:
         """Whether the frame is a resume function's, which may hold the last references to its
         arguments.
         """
-        self.whole = False
-        """Whether the program asked for one graph: work outside of it is an error."""
+        self.whole = self.reads_numbers = False
+        """Whether the program asked for one graph; whether numbers read from inputs are guarded."""
 
     def close(self) -> None:
         """Release the frame's values; the shape environment lives on in the graph's metadata."""

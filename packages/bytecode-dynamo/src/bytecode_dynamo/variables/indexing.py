@@ -12,6 +12,7 @@ from bytecode_dynamo.state.protocol import call_torch
 from bytecode_dynamo.state.tracker import VariableTracker
 
 from .constant import ConstantVariable, SliceVariable, SymbolicVariable
+from .input_numbers import number_of_input
 from .sequence import TupleVariable, new_tuple
 
 
@@ -45,20 +46,21 @@ def _with_bounds_read(ctx: Context, key: VariableTracker) -> VariableTracker:
             for item in key.items
         ]
         return key if all(a is b for a, b in zip(items, key.items)) else new_tuple(items)
-    if isinstance(key, SliceVariable) and any(_is_known_bound(ctx, part) for part in key.parts):
-        start, stop, step = (
-            part.call_method(ctx, "item", [], {}) if _is_known_bound(ctx, part) else part
-            for part in key.parts
-        )
-        return SliceVariable((start, stop, step))
+    if isinstance(key, SliceVariable):
+        start, stop, step = (_bound(ctx, part) for part in key.parts)
+        same = all(a is b for a, b in zip((start, stop, step), key.parts))
+        return key if same else SliceVariable((start, stop, step))
     return key
 
 
-def _is_known_bound(ctx: Context, part: VariableTracker) -> bool:
+def _bound(ctx: Context, part: VariableTracker) -> VariableTracker:
+    """A known number for a tensor that bounds a slice, else the part itself."""
     fake = getattr(part, "fake", None)
     if not isinstance(fake, FakeTensor) or fake.dtype is not torch.int64 or fake.dim():
-        return False
-    return ctx.config.capture_scalar_outputs or fake.known_number is not None
+        return part
+    if ctx.config.capture_scalar_outputs or fake.known_number is not None:
+        return part.call_method(ctx, "item", [], {})
+    return number_of_input(ctx, part) or part
 
 
 REST = -1

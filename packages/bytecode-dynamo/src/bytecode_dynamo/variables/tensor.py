@@ -48,6 +48,7 @@ from .attribute import bind_at, find_in_class
 from .base import Args, BoundRuleVariable, Kwargs, Variable
 from .constant import NONE, ConstantVariable
 from .indexing import at_positions
+from .input_numbers import number_of_input
 from .input_state import TENSOR_TYPES, TORCHS, state_of_input, state_of_inputs, was_leaf
 from .sequence import new_tuple
 from .userobject import OpaqueVariable
@@ -65,6 +66,7 @@ LEAVING = {
     "__reduce_ex__": "BD018", "__deepcopy__": "BD018", "apply_": "BD004", "map_": "BD004",
 }  # fmt: skip
 
+_INDICES = (torch.int64, torch.int32)
 _COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge)
 
 # Methods with their own rule.
@@ -121,6 +123,9 @@ class TensorVariable(Variable):
         return ("tensor", id(self.fake))
 
     def truth(self, ctx: Context) -> bool:
+        number = number_of_input(ctx, self)
+        if number is not None:
+            return number.truth(ctx)
         known = _comparison_of_random(self.node) if self.fake.numel() == 1 else None
         return decide(ctx, lambda: bool(self.fake), self.describe()) if known is None else known
 
@@ -267,16 +272,6 @@ class TensorVariable(Variable):
             return state_of_inputs(ctx, self, name)
         if name in LEAVING:
             raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")
-        if (
-            name == "item"
-            and not ctx.config.capture_scalar_outputs
-            and self.fake.known_number is None
-        ):
-            raise GraphBreak(
-                "BD004",
-                f"{self.describe()}.item()",
-                "set config.capture_scalar_outputs, or keep it a tensor",
-            )
         if name == "type" and args and issubclass(args[0].python_type(), type):
             wanted = args[0].as_constant(ctx)
             # as FX can write it
@@ -286,6 +281,9 @@ class TensorVariable(Variable):
         return call_torch(ctx, name, [self, *args], kwargs)
 
     def as_index(self, ctx: Context) -> Any:
+        number = number_of_input(ctx, self) if self.fake.dtype in _INDICES else None
+        if number is not None:
+            return number.as_index(ctx)
         return decide(ctx, lambda: self.fake.__index__(), f"{self.describe()} as an index")
 
     def reconstruct(self, gen: ValueBuilder) -> None:
@@ -333,6 +331,9 @@ def _is_made_here(ctx: Context, fake: torch.Tensor) -> bool:
 
 def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:
     """``x.tolist()``: nested lists of data-dependent numbers."""
+    number = number_of_input(ctx, x) if not x.fake.dim() else None
+    if number is not None:
+        return number
     if not ctx.config.capture_scalar_outputs:
         raise GraphBreak(
             "BD004",
@@ -345,7 +346,23 @@ def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:
     return new_list(ctx, [to_list(ctx, row) for row in rows])  # pyright: ignore[reportArgumentType]
 
 
+def to_number(ctx: Context, x: TensorVariable, *args: VariableTracker) -> VariableTracker:
+    """``x.item()``: a number of an input, or one that depends on data."""
+    if x.fake.known_number is None and not args:
+        number = number_of_input(ctx, x)
+        if number is not None:
+            return number
+        if not ctx.config.capture_scalar_outputs:
+            raise GraphBreak(
+                "BD004",
+                f"{x.describe()}.item()",
+                "set config.capture_scalar_outputs, or keep it a tensor",
+            )
+    return call_torch(ctx, "item", [x, *args])
+
+
 TENSOR_METHODS["tolist"] = to_list
+TENSOR_METHODS["item"] = to_number
 
 
 def _comparison_of_random(node: Node) -> bool | None:

@@ -121,13 +121,13 @@ class FakeTensorMode(Mode):
         if func in CHECKED:
             check_numbers(func, args, kwargs, out)
         check_operands(func, args, kwargs)
-        if key is not None and cache is not None and self.shape_env.is_recording:
-            cache.store(key, out, args)
-        if any(
+        if (args and type(args[0]) in (int, float)) or any(
             type(arg) is FakeTensor and (arg._constant[0] is not None or arg.numbers)
             for arg in args
         ):
             remember_result(func, args, kwargs, out)
+        if key is not None and cache is not None and self.shape_env.is_recording:
+            cache.store(key, out, args)
         return out
 
     def _compute(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import cache
+from types import NoneType
 from typing import Any
 
 import torch
@@ -82,13 +83,15 @@ def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) ->
     # numel() would guard on a symbolic size
     if out._has_symbolic_sizes_strides or out.numel() > _MAX_CONSTANT:
         return
-    if kwargs or torch.Tag.nondeterministic_seeded in func.tags:
+    if torch.Tag.nondeterministic_seeded in func.tags:
+        return
+    if not all(isinstance(value, (str, int, float, NoneType)) for value in kwargs.values()):
         return
     values = [arg.known_value if is_fake(arg) else arg for arg in args]
     if not all(isinstance(value, (bool, int, float, torch.Tensor)) for value in values):
         return
     with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher():
-        out.remember(func(*values))
+        out.remember(func(*values, **kwargs))
 
 
 @RULES.register("clone empty_like flip put zeros_like ones_like full_like rand_like randn_like")
