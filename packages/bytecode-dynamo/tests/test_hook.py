@@ -14,6 +14,7 @@ import weakref
 import pytest
 from bytecode_dynamo import _hook
 from bytecode_dynamo.hook.frame_hook import (
+    LOOK_AGAIN,
     NULL,
     RUN_ONCE,
     SKIP,
@@ -502,6 +503,42 @@ def test_invalidated_entry_is_gone():
         assert raise_old(3) == 3
     assert not entry.valid
     assert region.entries(raise_old.__code__) == ()
+
+
+def test_entries_are_looked_up_again():
+    """As after a wait for another thread, which may have stored an entry or skipped the code."""
+    seen = []
+
+    def callback(view):
+        seen.append(view.changes)
+        if len(seen) == 2:
+            region.add(view.code, Entry(None, one.__code__))
+        if len(seen) == 4:
+            region.skip(view.code)
+        return LOOK_AGAIN
+
+    region = Region(callback)
+    with activate(region):
+        assert raise_old(3) == 1
+        assert seen == [0, 0] and region.changes == 1
+        region.reset()
+        assert raise_old(3) == 3 and raise_old(3) == 3
+    assert seen == [0, 0, 1, 1] and region.is_skipped(raise_old.__code__)
+
+
+def test_callback_may_store_its_entry():
+    def callback(view):
+        entry = Entry(None, one.__code__)
+        region.add(view.code, entry)
+        if not invalidated:
+            invalidated.append(entry.invalidate())
+        return entry
+
+    invalidated = []
+    region = Region(callback)
+    with activate(region):
+        assert raise_old(3) == 1  # the second entry: the first one died before it ran
+    assert len(region.entries(raise_old.__code__)) == 1 and region.misses == 1
 
 
 def test_activated_binds_like_a_function():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import sympy
 import torch
@@ -21,6 +23,7 @@ from symshapes import (
     sym_int,
 )
 from symshapes.guards import current_user_line
+from symshapes.process import OneThread
 
 
 def test_every_size_has_its_own_symbol_until_a_guard_merges_them() -> None:
@@ -269,3 +272,51 @@ def test_a_setting_of_the_process_ends_with_its_last_user() -> None:
             assert setting.before is not None
         assert setting.before is None
     assert calls == ["begin", "end 1", "begin", "end 3"]
+
+
+def test_one_thread_is_inside_until_it_lets_others_in() -> None:
+    lock, order = OneThread(), []
+
+    def enter(name: str) -> None:
+        with lock.held():
+            order.append(name)
+
+    def start(name: str) -> threading.Thread:
+        thread = threading.Thread(target=enter, args=(name,))
+        thread.start()
+        return thread
+
+    with lock.held(), lock.held():
+        first = start("first")
+        first.join(0.05)
+        order.append("inside")
+        with lock.released():
+            first.join()
+            with lock.held(), lock.released():
+                start("second").join()
+        third = start("third")
+        third.join(0.05)
+        order.append("inside")
+    third.join()
+    assert order == ["inside", "first", "second", "inside", "third"]
+
+
+def test_a_wait_may_be_given_up() -> None:
+    lock, found = OneThread(), []
+
+    def give_up() -> None:
+        raise TimeoutError
+
+    def wait() -> None:
+        try:
+            with lock.held(give_up):
+                found.append("inside")
+        except TimeoutError:
+            found.append("gave up")
+
+    with lock.held():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+    wait()
+    assert found == ["gave up", "inside"]

@@ -2,6 +2,7 @@ from collections.abc import Callable, Mapping
 from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
+LOOK_AGAIN: object
 NULL: object
 SKIP: object
 STEP_ASIDE: object
@@ -14,6 +15,7 @@ class FrameView(NamedTuple):
     builtins: dict[str, Any]
     closure: tuple[CellType, ...]
     locals: tuple[Any, ...]
+    changes: int
 
 class Continuation:
     function: Callable[..., Any]
@@ -35,6 +37,7 @@ class Region:
     run_only: bool
     hits: int
     misses: int
+    changes: int
     def __new__(cls, callback: Callable[[FrameView], Any] | None, name: Any = ...) -> Region: ...
     def entries(self, code: CodeType, /) -> tuple[Entry, ...]: ...
     def codes(self) -> list[CodeType]: ...

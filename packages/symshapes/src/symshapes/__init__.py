@@ -41,7 +41,7 @@ from .fake.wrapper import (
 )
 from .graph_module import LazyGraphModule, PlainGraph
 from .guards import SizeGuard, current_user_line, python_text
-from .interrupts import Interrupted, allowed, check, deferred, is_of_handler
+from .interrupts import Interrupted, allowed, check, deferred, is_of_handler, unlocked
 from .node import SymNode
 from .process import WhileAny
 from .quiet import quiet
@@ -105,6 +105,7 @@ __all__ = [
     "statically_known_true",
     "sym_int",
     "symbolic_strides",
+    "unlocked",
     "with_history",
     "wrap_inner",
 ]  # fmt: skip

@@ -5,6 +5,10 @@ entered, or a caller that catches every exception may take the error for its own
 ``deferred`` the main thread only records signals; their handlers run at the next ``check()`` or at
 the end. A handler's exception travels as ``Interrupted``, which is no ``Exception``, and
 ``deferred`` raises the original. Handlers see torch's state from before, so no trace records them.
+
+One thread at a time is inside ``deferred``: torch's dispatcher fills tables in Python that two
+tracing threads would fill twice, which it refuses, and tracing holds the GIL anyway. Code that may
+wait for another thread runs in ``allowed``, in ``unlocked``, or outside.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+
+from .process import OneThread
 
 _C: Any = torch._C
 Handler = Callable[[int, FrameType | None], Any]
@@ -109,13 +115,19 @@ class _Signals:
 
 
 _signals = _Signals()
+_compiling = OneThread()
+unlocked = _compiling.released
+"""Inside ``deferred``: other threads may compile meanwhile."""
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Defers the main thread's signals to the next ``check()`` or the end of the outer block."""
+    """Waits until no other thread compiles; defers the main thread's signals to the next
+    ``check()`` or the end of the outer block.
+    """
     if threading.current_thread() is not threading.main_thread() or _signals.depth:
-        yield
+        with _compiling.held():
+            yield
         return
     known: dict[int, Handler] = {}
     try:
@@ -123,7 +135,8 @@ def deferred() -> Iterator[None]:
         _signals.outside = _State()
         _signals.replace()
         known = dict(_signals.handlers)
-        yield
+        with _compiling.held(check):
+            yield
     except Interrupted as interrupted:
         raise interrupted.error from None
     finally:
@@ -136,19 +149,22 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def allowed() -> Iterator[None]:
-    """Inside ``deferred``: user code is interrupted by signals as usual."""
-    if not _signals.depth or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    known = dict(_signals.handlers)
-    try:
-        _signals.restore()
-        _signals.depth = 0
-        _signals.run(known)
-        yield
-    finally:
-        _signals.depth = 1
-        _signals.replace()
+    """Inside ``deferred``: user code is interrupted by signals as usual, and other threads may
+    compile meanwhile.
+    """
+    with unlocked():
+        if not _signals.depth or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        known = dict(_signals.handlers)
+        try:
+            _signals.restore()
+            _signals.depth = 0
+            _signals.run(known)
+            yield
+        finally:
+            _signals.depth = 1
+            _signals.replace()
 
 
 def check() -> None:

@@ -7,7 +7,7 @@ backward, runs through ``loopir.STAGES``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ import inductor_triton
 import loopir
 import primops
 import torch
-from symshapes import check
+from symshapes import check, deferred, unlocked
 
 from .config import Config
 from .counters import counters
@@ -60,6 +60,7 @@ class Context:
         return loopir.Pipeline(self.codegens, self.store, options, decompose)
 
 
+@deferred()
 def compile_functional(
     ctx: Context, direction: str, graph: torch.fx.GraphModule
 ) -> Callable[..., Sequence[object]]:
@@ -87,7 +88,9 @@ def stage_errors(graph: torch.fx.GraphModule, stage: loopir.PipelineStage) -> It
     """Names the layer that failed. Stops early if the thread was asked to."""
     check()
     try:
-        yield
+        # other threads trace while this one waits for the C++ compiler or measures kernels
+        with unlocked() if stage is loopir.STAGES[-1] else nullcontext():
+            yield
     except MACHINE_ERRORS:
         raise
     except Exception as error:

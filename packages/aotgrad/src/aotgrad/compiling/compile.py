@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 import torch
+from symshapes import unlocked
 
 from aotgrad.errors import AotError, CompilerError, Unsupported
 from aotgrad.graphs.autograd_nodes import merge_nodes
@@ -244,7 +245,8 @@ def _compile(gm: torch.fx.GraphModule, what: str, options: CompileOptions, neede
     examples: Sequence[Any] = [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")]
     name = getattr(compiler, "__name__", repr(compiler))
     try:
-        compiled = compiler(gm, examples)
+        with unlocked():  # it may wait for other threads
+            compiled = compiler(gm, examples)
     except AotError:
         raise
     except Exception as error:

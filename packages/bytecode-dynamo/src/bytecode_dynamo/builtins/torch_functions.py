@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from typing import Any
 
 import torch
+from symshapes import unlocked
 
 from bytecode_dynamo.builtins.graph_calls import require
 from bytecode_dynamo.errors import GraphBreak
@@ -60,10 +62,10 @@ EXCLUDED = frozenset(
     """.split()
 )
 
-_graph_functions: dict[int, Any] = {}
 
-
-def _collect() -> None:
+@functools.cache
+def _graph_functions() -> dict[int, Any]:
+    found: dict[int, Any] = {}
     for namespace in NAMESPACES:
         for name in dir(namespace):
             if name in EXCLUDED or (name.startswith("__")):
@@ -77,7 +79,8 @@ def _collect() -> None:
                 and not name.startswith("_")
             )
             if is_builtin or is_python:
-                _graph_functions[id(value)] = value
+                found[id(value)] = value
+    return found
 
 
 _PYTHON_HOMES = frozenset(
@@ -87,9 +90,7 @@ _PYTHON_HOMES = frozenset(
 
 def is_graph_function(function: Any) -> bool:
     """Whether calls of a function are recorded as they are."""
-    if not _graph_functions:
-        _collect()
-    if id(function) in _graph_functions:
+    if id(function) in _graph_functions():
         return True
     return isinstance(
         function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction)
@@ -112,10 +113,10 @@ def constant_result_rule(function: Any) -> Any:
     """The rule of a function that is called while capturing, on real arguments."""
 
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-        result = function(
-            *(real_value(ctx, arg) for arg in args),
-            **{k: real_value(ctx, v) for k, v in kwargs.items()},
-        )
+        given = [real_value(ctx, arg) for arg in args]
+        named = {k: real_value(ctx, v) for k, v in kwargs.items()}
+        with unlocked():  # it may wait for other threads
+            result = function(*given, **named)
         return new_value(ctx, result)
 
     return rule

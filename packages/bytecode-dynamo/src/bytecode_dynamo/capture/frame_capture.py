@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 import torch
-from symshapes import deferred, quiet
+from symshapes import deferred, quiet, unlocked
 from torch.fx import GraphModule
 
 from bytecode_dynamo.builtins.python_random import draws
@@ -43,7 +43,15 @@ from bytecode_dynamo.guards.guards import compile_guards, explain_failure
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.hook import policy as hook_policy
 from bytecode_dynamo.hook.compiling import compiling, uncollected
-from bytecode_dynamo.hook.frame_hook import RUN_ONCE, SKIP, STEP_ASIDE, Entry, FrameView, Region
+from bytecode_dynamo.hook.frame_hook import (
+    LOOK_AGAIN,
+    RUN_ONCE,
+    SKIP,
+    STEP_ASIDE,
+    Entry,
+    FrameView,
+    Region,
+)
 from bytecode_dynamo.hook.origins import without_entry_handler
 from bytecode_dynamo.hook.stance import current_stance
 from bytecode_dynamo.polyfills.control_flow import code_calling, polyfill_of
@@ -85,6 +93,7 @@ from .lifetimes import holds_watched
 from .policy import Captured, Policy
 from .rerun_plan import plan_rerun
 from .roots import MODULE_CALLS, is_whole, note_root
+from .turns import turns
 
 log = logging.getLogger("bytecode_dynamo")
 
@@ -109,10 +118,34 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         return run_inside(policy, code, around)
     if stance == "fail_on_recompile":
         return refuse(region, policy, view)
-    if len(region.entries(code)) >= config.recompile_limit:
-        return limit_reached(policy, view)
-    with deferred(), uncollected:
-        return _capture(region, policy, view)
+    return _capture_in_turn(region, policy, view)
+
+
+def _capture_in_turn(region: Region, policy: Policy, view: FrameView) -> Any:
+    """Capture unless another thread captures this code, which may give the entry wanted here."""
+    may_wait = True
+    while True:
+        with deferred(), turns.take(region, view.code, may_wait) as is_ours:
+            if is_ours and region.changes != view.changes and may_wait:
+                return LOOK_AGAIN
+            if is_ours and len(region.entries(view.code)) >= config.recompile_limit:
+                return limit_reached(policy, view)
+            if is_ours:
+                with uncollected:
+                    found = _capture(region, policy, view)
+                _store(region, view.code, found)
+                return found
+        may_wait = turns.wait(region, view.code)
+        if may_wait:
+            return LOOK_AGAIN
+
+
+def _store(region: Region, code: CodeType, found: Any) -> None:
+    """Store what a capture gave while other threads wait: the next one looks at the entries."""
+    if isinstance(found, Entry):
+        region.add(code, found)
+    elif found is SKIP:
+        region.skip(code)
 
 
 def _capture(region: Region, policy: Policy, view: FrameView) -> Any:
@@ -131,7 +164,7 @@ def _capture(region: Region, policy: Policy, view: FrameView) -> Any:
     finally:
         if compilation is not None:
             compilation.ctx.close()
-    return compile_frame(region, policy, view)
+    return _capture(region, policy, view)
 
 
 class Compilation:
@@ -430,5 +463,6 @@ class Compilation:
         )
         guards, reason = tuple(self.ctx.guards), self._recompile_reason()
         found = Captured(self.view.code, module, stop, guards, shapes, seconds, changes, reason)
-        self.policy.on_capture(found)
+        with unlocked():
+            self.policy.on_capture(found)
         return found

@@ -6,11 +6,12 @@ thread, each call of a Python function there (generators, class bodies and modul
 looked up in the region's cache. The first entry whose guard holds runs in place of the function's
 code, in the same frame. When none does, ``region.callback(frame_view)`` is asked:
 
-- an ``Entry(guard, code, returns_continuation=False)``: stored in front of the others and run at
-  once;
+- an ``Entry(guard, code, returns_continuation=False)``: stored in front of the others, unless it is
+  stored, and run at once;
 - ``SKIP``: run the original, now and on every later call of this code in this region;
 - ``STEP_ASIDE``: the same, and what it calls runs without a region;
 - ``RUN_ONCE``: run the original this time;
+- ``LOOK_AGAIN``: another thread has changed the entries: look them up again;
 - an exception: the call raises it.
 
 ``guard`` is a ``GuardProgram`` (``guards.compile_guards``), None (always), or a callable
@@ -36,6 +37,7 @@ from typing import Any
 
 try:
     from bytecode_dynamo._hook import (
+        LOOK_AGAIN,
         NULL,
         RUN_ONCE,
         SKIP,
@@ -61,8 +63,8 @@ except ImportError as error:
     ) from error
 
 __all__ = [
-    "NULL", "RUN_ONCE", "SKIP", "STEP_ASIDE", "Activated", "Continuation", "Entry", "FrameView",
-    "Region", "activate",
+    "LOOK_AGAIN", "NULL", "RUN_ONCE", "SKIP", "STEP_ASIDE", "Activated", "Continuation", "Entry",
+    "FrameView", "Region", "activate",
     "get_region", "never_intercept", "set_force_eager", "set_region", "status",
 ]  # fmt: skip
 

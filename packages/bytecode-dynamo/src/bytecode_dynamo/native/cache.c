@@ -141,6 +141,7 @@ int cache_add(PyCodeObject *code, Region *region, Entry *entry) {
     cache->count++;
     entry->cache = cache;
     cache_generation++;
+    region->changes++;
     return 0;
 }
 
@@ -363,6 +364,7 @@ static PyObject *region_skip(Region *self, PyObject *args) {
     if (cache == NULL)
         return NULL;
     cache->skip = skip;
+    self->changes++;
     Py_RETURN_NONE;
 }
 
@@ -404,6 +406,7 @@ static PyMemberDef region_members[] = {
     {"name", T_OBJECT, offsetof(Region, name), 0, "for messages"},
     {"run_only", T_BOOL, offsetof(Region, run_only), 0, "use entries, never call the callback"},
     {"hits", T_ULONGLONG, offsetof(Region, hits), READONLY, "frames run by an entry"},
+    {"changes", T_ULONGLONG, offsetof(Region, changes), READONLY, "how often entries were added or code was skipped"},
     {"misses", T_ULONGLONG, offsetof(Region, misses), READONLY, "calls of the callback"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Region, weakrefs), READONLY},
     {NULL}};

@@ -18,7 +18,7 @@ static int active_threads = 0;
 static _PyFrameEvalFunction previous_evaluator = NULL;
 static PyCodeObject *discard_code = NULL;                  /* returns its argument; has no RESUME, so tracing misses it */
 static PyTypeObject *frame_view_type;
-static PyObject *null_object, *skip_object, *aside_object, *run_once_object;
+static PyObject *null_object, *skip_object, *aside_object, *run_once_object, *look_again_object;
 static int in_place = 1;                                   /* tests turn it off */
 static unsigned long fallback_count = 0;
 
@@ -198,7 +198,7 @@ static Entry *find_entry(Cache *cache, Region *region, Frame *frame, PyCodeObjec
     return NULL;
 }
 
-static PyObject *view_frame(Frame *frame, PyCodeObject *code) {
+static PyObject *view_frame(Frame *frame, PyCodeObject *code, uint64_t changes) {
     PyObject *view = PyStructSequence_New(frame_view_type);
     if (view == NULL)
         return NULL;
@@ -216,21 +216,25 @@ static PyObject *view_frame(Frame *frame, PyCodeObject *code) {
     PyStructSequence_SetItem(view, 3, Py_NewRef(frame->f_builtins));
     PyStructSequence_SetItem(view, 4, closure);
     PyStructSequence_SetItem(view, 5, locals);
-    if (locals == NULL || closure == NULL)
+    PyObject *number = PyLong_FromUnsignedLongLong(changes);
+    PyStructSequence_SetItem(view, 6, number);
+    if (locals == NULL || closure == NULL || number == NULL)
         Py_CLEAR(view);
     return view;
 }
 
-/* Asks the region's callback.  The entry to run as a new reference; NULL: run the original, or an exception. */
-static NOINLINE Entry *ask(Region *region, Frame *frame, PyCodeObject *code) {
+/* Asks the region's callback.  The entry to run as a new reference; NULL: run the original, look again, or an exception.
+   `changes` is the count of the region's changes before its entries were looked at. */
+static NOINLINE Entry *ask(Region *region, Frame *frame, PyCodeObject *code, uint64_t changes, int *again) {
     PyObject *callback = Py_NewRef(region->callback);
-    PyObject *view = view_frame(frame, code);
+    PyObject *view = view_frame(frame, code, changes);
     PyObject *answer = view != NULL ? PyObject_CallOneArg(callback, view) : NULL;
     Py_XDECREF(view);
     Py_DECREF(callback);
     if (answer == NULL)
         return NULL;
-    if (answer == run_once_object) {
+    *again = answer == look_again_object;
+    if (answer == run_once_object || *again) {
         Py_DECREF(answer);
         return NULL;
     }
@@ -238,17 +242,21 @@ static NOINLINE Entry *ask(Region *region, Frame *frame, PyCodeObject *code) {
         Cache *cache = cache_of(code, region, 1);
         if (cache != NULL)
             cache->skip = answer == skip_object ? 1 : ASIDE;
+        region->changes++;
         Py_DECREF(answer);
         return NULL;
     }
     if (!Py_IS_TYPE(answer, entry_type)) {
-        PyErr_Format(PyExc_TypeError, "the callback must return an Entry, SKIP, STEP_ASIDE or RUN_ONCE, not %.100s", Py_TYPE(answer)->tp_name);
+        PyErr_Format(PyExc_TypeError, "the callback must return an Entry, SKIP, STEP_ASIDE, RUN_ONCE or LOOK_AGAIN, not %.100s", Py_TYPE(answer)->tp_name);
         Py_DECREF(answer);
         return NULL;
     }
-    if (cache_add(code, region, (Entry *)answer) < 0)
-        Py_CLEAR(answer);
-    return (Entry *)answer;
+    Entry *entry = (Entry *)answer;
+    int is_stored = entry->cache != NULL && entry->cache == cache_of(code, region, 0);
+    *again = entry->code == NULL;             /* something that it depends on has died since */
+    if (*again || (!is_stored && cache_add(code, region, entry) < 0))
+        Py_CLEAR(entry);
+    return entry;
 }
 
 static NOINLINE Entry *find_or_ask(Region *region, Cache *cache, Frame *frame, PyCodeObject *code) {
@@ -256,12 +264,19 @@ static NOINLINE Entry *find_or_ask(Region *region, Cache *cache, Frame *frame, P
     Continuation *outer = expected;
     expected = NULL;
     active_region = NULL;
-    Entry *entry = cache != NULL ? find_entry(cache, region, frame, code) : NULL;
-    if (entry != NULL)
-        region->hits++;
-    else if (!PyErr_Occurred() && !region->run_only && region->callback != Py_None) {
-        region->misses++;
-        entry = ask(region, frame, code);
+    Entry *entry = NULL;
+    for (int again = 1; again;) {
+        uint64_t changes = region->changes;
+        entry = cache != NULL && !cache->skip ? find_entry(cache, region, frame, code) : NULL;
+        again = 0;
+        if (entry != NULL)
+            region->hits++;
+        else if (!PyErr_Occurred() && (cache == NULL || !cache->skip) && !region->run_only && region->callback != Py_None) {
+            entry = ask(region, frame, code, changes, &again);
+            region->misses += !again;
+        }
+        if (again)
+            cache = cache_of(code, region, 0);
     }
     active_region = region;
     expected = outer;
@@ -410,8 +425,9 @@ static PyStructSequence_Field view_fields[] = {
     {"builtins", "its built-ins"},
     {"closure", "the cells of its free variables, in the order of co_freevars"},
     {"locals", "the values of co_varnames; NULL where there is none yet"},
+    {"changes", "the region's count of changes when its entries were looked at"},
     {NULL}};
-static PyStructSequence_Desc view_description = {"bytecode_dynamo._hook.FrameView", "A frame about to start.", view_fields, 6};
+static PyStructSequence_Desc view_description = {"bytecode_dynamo._hook.FrameView", "A frame about to start.", view_fields, 7};
 
 static PyObject *sentinel(PyObject *module, const char *name) {
     PyObject *value = PyObject_CallFunction((PyObject *)&PyBaseObject_Type, NULL);
@@ -445,7 +461,8 @@ PyMODINIT_FUNC PyInit__hook(void) {
         cache_init(module) < 0 || watch_init() < 0 || make_discard_code() < 0 ||
         PyModule_AddObjectRef(module, "FrameView", (PyObject *)frame_view_type) < 0 ||
         (null_object = sentinel(module, "NULL")) == NULL || (skip_object = sentinel(module, "SKIP")) == NULL ||
-        (aside_object = sentinel(module, "STEP_ASIDE")) == NULL || (run_once_object = sentinel(module, "RUN_ONCE")) == NULL) {
+        (aside_object = sentinel(module, "STEP_ASIDE")) == NULL || (run_once_object = sentinel(module, "RUN_ONCE")) == NULL ||
+        (look_again_object = sentinel(module, "LOOK_AGAIN")) == NULL) {
         Py_DECREF(module);
         return NULL;
     }

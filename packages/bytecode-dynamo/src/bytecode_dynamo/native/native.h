@@ -62,6 +62,7 @@ typedef struct Region {
     Cache *caches;
     char run_only;
     uint64_t hits, misses, skips;
+    uint64_t changes;        /* how often entries were added or code was skipped */
     PyObject *weakrefs;
 } Region;
 
