@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
+import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -27,6 +29,7 @@ from .compiled_module import CompiledModule, compiled_module
 from .counters import counters
 from .errors import UserError
 from .explain import Explanation
+from .sharing import Targets, forget_kept, forget_optimizers, optimizer_for
 
 _regions: weakref.WeakSet[Region] = weakref.WeakSet()
 _lock = threading.Lock()
@@ -45,11 +48,38 @@ if hasattr(os, "register_at_fork"):
 
 
 class Optimizer:
-    """The result of ``optimize``: a decorator for functions and modules, with its own cache."""
+    """The result of ``optimize``: a decorator for functions and modules, with its own cache, except
+    for what another one with equal options has compiled. Pickles have the options.
+    """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, options: Mapping[str, Any]) -> None:
         self.policy = policy
+        self.options = options
         self.region = make_region(policy)
+        self.targets = Targets()
+        self._callers: weakref.WeakValueDictionary[int, types.FunctionType] = (
+            weakref.WeakValueDictionary()
+        )
+        self._kept_callers: list[types.FunctionType] = []
+
+    def __reduce__(self) -> Any:
+        return _optimizer, (dict(self.options),)
+
+    def anew(self) -> Optimizer:
+        """An optimizer with these options and a cache of its own."""
+        return _optimizer(self.options)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others with equal options may use what this one compiled."""
+        return self.policy.on_capture is None
+
+    def has_options_of(self, other: Optimizer) -> bool:
+        """Whether the options are equal: backends by ``==``, so functions by identity."""
+        backend = other.policy.backend
+        return self.policy.backend == backend and all(
+            self.options[name] == other.options[name] for name in _COMPARED
+        )
 
     def __call__(self, target: Any) -> Any:
         """A callable that runs ``target`` with capture; a class is itself, and its instances run
@@ -57,26 +87,45 @@ class Optimizer:
         """
         if isinstance(target, CompiledModule):
             target = target._orig_mod
-        if isinstance(target, torch.nn.Module):
-            self.policy.modules.append(weakref.ref(target))
-            self.policy.roots.add(id(MODULE_CALL))
-            return compiled_module(target, self)
         if isinstance(target, type):
             return self._capture_calls_of_instances(target)
         if not callable(target):
             raise UserError(
                 f"optimize needs something that can be called, not {type(target).__name__}"
             )
+        with _lock:
+            optimizer = optimizer_for(target, self)
+        if isinstance(target, torch.nn.Module):
+            return optimizer._of_module(target)
+        return optimizer._of_function(target)
+
+    def _of_module(self, module: torch.nn.Module) -> Any:
+        policy = self.policy
+        policy.modules[:] = [one for one in policy.modules if one() not in (None, module)]
+        policy.modules.append(weakref.ref(module))
+        policy.roots.add(id(MODULE_CALL))
+        return compiled_module(module, self)
+
+    def _of_function(self, target: Callable[..., Any]) -> OptimizedFunction:
         inner, whole = captured_function(target), self.policy.fullgraph
+        called = target
         if inner is None or (whole and not is_graphed(inner)):
             # Built-ins have no frame, and library functions are not captured on their own: capture
             # the call instead. The same holds for functions that are never captured; under
             # fullgraph, evaluating the call raises the error.
-            target = inner = _caller_of(target)
+            called = inner = self._caller(target)
             if whole:
                 inner.__dict__.pop(DISABLED, None)
         self.policy.roots.add(id(inner.__code__))
-        return wrap_callable(target, self.region)
+        return OptimizedFunction(target, called, self)
+
+    def _caller(self, target: Callable[..., Any]) -> types.FunctionType:
+        found = self._callers.get(id(target))
+        if found is None:
+            found = self._callers[id(target)] = _caller_of(target)
+            if isinstance(target, types.FunctionType):  # it keeps this optimizer, too
+                self._kept_callers.append(found)
+        return found
 
     def _capture_calls_of_instances(self, cls: type) -> type:
         name = "forward" if issubclass(cls, torch.nn.Module) else "__call__"
@@ -125,8 +174,22 @@ _OF_FUNCTIONS = (
 
 class OptimizedFunction(Activated):
     """A function whose calls are captured; it has the name, documentation and signature of the
-    original.
+    original. It is copied and pickled like the original: what is the global of its name is that
+    global, anything else is compiled again.
     """
+
+    __slots__ = ("optimizer", "original")
+
+    def __new__(
+        cls, original: Callable[..., Any], called: Callable[..., Any], optimizer: Optimizer
+    ) -> OptimizedFunction:
+        """``called`` is what calls run: the original, or a function that calls it."""
+        made: Any = super().__new__(cls, called, optimizer.region)
+        made.original, made.optimizer = original, optimizer
+        functools.update_wrapper(made, called)
+        forget_kept(made.__dict__)
+        made.__wrapped__ = original
+        return made
 
     def __getattr__(self, name: str) -> Any:
         """Attributes that ``inspect`` reads, from the original."""
@@ -134,12 +197,21 @@ class OptimizedFunction(Activated):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.function, name)
 
+    def __copy__(self) -> OptimizedFunction:
+        return self._copied(copy.copy(self.original))
 
-def wrap_callable(target: Callable[..., Any], region: Region) -> Callable[..., Any]:
-    """A callable that activates a region around each call."""
-    made = OptimizedFunction(target, region)
-    functools.update_wrapper(made, target)
-    return made
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedFunction:
+        return self._copied(copy.deepcopy(self.original, memo))
+
+    def _copied(self, original: Callable[..., Any]) -> OptimizedFunction:
+        return self if original is self.original else self.optimizer.anew()(original)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        name = getattr(self, "__qualname__", None)
+        found: Any = sys.modules.get(getattr(self, "__module__", None) or "")
+        for part in name.split(".") if name else ():
+            found = getattr(found, part, None)
+        return name if found is self else (self.optimizer, (self.original,))
 
 
 @tracker_for(OptimizedFunction)
@@ -189,15 +261,31 @@ def optimize(
         if isinstance(backend, str)
         else getattr(backend, "__name__", type(backend).__name__)
     )
-    return Optimizer(
-        Policy(compiler, name, bool(fullgraph), dynamic, on_error, on_capture, floats, effects)
+    given = dict(
+        backend=backend,
+        fullgraph=bool(fullgraph),
+        dynamic=dynamic,
+        on_error=on_error,
+        on_capture=on_capture,
     )
+    return Optimizer(
+        Policy(compiler, name, bool(fullgraph), dynamic, on_error, on_capture, floats, effects),
+        given,
+    )
+
+
+_COMPARED = ("fullgraph", "dynamic", "on_error", "on_capture")
+
+
+def _optimizer(options: Mapping[str, Any]) -> Optimizer:
+    return optimize(**options)
 
 
 def reset() -> None:
     """Forget everything captured, and set the counters to zero."""
     with _lock:
         regions = list(_regions)
+        forget_optimizers()
     for region in regions:
         region.reset()
         policy = region_policy(region)

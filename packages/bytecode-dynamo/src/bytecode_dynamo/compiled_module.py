@@ -36,8 +36,7 @@ class CompiledModule:
     """Calls of it are calls of ``_orig_mod`` with a region active: hooks, ``self`` and dictionaries
     see the original, and what runs is what the original's class and instance have then. Its
     ``__dict__`` is the original's. Its class, made for it alone, has the special methods of the
-    original's class; ``__class__`` is the original's. Pickling and copying give the original's
-    copy.
+    original's class; ``__class__`` is the original's. Copies and pickles are compiled modules, too.
     """
 
     __slots__ = (
@@ -99,13 +98,22 @@ class CompiledModule:
         return hash(self._orig_mod)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _identity, (self._orig_mod,)
+        return self._bytecode_dynamo_optimizer, (self._orig_mod,)
 
     def __copy__(self) -> Any:
-        return copy.copy(self._orig_mod)
+        return _like(self, copy.copy(self._orig_mod))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return copy.deepcopy(self._orig_mod, memo)
+        return _like(self, copy.deepcopy(self._orig_mod, memo))
+
+
+def _like(compiled: CompiledModule, copied: Any) -> Any:
+    """The copy of a compiled module's original, compiled again; classes may copy themselves."""
+    if copied is compiled._orig_mod:
+        return compiled
+    if not isinstance(copied, torch.nn.Module):
+        return copied
+    return compiled._bytecode_dynamo_optimizer.anew()(copied)
 
 
 class _ClassOfCompiled(type):
@@ -232,10 +240,6 @@ def _adopt(compiled: CompiledModule) -> None:
     """Take the attributes and special methods that the original has now."""
     object.__setattr__(compiled, "__dict__", compiled._orig_mod.__dict__)
     vars(object)["__class__"].__set__(compiled, _class_like(compiled.__class__))
-
-
-def _identity(module: torch.nn.Module) -> torch.nn.Module:
-    return module
 
 
 # -- inside of other graphs ------------------------------------------------------------------------

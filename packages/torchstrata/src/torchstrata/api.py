@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import bytecode_dynamo
 import torch
@@ -82,12 +83,9 @@ def compile(
         graph_backend, fullgraph=fullgraph, dynamic=dynamic, on_error=settings.fallback
     )
     try:
-        compiled = optimize(model)
+        return optimize(model)
     except bytecode_dynamo.UserError as error:
         raise UsageError(str(error)) from error
-    if not isinstance(model, (type, torch.nn.Module)):
-        compiled.__wrapped__ = model
-    return compiled
 
 
 def compile_fx(
@@ -137,8 +135,8 @@ def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Config:
 def _graph_backend(
     backend: str | Backend | None, settings: Config, fullgraph: bool, options: object
 ) -> Backend:
-    if backend is None or backend in _WHOLE_STACK:
-        return _stack(settings, fullgraph)
+    if backend is None or (isinstance(backend, str) and backend in _WHOLE_STACK):
+        return Stack(settings, fullgraph)
     if options:
         raise UsageError(f"options belong to the backend 'torchstrata', not to {backend!r}")
     if not isinstance(backend, str):
@@ -159,30 +157,35 @@ def _graph_backend(
         ) from None
 
 
-def _stack(settings: Config, fullgraph: bool) -> Backend:
+@dataclass(frozen=True)
+class Stack:
     """The graph backend that runs all stages, with the fallback that ``settings`` ask for."""
 
-    def torchstrata(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    settings: Config
+    fullgraph: bool
+    __name__: ClassVar[str] = "torchstrata"
+
+    def __call__(
+        self, graph: torch.fx.GraphModule, example_inputs: list[Any]
+    ) -> Callable[..., Any]:
         try:
             with deferred():
-                return compile_captured(settings, graph, example_inputs)
+                return compile_captured(self.settings, graph, example_inputs)
         except CompileError as error:
             takes_floats = any(
                 isinstance(n.meta.get("val"), torch.SymFloat)
                 for n in graph.graph.find_nodes(op="placeholder")
             )
-            if fullgraph or settings.fallback == "error" or takes_floats:
+            if self.fullgraph or self.settings.fallback == "error" or takes_floats:
                 raise  # captured again where the trouble may be with floats: a graph per value
             return _eager_fallback(graph, f"a graph runs eagerly: {error.summary}")
 
-    without_patterns = settings.with_options({"patterns": False})
-
-    def plain(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    def plain(self, graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        """The stages without patterns, for a graph that failed (contract B9)."""
         with deferred():
-            return compile_captured(without_patterns, graph, example_inputs)
-
-    torchstrata.plain = plain  # type: ignore[attr-defined]
-    return torchstrata
+            return compile_captured(
+                self.settings.with_options({"patterns": False}), graph, example_inputs
+            )
 
 
 _warned: set[str] = set()
