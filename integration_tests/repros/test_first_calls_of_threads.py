@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import symshapes
 import torch
 import torchstrata
 from bytecode_dynamo.capture import turns
@@ -224,6 +225,26 @@ def test_interrupt_while_waiting() -> None:
             other.compiled(torch.ones(2))
     assert torch.equal(other.compiled(torch.ones(2)), torch.full((2,), 2.0))
     assert other.captures == 1
+
+
+def test_interrupt_while_another_thread_traces() -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def trace() -> None:
+        with symshapes.deferred():
+            inside.set()
+            go.wait(60)
+
+    thread = threading.Thread(target=trace, daemon=True)
+    thread.start()
+    assert inside.wait(60)
+    compiled = torchstrata.compile(lambda x: x + 1, backend="eager")
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        compiled(torch.ones(2))
+    go.set()
+    thread.join()
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
