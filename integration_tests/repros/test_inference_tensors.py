@@ -101,3 +101,100 @@ def test_inputs_made_in_inference_mode(name, backend):
         return facts(result) if isinstance(result, torch.Tensor) else result, log, y.tolist()
 
     assert observe(torchstrata.compile(function, backend=backend)) == observe(function)
+
+
+def on_the_cpu(x):
+    return x.to("cpu", torch.float64), x.to("cpu", torch.float32) is x
+
+
+def a_number(x):
+    return x * torch.tensor(2.0)
+
+
+def indexed(x):
+    y = x.index_put((torch.tensor([0, 2]),), torch.tensor(1.0))
+    y[:, [0, 1]] = torch.tensor(2.0)
+    return y[[0, 2]], y
+
+
+def a_loss(x):
+    return torch.nn.functional.cross_entropy(x, torch.tensor([0, 1, 2]))
+
+
+def split(x):
+    return torch.tensor_split(x, torch.tensor([1, 2]))
+
+
+def conjugated(x):
+    y = torch.fft.ifft(x)
+    return y, y.imag, torch.fft.ihfft(x)
+
+
+COMPOSITES = [on_the_cpu, a_number, indexed, a_loss, split, conjugated]
+
+
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("f", COMPOSITES, ids=lambda f: f.__name__)
+def test_composite_operators(f, inner):
+    """They reach fakes and functionalisation whole: nothing decomposed them."""
+
+    def run(x):
+        with torch.inference_mode():
+            return f(x)
+
+    compiled = torchstrata.compile(run if inner else f, fullgraph=True)
+    with torch.inference_mode(not inner):
+        x = torch.arange(9.0).view(3, 3)
+        found, expected = ((r if isinstance(r, tuple) else (r,)) for r in (compiled(x), run(x)))
+    for ours, eager in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, eager)
+        if isinstance(eager, torch.Tensor):
+            assert ours.is_inference() == eager.is_inference()
+            assert ours.is_conj() == eager.is_conj()
+
+
+def enlarged(x):
+    with torch.inference_mode():
+        return torch.nn.functional.interpolate(x[None], scale_factor=2.0)[0]
+
+
+def test_composite_operators_of_any_size():
+    """Functionalisation, without autograd, took C++ forms that fix the sizes."""
+    torchstrata.reset()
+    compiled = torchstrata.compile(enlarged, fullgraph=True, dynamic=True)
+    for size in (3, 5, 8):
+        x = torch.randn(size, size + 1)
+        torch.testing.assert_close(compiled(x), enlarged(x))
+    assert torchstrata.counters["graphs"] == 1
+
+
+def left_inside(x, w):
+    with torch.inference_mode(False):
+        y = x * w
+    return y, x + 1
+
+
+def test_leaving_inference_mode():
+    """The result of such a call was an inference tensor without a gradient."""
+    with torch.inference_mode():
+        with torch.inference_mode(False):
+            x, w = torch.ones(3), torch.ones(3, requires_grad=True)
+        y, z = torchstrata.compile(left_inside, fullgraph=True)(x, w)
+    assert (y.is_inference(), z.is_inference()) == (False, True)
+    y.sum().backward()
+    assert w.grad.tolist() == [1, 1, 1]
+
+
+def indexed_past_the_end(x, i):
+    with torch.inference_mode():
+        y = x * 2
+        return y[i] + 1
+
+
+def test_a_call_that_raises_leaves_the_mode():
+    compiled = torchstrata.compile(indexed_past_the_end, fullgraph=True)
+    compiled(torch.ones(3), torch.tensor([1]))
+    with pytest.raises(IndexError) as error:
+        compiled(torch.ones(3), torch.tensor([5]))
+    assert not torch.is_inference_mode_enabled(), error
+    assert torch.is_grad_enabled()

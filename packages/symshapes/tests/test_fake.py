@@ -307,3 +307,23 @@ def test_module_with_fake_parameters_trains() -> None:
     assert hint_of(out.shape[0]) == 5 and str(out.shape) == "torch.Size([s0, 144])"
     assert state["0.weight"].grad is not None and state["0.weight"].grad.shape == (4, 3, 3, 3)
     assert not mode.shape_env.guards
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, t: x.to("cpu", torch.float64),
+        lambda x, t: x.to("cpu", torch.float32),
+        lambda x, t: torch.nn.functional.cross_entropy(x, t),
+        lambda x, t: torch.fft.ifft(x),
+        lambda x, t: x.tensor_split(2)[1],
+    ],
+)
+def test_composite_operators_in_inference_mode(call):
+    """They reached the meta kernels whole, with a second device or without an end."""
+    x, t = torch.ones(2, 3), torch.tensor([0, 1])
+    mode = FakeTensorMode(ShapeEnv())
+    with torch.inference_mode():
+        real, fake = call(x, t), call(mode.from_real(x), mode.from_real(t))
+    assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)
+    assert (fake.is_inference(), fake.is_conj()) == (real.is_inference(), real.is_conj())

@@ -31,6 +31,7 @@ PARTS = {
         _PreserveDispatchKeyGuard _SDPBackend _TorchDispatchModeKey _are_functorch_transforms_active
         _autograd _construct_storage_from_data_pointer _cuda_isCurrentStreamCapturing
         _current_autograd_node _disabled_torch_dispatch_impl _disabled_torch_function_impl
+        _dispatch_get_registrations_for_dispatch_key _dispatch_has_kernel_for_dispatch_key
         _dispatch_keys _dispatch_tls_is_dispatch_key_excluded _ensureCUDADeviceGuardSet _from_dlpack
         _get_cublas_allow_tf32 _get_deterministic_algorithms _get_deterministic_algorithms_warn_only
         _get_deterministic_fill_uninitialized_memory _get_dispatch_mode _get_dispatch_stack_at
@@ -41,7 +42,7 @@ PARTS = {
         _pop_torch_dispatch_stack _push_on_torch_dispatch_stack _set_grad_enabled
         _set_meta_in_tls_dispatch_include _storage_Use_Count _to_dlpack
     """,
-    "torch._C.DispatchKey": "Autograd CompositeImplicitAutograd Functionalize Meta Python",
+    "torch._C.DispatchKey": "Autograd CPU CompositeImplicitAutograd Functionalize Meta Python",
     "torch._C.DispatchKeySet": "from_raw_repr",
     "torch._C._TorchDispatchModeKey": "FAKE",
     "torch._C._autograd": """

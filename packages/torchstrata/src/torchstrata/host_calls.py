@@ -79,13 +79,15 @@ def _storage(node: Node) -> int:
 class _Step:
     """A call of a compiled piece, or a host call.
 
-    ``single``: the call returns its one output itself. ``dead``: values that no later step reads.
+    ``single``: the call returns its one output itself. ``target``: what a host call calls.
+    ``dead``: values that no later step reads.
     """
 
     function: Callable[..., Any]
     inputs: list[Any]
     outputs: list[Node]
     single: bool = False
+    target: Any = None
     dead: list[Node] = field(default_factory=list)
 
 
@@ -116,12 +118,22 @@ def compile_pieces(
             function: Any = torch.Tensor.size if node.target == "size" else node.target
             return function(*map_arg(node.args, value))
 
+        modes: list[Any] = []
         with torch.set_grad_enabled(torch.is_grad_enabled()):
-            for step in steps:
-                found = step.function(*map_arg(step.inputs, value))
-                known.update(zip(step.outputs, [found] if step.single else found))
-                for node in step.dead:
-                    del known[node]
+            try:
+                for step in steps:
+                    found = step.function(*map_arg(step.inputs, value))
+                    known.update(zip(step.outputs, [found] if step.single else found))
+                    if step.target in _ENTER:
+                        modes.append(found)
+                    elif step.target in _LEAVE:
+                        modes.pop()
+                    for node in step.dead:
+                        del known[node]
+            except BaseException:
+                for mode in reversed(modes):
+                    mode.__exit__(None, None, None)
+                raise
         return tuple(map_arg(result, value))  # type: ignore[arg-type]
 
     return run
@@ -171,7 +183,8 @@ class _PieceBuilder:
             if host:
                 hosted.add(node)
                 arguments = [list(node.args), dict(node.kwargs)]
-                found.append(_Step(self._host_function(node), arguments, [node], single=True))
+                function = self._host_function(node)
+                found.append(_Step(function, arguments, [node], True, node.target))
                 self._change_mode(node)
                 self._record_writes([node])
             elif node.op not in ("placeholder", "get_attr", "output") and not _is_number(node):

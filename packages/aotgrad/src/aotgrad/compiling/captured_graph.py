@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from symshapes import FakeTensorMode, deferred, is_fake
+from torch.autograd import grad_mode
 from torch.utils import _pytree as pytree
 
 from aotgrad.effect_plan import ConjugateView, InputSpec
@@ -24,7 +25,6 @@ from .compile import CompileOptions
 from .foreign_symbols import SymbolImporter, is_foreign, specialise_floats
 
 
-@deferred()
 def compile_captured(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CompileOptions
 ) -> Callable[..., Any]:
@@ -32,6 +32,43 @@ def compile_captured(
     that the caller does not pass; beside an input that is lazily conjugated or negated, the
     graph gets the stored value.
     """
+    if not (torch.is_inference_mode_enabled() and _leaves_inference_mode(gm.graph)):
+        return _compile(gm, example_inputs, options)
+    # called outside of inference mode, a graph can give ordinary tensors and gradients
+    with torch.inference_mode(False):
+        call = _compile(_in_inference_mode(gm), example_inputs, options)
+
+    def run(*inputs: Any) -> Any:
+        with torch.inference_mode(False):
+            return call(*inputs)
+
+    return run
+
+
+def _leaves_inference_mode(graph: torch.fx.Graph) -> bool:
+    entered = graph.find_nodes(op="call_function", target=grad_mode._enter_inference_mode)
+    return any(node.args[0] is False for node in entered)
+
+
+def _in_inference_mode(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph with all its calls in inference mode."""
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in gm.graph.find_nodes(op="placeholder"):
+        copies[node] = graph.node_copy(node)
+    mode = graph.call_function(grad_mode._enter_inference_mode, (True,))
+    for node in gm.graph.nodes:
+        if node.op == "output":
+            graph.call_function(grad_mode._exit_inference_mode, (mode,))
+        if node not in copies:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    return torch.fx.GraphModule(gm, graph)
+
+
+@deferred()
+def _compile(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CompileOptions
+) -> Callable[..., Any]:
     check_inner_tensors(gm.graph)
     specialise_floats(gm.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")

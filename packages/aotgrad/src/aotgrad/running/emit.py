@@ -292,9 +292,14 @@ def as_inference(value: torch.Tensor) -> torch.Tensor:
     if value.is_inference():
         return value
     with torch.inference_mode():
-        return map_inner(
-            lambda inner: torch.empty(0, dtype=inner.dtype, device=inner.device).set_(inner), value
-        )
+        return map_inner(_alias, value)
+
+
+def _alias(inner: Any) -> torch.Tensor:
+    """A tensor over the memory of another; ``set_`` forgets that it is lazily conjugated."""
+    alias = torch.empty(0, dtype=inner.dtype, device=inner.device).set_(inner)
+    alias = alias.conj() if inner.is_conj() else alias
+    return torch._neg_view(alias) if inner.is_neg() else alias
 
 
 def as_multi_output_view(value: torch.Tensor) -> torch.Tensor:

@@ -9,12 +9,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from symshapes import FakeTensorMode
+from torch.amp import autocast_mode
+from torch.autograd import grad_mode
 from torch.fx.node import map_arg
 
 from aotgrad.errors import AotError
 
 from .functional import tensors_in
 from .functional_ops import register_functional_kernels
+
+_ENTER = (autocast_mode._enter_autocast, grad_mode._enter_inference_mode)
+_EXIT = (autocast_mode._exit_autocast, grad_mode._exit_inference_mode)
 
 
 def run_captured(
@@ -33,21 +39,36 @@ def run_captured(
         wrap_constant: applied to tensors read by ``get_attr``.
     """
     values: dict[torch.fx.Node, Any] = {}
+    modes: list[Any] = []
     feed = iter(inputs)
     for node in gm.graph.nodes:
         enter(node)
+        if node.target is grad_mode._enter_inference_mode:
+            FakeTensorMode.decompose_in_inference_mode()
         try:
             values[node] = _run_node(gm, node, values, feed, wrap_constant)
         except AotError:
+            _leave(modes)
             raise
         except Exception as error:
+            _leave(modes)
             error.add_note(
                 f"while running {node.format_node()}\n{node.meta.get('stack_trace') or ''}".rstrip()
             )
             raise
+        if node.target in _ENTER:
+            modes.append(values[node])
+        elif node.target in _EXIT:
+            modes.pop()
         if node.op == "output":
             return values[node]
     return None
+
+
+def _leave(modes: list[Any]) -> None:
+    """Leaves modes now: what leaves them later, with the error, restores this trace's keys."""
+    for mode in reversed(modes):
+        mode.__exit__(None, None, None)
 
 
 def _run_node(

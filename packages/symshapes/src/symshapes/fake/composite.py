@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ import torch
 aten = torch.ops.aten
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+_CPU, _FUNCTIONALIZE = torch._C.DispatchKey.CPU, torch._C.DispatchKey.Functionalize
 
 _NEAREST = [
     f"{p}upsample_nearest{e}{d}d" for d in (1, 2, 3) for p, e in (("", ""), ("_", "_exact"))
@@ -29,7 +30,6 @@ _RESIZING = [
 # Eager has kernels and derivatives; torch's Python forms differ from them, the margin losses even
 # in their values.
 _DECOMPOSED = ("softshrink", "hardshrink", "multi_margin_loss", "multilabel_margin_loss_forward")
-
 _installed: set[type] = set()
 
 
@@ -54,6 +54,38 @@ def install(mode_type: type) -> None:
         for overload in ("input", "data"):
             op = getattr(getattr(aten, name), overload)
             _override(op, partial(_layer_by_layer, op), mode_type)
+
+
+@cache
+def is_composite(op: Any) -> bool:
+    """Whether autograd decomposes an operator. Inference mode, which has no autograd, leaves it
+    whole.
+    """
+    return isinstance(op, torch._ops.OpOverload) and _has(op, _KEYS[1]) and not _has(op, _CPU)
+
+
+def _has(op: Any, key: Any) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
+
+
+@cache
+def install_in_inference_mode(mode_type: type) -> None:
+    """Lets functionalisation, which is the first to get an operator in inference mode, decompose it
+    as autograd does; the kernels apply while a ``mode_type`` is active.
+    """
+    for name in torch._C._dispatch_get_registrations_for_dispatch_key(_KEYS[1].name):
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        if namespace != "aten":
+            continue
+        op = getattr(getattr(aten, packet), overload or "default")
+        kernel = op.py_kernels.get(_KEYS[1])
+        if not is_composite(op) or (kernel is None and _has(op, _FUNCTIONALIZE)):
+            continue
+        previous = op.py_kernels.get(_FUNCTIONALIZE, partial(op._op_dk, _FUNCTIONALIZE))
+        kernel = kernel or partial(op._op_dk, _KEYS[1])
+        op.py_kernels[_FUNCTIONALIZE] = _choose(kernel, previous, mode_type)
+        op._dispatch_cache.clear()
 
 
 def _answer_device_hints() -> None:

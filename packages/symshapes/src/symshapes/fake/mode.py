@@ -67,6 +67,14 @@ class FakeTensorMode(Mode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # else torch wraps the handler and imports its compiler
 
+    @classmethod
+    def decompose_in_inference_mode(cls) -> None:
+        """Decomposes composite operators also where functionalisation meets them without autograd.
+
+        Installs kernels once per process; costs 60 ms.
+        """
+        composite.install_in_inference_mode(FakeTensorMode)
+
     def __enter__(self) -> FakeTensorMode:
         if torch._C._get_dispatch_mode(_INFRA_KEY) is self:
             self._entered.append(None)
@@ -109,6 +117,9 @@ class FakeTensorMode(Mode):
         would be needed, and whatever eager raises for bad shapes.
         """
         check()
+        if composite.is_composite(func) and func not in RULES:
+            with self:
+                return func.decompose(*args, **kwargs)
         cache = self.cache
         key = None
         if cache is not None and cache.admits(func):
