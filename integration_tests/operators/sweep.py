@@ -37,7 +37,7 @@ def main() -> int:
             page(list({(row["dtype"], row["op"]): row for row in rows}.values()), options.generator)
         )
         return 0
-    tasks = [f"{dtype}:{name}" for dtype in options.dtypes.split(",") for name in names(options)]
+    tasks = tasks_of(options)
     outcomes = supervise(tasks, options)
     report(outcomes, options)
     if options.markdown:
@@ -60,6 +60,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--samples", type=int, default=4, help="samples per operator and dtype")
     parser.add_argument("--generator", choices=("cpp", "evaluator"), default="cpp")
+    parser.add_argument("--form", default="", help="call in this form of forms.py, one dtype each")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one operator")
     parser.add_argument(
@@ -79,11 +80,15 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def names(options: argparse.Namespace) -> list[str]:
-    """The operators asked for, in the database's order."""
+def tasks_of(options: argparse.Namespace) -> list[str]:
+    """The operators asked for, in the database's order, in each dtype; of a form in one."""
     from integration_tests.operators.database import full_name, operators
+    from integration_tests.operators.forms import usual_dtype
 
-    return [full_name(op) for op in operators(options.ops.split(",") if options.ops else ())]
+    ops = operators(options.ops.split(",") if options.ops else ())
+    if options.form:
+        return [f"{usual_dtype(op)}:{full_name(op)}" for op in ops]
+    return [f"{dtype}:{full_name(op)}" for dtype in options.dtypes.split(",") for op in ops]
 
 
 def work(options: argparse.Namespace) -> int:
@@ -93,6 +98,7 @@ def work(options: argparse.Namespace) -> int:
 
     from integration_tests.operators.check import DTYPES, check_operator
     from integration_tests.operators.database import full_name, operators
+    from integration_tests.operators.forms import check_form
 
     torch.set_num_threads(1)
     table = {full_name(op): op for op in operators()}
@@ -101,9 +107,12 @@ def work(options: argparse.Namespace) -> int:
         for line in sys.stdin:
             dtype, _, name = line.strip().partition(":")
             print(BEGIN + line.strip(), flush=True)
-            outcome = check_operator(
-                table[name], DTYPES[dtype], options.generator, store, options.samples
-            )
+            op, kind, count = table[name], DTYPES[dtype], options.samples
+            if options.form:
+                settings = {"cache_dir": os.environ.get("STRATA_CACHE_DIR", directory)}
+                outcome = check_form(op, kind, options.form, count, options=settings)
+            else:
+                outcome = check_operator(op, kind, options.generator, store, count)
             print(END + json.dumps(vars(outcome)), flush=True)
     return 0
 
@@ -164,6 +173,7 @@ def start(options: argparse.Namespace) -> subprocess.Popen[str]:
     """A worker process."""
     command = [sys.executable, "-m", "integration_tests.operators.sweep", "--worker"]
     command += ["--samples", str(options.samples), "--generator", options.generator]
+    command += ["--form", options.form]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen(
@@ -216,9 +226,14 @@ def report(outcomes: list[dict[str, Any]], options: argparse.Namespace) -> None:
             note = outcome["reason"] or " ".join(outcome["externs"])
             print(f"{outcome['status']:9} {outcome['dtype']:8} {outcome['op']:40} {note[:240]}")
     print(f"\n{'dtype':9}" + "".join(f"{status:>10}" for status in reversed(SEVERITY)))
-    for dtype in options.dtypes.split(","):
+    for dtype in dict.fromkeys(o["dtype"] for o in outcomes):
         counts = Counter(o["status"] for o in outcomes if o["dtype"] == dtype)
         print(f"{dtype:9}" + "".join(f"{counts[status]:10}" for status in reversed(SEVERITY)))
+    if options.form:
+        samples, refused, failed = (
+            sum(o.get(name, 0) for o in outcomes) for name in ("samples", "refused", "failed")
+        )
+        print(f"{samples} samples called, {failed} fail alone, {refused} refused by eager")
 
 
 PAGE = """\

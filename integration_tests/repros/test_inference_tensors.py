@@ -153,6 +153,18 @@ def test_composite_operators(f, inner):
             assert ours.is_conj() == eager.is_conj()
 
 
+def test_statistics_are_written():
+    def normalised(x, mean, var):
+        with torch.inference_mode():
+            return torch.nn.functional.batch_norm(x, mean, var, training=True)
+
+    found = []
+    for call in (normalised, torchstrata.compile(normalised, fullgraph=True)):
+        mean, var = torch.zeros(3), torch.ones(3)
+        found.append((call(torch.arange(9.0).view(3, 3), mean, var), mean, var))
+    torch.testing.assert_close(found[1], found[0])
+
+
 def enlarged(x):
     with torch.inference_mode():
         return torch.nn.functional.interpolate(x[None], scale_factor=2.0)[0]

@@ -79,13 +79,17 @@ def install_in_inference_mode(mode_type: type) -> None:
         if namespace != "aten":
             continue
         op = getattr(getattr(aten, packet), overload or "default")
-        kernel = op.py_kernels.get(_KEYS[1])
-        if not is_composite(op) or (kernel is None and _has(op, _FUNCTIONALIZE)):
-            continue
-        previous = op.py_kernels.get(_FUNCTIONALIZE, partial(op._op_dk, _FUNCTIONALIZE))
-        kernel = kernel or partial(op._op_dk, _KEYS[1])
-        op.py_kernels[_FUNCTIONALIZE] = _choose(kernel, previous, mode_type)
-        op._dispatch_cache.clear()
+        if is_composite(op) and (_KEYS[1] in op.py_kernels or not _has(op, _FUNCTIONALIZE)):
+            _decompose_first(op, mode_type)
+    # its schema hides that it writes to the statistics; torch's Python form shows it
+    _decompose_first(aten.native_batch_norm.default, mode_type)
+
+
+def _decompose_first(op: Any, mode_type: type) -> None:
+    previous = op.py_kernels.get(_FUNCTIONALIZE, partial(op._op_dk, _FUNCTIONALIZE))
+    kernel = op.py_kernels.get(_KEYS[1]) or partial(op._op_dk, _KEYS[1])
+    op.py_kernels[_FUNCTIONALIZE] = _choose(kernel, previous, mode_type)
+    op._dispatch_cache.clear()
 
 
 def _answer_device_hints() -> None:
