@@ -1,9 +1,10 @@
 """Graphs that tracers print, compiled as programs: the text, with the weights as arguments or as
 attributes.
 
-usage: python -m benchmarks.printed_graphs make DIRECTORY [NAME...] [--tracers export module fx dynamo]
+usage: python -m benchmarks.printed_graphs make DIRECTORY [NAME...] [--device cuda]
+                                                [--tracers export module fx dynamo]
        python -m benchmarks.printed_graphs run DIRECTORY [NAME...] [--incumbent] [--jobs N]
-                                           [--device cuda] [--training]
+                                               [--training]
 
 ``make`` traces timm, torchvision and transformers architectures with random weights. ``export``:
 ATen calls, weights as arguments; ``module``: the same, weights as attributes; ``fx``: symbolic
@@ -15,6 +16,7 @@ in a process of its own and compares with eager mode.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import inspect
 import json
 import os
@@ -146,13 +148,14 @@ def lift_constants(gm: GraphModule) -> list[torch.Tensor]:
 TRACERS = {function.__name__: function for function in (export, module, fx, dynamo)}
 
 
-def make(directory: Path, name: str, tracers: list[str]) -> None:
+def make(directory: Path, name: str, tracers: list[str], device: str) -> None:
     """Writes the programs of one architecture."""
     for tracer in tracers:
         torch.manual_seed(0)
         entry = ENTRIES[name]
-        model = entry.build().eval()
-        inputs = entry.example(model, 2, 16)
+        model = entry.build().eval().to(device)
+        inputs: dict[str, Any] = entry.example(model, 2, 16)
+        inputs = {key: value.to(device) for key, value in inputs.items()}
         inputs.pop("labels", None)
         if "use_cache" in inspect.signature(model.forward).parameters:
             inputs["use_cache"] = False
@@ -199,6 +202,8 @@ def imported(name: str, value: Any) -> str:
 def load(path: Path) -> tuple[nn.Module, list[Any]]:
     """A module with the printed ``forward``, and its arguments."""
     vision.import_torchvision()
+    if importlib.util.find_spec("transformers.integrations.moe") is not None:
+        importlib.import_module("transformers.integrations.moe")  # defines operators
     held = torch.load(path / "state.pt", weights_only=False)
     space = runpy.run_path(str(path / "program.py"))
     program = type("Printed", (nn.Module,), {"forward": space["forward"]})()
@@ -213,10 +218,6 @@ def judge(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
     torch.manual_seed(0)
     program, values = load(path)
-    program.to(arguments.device)
-    values = pytree.tree_map_only(
-        torch.Tensor, lambda x: x.to(arguments.device) if x.dim() else x, values
-    )
     with torch.set_grad_enabled(arguments.training):
         expected = program(*values)
         started = time.perf_counter()
@@ -241,7 +242,7 @@ def judge(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
             row["their graphs"] = counts["stats"]["unique_graphs"]
             row["their breaks"] = sum(counts["graph_break"].values())
             calls["theirs"] = lambda: theirs(*values)
-        medians = alternate(calls, rounds=10)
+        medians = alternate(calls, rounds=5)
         row |= {
             f"{key} speed": round(medians["eager"] / medians[key], 3)
             for key in calls
@@ -288,14 +289,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--tracers", nargs="*", default=[*TRACERS], choices=TRACERS)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", help="of the programs that are made")
     parser.add_argument("--training", action="store_true")
     parser.add_argument("--incumbent", action="store_true", help="torch.compile beside ours")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         if arguments.task == "make":
-            make(arguments.directory, arguments.names[0], arguments.tracers)
+            make(arguments.directory, arguments.names[0], arguments.tracers, arguments.device)
         else:
             print("row", json.dumps(judge(arguments.directory / arguments.names[0], arguments)))
         return
