@@ -29,7 +29,7 @@ from .compiled_module import CompiledModule, compiled_module
 from .counters import counters
 from .errors import UserError
 from .explain import Explanation
-from .sharing import Targets, forget_kept, forget_optimizers, optimizer_for
+from .sharing import Targets, forget_optimizers, optimizer_for
 
 _regions: weakref.WeakSet[Region] = weakref.WeakSet()
 _lock = threading.Lock()
@@ -187,7 +187,6 @@ class OptimizedFunction(Activated):
         made: Any = super().__new__(cls, called, optimizer.region)
         made.original, made.optimizer = original, optimizer
         functools.update_wrapper(made, called)
-        forget_kept(made.__dict__)
         made.__wrapped__ = original
         return made
 
