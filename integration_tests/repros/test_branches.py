@@ -164,7 +164,7 @@ def test_a_loop_over_the_rows_that_there_are(dynamic):
 )
 def test_numbers_from_data_in_branches():
     def call(x, at, factor):
-        n, f = at.item(), factor.item()
+        n, f = (at + 0).item(), (factor + 0).item()  # no numbers of inputs, which are guarded
         part = torch.ones(n, 2) * f
         return torch.cond(
             x.sum() > 0,

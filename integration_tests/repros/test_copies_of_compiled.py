@@ -83,8 +83,8 @@ def check_is_compiled(made: Any, expected: torch.Tensor) -> None:
 
 
 def test_one_function_has_one_cache_for_equal_options() -> None:
-    for _ in range(3):
-        assert torch.equal(torchstrata.compile(plain, backend="eager")(X), X * 2)
+    compiled = [torchstrata.compile(plain, backend="eager") for _ in range(3)]
+    assert all(torch.equal(call(X), X * 2) for call in compiled)
     assert count() == 1
     torchstrata.compile(plain, backend=backend)(X)
     torchstrata.compile(plain, backend="eager", dynamic=True)(X)
@@ -97,8 +97,10 @@ def test_one_function_has_one_cache_for_equal_options() -> None:
 
 
 def test_options_of_the_stack_are_compared() -> None:
+    kept = []
     for options in ({}, {"patterns": True}, {"patterns": False}, {"numerics": "eager"}, {}):
-        torchstrata.compile(plain, options=options)(X)
+        kept.append(torchstrata.compile(plain, options=options))
+        kept[-1](X)
     assert count() == 3
     torchstrata.compile(plain, mode="default")(X)
     torchstrata.compile(plain, backend="inductor")(X)
@@ -140,7 +142,8 @@ def test_closures_are_apart() -> None:
 
 
 def test_wrappers_are_apart() -> None:
-    torchstrata.compile(plain, backend="eager")(X)
+    first = torchstrata.compile(plain, backend="eager")
+    first(X)
 
     @functools.wraps(plain)
     def wrapper(x: torch.Tensor) -> torch.Tensor:

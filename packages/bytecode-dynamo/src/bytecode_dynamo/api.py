@@ -60,7 +60,6 @@ class Optimizer:
         self._callers: weakref.WeakValueDictionary[int, types.FunctionType] = (
             weakref.WeakValueDictionary()
         )
-        self._kept_callers: list[types.FunctionType] = []
 
     def __reduce__(self) -> Any:
         return _optimizer, (dict(self.options),)
@@ -123,8 +122,6 @@ class Optimizer:
         found = self._callers.get(id(target))
         if found is None:
             found = self._callers[id(target)] = _caller_of(target)
-            if isinstance(target, types.FunctionType):  # it keeps this optimizer, too
-                self._kept_callers.append(found)
         return found
 
     def _capture_calls_of_instances(self, cls: type) -> type:
