@@ -30,7 +30,7 @@ def number_of_input(ctx: Context, x: Any) -> VariableTracker | None:
     value = example_of(ctx, x)
     if value is None or not ctx.reads_numbers or not _has_plain_number(ctx, x):
         return None
-    if value.is_sparse or not _is_unwritten(ctx, x, value):
+    if not _is_unwritten(ctx, x, value):
         return None
     try:
         number = value.item()

@@ -334,12 +334,7 @@ def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:
     number = number_of_input(ctx, x) if not x.fake.dim() else None
     if number is not None:
         return number
-    if not ctx.config.capture_scalar_outputs:
-        raise GraphBreak(
-            "BD004",
-            f"{x.describe()}.tolist()",
-            "set config.capture_scalar_outputs, or keep it a tensor",
-        )
+    _require_numbers_of_data(ctx, x, "tolist")
     if not x.fake.dim():
         return x.call_method(ctx, "item", [], {})
     rows = x.call_method(ctx, "unbind", [ConstantVariable(0)], {}).unpack(ctx)
@@ -352,13 +347,18 @@ def to_number(ctx: Context, x: TensorVariable, *args: VariableTracker) -> Variab
         number = number_of_input(ctx, x)
         if number is not None:
             return number
-        if not ctx.config.capture_scalar_outputs:
-            raise GraphBreak(
-                "BD004",
-                f"{x.describe()}.item()",
-                "set config.capture_scalar_outputs, or keep it a tensor",
-            )
+        _require_numbers_of_data(ctx, x, "item")
     return call_torch(ctx, "item", [x, *args])
+
+
+def _require_numbers_of_data(ctx: Context, x: TensorVariable, method: str) -> None:
+    """Break the graph unless numbers that depend on data may be in it."""
+    if not ctx.config.capture_scalar_outputs:
+        raise GraphBreak(
+            "BD004",
+            f"{x.describe()}.{method}()",
+            "set config.capture_scalar_outputs, or keep it a tensor",
+        )
 
 
 TENSOR_METHODS["tolist"] = to_list
