@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
+import sympy
 import torch
 import torch.nn.functional as F
 from symshapes import (
@@ -15,6 +16,8 @@ from symshapes import (
     ShapeEnv,
     expr_of,
     hint_of,
+    stride_relations,
+    symbolic_strides,
 )
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -51,6 +54,27 @@ def test_symbolic_strides_keep_layout() -> None:
     assert [str(s) for s in f.stride()] == ["s1*s2*s3", "1", "s1*s3", "s1"]
     rows = mode.from_real(torch.randn(8, 10)[:, :4], dynamic_dims=[0])
     assert [int(s) for s in rows.stride()] == [10, 1]
+
+
+def test_relations_of_strides_to_sizes() -> None:
+    assert stride_relations((2, 3, 4), (12, 4, 1)) == [{1}, {2}, set()]
+    # one row of a wider buffer says nothing, and an empty dimension counts as one
+    assert stride_relations((1, 8), (99, 1))[0] == {0, 1}
+    assert stride_relations((3, 0, 5), (5, 5, 1))[0] >= {1}
+
+
+def test_strides_that_sizes_do_not_explain_are_independent() -> None:
+    size, stride = sympy.symbols("size stride", integer=True)
+    given = {"independent": lambda dim: stride}
+    assert symbolic_strides((2, 8), (10, 1), (2, size), **given) == [stride, 1]
+    assert symbolic_strides((3, 2, 8), (16, 8, 1), (3, 2, size), **given) == [2 * size, size, 1]
+    # the outer stride follows the inner one; a relation that failed before is not used
+    assert symbolic_strides((3, 2, 8), (20, 10, 1), (3, 2, size), **given) == [
+        2 * stride,
+        stride,
+        1,
+    ]
+    assert symbolic_strides((2, 8), (8, 1), (2, size), [(), ()], **given) == [stride, 1]
 
 
 def test_sizes_zero_and_one_are_never_symbols() -> None:

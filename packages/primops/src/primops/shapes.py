@@ -80,6 +80,12 @@ def concrete(size: Size) -> int:
     return int(size)
 
 
+def numbers(sizes: Sequence[Size]) -> list[int] | None:
+    """The sizes; None if one is symbolic."""
+    known = [size for size in sizes if isinstance(size, int)]
+    return known if len(known) == len([*sizes]) else None
+
+
 def is_negative(number: Size) -> bool:
     """Whether a position or amount is below 0 for certain: where that matters, fakes have put a
     guard on its sign.

@@ -23,7 +23,13 @@ from .expr import (
     TrueDiv,
     Trunc,
 )
-from .fake.convert import fake_wrapper, is_leaf, symbolic_strides, with_history
+from .fake.convert import (
+    fake_wrapper,
+    is_leaf,
+    stride_relations,
+    symbolic_strides,
+    with_history,
+)
 from .fake.mode import FakeTensorMode, mode_of
 from .fake.tensor import FakeTensor, is_fake
 from .fake.wrapper import (
@@ -103,6 +109,7 @@ __all__ = [
     "rebuild",
     "same_kind",
     "statically_known_true",
+    "stride_relations",
     "sym_int",
     "symbolic_strides",
     "unlocked",

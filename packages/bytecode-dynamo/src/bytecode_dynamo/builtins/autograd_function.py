@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from symshapes import map_inner
 from torch.autograd.function import Function, FunctionCtx, once_differentiable
 from torch.fx import GraphModule, Node
 
@@ -242,7 +243,7 @@ class _Capture:
             for out, given in zip(outputs, defined):
                 with ctx.mode:
                     fake = (
-                        torch.empty_like(out.fake)
+                        map_inner(torch.empty_like, out.fake)
                         if given and isinstance(out, TensorVariable)
                         else None
                     )

@@ -159,8 +159,10 @@ class Context:
         self.graph.add_symbol(symbol, source, size, example)
 
     def require_stride(self, source: Source, dim: int, stride: torch.SymInt) -> None:
-        """Guard on a stride that is an expression of sizes."""
-        self.require_number(StrideSource(source, dim), stride)
+        """Guard on a stride that is an expression of sizes or of other strides."""
+        place = StrideSource(source, dim)
+        if self.symbol_sources.get(stride.node.expr) != place:
+            self.require_number(place, stride)
 
     def require_number(self, source: Source, value: torch.SymInt) -> None:
         """Guard on a size or stride that is an expression of other sizes."""

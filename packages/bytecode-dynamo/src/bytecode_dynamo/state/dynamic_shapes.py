@@ -1,17 +1,21 @@
-"""Which sizes and numbers are symbolic: by option, by marks on tensors, or because they changed."""
+"""Which sizes, strides and numbers are symbolic: by option, by marks on tensors, or because they
+changed.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 import torch
+from symshapes import stride_relations, symbolic_strides
 
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import ItemSource, LocalSource, Source
-from bytecode_dynamo.guards.tensor_source import SizeSource
+from bytecode_dynamo.guards.tensor_source import SizeSource, StrideSource
 from bytecode_dynamo.marker import Marker
 from bytecode_dynamo.marks import DYNAMIC_MARK, STATIC_MARK, UNBACKED_MARK, marks_of
 
@@ -25,20 +29,29 @@ CHANGED = Marker("changed")
 
 @dataclass(slots=True)
 class Seen:
-    """Sizes and numbers in earlier captures of one code object, by source text."""
+    """Sizes, strides and numbers in earlier captures of one code object, by source text."""
 
     sizes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    strides: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    relations: dict[str, list[frozenset[int]]] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
 
     def merge_sizes(self, name: str, sizes: tuple[int, ...]) -> tuple[Any, ...]:
         """Record sizes; returns them with CHANGED in place of those that differed before."""
-        before = self.sizes.get(name)
-        if before is None or len(before) != len(sizes):
-            merged: tuple[Any, ...] = sizes
-        else:
-            merged = tuple(new if old == new else CHANGED for old, new in zip(before, sizes))
-        self.sizes[name] = merged
-        return merged
+        return _merge(self.sizes, name, sizes)
+
+    def merge_strides(
+        self, name: str, shape: Sequence[int], strides: tuple[int, ...]
+    ) -> tuple[tuple[Any, ...], list[frozenset[int]]]:
+        """Record strides; returns them with CHANGED in place of those that differed before, and the
+        relations to sizes that always held.
+        """
+        held = stride_relations(shape, strides)
+        before = self.relations.get(name, held)
+        if len(before) == len(held):
+            held = [old & new for old, new in zip(before, held)]
+        self.relations[name] = held
+        return _merge(self.strides, name, strides), held
 
     def merge_number(self, name: str, value: Any) -> Any:
         """Record a number; returns CHANGED if it differed before."""
@@ -46,6 +59,18 @@ class Seen:
         merged = value if type(before) is type(value) and before == value else CHANGED
         self.numbers[name] = merged
         return merged
+
+
+def _merge(
+    record: dict[str, tuple[Any, ...]], name: str, values: tuple[int, ...]
+) -> tuple[Any, ...]:
+    before = record.get(name)
+    if before is None or len(before) != len(values):
+        merged: tuple[Any, ...] = values
+    else:
+        merged = tuple(new if old == new else CHANGED for old, new in zip(before, values))
+    record[name] = merged
+    return merged
 
 
 def dynamic_marks(value: torch.Tensor) -> dict[int, tuple[int | None, int | None]]:
@@ -107,6 +132,28 @@ class DynamicShapes:
         if dim in dynamic_marks(value):
             self.marked[size.node.expr] = source.name
         return size
+
+    def strides(
+        self, ctx: Capture, value: torch.Tensor, source: Source, sizes: Sequence[Any], static: bool
+    ) -> list[Any]:
+        """The strides of a tensor of these sizes: a product of sizes where it always was one, else
+        a symbol where the tensor's layout changes, else a number.
+        """
+        merged, relations = self.seen.merge_strides(source.name, value.shape, value.stride())
+        changes = any(isinstance(size, torch.SymInt) for size in sizes)
+
+        def independent(dim: int) -> Any:
+            if self.dynamic is False or static or not (changes or self._wanted(merged[dim])):
+                return value.stride(dim)
+            return self._new_stride(ctx, value.stride(dim), StrideSource(source, dim))
+
+        return symbolic_strides(value.shape, value.stride(), sizes, relations, independent)
+
+    def _new_stride(self, ctx: Capture, stride: int, source: StrideSource) -> torch.SymInt:
+        if source not in self.made:
+            self.made[source] = ctx.env.create_symbol(stride, source.name)
+            ctx.bind_symbol(self.made[source], source, stride)
+        return self.made[source]
 
     def _wanted(self, merged: Any) -> bool:
         if self.dynamic is None:

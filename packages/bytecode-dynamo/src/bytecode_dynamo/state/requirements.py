@@ -96,11 +96,7 @@ def require_tensor(
     """Guard on a tensor's metadata; strides that depend on symbols become conditions on
     sizes.
     """
-    strides = (
-        [dim for dim, stride in enumerate(fake.stride()) if isinstance(stride, torch.SymInt)]
-        if dims
-        else []
-    )
+    strides = [dim for dim, stride in enumerate(fake.stride()) if isinstance(stride, torch.SymInt)]
     ctx.guards.require(source, GuardKind.TENSOR, TensorFacts.of(value, dims, strides))
     for dim in strides:
         ctx.require_stride(source, dim, fake.stride()[dim])

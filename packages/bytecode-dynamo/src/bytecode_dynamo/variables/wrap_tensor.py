@@ -75,8 +75,10 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
     dims = ctx.dynamic.dims(value, source, static)
     for dim in dims:
         symbols[dim] = ctx.dynamic.new_size(ctx, value, SizeSource(source, dim))
+    sizes = [symbols.get(dim, size) for dim, size in enumerate(value.shape)]
+    strides = ctx.dynamic.strides(ctx, value, source, sizes, static)
     try:
-        fake = ctx.mode.from_real(value, source=source.name, symbols=symbols)
+        fake = ctx.mode.from_real(value, source=source.name, symbols=symbols, strides=strides)
     except FakeTensorError as error:
         raise GraphBreak("BD007", f"{source.name}: {error}") from error
     for dim, size in symbols.items():

@@ -18,7 +18,6 @@ from symshapes import (
     is_wrapper,
     is_wrapper_class,
     rebuild,
-    symbolic_strides,
     with_history,
 )
 
@@ -96,14 +95,6 @@ def refusal_of_class(cls: Any) -> str | None:
     """The reason that a class's tensors cannot be in a graph, or None."""
     if not is_wrapper_class(cls):
         return "it has __torch_dispatch__"
-    if (cls.__module__ or "").startswith(("torch.distributed", "torch.nested")):
-        return "it has __torch_dispatch__ and is a class of torch's"
-    override = cls.__torch_function__
-    if (
-        override is not _NO_OVERRIDE
-        and getattr(override, "__func__", None) is not _DEFAULT.__func__
-    ):
-        return "it has __torch_dispatch__ and __torch_function__"
     return None
 
 
@@ -139,7 +130,12 @@ class _FakeMaker:
             dims = {*self.ctx.dynamic.dims(value, source, self.static)}
             dims |= {d for d in self.shared if self._is_shared(value, d)}
             sizes = {d: self._size(value, source, d) for d in dims}
-            fake = self.ctx.mode.from_real(value, source=source.name, symbols=sizes)
+            strides = self._strides(
+                value, source, [*map(sizes.get, range(value.dim()), value.shape)]
+            )
+            fake = self.ctx.mode.from_real(
+                value, source=source.name, symbols=sizes, strides=strides
+            )
             return fake, WrapperFacts(self._facts(value, source, fake))
         names, context = value.__tensor_flatten__()
         made = [self.fake(getattr(value, name), AttrSource(source, name)) for name in names]
@@ -148,14 +144,15 @@ class _FakeMaker:
             self._size(value, source, d) if self._is_shared(value, d) else size
             for d, size in enumerate(value.shape)
         ]
-        fake = rebuild(
-            type(value), fakes, context, sizes, symbolic_strides(value.shape, value.stride(), sizes)
-        )
+        fake = rebuild(type(value), fakes, context, sizes, self._strides(value, source, sizes))
         for d, size in enumerate(fake.shape):
             if isinstance(size, torch.SymInt):
                 self.ctx.require_number(SizeSource(source, d), size)
         facts = self._facts(value, source, fake)
         return fake, WrapperFacts(facts, tuple(names), context, tuple(inner for _, inner in made))
+
+    def _strides(self, value: torch.Tensor, source: Source, sizes: Any) -> list[Any]:
+        return self.ctx.dynamic.strides(self.ctx, value, source, sizes, self.static)
 
     def _is_shared(self, value: torch.Tensor, d: int) -> bool:
         return d in self.shared and d < value.dim() and value.shape[d] == self.whole.shape[d]

@@ -13,7 +13,7 @@ from primops.meta import Size
 from primops.operand import Tensor, along, round_to, widen, zeros
 from primops.promotion import is_integral, limits
 from primops.registry import DecompositionTable
-from primops.shapes import concrete, product, resized, same_size
+from primops.shapes import product, resized, same_size
 
 rules = DecompositionTable()
 SIDE_BY_SIDE = {"cuda"}
@@ -117,8 +117,10 @@ def unpooled(grad: Tensor, indices: Tensor, like: Tensor, spatial: int) -> Tenso
 
 def _adaptive_max(spatial: int) -> None:
     def forward(self: Tensor, output_size: Sizes) -> tuple[Tensor, Tensor]:
-        lengths = [concrete(size) for size in self.shape[self.ndim - spatial :]]
-        windows = [Adaptive(n, count, self.device) for n, count in zip(lengths, output_size)]
+        lengths = self.shape[self.ndim - spatial :]
+        windows = Adaptive.along(lengths, output_size, self.device)
+        if windows is None:
+            return NotImplemented
 
         def taps(a: Tensor, number: int, dim: int, fill: Any) -> list[tuple[Tensor, Tensor]]:
             at = [windows[number].tap(k) for k in range(windows[number].size)]

@@ -28,7 +28,7 @@ from primops.operand import (
 )
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
-from primops.shapes import concrete, divides, is_zero, product, quotient, resized
+from primops.shapes import divides, is_zero, numbers, product, quotient, resized
 
 rules = DecompositionTable()
 Sizes = Sequence[int]
@@ -249,6 +249,16 @@ class Adaptive:
         self.low = prims.floor_div(prims.mul(i, length), count)
         self.high = prims.floor_div(prims.add(prims.mul(prims.add(i, 1), length), count - 1), count)
 
+    @classmethod
+    def along(
+        cls, lengths: Sequence[Size], counts: Sequence[Size], device: torch.device
+    ) -> list[Adaptive] | None:
+        """The windows of each dim; None if a size is symbolic, and so the number of taps."""
+        known = numbers((*lengths, *counts))
+        if known is None:
+            return None
+        return [cls(*pair, device) for pair in zip(known[: len(lengths)], known[len(lengths) :])]
+
     def tap(self, k: int) -> Tensor:
         """Position of tap k of every window."""
         return prims.minimum(prims.add(self.low, k), prims.sub(self.high, 1))
@@ -271,20 +281,25 @@ def _adaptive_average(spatial: int) -> None:
             return NotImplemented
         if all(map(divides, output_size, lengths)):
             return _average_tiles(self, output_size)
+        windows = Adaptive.along(lengths, output_size, self.device)
+        if windows is None:
+            return NotImplemented
         result = widen(self)
-        for dim, count in enumerate(output_size, self.ndim - spatial):
-            w = Adaptive(concrete(self.shape[dim]), concrete(count), self.device)
+        for dim, w in enumerate(windows, self.ndim - spatial):
             taps = (prims.index(result, w.tap(k), dims=(dim,)) for k in range(w.size))
             result = w.share(total([w.masked(tap, dim, k) for k, tap in enumerate(taps)]), dim)
         return round_to(result, self.dtype)
 
     def backward(grad_output: Tensor, self: Tensor) -> Tensor:
         counts = grad_output.shape[self.ndim - spatial :]
-        if all(map(divides, counts, self.shape[self.ndim - spatial :])):
+        lengths = self.shape[self.ndim - spatial :]
+        if all(map(divides, counts, lengths)):
             return _spread_tiles(grad_output, self.shape, counts)
+        windows = Adaptive.along(lengths, counts, self.device)
+        if windows is None:
+            return NotImplemented
         result = widen(grad_output)
-        for dim, count in enumerate(counts, self.ndim - spatial):
-            w = Adaptive(concrete(self.shape[dim]), concrete(count), self.device)
+        for dim, w in enumerate(windows, self.ndim - spatial):
             share = w.share(result, dim)
             result = zeros(resized(share.shape, dim, w.length), share)
             for k in range(w.size):

@@ -24,7 +24,6 @@ from primops.operand import (
 from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 from primops.shapes import (
-    concrete,
     infer_shape,
     is_one,
     is_zero,
@@ -180,13 +179,30 @@ def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
     order = (*(dim for dim in range(self.ndim) if dim not in (dim1, dim2)), dim1, dim2)
     moved = prims.permute(self, dims=order)
     rest = moved.shape[:-2]
-    rows_joined = prims.reshape(moved, shape=(*rest, rows * columns))
-    start = smaller(offset, rows * columns) if offset > 0 else smaller(-offset, rows) * columns
-    steps = concrete(columns) + 1
     if is_zero(length):
         return zeros((*rest, 0), self)
+    if not isinstance(columns, int):
+        return _diagonal_of_square(moved, max(-offset, 0), max(offset, 0), length)
+    rows_joined = prims.reshape(moved, shape=(*rest, rows * columns))
+    start = smaller(offset, rows * columns) if offset > 0 else smaller(-offset, rows) * columns
+    steps = columns + 1
     stop = start + larger((length - 1) * steps + 1, 0)
     return slice_dim(rows_joined, len(rest), start, stop, steps)
+
+
+def _diagonal_of_square(self: Tensor, row: Size, column: Size, length: Size) -> Tensor:
+    """The diagonal from a row and column on, as a column: behind the square's elements follow
+    ``length`` more, and all in rows of ``length + 1`` begin with the diagonal's.
+    """
+    dims = self.ndim - 2, self.ndim - 1
+    square = slice_dim(
+        slice_dim(self, dims[0], row, row + length), dims[1], column, column + length
+    )
+    rest = self.shape[:-2]
+    joined = prims.reshape(square, shape=(*rest, length * length))
+    longer = pad_dim(joined, dims[0], 0, length)
+    rows = prims.reshape(longer, shape=(*rest, length, length + 1))
+    return prims.reshape(slice_dim(rows, dims[1], 0, 1), shape=(*rest, length))
 
 
 # Joining

@@ -50,6 +50,10 @@ def install(mode_type: type) -> None:
     _override(aten.one_hot.default, _one_hot, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
         _override(getattr(aten, name).default, _plain_dropout, mode_type)
+    for op, kernel in ((aten.max_pool1d.default, _max_pool1d), (aten.kron.default, _kron)):
+        # torch has C++ alone
+        op.py_kernels.setdefault(_KEYS[1], partial(op._op_dk, _KEYS[1]))
+        _override(op, kernel, mode_type)
     for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
         for overload in ("input", "data"):
             op = getattr(getattr(aten, name), overload)
@@ -154,6 +158,44 @@ def _plain_dropout(previous: Callable[..., Any], x: Any, p: float, train: bool) 
     if not train or p == 0:
         return x
     return x * x.new_zeros(()) if p == 1 else previous(x, p, train)
+
+
+def _max_pool1d(
+    previous: Any,
+    x: Any,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """The maxima of rows of an image of one row."""
+    if x.dim() not in (2, 3):
+        return previous(x, kernel_size, stride, padding, dilation, ceil_mode)
+    image = [
+        [other, *(given if isinstance(given, (list, tuple)) else [given])]
+        for given, other in (
+            (kernel_size, 1),
+            (stride or kernel_size, 1),
+            (padding, 0),
+            (dilation, 1),
+        )
+    ]
+    return aten.max_pool2d_with_indices(x.unsqueeze(-2), *image, ceil_mode)[0].squeeze(-2)
+
+
+def _kron(previous: Any, a: Any, b: Any) -> Any:
+    """Every element of ``a`` times ``b``; the operand of fewer dims gets dims of size 1 in
+    front.
+    """
+    rank = max(a.dim(), b.dim())
+    rows = [[1] * (rank - x.dim()) + list(x.shape) for x in (a, b)]
+    spread = [
+        [n for size in rows[0] for n in (size, 1)],
+        [n for size in rows[1] for n in (1, size)],
+    ]
+    product = a.reshape(spread[0]) * b.reshape(spread[1])
+    return aten._unsafe_view(product, [m * n for m, n in zip(*rows)])
 
 
 def _layer_by_layer(op: Any, previous: Callable[..., Any], *args: Any) -> Any:

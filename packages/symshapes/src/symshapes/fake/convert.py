@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ def fake_from_real(
     source: str = "",
     dynamic_dims: Iterable[int] | str = (),
     symbols: dict[int, torch.SymInt] | None = None,
+    strides: Sequence[Any] | None = None,
 ) -> FakeTensor:
     """A fake with the sizes, strides, dtype, device, requires_grad and leaf-ness of ``t``.
 
@@ -30,6 +31,7 @@ def fake_from_real(
         dynamic_dims: dimensions (negative allowed) that get a fresh symbol; ``"auto"`` means all.
             Sizes 0 and 1 stay constant because programs treat them specially.
         symbols: symbols by dimension; these win over ``dynamic_dims``.
+        strides: the fake's strides, ints or symbols; by default ``symbolic_strides``.
 
     Raises FakeTensorError for sparse, quantized, nested and other layouts, IndexError for a
     dimension out of range.
@@ -41,7 +43,8 @@ def fake_from_real(
     sizes: list[Any] = list(t.shape)
     for d, symbol in _symbols(mode, t, source, dynamic_dims, symbols).items():
         sizes[d] = symbol
-    strides = symbolic_strides(t.shape, t.stride(), sizes)
+    if strides is None:
+        strides = symbolic_strides(t.shape, t.stride(), sizes)
     is_result = t.requires_grad and not is_leaf(t)
     with torch.inference_mode(t.is_inference()):
         with torch._C._DisableTorchDispatch():
@@ -123,18 +126,50 @@ def _normal(d: int, rank: int) -> int:
     return d % rank
 
 
+def stride_relations(shape: Sequence[int], strides: Sequence[int]) -> list[frozenset[int]]:
+    """By dimension, the dimensions whose stride times size equals its stride.
+
+    The stride of a dimension with at most one element can be any number, so it contradicts no
+    relation.
+    """
+    ends = [stride * max(size, 1) for size, stride in zip(shape, strides)]
+    everything = frozenset(range(len(shape)))
+    return [
+        everything if size < 2 else frozenset(d for d, end in enumerate(ends) if end == stride)
+        for size, stride in zip(shape, strides)
+    ]
+
+
 def symbolic_strides(
-    shape: Sequence[int], strides: Sequence[int], sizes: Sequence[Any]
+    shape: Sequence[int],
+    strides: Sequence[int],
+    sizes: Sequence[Any],
+    relations: Sequence[Collection[int]] | None = None,
+    independent: Callable[[int], Any] | None = None,
 ) -> list[Any]:
     """Strides over symbolic ``sizes`` that keep the relations of the real ones.
 
     From the innermost dimension outwards, a stride that equals an earlier dimension's stride times
-    its size is that product in symbols; any other stride keeps its number.
+    its size is that product in symbols. ``relations`` narrows the choice of earlier dimensions, by
+    dimension. Any other stride is what ``independent`` gives for its dimension, by default its
+    number; 0 and 1 are always numbers.
     """
     out: list[Any] = list(strides)
-    products: dict[int, Any] = {1: 1}
+    inner: list[int] = []
     for d in sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] != 1, -d)):
-        out[d] = products.get(strides[d], strides[d])
-        if strides[d]:
-            products.setdefault(strides[d] * shape[d], out[d] * sizes[d])
+        if strides[d] > 1:
+            known = next(
+                (
+                    e
+                    for e in inner
+                    if strides[e] * max(shape[e], 1) == strides[d]
+                    and (relations is None or e in relations[d])
+                ),
+                None,
+            )
+            if known is not None:
+                out[d] = out[known] * (sizes[known] if shape[known] else 1)
+            elif independent is not None:
+                out[d] = independent(d)
+        inner.append(d)
     return out

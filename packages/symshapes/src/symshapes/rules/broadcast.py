@@ -15,6 +15,7 @@ from .format import (
     is_contiguous,
     is_dense,
     is_one,
+    known_at_least,
     require_equal,
     same_size,
     same_sizes,
@@ -55,13 +56,13 @@ def result_strides(
     operands' strides.
 
     ``wrapped``: whether a number is an operand too. ATen then skips its fast paths, which shows in
-    the strides of size-1 dims.
+    the strides of size-1 dims only, so larger sizes need no guard on the layout.
     """
     if all(t.dim() == len(sizes) and same_sizes(t.shape, sizes) for t in tensors):
         default = format_strides(sizes, False)
         if all(same_sizes(t.stride(), default) for t in tensors):
             return default
-        if not wrapped:
+        if not wrapped and not all(known_at_least(mode.shape_env, size, 2) for size in sizes):
             if all(is_contiguous(mode, t) for t in tensors):
                 return default
             first = tensors[0]
