@@ -30,6 +30,8 @@ sys.path[0] = str(Path(__file__).parents[1])  # this directory has files named l
 import torch
 from torch import nn
 
+from benchmarks import hugging_face
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 Built = tuple[nn.Module, tuple[Any, ...]]
 
@@ -109,6 +111,25 @@ def unet() -> Built:
     return UNet(width=16), (torch.randn(4, 3, 64, 64),)
 
 
+class WithKeywords(nn.Module):
+    """A model that takes its keyword arguments in order."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *values: torch.Tensor) -> Any:
+        return self.model(**dict(zip(self.names, values)))
+
+
+def hugging_face_model(name: str) -> Callable[[], Built]:
+    def build() -> Built:
+        model, inputs = hugging_face.MODELS[name]()
+        return WithKeywords(model, tuple(inputs)), tuple(inputs.values())
+
+    return build
+
+
 class Stencil(nn.Module):
     """Ten steps of a reaction and diffusion equation on a periodic grid."""
 
@@ -151,6 +172,7 @@ MODELS: dict[str, Callable[[], Built]] = {
     "dlrm": zoo("dlrm", 256),
     "lstm": zoo("lstm", 16),
     "stencil": stencil,
+    **{name: hugging_face_model(name) for name in hugging_face.MODELS},
 }  # fmt: skip
 
 
@@ -196,7 +218,7 @@ def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) ->
     """Seconds to the end of the first step, per compiler in a process of its own (``steady``
     False), or medians in turns.
     """
-    from benchmarks.measure import alternate, single_thread_clock
+    from benchmarks.measure import alternate, counts_of_torch_compile, single_thread_clock
 
     model, inputs = build(name, DTYPES[dtype], training)
     with torch.set_grad_enabled(training):
@@ -209,7 +231,9 @@ def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) ->
             seconds = time.perf_counter() - started
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
             return {"compile s": round(seconds, 2), "peak MB": peak} | (
-                {} if peer else {"back end s": round(sum(below), 2)}
+                {"graphs/breaks": counts_of_torch_compile()}
+                if peer
+                else {"back end s": round(sum(below), 2), "graphs/breaks/fallbacks": counts()}
             )
         calls = {"eager": model, "ours": compiler("ours")(build(name, DTYPES[dtype], training)[0])}
         if peer:
@@ -226,6 +250,13 @@ def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) ->
         for key, value in result.items()
         if key != "eager"
     }
+
+
+def counts() -> str:
+    """Our graphs, breaks and fallbacks so far."""
+    from torchstrata import counters
+
+    return "/".join(str(counters[key]) for key in ("graphs", "graph_breaks", "fallbacks"))
 
 
 def time_below_autograd() -> list[float]:

@@ -1,13 +1,14 @@
 """Models on a CUDA device in bfloat16: eager, ours and torch.compile in turns; time, cold compile
 time, accuracy.
 
-usage: python -m benchmarks.gpu_models [--alone] [--again] [--gpus N] [--jobs N] [--timeout S]
-[NAME[:inference|:training]...]
+usage: python -m benchmarks.gpu_models [--alone] [--again] [--default-mode] [--gpus N] [--jobs N]
+[--timeout S] [NAME[:inference|:training]...]
 
 A row per model and mode in results/gpu_models.json, each from a process of its own; rows that are
 there are kept (``--again``: measured anew). ``--gpus``: rows are spread over so many devices, each
 with its share of the cores. ``--jobs``: processes per device that compile at once; measuring waits
 until nobody does there. ``--alone``: not next to torch.compile, nothing written.
+``--default-mode``: without CUDA graphs. ``hf`` stands for all names that begin with it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.measure import environment, save_rows
+from benchmarks import hugging_face
+from benchmarks.measure import counts_of_torch_compile, environment, save_rows
 from integration_tests.models.zoo import ZOO
 
 ROUNDS, SECONDS, WARM_STEPS = 7, 0.15, 7
@@ -42,7 +44,7 @@ RESULTS = Path(__file__).parent / "results" / "gpu_models.json"
 SHOWN = (
     "model", "mode", "ms", "eager", "tc", "reduce_overhead", "tc_reduce_overhead", "error",
     "cold_s", "cold_tc_s",
-    "counts", "replays",
+    "counts", "counts_tc", "replays",
 )  # fmt: skip
 Built = tuple[nn.Module, dict[str, torch.Tensor]]
 
@@ -120,6 +122,7 @@ MODELS: dict[str, Callable[[], Built]] = {
     "zoo_gpt": lambda: _zoo("gpt", 64),
     "zoo_dlrm": lambda: _zoo("dlrm", 1024),
     "zoo_unet": lambda: _zoo("unet", 16),
+    **hugging_face.MODELS,
 }
 
 
@@ -259,10 +262,29 @@ def build(name: str, training: bool) -> tuple[nn.Module, dict[str, torch.Tensor]
     torch.manual_seed(0)
     with torch.device("cuda"):
         net, inputs = MODELS[name]()
+    inputs = {
+        key: value.bfloat16() if value.is_floating_point() else value
+        for key, value in inputs.items()
+    }
     return net.to("cuda", torch.bfloat16).train(training), inputs
 
 
-def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
+def _compilers(alone: bool, default_mode: bool) -> dict[str, Callable[[nn.Module], Any]]:
+    import torchstrata
+
+    found: dict[str, Callable[[nn.Module], Any]] = {"eager": lambda net: net}
+    for name, compiler in (("", torchstrata.compile), ("tc", torch.compile)):
+        if alone and name:
+            continue
+        found[name or "ours"] = compiler
+        if not default_mode:
+            found["_".join(filter(None, (name, "reduce_overhead")))] = functools.partial(
+                compiler, mode="reduce-overhead"
+            )
+    return found
+
+
+def run(name: str, training: bool, alone: bool, default_mode: bool) -> dict[str, Any]:
     """One row: our milliseconds, and how many times longer the others take; seconds and
     megabytes.
     """
@@ -270,16 +292,7 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
     import torchstrata
 
     net, inputs = build(name, training)
-    compilers: dict[str, Callable[[nn.Module], Any]] = {
-        "eager": lambda net: net,
-        "ours": torchstrata.compile,
-        "reduce_overhead": functools.partial(torchstrata.compile, mode="reduce-overhead"),
-    }
-    if not alone:
-        compilers |= {
-            "tc": torch.compile,
-            "tc_reduce_overhead": functools.partial(torch.compile, mode="reduce-overhead"),
-        }
+    compilers = _compilers(alone, default_mode)
     wake_libraries(net, inputs, training)
     nets = {key: copy.deepcopy(net) for key in compilers}
     calls = {key: compilers[key](nets[key]) for key in compilers}
@@ -290,6 +303,8 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
             cold[key] = _first_step(step, list(nets.values()))
             if key == "ours":
                 counts = dict(torchstrata.counters)
+            if key == "tc":
+                counts["tc"] = counts_of_torch_compile()
     with _turn(exclusive=True):
         times = _alternate(steps)
     row: dict[str, Any] = {
@@ -307,6 +322,7 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
     row["cold_s"] = round(cold["ours"], 1)
     if not alone:
         row["cold_tc_s"] = round(cold["tc"], 1)
+        row["counts_tc"] = counts["tc"]
     shown = (
         "graphs",
         "graph_breaks",
@@ -410,11 +426,17 @@ def _task(name: str, mode: str, options: argparse.Namespace) -> list[str]:
         "--row",
         f"{name}:{mode}",
         *(["--alone"] if options.alone else []),
+        *(["--default-mode"] if options.default_mode else []),
     ]
 
 
 def _wanted(options: argparse.Namespace) -> list[tuple[str, str]]:
-    asked = [entry.partition(":") for entry in options.names or MODELS]
+    names = options.names or MODELS
+    asked = [
+        entry.partition(":")
+        for name in names
+        for entry in (hugging_face.MODELS if name == "hf" else [name])
+    ]
     modes = [
         (name, mode)
         for name, _, only in asked
@@ -448,7 +470,7 @@ def _summarise(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
-    for flag in ("--alone", "--again"):
+    for flag in ("--alone", "--again", "--default-mode"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
@@ -457,7 +479,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.row:
         name, _, mode = options.row.partition(":")
-        print(json.dumps(run(name, mode == "training", options.alone)), flush=True)
+        row = run(name, mode == "training", options.alone, options.default_mode)
+        print(json.dumps(row), flush=True)
         return
     print(*SHOWN)
     for task, found in spread(

@@ -55,6 +55,13 @@ def alternate(
     return {name: sorted(values)[int(quantile * rounds)] for name, values in samples.items()}
 
 
+def counts_of_torch_compile() -> str:
+    """Its graphs and breaks so far."""
+    from torch._dynamo.utils import counters
+
+    return f"{counters['stats']['unique_graphs']}/{sum(counters['graph_break'].values())}"
+
+
 def single_thread_clock() -> Callable[[], float]:
     """Processor time when torch uses one thread, else wall time."""
     return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
