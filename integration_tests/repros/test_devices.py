@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torchstrata
 from symshapes import FakeTensorMode, ShapeEnv
@@ -30,3 +31,27 @@ def test_a_number_of_the_cpu():
     for name in ("cpu", "cpu:0"):
         device = torch.device(name)
         assert compiled(x, device) == devices(x, device)
+
+
+def by_device(x):
+    properties = torch.cuda.get_device_properties(x.device)
+    if torch.cuda.get_device_capability() >= (9, 0) and properties.multi_processor_count > 1:
+        x = x * 2
+    return x + len(torch.cuda.get_device_name(torch.cuda.current_device()))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_questions_about_a_device_do_not_break():
+    x = torch.ones(2, device="cuda")
+    assert torch.equal(torchstrata.compile(by_device, fullgraph=True)(x), by_device(x))
+
+
+def test_questions_about_a_device_answer_as_eager_mode_does(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "_lazy_init", refuse)
+    with pytest.raises(RuntimeError, match="no device here"):
+        torchstrata.compile(lambda x: x * torch.cuda.get_device_capability()[0])(torch.ones(2))
+
+
+def refuse():
+    raise RuntimeError("no device here")

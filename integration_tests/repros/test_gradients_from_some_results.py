@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import aotgrad
 import pytest
 import torch
 import torchstrata
@@ -142,3 +143,20 @@ def test_both_results_of_which_one_has_another_history():
     compiled = torchstrata.compile(function)
     for which, retain in ((0, False), (0, True), (1, True), (2, False), (3, False)):
         torch.testing.assert_close(run(compiled, which, retain), run(function, which, retain))
+
+
+def test_a_partial_backward_takes_only_what_it_reads():
+    graphs = []
+
+    def compiler(graph, _):
+        graphs.append(graph)
+        return graph
+
+    function = torchstrata.compile(
+        lambda w, v: (w.exp(), v.exp()), backend=aotgrad.aot_backend(compiler, compiler)
+    )
+    w, v = (torch.ones(3, requires_grad=True) for _ in range(2))
+    function(w, v)[1].sum().backward()
+    assert w.grad is None and v.grad is not None
+    for graph in graphs[1:]:
+        assert all(node.users for node in graph.graph.find_nodes(op="placeholder"))

@@ -118,23 +118,29 @@ class PartialBackward:
         self._root, self._graph = gm, _copy(gm.graph)
         self._count = count
         self._compile = compile
-        self._compiled: dict[int, tuple[Any, list[int], int]] = {}
+        self._compiled: dict[int, tuple[Any, list[int], list[int], int]] = {}
 
     def __call__(self, given: int, arguments: Sequence[Any]) -> list[torch.Tensor | None]:
         """The gradients of the whole backward graph; None for those of absent tangents only."""
         given &= (1 << self._count) - 1
         if given not in self._compiled:
             graph, indices, total = _reduce(_copy(self._graph), self._count, given)
+            read = _remove_unread(graph)
             gm = LazyGraphModule(self._root, graph, "PartialBackward")
-            self._compiled[given] = (self._compile(gm) if indices else None), indices, total
-        call, indices, total = self._compiled[given]
+            self._compiled[given] = (self._compile(gm) if indices else None), read, indices, total
+        call, read, indices, total = self._compiled[given]
         flat: list[Any] = []
         for a in arguments:  # private values (B7) come as one object
             flat += a if isinstance(a, list) else a.tensors() if hasattr(a, "tensors") else [a]
         gradients: list[torch.Tensor | None] = [None] * total
         if call is not None:
+            given_values = [flat[i] for i in read]
             with torch._C._DisableAutocast():
-                results = call(flat) if getattr(call, "takes_list", False) else call(*flat)
+                results = (
+                    call(given_values)
+                    if getattr(call, "takes_list", False)
+                    else call(*given_values)
+                )
             for index, gradient in zip(indices, results, strict=True):
                 gradients[index] = gradient
         return gradients
@@ -152,6 +158,20 @@ def _copy(graph: torch.fx.Graph) -> PlainGraph:
     for node in copy.find_nodes(op="placeholder"):
         node.meta.pop("donated", None)
     return copy
+
+
+def _remove_unread(graph: PlainGraph) -> list[int]:
+    """Removes tensor inputs that nothing reads, which a call may lack; the positions of the others.
+
+    Numbers stay: shapes mention them.
+    """
+    read = []
+    for i, node in enumerate(graph.find_nodes(op="placeholder")):
+        if node.users or not isinstance(node.meta.get("val"), torch.Tensor):
+            read.append(i)
+        else:
+            graph.erase_node(node)
+    return read
 
 
 def _reduce(graph: PlainGraph, count: int, given: int) -> tuple[PlainGraph, list[int], int]:

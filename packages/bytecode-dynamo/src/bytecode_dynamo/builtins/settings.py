@@ -17,7 +17,7 @@ from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.hook.compiling import recursion_limit
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import constants, new_value
+from bytecode_dynamo.state.protocol import constants, new_value, wrap_value
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
@@ -167,6 +167,12 @@ _QUERIES: tuple[Callable[..., Any], ...] = (
     torch.backends.mkldnn.is_available,
 )  # fmt: skip
 
+# The answer depends on the device alone; without one, on the current device.
+_OF_A_DEVICE: tuple[Callable[..., Any], ...] = (
+    torch.cuda.current_device, torch.cuda.get_arch_list, torch.cuda.get_device_capability,
+    torch.cuda.get_device_name, torch.cuda.get_device_properties, torch.cuda.is_bf16_supported,
+)  # fmt: skip
+
 # Constant while a frame is captured.
 ANSWERS: dict[Callable[..., Any], Any] = {
     torch.compiler.is_compiling: True,
@@ -201,6 +207,21 @@ def query(
     if "autocast" in function.__name__:
         ctx.modes.require_autocast_defaults(ctx)
     return new_value(ctx, answer)
+
+
+@evaluates_each(*_OF_A_DEVICE)
+def query_of_device(
+    ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
+    values, named = constants(ctx, args, kwargs)
+    try:
+        current = torch.cuda.current_device()
+        answer = function(*values, **named)
+    except Exception as error:
+        text = f"call of {function.__name__}: {type(error).__name__}: {error}"
+        raise GraphBreak("BD018", text) from error
+    ctx.guards.require(ConstSource(torch.cuda.current_device), GuardKind.CUSTOM, _is_same(current))
+    return wrap_value(ctx, answer, ConstSource(answer))
 
 
 @evaluates_each(*ANSWERS)
