@@ -72,7 +72,7 @@ MODEL_LIBRARIES = (
     "safetensors",
 )
 # their wheels ask for a torch build of their own
-TIED_TO_TORCH = ("torchvision==0.28.0", "timm==1.0.31")
+TIED_TO_TORCH = ("torchvision==0.28.0", "timm==1.0.31", "torchao==0.18.0")
 # the environment of every session that doesn't test installation or another Python
 SHARED = ROOT / ".nox" / "shared"
 SHARED_PYTHON = str(SHARED / "bin" / "python")

@@ -103,6 +103,19 @@ class Scaled(torch.Tensor):
         return func(*plain[0], **plain[1])
 
 
+class Dispatched(Scaled):
+    """Scaled data whose products are functions of its own, as torchao's are."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.nn.functional.linear:
+            x, weight, bias = (*args, None)[:3]
+            product = x @ weight.values.to(x.dtype).t() * weight.scale.t()
+            return product if bias is None else product + bias
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
 def pair(
     seed: int = 0, shape: tuple[int, ...] = (2, 3), *, grad: bool = False, cls: Any = Pair
 ) -> Any:
@@ -118,11 +131,11 @@ def nested(*, grad: bool = False) -> Any:
     return Pair(pair(1), pair(2)).requires_grad_(grad)
 
 
-def scaled(dtype: torch.dtype = torch.float32) -> Scaled:
+def scaled(dtype: torch.dtype = torch.float32, cls: type[Scaled] = Scaled) -> Scaled:
     """A random quantised matrix."""
     generator = torch.Generator().manual_seed(0)
     data = torch.randint(-8, 8, (4, 3), dtype=torch.int8, generator=generator)
-    return Scaled(data, torch.rand(4, 1, generator=generator).to(dtype), dtype)
+    return cls(data, torch.rand(4, 1, generator=generator).to(dtype), dtype)
 
 
 def assert_same(result: Any, expected: Any) -> None:

@@ -13,6 +13,7 @@ from torchstrata import counters
 
 from integration_tests.wrapper_classes import (
     Coerced,
+    Dispatched,
     Pair,
     Scaled,
     assert_same,
@@ -88,6 +89,8 @@ PROGRAMS = {
     "quantised result": (lambda w: w * 2, [scaled]),
     "method": (lambda w: w.dequantize() + w, [scaled]),
     "conversion of equal type": (lambda w: w.to(torch.float64), [lambda: scaled(torch.float32)]),
+    "function of the class": (lambda w, x: (nn.functional.linear(x, w).relu(), w * 2),
+    [lambda: scaled(cls=Dispatched), plain]),
     "plain operator without change": (lambda w: w * torch.ones(()), [scaled]),
 }  # fmt: skip
 
@@ -155,10 +158,11 @@ def test_a_pair_is_a_parameter_where_torch_says_so(compiled):
         assert_same(call(value), f(value))
 
 
-def test_quantised_weight(compiled):
+@pytest.mark.parametrize("cls", [Scaled, Dispatched])
+def test_quantised_weight(compiled, cls):
     torch.manual_seed(0)
     linear = nn.Linear(3, 4)
-    linear.weight = nn.Parameter(scaled(), requires_grad=False)
+    linear.weight = nn.Parameter(scaled(cls=cls), requires_grad=False)
     x = torch.randn(5, 3, requires_grad=True)
     call = compiled(linear)
     assert_same(call(x), linear(x))

@@ -224,6 +224,13 @@ def query_of_device(
     return wrap_value(ctx, answer, ConstSource(answer))
 
 
+if hasattr(getattr(_C, "_cpu", None), "_get_cpu_capability"):
+
+    @evaluates_call(_C._cpu._get_cpu_capability)
+    def capabilities(ctx: Context) -> VariableTracker:
+        return new_value(ctx, _C._cpu._get_cpu_capability())
+
+
 @evaluates_each(*ANSWERS)
 def answered(
     ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
