@@ -5,6 +5,7 @@ order of the program.
 from __future__ import annotations
 
 import gc
+import linecache
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -185,3 +186,11 @@ def test_tensors_of_a_frame_end_with_it() -> None:
             assert compiled(torch.ones(2))[1]
     finally:
         gc.enable()
+
+
+def test_texts_of_programs_end_with_them():
+    before = set(linecache.cache)
+    for number in range(3):
+        torchstrata.compile(lambda x, number: x * number)(torch.ones(2), str(number) * 2 != "")
+    gc.collect()
+    assert not {name for name in set(linecache.cache) - before if name.startswith("<aotgrad")}

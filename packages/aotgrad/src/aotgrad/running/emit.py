@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import re
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -102,10 +103,13 @@ class PythonWriter:
 
 
 def load_text(text: str, namespace: dict[str, Any], name: str) -> Callable[..., Any]:
-    """Compiles a text; returns the function of this name. Tracebacks show its lines."""
+    """Compiles a text; returns the function of this name. Tracebacks show its lines while it
+    lives.
+    """
     filename = f"<aotgrad {next(_COUNT)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     exec(compile(text, filename, "exec"), namespace)
+    weakref.finalize(namespace[name], linecache.cache.pop, filename, None).atexit = False
     return namespace[name]
 
 
