@@ -225,8 +225,12 @@ def _register() -> None:
                 )
     TENSOR_METHODS["numpy"] = to_numpy
     evaluates_call(torch.from_numpy)(from_numpy)
-    for function in (torch.as_tensor, torch.asarray):
-        evaluates_call(function)(_converting(function, RuleFor(_recorded, function)))
+    as_tensor, as_array = (
+        _converting(function, RuleFor(_recorded, function))
+        for function in (torch.as_tensor, torch.asarray)
+    )
+    evaluates_call(torch.as_tensor)(as_tensor)
+    evaluates_call(torch.asarray)(lambda ctx, obj, **options: as_array(ctx, obj, **options))
     evaluates_call(torch.tensor)(_converting(torch.tensor, make_tensor))
 
 

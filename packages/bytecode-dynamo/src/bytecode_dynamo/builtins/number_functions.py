@@ -158,6 +158,8 @@ def divmod_(ctx: Context, left: VariableTracker, right: VariableTracker) -> Vari
 def pow_(
     ctx: Context, base: VariableTracker, exponent: VariableTracker, *modulus: VariableTracker
 ) -> VariableTracker:
+    if modulus and modulus[0].is_none:
+        modulus = ()
     if modulus and isinstance(base, UserObjectVariable):
         return base.call_method(ctx, "__pow__", [exponent, *modulus], {})
     if modulus:

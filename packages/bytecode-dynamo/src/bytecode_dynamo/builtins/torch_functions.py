@@ -302,4 +302,4 @@ def _of_numbers(
 
 
 evaluates_call(torch.sym_float)(lambda ctx, number: call_known(ctx, float, [number]))
-evaluates_call(torch.numel)(lambda ctx, value: value.call_method(ctx, "numel", [], {}))
+evaluates_call(torch.numel)(lambda ctx, input: input.call_method(ctx, "numel", [], {}))

@@ -14,7 +14,7 @@ from symshapes import DataDependentError, GuardOnDataDependent
 from bytecode_dynamo.class_flags import type_name
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
 from bytecode_dynamo.guards.source import Source
-from bytecode_dynamo.rule_table import RuleFor
+from bytecode_dynamo.rule_table import RuleFor, positions_of
 
 from .context import Context
 from .effects import Identity
@@ -241,6 +241,8 @@ def apply_rule(
     """Evaluate a call by its rule. Arguments that the rule does not accept break the graph:
     eager mode judges them.
     """
+    if kwargs and not isinstance(function, str):
+        args, kwargs = _by_position(ctx, function, rule, args, kwargs)
     if isinstance(rule, RuleFor):
         rule, args = rule.rule, (rule.key, *args)
     try:
@@ -251,6 +253,25 @@ def apply_rule(
         raise GraphBreak(
             "BD007", f"{getattr(function, '__name__', function)} with these arguments: {error}"
         ) from None
+
+
+def _by_position(
+    ctx: Context, function: Any, rule: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """A call's arguments, with those by position that the rule names otherwise."""
+    bound = 1
+    if isinstance(rule, RuleFor):
+        bound, rule = 2, rule.rule
+    missing = positions_of(function, rule, bound, args, kwargs)
+    named, placed = dict(kwargs), list(args)
+    for parameter in missing:
+        if parameter.name in named:
+            placed.append(named.pop(parameter.name))
+        elif parameter.default is not parameter.empty:
+            placed.append(new_value(ctx, parameter.default))
+        else:
+            return args, kwargs
+    return placed, named
 
 
 def fold_call(

@@ -1,6 +1,8 @@
 # ruff: noqa
 """Calls of every shape, closures, decorators, function objects."""
 
+import bisect
+import copy
 import functools
 import inspect
 import operator
@@ -625,3 +627,21 @@ def globals_of_functions(x):
     def inner(a: int, b=2) -> str: ...
 
     return inner.__globals__ is globals(), x + 1
+
+
+def builtins_by_keyword(x):
+    rounded = round(number=2.345, ndigits=1), round(ndigits=None, number=2.5), pow(exp=2, base=3)
+    found = bisect.bisect_left(a=[1, 2, 3], x=2, hi=2), bisect.bisect_right([1, 2], x=2)
+    held = copy.copy(x=[x, 1]), copy.deepcopy(memo=None, x=[1])
+    return pow(exp=2, base=x) + pow(base=5, mod=7, exp=2), rounded, found, held
+
+
+def torch_builtins_by_keyword(x):
+    made = torch.asarray(dtype=torch.float64, obj=[1.0, 2.0]).sum()
+    return x + torch.numel(input=x) + made
+
+
+def functional_call_by_keyword(x):
+    module, weights = torch.nn.Identity(), {}
+    made = torch.func.functional_call(args=(x,), parameter_and_buffer_dicts=weights, module=module)
+    return made + x
