@@ -16,6 +16,7 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import constructs, evaluates_call
 from bytecode_dynamo.graph.opaque import OpaqueCall
 from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import MISSING, Identity
 from bytecode_dynamo.state.protocol import constant_of, raise_error
@@ -29,14 +30,15 @@ from bytecode_dynamo.variables.base import (
     realize,
 )
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable
+from bytecode_dynamo.variables.context import TorchModeVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
+from bytecode_dynamo.variables.generator_modes import HOOKS_DISABLED, HOOKS_ENABLED
 from bytecode_dynamo.variables.module import NNModuleVariable
 
 from .graph_calls import wrap_result
 
 _autograd: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
 POP = OpaqueCall(_autograd._pop_saved_tensors_default_hooks, "pop_saved_tensors_hooks")
-_DISABLED = object()
 _CONTAINERS = (list, dict, set, collections.deque)
 
 
@@ -113,8 +115,9 @@ def push_hooks(ctx: Context, pack: VariableTracker, unpack: VariableTracker) -> 
     functions = [
         real_function(ctx, function, "a hook on saved tensors") for function in (pack, unpack)
     ]
-    if ctx.effects.read(_DISABLED, None) is not None:
-        raise_error(ctx, RuntimeError, ctx.effects.read(_DISABLED))
+    disabled = _message(ctx)
+    if disabled is not None:
+        raise_error(ctx, RuntimeError, disabled)
     _record(
         ctx,
         OpaqueCall(
@@ -129,27 +132,21 @@ evaluates_call(_autograd._pop_saved_tensors_default_hooks)(lambda ctx: _record(c
 
 @evaluates_call(_autograd._saved_tensors_hooks_get_disabled_error_message)
 def disabled_message(ctx: Context) -> VariableTracker:
-    if _autograd._saved_tensors_hooks_get_disabled_error_message() is not None:
-        raise GraphBreak("BD018", "hooks on saved tensors are disabled around the frame")
-    return ConstantVariable(ctx.effects.read(_DISABLED, None))
+    return ConstantVariable(_message(ctx))
 
 
-@evaluates_call(_autograd._saved_tensors_hooks_disable)
-def disable_hooks(ctx: Context, message: VariableTracker) -> None:
-    text = message.as_constant(ctx)
-    ctx.effects.write(_DISABLED, text)
-    _record(
-        ctx,
-        OpaqueCall(
-            lambda: _autograd._saved_tensors_hooks_disable(text), "disable_saved_tensors_hooks"
-        ),
-    )
-
-
-@evaluates_call(_autograd._saved_tensors_hooks_enable)
-def enable_hooks(ctx: Context) -> None:
-    ctx.effects.write(_DISABLED, None)
-    _record(ctx, OpaqueCall(_autograd._saved_tensors_hooks_enable, "enable_saved_tensors_hooks"))
+def _message(ctx: Context) -> str | None:
+    """Why hooks are disabled at this point; guarded where the frame's callers decided."""
+    for manager in reversed(ctx.modes.entered_managers(ctx)):
+        if isinstance(manager, TorchModeVariable) and manager.mode in (
+            HOOKS_DISABLED,
+            HOOKS_ENABLED,
+        ):
+            return next(iter(manager.settings), None)
+    read = _autograd._saved_tensors_hooks_get_disabled_error_message
+    message = read()
+    ctx.guards.require(ConstSource(read), GuardKind.CUSTOM, lambda now: now() == message)
+    return message
 
 
 SET_UP = {

@@ -18,6 +18,7 @@ from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.effects import DELETED, MISSING, Identity, owner
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import KeyedVariable, NullVariable
+from bytecode_dynamo.variables.constant import NONE
 from bytecode_dynamo.variables.context import GradModeVariable
 from bytecode_dynamo.variables.function import CellVariable
 from bytecode_dynamo.variables.mapping import count_staying
@@ -38,8 +39,11 @@ class ExitCode(ValueBuilder):
             self._owner(owner(slot))
 
     def enter_contexts(self) -> None:
-        """Enter the context managers that are active here."""
+        """Leave the context managers that the frame has left, and enter those active here."""
         ctx = self.ctx
+        for manager in ctx.modes.left(ctx):
+            self.call_method(manager, "__exit__", *[NONE] * 3)
+            self.emitter.pop()
         if ctx.modes.overrides_off(ctx) != ctx.modes.overrides_off_at_entry:
             raise GraphBreak("BD017", "tensor subclasses do not see torch calls here")
         enabled = ctx.modes.entry_grad

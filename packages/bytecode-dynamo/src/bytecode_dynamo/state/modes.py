@@ -24,7 +24,9 @@ class Setting(Protocol):
     def restore(self, value: Any) -> None: ...
 
 
-_GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_OVERRIDES, _SETTING = (object() for _ in range(7))
+_GRAD, _ACTIVE, _ENTERED, _LEFT, _STRICT, _FUNCTION, _NO_OVERRIDES, _SETTING = (
+    object() for _ in range(8)
+)
 
 
 def autocast_defaults() -> tuple[Any, ...]:
@@ -49,6 +51,7 @@ class Modes:
         ctx.effects.set_initial(_GRAD, self.entry_grad)
         ctx.effects.set_initial(_ACTIVE, ())
         ctx.effects.set_initial(_ENTERED, ())
+        ctx.effects.set_initial(_LEFT, ())
         ctx.effects.set_initial(_STRICT, breaks_are_errors())
         ctx.effects.set_initial(_NO_OVERRIDES, self.overrides_off_at_entry)
 
@@ -140,6 +143,23 @@ class Modes:
         ctx.graph.calls -= 1
         ctx.effects.write(_ENTERED, tuple(outer))
         self._leave()
+
+    def is_entered(self, ctx: Capture, manager: Any) -> bool:
+        """Whether the graph entered the mode of a manager."""
+        return any(other.key is manager.key for other in self.entered_managers(ctx))
+
+    def entered_managers(self, ctx: Capture) -> tuple[Any, ...]:
+        """The managers whose modes the graph has entered, outermost first."""
+        return tuple(manager for manager, _ in ctx.effects.read(_ENTERED))
+
+    def leave_outer(self, ctx: Capture, manager: Any, restored: Any) -> None:
+        """Leave a manager entered before the frame by entering what was before it."""
+        ctx.effects.write(_LEFT, (*self.left(ctx), manager))
+        self.enter(ctx, restored)
+
+    def left(self, ctx: Capture) -> tuple[Any, ...]:
+        """The managers entered before the frame that it has left, innermost first."""
+        return ctx.effects.read(_LEFT)
 
     def set_value(self, ctx: Capture, setting: Setting, value: Any) -> None:
         """Change a setting of torch for real; the end of capture restores it."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import evaluates_call, evaluates_code
@@ -186,19 +185,19 @@ class TorchMode:
     enter: Callable[..., Any]
     leave: Callable[[Any], None]
     make: Callable[..., Any]
+    outside: Callable[[Any], tuple[TorchMode, tuple[Any, ...]] | None] = lambda manager: None
+    """The mode and settings that leaving an entered manager restores, if they can be read."""
 
 
-def _enter(make: Callable[..., Any]) -> Callable[..., Any]:
+def manager_mode(make: Callable[..., Any], outside: Any = lambda manager: None) -> TorchMode:
+    """The mode of a context manager without functions of its own."""
+
     def enter(*settings: Any) -> Any:
         manager = make(*settings)
         manager.__enter__()
         return manager
 
-    return OpaqueCall(enter, f"enter_{make.__name__}")
-
-
-def _attention(backends: tuple[int, ...], *options: Any) -> Any:
-    return sdpa_kernel([SDPBackend(backend) for backend in backends], *options)
+    return TorchMode(OpaqueCall(enter, f"enter_{make.__name__}"), LEAVE, make, outside)
 
 
 def _leave(manager: Any) -> None:
@@ -207,16 +206,25 @@ def _leave(manager: Any) -> None:
 
 LEAVE = OpaqueCall(_leave, "leave")
 _grad_mode: Any = torch.autograd.grad_mode
+
+
+def _before_autocast(manager: Any) -> tuple[TorchMode, tuple[Any, ...]] | None:
+    if not hasattr(manager, "prev"):
+        return None
+    names = ("device", "prev_fastdtype", "prev", "prev_cache_enabled")
+    return AUTOCAST, tuple(getattr(manager, name) for name in names)
+
+
 AUTOCAST = TorchMode(
-    torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast, torch.autocast
+    torch.amp.autocast_mode._enter_autocast,
+    torch.amp.autocast_mode._exit_autocast,
+    torch.autocast,
+    _before_autocast,
 )
 INFERENCE = TorchMode(
     _grad_mode._enter_inference_mode, _grad_mode._exit_inference_mode, torch.inference_mode
 )
-ATTENTION = TorchMode(_enter(_attention), LEAVE, _attention)
-ANOMALY = TorchMode(
-    _enter(torch.autograd.set_detect_anomaly), LEAVE, torch.autograd.set_detect_anomaly
-)
+ANOMALY = manager_mode(torch.autograd.set_detect_anomaly)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,8 +239,22 @@ class TorchModeVariable(ModeContextVariable):
         ctx.modes.note_grad(ctx, torch.is_grad_enabled())
 
     def exit(self, ctx: Context) -> None:
-        ctx.modes.leave(ctx)
+        if ctx.modes.is_entered(ctx, self):
+            ctx.modes.leave(ctx)
+        else:
+            self._leave_outer(ctx)
         ctx.modes.note_grad(ctx, torch.is_grad_enabled())
+
+    def _leave_outer(self, ctx: Context) -> None:
+        """Leave a manager that was entered before the frame: restore the modes in the graph; the
+        manager itself is left after it.
+        """
+        found = self.mode.outside(self.key.value) if self.key.exists else None
+        if found is None or self.source is None:
+            raise GraphBreak("BD017", f"leaving a {self.key.cls.__name__} entered before the frame")
+        outside = self.mode.outside
+        ctx.guards.require(self.source, GuardKind.CUSTOM, lambda now: outside(now) == found)
+        ctx.modes.leave_outer(ctx, self, TorchModeVariable(Identity(self.key.cls), *found))
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         gen.call_const(self.mode.make, *self.settings)
@@ -296,16 +318,6 @@ evaluates_call(error_on_graph_break.__enter__)(
 evaluates_call(error_on_graph_break.__exit__)(
     lambda ctx, manager, *exception: manager.call_method(ctx, "__exit__", [], {})
 )
-
-
-@evaluates_call(sdpa_kernel)
-def choose_attention(
-    ctx: Context, *args: VariableTracker, **kwargs: VariableTracker
-) -> VariableTracker:
-    values = [arg.as_constant(ctx) for arg in (*args, *kwargs.values())]
-    backends = values[0] if isinstance(values[0], list) else [values[0]]
-    settings = (tuple(backend.value for backend in backends), *values[1:])
-    return TorchModeVariable(Identity(type(sdpa_kernel(backends))), ATTENTION, settings)
 
 
 @evaluates_code(STRICT_WRAPPER)

@@ -38,6 +38,7 @@ from bytecode_dynamo.state.tracker import VariableTracker
 
 from .base import Args, BoundRuleVariable, KeyedVariable, Kwargs, LazyVariable, Variable, realize
 from .constant import NONE, ConstantVariable
+from .context import TorchModeVariable
 from .sequence import new_tuple
 from .wrap import tracker_for, wrap_object
 
@@ -357,6 +358,8 @@ def wrap_method(ctx: Context, value: types.MethodType, source: Source) -> Variab
     ctx.guards.require(source, GuardKind.TYPE_IS, types.MethodType)
     function = wrap_value(ctx, value.__func__, AttrSource(source, "__func__"))
     owner = wrap_value(ctx, value.__self__, AttrSource(source, "__self__"))
+    if isinstance(owner, TorchModeVariable) and value.__name__ in ("__enter__", "__exit__"):
+        return BoundRuleVariable(owner, value.__name__, source=source)
     return BoundMethodVariable(function, owner, source=source)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import bytecode_dynamo as bd
 import pytest
 import torch
+from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
@@ -113,7 +114,20 @@ MANAGERS = {
     "inference_mode": torch.inference_mode,
     "autocast": lambda: torch.autocast("cpu"),
     "anomaly": lambda: torch.autograd.set_detect_anomaly(True),
+    "sdpa_kernel": lambda: sdpa_kernel(SDPBackend.MATH),
+    "no saved-tensor hooks": lambda: disable_saved_tensors_hooks("not here"),
 }
+UNREADABLE = {"inference_mode", "anomaly"}  # settings cannot be read from the manager
+
+
+def _state():
+    return (
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.is_anomaly_enabled(),
+        torch.backends.cuda.flash_sdp_enabled(),
+        torch._C._autograd._saved_tensors_hooks_get_disabled_error_message(),
+    )
 
 
 @pytest.mark.parametrize("name", MANAGERS)
@@ -126,15 +140,48 @@ def test_break_inside_a_mode(name, alike):
             y = x @ x
             bd.graph_break()
             z = y @ x
-            state = (
-                torch.is_grad_enabled(),
-                torch.is_autocast_enabled("cpu"),
-                torch.is_anomaly_enabled(),
-            )
-        return y.clone(), z.clone(), state, x @ x, torch.is_anomaly_enabled()
+            state = _state()
+        return y.clone(), z.clone(), state, x @ x, _state()
 
     x = torch.randn(3, 3)
-    assert alike(f(x), bd.optimize("eager")(f)(x))
+    before, expected = _state(), f(x)
+    assert alike(expected, bd.optimize("eager")(f)(x))
+    assert bd.counters["graph_breaks"] == 1 + (name in UNREADABLE)
+    assert _state() == before
+    with manager():
+        assert alike(f(x), bd.optimize("eager")(f)(x))
+
+
+def test_breaks_inside_two_modes(alike):
+    def f(x, n):
+        with torch.autocast("cpu"):
+            with sdpa_kernel([SDPBackend.MATH]):
+                y = x @ x
+                bd.graph_break()
+                z = y @ x
+            bd.graph_break()
+            w = torch.ones(3)[n] + z
+        return y, z, w, x @ x, _state()
+
+    x, before = torch.randn(3, 3), _state()
+    compiled = bd.optimize("eager")(f)
+    assert alike(f(x, torch.tensor([1])), compiled(x, torch.tensor([1])))
+    assert bd.counters["graph_breaks"] == 2
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([7]))
+    assert _state() == before
+
+
+def test_disabled_saved_tensor_hooks_refuse_hooks():
+    def f(x):
+        with torch.autograd.graph.save_on_cpu():
+            return x * 2
+
+    x = torch.randn(3, requires_grad=True)
+    compiled = bd.optimize("eager")(f)
+    with disable_saved_tensors_hooks("not here"), pytest.raises(RuntimeError, match="not here"):
+        compiled(x)
+    assert torch.equal(compiled(x), f(x))
 
 
 def test_mode_around_the_call_is_guarded(alike):
