@@ -25,9 +25,13 @@ ITERATORS = {
     "reversed tuple": lambda: reversed((1, 2, 3)),
     "reversed range": lambda: reversed(range(4)),
     "tensors": lambda: iter([torch.ones(2), torch.zeros(2)]),
+    "enumerate": lambda: map(sum, advanced(enumerate([1, 2, 3], 5))),
+    "dict": lambda: advanced(iter({1: "a", 2: "b", 3: "c"})),
+    "values": lambda: advanced(iter({"a": 1, "b": 2, "c": 3}.values())),
+    "items": lambda: map(sum, iter({1: 3, 2: 1}.items())),
+    "enumerate of values": lambda: map(sum, enumerate({"a": 1, "b": 2, "c": 3}.values())),
 }
 BREAKING = {
-    "enumerate": lambda: map(sum, advanced(enumerate([1, 2, 3], 5))),
     "chain": lambda: itertools.chain([1], (2, 3), range(4)),
     "chain of iterators": lambda: advanced(
         itertools.chain.from_iterable(iter([[1], map(abs, (2, -3)), [4]]))
@@ -99,17 +103,19 @@ def test_iterators_go_on_from_call_to_call(make):
     assert list(itertools.islice(mine, 5)) == list(itertools.islice(theirs, 5))
 
 
-def test_an_iterator_below_two_others():
+@pytest.mark.parametrize("early", [True, False])
+def test_an_iterator_below_two_others(early):
     def program(x, items, below, numbered):
+        before = next(below) if early and len(items) < 4 else 0
         at, first = next(numbered)
         items.append(first * 10)
-        return x + at, first, next(below, None)
+        return x + at, first, before, next(below, None)
 
     captured = bd.optimize("eager")(program)
     mine, theirs = [1, 2, 3], [1, 2, 3]
     left, right = iter(mine), iter(theirs)
     numbered, others = enumerate(left), enumerate(right)
-    for _ in range(3):
+    for _ in range(2 if early else 3):
         assert repr(captured(torch.ones(2), mine, left, numbered)) == repr(
             program(torch.ones(2), theirs, right, others)
         )
@@ -163,6 +169,26 @@ def test_a_list_that_changes_below_its_backward_iterator(change):
             program(torch.ones(2), theirs, right)
         )
         assert mine == theirs and list(left) == list(right)
+
+
+def test_a_dict_that_changes_below_its_iterator():
+    def program(x, held, entries):
+        key, value = next(entries)
+        held[key] = value * 10
+        return x + value
+
+    captured = bd.optimize("eager")(program)
+    mine, theirs = {1: 1, 2: 2, 3: 3}, {1: 1, 2: 2, 3: 3}
+    left, right = iter(mine.items()), iter(theirs.items())
+    for _ in range(2):
+        assert torch.equal(
+            captured(torch.ones(2), mine, left), program(torch.ones(2), theirs, right)
+        )
+    assert mine == theirs
+    mine[4] = 4
+    with pytest.raises(RuntimeError, match="changed size"):
+        captured(torch.ones(2), mine, left)
+    assert list(right) == [(3, 3)]
 
 
 def test_an_iterator_that_ended_before():
@@ -240,3 +266,55 @@ def test_a_loop_that_breaks_has_few_graphs_for_its_turns(items):
     for _ in range(2):
         assert torch.equal(captured(torch.ones(2), 12), program(torch.ones(2), 12))
     assert bd.counters["graphs"] <= 4
+
+
+class Breaks(torch.nn.Module):
+    def forward(self, x):
+        y = x * 2
+        bd.graph_break()
+        return y.sin()
+
+
+class Numbered(torch.nn.ModuleList):
+    def forward(self, x):
+        for index, module in enumerate(self):
+            x = module(x) + index
+        return x
+
+
+@pytest.mark.parametrize("container", [lambda *items: torch.nn.Sequential(*items), Numbered])
+def test_a_loop_goes_on_after_a_break_in_one_module(container):
+    layers = [torch.nn.Linear(3, 3) for _ in range(8)]
+    layers[2] = Breaks()
+    module = container(*layers) if container is not Numbered else Numbered(layers)
+    compiled, x = bd.optimize("eager")(module), torch.randn(2, 3)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), module(x))
+    # before the break, in the module that breaks, and all that follows
+    assert (bd.counters["graphs"], bd.counters["graph_breaks"]) == (4, 2)
+
+
+def test_a_comprehension_is_captured_where_its_function_broke():
+    def program(x, held):
+        bd.graph_break()
+        return sum([x * v for v in held.values()]), x.sin()
+
+    held = {str(k): float(k) for k in range(5)}
+    captured, x = bd.optimize("eager")(program), torch.randn(3)
+    assert repr(captured(x, held)) == repr(program(x, held))
+    assert bd.counters["graph_breaks"] == 1
+
+
+def test_a_loop_that_breaks_now_and_then():
+    def program(x, n):
+        for i, k in enumerate(range(n)):
+            if i % 4 == 1:
+                bd.graph_break()
+            x = x * 2 + k
+        return x
+
+    captured = bd.optimize("eager")(program)
+    for n in (12, 13, 20, 31, 47):
+        assert torch.equal(captured(torch.ones(2), n), program(torch.ones(2), n))
+    assert bd.counters["graphs"] <= 16
+    assert not bd.counters["fallbacks"]

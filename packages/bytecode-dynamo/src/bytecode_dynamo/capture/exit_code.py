@@ -73,7 +73,11 @@ class ExitCode(ValueBuilder):
         for call in self.ctx.deferred.calls():
             self(call)
             self.emitter.pop()
-        for slot, before, now in list(self.ctx.effects.changed()):
+        # advancing an enumerate object advances its iterator, which is then set to its own place
+        changed = sorted(
+            self.ctx.effects.changed(), key=lambda change: owner(change[0]).cls is not enumerate
+        )
+        for slot, before, now in changed:
             key, *name = _parts(slot)
             writer = (
                 self._attribute_writer(key, name[0], now)

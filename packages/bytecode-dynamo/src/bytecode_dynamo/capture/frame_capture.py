@@ -73,6 +73,7 @@ from bytecode_dynamo.tracing.function_modes import (
     without,
     without_saved_tensors_hooks,
 )
+from bytecode_dynamo.variables.existing_iterators import breaks_each_round
 from bytecode_dynamo.variables.generator import require_none_started
 
 from .backend_call import call_backend
@@ -96,6 +97,8 @@ from .roots import MODULE_CALLS, is_whole, note_root
 from .turns import turns
 
 log = logging.getLogger("bytecode_dynamo")
+MOST_UNROLLED = 3
+"""The most graphs of one code that may depend on where the iterator of its loop stands."""
 
 
 def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
@@ -180,6 +183,7 @@ class Compilation:
         self.function_modes = modes_around()
         self.state = GlobalState.now()
         self.frame = FrameCode(view)
+        self.unrolls = len(region.entries(view.code)) < MOST_UNROLLED
         self.ctx = self._context()
         self.scope = self.frame.scope()
         self.loads: Loads | None = None
@@ -229,18 +233,23 @@ class Compilation:
         return True
 
     def _evaluate_twice(self) -> Returned | Broken:
-        """Evaluate the frame; again with a known end if a rollback was incomplete, or an object was
-        completed.
+        """Evaluate the frame; again with a known end if a rollback was incomplete, an object was
+        completed, or a loop breaks in each round.
         """
         stop: Restart | None = None
         while True:
             try:
-                return self._evaluate(stop)
+                outcome = self._evaluate(stop)
+                if not isinstance(outcome, Broken) or not breaks_each_round(
+                    self.ctx, outcome.snapshot.stack
+                ):
+                    return outcome
+                stop, self.unrolls = None, False
             except (Restart, Retry) as again:
                 stop = again if isinstance(again, Restart) else None
-                self.ctx.modes.restore()
-                self.ctx.close()
-                self.ctx = self._context()
+            self.ctx.modes.restore()
+            self.ctx.close()
+            self.ctx = self._context()
 
     def _context(self) -> Context:
         names = GlobalNames(self.view.globals, self.view.builtins, True)
@@ -251,6 +260,7 @@ class Compilation:
         )
         ctx = Context(settings, names, dynamic, host_effects=self.policy.host_effects)
         ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
+        ctx.unrolls = self.unrolls
         ctx.reads_numbers = not config.capture_scalar_outputs
         ctx.whole, ctx.resumes, ctx.careful = (
             self._is_whole(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import itertools
 import sys
 import threading
@@ -172,6 +173,51 @@ def advance_count(target: Any, times: int) -> None:
     collections.deque(itertools.islice(target, times), maxlen=0)
 
 
+DICT_VIEWS: dict[type, Callable[[Any], Any]] = {
+    type(iter({})): dict.keys,
+    type(iter({}.values())): dict.values,
+    type(iter({}.items())): dict.items,
+}
+"""By the type of an iterator over it: a view of a dict."""
+
+
+def dict_below(iterator: Any) -> dict[Any, Any] | None:
+    """The dict that an iterator goes over; None if it has ended."""
+    held: Any = next(iter(gc.get_referents(iterator)), None)
+    return held if isinstance(held, dict) else None
+
+
+def entries_passed(iterator: Any) -> int | None:
+    """The number of entries that an iterator over a dict or its view has passed; None if it has
+    ended, or the dict's keys have changed since.
+    """
+    mapping = dict_below(iterator)
+    if mapping is None:
+        return None
+    try:
+        left = iterator.__reduce__()[1][0]
+    except RuntimeError:  # it has another size
+        return None
+    passed = len(mapping) - len(left)
+    view = DICT_VIEWS[type(iterator)](mapping)
+    expected = itertools.islice(view, passed, None)
+    if type(iterator) is type(iter({}.items())):
+        left, expected = itertools.chain(*left), itertools.chain(*expected)
+    return passed if all(a is b for a, b in zip(left, expected)) else None
+
+
+def move_dict_iterator(target: Any, passed: int) -> None:
+    """Let an iterator over a dict or its view pass so many entries, and end after the last."""
+    while (now := entries_passed(target)) is not None and now < passed:
+        next(target, None)
+
+
+def move_enumerate(target: Any, index: int) -> None:
+    """Let ``enumerate`` advance to a number."""
+    while target.__reduce__()[1][1] < index:
+        next(target)
+
+
 CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     list: replace_list,
     collections.deque: replace_deque,
@@ -180,6 +226,8 @@ CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     collections.defaultdict: replace_dict,
     set: replace_set,
     itertools.count: advance_count,
+    enumerate: move_enumerate,
+    **dict.fromkeys(DICT_VIEWS, move_dict_iterator),
     type(iter([])): move_list_iterator,
     **dict.fromkeys((reversed, type(reversed([]))), move_reversed),
     **{type(iter(held)): move_iterator for held in ((), "", "\u00e9", b"", range(0))},

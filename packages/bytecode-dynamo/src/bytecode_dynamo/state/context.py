@@ -27,6 +27,9 @@ from .tracker import VariableTracker
 class Context:
     """One capture: graph, guards, effects, fake tensors, modes, and the frame being evaluated."""
 
+    unrolls = False
+    """Whether loops that the frame enters in the middle go on in the graph."""
+
     def __init__(
         self,
         config: Config,

@@ -9,21 +9,32 @@ import gc
 import itertools
 import sys
 import types
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import AppliedSource, ItemSource, LocalSource, Source
+from bytecode_dynamo.marker import Marker
+from bytecode_dynamo.reconstruction.rebuilding import DICT_VIEWS, dict_below, entries_passed
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.effects import Identity
+from bytecode_dynamo.state.effects import MISSING, Identity
 from bytecode_dynamo.state.protocol import wrap_value
 from bytecode_dynamo.state.tracker import VariableTracker
 
-from .iterator import ItemsIterator, ListIterator, RangeIterator, ReversedIterator, UserIterator
-from .lazy_iterator import CountIterator, FilterIterator, ZipIterator
+from .iterator import (
+    ItemsIterator,
+    ListIterator,
+    RangeIterator,
+    ReversedIterator,
+    UserIterator,
+    iterate_keys,
+)
+from .lazy_iterator import CountIterator, EnumerateIterator, FilterIterator, ZipIterator
 from .mapping import DictViewVariable
 from .proxy import ProxyVariable
-from .userobject import UserObjectVariable, wrap_opaque
-from .wrap import tracker_for
+from .userobject import OpaqueVariable, UserObjectVariable, wrap_opaque
+from .wrap import Wrapper, tracker_for, wrap_object
 
 
 class ReducedSource(AppliedSource):
@@ -62,11 +73,53 @@ class ViewedSource(AppliedSource):
     text = "viewed({})"
 
 
-def _drives_loop(source: Source) -> bool:
-    """Whether an iterator is on the stack after a break in its loop: its position must not be
-    guarded, so that one graph serves every iteration.
+_ROUNDS, _ADVANCED = Marker("rounds"), Marker("advanced")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrivingIterator(OpaqueVariable):
+    """The iterator of a loop that is entered in the middle: after a break in its body, or in the
+    frame of a comprehension. Its position is guarded only if the loop goes on in the graph.
     """
-    return isinstance(source, LocalSource) and not source.variable.isidentifier()
+
+    rule: Wrapper | None = None
+    value: Any = None
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        if not ctx.unrolls or self.rule is None:
+            return OpaqueVariable.next(self, ctx)
+        advanced = ctx.effects.read((_ADVANCED, self.source))
+        if advanced is MISSING:
+            assert self.source is not None
+            advanced = self.rule(ctx, self.value, self.source)
+            ctx.effects.write((_ADVANCED, self.source), advanced)
+        item = advanced.next(ctx)
+        if item is not None:
+            ctx.effects.write((_ROUNDS, self.source), self.rounds(ctx) + 1)
+        return item
+
+    def rounds(self, ctx: Context) -> int:
+        """The number of rounds in this graph."""
+        return ctx.effects.read((_ROUNDS, self.source), 0)
+
+
+def breaks_each_round(ctx: Context, stack: Sequence[VariableTracker]) -> bool:
+    """Whether a graph breaks in the first round of a loop that goes on after a break: then the
+    loop's rounds share graphs that end where it is advanced.
+    """
+    return any(isinstance(held, DrivingIterator) and held.rounds(ctx) == 1 for held in stack)
+
+
+def _may_drive(rule: Wrapper) -> Wrapper:
+    def wrap(ctx: Context, value: Any, source: Source) -> VariableTracker:
+        if not isinstance(source, LocalSource) or source.variable.isidentifier():
+            return rule(ctx, value, source)
+        ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+        what = f"the {type(value).__name__} of a loop whose body breaks the graph"
+        made = DrivingIterator(type(value), what, rule, value, source=source)
+        return ctx.effects.remember(value, made)
+
+    return wrap
 
 
 def _reduce(ctx: Context, value: Any, source: Source) -> tuple[Source, Any, Any]:
@@ -84,10 +137,9 @@ def _reduce(ctx: Context, value: Any, source: Source) -> tuple[Source, Any, Any]
 
 
 @tracker_for(*(type(iter(base)) for base in ([], (), "", "\u00e9", b"", range(0))))
+@_may_drive
 def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """An iterator over a list, tuple, text or range."""
-    if _drives_loop(source):
-        return wrap_opaque(ctx, value, source, "which drives a loop")
     arguments, (container,), position = _reduce(ctx, value, source)
     key = Identity(type(value), value, source)
     base: Any = wrap_value(ctx, container, ItemSource(arguments, 0))
@@ -103,9 +155,10 @@ def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 
 @tracker_for(reversed, type(reversed([])))
+@_may_drive
 def wrap_reversed(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """A backward iterator over a list, tuple or text."""
-    if _drives_loop(source) or type(value.__reduce__()[1][0]) not in (list, tuple, str, bytes):
+    if type(value.__reduce__()[1][0]) not in (list, tuple, str, bytes):
         return wrap_opaque(ctx, value, source, "which is reversed")
     arguments, (container,), index = _reduce(ctx, value, source)
     key = Identity(type(value), value, source)
@@ -127,10 +180,9 @@ def wrap_count(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 
 @tracker_for(zip, map, filter)
+@_may_drive
 def wrap_combined(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """An iterator over other iterators."""
-    if _drives_loop(source):
-        return wrap_opaque(ctx, value, source, "which drives a loop")
     if type(value) not in (zip, map, filter):
         return wrap_opaque(ctx, value, source, "an iterator of a subclass")
     arguments, values, strict = _reduce(ctx, value, source)
@@ -152,6 +204,46 @@ def wrap_combined(ctx: Context, value: Any, source: Source) -> VariableTracker:
             key, base=base, function=None if function.is_none else function, source=source
         )
     return ctx.effects.remember(value, iterator)
+
+
+@tracker_for(types.GeneratorType)
+def wrap_generator(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """A generator, which does not tell where it stands."""
+    made = _may_drive(wrap_object)(ctx, value, source)
+    return replace(made, rule=None) if isinstance(made, DrivingIterator) else made
+
+
+@tracker_for(enumerate)
+@_may_drive
+def wrap_enumerate(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """``enumerate`` by its iterator and the next number."""
+    if type(value) is not enumerate:
+        return wrap_opaque(ctx, value, source, "an iterator of a subclass")
+    arguments, (iterator, index), _ = _reduce(ctx, value, source)
+    ctx.guards.require(ItemSource(arguments, 1), GuardKind.EQUALS, index)
+    key = Identity(enumerate, value, source)
+    base = wrap_value(ctx, iterator, ItemSource(arguments, 0))
+    ctx.effects.set_initial(key, index)
+    return ctx.effects.remember(value, EnumerateIterator(key, base=base, source=source))
+
+
+@tracker_for(*DICT_VIEWS)
+@_may_drive
+def wrap_dict_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """An iterator over a dict or its view by the dict and the number of entries passed."""
+    passed, key = entries_passed(value), Identity(type(value), value, source)
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    if dict_below(value) is None:
+        ctx.guards.require(source, GuardKind.CUSTOM, lambda now: dict_below(now) is None)
+        return ctx.effects.remember(value, ItemsIterator(key, source=source))
+    if passed is None:
+        return wrap_opaque(ctx, value, source, "whose dict was changed")
+    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: entries_passed(now) == passed)
+    base: Any = wrap_value(ctx, dict_below(value), ViewedSource(source))
+    base, kind = getattr(base, "contents", base), DICT_VIEWS[type(value)].__name__
+    made: Any = iterate_keys(ctx, base if kind == "keys" else DictViewVariable(base, kind))
+    ctx.effects.set_initial(key, passed)
+    return ctx.effects.remember(value, replace(made, key=key, source=source))
 
 
 def _wrap_view(kind: str) -> Any:

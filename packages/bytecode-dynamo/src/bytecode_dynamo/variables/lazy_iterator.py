@@ -11,6 +11,7 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.polyfills.iterators import rebuilt
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING
 from bytecode_dynamo.state.protocol import (
     binary_operation,
     raise_error,
@@ -20,7 +21,7 @@ from bytecode_dynamo.state.tracker import VariableTracker
 
 from .constant import ConstantVariable
 from .iterator import IteratorVariable
-from .sequence import new_tuple
+from .sequence import ListVariable, new_tuple
 
 _FOLLOWING = object()
 
@@ -109,6 +110,10 @@ class EnumerateIterator(IteratorVariable):
     start: int = 0
 
     def next(self, ctx: Context) -> VariableTracker | None:
+        held = getattr(self.base, "base", None)
+        below = held.key if self.key.exists and isinstance(held, ListVariable) else None
+        if below is not None and ctx.effects.moves(below) is not MISSING:
+            raise GraphBreak("BD020", "a list that changes below an enumerate object")
         item = self.base.next(ctx)
         if item is None:
             return None
