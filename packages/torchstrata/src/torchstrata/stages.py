@@ -21,6 +21,7 @@ import loopir
 import primops
 import torch
 from symshapes import check, deferred, unlocked
+from torch.utils import _pytree as pytree
 
 from .config import Config
 from .counters import counters
@@ -145,6 +146,8 @@ def compile_captured(
     pieces = partial(compile_pieces, graph, example_inputs, partial(compile_captured, config))
     if has_host_calls(graph):
         return pieces()
+    if _is_without_data(graph):
+        return graph
     ctx = Context(
         config, open_store(config.cache_dir), code_generators(config), Dump.for_graph(config.dump)
     )
@@ -188,6 +191,15 @@ def compile_captured(
         if _needs_pieces(cause, graph):
             return pieces()
         raise CompileError("aotgrad", where, error) from error
+
+
+def _is_without_data(graph: torch.fx.GraphModule) -> bool:
+    """Whether all tensors are on the meta device, so that there is nothing to generate: torch
+    computes their sizes.
+    """
+    values = pytree.tree_leaves([node.meta.get("val") for node in graph.graph.nodes])
+    devices = {value.device.type for value in values if isinstance(value, torch.Tensor)}
+    return devices == {"meta"}
 
 
 def aot_eager(
