@@ -16,6 +16,7 @@ from bytecode_dynamo.variables.array import ArrayVariable, call_array, is_folded
 from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import realize
 from bytecode_dynamo.variables.callable import KnownObjectVariable, NumberOfVariable
+from bytecode_dynamo.variables.chosen import ChosenVariable
 from bytecode_dynamo.variables.class_object import ClassVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import native
@@ -168,6 +169,9 @@ def is_same(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool
         raise GraphBreak("BD007", "identity of numbers or of texts of them")
     if isinstance(left, NumberOfVariable) and isinstance(right, NumberOfVariable):
         return left.hash_key(ctx) == right.hash_key(ctx)
+    for one, two in ((left, right), (right, left)):
+        if isinstance(one, ChosenVariable) and isinstance(two, TensorVariable) and one is not two:
+            one.refuse("the identity")
     a, b = left.identity(), right.identity()
     same = a is b or (
         type(a) is type(b) and isinstance(a, (int, str)) and not isinstance(a, bool) and a == b

@@ -14,6 +14,7 @@ from bytecode_dynamo.state.protocol import fold_call, new_value, raise_error
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.array import ArrayVariable
 from bytecode_dynamo.variables.attribute import has_special
+from bytecode_dynamo.variables.chosen import can_choose, choose
 from bytecode_dynamo.variables.constant import (
     ConstantVariable,
     FloatVariable,
@@ -73,9 +74,14 @@ def extreme(
     ):
         return functools.reduce(lambda a, b: symbolic_extreme(ctx, symbol, a, b), items)
     best, measure = items[0], _measured(ctx, items[0], key)
+    chooses = len(items) > 1 and can_choose(ctx, items)
     for item in items[1:]:
         other = _measured(ctx, item, key)
-        if compare(ctx, symbol, other, measure).truth(ctx):
+        if chooses and can_choose(ctx, [other, measure]):
+            takes_other = compare(ctx, symbol, other, measure)
+            kept, best = best is measure, choose(ctx, takes_other, best, item)
+            measure = best if kept else choose(ctx, takes_other, measure, other)
+        elif compare(ctx, symbol, other, measure).truth(ctx):
             best, measure = item, other
     return best
 

@@ -73,6 +73,7 @@ from bytecode_dynamo.tracing.function_modes import (
     without,
     without_saved_tensors_hooks,
 )
+from bytecode_dynamo.variables.chosen import shows_copies
 from bytecode_dynamo.variables.existing_iterators import breaks_each_round
 from bytecode_dynamo.variables.generator import require_none_started
 
@@ -260,7 +261,7 @@ class Compilation:
         )
         ctx = Context(settings, names, dynamic, host_effects=self.policy.host_effects)
         ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
-        ctx.unrolls = self.unrolls
+        ctx.unrolls, ctx.chooses = self.unrolls, self.view.code not in self.policy.exact
         ctx.reads_numbers = not config.capture_scalar_outputs
         ctx.whole, ctx.resumes, ctx.careful = (
             self._is_whole(),
@@ -404,6 +405,8 @@ class Compilation:
                 raise InvariantError("an empty graph has outputs")
             self._report(None, stop)
             return []
+        if shows_copies(ctx, gen.outputs):
+            raise UnsoundAssumption
         ctx.modes.close_graph(ctx)
         module, inputs = ctx.graph.finish(gen.outputs)
         if config.verify:

@@ -27,6 +27,8 @@ from .tracker import VariableTracker
 class Context:
     """One capture: graph, guards, effects, fake tensors, modes, and the frame being evaluated."""
 
+    chooses = False
+    """Whether graphs may compute with a copy of whichever tensor the data chooses."""
     unrolls = False
     """Whether loops that the frame enters in the middle go on in the graph."""
 
