@@ -6,6 +6,7 @@ import collections
 import contextlib
 import gc
 import itertools
+import operator
 import sys
 import threading
 import types
@@ -198,6 +199,8 @@ def entries_passed(iterator: Any) -> int | None:
         left = iterator.__reduce__()[1][0]
     except RuntimeError:  # it has another size
         return None
+    if operator.length_hint(iterator) != len(left):
+        return None  # a key that it has passed was added again: the iterator raises later
     passed = len(mapping) - len(left)
     view = DICT_VIEWS[type(iterator)](mapping)
     expected = itertools.islice(view, passed, None)
