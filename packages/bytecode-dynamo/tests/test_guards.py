@@ -18,6 +18,7 @@ import torch
 from bytecode_dynamo.guards import tensor_layout
 from bytecode_dynamo.guards.guards import (
     ABSENT,
+    Answer,
     GlobalState,
     GuardKind,
     Guards,
@@ -96,7 +97,7 @@ def test_type_is():
     assert check(2)
     assert not check(True)
     assert not check(1.0)
-    assert check.reason(1.0) == "type(L['x']) was int, now float"
+    assert check.reason(1.0) == "type(x) was int, now float"
 
 
 CONSTANTS = [
@@ -549,7 +550,7 @@ def test_tensor_dynamic_dimensions():
     assert not check(torch.ones(7, 5, 1))
     assert (
         check.reason(torch.ones(7, 5, dtype=torch.int64))
-        == "L['x'].dtype was torch.float32, now torch.int64"
+        == "x.dtype was torch.float32, now torch.int64"
     )
 
 
@@ -667,7 +668,7 @@ def test_functorch_is_part_of_the_state():
 
 
 def test_custom_predicate_runs_in_python():
-    check = Checked(4, (X, GuardKind.CUSTOM, lambda v: v % 2 == 0), native=False)
+    check = Checked(4, (X, GuardKind.CUSTOM, Answer("{} % 2", lambda v: v % 2, 0)), native=False)
     assert check(6)
     assert not check(7)
     check = Checked({1}, (X, GuardKind.EQUALS, {1}), native=False)

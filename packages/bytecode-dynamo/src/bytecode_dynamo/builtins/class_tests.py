@@ -12,8 +12,9 @@ from torch.storage import TypedStorage
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import evaluates_call
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import ConstSource
+from bytecode_dynamo.guards.step import describe
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import call_known, get_attribute, new_value, raise_error
 from bytecode_dynamo.state.requirements import example_of, require_order
@@ -100,9 +101,8 @@ def _is_flagged(ctx: Context, value: TensorVariable, flag: str) -> bool:
     if example is None or value.source is None:
         return False
     marked = bool(getattr(example, flag, False))
-    ctx.guards.require(
-        value.source, GuardKind.CUSTOM, lambda now: bool(getattr(now, flag, False)) is marked
-    )
+    same = Answer(f"{{}}.{flag}", lambda now: bool(getattr(now, flag, False)), marked)
+    ctx.guards.require(value.source, GuardKind.CUSTOM, same)
     return marked
 
 
@@ -188,18 +188,22 @@ def instance_of(ctx: Context, actual: type, cls: Value, no_type: str = NO_TYPE) 
     return False
 
 
-class _NotRegistered:
+class _NotRegistered(Answer):
     """Whether a class is not registered with an abstract class; checked again after any
     registration.
     """
 
+    __slots__ = ("cls", "token")
+
     def __init__(self, cls: type) -> None:
+        text = f"issubclass({describe(cls)}, {{}})"
+        super().__init__(text, lambda abstract: issubclass(cls, abstract), False)
         self.cls, self.token = cls, abc.get_cache_token()
 
-    def __call__(self, abstract: type) -> bool:
+    def __call__(self, value: type) -> bool:
         now = abc.get_cache_token()
         if now == self.token:
             return True
-        unrelated = not issubclass(self.cls, abstract)
+        unrelated = not issubclass(self.cls, value)
         self.token = now if unrelated else self.token
         return unrelated

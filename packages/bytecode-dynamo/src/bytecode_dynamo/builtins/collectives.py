@@ -12,7 +12,7 @@ import torch
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import evaluates_call, evaluates_each
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.polyfills import collectives as collective
 from bytecode_dynamo.rule_table import RuleFor
@@ -76,14 +76,9 @@ def _known(
     """The answer of a function of the process's groups, guarded."""
     answer = _call(ctx, function, args, kwargs)
     values, named = constants(ctx, args, kwargs)
-
-    def is_same(now: Callable[..., Any]) -> bool:
-        try:
-            return now(*values, **named) == answer
-        except (RuntimeError, ValueError):  # the group is gone
-            return False
-
-    ctx.guards.require(ConstSource(function), GuardKind.CUSTOM, is_same)
+    gone = (RuntimeError, ValueError)  # of a group that was destroyed
+    read = Answer("{}()", lambda now: now(*values, **named), answer, absent=gone)
+    ctx.guards.require(ConstSource(function), GuardKind.CUSTOM, read)
     return new_value(ctx, answer)
 
 

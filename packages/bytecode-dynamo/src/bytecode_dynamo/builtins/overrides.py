@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import evaluates_call
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
@@ -56,10 +56,10 @@ def overriding(ctx: Context, values: Any) -> Iterator[VariableTracker]:
     for value in values:
         if isinstance(value, TensorVariable):
             if value.overrides:
-                same = _is_off if ctx.modes.overrides_off_at_entry else _is_on
-                ctx.guards.require(
-                    ConstSource(torch._C._is_torch_function_enabled), GuardKind.CUSTOM, same
-                )
+                enabled = not ctx.modes.overrides_off_at_entry
+                read = torch._C._is_torch_function_enabled
+                same = Answer("{}()", lambda now: now(), enabled)
+                ctx.guards.require(ConstSource(read), GuardKind.CUSTOM, same)
             if value.overrides and not ctx.modes.overrides_off(ctx):
                 yield value
         elif isinstance(value, UserObjectVariable):
@@ -67,14 +67,6 @@ def overriding(ctx: Context, values: Any) -> Iterator[VariableTracker]:
                 yield value
         elif isinstance(value, (ListVariable, TupleVariable)):
             yield from overriding(ctx, (realize(ctx, item) for item in value.elements(ctx)))
-
-
-def _is_on(enabled: Callable[[], bool]) -> bool:
-    return enabled()
-
-
-def _is_off(enabled: Callable[[], bool]) -> bool:
-    return not enabled()
 
 
 @protocol.dispatch_override.implement

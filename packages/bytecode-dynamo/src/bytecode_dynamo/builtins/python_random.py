@@ -143,6 +143,10 @@ class DrawSource(VariableSource):
 
     text, load = "random number {}", SourceEmitter.load_fast
 
+    @property
+    def shown(self) -> str:
+        return "a random number"
+
     def resolve(self, scope: Scope) -> Any:
         return None  # drawn after the guards, so none reads it
 

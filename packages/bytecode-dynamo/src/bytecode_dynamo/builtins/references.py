@@ -10,7 +10,7 @@ from typing import Any
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import constructs, evaluates_call
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import AppliedSource, LocalSource, ReferentSource, Source
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
@@ -61,9 +61,8 @@ def wrap_reference(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.TYPE_IS, weakref.ref)
     referent = wrap_value(ctx, value(), ReferentSource(source))
     notifies = value.__callback__ is not None
-    ctx.guards.require(
-        source, GuardKind.CUSTOM, lambda now: (now.__callback__ is not None) is notifies
-    )
+    same = Answer("{} has a callback", lambda now: now.__callback__ is not None, notifies)
+    ctx.guards.require(source, GuardKind.CUSTOM, same)
     callbacks = (NONE,) if notifies else ()
     return ctx.effects.remember(value, ReferenceVariable(referent, callbacks, source=source))
 
@@ -84,7 +83,8 @@ def context_variable(
         held = _UNSET
     if held is not _UNSET:
         return wrap_value(ctx, held, ContextValueSource(variable.source))
-    ctx.guards.require(variable.source, GuardKind.CUSTOM, _is_unset)
+    same = Answer("{} is set", lambda now: not _is_unset(now), False)
+    ctx.guards.require(variable.source, GuardKind.CUSTOM, same)
     return default[0] if default else raise_exception(ctx, LookupError, [variable])
 
 

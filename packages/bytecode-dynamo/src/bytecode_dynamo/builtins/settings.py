@@ -13,7 +13,7 @@ from torch.fx import _symbolic_trace
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import evaluates_call, evaluates_each
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.hook.compiling import recursion_limit
 from bytecode_dynamo.state.context import Context
@@ -80,15 +80,12 @@ def _set_deterministic(mode: bool, warn_only: bool = False) -> None:
     _C._set_deterministic_algorithms(mode, warn_only=warn_only)
 
 
-def _is_same(answer: Any) -> Callable[[Any], bool]:
-    return lambda read: read() == answer
-
-
 def _reading(setting: Setting) -> Any:
     def rule(ctx: Context) -> VariableTracker:
         answer = setting.read()
         if not setting.in_state and not ctx.modes.is_set(setting):
-            ctx.guards.require(ConstSource(setting.read), GuardKind.CUSTOM, _is_same(answer))
+            same = Answer("{}()", lambda read: read(), answer)
+            ctx.guards.require(ConstSource(setting.read), GuardKind.CUSTOM, same)
         return new_value(ctx, answer)
 
     return rule

@@ -7,7 +7,7 @@ import decimal
 from typing import Any
 
 from bytecode_dynamo.function_table import constructs_each
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import ConstSource, Source
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import fold_call
@@ -26,17 +26,21 @@ def wrap_by_text(ctx: Context, value: Any, source: Source) -> VariableTracker:
     return constant_by_text(ctx, value, source)
 
 
+_SETTINGS = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+
+
 def require_arithmetic(ctx: Context, cls: type) -> None:
     """Guard on the precision and rounding of decimal arithmetic."""
     if cls is decimal.Decimal:
         rules = _arithmetic()
-        ctx.guards.require(ConstSource(decimal), GuardKind.CUSTOM, lambda _: _arithmetic() == rules)
+        parts = tuple(f"{{}}.getcontext().{name}" for name in (*_SETTINGS, "traps"))
+        same = Answer("{}.getcontext()", lambda _: _arithmetic(), rules, parts=parts)
+        ctx.guards.require(ConstSource(decimal), GuardKind.CUSTOM, same)
 
 
 def _arithmetic() -> tuple[Any, ...]:
     now = decimal.getcontext()
-    settings = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
-    return (*(getattr(now, name) for name in settings), tuple(now.traps.items()))
+    return (*(getattr(now, name) for name in _SETTINGS), tuple(now.traps.items()))
 
 
 @constructs_each(*BY_TEXT)

@@ -21,12 +21,12 @@ from bytecode_dynamo.errors import (
     RecompileError,
     Unsupported,
 )
-from bytecode_dynamo.guards.global_state import dispatch_keys, usual_keys
-from bytecode_dynamo.guards.guards import explain_failure
+from bytecode_dynamo.guards.global_state import GlobalState, dispatch_keys, usual_keys
 from bytecode_dynamo.guards.source import Scope
 from bytecode_dynamo.hook.frame_hook import RUN_ONCE, SKIP, FrameView, Region
 
 from .policy import Policy
+from .recompilation import reason, where
 
 log = logging.getLogger("bytecode_dynamo")
 
@@ -122,7 +122,7 @@ def refuse(region: Region, policy: Policy, view: FrameView) -> Any:
     if not region.entries(code) and id(code) not in policy.roots and not has_tensors(view):
         return RUN_ONCE
     raise RecompileError(
-        f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) would have to be compiled "
+        f"{where(code)} would have to be compiled "
         f"under the stance "
         f"'fail_on_recompile': {_what_changed(policy, view)}. Call it with such arguments before, "
         f"or set another stance"
@@ -138,10 +138,8 @@ def _what_changed(policy: Policy, view: FrameView) -> str:
         view.builtins,
         dict(zip(code.co_freevars, view.closure or ())),
     )
-    earlier = policy.captured.get(code)
-    if earlier:
-        return explain_failure(*earlier[-1], scope) or "no guard fails"
-    return "nothing is compiled for it yet"
+    found = reason(policy, code, scope, GlobalState.now())
+    return found or "nothing is compiled for it yet"
 
 
 def has_tensors(view: FrameView) -> bool:
@@ -161,7 +159,7 @@ def limit_reached(policy: Policy, view: FrameView) -> Any:
     if code not in policy.limited or policy.fullgraph:
         policy.limited.add(code)
         said = (
-            f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled "
+            f"{where(code)} was compiled "
             f"{config.recompile_limit} times "
             f"(config.recompile_limit), and nothing compiled fits: {_what_changed(policy, view)}"
         )

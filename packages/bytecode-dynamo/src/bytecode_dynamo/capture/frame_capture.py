@@ -39,8 +39,7 @@ from bytecode_dynamo.graph.precision import has_float32_products
 from bytecode_dynamo.graph.verify import check_captured
 from bytecode_dynamo.guards.compiler import Loads
 from bytecode_dynamo.guards.global_state import GlobalState, state_masks
-from bytecode_dynamo.guards.guards import compile_guards, explain_failure
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.guards import compile_guards
 from bytecode_dynamo.hook import policy as hook_policy
 from bytecode_dynamo.hook.compiling import compiling, uncollected
 from bytecode_dynamo.hook.frame_hook import (
@@ -93,6 +92,7 @@ from .frame_code import FrameCode
 from .graph_code import graph_call, input_loader
 from .lifetimes import holds_watched
 from .policy import Captured, Policy
+from .recompilation import reason, where
 from .rerun_plan import plan_rerun
 from .roots import MODULE_CALLS, is_whole, note_root
 from .turns import turns
@@ -187,6 +187,8 @@ class Compilation:
         self.unrolls = len(region.entries(view.code)) < MOST_UNROLLED
         self.ctx = self._context()
         self.scope = self.frame.scope()
+        # before the capture, which may fill caches
+        self.reason = reason(policy, view.code, self.scope, self.state)
         self.loads: Loads | None = None
 
     # -- evaluation --------------------------------------------------------------------------------
@@ -445,26 +447,9 @@ class Compilation:
             guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope, self.loads)
         if self.region.entries(self.view.code):
             counters["recompiles"] += 1
-            log.info("recompiled %s: %s", self.view.code.co_qualname, self._recompile_reason())
+            log.info("recompiled %s: %s", where(self.view.code), self.reason)
         self.policy.captured.setdefault(self.view.code, []).append((tuple(ctx.guards), shapes))
         return Entry(guard, code, continues)
-
-    def _recompile_reason(self) -> str | None:
-        """The guard of this code's latest graph that fails now."""
-        earlier = self.policy.captured.get(self.view.code)
-        if not earlier:
-            return None
-        records, shapes = earlier[-1]
-        # capture changes the thread's state, so compare with the state before
-        for record in records:
-            if record.kind is GuardKind.GLOBAL_STATE and (
-                changed := record.expected.difference(self.state)
-            ):
-                return changed
-        with within(self.function_modes):
-            return explain_failure(
-                [r for r in records if r.kind is not GuardKind.GLOBAL_STATE], shapes, self.scope
-            )
 
     def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> Captured | None:
         if self.policy.on_capture is None:
@@ -474,8 +459,10 @@ class Compilation:
         changes = tuple(
             dict.fromkeys(describe_slot(slot) for slot, _, _ in self.ctx.effects.changed())
         )
-        guards, reason = tuple(self.ctx.guards), self._recompile_reason()
-        found = Captured(self.view.code, module, stop, guards, shapes, seconds, changes, reason)
+        guards = tuple(self.ctx.guards)
+        found = Captured(
+            self.view.code, module, stop, guards, shapes, seconds, changes, self.reason
+        )
         with unlocked():
             self.policy.on_capture(found)
         return found

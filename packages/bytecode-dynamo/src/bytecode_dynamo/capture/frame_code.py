@@ -16,7 +16,8 @@ from bytecode_dynamo.bytecode import (
     replace_before,
 )
 from bytecode_dynamo.bytecode.decode import Decoded, decoded
-from bytecode_dynamo.guards.source import ClosureCellSource, LocalSource, Scope
+from bytecode_dynamo.bytecode.expression import pushed_by, text_at
+from bytecode_dynamo.guards.source import ClosureCellSource, LocalSource, Scope, StackSource
 from bytecode_dynamo.hook.frame_hook import NULL, Continuation, FrameView
 from bytecode_dynamo.hook.origins import like_frame, origins, with_constant
 from bytecode_dynamo.state.context import Context
@@ -55,7 +56,7 @@ class FrameCode:
     def begin(self, ctx: Context) -> Frame:
         """The frame to evaluate."""
         slots: dict[str, VariableTracker] = {
-            name: LazyVariable(value, source=LocalSource(name))
+            name: LazyVariable(value, source=self._source(name))
             for name, value in self.arguments().items()
         }
         cells = tuple(
@@ -63,6 +64,15 @@ class FrameCode:
             for name, cell in zip(self.view.code.co_freevars, self.view.closure or ())
         )
         return Frame(self.decoded, ctx.root_names, slots, closure=cells)
+
+    def _source(self, name: str) -> LocalSource:
+        """An argument; where it was on the stack before a break, with its expression."""
+        number = name.lstrip(".").removeprefix("s")
+        if self.origin is None or name.isidentifier() or not number.isdecimal():
+            return LocalSource(name)
+        resume, code = self.origin.resume, self.original.neutral
+        depth = len(resume.stack) - 1 - int(number)
+        return StackSource(name, text_at(code, pushed_by(code, resume.target, depth)))
 
     def flat_code(self) -> CodeType:
         """The original with every argument positional: a copy, so that nothing compiled for a code

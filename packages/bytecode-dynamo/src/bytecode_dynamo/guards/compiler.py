@@ -22,8 +22,9 @@ from symshapes import SizeGuard, is_of_handler
 from bytecode_dynamo._hook import GUARD_OPS, GuardProgram, is_probe
 from bytecode_dynamo.class_flags import IMMUTABLE
 
+from .failures import holds
 from .paths import TEST_EQUALS, TEST_IDENTITY, TEST_NONE, TEST_TYPE, Node, NoNativePath, PathBuilder
-from .records import ABSENT, FunctionFacts, GuardKind, GuardRecord, ShapeGuards, holds
+from .records import ABSENT, FunctionFacts, GuardKind, GuardRecord, ShapeGuards
 from .shape_program import NotCompilable, compile_condition, python_condition
 from .source import AttrSource, Scope, Source
 from .tensor_facts import TensorFacts

@@ -8,6 +8,10 @@ from typing import Any
 
 from .source import ConstSource, Scope, Source, SourceEmitter, hashed_once
 
+SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "lshift": "<<", "rshift": ">>", "and_": "&", "or_": "|", "xor": "^",
+}  # fmt: skip
 MAX_CALLS = 40
 """The most function calls in one computed source."""
 
@@ -23,6 +27,14 @@ class ComputedSource(Source):
     @property
     def name(self) -> str:
         return f"{self.function.__name__}({', '.join(operand.name for operand in self.operands)})"
+
+    @property
+    def shown(self) -> str:
+        shown = [operand.shown for operand in self.operands]
+        sign = SIGNS.get(self.function.__name__)
+        if sign is not None and len(shown) == 2:
+            return f"({shown[0]} {sign} {shown[1]})"
+        return f"{self.function.__name__}({', '.join(shown)})"
 
     @property
     def calls(self) -> int:

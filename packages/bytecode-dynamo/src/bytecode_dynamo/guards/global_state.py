@@ -16,6 +16,8 @@ from torch.utils._device import DeviceContext
 
 from bytecode_dynamo._hook import read_state, set_state_readers
 
+from .step import describe
+
 AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
@@ -75,6 +77,19 @@ def _function_modes() -> tuple[Any, ...]:
     )
 
 
+READ_AS = {
+    "grad_mode": "torch.is_grad_enabled()",
+    "inference_mode": "torch.is_inference_mode_enabled()",
+    "autocast": "torch.autocast (device, enabled, dtype; cache)",
+    "default_dtype": "torch.get_default_dtype()",
+    "deterministic": "torch.are_deterministic_algorithms_enabled()",
+    "deterministic_warn_only": "torch.is_deterministic_algorithms_warn_only_enabled()",
+    "function_modes": "the stack of torch function modes",
+    "tf32": "TF32 in float32 products (torch.backends.cuda.matmul.fp32_precision)",
+}
+"""What programs call the fields."""
+
+
 @dataclass(frozen=True, slots=True)
 class GlobalState:
     """Grad and inference mode, autocast, default dtype, deterministic algorithms, and the stacks of
@@ -124,7 +139,8 @@ class GlobalState:
         for item in fields(self)[:-1]:
             old, new = getattr(self, item.name), getattr(now, item.name)
             if old != new and old is not None:
-                return f"{item.name.replace('_', ' ')} was {old}, now {new}"
+                read = READ_AS.get(item.name, item.name.replace("_", " "))
+                return f"{read} was {describe(old)}, now {describe(new)}"
         if self.words is not None and now.words is not None:
             for k, ((old, mask), new) in enumerate(
                 zip(self.masked_words(), now.words, strict=True)

@@ -8,8 +8,9 @@ pointers that the next ones follow, so a check never touches a dead object. Dict
 not change since the last check are recognised by their version tag, so whole module trees cost a
 few microseconds.
 
-What each kind says is in ``guard_records.py``, how sources are followed in ``guard_paths.py``, how
-records become operations in ``guard_compiler.py``; the operations are in ``native/guards.c``.
+What each kind says is in ``records.py``, the text of a failure in ``failures.py``, how sources are
+followed in ``paths.py``, how records become operations in ``compiler.py``; the operations are in
+``native/guards.c``.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from types import CodeType
 from bytecode_dynamo._hook import GuardProgram
 
 from .compiler import Loads, build_program
+from .failures import failure, shape_failure
 from .global_state import GlobalState
 from .records import (
     ABSENT,
     STATE,
+    Answer,
     GuardKind,
     GuardRecord,
     Guards,
     ShapeGuards,
-    failure,
     same_constant,
-    shape_failure,
 )
 from .source import Scope
 from .tensor_facts import TensorFacts
 
 __all__ = [
-    "ABSENT", "STATE", "GlobalState", "GuardKind", "GuardProgram", "GuardRecord", "Guards", "Loads",
-    "ShapeGuards",
+    "ABSENT", "STATE", "Answer", "GlobalState", "GuardKind", "GuardProgram", "GuardRecord",
+    "Guards", "Loads", "ShapeGuards",
     "TensorFacts", "compile_guards", "explain_failure", "failure", "python_guards", "same_constant",
 ]  # fmt: skip
 
@@ -71,7 +72,7 @@ def python_guards(program: GuardProgram) -> list[str]:
 def explain_failure(
     records: Sequence[GuardRecord] | Guards, shapes: ShapeGuards, scope: Scope
 ) -> str | None:
-    """The first guard that fails, as one line such as ``L['x'].size(0) was 8, now 5``; None when
+    """The first guard that fails, as one line such as ``x.size(0) was 8, now 5``; None when
     all hold.
     """
     for record in records:

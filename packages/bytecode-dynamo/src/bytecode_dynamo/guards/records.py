@@ -1,7 +1,7 @@
 """Guard records: what each kind of guard says, in Python.
 
-The meaning of each kind, for a value ``v`` found by its source (``failure`` in this module says the
-same in Python):
+The meaning of each kind, for a value ``v`` found by its source (``failures.py`` says the same in
+Python):
 
 =============  ===========================  =======================================================
 kind           expected                     holds when
@@ -23,7 +23,7 @@ FUNCTION_CODE  a function                   ``v`` is a function with the same ``
 CLASS_ATTR     (name, object or ABSENT)     the class ``v`` finds this object in its MRO's dicts
 GLOBAL_STATE   GlobalState                  the thread's torch state is this (source: STATE)
 FINITE         True                         ``v`` is a float, neither infinite nor NaN
-CUSTOM         a predicate (value) -> bool  the predicate says so; runs Python
+CUSTOM         an ``Answer``                 ``expected(v)``; runs Python
 =============  ===========================  =======================================================
 
 ``IDENTITY`` of an object that can die holds it weakly: when it dies, the program and its cache
@@ -32,7 +32,7 @@ entry are gone for good.
 
 from __future__ import annotations
 
-import math
+import operator
 import struct
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,12 +43,13 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import SizeGuard, is_of_handler
+from symshapes import SizeGuard
 
 from bytecode_dynamo.marker import Marker
 
 from .global_state import GlobalState
-from .source import ConstSource, Scope, Source
+from .source import ConstSource, Scope, Shadowed, Source
+from .step import describe
 from .tensor_facts import TensorFacts
 
 ABSENT = Marker("absent")
@@ -102,7 +103,77 @@ class GuardRecord:
     expected: Any
 
     def __str__(self) -> str:
-        return f"{self.kind.name} {self.source.name}: {describe(self.expected)}"
+        name = self.source.name
+        expected = self.expected
+        if isinstance(expected, Answer):
+            name, expected = expected.shown(name), expected.expected
+        text = expected.name if isinstance(expected, Source) else describe(expected)
+        if isinstance(expected, TensorFacts | GlobalState | FunctionFacts):
+            text = repr(expected)
+        return f"{self.kind.name} {name}: {text}"
+
+
+class Answer:
+    """A CUSTOM predicate: ``read(value)`` gives the same again.
+
+    ``text`` shows what is read, with the value's expression as ``{}``; ``parts`` instead that of
+    each item, if the answer is a tuple. An exception of the classes ``absent`` is another answer.
+    """
+
+    __slots__ = ("absent", "expected", "parts", "read", "same", "text")
+
+    def __init__(
+        self,
+        text: str,
+        read: Callable[[Any], Any],
+        expected: Any,
+        same: Callable[[Any, Any], bool] = operator.eq,
+        absent: tuple[type[Exception], ...] = (),
+        parts: tuple[str, ...] = (),
+    ) -> None:
+        self.text, self.read, self.expected, self.parts = text, read, expected, parts
+        self.same, self.absent = same, absent
+
+    def __call__(self, value: Any) -> bool:
+        try:
+            return self.same(self.read(value), self.expected)
+        except self.absent:
+            return False
+
+    def change(self, name: str, value: Any) -> str:
+        """The failure as one line."""
+        try:
+            now = self.read(value)
+        except Exception as error:
+            return f"{self.shown(name)} was {describe(self.expected)}, now {raised(error)}"
+        if self.parts:
+            for part, old, new in zip(self.parts, self.expected, now):
+                if not self.same(old, new):
+                    return changed(part.replace("{}", name), old, new)
+        return changed(self.shown(name), self.expected, now)
+
+    def shown(self, name: str) -> str:
+        """What is read."""
+        return self.text.replace("{}", name)
+
+
+def raised(error: Exception) -> str:
+    """What an exception says of a value, in a message."""
+    if isinstance(error, Shadowed):
+        return str(error)
+    if isinstance(error, KeyError | AttributeError | IndexError):
+        return "it is missing"
+    if isinstance(error, ValueError) and str(error) == "Cell is empty":
+        return "it is unbound"
+    return f"reading it raises {type(error).__name__}: {error}"
+
+
+def changed(what: str, old: Any, new: Any) -> str:
+    """A change as one line; objects that look alike are told apart."""
+    was, now = describe(old), describe(new)
+    if was == now:
+        now = f"another {now.removeprefix('a ')}"
+    return f"{what} was {was}, now {now}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,182 +306,6 @@ def same_constant(a: Any, b: Any) -> bool:
     if isinstance(a, slice):
         return same_constant((a.start, a.stop, a.step), (b.start, b.stop, b.step))
     return a is b or bool(a == b)
-
-
-def shape_failure(shapes: ShapeGuards, scope: Scope) -> str | None:
-    """The first condition on sizes that fails."""
-    if not shapes.guards:
-        return None
-    values: dict[sympy.Symbol, Any] = {}
-    for symbol, source in shapes.symbols.items():
-        try:
-            values[symbol] = source.resolve(scope)
-        except Exception as error:
-            return f"{source.name} was a size, now {type(error).__name__}"
-        if type(values[symbol]) not in (int, float):
-            return f"{source.name} was a number, now {describe(values[symbol])}"
-    names = ", ".join(f"{shapes.symbols[s].name} is {v}" for s, v in values.items())
-    for guard in shapes.guards:
-        try:
-            held = guard.holds(values)
-        except KeyError:
-            held = False
-        if not held:
-            return (
-                f"{guard.expr} fails "
-                f"({names}){f', asked at {guard.provenance}' if guard.provenance else ''}"
-            )
-    return None
-
-
-def failure(record: GuardRecord, scope: Scope) -> str | None:
-    """Why a record does not hold in a call, or None if it does."""
-    name = record.source.name
-    try:
-        value = record.source.resolve(scope)
-    except Exception as error:
-        return f"{name} was {describe(record.expected)}, now {type(error).__name__}: {error}"
-    return FAILURES[record.kind](name, value, record.expected, scope)
-
-
-def holds(record: GuardRecord, scope: Scope) -> bool:
-    """Whether a record holds in a call: :func:`failure` without its text."""
-    try:
-        value = record.source.resolve(scope)
-    except Exception as error:
-        if is_of_handler(error):
-            raise
-        return False
-    return FAILURES[record.kind]("", value, record.expected, scope) is None
-
-
-def describe(value: Any) -> str:
-    """A short text of a value."""
-    text = (
-        value.name
-        if isinstance(value, Source)
-        else value.__qualname__
-        if isinstance(value, type)
-        else repr(value)
-    )
-    return text if len(text) <= 100 else f"{text[:97]}..."
-
-
-Failure = Callable[[str, Any, Any, Scope], str | None]
-
-
-def _compare(
-    change: Callable[[Any], Any], same: Callable[[Any, Any], bool], what: str = "{}"
-) -> Failure:
-    def check(name: str, value: Any, expected: Any, scope: Scope) -> str | None:
-        try:
-            now = change(value)
-        except Exception as error:
-            if is_of_handler(error):
-                raise
-            return (
-                f"{what.format(name)} was {describe(expected)}, now {type(error).__name__}: {error}"
-            )
-        if same(now, expected):
-            return None
-        return f"{what.format(name)} was {describe(expected)}, now {describe(now)}"
-
-    return check
-
-
-def _has_attr(wanted: bool) -> Failure:
-    def check(name: str, value: Any, expected: str, scope: Scope) -> str | None:
-        if (
-            expected in (value if isinstance(value, dict) else getattr(value, "__dict__", ()))
-        ) is wanted:
-            return None
-        if wanted:
-            return f"{name}.{expected} was there, now it is not"
-        return f"{name}.{expected} was not there, now it is"
-
-    return check
-
-
-def _aliased(wanted: bool) -> Failure:
-    def check(name: str, value: Any, expected: Source, scope: Scope) -> str | None:
-        if (value is expected.resolve(scope)) is wanted:
-            return None
-        return (
-            f"{name} and {expected.name} were "
-            f"{'the same object' if wanted else 'different objects'}, now they are not"
-        )
-
-    return check
-
-
-def _function_code(name: str, value: Any, expected: FunctionFacts, scope: Scope) -> str | None:
-    if type(value) is not FunctionType:
-        return f"{name} was the function {expected.name}, now {describe(value)}"
-    now = FunctionFacts.of(value)
-    if now.code is not expected.code:
-        return f"{name}.__code__ was that of {expected.name}, now that of {now.name}"
-    if now.defaults != expected.defaults:
-        return f"{name} had {expected.defaults} defaults, now {now.defaults}"
-    if now.keyword_defaults != expected.keyword_defaults:
-        return (
-            f"{name}.__kwdefaults__ had the names {expected.keyword_defaults}, now "
-            f"{now.keyword_defaults}"
-        )
-    return None
-
-
-def _class_attr(name: str, value: Any, expected: tuple[str, Any], scope: Scope) -> str | None:
-    attribute, wanted = expected
-    if not isinstance(value, type):
-        return f"{name} was a class, now {describe(value)}"
-    found = next(
-        (owner.__dict__[attribute] for owner in value.__mro__ if attribute in owner.__dict__),
-        ABSENT,
-    )
-    if found is wanted:
-        return None
-    return f"{name}.{attribute} was {describe(wanted)}, now {describe(found)}"
-
-
-def _custom(name: str, value: Any, expected: Callable[[Any], bool], scope: Scope) -> str | None:
-    if expected(value):
-        return None
-    return f"{name} does not satisfy {getattr(expected, '__qualname__', expected)}"
-
-
-def _finite(name: str, value: Any, expected: bool, scope: Scope) -> str | None:
-    if type(value) is float and math.isfinite(value):
-        return None
-    return f"{name} was a finite float, now {describe(value)}"
-
-
-def _tensor(name: str, value: Any, expected: TensorFacts, scope: Scope) -> str | None:
-    return expected.failure(name, value)
-
-
-def _state(name: str, value: GlobalState, expected: GlobalState, scope: Scope) -> str | None:
-    return expected.difference(value)
-
-
-FAILURES: dict[GuardKind, Failure] = {
-    GuardKind.TYPE_IS: _compare(type, lambda a, b: a is b, "type({})"),
-    GuardKind.IDENTITY: _compare(lambda v: v, lambda a, b: a is b),
-    GuardKind.EQUALS: _compare(lambda v: v, same_constant),
-    GuardKind.LENGTH: _compare(len, lambda a, b: a == b, "len({})"),
-    GuardKind.DICT_KEYS: _compare(
-        tuple, lambda a, b: len(a) == len(b) and all(map(same_key, a, b)), "tuple({})"
-    ),
-    GuardKind.HAS_ATTR: _has_attr(True),
-    GuardKind.NO_ATTR: _has_attr(False),
-    GuardKind.TENSOR: _tensor,
-    GuardKind.ALIASED: _aliased(True),
-    GuardKind.NOT_ALIASED: _aliased(False),
-    GuardKind.FUNCTION_CODE: _function_code,
-    GuardKind.CLASS_ATTR: _class_attr,
-    GuardKind.GLOBAL_STATE: _state,
-    GuardKind.FINITE: _finite,
-    GuardKind.CUSTOM: _custom,
-}
 
 
 def same_key(a: Any, b: Any) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from types import CellType, CodeType, FunctionType
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -24,7 +24,10 @@ from weakref import ReferenceType
 
 from bytecode_dynamo.bytecode import Code, Emitter, has_raw_cells
 
-from .step import PLAIN_EQUALITY, Attribute, Call, Item, Step, format_constant
+from .step import PLAIN_EQUALITY, Attribute, Call, Item, Step, describe, format_constant
+
+NAMESPACES = ("__dict__", "_buffers", "_modules", "_parameters")
+"""Attributes whose items a program reads as attributes."""
 
 
 class Scope(NamedTuple):
@@ -91,6 +94,11 @@ class Source(ABC):
     def name(self) -> str:
         """Python text of the path."""
 
+    @property
+    def shown(self) -> str:
+        """The path as the program writes it, for messages."""
+        return self.name
+
     @abstractmethod
     def resolve(self, scope: Scope) -> Any:
         """The value now; raises what following the path raises."""
@@ -134,6 +142,10 @@ class VariableSource(Source):
     def name(self) -> str:
         return self.text.format(self.variable)
 
+    @property
+    def shown(self) -> str:
+        return self.variable
+
     def resolve(self, scope: Scope) -> Any:
         return getattr(scope, self.mapping)[self.variable]
 
@@ -147,16 +159,37 @@ class LocalSource(VariableSource):
     text, mapping, load = "L[{!r}]", "locals", SourceEmitter.load_argument
 
 
+@hashed_once
+@dataclass(frozen=True)
+class StackSource(LocalSource):
+    """An argument of a resume function that was on the stack; ``written`` is its expression."""
+
+    written: str = field(default="", compare=False)
+
+    @property
+    def shown(self) -> str:
+        return self.written
+
+
 class GlobalSource(VariableSource):
     """A variable of the function's globals."""
 
     text, mapping, load = "G[{!r}]", "globals", SourceEmitter.load_global
 
 
+class Shadowed(LookupError):
+    """A global variable has the name of a built-in one."""
+
+
 class BuiltinSource(VariableSource):
     """A name that is not in the function's globals but in its built-ins; guards check both."""
 
     text, mapping, load = "B[{!r}]", "builtins", SourceEmitter.load_global
+
+    def resolve(self, scope: Scope) -> Any:
+        if self.variable in scope.globals:
+            raise Shadowed(f"the global variable {self.variable} hides the built-in one")
+        return super().resolve(scope)
 
 
 class ClosureCellSource(VariableSource):
@@ -202,6 +235,10 @@ class ConstSource(Source):
     def name(self) -> str:
         return format_constant(self.value)
 
+    @property
+    def shown(self) -> str:
+        return describe(self.value)
+
     def resolve(self, scope: Scope) -> Any:
         return self.value
 
@@ -221,6 +258,10 @@ class MappingSource(ConstSource):
     @property
     def name(self) -> str:
         return f"globals({self.value.get('__name__')!r})"
+
+    @property
+    def shown(self) -> str:
+        return str(self.value.get("__name__"))
 
 
 @hashed_once
@@ -242,6 +283,10 @@ class ChainedSource(Source):
     @property
     def name(self) -> str:
         return reduce(lambda text, step: step.text(text), self.steps, self.base.name)
+
+    @property
+    def shown(self) -> str:
+        return reduce(lambda text, step: step.text(text), self.steps, self.base.shown)
 
     def resolve(self, scope: Scope) -> Any:
         return reduce(lambda value, step: step.take(value), self.steps, self.base.resolve(scope))
@@ -295,6 +340,18 @@ class ItemSource(ChainedSource):
         return type(self.key).__eq__ in PLAIN_EQUALITY
 
     @property
+    def shown(self) -> str:
+        base = self.base
+        holds_names = isinstance(base, MappingSource) or (
+            isinstance(base, AttrSource) and base.attribute in NAMESPACES
+        )
+        if holds_names and isinstance(self.key, str) and not self.key.isdecimal():
+            return Attribute(self.key).text((base.parent or base).shown)
+        if holds_names and isinstance(self.key, str):  # in a Sequential or ModuleList
+            return f"{(base.parent or base).shown}[{self.key}]"
+        return f"{base.shown}[{describe(self.key)}]"
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         item = Item(self.key)
         return (item if self.lookup is None else Call(self.lookup, item.text("{}"), (self.key,)),)
@@ -311,6 +368,11 @@ class CellSource(AttrSource):
     """The contents of the cell ``base``."""
 
     attribute: str = "cell_contents"
+
+    @property
+    def shown(self) -> str:
+        is_variable = isinstance(self.base, VariableSource)
+        return self.base.shown if is_variable else f"{self.base.shown}.{self.attribute}"
 
 
 class AppliedSource(ChainedSource):
@@ -355,6 +417,10 @@ class ClassDictSource(ChainedSource):
     def steps(self) -> tuple[Step, ...]:
         text = f"{{}}.__mro__[{self.index}].__dict__[{self.attribute!r}]"
         return (Call(class_entry, text, (self.index, self.attribute)),)
+
+    @property
+    def shown(self) -> str:
+        return Attribute(self.attribute).text(self.base.shown)
 
 
 def class_attribute(base: Source, cls: type, attribute: str) -> ClassDictSource | None:

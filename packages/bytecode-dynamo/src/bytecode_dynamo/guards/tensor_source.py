@@ -58,8 +58,16 @@ class PlainTensorSource(AppliedSource):
 
     function, text = as_plain, "{}.as_subclass(Tensor)"
 
+    @property
+    def shown(self) -> str:
+        return self.base.shown
+
 
 class ArraySource(AppliedSource):
     """The tensor that shares an array's memory."""
 
     function, text = torch.from_numpy, "torch.from_numpy({})"
+
+    @property
+    def shown(self) -> str:
+        return self.base.shown

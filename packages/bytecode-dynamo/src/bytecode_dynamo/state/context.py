@@ -173,9 +173,7 @@ class Context:
         """Guard on a size or stride that is an expression of other sizes."""
         symbol = sympy.Symbol(f"stride{len(self.stride_guards)}", integer=True)
         self.symbol_sources[symbol] = source
-        self.stride_guards.append(
-            SizeGuard(sympy.Eq(symbol, value.node.expr, evaluate=False), source.name)
-        )
+        self.stride_guards.append(SizeGuard(sympy.Eq(symbol, value.node.expr, evaluate=False)))
 
     def shape_guards(self) -> ShapeGuards:
         """All conditions on sizes."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 
 from bytecode_dynamo.guards.global_state import AUTOCAST_DEVICES
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.hook.stance import breaks_are_errors
 
@@ -64,10 +64,10 @@ class Modes:
         """Guard on the defaults of ``autocast``; the guard on torch's state checks them only while
         autocast is on.
         """
-        ctx.guards.require(ConstSource(autocast_defaults), GuardKind.CUSTOM, self._same_autocast)
-
-    def _same_autocast(self, read: Callable[[], tuple[Any, ...]]) -> bool:
-        return read() == self.entry_autocast
+        names = [f"torch.get_autocast_dtype({device!r})" for device in AUTOCAST_DEVICES]
+        parts = (*names, "torch.is_autocast_cache_enabled()")
+        same = Answer("autocast", lambda read: read(), self.entry_autocast, parts=parts)
+        ctx.guards.require(ConstSource(autocast_defaults), GuardKind.CUSTOM, same)
 
     # -- traced changes ----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.graph.opaque import OpaqueCall
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import Source
 from bytecode_dynamo.guards.tensor_source import ArraySource
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
@@ -319,7 +319,12 @@ _copied = OpaqueCall(_copy_to, "numpy_copy_to")
 
 
 def _facts(value: Any) -> Any:
+    if type(value) is not numpy.ndarray:
+        return (type(value),)
     return type(value), value.dtype, value.shape, value.strides, value.flags.writeable
+
+
+_PARTS = ("type({})", "{}.dtype", "{}.shape", "{}.strides", "{}.flags.writeable")
 
 
 def wrap_array(ctx: Context, value: Any, source: Source) -> VariableTracker:
@@ -334,10 +339,8 @@ def wrap_array(ctx: Context, value: Any, source: Source) -> VariableTracker:
         tensor = None
     if tensor is None:
         return wrap_object(ctx, value, source)
-    facts = _facts(value)
-    ctx.guards.require(
-        source, GuardKind.CUSTOM, lambda now: type(now) is numpy.ndarray and _facts(now) == facts
-    )
+    same = Answer("{}", _facts, _facts(value), parts=_PARTS)
+    ctx.guards.require(source, GuardKind.CUSTOM, same)
     fake: Any = ctx.mode.from_real(tensor, source=source.name, symbols={})
     node = ctx.graph.add_input(ArraySource(source), tensor, fake)
     held = TensorVariable(node, cast("FakeTensor", fake), torch.Tensor, source=ArraySource(source))

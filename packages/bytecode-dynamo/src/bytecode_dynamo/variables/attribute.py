@@ -12,7 +12,7 @@ from typing import Any
 
 from bytecode_dynamo.class_flags import IMMUTABLE
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import AttrSource, ClassDictSource, ConstSource, Source
 from bytecode_dynamo.hook.frame_hook import Activated
 from bytecode_dynamo.state import protocol
@@ -148,22 +148,19 @@ def _bind_slot(attr: Descriptor) -> VariableTracker:
         if written is MISSING and key.exists and key.source is not None:
             if hasattr(key.value, name):
                 return wrap_value(ctx, getattr(key.value, name), AttrSource(key.source, name))
-            ctx.guards.require(key.source, GuardKind.CUSTOM, _IsEmptySlot(attr.value))
+            is_filled = functools.partial(_is_filled, attr.value)
+            same = Answer(f"hasattr({{}}, {name!r})", is_filled, False)
+            ctx.guards.require(key.source, GuardKind.CUSTOM, same)
     return raise_no_attribute(ctx, attr.cls, name)
 
 
-class _IsEmptySlot:
-    """Whether an object's slot is empty."""
-
-    def __init__(self, slot: types.MemberDescriptorType | types.GetSetDescriptorType) -> None:
-        self.slot = slot
-
-    def __call__(self, value: object) -> bool:
-        try:
-            self.slot.__get__(value)
-        except AttributeError:
-            return True
+def _is_filled(slot: Any, value: object) -> bool:
+    """Whether an object's slot has a value."""
+    try:
+        slot.__get__(value)
+    except AttributeError:
         return False
+    return True
 
 
 def _bind_function(attr: Descriptor) -> VariableTracker:

@@ -11,7 +11,7 @@ import torch
 
 from bytecode_dynamo.class_flags import IMMUTABLE
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards.records import ABSENT, GuardKind
+from bytecode_dynamo.guards.records import ABSENT, Answer, GuardKind
 from bytecode_dynamo.guards.source import AttrSource, ClassDictSource, ConstSource, Source
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
@@ -89,9 +89,8 @@ class ClassVariable(KnownObjectVariable):
             if name in ("__mro__", "__bases__"):
                 require_order(ctx, cls)
             elif not cls.__flags__ & IMMUTABLE:
-                ctx.guards.require(
-                    ConstSource(cls), GuardKind.CUSTOM, lambda now: getattr(now, name) == found
-                )
+                same = Answer(f"{{}}.{name}", lambda now: getattr(now, name), found)
+                ctx.guards.require(ConstSource(cls), GuardKind.CUSTOM, same)
             return new_value(ctx, found)
         if name == "__dict__":
             return self._namespace(ctx, cls)
@@ -103,9 +102,8 @@ class ClassVariable(KnownObjectVariable):
     def _namespace(self, ctx: Context, cls: type) -> VariableTracker:
         """``cls.__dict__``: names are guarded now, values when they are read."""
         names = tuple(cls.__dict__)
-        ctx.guards.require(
-            ConstSource(cls), GuardKind.CUSTOM, lambda now: tuple(now.__dict__) == names
-        )
+        same = Answer("tuple({}.__dict__)", lambda now: tuple(now.__dict__), names)
+        ctx.guards.require(ConstSource(cls), GuardKind.CUSTOM, same)
         pairs = [(ConstantVariable(name), self._held(ctx, cls, name)) for name in names]
         return ProxyVariable(new_dict(ctx, pairs))
 
@@ -174,9 +172,8 @@ class ClassVariable(KnownObjectVariable):
             return new_list(ctx, self.get_attr(ctx, "__mro__").unpack(ctx))
         if name == "__subclasses__" and not args:
             found = self.value.__subclasses__()
-            ctx.guards.require(
-                ConstSource(self.value), GuardKind.CUSTOM, lambda cls: cls.__subclasses__() == found
-            )
+            same = Answer("{}.__subclasses__()", lambda cls: cls.__subclasses__(), found)
+            ctx.guards.require(ConstSource(self.value), GuardKind.CUSTOM, same)
             return new_list(ctx, [new_class(ctx, cls) for cls in found])
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 

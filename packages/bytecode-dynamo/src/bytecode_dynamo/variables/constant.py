@@ -18,7 +18,7 @@ import torch
 from bytecode_dynamo.class_flags import HEAP_TYPE
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards.computed_source import computed
-from bytecode_dynamo.guards.records import GuardKind, same_constant
+from bytecode_dynamo.guards.records import Answer, GuardKind, same_constant
 from bytecode_dynamo.guards.shape_program import python_function
 from bytecode_dynamo.guards.source import AttrSource, ConstSource, Source
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
@@ -335,7 +335,8 @@ def _wrap_extended(ctx: Context, value: Any, source: Source) -> VariableTracker:
     plain = _PLAIN[base]
     contents = plain(value)
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: same_constant(plain(now), contents))
+    same = Answer("{}", plain, contents, same=same_constant)
+    ctx.guards.require(source, GuardKind.CUSTOM, same)
     return wrap_contents(ctx, value, source, ConstantVariable(contents), base)
 
 
@@ -348,7 +349,8 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 def constant_by_text(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """A constant, guarded by its class and text."""
     cls, text = type(value), repr(value)
-    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: type(now) is cls and repr(now) == text)
+    same = Answer("{}", lambda now: (type(now), repr(now)), (cls, text))
+    ctx.guards.require(source, GuardKind.CUSTOM, same)
     return ConstantVariable(value, source=source)
 
 

@@ -72,6 +72,10 @@ class ViewedSource(AppliedSource):
     function = staticmethod(lambda view: gc.get_referents(view)[0])
     text = "viewed({})"
 
+    @property
+    def shown(self) -> str:
+        return self.base.shown
+
 
 _ROUNDS, _ADVANCED = Marker("rounds"), Marker("advanced")
 

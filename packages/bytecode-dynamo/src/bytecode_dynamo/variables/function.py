@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import (
     AttrSource,
     CellSource,
@@ -102,7 +102,8 @@ def wrap_cell(ctx: Context, value: types.CellType, source: Source) -> VariableTr
     try:
         held: Any = LazyVariable(value.cell_contents, source=CellSource(source))
     except ValueError:
-        ctx.guards.require(source, GuardKind.CUSTOM, is_empty_cell)
+        same = Answer("{} is set", lambda cell: not is_empty_cell(cell), False)
+        ctx.guards.require(source, GuardKind.CUSTOM, same)
         held = MISSING
     ctx.effects.set_initial(key, held)
     return ctx.effects.remember(value, CellVariable(key, source=source))

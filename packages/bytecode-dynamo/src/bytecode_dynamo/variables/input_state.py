@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import AttrSource
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.protocol import new_value
@@ -27,22 +27,12 @@ def state_of_inputs(ctx: Context, x: Any, name: str) -> VariableTracker:
     for tensor in list(ctx.tensors.values()):
         value = example_of(ctx, tensor)
         if value is not None and tensor.source is not None:
-            answers_same = _SameAnswer(getattr(value, name)())
-            ctx.guards.require(AttrSource(tensor.source, name), GuardKind.CUSTOM, answers_same)
+            same = Answer("{}()", lambda method: method(), getattr(value, name)())
+            ctx.guards.require(AttrSource(tensor.source, name), GuardKind.CUSTOM, same)
     example = example_of(ctx, x)
     if example is None and any(getattr(value, name)() for value in ctx.examples.values()):
         raise GraphBreak("BD014", f"{x.describe()}.{name}(): it depends on an input")
     return new_value(ctx, getattr(x.fake if example is None else example, name)())
-
-
-class _SameAnswer:
-    """Whether a method's result is unchanged."""
-
-    def __init__(self, answer: object) -> None:
-        self.answer = answer
-
-    def __call__(self, method: Any) -> bool:
-        return method() == self.answer
 
 
 def was_leaf(ctx: Context, x: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from bytecode_dynamo.bytecode import NO_POSITION, Position
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.function_table import constructs, evaluates_call, evaluates_each
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import Source
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
@@ -93,9 +93,8 @@ class LoggerVariable(UserObjectVariable):
         method = getattr(self.key.cls, name)
         answer = method(self.key.value, *args)
         assert self.source is not None
-        ctx.guards.require(
-            self.source, GuardKind.CUSTOM, lambda logger: method(logger, *args) == answer
-        )
+        same = Answer(f"{{}}.{name}()", lambda logger: method(logger, *args), answer)
+        ctx.guards.require(self.source, GuardKind.CUSTOM, same)
         return ConstantVariable(answer)
 
 

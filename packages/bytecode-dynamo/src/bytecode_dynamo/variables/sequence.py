@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import AttrSource, ItemSource, Source, hidden_lookup
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state import protocol
@@ -317,7 +317,7 @@ def require_length(ctx: Context, value: Any, source: Source, base: Any) -> None:
     if type(value).__len__ is base.__len__:
         ctx.guards.require(source, GuardKind.LENGTH, length)
     else:
-        ctx.guards.require(source, GuardKind.CUSTOM, lambda now: base.__len__(now) == length)
+        ctx.guards.require(source, GuardKind.CUSTOM, Answer("len({})", base.__len__, length))
 
 
 def is_plain_tuple(cls: type) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import AppliedSource, ItemSource, Source
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
@@ -110,9 +110,8 @@ def wrap_set(ctx: Context, value: set[Any], source: Source) -> VariableTracker:
         ctx.guards.require(source, GuardKind.EQUALS, base(value))
     else:
         held = frozenset(base.__iter__(value))
-        ctx.guards.require(
-            source, GuardKind.CUSTOM, lambda now: held == frozenset(base.__iter__(now))
-        )
+        same = Answer("{}", lambda now: frozenset(base.__iter__(now)), held)
+        ctx.guards.require(source, GuardKind.CUSTOM, same)
     key = Identity(base, value, source)
     members = [wrap_key(ctx, item) for item in value]
     ctx.effects.set_initial(key, {item.hash_key(ctx): item for item in members})

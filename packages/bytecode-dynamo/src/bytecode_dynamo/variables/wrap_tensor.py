@@ -38,12 +38,11 @@ def is_static(value: torch.Tensor, source: Source) -> bool:
 
 def wrap_subclass(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
     """A tensor of a Python class with ``__torch_function__``: the graph gets a plain tensor."""
-    plain, facts, cls = as_plain(value), TensorFacts.of(value), type(value)
+    plain, cls = as_plain(value), type(value)
     fake = ctx.mode.from_real(plain, source=source.name, symbols={})
     ctx.guards.require(source, GuardKind.TYPE_IS, cls)
-    ctx.guards.require(
-        source, GuardKind.CUSTOM, lambda now: type(now) is cls and TensorFacts.of(now) == facts
-    )
+    same = wrapper_tensor.WrapperFacts(TensorFacts.of(value))
+    ctx.guards.require(source, GuardKind.CUSTOM, same)
     node = ctx.graph.add_input(PlainTensorSource(source), plain, fake)
     tracker = TensorVariable(node, fake, cls, source=source)
     remember_tensor(ctx, tracker, value)

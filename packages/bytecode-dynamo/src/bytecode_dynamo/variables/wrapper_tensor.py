@@ -22,8 +22,9 @@ from symshapes import (
 )
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import GuardKind, changed
 from bytecode_dynamo.guards.source import AttrSource, Source
+from bytecode_dynamo.guards.step import describe
 from bytecode_dynamo.guards.tensor_facts import TensorFacts
 from bytecode_dynamo.guards.tensor_source import SizeSource
 from bytecode_dynamo.state.context import Context
@@ -40,8 +41,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 @dataclass(frozen=True, slots=True)
 class WrapperFacts:
-    """The facts that a guard checks of a wrapper subclass: its metadata, and that of its inner
-    tensors.
+    """The facts that a guard checks of a tensor of a subclass: its metadata, and that of the inner
+    tensors of a wrapper. A predicate of GuardKind.CUSTOM.
     """
 
     facts: TensorFacts
@@ -49,7 +50,7 @@ class WrapperFacts:
     context: Any = None
     inner: tuple[WrapperFacts, ...] = ()
 
-    def hold(self, value: Any) -> bool:
+    def __call__(self, value: Any) -> bool:
         """Whether a value has these facts; sizes and strides of None match any."""
         facts = self.facts
         if (
@@ -64,7 +65,21 @@ class WrapperFacts:
         alike = context == self.context if same is None else same(self.context, context)
         if tuple(names) != self.names or alike is not True:
             return False
-        return all(inner.hold(getattr(value, name)) for name, inner in zip(names, self.inner))
+        return all(inner(getattr(value, name)) for name, inner in zip(names, self.inner))
+
+    def change(self, name: str, value: Any) -> str:
+        """The failure as one line."""
+        found = self.facts.failure(name, value)
+        if found is not None or not self.names:
+            return found or f"{name} was a plain tensor, now {describe(value)}"
+        names, context = value.__tensor_flatten__()
+        if tuple(names) != self.names:
+            return changed(f"{name}.__tensor_flatten__()[0]", list(self.names), list(names))
+        for inner_name, inner in zip(names, self.inner):
+            held = getattr(value, inner_name)
+            if not inner(held):
+                return inner.change(f"{name}.{inner_name}", held)
+        return changed(f"{name}.__tensor_flatten__()[1]", self.context, context)
 
 
 def _open(sizes: Any) -> list[int]:
@@ -104,14 +119,14 @@ def make_fake(ctx: Context, value: torch.Tensor, source: Source, static: bool) -
     try:
         fake, facts = _FakeMaker(ctx, value, shared, static).fake(value, source)
         fake = with_history(ctx.mode, fake, value)
-        if not facts.hold(value):
+        if not facts(value):
             raise TypeError("what __tensor_flatten__ gives is not equal to itself")
     except (FakeTensorError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise GraphBreak("BD007", f"{source.name}, a {type(value).__name__}: {error}") from error
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     for name in ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__"):
         require_class_attribute(ctx, type(value), name)
-    ctx.guards.require(source, GuardKind.CUSTOM, facts.hold)
+    ctx.guards.require(source, GuardKind.CUSTOM, facts)
     return fake
 
 

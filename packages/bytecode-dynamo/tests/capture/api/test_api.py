@@ -162,7 +162,7 @@ def test_recompile_limit_warns_once_and_stays_right():
         for n in range(12):
             assert torch.equal(captured(X, "a" * n), X + n)
     (warning,) = [str(w.message) for w in caught if "recompile_limit" in str(w.message)]
-    assert "L['s'] was 'aaaaaaa', now 'aaaaaaaa'" in warning
+    assert "s was 'aaaaaaa', now 'aaaaaaaa'" in warning
     assert bd.counters["graphs"] == 8
 
 
@@ -257,7 +257,66 @@ def test_recompile_reason_is_one_line():
     )(lambda x: x + 1)
     captured(torch.ones(8))
     captured(torch.ones(5))
-    assert reasons == [None, "L['x'].size(0) was 8, now 5"]
+    assert reasons == [None, "x.size(0) was 8, now 5"]
+
+
+def reasons_of(f, *calls, **options):
+    """The reasons of the recompiles that calls cause."""
+    found = []
+    captured = bd.optimize("eager", on_capture=lambda one: found.append(one.recompiled), **options)(
+        f
+    )
+    for arguments in calls:
+        captured(*arguments)
+    return [reason for reason in found if reason is not None]
+
+
+def test_reason_after_a_break_names_the_expression_on_the_stack():
+    def f(x):
+        return torch.relu(x) * 2 + (bd.graph_break() or 1)
+
+    assert reasons_of(f, [torch.ones(3)], [torch.ones(4)], dynamic=False) == [
+        "x.size(0) was 3, now 4",
+        "(torch.relu(x) * 2).size(0) was 3, now 4",
+    ]
+
+
+def test_reason_of_a_symbolic_int_that_becomes_a_float():
+    calls = [(X, 2), (X, 3), (X, 3.5)]
+    assert reasons_of(lambda x, k: x * k, *calls) == [
+        "k was 2, now 3",
+        "type(k) was int, now float",
+    ]
+
+
+def test_reason_of_a_condition_on_sizes_names_values_and_line():
+    def f(x, y):
+        return x + 1 if x.size(0) == y.size(0) else x - 1
+
+    calls = [(torch.ones(3), torch.ones(3)), (torch.ones(3), torch.ones(4))]
+    (reason,) = reasons_of(f, *calls, dynamic=True)
+    assert reason.startswith("x.size(0) == y.size(0) was True, now False: x.size(0) is 3, ")
+    assert "y.size(0) is 4; the condition is from File" in reason and "in f" in reason
+
+
+def test_reason_of_a_module_names_its_attributes():
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5))
+    captured = []
+    run = bd.optimize("eager", on_capture=lambda one: captured.append(one.recompiled))(net)
+    run(X)
+    net.eval()
+    run(X)
+    assert captured[-1].endswith(".training was True, now False") and "_modules" not in captured[-1]
+
+
+def test_log_names_the_function_and_its_place(caplog):
+    def f(x):
+        return x + 1
+
+    with caplog.at_level("INFO", "bytecode_dynamo"):
+        reasons_of(f, [torch.ones(3)], [torch.ones(4)], dynamic=False)
+    line = f.__code__.co_firstlineno
+    assert f".f ({__file__}:{line}): x.size(0) was 3, now 4" in caplog.text
 
 
 def test_a_captured_graph_that_never_ran_is_captured_again():
