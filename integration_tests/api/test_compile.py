@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import pickle
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -132,6 +135,9 @@ def test_named_and_callable_backends() -> None:
         ({"mode": "fastest"}, "unknown mode 'fastest'.*default"),
         ({"mode": ["default"]}, "unknown mode"),
         ({"dynamic": "yes"}, "dynamic must be True, False or None"),
+        ({"dynamic": 1}, "dynamic must be True, False or None, not 1"),
+        ({"fullgraph": "no"}, "fullgraph must be True or False, not 'no'"),
+        ({"disable": None}, "disable must be True or False, not None"),
         ({"backend": "no-such"}, "no-such.*aot_eager.*torchstrata"),
         ({"backend": 3}, "backend must be a name or a callable"),
         ({"options": ["fusion"]}, "mapping of names to values, not list"),
@@ -155,6 +161,26 @@ def test_not_callable(given, message) -> None:
 def test_compile_fx_refuses_what_is_no_graph() -> None:
     with pytest.raises(torchstrata.UsageError, match="a torch.fx.GraphModule, not function"):
         torchstrata.compile_fx(lambda x: x, [])
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        ([], "has 1 placeholders \\(x\\), but example_inputs has 0 values"),
+        ([torch.ones(3)] * 2, "example_inputs has 2 values"),
+        (torch.ones(3), "must be a list or tuple .*, not Tensor"),
+        (None, "must be a list or tuple .*, not NoneType"),
+    ],
+)
+def test_compile_fx_names_what_examples_it_takes(examples, message) -> None:
+    graph = torch.fx.symbolic_trace(lambda x: x + 1)
+    with pytest.raises(torchstrata.UsageError, match=message):
+        torchstrata.compile_fx(graph, examples)
+
+
+def test_a_decorator_refuses_its_arguments_at_once() -> None:
+    with pytest.raises(torchstrata.UsageError, match="fullgraph must be"):
+        torchstrata.compile(fullgraph="no")
 
 
 def test_disabled_is_the_original() -> None:
@@ -257,6 +283,34 @@ def test_unusable_cache_directory_becomes_a_temporary_one() -> None:
     ) as caught:
         assert torch.equal(compiled(torch.ones(3)), torch.ones(3).exp() + 19)
         compiled(torch.ones(4))
+    assert len(caught) == 1 and torchstrata.counters["fallbacks"] == 0
+
+
+def test_cache_that_fails_later_becomes_a_temporary_one(tmp_path, monkeypatch) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    x = torch.rand(5, requires_grad=True)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for constant in (20, 21):
+        compiled = torchstrata.compile(
+            lambda x, constant=constant: (x.exp() + constant).sum(),
+            options={"cache_dir": str(tmp_path), "fallback": "error", "verify": False},
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            compiled(x).backward()
+        assert len(caught) == (constant == 20)
+    assert torchstrata.counters["fallbacks"] == 0
+
+
+def test_unusable_dump_is_one_warning(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    options = {"dump": str(tmp_path / "file"), "fallback": "error"}
+    with pytest.warns(torchstrata.StoreWarning, match="STRATA_DUMP.*can't be written") as caught:
+        for constant in (22, 23):
+            compiled = torchstrata.compile(lambda x, c=constant: x.exp() + c, options=options)
+            assert torch.equal(compiled(torch.ones(3)), torch.ones(3).exp() + constant)
     assert len(caught) == 1 and torchstrata.counters["fallbacks"] == 0
 
 

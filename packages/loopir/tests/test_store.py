@@ -1,8 +1,11 @@
+import errno
 import multiprocessing
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
-from loopir import ArtifactStore, StoreError, StoreWarning
+from loopir import ArtifactStore, BuildError, StoreError, StoreWarning, optional_files
 from loopir.cache.store import default_root
 
 
@@ -84,6 +87,98 @@ def test_temporary_directory_for_one_that_is_unusable(tmp_path):
         path = store.put(key, ".so", b"x")
     assert path.read_bytes() == b"x" and store.get(key, ".so") == path
     assert ArtifactStore(tmp_path / "file", or_temporary=True).get(key, ".so") == path
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store that may use a temporary directory."""
+    return ArtifactStore(tmp_path / "store", or_temporary=True)
+
+
+def stored_with_one_warning(store):
+    """Two artifacts stored while something fails; both are found again."""
+    keys = [store.key(name, str(store.root)) for name in "kl"]
+    with pytest.warns(StoreWarning, match="this process only") as caught:
+        paths = [store.put(key, ".so", b"x") for key in keys]
+    assert len(caught) == 1
+    assert [store.get(key, ".so") for key in keys] == paths
+    assert [path.read_bytes() for path in paths] == [b"x", b"x"]
+
+
+def failing_in(directory, function, error, times=10**9):
+    """A function of ``os`` or ``Path`` that fails for paths in a directory, ``times`` times."""
+    left = [times]
+
+    def run(*args, **kwargs):
+        inside = any(str(directory) in str(arg) for arg in (*args, *kwargs.values()))
+        if inside and left[0]:
+            left[0] -= 1
+            raise OSError(error, os.strerror(error))
+        return function(*args, **kwargs)
+
+    return run
+
+
+def test_one_failed_rename_is_one_warning(store, tmp_path, monkeypatch):
+    fails = failing_in(tmp_path, os.replace, errno.EACCES, times=1)
+    monkeypatch.setattr(os, "replace", fails)
+    stored_with_one_warning(store)
+    assert not [path for path in tmp_path.rglob(".*")]
+
+
+def test_full_disk_is_one_warning(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "write_bytes", failing_in(tmp_path, Path.write_bytes, errno.ENOSPC))
+    stored_with_one_warning(store)
+
+
+def test_directory_that_became_read_only_is_one_warning(store, tmp_path, monkeypatch):
+    store.put(store.key("before"), ".so", b"y")
+    monkeypatch.setattr(tempfile, "mkstemp", failing_in(tmp_path, tempfile.mkstemp, errno.EROFS))
+    monkeypatch.setattr(os, "utime", failing_in(tmp_path, os.utime, errno.EROFS))
+    stored_with_one_warning(store)
+    assert store.get(store.key("before"), ".so").read_bytes() == b"y"
+
+
+def test_compiler_on_a_full_disk_runs_again_elsewhere(store, tmp_path):
+    def make(target):
+        if tmp_path in target.parents:
+            raise BuildError("ld failed", output="ld: final link: No space left on device")
+        target.write_bytes(b"x")
+
+    with pytest.warns(StoreWarning, match="No space left"):
+        assert store.load(store.key("full disk"), ".so", make, Path.read_bytes) == b"x"
+
+
+def test_bytes_are_dropped_where_nothing_can_be_written(store, monkeypatch):
+    everywhere = failing_in("/", tempfile.mkstemp, errno.ENOSPC)
+    monkeypatch.setattr(tempfile, "mkstemp", everywhere)
+    with pytest.warns(StoreWarning):
+        store.put(store.key("dropped"), ".so", b"x")
+    assert store.get(store.key("dropped"), ".so") is None
+
+
+def test_user_without_a_home_directory(monkeypatch, tmp_path):
+    def unknown(*_):
+        raise KeyError("no such user")
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("HOME", "XDG_CACHE_HOME", "STRATA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match="no home directory"):
+        ArtifactStore().put("00ff", ".so", b"")
+    stored_with_one_warning(ArtifactStore(or_temporary=True))
+    assert not list(tmp_path.iterdir())
+
+
+def test_optional_files_warn_once(tmp_path):
+    def write():
+        with optional_files("the diary"):
+            tmp_path.write_text("")
+
+    with pytest.warns(StoreWarning, match="the diary can't be written"):
+        write()
+    write()
 
 
 def test_unusable_directory_says_what_to_try(tmp_path):

@@ -28,6 +28,7 @@ def test_patch_restores() -> None:
     ("options", "message"),
     [
         ({"fusion": 1}, "unknown option 'fusion'; the options are fallback, "),
+        ({"cuda_graph": True}, "unknown option 'cuda_graph'; did you mean 'cuda_graphs'\\?"),
         ({"partition": "best"}, "must be 'min_cut' or 'default'"),
         ({"verify": "yes"}, "must be bool"),
         ({"activation_memory_budget": 1.5}, "must be a number from 0 to 1"),

@@ -11,6 +11,7 @@ from loopir.cache.cache_key import (
     package_versions,
     process_state,
 )
+from loopir.cache.optional_file import optional_files
 from loopir.cache.program_cache import ProgramCacheEntry
 from loopir.cache.store import ArtifactStore, temporary_root
 from loopir.host.host_program import HostProgram, build_host, generate
@@ -102,8 +103,8 @@ __all__ = [
     "Contraction", "Domain", "DtypeRule", "ExternCall", "ExternError", "FloorDiv", "HostProgram",
     "Instruction", "Interval", "Kernel", "KernelBuffer", "KernelSource", "LaunchesParts",
     "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable", "Mod", "Offer",
-    "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options",
-    "Packed", "ParseError", "Pipeline", "PipelineStage", "Place", "PointwiseStep", "Program",
+    "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options", "Packed",
+    "ParseError", "Pipeline", "PipelineStage", "Place", "PointwiseStep", "Program",
     "ProgramCacheEntry", "Range", "Recorder", "Reproducible", "Rule", "Run", "RunCall",
     "ScheduleError", "SettingError", "Stage", "StoreError", "StoreWarning", "Symbolic", "Template",
     "TensorInput", "ToolError", "Undescribed", "Value", "VerificationError", "View", "accessed",
@@ -112,8 +113,8 @@ __all__ = [
     "describe_graph", "devices_of", "evaluate_kernel", "evaluate_template", "example_value",
     "flat_position", "format_any", "format_expr", "format_kernel", "format_schedule",
     "format_template", "freeze", "generate", "kernels_of", "lay_out_images", "lower", "map_leaves",
-    "map_steps", "matches", "package_versions", "parse_expr", "parse_kernel", "parse_kernels",
-    "parse_pattern", "points_of", "process_state", "product", "remove_dead", "replay",
-    "rewrite_patterns", "rule", "run_stages", "schedule", "steps_of", "symbol", "temporary_root",
-    "with_blocks", "write_call",
+    "map_steps", "matches", "optional_files", "package_versions", "parse_expr", "parse_kernel",
+    "parse_kernels", "parse_pattern", "points_of", "process_state", "product", "remove_dead",
+    "replay", "rewrite_patterns", "rule", "run_stages", "schedule", "steps_of", "symbol",
+    "temporary_root", "with_blocks", "write_call",
 ]  # fmt: skip

@@ -59,6 +59,13 @@ def compile(
     ``fullgraph`` or ``config.fallback == "error"`` holds; otherwise such a graph runs eagerly with
     a FallbackWarning.
     """
+    for name, value in (("fullgraph", fullgraph), ("disable", disable)):
+        if type(value) is not bool:
+            raise UsageError(f"{name} must be True or False, not {value!r}")
+    if dynamic is not None and type(dynamic) is not bool:
+        raise UsageError(f"dynamic must be True, False or None, not {dynamic!r}")
+    settings = _settings(mode, options)
+    graph_backend = _graph_backend(backend, settings, fullgraph, options)
     if model is None:
         given = dict(
             fullgraph=fullgraph,
@@ -73,10 +80,6 @@ def compile(
         raise UsageError(
             f"compile() takes a function, a torch.nn.Module or a class, not {type(model).__name__}"
         )
-    if dynamic not in (None, True, False):
-        raise UsageError(f"dynamic must be True, False or None, not {dynamic!r}")
-    settings = _settings(mode, options)
-    graph_backend = _graph_backend(backend, settings, fullgraph, options)
     if disable:
         return model
     optimize = capture(
@@ -97,16 +100,32 @@ def compile_fx(
 ) -> Callable[..., Sequence[Any]]:
     """The stack as a graph backend (contract B), without capture: for other front ends.
 
-    ``mode`` and ``options`` as ``compile`` takes them. Raises UsageError for others, CompileError
-    when a layer fails.
+    ``example_inputs`` has a tensor or number for each placeholder, in order; ``mode`` and
+    ``options`` as ``compile`` takes them. Raises UsageError for others, CompileError when a layer
+    fails.
     """
     if not isinstance(graph, torch.fx.GraphModule):
         raise UsageError(
             f"compile_fx() takes a torch.fx.GraphModule, not {type(graph).__name__}; compile() "
             f"takes functions"
         )
+    _check_examples(graph, example_inputs)
     with deferred():
         return compile_captured(_settings(mode, options), graph, example_inputs)
+
+
+def _check_examples(graph: torch.fx.GraphModule, example_inputs: object) -> None:
+    if not isinstance(example_inputs, (list, tuple)):
+        raise UsageError(
+            f"example_inputs must be a list or tuple with a value for each placeholder, not "
+            f"{type(example_inputs).__name__}"
+        )
+    names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
+    if len(names) != len(example_inputs):
+        raise UsageError(
+            f"the graph has {len(names)} placeholders ({', '.join(names) or 'none'}), but "
+            f"example_inputs has {len(example_inputs)} values; pass one for each, in this order"
+        )
 
 
 def list_backends() -> list[str]:

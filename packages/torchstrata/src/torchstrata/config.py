@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -93,7 +94,9 @@ _TYPES = get_type_hints(Config)
 
 def _check_field(name: str, value: object) -> None:
     if name not in _FIELDS:
-        raise UsageError(f"unknown option {name!r}; the options are {', '.join(_FIELDS)}")
+        close = difflib.get_close_matches(str(name), _FIELDS, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise UsageError(f"unknown option {name!r}; {hint}the options are {', '.join(_FIELDS)}")
     choices = get_args(_TYPES[name])
     if _TYPES[name] is float:
         valid, expected = type(value) in (int, float) and 0 <= value <= 1, "a number from 0 to 1"  # type: ignore[operator]

@@ -7,7 +7,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from loopir import optional_files
+
 _serial = itertools.count()
+
+
+WHAT = "the dump (STRATA_DUMP, or the option 'dump')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +23,17 @@ class Dump:
 
     @classmethod
     def for_graph(cls, root: str | None) -> Dump:
+        """The dump of one graph; none if the directory can't be used, which warns once."""
         if root is None:
             return cls(None)
         directory = Path(root) / f"{os.getpid()}-{next(_serial):03d}"
-        directory.mkdir(parents=True, exist_ok=True)
-        return cls(directory)
+        with optional_files(WHAT):
+            directory.mkdir(parents=True, exist_ok=True)
+            return cls(directory)
+        return cls(None)
 
     def write(self, name: str, text: str) -> None:
+        """Writes the text of one stage."""
         if self.directory is not None:
-            (self.directory / name).write_text(text if text.endswith("\n") else text + "\n")
+            with optional_files(WHAT):
+                (self.directory / name).write_text(text if text.endswith("\n") else text + "\n")

@@ -30,8 +30,8 @@ from .errors import CompileError
 from .graph_cache import GraphCacheEntry
 from .host_calls import compile_pieces, has_host_calls, makes_leaves
 
-MACHINE_ERRORS = (loopir.SettingError, loopir.StoreError)
-"""Wrong settings, or nowhere to write files: always raised, never a fallback."""
+MACHINE_ERRORS = (loopir.SettingError,)
+"""Wrong settings: always raised, never a fallback."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from loopir import ArtifactStore, BuildError
+from loopir import ArtifactStore, BuildError, StoreError
 
 COMPILERS = ("cc", "gcc", "clang")
 SOURCES = ("places.c", "plan.c")
@@ -35,7 +35,7 @@ def load_extension(store: ArtifactStore) -> ModuleType | None:
     if not _loaded:
         try:
             _loaded.append(_build(store))
-        except (BuildError, OSError, subprocess.SubprocessError) as error:
+        except (BuildError, StoreError, OSError, subprocess.SubprocessError) as error:
             why = (getattr(error, "stderr", None) or str(error)).strip()
             warnings.warn(
                 f"launches go through Python, since their C part can't be built: {why}",

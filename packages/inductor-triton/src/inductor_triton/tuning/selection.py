@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Template, format_any
+from loopir import (
+    ArtifactStore,
+    BuildError,
+    Kernel,
+    KernelSource,
+    Template,
+    format_any,
+    optional_files,
+)
 
 from inductor_triton.kernels.heuristics import next_power_of_two
 from inductor_triton.kernels.tiling import hint
@@ -101,7 +109,8 @@ class Tuner:
         """Adds a choice to the lock file."""
         if self.lock is not None and self._locked.get(name) != choice:
             self._locked[name] = choice
-            self.lock.write_text(format_lock(self._locked))
+            with optional_files("the lock file of tuning (the option 'tuning_lock')"):
+                self.lock.write_text(format_lock(self._locked))
 
     def against_library(self, template: Template, library_time: Callable[[], float]) -> str:
         """Why a library product with separate kernels is better, according to the lock file, the

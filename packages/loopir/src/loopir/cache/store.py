@@ -10,6 +10,7 @@ recently used artifacts are removed.
 from __future__ import annotations
 
 import atexit
+import errno
 import hashlib
 import os
 import shutil
@@ -34,6 +35,7 @@ DEFAULT_LIMIT = 2 << 30
 SHOWN = 120
 LEFTOVER_SECONDS = 3600.0
 PUTS_PER_CHECK = 64
+INSTEAD = "Until then, what is built is kept for this process only."
 
 
 def default_root() -> Path:
@@ -41,7 +43,12 @@ def default_root() -> Path:
     (``~/.cache/torchstrata`` on Linux, or where ``XDG_CACHE_HOME`` says).
     """
     configured = os.environ.get("STRATA_CACHE_DIR")
-    return Path(configured) if configured else user_cache_path("torchstrata", appauthor=False)
+    if configured:
+        return Path(configured)
+    try:
+        return user_cache_path("torchstrata", appauthor=False)
+    except RuntimeError:  # of a platformdirs that refuses what others leave as it is
+        return Path("~/.cache/torchstrata")
 
 
 @cache
@@ -57,9 +64,13 @@ def temporary_root() -> Path:
     return Path(directory)
 
 
-@cache
-def _warn_once(message: str) -> None:
-    warnings.warn(message, StoreWarning, stacklevel=2)
+_warned: set[Path] = set()
+
+
+def _warn_once(root: Path, message: str) -> None:
+    if root not in _warned:
+        _warned.add(root)
+        warnings.warn(message, StoreWarning, stacklevel=2)
 
 
 class ArtifactStore:
@@ -67,14 +78,16 @@ class ArtifactStore:
     ``limit`` is in bytes.
 
     If the directory can't be created, isn't writable, or belongs to another user, the first use
-    raises :class:`StoreError`; with ``or_temporary``, a directory that lasts as long as the process
-    is used instead, and the first ``put`` warns.
+    raises :class:`StoreError`, and so does a ``put`` that fails. With ``or_temporary``, a directory
+    that lasts as long as the process is used instead, with one warning; where there is none, bytes
+    are not stored.
     """
 
     def __init__(
         self, root: Path | str | None = None, limit: int = DEFAULT_LIMIT, or_temporary: bool = False
     ) -> None:
         self.root = Path(root) if root is not None else default_root()
+        self._meant = self.root
         self.limit = limit
         self._or_temporary = or_temporary
         self._warning = ""
@@ -124,10 +137,9 @@ class ArtifactStore:
 
     def get(self, key: str, suffix: str) -> Path | None:
         """The artifact's path if it exists, complete and unchanged; else None."""
-        path = self._path(key, suffix)
-        with suppress(FileNotFoundError):  # another process may just have evicted it
-            if _matches(path):
-                os.utime(path)
+        for root in self._roots():
+            path = _place(root, key, suffix)
+            if _matches(path) and _is_touched(path):
                 self.hits += 1
                 return path
         self.misses += 1
@@ -137,9 +149,40 @@ class ArtifactStore:
         """Stores ``data``, or what a producer writes to the path passed to it; returns the final
         path.
         """
-        path = self._path(key, suffix)
+        root = self._roots()[0]
         if self._warning:
-            _warn_once(self._warning)
+            _warn_once(self._meant, self._warning)
+        try:
+            path = self._write(root, key, suffix, data)
+        except StoreError as error:
+            if not self._or_temporary:
+                raise
+            _warn_once(self._meant, f"{error} {INSTEAD}")
+            path = self._write_temporary(root, key, suffix, data)
+        if self._puts % PUTS_PER_CHECK == 0:
+            self.evict()
+        self._puts += 1
+        return path
+
+    def _write_temporary(
+        self, failed: Path, key: str, suffix: str, data: bytes | Callable[[Path], None]
+    ) -> Path:
+        """Stores in the temporary directory what the store can't take; bytes are dropped where that
+        fails, too.
+        """
+        try:
+            return self._write(temporary_root(), key, suffix, data)
+        except (OSError, StoreError) as error:
+            if not callable(data):
+                return _place(failed, key, suffix)
+            if isinstance(error, OSError):
+                raise self._unusable(error) from error
+            raise
+
+    def _write(
+        self, root: Path, key: str, suffix: str, data: bytes | Callable[[Path], None]
+    ) -> Path:
+        path = _place(root, key, suffix)
         try:
             self._make_private(path.parent)
             handle, name = tempfile.mkstemp(prefix=f".{key[:12]}-", suffix=suffix, dir=path.parent)
@@ -149,27 +192,42 @@ class ArtifactStore:
         temporary = Path(name)
         try:
             if callable(data):
-                data(temporary)
+                self._produce(data, temporary)
             else:
                 temporary.write_bytes(data)
-            parts = enumerate(self._parts.get(key, ()))
-            manifest = _describe(temporary, path.name) + "".join(
-                f"part {i}: {part}\n" for i, part in parts
-            )
-            for place in filter(_is_directory, (path, _manifest(path))):
-                shutil.rmtree(place)
-            os.replace(temporary, path)
-            note = temporary.with_name(temporary.name + ".manifest")
-            note.write_text(manifest)
-            os.replace(note, _manifest(path))
+            self._publish(temporary, path, key)
         except OSError as error:
             raise self._unusable(error) from error
         finally:
-            temporary.unlink(missing_ok=True)
-        if self._puts % PUTS_PER_CHECK == 0:
-            self.evict()
-        self._puts += 1
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
         return path
+
+    def _produce(self, make: Callable[[Path], None], target: Path) -> None:
+        """Calls a producer. A compiler's message about a full disk is an error of the store."""
+        try:
+            make(target)
+        except BuildError as error:
+            full = os.strerror(errno.ENOSPC)
+            if full not in error.output:
+                raise
+            raise OSError(errno.ENOSPC, full) from error
+
+    def _publish(self, temporary: Path, path: Path, key: str) -> None:
+        """Renames a complete file, and then its manifest."""
+        parts = enumerate(self._parts.get(key, ()))
+        manifest = _describe(temporary, path.name) + "".join(
+            f"part {i}: {part}\n" for i, part in parts
+        )
+        for place in filter(_is_directory, (path, _manifest(path))):
+            shutil.rmtree(place)
+        os.replace(temporary, path)
+        note = temporary.with_name(temporary.name + ".manifest")
+        try:
+            note.write_text(manifest)
+            os.replace(note, _manifest(path))
+        finally:
+            note.unlink(missing_ok=True)
 
     def load(
         self, key: str, suffix: str, make: Callable[[Path], None], open_: Callable[[Path], Opened]
@@ -194,7 +252,7 @@ class ArtifactStore:
                 ) from error
 
         self.put(key, suffix, write)
-        return opened[0]
+        return opened[-1]
 
     def evict(self) -> int:
         """If the store exceeds its limit, removes the least recently used artifacts until it uses
@@ -222,10 +280,12 @@ class ArtifactStore:
                 removed += 1
         return removed
 
-    def _path(self, key: str, suffix: str) -> Path:
+    def _roots(self) -> list[Path]:
+        """The directory to write to, and those to read from."""
         if not self._ready:
             self._prepare()
-        return self.root / key[:2] / f"{key}{suffix}"
+        shared = [temporary_root()] if temporary_root.cache_info().currsize else []
+        return list(dict.fromkeys([self.root, *(shared if self._or_temporary else [])]))
 
     def _prepare(self) -> None:
         try:
@@ -233,9 +293,10 @@ class ArtifactStore:
         except StoreError as error:
             if not self._or_temporary:
                 raise
-            self.root = temporary_root()
-            self.check()
-            self._warning = f"{error} Until then, what is built is kept for this process only."
+            self._warning = f"{error} {INSTEAD}"
+            with suppress(OSError, StoreError):  # put reports it where it matters
+                self.root = temporary_root()
+                self.check()
         self._ready = True
 
     def check(self) -> None:
@@ -243,6 +304,8 @@ class ArtifactStore:
         used.
         """
         try:
+            if self.root.parts[:1] == ("~",):
+                raise FileNotFoundError(errno.ENOENT, "this user has no home directory")
             self._make_private(self.root)
         except OSError as error:
             raise self._unusable(error) from error
@@ -263,12 +326,14 @@ class ArtifactStore:
 
     def _unusable(self, error: OSError) -> StoreError:
         reason = error.strerror or str(error)
-        return StoreError(
-            f"can't use the artifact store {self.root}: {reason}"
-            f"{f' ({error.filename})' if error.filename else ''}. "
-            "Set STRATA_CACHE_DIR to a directory that you own and only you can write to, or fix "
-            "its permissions (chmod 700)."
+        remedy = (
+            "Free some space, or set STRATA_CACHE_DIR to a directory on another disk."
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "Set STRATA_CACHE_DIR to a directory that you own and only you can write to, or "
+            "fix its permissions (chmod 700)."
         )
+        where = f" ({error.filename})" if error.filename else ""
+        return StoreError(f"can't use the artifact store {self._meant}: {reason}{where}. {remedy}")
 
 
 def _opened(path: Path, open_: Callable[[Path], Opened]) -> Opened:
@@ -278,6 +343,21 @@ def _opened(path: Path, open_: Callable[[Path], Opened]) -> Opened:
         # the store may be on a file system whose files can't be executed
         with tempfile.TemporaryDirectory(prefix="strata-") as directory:
             return open_(Path(shutil.copy(path, directory)))
+
+
+def _place(root: Path, key: str, suffix: str) -> Path:
+    return root / key[:2] / f"{key}{suffix}"
+
+
+def _is_touched(path: Path) -> bool:
+    """Notes that an artifact was used; False if another process has just evicted it."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    except OSError:  # a file system that is mounted read-only
+        return True
+    return True
 
 
 def _matches(path: Path) -> bool:
