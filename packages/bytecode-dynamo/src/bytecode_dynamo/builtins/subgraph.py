@@ -73,7 +73,7 @@ def without_effects(ctx: Context, what: str) -> Iterator[None]:
         if isinstance(held, Identity) and (held.exists or held in known):
             raise GraphBreak(
                 "BD020",
-                f"{what} changes {held.source.name if held.source else 'an object from outside'}",
+                f"{what} changes {held.source.shown if held.source else 'an object from outside'}",
             )
 
 

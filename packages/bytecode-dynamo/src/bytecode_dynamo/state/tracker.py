@@ -52,7 +52,7 @@ class VariableTracker:
 
     def describe(self) -> str:
         """A few words for messages."""
-        where = f" {self.source.name}" if self.source is not None else ""
+        where = f" {self.source.shown}" if self.source is not None else ""
         return f"{type(self).__name__.removesuffix('Variable').lower()}{where}"
 
     def as_constant(self, ctx: Capture) -> Any:

@@ -66,7 +66,7 @@ class ArrayVariable(KeyedVariable):
         return _scalar_type(self.tensor.fake) if self.scalar else numpy.ndarray
 
     def describe(self) -> str:
-        return f"array {self.source.name if self.source is not None else self.tensor.node.name}"
+        return f"array {self.source.shown if self.source is not None else self.tensor.node.name}"
 
     def truth(self, ctx: Context) -> bool:
         count = self.tensor.fake.numel()

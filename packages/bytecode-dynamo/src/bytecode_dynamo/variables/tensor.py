@@ -108,7 +108,7 @@ class TensorVariable(Variable):
         )  # pyright: ignore
 
     def describe(self) -> str:
-        return f"tensor {self.source.name if self.source is not None else self.node.name}"
+        return f"tensor {self.source.shown if self.source is not None else self.node.name}"
 
     def as_proxy(self, ctx: Context) -> Any:
         return self.node

@@ -110,7 +110,7 @@ class UserObjectVariable(KeyedVariable):
     """An object of a Python class, or an opaque C object whose attributes can be read."""
 
     def describe(self) -> str:
-        where = f" {self.source.name}" if self.source is not None else ""
+        where = f" {self.source.shown}" if self.source is not None else ""
         return f"{self.key.cls.__name__} object{where}"
 
     def class_of(self, ctx: Context) -> type:
@@ -452,7 +452,7 @@ def wrap_opaque(ctx: Context, value: object, source: Source, what: str) -> Varia
     """A value that is not modelled."""
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     return ctx.effects.remember(
-        value, OpaqueVariable(type(value), f"{source.name}, {what}", source=source)
+        value, OpaqueVariable(type(value), f"{source.shown}, {what}", source=source)
     )
 
 

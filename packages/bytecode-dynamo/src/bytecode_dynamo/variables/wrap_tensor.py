@@ -79,7 +79,7 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
     try:
         fake = ctx.mode.from_real(value, source=source.name, symbols=symbols, strides=strides)
     except FakeTensorError as error:
-        raise GraphBreak("BD007", f"{source.name}: {error}") from error
+        raise GraphBreak("BD007", f"{source.shown}: {error}") from error
     for dim, size in symbols.items():
         ctx.bind_symbol(size, SizeSource(source, dim), int(value.shape[dim]))
     require_tensor(ctx, source, value, fake, dims)

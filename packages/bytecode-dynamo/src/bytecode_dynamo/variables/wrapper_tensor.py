@@ -122,7 +122,7 @@ def make_fake(ctx: Context, value: torch.Tensor, source: Source, static: bool) -
         if not facts(value):
             raise TypeError("what __tensor_flatten__ gives is not equal to itself")
     except (FakeTensorError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise GraphBreak("BD007", f"{source.name}, a {type(value).__name__}: {error}") from error
+        raise GraphBreak("BD007", f"{source.shown}, a {type(value).__name__}: {error}") from error
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     for name in ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__"):
         require_class_attribute(ctx, type(value), name)
