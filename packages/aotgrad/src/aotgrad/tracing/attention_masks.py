@@ -10,6 +10,7 @@ otherwise torch computes attention in float32.
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ class AttentionMasks(TorchFunctionMode):
             return func(*args, **kwargs)
         kwargs |= zip(_PARAMETERS, args)
         mask = kwargs.get("attn_mask")
+        if isinstance(mask, torch.Tensor):
+            _check_shape(mask, kwargs["query"], kwargs["key"])
         if not is_functional(mask) or mask.requires_grad or kwargs.get("is_causal"):
             return func(**kwargs)
         nodes = self._nodes_of(current_value(mask)) if mask.dtype == torch.bool else None
@@ -63,6 +66,28 @@ class AttentionMasks(TorchFunctionMode):
             wanted.add(node)
             pending += node.all_input_nodes
         return [node for node in self._tracer.graph.nodes if node in wanted]
+
+
+def _check_shape(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> None:
+    """Raises eager mode's error for a mask that would broadcast the scores: torch adds it in place,
+    except to the tensors of a trace.
+    """
+    batch = [
+        a if not _is_one(a) else b
+        for a, b in zip_longest(query.shape[-3::-1], key.shape[-3::-1], fillvalue=1)
+    ]
+    scores = [*reversed(batch), query.shape[-2], key.shape[-2]]
+    grows = any(
+        _is_one(size) and not _is_one(wanted)
+        for size, wanted in zip(reversed(scores), reversed(mask.shape))
+    )
+    if mask.dim() > len(scores) or grows:
+        added = list(torch.broadcast_shapes(scores, mask.shape))
+        raise RuntimeError(f"output with shape {scores} doesn't match the broadcast shape {added}")
+
+
+def _is_one(size: int | torch.SymInt) -> bool:
+    return type(size) is int and size == 1
 
 
 def _same_meaning(nodes: list[torch.fx.Node]) -> dict[str, Any] | None:

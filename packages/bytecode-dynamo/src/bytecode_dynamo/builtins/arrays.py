@@ -104,10 +104,13 @@ def to_numpy(
         raise GraphBreak(
             "BD005",
             f"{tensor.describe()}.numpy(), which needs a plain tensor on the CPU without gradient",
+            "call detach().cpu() before numpy(), or use the torch function of the same meaning",
         )
     if fake.is_inference() and not torch.is_inference_mode_enabled():
         raise GraphBreak(
-            "BD005", f"{tensor.describe()}.numpy(): NumPy may write to it, a graph may not"
+            "BD005",
+            f"{tensor.describe()}.numpy(): NumPy may write to it, a graph may not",
+            "call numpy() outside the compiled region, or on a clone()",
         )
     return as_array(tensor.get_attr(ctx, "data"))
 
@@ -115,7 +118,11 @@ def to_numpy(
 def from_numpy(ctx: Context, array: VariableTracker) -> VariableTracker:
     """``torch.from_numpy(array)``: the same memory, with its own version."""
     if not isinstance(array, ArrayVariable):
-        raise GraphBreak("BD005", f"torch.from_numpy of {array.describe()}")
+        raise GraphBreak(
+            "BD005",
+            f"torch.from_numpy of {array.describe()}",
+            "make the tensor outside the compiled region and pass it as an argument",
+        )
     made = array.tensor.get_attr(ctx, "data")
     if isinstance(made, TensorVariable):
         # NumPy's empty arrays have strides of zero

@@ -74,11 +74,15 @@ def autograd_backward(
     """
     _require_whole_history(ctx, "backward()")
     if grad_variables is not None:
-        raise GraphBreak("BD018", "backward() with grad_variables")
+        raise GraphBreak("BD018", "backward() with grad_variables", "pass gradient= to backward()")
     given = [] if inputs is None or inputs.is_none else _listed(ctx, inputs)
     leaves = given or [value for value in ctx.tensors.values() if _is_leaf_of(ctx, value)]
     if not leaves or any(_has_hooks(ctx, leaf) for leaf in leaves):
-        raise GraphBreak("BD018", "backward() that calls hooks of a leaf, or finds none")
+        raise GraphBreak(
+            "BD018",
+            "backward() that calls hooks of a leaf, or finds none",
+            "call backward() outside the compiled region",
+        )
     options: dict[str, VariableTracker] = {"allow_unused": ConstantVariable(True)}
     if grad_tensors is not None:
         options["grad_outputs"] = (
@@ -206,7 +210,11 @@ def checkpoint(
     for manager, selective_mode in ((around, _SAVING), (again, _RECOMPUTING)):
         known = (contextlib.nullcontext, selective_mode)
         if manager is not None and manager.python_type() not in known:
-            raise GraphBreak("BD018", "torch.utils.checkpoint.checkpoint with its own context_fn")
+            raise GraphBreak(
+                "BD018",
+                "torch.utils.checkpoint.checkpoint with its own context_fn",
+                "leave context_fn out, or call checkpoint outside the compiled region",
+            )
     reentrant = "use_reentrant" not in options or options["use_reentrant"].truth(ctx)
     tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
     # The reentrant form differentiates only with respect to arguments that require a gradient.
@@ -279,7 +287,9 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
         return handle
     if not tensor.fake.requires_grad:
         raise GraphBreak(
-            "BD011", f"register_hook on {tensor.describe()}, which does not require a gradient"
+            "BD011",
+            f"register_hook on {tensor.describe()}, which does not require a gradient",
+            "eager mode refuses this call, too; correct its arguments",
         )
     if ctx.host_effects and isinstance(hook, FunctionVariable) and hook.value is None:
         with contextlib.suppress(GraphBreak):
@@ -294,7 +304,11 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
             raise
         return _register_as_it_is(ctx, key, tensor, hook)
     if pytree.tree_leaves(graph.outputs) and len(pytree.tree_leaves(graph.outputs)) != 1:
-        raise GraphBreak("BD018", "a hook on a tensor returns more than a tensor")
+        raise GraphBreak(
+            "BD018",
+            "a hook on a tensor returns more than a tensor",
+            "return a tensor or None from the hook",
+        )
 
     def run(value: torch.Tensor, *lifted: Any) -> Any:
         return value.register_hook(graph.bind(lifted))
@@ -328,7 +342,9 @@ def register_on_leaf(
     """``tensor.register_post_accumulate_grad_hook(hook)``."""
     if example_of(ctx, tensor) is None or not tensor.fake.is_leaf:
         raise GraphBreak(
-            "BD018", f"register_post_accumulate_grad_hook on {tensor.describe()}, which is no input"
+            "BD018",
+            f"register_post_accumulate_grad_hook on {tensor.describe()}, which is no input",
+            "register the hook on a parameter, outside the compiled region",
         )
     name = "register_post_accumulate_grad_hook"
     handle = HookHandleVariable(
@@ -344,6 +360,8 @@ def retain_grad(ctx: Context, tensor: TensorVariable) -> VariableTracker:
         raise GraphBreak(
             "BD018",
             f"{tensor.describe()}.retain_grad(): compilers do not keep gradients between calls",
+            "call retain_grad() outside the compiled region, or return "
+            "torch.autograd.grad's result",
         )
     result = call_torch(ctx, "retain_grad", [tensor])
     # its earlier history is not in the graph

@@ -188,6 +188,7 @@ class _Capture:
             raise GraphBreak(
                 "BD018",
                 f"{self.cls.describe()} saves or marks what is no tensor: eager mode refuses that",
+                "eager mode refuses this call, too; correct its arguments",
             )
         return [t for t in noted if isinstance(t, TensorVariable)]
 
@@ -259,6 +260,7 @@ class _Capture:
                     "BD018",
                     f"{self.cls.describe()}.backward returned {len(given)} gradients for "
                     f"{len(self.args)} inputs",
+                    "return one gradient or None for each input of forward",
                 )
             wanted = [
                 item for arg, item in zip(self.args, given) if isinstance(arg, TensorVariable)

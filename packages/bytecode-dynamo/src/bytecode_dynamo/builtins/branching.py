@@ -103,7 +103,11 @@ def _captured(ctx: Context, function: VariableTracker, args: Args, what: str) ->
     with without_effects(ctx, what):
         graph = capture_subgraph(ctx, function, args, fakes, {})
     if any(map(is_in_place, graph.module.graph.nodes)):
-        raise GraphBreak("BD020", f"{what} writes to a tensor in place")
+        raise GraphBreak(
+            "BD020",
+            f"{what} writes to a tensor in place",
+            "return the changed tensor from the branch",
+        )
     return graph
 
 
@@ -128,12 +132,20 @@ def _require_alike(
 
     (a, spec), (b, other) = pytree.tree_flatten(left), pytree.tree_flatten(right)
     if spec != other or [fact(leaf) for leaf in a] != [fact(leaf) for leaf in b]:
-        raise GraphBreak("BD018", f"{what} differ in number, kind, dtype or gradients")
+        raise GraphBreak(
+            "BD018",
+            f"{what} differ in number, kind, dtype or gradients",
+            "let both branches return tensors of the same number, dtype and gradient",
+        )
     for one, two in zip(a, b):
         if isinstance(one, torch.fx.Node) and isinstance(one.meta["val"], torch.Tensor):
             sizes = zip(one.meta["val"].shape, two.meta["val"].shape)
             if not all(decide(ctx, lambda m=m, n=n: bool(m == n), "a size") for m, n in sizes):
-                raise GraphBreak("BD018", f"{what} differ in sizes")
+                raise GraphBreak(
+                    "BD018",
+                    f"{what} differ in sizes",
+                    "let both branches return tensors of the same sizes",
+                )
 
 
 def _record(

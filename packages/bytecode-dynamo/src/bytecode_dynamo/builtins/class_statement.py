@@ -144,7 +144,11 @@ class Placeholder:
 def build_class(ctx: Context, body: Value, name: Value, *bases: Value, **options: Value) -> Value:
     """A class statement: its body is evaluated in a new namespace."""
     if not isinstance(body, FunctionVariable):
-        raise GraphBreak("BD019", "a class statement with another body")
+        raise GraphBreak(
+            "BD019",
+            "a class statement with another body",
+            "define the class outside the compiled region",
+        )
     frame = new_frame(ctx, body, {})
     frame.namespace = new_dict(ctx, [])
     resume_frame(ctx, frame)
@@ -166,7 +170,11 @@ def make_class(
     if isinstance(made, enum.EnumMeta) and any(
         isinstance(value, Placeholder) for value in stand_ins.values()
     ):
-        raise GraphBreak("BD019", f"an enumeration of values that are not known: {name}")
+        raise GraphBreak(
+            "BD019",
+            f"an enumeration of values that are not known: {name}",
+            "define the class outside the compiled region",
+        )
     pairs = [(ConstantVariable(key), value) for key, value in options.items()]
     entries = [(ConstantVariable(key), value) for key, value in held.items()]
     args = [ConstantVariable(name), new_tuple(bases), new_dict(ctx, pairs), new_dict(ctx, entries)]
@@ -186,10 +194,18 @@ def _require_quiet(bases: tuple[Any, ...], options: dict[str, Any]) -> None:
     resolved = types.resolve_bases(bases)
     meta = types.prepare_class("made", resolved, dict(options))[0]
     if not _is_quiet(meta):
-        raise GraphBreak("BD019", f"a class statement with the metaclass {meta.__qualname__}")
+        raise GraphBreak(
+            "BD019",
+            f"a class statement with the metaclass {meta.__qualname__}",
+            "define the class outside the compiled region",
+        )
     for one in (one for base in resolved for one in base.__mro__):
         if "__init_subclass__" in one.__dict__ and not _is_quiet(one):
-            raise GraphBreak("BD019", f"a class statement that {one.__qualname__} is told of")
+            raise GraphBreak(
+                "BD019",
+                f"a class statement that {one.__qualname__} is told of",
+                "define the class outside the compiled region",
+            )
 
 
 def _is_quiet(cls: type) -> bool:
@@ -225,7 +241,11 @@ def stand_in(ctx: Context, value: Value, is_setting: bool = False) -> Any:
         with contextlib.suppress(NotConstant):
             return value.as_constant(ctx)
     elif any(hasattr(value.python_type(), name) for name in ("__get__", "__set__", "__delete__")):
-        raise GraphBreak("BD019", f"a class statement with the descriptor {value.describe()}")
+        raise GraphBreak(
+            "BD019",
+            f"a class statement with the descriptor {value.describe()}",
+            "define the class outside the compiled region",
+        )
     placeholder = Placeholder()
     ctx.effects.remember(placeholder, value)
     return placeholder
@@ -303,5 +323,9 @@ def make_type(ctx: Context, value: Value, *rest: Value, **named: Value) -> Value
         return raise_error(ctx, TypeError, "type() takes 1 or 3 arguments")
     bases, namespace = rest
     if not isinstance(namespace, DictVariable):
-        raise GraphBreak("BD019", "a class made by type() from another mapping")
+        raise GraphBreak(
+            "BD019",
+            "a class made by type() from another mapping",
+            "define the class outside the compiled region",
+        )
     return make_class(ctx, value.as_constant(ctx), bases.unpack(ctx), namespace, named)

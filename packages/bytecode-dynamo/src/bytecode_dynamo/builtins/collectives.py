@@ -165,7 +165,11 @@ _REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 @evaluates_call(collective.refuse_async)
 def refuse_async(ctx: Context, async_op: VariableTracker) -> None:
     if async_op.truth(ctx):
-        raise GraphBreak("BD018", "a collective with async_op=True")
+        raise GraphBreak(
+            "BD018",
+            "a collective with async_op=True",
+            "use async_op=False, or a collective of torch.distributed._functional_collectives",
+        )
 
 
 def evaluate(

@@ -143,7 +143,11 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
     for name in ("__new__", "__init__", "__abstractmethods__"):
         find_special(ctx, cls, name)
     if has_special(ctx, cls, "__del__"):
-        raise GraphBreak("BD019", f"{cls.__qualname__} has __del__")
+        raise GraphBreak(
+            "BD019",
+            f"{cls.__qualname__} has __del__",
+            "construct it outside the compiled region: when it is deleted would change",
+        )
     if getattr(cls, "__abstractmethods__", None):
         fold_call(ctx, cls, [])  # raises the TypeError that names the abstract methods
     maker = cls.__new__

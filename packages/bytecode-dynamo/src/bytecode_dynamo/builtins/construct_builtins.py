@@ -134,7 +134,11 @@ def make_number(
         if number is not None:
             return construct(ctx, cls, [number], {})
         if not ctx.config.capture_scalar_outputs and value.fake.known_number is None:
-            raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
+            raise GraphBreak(
+                "BD004",
+                f"{cls.__name__}() of {value.describe()}",
+                "keep the number in a tensor, or set bytecode_dynamo.config.capture_scalar_outputs",
+            )
         if value.fake.dtype is torch.bool:
             value = value.call_method(ctx, "long", [], {})
         return construct(ctx, cls, [value.call_method(ctx, "item", [], {})], {})

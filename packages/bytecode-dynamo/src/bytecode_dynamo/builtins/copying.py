@@ -85,7 +85,9 @@ def deep(
 def _copied_tensor(ctx: Context, value: TensorVariable) -> VariableTracker:
     """A copy of a tensor with its own memory."""
     if value.cls is not torch.Tensor or value.fake.requires_grad or not value.fake.is_contiguous():
-        raise GraphBreak("BD002", f"a copy of {value.describe()}")
+        raise GraphBreak(
+            "BD002", f"a copy of {value.describe()}", "copy it outside the compiled region"
+        )
     return value.call_method(ctx, "clone", [], {})
 
 
@@ -125,7 +127,9 @@ def _copied(
         return new_dict(ctx, [(name, part(held)) for name, held in pairs if held is not None])
     if isinstance(value, UserObjectVariable):
         return _copied_object(ctx, value, part, announce)
-    raise GraphBreak("BD002", f"a copy of {value.describe()}")
+    raise GraphBreak(
+        "BD002", f"a copy of {value.describe()}", "copy it outside the compiled region"
+    )
 
 
 def _copied_object(
@@ -148,7 +152,9 @@ def _copied_object(
         or isinstance(value, (DerivedVariable, ExceptionVariable))
     ):
         raise GraphBreak(
-            "BD002", f"a copy of {value.describe()}, which has copying rules of its own"
+            "BD002",
+            f"a copy of {value.describe()}, which has copying rules of its own",
+            "copy it outside the compiled region",
         )
     made: Any = new_object(ctx, cls)
     announce(made)

@@ -68,7 +68,11 @@ def _state_size(device: torch.device) -> int:
 def _require_support(ctx: Context, what: str) -> None:
     ctx.require_once(what)
     if not ctx.host_effects:
-        raise GraphBreak("BD018", f"{what}: the backend takes graphs of tensors and sizes only")
+        raise GraphBreak(
+            "BD018",
+            f"{what}: the backend takes graphs of tensors and sizes only",
+            "draw outside the compiled region, or use the backend 'torchstrata'",
+        )
 
 
 def _record(ctx: Context, target: Any, args: Args, state_size: int = 0) -> VariableTracker:

@@ -30,6 +30,10 @@ from bytecode_dynamo.state.tracker import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.sequence import TupleVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
+AS_NUMBER = (
+    "pass the number as a Python int or float, or set bytecode_dynamo.config.capture_scalar_outputs"
+)
+
 
 @protocol.call_torch.implement
 def _call_torch(
@@ -56,7 +60,8 @@ def _call_torch(
         if target in _INDEXED and len(ctx.env.unbacked) > with_unbacked and _has_number(fakes[1]):
             # torch 2.15 reads the number for the view's offset
             del ctx.env.deferred_asserts[assumptions:]
-            raise GraphBreak("BD001", f"{name_of(target)} with a number in a tensor")
+            reason = f"{name_of(target)} with a number in a tensor"
+            raise GraphBreak("BD001", reason, AS_NUMBER)
     except GraphBreak as error:
         if (
             error.id == "BD001"
@@ -152,7 +157,11 @@ def _refuse_assumptions(ctx: Context, target: Any, since: int) -> None:
     assumed = [guard.expr for guard in ctx.env.deferred_asserts[since:]]
     if assumed and not ctx.config.capture_scalar_outputs:
         del ctx.env.deferred_asserts[since:]
-        raise GraphBreak("BD001", f"{name_of(target)} works for some sizes only: {assumed[0]}")
+        raise GraphBreak(
+            "BD001",
+            f"{name_of(target)} works for some sizes only: {assumed[0]}",
+            "call it outside the compiled region, or with sizes that do not depend on data",
+        )
 
 
 def require(ctx: Context, since: int, error: str, message: str) -> None:
@@ -161,7 +170,11 @@ def require(ctx: Context, since: int, error: str, message: str) -> None:
     """
     for guard in ctx.env.deferred_asserts[since:]:
         if not all(map(ctx.graph.knows, guard.expr.free_symbols)):
-            raise GraphBreak("BD001", f"an operator reads numbers from a tensor ({guard.expr})")
+            raise GraphBreak(
+                "BD001",
+                f"an operator reads numbers from a tensor ({guard.expr})",
+                AS_NUMBER,
+            )
         condition = ctx.graph.condition(guard.expr, ctx.env)
         ctx.graph.add_call(REQUIRE, (condition, error, message))
 
@@ -235,11 +248,20 @@ def evaluate(
             return target(*args, **kwargs)
     except (DataDependentError, GuardOnDataDependent) as error:
         id_ = "BD004" if target in ("item", "tolist", int, float) else "BD001"
-        raise GraphBreak(id_, f"{name_of(target)} needs the values of a tensor: {error}") from error
+        raise GraphBreak(
+            id_,
+            f"{name_of(target)} needs the values of a tensor: {error}",
+            AS_NUMBER,
+        ) from error
     except GraphBreak:
         raise
     except Exception as error:
-        raise GraphBreak("BD011", f"{name_of(target)}: {type(error).__name__}: {error}") from error
+        raise GraphBreak(
+            "BD011",
+            f"{name_of(target)}: {type(error).__name__}: {error}",
+            "if eager mode raises too, the call itself is wrong; an operator of "
+            "your own needs torch.library.register_fake",
+        ) from error
 
 
 def name_of(target: Any) -> str:
@@ -327,7 +349,11 @@ def wrap_result(ctx: Context, node: Any, result: Any) -> VariableTracker:
             ],
         )
     if isinstance(result, torch.Tensor):
-        raise GraphBreak("BD011", f"{node.target} gave a real tensor while capturing")
+        raise GraphBreak(
+            "BD011",
+            f"{node.target} gave a real tensor while capturing",
+            "pass the tensor that it makes as an argument",
+        )
     return new_value(ctx, result)
 
 

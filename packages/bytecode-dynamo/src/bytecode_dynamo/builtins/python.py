@@ -221,9 +221,18 @@ evaluates_call(id)(lambda ctx, value: NumberOfVariable(id, (value,)))
 evaluates_call(threading.get_ident)(lambda ctx: NumberOfVariable(threading.get_ident))
 
 
-@evaluates_call(print, input, open, builtins.breakpoint)
-def input_output(ctx: Context, *args: Value, **kwargs: Value) -> None:
-    raise GraphBreak("BD003", "print, input, open or breakpoint")
+@evaluates_each(print, input, open, builtins.breakpoint)
+def input_output(ctx: Context, function: Any, *args: Value, **kwargs: Value) -> None:
+    hint = _INSTEAD.get(
+        function.__name__, f"call {function.__name__}() outside the compiled region"
+    )
+    raise GraphBreak("BD003", f"call of {function.__name__}()", hint)
+
+
+_INSTEAD = {
+    "print": "print outside the compiled region, or use a logger with values that are known",
+    "breakpoint": "remove breakpoint(), or debug the function without compiling it",
+}
 
 
 evaluates_call(itertools.tee)(written_as(tee))

@@ -60,7 +60,7 @@ def _with_state(state: Any) -> random.Random:
 def make_random(ctx: Context, seed: VariableTracker | None = None) -> VariableTracker:
     known = None if seed is None else seed.as_constant(ctx)
     if known is None:
-        raise GraphBreak("BD018", "a random.Random without a seed")
+        raise GraphBreak("BD018", "a random.Random without a seed", "give random.Random a seed")
     made = RandomVariable(Identity(random.Random))
     ctx.effects.write((_STATE, made.key), random.Random(known).getstate())
     return made
@@ -108,7 +108,7 @@ def call_generator(
     else:
         given, named = constants(ctx, args, kwargs)
         if name == "seed" and (given or [*named.values(), None])[0] is None:
-            raise GraphBreak("BD018", "random.seed() without a seed")
+            raise GraphBreak("BD018", "random.seed() without a seed", "give random.seed a number")
         result = fold_call(
             ctx, getattr(generator, name), [new_value(ctx, value) for value in given], kwargs
         )

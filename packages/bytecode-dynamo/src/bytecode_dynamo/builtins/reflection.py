@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import types
 from dataclasses import dataclass
+from typing import Any
 
 from bytecode_dynamo.errors import GraphBreak, ObservedException
-from bytecode_dynamo.function_table import evaluates_call
+from bytecode_dynamo.function_table import evaluates_call, evaluates_each
 from bytecode_dynamo.state import protocol
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import DELETED, MISSING
@@ -80,9 +81,10 @@ class GlobalsVariable(Variable):
         raise GraphBreak("BD007", f"globals().{name}")
 
 
-@evaluates_call(dir, eval, exec, compile, __import__)
-def reflection(ctx: Context, *args: Value, **kwargs: Value) -> None:
-    raise GraphBreak("BD002", "dir, eval, exec, compile or __import__")
+@evaluates_each(dir, eval, exec, compile, __import__)
+def reflection(ctx: Context, function: Any, *args: Value, **kwargs: Value) -> None:
+    name = function.__name__
+    raise GraphBreak("BD002", f"call of {name}()", f"call {name}() outside the compiled region")
 
 
 @evaluates_call(locals)

@@ -104,7 +104,10 @@ def _existing(ctx: Context, value: VariableTracker) -> Any:
 def _record(ctx: Context, target: OpaqueCall) -> None:
     if not ctx.host_effects:
         raise GraphBreak(
-            "BD018", f"{target.__name__}: compilers choose themselves what is saved for backward"
+            "BD018",
+            f"{target.__name__}: compilers choose themselves what is saved for backward",
+            "enter the hooks around the compiled call's forward and backward in "
+            "eager mode, or leave them out",
         )
     ctx.require_once(target.__name__)
     ctx.graph.add_host_call(target)

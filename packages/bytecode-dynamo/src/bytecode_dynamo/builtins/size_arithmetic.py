@@ -48,7 +48,10 @@ def of_sizes(ctx: Context, function: Any, operands: list[VariableTracker]) -> Va
             made = known_form(made) if fits(ctx, made) else None
     except (DataDependentError, GuardOnDataDependent):
         raise GraphBreak(
-            "BD001", f"the value of {operands[0].describe()} decides what happens next"
+            "BD001",
+            f"the value of {operands[0].describe()} decides what happens next",
+            "pass the number as a Python int or float, or set "
+            "bytecode_dynamo.config.capture_scalar_outputs",
         ) from None
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, RuntimeError):
         made = None

@@ -35,7 +35,11 @@ def text_rule(function: Any) -> Any:
     def rule(ctx: Context, value: VariableTracker, *args: VariableTracker) -> VariableTracker:
         name = {repr: "__repr__", str: "__str__", format: "__format__"}.get(function, "__repr__")
         if isinstance(value, TensorVariable):
-            raise GraphBreak("BD004", f"text of {value.describe()}")
+            raise GraphBreak(
+                "BD004",
+                f"text of {value.describe()}",
+                "format the tensor outside the compiled region, or only its shape and dtype",
+            )
         if isinstance(value, UserObjectVariable):
             plain, cls = vars(object), value.python_type()
             empty = not args or (isinstance(args[0], ConstantVariable) and args[0].value == "")

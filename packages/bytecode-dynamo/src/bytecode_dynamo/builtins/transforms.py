@@ -98,7 +98,11 @@ class VmapVariable(TransformVariable):
             tuple(dims) if isinstance(dims, list) else dims, spec
         )
         if flat_dims is None:
-            raise GraphBreak("BD018", "in_dims of vmap do not fit its arguments")
+            raise GraphBreak(
+                "BD018",
+                "in_dims of vmap do not fit its arguments",
+                "eager mode refuses this call, too; correct its arguments",
+            )
         with ctx.mode:
             inner = [
                 _example(leaf, dim) if isinstance(leaf, torch.Tensor) and dim is not None else leaf
@@ -359,4 +363,8 @@ def _registry(
         held = get_attribute(ctx, module, registry)
         if isinstance(held, DictVariable) and held.contains(ctx, ConstantVariable(last)):
             return held, ConstantVariable(last)
-    raise GraphBreak("BD018", f"functional_call: there is no parameter or buffer {name!r}")
+    raise GraphBreak(
+        "BD018",
+        f"functional_call: there is no parameter or buffer {name!r}",
+        "name a parameter or buffer that the module has",
+    )

@@ -96,7 +96,11 @@ def _launch(
     *outer, base = layers(kernel)
     parameters = inspect.signature(base.fn).parameters
     if len(args) > len(parameters):
-        raise GraphBreak("BD007", f"a launch of {base.fn.__qualname__} with {len(args)} arguments")
+        raise GraphBreak(
+            "BD007",
+            f"a launch of {base.fn.__qualname__} with {len(args)} arguments",
+            "launch it with the parameters of its signature",
+        )
     positional = tuple(parameters)[: len(args)]
     given = {**dict(zip(positional, args)), **kwargs}
     types, constants = {}, {}

@@ -142,7 +142,9 @@ def make_parameter(
     ctx: Context, data: VariableTracker | None = None, requires_grad: VariableTracker | None = None
 ) -> VariableTracker:
     if not isinstance(data, TensorVariable):
-        raise GraphBreak("BD019", "a torch.nn.Parameter without data")
+        raise GraphBreak(
+            "BD019", "a torch.nn.Parameter without data", "pass the tensor to torch.nn.Parameter"
+        )
     if is_wrapper(data.fake):
         raise GraphBreak("BD019", f"a torch.nn.Parameter of a {data.cls.__qualname__}")
     wanted = requires_grad is None or requires_grad.truth(ctx)

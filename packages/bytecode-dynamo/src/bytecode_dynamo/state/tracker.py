@@ -72,7 +72,9 @@ class VariableTracker:
             return self.as_constant(ctx)
         except NotConstant:
             raise GraphBreak(
-                "BD002", f"{self.describe()} can't be an argument of a torch call"
+                "BD002",
+                f"{self.describe()} can't be an argument of a torch call",
+                "pass a tensor, a number, or a list or dict of them",
             ) from None
 
     def identity(self) -> object:

@@ -119,7 +119,11 @@ def _call_function(
                 key, frame=frame, function=function, args=made, abandoned=ctx.abandoned
             )
         place = f"{function.code.co_filename}:{function.code.co_firstlineno}"
-        raise GraphBreak("BD013", f"call of coroutine function {function.name} ({place})")
+        raise GraphBreak(
+            "BD013",
+            f"call of coroutine function {function.name} ({place})",
+            "call and await it outside the compiled region",
+        )
     return resume_frame(ctx, frame).value
 
 
@@ -134,7 +138,9 @@ def _resume_frame(ctx: Context, frame: Frame, raised: ObservedException | None =
         return run_inlined(ctx, frame, raised)
     except RecursionError:
         raise GraphBreak(
-            "BD016", f"call of {frame.function_name}: Python's recursion limit"
+            "BD016",
+            f"call of {frame.function_name}: Python's recursion limit",
+            "raise it with sys.setrecursionlimit, or use a loop",
         ) from None
     finally:
         ctx.depth -= 1

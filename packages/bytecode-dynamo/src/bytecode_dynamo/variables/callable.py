@@ -135,7 +135,11 @@ class NamespaceVariable(KnownObjectVariable):
     """
 
     def as_proxy(self, ctx: Context) -> Any:
-        raise GraphBreak("BD002", f"{self.describe()} can't be an argument of a torch call")
+        raise GraphBreak(
+            "BD002",
+            f"{self.describe()} can't be an argument of a torch call",
+            "pass a tensor, a number, or a list or dict of them",
+        )
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         found = getattr(self.value, name, _ABSENT)

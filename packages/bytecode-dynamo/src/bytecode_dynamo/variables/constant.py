@@ -115,7 +115,12 @@ class ConstantVariable(ValueVariable):
         if not hasattr(self.value, name):
             return raise_no_attribute(ctx, type(self.value), name)
         if name in _OF_A_PLACE and getattr(self.value, "tzinfo", None) is None:
-            raise GraphBreak("BD003", f"{name}() of a time without a time zone")
+            raise GraphBreak(
+                "BD003",
+                f"{name}() of a time without a time zone",
+                "give the time a time zone: without one the result depends on the "
+                "machine's settings",
+            )
         if name == "format" and type(self.value) is str:
             return call_known(ctx, str.format, [self, *args], kwargs)
         if name == "join" and type(self.value) in (str, bytes) and len(args) == 1:

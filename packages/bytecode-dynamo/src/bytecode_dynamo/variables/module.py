@@ -120,7 +120,11 @@ def infer_parameters(
 ) -> None:
     """Run the hook that initialises a lazy module's parameters, then evaluate the frame again."""
     if not isinstance(module, NNModuleVariable) or not module.key.exists:
-        raise GraphBreak("BD018", f"the first call of lazy {module.describe()}")
+        raise GraphBreak(
+            "BD018",
+            f"the first call of lazy {module.describe()}",
+            "call the module once before it is compiled",
+        )
     examples = pytree.tree_map(_example, (args.as_fake(ctx), kwargs.as_fake(ctx)))
     module.key.value._infer_parameters(module.key.value, *examples)
     raise Retry

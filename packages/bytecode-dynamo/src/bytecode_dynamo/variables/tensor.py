@@ -145,7 +145,11 @@ class TensorVariable(Variable):
         return self.call_method(ctx, "unbind", [ConstantVariable(0)], {}).iterate(ctx)
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
-        raise GraphBreak("BD001", f"whether {self.describe()} contains a value")
+        raise GraphBreak(
+            "BD001",
+            f"whether {self.describe()} contains a value",
+            "compare with (tensor == value).any(), and use it in torch.where",
+        )
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         base, rest = at_positions(ctx, self, key)
@@ -357,7 +361,7 @@ def _require_numbers_of_data(ctx: Context, x: TensorVariable, method: str) -> No
         raise GraphBreak(
             "BD004",
             f"{x.describe()}.{method}()",
-            "set config.capture_scalar_outputs, or keep it a tensor",
+            "keep the number in a tensor, or set bytecode_dynamo.config.capture_scalar_outputs",
         )
 
 
@@ -415,7 +419,9 @@ TENSOR_ATTRIBUTES.register("mH")(lambda ctx, x: x.call_method(ctx, "adjoint", []
 @TENSOR_ATTRIBUTES.register("H")
 def adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
     if x.fake.dim() not in (0, 2):
-        raise GraphBreak("BD014", f"{x.describe()}.H needs a matrix")
+        raise GraphBreak(
+            "BD014", f"{x.describe()}.H needs a matrix", "use mH for batches of matrices"
+        )
     if x.fake.dim():
         return x.call_method(ctx, "adjoint", [], {})
     return x.call_method(ctx, "conj", [], {})
@@ -437,7 +443,11 @@ def gradient(ctx: Context, x: TensorVariable) -> VariableTracker:
     if value is None:
         if x.fake.is_leaf:
             return NONE
-        raise GraphBreak("BD014", f".grad of {x.describe()}, which is not a leaf")
+        raise GraphBreak(
+            "BD014",
+            f".grad of {x.describe()}, which is not a leaf",
+            "call retain_grad() outside the compiled region, or use torch.autograd.grad",
+        )
     assert x.source is not None
     return wrap_value(ctx, value.grad, AttrSource(x.source, "grad"))
 

@@ -58,3 +58,26 @@ def test_fullgraph_names_the_line_and_the_page(id_):
 @pytest.mark.parametrize("id_", BREAKS)
 def test_second_program_is_one_graph(id_, check):
     check(program(id_, 1)[0], lambda: program(id_, 1)[1], calls=1)
+
+
+def test_every_page_named_in_a_message_is_in_the_documentation():
+    named = {
+        page
+        for source in (ROOT / "packages").glob("*/src/**/*.py")
+        for page in re.findall(r"docs/[\w/.-]+\.md(?:#[\w-]+)?", source.read_text())
+    }
+    record = bd.errors.BreakRecord("BD001", "reason", "hint")
+    named |= set(re.findall(r"docs/\S+", record.format()))
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    assert "docs/errors/BD001.md" in named
+    for page in named:
+        path, _, anchor = page.partition("#")
+        headings = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(), re.MULTILINE)
+        assert path.removeprefix("docs/") in navigation, page
+        assert not anchor or anchor in {re.sub(r"\W+", "-", text.lower()) for text in headings}
+
+
+def test_index_of_pages_has_the_titles_of_messages():
+    index = (PAGES / "index.md").read_text()
+    for id_, (title, _) in BREAKS.items():
+        assert f"| [{id_}]({id_}.md) | {title} |" in index

@@ -105,7 +105,11 @@ def load_super_attr(ctx: Context, frame: Frame, instruction: Instruction) -> Non
         and called.value is super
         and isinstance(cls, ClassVariable)
     ):
-        raise GraphBreak("BD007", "super is not the built-in one")
+        raise GraphBreak(
+            "BD007",
+            "super is not the built-in one",
+            "call the base class's method by the name of the class",
+        )
     found = SuperVariable(cls.value, owner).get_attr(ctx, arg.name)
     if arg.method:
         push_callable(frame, found)
@@ -135,7 +139,11 @@ def import_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     level, names = (value.as_constant(ctx) for value in frame.pop_many(2))
     ctx.guards.require(BuiltinSource("__import__"), GuardKind.IDENTITY, builtins.__import__)
     if builtins.__import__ is not _IMPORT:
-        raise GraphBreak("BD002", "import while the program has replaced __import__")
+        raise GraphBreak(
+            "BD002",
+            "import while the program has replaced __import__",
+            "import before the program replaces __import__",
+        )
     package = frame.names.mapping.get("__package__") or frame.names.mapping.get("__name__", "")
     full = (
         importlib.util.resolve_name("." * level + instruction.arg, package)
@@ -143,7 +151,11 @@ def import_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
         else instruction.arg
     )
     if full not in sys.modules:
-        raise GraphBreak("BD002", f"import of {full}, which is not loaded yet")
+        raise GraphBreak(
+            "BD002",
+            f"import of {full}, which is not loaded yet",
+            "import it at the top of the module",
+        )
     if not names and not level:
         full = full.partition(".")[0]
     frame.push(
