@@ -187,8 +187,10 @@ class Compilation:
         self.unrolls = len(region.entries(view.code)) < MOST_UNROLLED
         self.ctx = self._context()
         self.scope = self.frame.scope()
-        # before the capture, which may fill caches
-        self.reason = reason(policy, view.code, self.scope, self.state)
+        self.reason: str | None = None
+        if region.entries(view.code) or policy.on_capture is not None:
+            # before the capture, which may fill caches
+            self.reason = reason(policy, view.code, self.scope, self.state)
         self.loads: Loads | None = None
 
     # -- evaluation --------------------------------------------------------------------------------
