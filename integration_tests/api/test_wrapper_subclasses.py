@@ -437,3 +437,44 @@ def test_gradients_of_plain_inputs_whose_class_depends_on_the_tangents():
     assert_same(x.grad, Pair(w.a * pair(1).a, w.b * pair(1).b))
     with pytest.raises(RuntimeError, match="through some results only"):
         y.sum().backward()
+
+
+def _fail(*arguments):
+    raise ZeroDivisionError("in the class")
+
+
+MISFITS = {
+    "names that are no attributes": ("flatten", lambda self: (["a", "zz"], None)),
+    "no pair": ("flatten", lambda self: ["a", "b"]),
+    "too few names": ("flatten", lambda self: (["a"], None)),
+    "nothing": ("flatten", lambda self: None),
+    "flatten raises": ("flatten", _fail),
+    "a context unequal to itself": ("flatten", lambda self: (["a", "b"], object())),
+    "unflatten raises": ("unflatten", staticmethod(_fail)),
+    "unflatten takes too little": ("unflatten", staticmethod(lambda inner: None)),
+    "unflatten gives nothing": ("unflatten", staticmethod(lambda *_: None)),
+    "a plain tensor": ("unflatten", staticmethod(lambda inner, *_: inner["a"])),
+    "another class": ("unflatten", staticmethod(lambda inner, *_: Pair(inner["a"], inner["b"]))),
+    "another size": (
+        "unflatten",
+        staticmethod(lambda inner, *_: Coerced(inner["a"][:1], inner["b"][:1])),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_a_class_whose_methods_do_not_fit_is_not_captured(monkeypatch, name):
+    def f(x):
+        return x * 2
+
+    method, written = MISFITS[name]
+    expected = f(Coerced(torch.ones(3), torch.zeros(3)))
+    monkeypatch.setattr(Coerced, f"__tensor_{method}__", written)
+    x = Coerced(torch.ones(3), torch.zeros(3))
+    torchstrata.reset()
+    found = torchstrata.compile(f)(x)
+    assert type(found) is type(expected)
+    assert torch.equal(found.a, expected.a) and torch.equal(found.b, expected.b)
+    with pytest.raises(Exception, match="__tensor_(un)?flatten__") as caught:
+        torchstrata.compile(f, fullgraph=True)(x)
+    assert "BD007" in str(caught.value) and f'File "{__file__}"' in str(caught.value)

@@ -15,6 +15,7 @@ from symshapes import (
     FakeTensorError,
     inner_tensor,
     inner_tensors,
+    is_of_handler,
     is_wrapper,
     is_wrapper_class,
     rebuild,
@@ -159,7 +160,7 @@ class _FakeMaker:
             self._size(value, source, d) if self._is_shared(value, d) else size
             for d, size in enumerate(value.shape)
         ]
-        fake = rebuild(type(value), fakes, context, sizes, self._strides(value, source, sizes))
+        fake = _rebuilt(value, fakes, context, sizes, self._strides(value, source, sizes))
         for d, size in enumerate(fake.shape):
             if isinstance(size, torch.SymInt):
                 self.ctx.require_number(SizeSource(source, d), size)
@@ -194,6 +195,32 @@ class _FakeMaker:
             [d for d, size in enumerate(fake.shape) if isinstance(size, torch.SymInt)],
             strides,
         )
+
+
+def _rebuilt(
+    value: Any, fakes: dict[str, Any], context: Any, sizes: list[Any], strides: list[Any]
+) -> Any:
+    """What ``__tensor_unflatten__`` of the class makes of the fakes; TypeError where it does not
+    fit ``value``.
+    """
+    try:
+        fake = rebuild(type(value), fakes, context, sizes, strides)
+    except Exception as error:
+        if is_of_handler(error):
+            raise
+        problem = f"__tensor_unflatten__ raises {type(error).__name__}: {error}"
+        raise TypeError(problem) from error
+    if type(fake) is not type(value):
+        raise TypeError(f"__tensor_unflatten__ gives a {type(fake).__name__}")
+    for what in ("shape", "dtype", "device"):
+        old, new = getattr(value, what), getattr(fake, what)
+        if what == "shape" and any(isinstance(size, torch.SymInt) for size in new):
+            old, new = len(old), len(new)
+        if old != new:
+            raise TypeError(
+                f"__tensor_unflatten__ gives a tensor with {what} {new}; it had {old} before"
+            )
+    return fake
 
 
 def attribute(ctx: Context, x: Any, name: str) -> VariableTracker:
