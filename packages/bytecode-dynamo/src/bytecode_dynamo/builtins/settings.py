@@ -217,7 +217,8 @@ def query_of_device(
     except Exception as error:
         text = f"call of {function.__name__}: {type(error).__name__}: {error}"
         raise GraphBreak("BD018", text) from error
-    ctx.guards.require(ConstSource(torch.cuda.current_device), GuardKind.CUSTOM, _is_same(current))
+    same = Answer("{}()", lambda read: read(), current)
+    ctx.guards.require(ConstSource(torch.cuda.current_device), GuardKind.CUSTOM, same)
     return wrap_value(ctx, answer, ConstSource(answer))
 
 
