@@ -15,7 +15,7 @@ from torch.utils.hooks import BackwardHook
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import constructs, evaluates_call
 from bytecode_dynamo.graph.opaque import OpaqueCall
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import MISSING, Identity
@@ -148,7 +148,8 @@ def _message(ctx: Context) -> str | None:
             return next(iter(manager.settings), None)
     read = _autograd._saved_tensors_hooks_get_disabled_error_message
     message = read()
-    ctx.guards.require(ConstSource(read), GuardKind.CUSTOM, lambda now: now() == message)
+    same = Answer("what says that hooks on saved tensors are disabled", lambda now: now(), message)
+    ctx.guards.require(ConstSource(read), GuardKind.CUSTOM, same)
     return message
 
 

@@ -14,7 +14,7 @@ import torch
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import evaluates_call, evaluates_code
 from bytecode_dynamo.graph.opaque import OpaqueCall
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import AttrSource, Source
 from bytecode_dynamo.hook.stance import STRICT_WRAPPER, error_on_graph_break
 from bytecode_dynamo.polyfills import library as polyfills
@@ -253,7 +253,8 @@ class TorchModeVariable(ModeContextVariable):
         if found is None or self.source is None:
             raise GraphBreak("BD017", f"leaving a {self.key.cls.__name__} entered before the frame")
         outside = self.mode.outside
-        ctx.guards.require(self.source, GuardKind.CUSTOM, lambda now: outside(now) == found)
+        same = Answer("what leaving {} restores", outside, found)
+        ctx.guards.require(self.source, GuardKind.CUSTOM, same)
         ctx.modes.leave_outer(ctx, self, TorchModeVariable(Identity(self.key.cls), *found))
 
     def reconstruct(self, gen: ValueBuilder) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 import collections
 import gc
 import itertools
+import operator
 import sys
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bytecode_dynamo.guards.records import GuardKind
+from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import AppliedSource, ItemSource, LocalSource, Source
 from bytecode_dynamo.marker import Marker
 from bytecode_dynamo.reconstruction.rebuilding import DICT_VIEWS, dict_below, entries_passed
@@ -238,11 +239,13 @@ def wrap_dict_iterator(ctx: Context, value: Any, source: Source) -> VariableTrac
     passed, key = entries_passed(value), Identity(type(value), value, source)
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     if dict_below(value) is None:
-        ctx.guards.require(source, GuardKind.CUSTOM, lambda now: dict_below(now) is None)
+        same = Answer("the dict of {}", dict_below, None, operator.is_)
+        ctx.guards.require(source, GuardKind.CUSTOM, same)
         return ctx.effects.remember(value, ItemsIterator(key, source=source))
     if passed is None:
         return wrap_opaque(ctx, value, source, "whose dict was changed")
-    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: entries_passed(now) == passed)
+    same = Answer("the number of entries that {} passed", entries_passed, passed)
+    ctx.guards.require(source, GuardKind.CUSTOM, same)
     base: Any = wrap_value(ctx, dict_below(value), ViewedSource(source))
     base, kind = getattr(base, "contents", base), DICT_VIEWS[type(value)].__name__
     made: Any = iterate_keys(ctx, base if kind == "keys" else DictViewVariable(base, kind))
