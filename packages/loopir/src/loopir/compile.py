@@ -136,7 +136,8 @@ def run_stages(
     found = None if entry is None else entry.get()
     form: Any = graph if found is None else GeneratedProgram(*found)
     for stage in stages if found is None else stages[-1:]:
-        with around(stage):
+        # the graph names its devices: a default device is not for what a stage computes
+        with around(stage), torch._C.DisableTorchFunction():
             form = stage.run(pipeline, form)
             if pipeline.options.check:
                 stage.check(pipeline, form)

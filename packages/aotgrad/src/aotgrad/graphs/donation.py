@@ -29,7 +29,7 @@ def reference_counts(tensor: torch.Tensor) -> tuple[int, int, int]:
 
 
 def _sole_reference() -> tuple[int, int, int]:
-    tensor = torch.empty(1)
+    tensor = torch.empty(1, device="cpu")
     return reference_counts(tensor)
 
 

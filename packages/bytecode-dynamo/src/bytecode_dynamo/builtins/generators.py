@@ -81,7 +81,7 @@ def _record(ctx: Context, target: Any, args: Args, state_size: int = 0) -> Varia
     val = None
     if target.__name__ in ("get_state", "get_rng_state"):
         with ctx.mode:
-            val = torch.empty(state_size, dtype=torch.uint8)
+            val = torch.empty(state_size, dtype=torch.uint8, device="cpu")
     node = ctx.graph.add_host_call(target, tuple(arg.as_proxy(ctx) for arg in args), val=val)
     return NONE if val is None else wrap_result(ctx, node, val)
 

@@ -17,8 +17,9 @@ from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.hook.compiling import recursion_limit
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import constants, new_value, wrap_value
+from bytecode_dynamo.state.protocol import constants, new_value
 from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.variables.callable import NamespaceVariable
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
@@ -219,7 +220,9 @@ def query_of_device(
         raise GraphBreak("BD018", text) from error
     same = Answer("{}()", lambda read: read(), current)
     ctx.guards.require(ConstSource(torch.cuda.current_device), GuardKind.CUSTOM, same)
-    return wrap_value(ctx, answer, ConstSource(answer))
+    if function is torch.cuda.get_device_properties:
+        return NamespaceVariable(answer)
+    return new_value(ctx, answer)
 
 
 if hasattr(getattr(_C, "_cpu", None), "_get_cpu_capability"):

@@ -57,6 +57,54 @@ def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = F
     )
 
 
+def associative_scan(
+    combine_fn: Any, xs: Any, dim: Any, reverse: Any = False, combine_mode: Any = "pointwise"
+) -> Any:
+    """``torch._higher_order_ops.associative_scan``, in a number of steps that grows as the
+    logarithm of the length (Blelloch, Prefix sums and their applications, 1990).
+    """
+    leaves, spec = pytree.tree_flatten(xs)
+    if not leaves:
+        raise ValueError("Expected at least 1 xs leaf")
+    if combine_mode not in ("pointwise", "generic"):
+        raise ValueError(
+            f"Combine_mode must either 'pointwise' or 'generic', but got {combine_mode}"
+        )
+    if combine_mode == "pointwise" and any(leaf.device.type == "cpu" for leaf in leaves):
+        raise ValueError(
+            "For combine_mode='pointwise', all input tensors need to be on CUDA or XPU"
+        )
+    combine_rows = combine_fn if combine_mode == "pointwise" else torch.vmap(combine_fn)
+    rows = [leaf.movedim(dim, 0) for leaf in leaves]
+    if reverse:
+        rows = [row.flip(0) for row in rows]
+    rows = _prefixes(combine_rows, spec, rows)
+    if reverse:
+        rows = [row.flip(0) for row in rows]
+    return pytree.tree_unflatten([row.movedim(0, dim) for row in rows], spec)
+
+
+def _prefixes(combine_rows: Any, spec: Any, rows: list[Any]) -> list[Any]:
+    """What rows up to each one combine to: the prefixes of pairs are those of odd places."""
+    if rows[0].shape[0] < 2:
+        return rows
+
+    def combined(first: list[Any], second: list[Any]) -> list[Any]:
+        both = (pytree.tree_unflatten(part, spec) for part in (first, second))
+        return pytree.tree_leaves(combine_rows(*both))
+
+    pairs = combined([row[:-1:2] for row in rows], [row[1::2] for row in rows])
+    odd = _prefixes(combine_rows, spec, pairs)
+    even = [row[:1] for row in rows]
+    if rows[0].shape[0] > 2:
+        rest = [row[2::2] for row in rows]
+        before = [prefix[: rest[0].shape[0]] for prefix in odd]
+        even = [torch.cat(parts) for parts in zip(even, combined(before, rest))]
+    length = odd[0].shape[0]
+    merged = [torch.stack((a[:length], b), 1).flatten(0, 1) for a, b in zip(even, odd)]
+    return [torch.cat((both, a[length:])) for both, a in zip(merged, even)]
+
+
 def wrap_with_autocast(
     self: Any,
     device_type: str,
@@ -248,7 +296,7 @@ def _places(shape: Any, device: Any) -> list[Any]:
 _POLYFILLS = {
     **{
         (f"_higher_order_ops/{rule.__name__}.py", rule.__name__): rule
-        for rule in (cond, while_loop, map, scan)
+        for rule in (cond, while_loop, map, scan, associative_scan)
     },
     ("_higher_order_ops/wrap.py", "WrapWithAutocast.__call__"): wrap_with_autocast,
     ("amp/autocast_mode.py", "_enter_autocast"): _enter_autocast,

@@ -122,7 +122,7 @@ class ArrayVariable(KeyedVariable):
 
 
 def _dtype(tensor: torch.Tensor) -> Any:
-    return torch.empty(0, dtype=tensor.dtype).numpy().dtype
+    return torch.empty(0, dtype=tensor.dtype, device="cpu").numpy().dtype
 
 
 def _scalar_type(tensor: torch.Tensor) -> type:
@@ -312,7 +312,8 @@ def _in_memory(
 
 
 def _copy_to(tensor: torch.Tensor, shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
-    return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
+    made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
 
 
 _copied = OpaqueCall(_copy_to, "numpy_copy_to")

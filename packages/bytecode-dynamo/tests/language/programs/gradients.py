@@ -344,6 +344,16 @@ def assoc_scan(x):
 assoc_scan.inside_vmap = True
 
 
+def assoc_scan_of_pairs(x):
+    def both(a, b):
+        return a[0] * b[0], b[0] * a[1] + b[1]
+
+    return associative_scan(both, (x, x + 1), 0, reverse=True, combine_mode="generic")
+
+
+assoc_scan_of_pairs.inside_vmap = True
+
+
 def map_op(x):
     return tmap(lambda t, s: t * 2 + s, x, torch.tensor(1.0))
 

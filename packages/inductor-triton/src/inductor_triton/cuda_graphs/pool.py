@@ -58,7 +58,7 @@ def _counts_tensors() -> bool:
     """Whether ``handed_out`` references the owner itself; else it references a view, and so the
     owner's storage.
     """
-    owner = torch.empty(2)
+    owner = torch.empty(2, device="cpu")
     before = owner._use_count()  # type: ignore[attr-defined]
     out = handed_out(owner)
     return owner._use_count() > before and out is not None  # type: ignore[attr-defined]

@@ -106,7 +106,7 @@ class Results:
             addresses = tuple(
                 r.block.owner.data_ptr() for r in self._private if r.block is not None
             )
-            self.token = ResultBlock(torch.empty(1), addresses)
+            self.token = ResultBlock(torch.empty(1, device="cpu"), addresses)
             self.blocks.append(self.token)
         self._owners: list[torch.Tensor] | None = None
         self.home: tuple[Pool, object] | None = None

@@ -107,8 +107,8 @@ def _find_layout(module: ModuleType) -> None:
     base = torch.frombuffer(bytearray(4096), dtype=torch.uint8)
     probes = (
         base[1237:],
-        torch.nn.Parameter(torch.zeros(64, 64)[21:]),
-        torch.zeros(3001, dtype=torch.bfloat16)[2963:].t(),
+        torch.nn.Parameter(torch.zeros(64, 64, device="cpu")[21:]),
+        torch.zeros(3001, dtype=torch.bfloat16, device="cpu")[2963:].t(),
     )
     try:
         parts = [(id(t), t._cdata, t.untyped_storage()._cdata) for t in probes]
@@ -147,7 +147,7 @@ def _only_offset(pairs: list[tuple[int, int]], start: int, end: int) -> int:
 
 def _sees_changes(module: ModuleType) -> bool:
     """Whether the module notices when a tensor's memory moves in place, or its offset changes."""
-    tensor, other = torch.zeros(8), torch.zeros(8)
+    tensor, other = (torch.zeros(8, device="cpu") for _ in range(2))
     changes = (
         lambda: setattr(tensor, "data", other),
         lambda: setattr(tensor, "data", other[2:]),

@@ -39,7 +39,7 @@ def interpreted(source: KernelSource) -> Callable[..., None]:
         programs = count_programs(sizes)
         if programs == 0:
             return
-        error_flag = torch.zeros(1, dtype=torch.int32)
+        error_flag = torch.zeros(1, dtype=torch.int32, device="cpu")
         extra = [error_flag] if spec.errors else []
         named = {INDEX: language.int32} if spec.index == "dynamic" else {}
         with _adapted(interpreter), numpy.errstate(all="ignore"):

@@ -83,7 +83,7 @@ class ErrorFlag:
     """
 
     def __init__(self) -> None:
-        self._word = torch.zeros(1, dtype=torch.int32, pin_memory=True)
+        self._word = torch.zeros(1, dtype=torch.int32, device="cpu", pin_memory=True)
         self.address = self._word.data_ptr()
         self._view = ctypes.c_int32.from_address(self.address)
 
