@@ -188,8 +188,9 @@ class Compilation:
         self.ctx = self._context()
         self.scope = self.frame.scope()
         self.reason: str | None = None
-        if region.entries(view.code) or policy.on_capture is not None:
-            # before the capture, which may fill caches
+        is_shown = region.entries(view.code) and log.isEnabledFor(logging.INFO)
+        if is_shown or policy.on_capture is not None:
+            # before the capture, which may fill caches; reading guards may run the program's code
             self.reason = reason(policy, view.code, self.scope, self.state)
         self.loads: Loads | None = None
 

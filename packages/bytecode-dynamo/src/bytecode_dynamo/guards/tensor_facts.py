@@ -40,7 +40,7 @@ class TensorFacts:
         dynamic_strides: Container[int] = (),
     ) -> TensorFacts:
         """The facts of a real tensor; the dimensions named are left open."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunction():  # the program's modes do not see what guards read
             sizes = tuple(
                 None if d in dynamic_sizes else int(n) for d, n in enumerate(tensor.shape)
             )
