@@ -99,7 +99,7 @@ from .roots import MODULE_CALLS, is_whole, note_root
 from .turns import turns
 
 log = logging.getLogger("bytecode_dynamo")
-OWN_ITERATORS = sys.version_info < (3, 12)
+UNROLLS_AFTER_BREAKS = sys.version_info < (3, 12)
 MOST_UNROLLED = 3
 """The most graphs of one code that may depend on where the iterator of its loop stands."""
 
@@ -187,7 +187,7 @@ class Compilation:
         self.state = GlobalState.now()
         self.frame = FrameCode(view)
         # from CPython 3.12 on, a loop that goes on in the graph lost rounds after a later break
-        self.unrolls = OWN_ITERATORS and len(region.entries(view.code)) < MOST_UNROLLED
+        self.unrolls = UNROLLS_AFTER_BREAKS and len(region.entries(view.code)) < MOST_UNROLLED
         self.ctx = self._context()
         self.scope = self.frame.scope()
         self.reason: str | None = None
