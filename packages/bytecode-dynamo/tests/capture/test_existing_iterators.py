@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import collections
 import itertools
-import sys
 import types
 
 import bytecode_dynamo as bd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 ITERATORS = {
     "list": lambda: iter([1, 2, 3]),
@@ -102,6 +103,47 @@ def test_iterators_go_on_from_call_to_call(make):
     for _ in range(4):
         assert repr(captured(torch.ones(2), mine)) == repr(program(torch.ones(2), theirs))
     assert list(itertools.islice(mine, 5)) == list(itertools.islice(theirs, 5))
+
+
+PARTS = st.sampled_from(
+    [
+        lambda: iter([1, 2, 3, 4, 5, 6]),
+        lambda: iter((1, 2, 3, 4, 5)),
+        lambda: iter("abcdefg"),
+        lambda: iter(range(2, 30, 3)),
+        lambda: reversed([1, 2, 3, 4]),
+        lambda: iter({"a": 1, "b": 2, "c": 3, "d": 4}.items()),
+        lambda: itertools.count(3),
+        lambda: filter(lambda v: v % 2, range(20)),
+        lambda: map(abs, range(-5, 5)),
+    ]
+)
+COMBINED = st.recursive(
+    PARTS.map(lambda make: (make,)),
+    lambda parts: st.tuples(st.sampled_from([enumerate, lambda held: zip(held, range(9))]), parts),
+    max_leaves=1,
+)
+
+
+def built(recipe):
+    """The iterators of a recipe, from the outermost to the innermost."""
+    if len(recipe) == 1:
+        return [recipe[0]()]
+    below = built(recipe[1])
+    return [recipe[0](below[0]), *below]
+
+
+@given(COMBINED, st.lists(st.integers(0, 3), min_size=1, max_size=4))
+@settings(max_examples=40)
+def test_iterators_over_iterators_advance_once(recipe, steps):
+    def program(x, levels):
+        return x + 1, [next(levels[k % len(levels)], None) for k in steps]
+
+    captured, x = bd.optimize("eager")(program), torch.ones(2)
+    mine, theirs = built(recipe), built(recipe)
+    for _ in range(3):
+        assert repr(captured(x, mine)) == repr(program(x, theirs))
+    assert [next(left, None) for left in mine] == [next(left, None) for left in theirs]
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -283,7 +325,6 @@ class Numbered(torch.nn.ModuleList):
         return x
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="such loops break in each round there")
 @pytest.mark.parametrize("container", [lambda *items: torch.nn.Sequential(*items), Numbered])
 def test_a_loop_goes_on_after_a_break_in_one_module(container):
     layers = [torch.nn.Linear(3, 3) for _ in range(8)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -73,11 +73,7 @@ class ExitCode(ValueBuilder):
         for call in self.ctx.deferred.calls():
             self(call)
             self.emitter.pop()
-        # advancing an enumerate object advances its iterator, which is then set to its own place
-        changed = sorted(
-            self.ctx.effects.changed(), key=lambda change: owner(change[0]).cls is not enumerate
-        )
-        for slot, before, now in changed:
+        for slot, before, now in self._outer_first(self.ctx.effects.changed()):
             key, *name = _parts(slot)
             writer = (
                 self._attribute_writer(key, name[0], now)
@@ -87,6 +83,18 @@ class ExitCode(ValueBuilder):
             if writer is not None:
                 writers.append(writer)
         return writers
+
+    @staticmethod
+    def _outer_first(changes: Iterable[Any]) -> list[Any]:
+        """Changes with those of ``enumerate`` first, an outer one before an inner one.
+
+        Advancing an enumerate object advances what is below it, which is then set to its own place.
+        Within the graph, what is below was changed first.
+        """
+        order: tuple[list[Any], list[Any]] = ([], [])
+        for change in changes:
+            order[owner(change[0]).cls is not enumerate].append(change)
+        return [*reversed(order[0]), *order[1]]
 
     def _contents_writer(self, key: Any, before: Any, now: Any) -> Callable[[], None] | None:
         if issubclass(key.cls, types.CellType):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from dataclasses import replace
 from types import CodeType
@@ -99,7 +98,6 @@ from .roots import MODULE_CALLS, is_whole, note_root
 from .turns import turns
 
 log = logging.getLogger("bytecode_dynamo")
-UNROLLS_AFTER_BREAKS = sys.version_info < (3, 12)
 MOST_UNROLLED = 3
 """The most graphs of one code that may depend on where the iterator of its loop stands."""
 
@@ -186,8 +184,7 @@ class Compilation:
         self.function_modes = modes_around()
         self.state = GlobalState.now()
         self.frame = FrameCode(view)
-        # from CPython 3.12 on, a loop that goes on in the graph lost rounds after a later break
-        self.unrolls = UNROLLS_AFTER_BREAKS and len(region.entries(view.code)) < MOST_UNROLLED
+        self.unrolls = len(region.entries(view.code)) < MOST_UNROLLED
         self.ctx = self._context()
         self.scope = self.frame.scope()
         self.reason: str | None = None

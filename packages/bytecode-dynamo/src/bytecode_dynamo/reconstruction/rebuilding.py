@@ -145,6 +145,12 @@ def move_iterator(target: Any, position: int) -> None:
     target.__setstate__(position)
 
 
+def move_range_iterator(target: Any, position: int) -> None:
+    """Let an iterator over a range stand at a place counted from the range's end."""
+    passed = target.__length_hint__() + position
+    collections.deque(itertools.islice(target, passed), maxlen=0)
+
+
 def move_reversed(target: Any, index: int) -> None:
     """Let a backward iterator stand at an index; where its list has become too short for it, it has
     ended.
@@ -233,7 +239,8 @@ CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     **dict.fromkeys(DICT_VIEWS, move_dict_iterator),
     type(iter([])): move_list_iterator,
     **dict.fromkeys((reversed, type(reversed([]))), move_reversed),
-    **{type(iter(held)): move_iterator for held in ((), "", "\u00e9", b"", range(0))},
+    type(iter(range(0))): move_range_iterator,
+    **{type(iter(held)): move_iterator for held in ((), "", "\u00e9", b"")},
 }
 
 REFILLED: dict[type, Callable[..., None]] = {

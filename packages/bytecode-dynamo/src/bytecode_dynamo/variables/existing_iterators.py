@@ -17,7 +17,12 @@ from typing import Any
 from bytecode_dynamo.guards.records import Answer, GuardKind
 from bytecode_dynamo.guards.source import AppliedSource, ItemSource, LocalSource, Source
 from bytecode_dynamo.marker import Marker
-from bytecode_dynamo.reconstruction.rebuilding import DICT_VIEWS, dict_below, entries_passed
+from bytecode_dynamo.reconstruction.rebuilding import (
+    CONTENTS_WRITERS,
+    DICT_VIEWS,
+    dict_below,
+    entries_passed,
+)
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import MISSING, Identity
 from bytecode_dynamo.state.protocol import wrap_value
@@ -152,7 +157,8 @@ def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if type(value) is type(iter([])):
         iterator = ListIterator(key, base=base, moves=ctx.effects.moves(base.key), source=source)
     elif isinstance(container, range):
-        iterator = RangeIterator(key, value=container, source=source)
+        left = container[position or 0 :]
+        iterator, position = RangeIterator(key, value=left, source=source), -len(left)
     else:
         iterator = ItemsIterator(key, items=tuple(base.unpack(ctx)), source=source)
     ctx.effects.set_initial(key, position or 0)
@@ -218,12 +224,26 @@ def wrap_generator(ctx: Context, value: Any, source: Source) -> VariableTracker:
     return replace(made, rule=None) if isinstance(made, DrivingIterator) else made
 
 
+def _has_place(iterator: Any) -> bool:
+    """Whether an iterator can be set to a place wherever it stands, or only advances such ones.
+
+    ``enumerate`` can only be moved by advancing it, and so all below it once more.
+    """
+    if type(iterator) is zip:
+        return all(map(_has_place, iterator.__reduce__()[1]))
+    if type(iterator) is enumerate:
+        return _has_place(iterator.__reduce__()[1][0])
+    return type(iterator) in CONTENTS_WRITERS and type(iterator) is not itertools.count
+
+
 @tracker_for(enumerate)
 @_may_drive
 def wrap_enumerate(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """``enumerate`` by its iterator and the next number."""
     if type(value) is not enumerate:
         return wrap_opaque(ctx, value, source, "an iterator of a subclass")
+    if not _has_place(value):
+        return wrap_opaque(ctx, value, source, "whose iterator can't be moved back")
     arguments, (iterator, index), _ = _reduce(ctx, value, source)
     ctx.guards.require(ItemSource(arguments, 1), GuardKind.EQUALS, index)
     key = Identity(enumerate, value, source)

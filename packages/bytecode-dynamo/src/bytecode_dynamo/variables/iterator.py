@@ -230,19 +230,24 @@ def reversed_at(items: Any, index: int) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeIterator(IteratorVariable):
-    """Over a range."""
+    """Over a range. Its position counts from the range's end, so it is negative until then: where
+    an iterator started is not known from CPython 3.12 on (Objects/rangeobject.c).
+    """
 
     value: range = range(0)
 
+    def position(self, ctx: Context) -> int:
+        return ctx.effects.read(self.key, -len(self.value))
+
     def next(self, ctx: Context) -> VariableTracker | None:
         at = self.position(ctx)
-        if at >= len(self.value):
+        if not at:
             return None
         self.advance(ctx, at + 1)
         return ConstantVariable(self.value[at])
 
     def reconstruct(self, gen: ValueBuilder) -> None:
-        gen.call_const(iter, self.value[self.position(gen.ctx) :])
+        gen.call_const(iter, self.value[len(self.value) + self.position(gen.ctx) :])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
