@@ -85,7 +85,7 @@ def _grown(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: grow(name, value) for name, value in settings.items()}
 
 
-def _padded(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def padded(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The inputs with a mask that ends the first sequence early."""
     masked = next((inputs[name] for name in ("input_ids", "input_values") if name in inputs), None)
     if masked is None:
@@ -102,7 +102,7 @@ def build(name: str) -> tuple[nn.Module, dict[str, torch.Tensor]]:
     model = dataclasses.replace(
         entry, settings=_grown(entry.settings), nested=_grown(entry.nested)
     ).build()
-    return model, _padded(entry.example(model, BATCH, length))
+    return model, padded(entry.example(model, BATCH, length))
 
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, dict[str, torch.Tensor]]]] = {
