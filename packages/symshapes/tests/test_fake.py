@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import sympy
@@ -197,6 +198,35 @@ def test_constants_have_values() -> None:
         t.add_(1)
         with pytest.raises(DataDependentError):
             t.item()
+
+
+POSITIONS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda t: t[1:-1:2],
+    lambda t: torch.cat([t[:1] - 1, t[::2]]),
+    lambda t: (t // 3).reshape(4, 3).T.flip(0),
+    lambda t: t.to(torch.int32)[t % 5],
+    lambda t: (t[None] <= t[:, None]).sum(1),
+    lambda t: torch.stack([t, t * 2]).amax(0),
+]
+
+
+@pytest.mark.parametrize("function", POSITIONS)
+def test_integers_of_arange_are_known(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    expected = function(torch.arange(12))
+    with FakeTensorMode(ShapeEnv()):
+        assert function(torch.arange(12)).tolist() == expected.tolist()
+        moved = function(torch.arange(12, device="meta"))
+        assert moved.device.type == "meta" and moved.tolist() == expected.tolist()
+
+
+def test_what_is_not_known_of_integers() -> None:
+    with FakeTensorMode(ShapeEnv()):
+        t = torch.arange(4)
+        for unknown in (torch.empty_like(t), torch.randint_like(t, 9), torch.arange(2000)):
+            assert unknown.known_value is None  # type: ignore[attr-defined]
+        row = t[1:]
+        t.mul_(2)
+        assert row.known_value is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("count", [1, 8, 9])

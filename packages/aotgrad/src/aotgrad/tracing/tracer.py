@@ -227,7 +227,9 @@ class Tracer(TorchDispatchMode):
         if func not in _FOLDED or (func is aten.new_ones.default and len(args[1])):
             return None
         operands = [x for x in args if isinstance(x, torch.Tensor)]
-        if not operands or any(getattr(x, "known_value", None) is None for x in operands):  # type: ignore[attr-defined]
+        if not operands or any(
+            getattr(x, "known_value", None) is None or x.numel() > _SMALL for x in operands
+        ):
             return None
         return self.on_real(
             func, *pytree.tree_map_only(FakeTensor, lambda x: x.known_value, tuple(args)), **kwargs

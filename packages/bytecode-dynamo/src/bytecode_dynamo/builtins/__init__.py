@@ -12,6 +12,7 @@ from . import (  # noqa: F401 (each registers its rules)
     copying,
     generators,
     number_functions,
+    numpy_random,
     objects,
     optimizers,
     overrides,

@@ -86,6 +86,8 @@ def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
                 return array if name == "asarray" else array.call_method(ctx, "copy", [], {})
             if _has_arrays_only(ctx, args[0]):
                 function = _in_graph(home, "stack")
+        if name in ("asarray", "array") and args and _has_scalar(ctx, args[0]):
+            args, kwargs = _with_dtype(ctx, original, args, kwargs)
         if name.endswith("_like") and args and isinstance(args[0], TensorVariable):
             args = to_numpy(ctx, args[0]), *args[1:]
         return call_array(ctx, function, args, kwargs, original)
@@ -176,6 +178,16 @@ def _typed(
             "BD005", f"torch.{function.__name__} of NumPy's numbers: {error}"
         ) from None
     return numbers, {**options, "dtype": ConstantVariable(dtype)}
+
+
+def _with_dtype(ctx: Context, function: Any, args: Any, kwargs: Any) -> Any:
+    """Plain numbers and the array's dtype in place of NumPy's numbers."""
+    try:
+        given, named = constants(ctx, args, kwargs)
+        made = function(*given, **named)
+    except (NotConstant, TypeError, ValueError) as error:
+        raise GraphBreak("BD005", f"numpy.{function.__name__} with {error}") from None
+    return (new_value(ctx, made.tolist()),), {"dtype": ConstantVariable(made.dtype)}
 
 
 def _split(ctx: Context, data: VariableTracker) -> tuple[Any, VariableTracker]:

@@ -25,6 +25,7 @@ from bytecode_dynamo.state.protocol import (
     raising,
 )
 from bytecode_dynamo.state.tracker import Args, VariableTracker
+from bytecode_dynamo.variables.array import ArrayVariable
 from bytecode_dynamo.variables.attribute import has_special
 from bytecode_dynamo.variables.class_object import SuperVariable
 from bytecode_dynamo.variables.constant import (
@@ -129,6 +130,8 @@ def make_number(
 ) -> VariableTracker:
     # with a base, Python converts text only
     value = args[0] if len(args) == 1 and not named else None
+    if isinstance(value, ArrayVariable) and not value.tensor.fake.dim():
+        value = value.tensor
     if isinstance(value, TensorVariable):
         number = number_of_input(ctx, value)
         if number is not None:

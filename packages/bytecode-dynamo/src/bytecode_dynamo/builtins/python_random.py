@@ -9,13 +9,15 @@ graph, unknown while capturing.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bytecode_dynamo.bytecode import Instruction
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import constructs, evaluates_each
-from bytecode_dynamo.guards.source import Scope, SourceEmitter, VariableSource
+from bytecode_dynamo.guards.source import AttrSource, Scope, Source, SourceEmitter, VariableSource
 from bytecode_dynamo.reconstruction.value_builder import ValueBuilder
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import MISSING, Identity
@@ -171,12 +173,30 @@ def _draw_later(
         name == "getrandbits" or not all(abs(bound) < 2**62 for bound in given)
     ):
         raise GraphBreak("BD018", what)
-    source = owner.source or owner.key.source
-    ctx.require_once(what)
-    draws = ctx.effects.read(_DRAWS, ())
-    ctx.effects.write(_DRAWS, (*draws, (source, name, given, named)))
-    drawn = DrawSource(_draw_variable(len(draws)))
+    generator: Any = owner.source or owner.key.source
+    drawn = add_draw(ctx, generator, AttrSource(generator, name), given, named)
     bounds = (0, *given, *named.values())[len(given) + len(named) > 1 :][:2]
+    return drawn_number(ctx, drawn, example, *(bounds if type(example) is int else ()))
+
+
+def add_draw(
+    ctx: Context, generator: Any, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> DrawSource:
+    """Call a function of a generator before the graph, after the draws so far. Both are objects or
+    sources of one.
+    """
+    found = ctx.effects.read(_DRAWS, ())
+    ctx.effects.write(_DRAWS, (*found, (generator, function, args, kwargs)))
+    return DrawSource(_draw_variable(len(found)))
+
+
+def drawn_from(ctx: Context) -> tuple[Any, ...]:
+    """The generators that draw before the graph, as objects or sources."""
+    return tuple(dict.fromkeys(generator for generator, *_ in ctx.effects.read(_DRAWS, ())))
+
+
+def drawn_number(ctx: Context, drawn: DrawSource, example: Any, *bounds: int) -> VariableTracker:
+    """A number that is an input of the graph."""
     number = (
         ctx.env.create_unbacked(*bounds)
         if type(example) is int
@@ -187,13 +207,15 @@ def _draw_later(
 
 
 def draws(gen: ValueBuilder) -> list[Instruction]:
-    """The code before the graph that draws the numbers, in order."""
+    """The code before the graph that makes the draws, in order."""
     emitter = SourceEmitter(gen.code, gen.emitter.position)
-    for index, (source, name, args, kwargs) in enumerate(gen.ctx.effects.read(_DRAWS, ())):
+    for index, (_, function, args, kwargs) in enumerate(gen.ctx.effects.read(_DRAWS, ())):
         variable = _draw_variable(index)
         gen.locals.append(variable)
-        source.emit(emitter)
-        emitter.load_method(name)
+        if isinstance(function, Source):
+            emitter.load_callee(partial(function.emit, emitter))
+        else:
+            emitter.load_callee_const(function)
         for value in (*args, *kwargs.values()):
             emitter.load_const(value)
         emitter.call(len(args) + len(kwargs), list(kwargs))

@@ -319,7 +319,7 @@ class Compilation:
         for write in writers:
             write()
         gen.emitter.return_value()
-        body = [*draws(gen), *gen.read_numbers(), *self._graph(gen, None), *gen.instructions()]
+        body = [*self._graph(gen, None), *gen.instructions()]
         return encode(replacement(without_entry_handler(code), body, gen.locals))
 
     def _exit_code(self, position: Any) -> ExitCode:
@@ -352,12 +352,7 @@ class Compilation:
             store()
         for write in writers:
             write()
-        prefix = [
-            *draws(gen),
-            *gen.read_numbers(),
-            *self._graph(gen, error.record()),
-            *gen.instructions(),
-        ]
+        prefix = [*self._graph(gen, error.record()), *gen.instructions()]
         if not user_exception:
             counters["graph_breaks"] += 1
             log.info("graph break: %s", error.record().format())
@@ -403,13 +398,13 @@ class Compilation:
     # -- graph -------------------------------------------------------------------------------------
 
     def _graph(self, gen: ExitCode, stop: BreakRecord | None) -> list[Instruction]:
-        """Compile the graph; returns the instructions that call it (none when it is empty)."""
-        ctx = self.ctx
+        """Compile the graph; returns the instructions that draw and read for it, and call it."""
+        ctx, drawn = self.ctx, [*draws(gen), *gen.read_numbers()]
         if not ctx.graph.calls:
             if gen.outputs:
                 raise InvariantError("an empty graph has outputs")
             self._report(None, stop)
-            return []
+            return drawn
         if shows_copies(ctx, gen.outputs):
             raise UnsoundAssumption
         ctx.modes.close_graph(ctx)
@@ -433,9 +428,8 @@ class Compilation:
         with within(self.function_modes):
             self.loads = input_loader(sources, self.view.code, self.scope)
         compiled = hidden_from(self.function_modes, compiled)
-        return graph_call(
-            self.frame.decoded.neutral, gen.emitter.position, compiled, sources, self.loads, rerun
-        )
+        place = self.frame.decoded.neutral, gen.emitter.position
+        return graph_call(*place, drawn, compiled, sources, self.loads, rerun)
 
     # -- entry -------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -49,6 +50,7 @@ def input_loader(sources: Sequence[Source], code: CodeType, scope: Scope) -> Loa
 def graph_call(
     code: Code,
     position: Any,
+    drawn: Sequence[Instruction],
     compiled: Any,
     inputs: Sequence[Source],
     loads: Loads | None,
@@ -56,14 +58,14 @@ def graph_call(
 ) -> list[Instruction]:
     """Call the compiled graph and store its outputs; when it raises, rerun the call or raise.
 
-    ``loads``: the loader of all inputs.
+    ``drawn``: what runs between saving state and the graph. ``loads``: the loader of all inputs.
     """
     emitter = SourceEmitter(code, position)
     if rerun.keeps:
-        emitter.call_const(
-            rerun.keep, [lambda item=item: item.source.emit(emitter) for item in rerun.written]
-        )
+        kept = [*(item.source for item in rerun.written), *rerun.drawn_from]
+        emitter.call_const(rerun.keep, [partial(_push, emitter, value) for value in kept])
         emitter.store_fast(KEPT)
+    emitter.instructions.extend(drawn)
     emitter.load_callee_const(compiled)
     if loads is not None:
         inputs = loads.roots
@@ -86,6 +88,14 @@ def graph_call(
     emitter.label(done)
     emitter.emit(Op.NOP)
     return emitter.instructions
+
+
+def _push(emitter: SourceEmitter, value: Any) -> None:
+    """Push an object, or that of a source."""
+    if isinstance(value, Source):
+        value.emit(emitter)
+    else:
+        emitter.load_const(value)
 
 
 def _call_again(emitter: SourceEmitter, code: Code, rerun: Rerun) -> None:

@@ -15,10 +15,11 @@ program, its own exception is raised.
 from __future__ import annotations
 
 import logging
+import random
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
@@ -70,22 +71,24 @@ class Rerun:
     """Whether each write changes the tensor's version."""
     whole: bool = False
     """Whether the program asked for one graph."""
+    drawn_from: tuple[Any, ...] = ()
+    """The generators of Python and NumPy that draw before the graph, or sources of them."""
     graph: CompiledGraph | None = None
 
     @property
     def keeps(self) -> bool:
         """Whether state has to be saved before the graph."""
-        return bool(self.generators or self.modes or self.written)
+        return bool(self.generators or self.modes or self.written or self.drawn_from)
 
-    def keep(self, *written: torch.Tensor) -> Any:
-        """The state before the graph."""
+    def keep(self, *values: Any) -> Any:
+        """The state before the graph of the tensors written and the generators drawn from."""
+        written, drawn_from = values[: len(self.written)], values[len(self.written) :]
         # Dispatch modes of the program would see the copies.
         contents = self.contents and not torch._C._len_torch_dispatch_stack()
         with torch._C.DisableTorchFunction():
             states = [
-                (made, made.get_state())
-                for device in self.generators
-                for made in _generators(device)
+                *(_saved_state(made) for device in self.generators for made in _generators(device)),
+                *map(_saved_state, drawn_from),
             ]
             return (
                 [_SavedTensor(t, contents, self.visible) for t in written],
@@ -237,15 +240,24 @@ def _history(tensor: torch.Tensor) -> tuple[Any, ...]:
     return base.grad_fn, base.requires_grad, tensor.requires_grad
 
 
-def _undo(tensors: Sequence[_SavedTensor], states: Sequence[tuple[Any, Any]]) -> bool:
+def _saved_state(generator: Any) -> Callable[[], object]:
+    """The function that restores a random state: of torch's, Python's or NumPy's generators."""
+    if isinstance(generator, random.Random):
+        return partial(generator.setstate, generator.getstate())
+    if hasattr(generator, "bit_generator"):
+        return partial(setattr, generator.bit_generator, "state", generator.bit_generator.state)
+    return partial(generator.set_state, generator.get_state())
+
+
+def _undo(tensors: Sequence[_SavedTensor], states: Sequence[Callable[[], object]]) -> bool:
     """Restore contents and random states; False, with nothing done, if that is impossible."""
     if not all(kept.can_be_undone() for kept in tensors):
         return False
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
         for kept in tensors:
             kept.restore()
-        for generator, state in states:
-            generator.set_state(state)
+        for restore in states:
+            restore()
     return True
 
 

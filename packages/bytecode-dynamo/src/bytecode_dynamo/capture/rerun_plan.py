@@ -11,6 +11,7 @@ import torch
 from symshapes import FakeTensor, inner_tensors, is_leaf, is_wrapper
 from torch.fx import GraphModule, Node
 
+from bytecode_dynamo.builtins.python_random import drawn_from
 from bytecode_dynamo.capture.rerun import DEVICES, MAX_SAVED, Rerun
 from bytecode_dynamo.errors import GraphBreak, LosesEffects, UnsoundAssumption
 from bytecode_dynamo.graph.builder import GraphInput
@@ -62,6 +63,7 @@ def plan_rerun(
         contents,
         visible,
         ctx.whole,
+        drawn_from(ctx) if sound and may_refuse else (),
     )
 
 

@@ -95,7 +95,7 @@ def bind(
     kind = next((base for base in type(found).__mro__ if "__get__" in base.__dict__), None)
     if kind is None:
         return wrap_value(ctx, found, source)
-    rule = _BINDERS.get(kind)
+    rule = BINDERS.get(kind)
     if rule is not None:
         return rule(Descriptor(ctx, owner, cls, found, source, name))
     if isinstance(kind.__dict__["__get__"], types.FunctionType):
@@ -171,7 +171,7 @@ def _bind_builtin(attr: Descriptor) -> VariableTracker:
     return BoundMethodVariable(wrap_callable(attr.ctx, attr.value, attr.source), attr.owner)
 
 
-_BINDERS: dict[type, Callable[[Descriptor], VariableTracker]] = {
+BINDERS: dict[type, Callable[[Descriptor], VariableTracker]] = {
     types.FunctionType: _bind_function,
     Activated: _bind_function,
     staticmethod: lambda attr: attr.part("__func__"),

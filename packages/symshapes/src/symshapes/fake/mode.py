@@ -14,7 +14,7 @@ from symshapes.errors import FakeTensorError
 from symshapes.interrupts import check
 from symshapes.quiet import quiet
 from symshapes.rules import RULES
-from symshapes.rules.creation import is_factory, remember_result
+from symshapes.rules.creation import JOINING, is_factory, remember_result
 from symshapes.rules.numbers import CHECKED, check_numbers
 from symshapes.rules.written import count_writes
 
@@ -132,7 +132,7 @@ class FakeTensorMode(Mode):
         if func in CHECKED:
             check_numbers(func, args, kwargs, out)
         check_operands(func, args, kwargs)
-        if (args and type(args[0]) in (int, float)) or any(
+        if (args and (type(args[0]) in (int, float) or func in JOINING)) or any(
             type(arg) is FakeTensor and (arg._constant[0] is not None or arg.numbers)
             for arg in args
         ):

@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from .format import is_dense, is_fake
 from .registry import RULES
@@ -17,6 +18,18 @@ from .written import stamp
 aten = torch.ops.aten
 
 _MAX_CONSTANT = 8  # elements of a constant whose value is tracked
+_MAX_POSITIONS = 1024  # elements of integers counted by arange, and of what is computed from them
+COUNTING = {aten.arange.default, aten.arange.start, aten.arange.start_step}
+JOINING = {aten.cat.default, aten.stack.default, aten.index.Tensor}
+_UNSET = (
+    "empty",
+    "new_empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty_strided",
+    "empty_permuted",
+)
+_PLAIN = (str, int, float, NoneType, torch.dtype, torch.device, torch.layout)
 _INT64 = torch.iinfo(torch.int64)
 _ARITHMETIC: dict[Any, Callable[..., Any]] = {
     aten.neg.default: operator.neg,
@@ -76,22 +89,41 @@ def _remember_arithmetic(func: Any, args: tuple, kwargs: dict[str, Any], out: An
 
 
 def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
-    """A small result of pointwise arithmetic on known values is known as well."""
+    """A small result of known values is known as well: of pointwise arithmetic, and of any
+    deterministic ATen op if it holds integers.
+    """
     _remember_arithmetic(func, args, kwargs, out)
-    if torch.Tag.pointwise not in func.tags or func._schema.is_mutable or not is_fake(out):
+    if func.namespace != "aten" or func._schema.is_mutable:
         return
-    # numel() would guard on a symbolic size
-    if out._has_symbolic_sizes_strides or out.numel() > _MAX_CONSTANT:
+    if not is_fake(out) or out._has_symbolic_sizes_strides:
         return
-    if torch.Tag.nondeterministic_seeded in func.tags:
+    if torch.Tag.nondeterministic_seeded in func.tags or out.numel() > _most_known(func, out):
         return
-    if not all(isinstance(value, (str, int, float, NoneType)) for value in kwargs.values()):
+    values = pytree.tree_map_only(torch.Tensor, _known_value, args)
+    leaves = pytree.tree_leaves(values)
+    if not all(isinstance(value, (bool, int, float, torch.Tensor)) for value in leaves):
         return
-    values = [arg.known_value if is_fake(arg) else arg for arg in args]
-    if not all(isinstance(value, (bool, int, float, torch.Tensor)) for value in values):
+    if func not in COUNTING and not any(isinstance(value, torch.Tensor) for value in leaves):
         return
+    if not all(isinstance(value, _PLAIN) for value in kwargs.values()):
+        return
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": "cpu"}
     with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher():
         out.remember(func(*values, **kwargs))
+
+
+def _known_value(value: Any) -> torch.Tensor | None:
+    return value.known_value if is_fake(value) else None
+
+
+def _most_known(func: Any, out: Any) -> int:
+    """The most elements to track; floats are computed on their own device only."""
+    if not (out.is_floating_point() or out.is_complex()):
+        return 0 if func._schema.name.partition("::")[2] in _UNSET else _MAX_POSITIONS
+    return (
+        _MAX_CONSTANT if torch.Tag.pointwise in func.tags and out.fake_device.type == "cpu" else 0
+    )
 
 
 @RULES.register("clone empty_like flip put zeros_like ones_like full_like rand_like randn_like")

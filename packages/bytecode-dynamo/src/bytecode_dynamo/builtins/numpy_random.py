@@ -1,0 +1,180 @@
+"""NumPy's generators: what the frame draws is drawn before the graph, in order.
+
+Between ``numpy.random.seed(number)`` and the frame's end the numbers are known while capturing as
+well: control flow may depend on them.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from bytecode_dynamo.errors import GraphBreak, NotConstant
+from bytecode_dynamo.function_table import evaluates_each
+from bytecode_dynamo.guards.source import AttrSource, Source
+from bytecode_dynamo.guards.tensor_source import ArraySource
+from bytecode_dynamo.marker import Marker
+from bytecode_dynamo.state.context import Context
+from bytecode_dynamo.state.effects import MISSING, Identity
+from bytecode_dynamo.state.protocol import constants, raising
+from bytecode_dynamo.state.requirements import remember_tensor
+from bytecode_dynamo.state.tracker import VariableTracker
+from bytecode_dynamo.variables.array import ArrayVariable, numpy
+from bytecode_dynamo.variables.attribute import BINDERS
+from bytecode_dynamo.variables.base import Args, Kwargs
+from bytecode_dynamo.variables.callable import CallableVariable
+from bytecode_dynamo.variables.constant import NONE, ConstantVariable, is_constant_value
+from bytecode_dynamo.variables.sequence import ListVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+from bytecode_dynamo.variables.wrap import by_identity, tracker_for
+
+from .python_random import DrawSource, add_draw, drawn_number
+
+_STATE = Marker("state of a generator")
+_MOST_KNOWN = 1024
+OTHERS = ("get_state", "set_state", "bytes", "bit_generator", "spawn")
+"""What generators have beside draws."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A method of a generator; without ``source`` the generator is NumPy's own."""
+
+    name: str
+    generator: Any
+    source: Source | None = None
+
+    @property
+    def function(self) -> Any:
+        """The method, or its source in the frame."""
+        if self.source is None:
+            return getattr(self.generator, self.name)
+        return AttrSource(self.source, self.name)
+
+    @property
+    def what(self) -> str:
+        return f"{self.name} of a {type(self.generator).__name__}"
+
+
+def draw_by_method(
+    ctx: Context,
+    method: Any,
+    owner: VariableTracker,
+    *args: VariableTracker,
+    **kwargs: VariableTracker,
+) -> VariableTracker:
+    source = owner.source
+    if not isinstance(owner, UserObjectVariable) or source is None:
+        raise GraphBreak("BD018", f"{method.__name__} of {owner.describe()}")
+    return draw(ctx, Drawing(method.__name__, owner.key.value, source), args, kwargs)
+
+
+def draw_by_function(
+    ctx: Context, function: Any, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
+    name = "seed" if function is numpy.random.seed else "random_sample"
+    return draw(ctx, Drawing(name, numpy.random.mtrand._rand), args, kwargs)
+
+
+def draw(ctx: Context, drawing: Drawing, args: Args, kwargs: Kwargs) -> VariableTracker:
+    """What a method of a generator returns."""
+    name = drawing.name
+    if name == "shuffle" and len(args) == 1 and not kwargs:
+        return _shuffle(ctx, drawing, args[0])
+    if name in ("permutation", "choice") and args and isinstance(args[0], ArrayVariable):
+        positions = _draw(ctx, drawing, [args[0].length(ctx), *args[1:]], kwargs)
+        return args[0].get_item(ctx, positions)
+    if name == "seed" and not _is_seeded(args, kwargs):
+        raise GraphBreak("BD018", "numpy.random.seed() without a seed", "give it a number")
+    return _draw(ctx, drawing, args, kwargs)
+
+
+def _is_seeded(args: Any, kwargs: Kwargs) -> bool:
+    return any(not value.is_none for value in (*args, *kwargs.values()))
+
+
+def _shuffle(ctx: Context, drawing: Drawing, items: VariableTracker) -> VariableTracker:
+    """``shuffle(items)``: draw positions, then put the items there."""
+    permuting = replace(drawing, name="permutation")
+    positions: Any = _draw(ctx, permuting, [items.length(ctx)], {})
+    if isinstance(items, ArrayVariable):
+        items.set_item(ctx, ConstantVariable(Ellipsis), items.get_item(ctx, positions))
+        return NONE
+    known = positions.tensor.fake.known_value
+    if not isinstance(items, ListVariable) or known is None:
+        raise GraphBreak("BD018", f"shuffle of {items.describe()} without a seed")
+    held = items.unpack(ctx)
+    ctx.effects.write(items.key, tuple(held[k] for k in known.tolist()))
+    return NONE
+
+
+def _draw(ctx: Context, drawing: Drawing, args: Args, kwargs: Kwargs) -> VariableTracker:
+    try:
+        given, named = constants(ctx, args, kwargs)
+    except NotConstant as error:
+        raise GraphBreak("BD018", f"{drawing.what} with {error}") from None
+    slot = (_STATE, id(drawing.generator))
+    state = ctx.effects.read(slot)
+    generator = _like(drawing.generator, state)
+    with raising(ctx, Exception):
+        example = getattr(generator, drawing.name)(*given, **named)
+    if state is not MISSING or drawing.name == "seed":
+        ctx.effects.write(slot, generator.get_state())
+    source = add_draw(ctx, drawing.source or drawing.generator, drawing.function, given, named)
+    if type(example) is numpy.ndarray:
+        return _drawn_array(ctx, drawing, source, example, state is not MISSING)
+    if example is None or (state is not MISSING and is_constant_value(example)):
+        return ConstantVariable(example)
+    if type(example) in (int, float) and ctx.dynamic.floats:
+        return drawn_number(ctx, source, example)
+    raise GraphBreak("BD018", f"{drawing.what} whose state is not known while capturing")
+
+
+def _like(generator: Any, state: Any) -> Any:
+    """A generator of the same kind: in a known state, else in any."""
+    if isinstance(generator, numpy.random.Generator):
+        return numpy.random.default_rng(0)
+    made = numpy.random.RandomState(0)
+    if state is not MISSING:
+        made.set_state(state)
+    return made
+
+
+def _drawn_array(
+    ctx: Context, drawing: Drawing, source: DrawSource, example: Any, known: bool
+) -> VariableTracker:
+    try:
+        tensor = torch.from_numpy(example)
+    except TypeError:
+        raise GraphBreak("BD018", f"{drawing.what}, which gives {example.dtype}") from None
+    fake: Any = ctx.mode.from_real(tensor, source=source.name, symbols={})
+    if known and tensor.numel() <= _MOST_KNOWN:
+        fake.remember(tensor)
+    node = ctx.graph.add_input(ArraySource(source), tensor, fake)
+    held = TensorVariable(node, fake, torch.Tensor, source=ArraySource(source))
+    remember_tensor(ctx, held)
+    return ArrayVariable(Identity(numpy.ndarray), held, source=source)
+
+
+def _register() -> None:
+    kinds = numpy.random.RandomState, numpy.random.Generator
+    for cython in {type(kinds[0].rand), type(numpy.random.seed)} - {types.MethodType}:
+        tracker_for(cython)(by_identity(CallableVariable))
+        BINDERS.setdefault(cython, BINDERS[types.MethodDescriptorType])
+    for kind in kinds:
+        evaluates_each(
+            *(
+                method
+                for name, method in vars(kind).items()
+                if name[0] != "_" and name not in OTHERS
+            )
+        )(draw_by_method)
+    evaluates_each(numpy.random.seed, numpy.random.ranf, numpy.random.sample)(draw_by_function)
+
+
+if numpy is not None:
+    _register()
