@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from inductor_triton.cuda_graphs import recording as recording_module
+from inductor_triton.cuda_graphs import replay as replay_module
 from inductor_triton.cuda_graphs.replay import GraphEffects, Replay, counters
 from torch import nn
 
@@ -214,6 +216,51 @@ def test_saved_values_outlive_their_recording(pair) -> None:
         same(net, other)
 
 
+def test_a_backward_is_not_replayed_without_its_forward(pair) -> None:
+    net, other, compiled = pair()
+    x = torch.randn(4, 8)
+    for step in range(8):
+        if step == 5:
+            for replay in replays():
+                if replay._num_private:
+                    replay._patterns.clear()
+            gc.collect()
+        for module, call in ((net, net), (other, compiled)):
+            module.zero_grad(set_to_none=True)
+            call(x).square().sum().backward()
+        same(net, other)
+        x.copy_(torch.randn(4, 8))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_steps_in_any_order(pair, monkeypatch, seed: int) -> None:
+    """Some steps run forward several times or skip backward; inputs move now and then, and
+    recordings are dropped.
+    """
+    net, other, compiled = pair()
+    draw = random.Random(seed)
+    monkeypatch.setattr(recording_module, "IDLE_CALLS", draw.choice([0, 2, 16]))
+    monkeypatch.setattr(replay_module, "SMALL", draw.choice([0, 1 << 20]))
+    inputs = [torch.randn(4, 8) for _ in range(3)]
+    for _ in range(12):
+        usual = draw.choice(inputs)
+        for pattern in patterns():
+            if draw.random() < 0.2:
+                pattern.recordings.clear()
+        for _ in range(draw.choice([1, 3, 5])):
+            chosen = [draw.choice([usual] * 5 + inputs) for _ in range(draw.choice([1, 1, 2]))]
+            order = draw.sample(range(len(chosen)), draw.randint(len(chosen) > 1, len(chosen)))
+            clears = draw.random() < 0.8
+            for module, call in ((net, net), (other, compiled)):
+                if clears:
+                    module.zero_grad(set_to_none=True)
+                losses = [call(x).square().sum() for x in chosen]
+                for place in order:
+                    losses[place].backward()
+            same(net, other)
+            draw.choice(inputs).copy_(torch.randn(4, 8))
+
+
 def test_a_second_recorded_backward_has_forward_recorded_again(pair, monkeypatch) -> None:
     net, other, compiled = pair()
     monkeypatch.setattr(recording_module, "IDLE_CALLS", 0)
@@ -223,14 +270,9 @@ def test_a_second_recorded_backward_has_forward_recorded_again(pair, monkeypatch
             module.zero_grad(set_to_none=True)
             loss = call(x).square().sum()
             if step == 6 and module is other:
-                for recording in recordings():
-                    if recording.given is not None:
-                        next(
-                            s
-                            for r in replays()
-                            for s in r._patterns.values()
-                            if recording in s.recordings
-                        ).recordings.clear()
+                for pattern in patterns():
+                    if any(recording.given is not None for recording in pattern.recordings):
+                        pattern.recordings.clear()
             loss.backward()
         same(net, other)
     assert counters["spent"] == 1
@@ -241,10 +283,9 @@ def replays() -> list[Replay]:
     return [thing for thing in gc.get_objects() if type(thing) is Replay]
 
 
+def patterns() -> list[recording_module.CallPattern]:
+    return [pattern for replay in replays() for pattern in replay._patterns.values()]
+
+
 def recordings() -> list[recording_module.Recording]:
-    return [
-        made
-        for replay in replays()
-        for pattern in replay._patterns.values()
-        for made in pattern.recordings
-    ]
+    return [made for pattern in patterns() for made in pattern.recordings]

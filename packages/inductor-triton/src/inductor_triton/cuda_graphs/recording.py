@@ -58,12 +58,18 @@ class Recording:
 
     def fits(self, arguments: Sequence[object], given: Results | None) -> bool:
         """Whether the inputs are at the addresses that the graph expects."""
-        if (self.given() if self.given is not None else None) is not given or self.results.spent:
+        if self.is_stale() or self.results.spent:
+            return False
+        if given is not (None if self.given is None else self.given()):
             return False
         extension = loaded_extension()
         if extension is not None:
             return extension.lie_at(arguments, self.positions, self.fixed)
         return places_of(arguments, self.positions) == self.fixed
+
+    def is_stale(self) -> bool:
+        """Whether the forward recording is gone, and with it the memory of the private values."""
+        return self.given is not None and self.given() is None
 
     def replay(self, arguments: Sequence[object]) -> list[object]:
         """Replays the graph with ``arguments`` and returns its results."""
@@ -162,12 +168,14 @@ class CallPattern:
 
     def keep(self, fixed: tuple[int, ...]) -> None:
         """Makes recordings rely on the addresses of the inputs ``fixed``. Drops recordings that
-        rely on others, that were not used for long, or whose private values are spent.
+        rely on others, that were not used for long, or whose private values are spent or gone.
         """
         kept = self.recordings if fixed == self.fixed else []
         self.fixed = fixed
         self.recordings = [
-            r for r in kept if self.calls - r.used < IDLE_CALLS and not r.results.spent
+            r
+            for r in kept
+            if self.calls - r.used < IDLE_CALLS and not r.results.spent and not r.is_stale()
         ]
 
 
