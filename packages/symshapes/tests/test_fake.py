@@ -219,6 +219,16 @@ def test_integers_of_arange_are_known(function: Callable[[torch.Tensor], torch.T
         assert moved.device.type == "meta" and moved.tolist() == expected.tolist()
 
 
+def test_integers_that_floats_hold_are_known() -> None:
+    with FakeTensorMode(ShapeEnv()):
+        t = torch.arange(200, device="meta").to(torch.float32)
+        distance = t[-1] - t[0] + 4 * t.new_ones(()).numel()
+        assert distance.item() == 203
+        assert torch.arange(distance, 0, -100, dtype=torch.int64).tolist() == [203, 103, 3]
+        for unknown in (t / 3, t.sin(), t * 1e9, torch.add(t, t, alpha=0.5)):
+            assert unknown.known_value is None  # type: ignore[attr-defined]
+
+
 def test_what_is_not_known_of_integers() -> None:
     with FakeTensorMode(ShapeEnv()):
         t = torch.arange(4)

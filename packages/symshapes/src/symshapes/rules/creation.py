@@ -20,6 +20,11 @@ aten = torch.ops.aten
 _MAX_CONSTANT = 8  # elements of a constant whose value is tracked
 _MAX_POSITIONS = 1024  # elements of integers counted by arange, and of what is computed from them
 COUNTING = {aten.arange.default, aten.arange.start, aten.arange.start_step}
+EXACT = {
+    *(aten._to_copy.default, aten.cat.default, aten.stack.default, aten.neg.default),
+    *(aten.add.Tensor, aten.sub.Tensor, aten.rsub.Scalar, aten.mul.Tensor),
+}
+"""Ops on floats that hold integers, whose result no rounding changes if it is one as well."""
 JOINING = {aten.cat.default, aten.stack.default, aten.index.Tensor}
 _UNSET = (
     "empty",
@@ -110,7 +115,11 @@ def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) ->
     if "device" in kwargs:
         kwargs = {**kwargs, "device": "cpu"}
     with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher():
-        out.remember(func(*values, **kwargs))
+        value = func(*values, **kwargs)
+        if func in EXACT and type(kwargs.get("alpha", 1)) is not int:
+            return
+        if _is_device_independent(func, value, out.fake_device):
+            out.remember(value)
 
 
 def _known_value(value: Any) -> torch.Tensor | None:
@@ -118,12 +127,22 @@ def _known_value(value: Any) -> torch.Tensor | None:
 
 
 def _most_known(func: Any, out: Any) -> int:
-    """The most elements to track; floats are computed on their own device only."""
+    """The most elements to track."""
     if not (out.is_floating_point() or out.is_complex()):
         return 0 if func._schema.name.partition("::")[2] in _UNSET else _MAX_POSITIONS
-    return (
-        _MAX_CONSTANT if torch.Tag.pointwise in func.tags and out.fake_device.type == "cpu" else 0
-    )
+    if func in EXACT:
+        return _MAX_POSITIONS
+    return _MAX_CONSTANT if torch.Tag.pointwise in func.tags else 0
+
+
+def _is_device_independent(func: Any, value: torch.Tensor, device: torch.device) -> bool:
+    """Whether each device computes this: all do on integers, also on those that a float holds."""
+    if not value.is_floating_point():
+        return not value.is_complex() or device.type == "cpu"
+    if device.type == "cpu" and value.numel() <= _MAX_CONSTANT:
+        return True
+    exact = value.abs().le(1 / torch.finfo(value.dtype).eps) & (value == value.round())
+    return func in EXACT and bool(exact.all())
 
 
 @RULES.register("clone empty_like flip put zeros_like ones_like full_like rand_like randn_like")
