@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode, ShapeEnv, is_wrapper
+from symshapes import FakeTensorMode, ShapeEnv, flatten, is_wrapper
 from torch.utils import _pytree as pytree
 
 from aotgrad.compiling.captured_graph import named_tensors, with_tensors
@@ -136,7 +136,7 @@ def _kind(t: torch.Tensor) -> tuple[Hashable, ...]:
     kind = (t.shape, t.stride(), t.dtype, t.device, t.requires_grad, t.is_leaf, type(t), t.layout)
     if not is_wrapper(t):
         return kind
-    names, context = t.__tensor_flatten__()  # type: ignore[attr-defined]
+    names, context = flatten(t)
     return (*kind, repr(context), *(_kind(getattr(t, name)) for name in names))
 
 

@@ -85,7 +85,8 @@ evaluates_each = partial(register_each, FUNCTIONS.register)
 """Decorator: this rule ``(ctx, function, *args, **kwargs)`` evaluates calls of these functions."""
 
 Constructor = Callable[..., Any]
-CONSTRUCTORS: RuleTable[type, Constructor] = RuleTable()
+CONSTRUCTORS: RuleTable[type | str, Constructor] = RuleTable()
+"""By class, or by full name for classes of optional libraries."""
 constructs = CONSTRUCTORS.register
 """Decorator: this rule evaluates ``cls(*args, **kwargs)`` for these classes."""
 constructs_each = partial(register_each, CONSTRUCTORS.register)

@@ -30,12 +30,15 @@ from .fake.convert import (
     symbolic_strides,
     with_history,
 )
+from .fake.distributed import holds_mask, is_distributed
 from .fake.mode import FakeTensorMode, mode_of
 from .fake.tensor import FakeTensor, is_fake
 from .fake.wrapper import (
-    WRAP,
+    ON_INNER,
     Maker,
+    WrapperFunction,
     call_wrapper,
+    flatten,
     inner_tensor,
     inner_tensors,
     is_wrapper,
@@ -43,7 +46,6 @@ from .fake.wrapper import (
     map_inner,
     rebuild,
     same_kind,
-    wrap_inner,
 )
 from .graph_module import LazyGraphModule, PlainGraph
 from .guards import SizeGuard, current_user_line, python_text
@@ -58,7 +60,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "MATH_FUNCTIONS",
-    "WRAP",
+    "ON_INNER",
     "Ceil",
     "CeilDiv",
     "DataDependentError",
@@ -84,6 +86,7 @@ __all__ = [
     "TrueDiv",
     "Trunc",
     "WhileAny",
+    "WrapperFunction",
     "allowed",
     "bound",
     "call_wrapper",
@@ -92,10 +95,13 @@ __all__ = [
     "deferred",
     "expr_of",
     "fake_wrapper",
+    "flatten",
     "free_symbols",
     "hint_of",
+    "holds_mask",
     "inner_tensor",
     "inner_tensors",
+    "is_distributed",
     "is_fake",
     "is_leaf",
     "is_of_handler",
@@ -114,5 +120,4 @@ __all__ = [
     "symbolic_strides",
     "unlocked",
     "with_history",
-    "wrap_inner",
 ]  # fmt: skip

@@ -51,6 +51,7 @@ PARTS = {
     """,
     "torch._C._nn": "mkldnn_reorder_conv2d_weight",
     "torch._compile": "_disable_dynamo",
+    "torch._guards": "TracingContext tracing",
     "torch._library.fake_impl": "set_ctx_getter",
     "torch._library.simple_registry": "singleton",
     "torch._ops": "HigherOrderOperator OpOverload OpOverloadPacket _OpNamespace _Ops",

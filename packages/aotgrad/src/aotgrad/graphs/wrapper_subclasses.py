@@ -16,11 +16,15 @@ from typing import Any
 
 import torch
 from symshapes import (
-    WRAP,
+    ON_INNER,
+    FakeTensor,
     LazyGraphModule,
     Maker,
+    WrapperFunction,
     call_wrapper,
     expr_of,
+    flatten,
+    holds_mask,
     inner_tensor,
     inner_tensors,
     is_symbolic,
@@ -29,7 +33,6 @@ from symshapes import (
     map_inner,
     mode_of,
     rebuild,
-    wrap_inner,
 )
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
@@ -60,15 +63,20 @@ def check_inner_tensors(graph: torch.fx.Graph) -> None:
         for n in graph.output_node().all_input_nodes
         for v in pytree.tree_leaves(n.meta.get("val"))
     ]
-    for node in graph.find_nodes(op="call_function", target=inner_tensor):
+    for node in graph.nodes:
+        function = getattr(node.target, "function", node.target)
+        if function is not inner_tensor and not isinstance(function, WrapperFunction):
+            continue
         taken, holder = node.meta["val"], node.args[0].meta["val"]  # type: ignore[union-attr]
+        if not node.users or not _storages(taken) & _storages(holder):
+            continue
         sharing = [
             v for v in outputs if isinstance(v, torch.Tensor) and _storages(v) & _storages(taken)
         ]
         if taken._version or holder._version or len({is_wrapper(v) for v in sharing}) > 1:
             what = (
-                f"{type(holder).__name__}.{node.args[1]} and what holds it are both in use, one is "
-                f"written to or both returned"
+                f"{_shown(node)} and what shares its memory are both in use, one is written to or "
+                f"both returned"
             )
             raise Unsupported("AG034", what, node=node)
 
@@ -83,6 +91,11 @@ def check_inner_tensors(graph: torch.fx.Graph) -> None:
                 raise Unsupported("AG034", what, node=node)
 
 
+def _shown(node: torch.fx.Node) -> str:
+    holder = type(node.args[0].meta["val"]).__name__  # type: ignore[union-attr]
+    return f"{holder}.{node.args[1]}" if node.target is inner_tensor else f"a result of {node}"
+
+
 def _storages(value: Any) -> set[int]:
     return {inner.untyped_storage()._cdata for inner in inner_tensors(value)}
 
@@ -93,7 +106,7 @@ class WrapperSpec:
 
     Attributes:
         cls: its class.
-        context: what ``__tensor_flatten__`` returns after the names.
+        context: what ``flatten`` returns after the names.
         inner: the spec of the tensor of each name; None for a plain one.
         size: ints, or SymPy expressions.
         stride: likewise.
@@ -110,7 +123,9 @@ class WrapperSpec:
         """The spec of a fake; None for a plain tensor."""
         if not is_wrapper(fake):
             return None
-        names, context = fake.__tensor_flatten__()
+        if holds_mask(fake):
+            raise Unsupported("AG034", "a placement with a mask leaves the graph")
+        names, context = flatten(fake)
         if any(is_symbolic(part) for part in pytree.tree_leaves(context)):
             raise Unsupported(
                 "AG034",
@@ -123,11 +138,15 @@ class WrapperSpec:
     def build(self, tensors: Iterator[torch.Tensor], sizes: Mapping[Any, int]) -> Any:
         """The tensor around the next of the plain ones."""
         inner = {
-            name: next(tensors) if spec is None else spec.build(tensors, sizes)
+            name: _without_history(next(tensors)) if spec is None else spec.build(tensors, sizes)
             for name, spec in self.inner.items()
         }
         size, stride = ([_number(s, sizes) for s in given] for given in (self.size, self.stride))
         return rebuild(self.cls, inner, self.context, size, stride)
+
+
+def _without_history(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach() if tensor.requires_grad else tensor
 
 
 def _number(size: Any, sizes: Mapping[Any, int]) -> int:
@@ -141,9 +160,33 @@ class _InnerTracer(Tracer):
         if any(map(is_wrapper_class, types)):
             with self:
                 return call_wrapper(func, types, args, kwargs or {})
-        if func is WRAP:
-            return wrap_inner(*args)
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        if func in ON_INNER:
+            with self:
+                return ON_INNER[func](*args)
+        if not func._schema.is_mutable:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        return self._written(func, args, kwargs or {})
+
+    def _written(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An in-place operator that a class applies to a tensor of its own: what names that tensor
+        means the new value from then on.
+        """
+        packet = getattr(getattr(torch.ops, func.namespace), func._opname.removesuffix("_"), None)
+        form = getattr(packet, func._overloadname, None)
+        target = args[0]
+        if form is None or form is func or not isinstance(target, torch.Tensor):
+            self.refuse("AG013", f"{func} writes to its operands and has no functional form")
+        old = self.node_of(target)
+        new = super().__torch_dispatch__(form, (), args, kwargs)
+        if new.dtype != target.dtype or new.shape != target.shape:
+            self.refuse("AG013", f"{func} changes what its operand is")
+        memory = target.untyped_storage()._cdata
+        for fake in list(self._alive):
+            if isinstance(fake, FakeTensor) and fake.untyped_storage()._cdata == memory:
+                if self.node_of(fake) is not old:
+                    self.refuse("AG013", f"{func} writes to a tensor that has views")
+                self._remember(fake, self.node_of(new))
+        return target
 
 
 def compile_inner(

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from symshapes import FakeTensorMode, inner_tensors, is_wrapper, map_inner, same_kind
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .functional import size_hint
 
@@ -15,7 +16,8 @@ def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor
     dimensions nested as in ``value``.
     """
     if is_wrapper(value) and hasattr(value, "__coerce_tangent_metadata__"):
-        value = value.__coerce_tangent_metadata__()  # type: ignore[attr-defined]
+        with _disable_current_modes(), fake_mode:  # only the result's layout matters
+            value = value.__coerce_tangent_metadata__()  # type: ignore[attr-defined]
     return map_inner(
         lambda t: fake_mode.empty(t.shape, dense_strides(t), dtype=t.dtype, device=t.device), value
     )
@@ -89,7 +91,9 @@ def like_wrapper(tangent: torch.Tensor, like: Any) -> torch.Tensor:
 
 def _coerced(tangent: Any, context: Any, cls: type) -> torch.Tensor:
     coerce = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
-    if coerce is None or type(result := coerce(context, cls)) is not cls:
+    # classes whose gradients never change class may have no parameter for it
+    wanted = (context,) if type(tangent) is cls else (context, cls)
+    if coerce is None or type(result := coerce(*wanted)) is not cls:
         raise RuntimeError(
             f"{_mismatch(tangent, cls)}; __coerce_same_metadata_as_tangent__ of its class may "
             f"convert it"

@@ -34,7 +34,7 @@ from bytecode_dynamo.variables.sequence import new_tuple
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
-from . import graph_calls
+from . import distributed_tensors, graph_calls
 from .subgraph import nested_graph, parameter, without_effects
 
 _ONCE = once_differentiable(lambda ctx: None).__code__
@@ -93,6 +93,8 @@ def apply(
 ) -> VariableTracker:
     if not isinstance(cls, ClassVariable) or kwargs:
         raise GraphBreak("BD018", f"{cls.describe()}.apply")
+    if distributed_tensors.is_single_call(cls.value):
+        return distributed_tensors.call_function(ctx, cls.value, args)
     return _Capture(ctx, cls, args).run()
 
 

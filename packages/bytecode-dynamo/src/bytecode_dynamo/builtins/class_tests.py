@@ -169,6 +169,8 @@ def instance_of(ctx: Context, actual: type, cls: Value, no_type: str = NO_TYPE) 
     wanted = cls.as_constant(ctx)
     require_order(ctx, actual)
     for one in wanted if isinstance(wanted, tuple) else (wanted,):
+        # some versions of CPython have no __instancecheck__ in a union's class
+        one = one.__args__ if isinstance(one, types.UnionType) else one
         if isinstance(one, tuple):
             if instance_of(ctx, actual, new_value(ctx, one), no_type):
                 return True

@@ -72,7 +72,7 @@ def _instantiate(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
 
 def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
     """``cls(*args, **kwargs)``."""
-    rule = CONSTRUCTORS.get(cls)
+    rule = CONSTRUCTORS.get(cls) or CONSTRUCTORS.get(f"{cls.__module__}.{cls.__qualname__}")
     if rule is not None:
         return apply_rule(ctx, cls, rule, args, kwargs)
     if has_python_method(ctx, type(cls), "__call__") and not issubclass(cls, enum.Enum):

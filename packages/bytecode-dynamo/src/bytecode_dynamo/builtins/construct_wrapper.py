@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
-from symshapes import Maker
+from symshapes import Maker, flatten
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.function_table import evaluates_call
@@ -96,7 +96,7 @@ def _made(
     args = [new_list(ctx, inner), new_list(ctx, list(numbers))]
     with ctx.modes.without_overrides(ctx):
         made: Any = call_torch(ctx, OpaqueCall(maker, name), args)
-    if set(made.fake.__tensor_flatten__()[0]) != set(maker.names):
+    if set(flatten(made.fake)[0]) != set(maker.names):
         what = "__tensor_flatten__ names other tensors than its constructor"
         raise GraphBreak("BD019", f"a {maker.cls.__qualname__}: {what}")
     return made

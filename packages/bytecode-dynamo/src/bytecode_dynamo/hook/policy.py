@@ -58,6 +58,10 @@ _TORCH_OPAQUE = tuple(
 # Evaluated although in an opaque part: graphs should contain its calls.
 _TORCH_INLINED = (
     TORCH_ROOT + "distributed/_functional_collectives.py",
+    TORCH_ROOT + "distributed/tensor/_api.py",
+    TORCH_ROOT + "distributed/tensor/_utils.py",
+    TORCH_ROOT + "distributed/tensor/parallel/style.py",
+    TORCH_ROOT + "distributed/tensor/placement_types.py",
     TORCH_ROOT + "fx/_pytree.py",
 )
 # Standard library code that is worth evaluating when it is inlined.

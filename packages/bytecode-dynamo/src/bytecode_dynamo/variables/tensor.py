@@ -209,7 +209,8 @@ class TensorVariable(Variable):
         held = ctx.effects.read((self.key(ctx), name)) is not MISSING or self._holds(ctx, name)
         if held:
             return self._custom_attribute(ctx, name)
-        return class_attribute(ctx, self, self.cls, name)
+        slot = wrapper_tensor.slot(ctx, self, name)
+        return class_attribute(ctx, self, self.cls, name) if slot is None else slot
 
     def _holds(self, ctx: Context, name: str) -> bool:
         """Whether the instance has an attribute that takes precedence over the class's."""

@@ -13,8 +13,11 @@ from typing import Any
 import torch
 from symshapes import (
     FakeTensorError,
+    flatten,
+    holds_mask,
     inner_tensor,
     inner_tensors,
+    is_distributed,
     is_of_handler,
     is_wrapper,
     is_wrapper_class,
@@ -29,11 +32,12 @@ from bytecode_dynamo.guards.step import describe
 from bytecode_dynamo.guards.tensor_facts import TensorFacts
 from bytecode_dynamo.guards.tensor_source import SizeSource
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import call_torch
+from bytecode_dynamo.state.protocol import call_torch, raise_no_attribute
 from bytecode_dynamo.state.requirements import require_class_attribute
 from bytecode_dynamo.state.tracker import VariableTracker
 
 from .constant import ConstantVariable, is_constant_value
+from .placement import PlacementVariable
 
 _DEFAULT: Any = torch.Tensor.__torch_function__
 _NO_OVERRIDE = torch._C._disabled_torch_function_impl  # pyright: ignore
@@ -61,10 +65,10 @@ class WrapperFacts:
             return False
         if not self.names:
             return not is_wrapper(value)
-        names, context = value.__tensor_flatten__()
+        names, context = flatten(value)
         same = getattr(type(value), "__metadata_guard__", None)
         alike = context == self.context if same is None else same(self.context, context)
-        if tuple(names) != self.names or alike is not True:
+        if names != self.names or alike is not True:
             return False
         return all(inner(getattr(value, name)) for name, inner in zip(names, self.inner))
 
@@ -73,8 +77,8 @@ class WrapperFacts:
         found = self.facts.failure(name, value)
         if found is not None or not self.names:
             return found or f"{name} was a plain tensor, now {describe(value)}"
-        names, context = value.__tensor_flatten__()
-        if tuple(names) != self.names:
+        names, context = flatten(value)
+        if names != self.names:
             return changed(f"{name}.__tensor_flatten__()[0]", list(self.names), list(names))
         for inner_name, inner in zip(names, self.inner):
             held = getattr(value, inner_name)
@@ -90,6 +94,8 @@ def _open(sizes: Any) -> list[int]:
 def refusal(value: Any) -> str | None:
     """The reason that a tensor with ``__torch_dispatch__`` cannot be in a graph, or None."""
     reason = refusal_of_class(type(value))
+    if reason is None and holds_mask(value):
+        reason = "its placement holds a mask"
     if reason is not None or value.layout is not torch.strided:
         return reason or f"it has layout {value.layout}"
     try:
@@ -98,8 +104,11 @@ def refusal(value: Any) -> str | None:
         return (
             f"it has __torch_dispatch__, and its __tensor_flatten__ raises {type(error).__name__}"
         )
+    # the local tensor of a distributed parameter requires grad, too, but gets none
+    history = not is_distributed(type(value))
     for inner in held:
-        if type(inner) not in _PLAIN or inner.requires_grad or inner.is_neg() or inner.is_conj():
+        has_history = history and inner.requires_grad
+        if type(inner) not in _PLAIN or has_history or inner.is_neg() or inner.is_conj():
             return (
                 f"it has __torch_dispatch__, and a {type(inner).__name__} in it that is not a "
                 f"plain tensor"
@@ -116,6 +125,8 @@ def refusal_of_class(cls: Any) -> str | None:
 
 def make_fake(ctx: Context, value: torch.Tensor, source: Source, static: bool) -> Any:
     """The fake of an input, guarded."""
+    # a shard's sizes depend on the global ones by rank
+    static = static or is_distributed(type(value))
     shared = dict.fromkeys(ctx.dynamic.dims(value, source, static))
     try:
         fake, facts = _FakeMaker(ctx, value, shared, static).fake(value, source)
@@ -150,10 +161,10 @@ class _FakeMaker:
                 value, source, [*map(sizes.get, range(value.dim()), value.shape)]
             )
             fake = self.ctx.mode.from_real(
-                value, source=source.name, symbols=sizes, strides=strides
+                value.detach(), source=source.name, symbols=sizes, strides=strides
             )
             return fake, WrapperFacts(self._facts(value, source, fake))
-        names, context = value.__tensor_flatten__()
+        names, context = flatten(value)
         made = [self.fake(getattr(value, name), AttrSource(source, name)) for name in names]
         fakes = {name: fake for name, (fake, _) in zip(names, made)}
         sizes = [
@@ -165,7 +176,7 @@ class _FakeMaker:
             if isinstance(size, torch.SymInt):
                 self.ctx.require_number(SizeSource(source, d), size)
         facts = self._facts(value, source, fake)
-        return fake, WrapperFacts(facts, tuple(names), context, tuple(inner for _, inner in made))
+        return fake, WrapperFacts(facts, names, context, tuple(inner for _, inner in made))
 
     def _strides(self, value: torch.Tensor, source: Source, sizes: Any) -> list[Any]:
         return self.ctx.dynamic.strides(self.ctx, value, source, sizes, self.static)
@@ -223,12 +234,22 @@ def _rebuilt(
     return fake
 
 
+def slot(ctx: Context, x: Any, name: str) -> VariableTracker | None:
+    """What a slot of a DTensor has; None for any other attribute."""
+    if not is_distributed(x.cls) or name not in ("_local_tensor", "_spec"):
+        return None
+    if name == "_spec":
+        return PlacementVariable(x.fake._spec)
+    with ctx.modes.without_overrides(ctx):
+        return call_torch(ctx, inner_tensor, [x, ConstantVariable(name)])
+
+
 def attribute(ctx: Context, x: Any, name: str) -> VariableTracker:
     """An attribute of a tensor that the graph computes."""
     fake: Any = x.fake
     held = fake.__dict__.get(name)
     if isinstance(held, torch.Tensor):
-        if name not in fake.__tensor_flatten__()[0]:
+        if name not in flatten(fake)[0]:
             raise GraphBreak(
                 "BD014",
                 f"attribute {name!r} of {x.describe()}, which __tensor_flatten__ does not name",
@@ -238,6 +259,8 @@ def attribute(ctx: Context, x: Any, name: str) -> VariableTracker:
             return known
         with ctx.modes.without_overrides(ctx):
             return call_torch(ctx, inner_tensor, [x, ConstantVariable(name)])
+    if name not in fake.__dict__ and is_distributed(x.cls):
+        return raise_no_attribute(ctx, x.cls, name)
     if name in fake.__dict__ and is_constant_value(held):
         return ConstantVariable(held)
     raise GraphBreak("BD014", f"attribute {name!r} of {x.describe()}")

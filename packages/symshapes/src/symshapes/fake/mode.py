@@ -24,7 +24,7 @@ from .convert import fake_from_real
 from .refusals import check_operands
 from .registered import fake_kernel, run_registered
 from .tensor import CPU, FAKES, META, QUERIES, FakeTensor, Mode
-from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper_class, wrap_inner
+from .wrapper import ON_INNER, call_wrapper, inner_tensors, is_wrapper_class
 
 aten = torch.ops.aten
 _INFRA_KEY = torch._C._TorchDispatchModeKey.FAKE
@@ -102,8 +102,9 @@ class FakeTensorMode(Mode):
         query = QUERIES.get(func)
         if query is not None:
             return query(args[0])
-        if func is WRAP:
-            return wrap_inner(*args)
+        if func in ON_INNER:
+            with self:
+                return ON_INNER[func](*args)
         return self.run_op(func, args, kwargs or {})
 
     from_real = fake_from_real

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
+
+from .distributed import call_distributed, is_distributed, own_context
 
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # pyright: ignore
 
@@ -32,8 +36,32 @@ def inner_tensors(value: Any) -> Iterator[torch.Tensor]:
     if not is_wrapper(value):
         yield value
         return
-    for name in value.__tensor_flatten__()[0]:
+    for name in flatten(value)[0]:
         yield from inner_tensors(getattr(value, name))
+
+
+@dataclass(frozen=True, slots=True)
+class WithObjects:
+    """The context of a class whose ``__tensor_flatten__`` names attributes that are no tensors."""
+
+    context: Any
+    objects: tuple[tuple[str, Any], ...]
+
+
+def flatten(value: Any) -> tuple[tuple[str, ...], Any]:
+    """The attributes of a wrapper that are tensors, and its context, which must compare equal for
+    two wrappers of one kind.
+    """
+    names, context = value.__tensor_flatten__()
+    if is_distributed(type(value)):
+        context = own_context(context)
+    parts = [(name, getattr(value, name)) for name in names]
+    objects = tuple(part for part in parts if not isinstance(part[1], torch.Tensor))
+    if not objects:
+        return tuple(names), context
+    return tuple(n for n, part in parts if isinstance(part, torch.Tensor)), WithObjects(
+        context, objects
+    )
 
 
 def map_inner(
@@ -44,7 +72,7 @@ def map_inner(
     """``value`` with plain tensors mapped; ``outer`` maps the wrappers' sizes and strides."""
     if not is_wrapper(value):
         return function(value)
-    names, context = value.__tensor_flatten__()
+    names, context = flatten(value)
     inner = {name: map_inner(function, getattr(value, name), outer) for name in names}
     size, stride = (tuple(map(outer, numbers)) for numbers in (value.shape, value.stride()))
     return rebuild(type(value), inner, context, size, stride)
@@ -57,9 +85,14 @@ def rebuild(
     size: Sequence[Any],
     stride: Sequence[Any],
 ) -> Any:
-    """A ``cls`` from its inner tensors by attribute name."""
+    """A ``cls`` from its inner tensors by attribute name, and a context of ``flatten``."""
+    if isinstance(context, WithObjects):
+        inner, context = {**inner, **dict(context.objects)}, context.context
     return cls.__tensor_unflatten__(
-        inner, context, torch.Size(size) if all(type(s) is int for s in size) else size, stride
+        inner,
+        context,
+        torch.Size(size) if all(type(s) is int for s in size) else tuple(size),
+        tuple(stride),
     )
 
 
@@ -69,8 +102,8 @@ def same_kind(a: Any, b: Any) -> bool:
         return not is_wrapper(a) and not is_wrapper(b)
     if not is_wrapper(a):
         return True
-    (names, context), (other_names, other) = a.__tensor_flatten__(), b.__tensor_flatten__()
-    if list(names) != list(other_names) or context != other:
+    (names, context), (other_names, other) = flatten(a), flatten(b)
+    if names != other_names or context != other:
         return False
     return all(same_kind(getattr(a, name), getattr(b, name)) for name in names)
 
@@ -78,6 +111,7 @@ def same_kind(a: Any, b: Any) -> bool:
 _library = torch.library.Library("symshapes", "DEF")
 _library.define("wrap(Tensor[] inner, SymInt[] numbers, int maker) -> Tensor")
 _library.define("inner(Tensor value, str name) -> Tensor")
+_library.define("call(Tensor value, int step) -> Tensor")
 _INNER = torch.ops.symshapes.inner.default
 
 
@@ -142,15 +176,71 @@ def wrap_inner(inner: Sequence[torch.Tensor], numbers: Sequence[Any], maker: int
     return _makers[maker].make(inner, numbers)
 
 
+CALL = torch.ops.symshapes.call.default
+_steps: dict[int, Callable[[Any], Any]] = {}
+
+
+def call_inner(value: torch.Tensor, step: int) -> Any:
+    """The operator ``CALL``: ``step`` is the id of the function that gets ``value``."""
+    return _steps[step](value)
+
+
+ON_INNER: dict[Any, Callable[..., Any]] = {WRAP: wrap_inner, CALL: call_inner}
+"""Operators on tensors and wrappers, which a mode must be active for, and what they do."""
+
+
+def _traced(step: Callable[[Any], Any], value: torch.Tensor) -> Any:
+    _steps[id(step)] = step
+    return CALL(value, id(step))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrapperFunction:
+    """A ``torch.autograd.Function`` of torch's that reads or builds wrappers in Python, with all of
+    its arguments but the first, a tensor.
+    """
+
+    function: Any
+    args: tuple[Any, ...]
+
+    def __call__(self, value: torch.Tensor) -> Any:
+        """Its result; traced as one operator in forward, and one in backward."""
+        if torch._is_functional_tensor(value):
+            return _TracedFunction.apply(value, self)
+        return self.function.apply(value, *self.args)
+
+
+class _Attributes:
+    """``ctx`` of the function in a trace: it keeps attributes only."""
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+
+class _TracedFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, call: WrapperFunction) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        own = _Attributes()
+        ctx.set_materialize_grads(False)
+        ctx.step = lambda gradient: call.function.backward(own, gradient)[0]
+        return _traced(lambda given: call.function.forward(own, given, *call.args), value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None if gradient is None else _traced(ctx.step, gradient), None
+
+
 def call_wrapper(func: Any, types: Sequence[Any], args: Any, kwargs: Any) -> Any:
     """``func`` by the first wrapper class in ``types`` (in torch's order) that handles it."""
     if func is _INNER:
         return getattr(args[0], args[1])
-    if func is WRAP:
-        return wrap_inner(*args)
+    if func in ON_INNER:
+        return ON_INNER[func](*args)
     seen = tuple(cls for cls in types if is_wrapper_class(cls))
     for cls in seen:
-        result = cls.__torch_dispatch__(func, seen, args, kwargs)
+        call = partial(call_distributed, cls) if is_distributed(cls) else cls.__torch_dispatch__
+        result = call(func, seen, args, kwargs)
         if result is not NotImplemented:
             return result
     raise TypeError(
