@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from symshapes import is_wrapper
 
 from aotgrad.tracing.view_chains import view_source
 
@@ -88,7 +89,8 @@ def _is_read_by_backward(node: torch.fx.Node) -> bool:
         return False
     (_, p, train), (out, _) = node.args, node.meta["val"]
     known = (
-        all(type(size) is int for size in out.shape)
+        not is_wrapper(out)
+        and all(type(size) is int for size in out.shape)
         and out.is_contiguous()
         and out.fake_device.type in DEVICES
     )

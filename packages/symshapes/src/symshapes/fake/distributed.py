@@ -28,6 +28,13 @@ def own_context(context: Any) -> Any:
     return placements, meta._replace(shape=torch.Size(()), stride=()), shard_order, False
 
 
+def group_names(value: Any) -> Any:
+    """The process groups of a DTensor's mesh: operators in graphs name them, and meshes over other
+    groups of the same ranks compare equal.
+    """
+    return tuple(getattr(value.device_mesh, "_dim_group_names", ()))
+
+
 def call_distributed(cls: Any, func: Any, types: Sequence[Any], args: Any, kwargs: Any) -> Any:
     """``func`` by a class for which ``is_distributed`` holds, under a fake mode; active modes see
     what it does to local tensors.

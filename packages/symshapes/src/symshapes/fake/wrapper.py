@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from .distributed import call_distributed, is_distributed, own_context
+from .distributed import call_distributed, group_names, is_distributed, own_context
 
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # pyright: ignore
 
@@ -46,6 +46,8 @@ class WithObjects:
 
     context: Any
     objects: tuple[tuple[str, Any], ...]
+    detail: Any = None
+    """What tells objects apart that compare equal."""
 
 
 def flatten(value: Any) -> tuple[tuple[str, ...], Any]:
@@ -53,14 +55,15 @@ def flatten(value: Any) -> tuple[tuple[str, ...], Any]:
     two wrappers of one kind.
     """
     names, context = value.__tensor_flatten__()
+    detail = None
     if is_distributed(type(value)):
-        context = own_context(context)
+        context, detail = own_context(context), group_names(value)
     parts = [(name, getattr(value, name)) for name in names]
     objects = tuple(part for part in parts if not isinstance(part[1], torch.Tensor))
     if not objects:
         return tuple(names), context
     return tuple(n for n, part in parts if isinstance(part, torch.Tensor)), WithObjects(
-        context, objects
+        context, objects, detail
     )
 
 
