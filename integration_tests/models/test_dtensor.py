@@ -260,6 +260,19 @@ def test_placements_of_the_program_are_guarded_by_value(mesh: DeviceMesh) -> Non
     assert_one_graph(2)
 
 
+def test_errors_of_placements_are_the_programs(mesh: DeviceMesh) -> None:
+    def program(x: Any) -> Any:
+        try:
+            return x.redistribute(placements=[Shard("rows")])
+        except TypeError:
+            return x + hasattr(x.placements[0], "rows") + 1
+
+    x = operand(mesh, ROWS)
+    got = torchstrata.compile(program, fullgraph=True)(x)
+    assert_same([got], [program(x)], "Shard of a text")
+    assert_one_graph()
+
+
 def test_what_is_not_captured_breaks_the_graph_at_its_line(mesh: DeviceMesh) -> None:
     def program(x: torch.Tensor) -> Any:
         return distribute_tensor(x + 1, mesh, [Shard(0)]) * 2

@@ -13,10 +13,10 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.function_table import constructs_each
 from bytecode_dynamo.graph.opaque import OpaqueCall
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import call_torch, constant_of, constants
+from bytecode_dynamo.state.protocol import call_torch, constant_of, fold_call
 from bytecode_dynamo.state.tracker import VariableTracker
 from bytecode_dynamo.variables.base import Args
-from bytecode_dynamo.variables.placement import PLACEMENTS, PlacementVariable
+from bytecode_dynamo.variables.placement import PLACEMENTS
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 _HOME = "torch.distributed.tensor"
@@ -30,9 +30,8 @@ _CALLS = frozenset(
 def construct_placement(
     ctx: Context, name: str, *args: VariableTracker, **kwargs: VariableTracker
 ) -> VariableTracker:
-    values, named = constants(ctx, args, kwargs)
     module, _, own = name.rpartition(".")
-    return PlacementVariable(getattr(sys.modules[module], own)(*values, **named))
+    return fold_call(ctx, getattr(sys.modules[module], own), args, kwargs)
 
 
 def _name_of(cls: type) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bytecode_dynamo.guards.records import Answer, GuardKind
+from bytecode_dynamo.guards.records import ABSENT, Answer, GuardKind
 from bytecode_dynamo.guards.source import Source
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.protocol import constants, new_value
+from bytecode_dynamo.state.protocol import fold_call, new_value, raise_no_attribute
 from bytecode_dynamo.state.tracker import VariableTracker
 
 from .base import Args, BoundRuleVariable, Kwargs
@@ -29,12 +29,13 @@ class PlacementVariable(KnownObjectVariable):
         return repr(self.value)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        found = getattr(self.value, name)
+        found = getattr(self.value, name, ABSENT)
+        if found is ABSENT:
+            return raise_no_attribute(ctx, type(self.value), name)
         return BoundRuleVariable(self, name) if callable(found) else new_value(ctx, found)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        values, named = constants(ctx, args, kwargs)
-        return new_value(ctx, getattr(self.value, name)(*values, **named))
+        return fold_call(ctx, getattr(self.value, name), args, kwargs)
 
 
 @tracker_for(*PLACEMENTS)
