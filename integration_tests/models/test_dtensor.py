@@ -99,8 +99,7 @@ PROGRAMS: list[tuple[Callable[..., Any], Any, Any]] = [
     (normal, ROWS, WHOLE),
 ]  # fmt: skip
 
-COLLECTIVE = [(matmul, COLUMNS, ROWS), (whole_sum, ROWS, ROWS), (from_local, ROWS, WHOLE),
-              (full, ROWS, WHOLE), (read, WHOLE, WHOLE)]  # fmt: skip
+COLLECTIVE = [(matmul, COLUMNS, ROWS), (whole_sum, ROWS, ROWS)]
 
 
 def operand(
@@ -230,7 +229,7 @@ def _rank(rank: int, store: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
     check_programs(mesh, COLLECTIVE)
-    check_uneven_shards(mesh, (other_rows, gathered))
+    check_uneven_shards(mesh, (gathered,))
     check_tensor_parallelism(mesh)
     dist.destroy_process_group()
     time.sleep(0.5)  # see api/test_collectives.py
