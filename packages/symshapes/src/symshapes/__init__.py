@@ -31,6 +31,16 @@ from .fake.convert import (
     with_history,
 )
 from .fake.distributed import holds_mask, is_distributed
+from .fake.jagged import (
+    as_jagged,
+    as_traced,
+    is_jagged,
+    is_nested_int,
+    keep_ragged_size,
+    ragged_size_of,
+    ragged_source,
+    set_ragged_size,
+)
 from .fake.mode import FakeTensorMode, mode_of
 from .fake.tensor import FakeTensor, is_fake
 from .fake.wrapper import (
@@ -88,6 +98,8 @@ __all__ = [
     "WhileAny",
     "WrapperFunction",
     "allowed",
+    "as_jagged",
+    "as_traced",
     "bound",
     "call_wrapper",
     "check",
@@ -103,17 +115,23 @@ __all__ = [
     "inner_tensors",
     "is_distributed",
     "is_fake",
+    "is_jagged",
     "is_leaf",
+    "is_nested_int",
     "is_of_handler",
     "is_symbolic",
     "is_wrapper",
     "is_wrapper_class",
+    "keep_ragged_size",
     "map_inner",
     "mode_of",
     "python_text",
     "quiet",
+    "ragged_size_of",
+    "ragged_source",
     "rebuild",
     "same_kind",
+    "set_ragged_size",
     "statically_known_true",
     "stride_relations",
     "sym_int",

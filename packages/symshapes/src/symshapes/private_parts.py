@@ -37,12 +37,14 @@ PARTS = {
         _get_deterministic_fill_uninitialized_memory _get_dispatch_mode _get_dispatch_stack_at
         _get_function_stack_at _get_tracing_state _increment_version _is_alias_of
         _is_any_autocast_enabled _is_torch_function_enabled _is_torch_function_mode_enabled
-        _is_tracing _jit_resolve_packet
+        _is_tracing _jit_resolve_packet _nested
         _len_torch_dispatch_stack _len_torch_function_stack _log_api_usage_once _nn
         _pop_torch_dispatch_stack _push_on_torch_dispatch_stack _set_grad_enabled
         _set_meta_in_tls_dispatch_include _storage_Use_Count _to_dlpack
     """,
-    "torch._C.DispatchKey": "Autograd CPU CompositeImplicitAutograd Functionalize Meta Python",
+    "torch._C.DispatchKey": """
+        Autograd AutogradNestedTensor CPU CompositeImplicitAutograd Functionalize Meta Python
+    """,
     "torch._C.DispatchKeySet": "from_raw_repr",
     "torch._C._TorchDispatchModeKey": "FAKE",
     "torch._C._autograd": """
@@ -54,6 +56,10 @@ PARTS = {
     "torch._guards": "TracingContext tracing",
     "torch._library.fake_impl": "set_ctx_getter",
     "torch._library.simple_registry": "singleton",
+    "torch.nested._internal.nested_tensor": """
+        NestedTensor _tensor_symint_registry get_tensor_symint
+    """,
+    "torch.nested._internal.ops": "_wrap_jagged_dim jagged_torch_function",
     "torch._ops": "HigherOrderOperator OpOverload OpOverloadPacket _OpNamespace _Ops",
     "torch.amp.autocast_mode": "_enter_autocast _exit_autocast",
     "torch.autograd": "_unsafe_preserve_version_counter",

@@ -9,6 +9,7 @@ import torch
 
 from .env import ShapeEnv
 from .expr import constant
+from .fake.jagged import is_nested_int
 
 
 def is_symbolic(x: Any) -> bool:
@@ -46,4 +47,6 @@ def free_symbols(x: Any) -> set[sympy.Symbol]:
         return free_symbols([*x.shape, *x.stride(), x.storage_offset()])
     if isinstance(x, (list, tuple)):
         return set().union(*(free_symbols(i) for i in x))
+    if is_nested_int(x):
+        return set()
     return set(expr_of(x).free_symbols) if isinstance(x, sympy.Basic) or is_symbolic(x) else set()

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import Any
 
 import torch
-from symshapes import DataDependentError, hint_of, is_symbolic
+from symshapes import DataDependentError, hint_of, inner_tensors, is_nested_int, is_symbolic
 
 from aotgrad.tracing.functional import tensors_in
 from aotgrad.tracing.view_chains import view_source
@@ -138,6 +138,8 @@ def _flops(node: torch.fx.Node) -> int:
 
 
 def _elements(tensor: torch.Tensor) -> int:
+    if tensor.layout is torch.jagged:
+        return sum(map(_elements, inner_tensors(tensor)))
     return math.prod((_hint(s) for s in tensor.shape), start=1)
 
 
@@ -145,6 +147,6 @@ def _hint(size: Any) -> int:
     if not is_symbolic(size):
         return int(size)
     try:
-        return int(hint_of(size))
+        return _UNKNOWN_SIZE if is_nested_int(size) else int(hint_of(size))
     except DataDependentError:
         return _UNKNOWN_SIZE

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 import torch
-from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, mode_of
+from symshapes import expr_of, inner_tensors, is_nested_int, is_symbolic, is_wrapper, mode_of
 
 from aotgrad.tracing.functional import layout_numbers
 from aotgrad.tracing.view_chains import is_view_op, view_root, view_source
@@ -369,6 +369,6 @@ def size_symbols(node: torch.fx.Node) -> set[Any]:
             stack.extend(inner_tensors(value) if is_wrapper(value) else ())
         elif isinstance(value, (list, tuple)):
             stack.extend(value)
-        elif is_symbolic(value):
+        elif is_symbolic(value) and not is_nested_int(value):
             found |= expr_of(value).free_symbols
     return found

@@ -14,9 +14,11 @@ from symshapes import (
     FakeTensor,
     FakeTensorMode,
     ShapeEnv,
+    as_traced,
     deferred,
     expr_of,
     is_fake,
+    keep_ragged_size,
     map_inner,
     mode_of,
     quiet,
@@ -272,8 +274,10 @@ def fresh_fake(value: torch.Tensor, requires_grad: bool, fake_mode: FakeTensorMo
     def fresh(inner: torch.Tensor) -> torch.Tensor:
         if not isinstance(inner, FakeTensor):
             inner = fake_mode.from_real(inner.detach())
-        return fake_mode.empty(
+        made = fake_mode.empty(
             inner.shape, inner.stride(), dtype=inner.dtype, device=inner.fake_device
         )
+        keep_ragged_size(made, inner)
+        return made
 
-    return map_inner(fresh, value).requires_grad_(requires_grad)
+    return as_traced(map_inner(fresh, value)).requires_grad_(requires_grad)

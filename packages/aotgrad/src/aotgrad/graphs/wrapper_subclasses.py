@@ -21,12 +21,14 @@ from symshapes import (
     LazyGraphModule,
     Maker,
     WrapperFunction,
+    as_jagged,
     call_wrapper,
     expr_of,
     flatten,
     holds_mask,
     inner_tensor,
     inner_tensors,
+    is_jagged,
     is_symbolic,
     is_wrapper,
     is_wrapper_class,
@@ -108,7 +110,7 @@ class WrapperSpec:
         cls: its class.
         context: what ``flatten`` returns after the names.
         inner: the spec of the tensor of each name; None for a plain one.
-        size: ints, or SymPy expressions.
+        size: ints, or SymPy expressions; empty if it follows from the inner tensors.
         stride: likewise.
     """
 
@@ -125,6 +127,7 @@ class WrapperSpec:
             return None
         if holds_mask(fake):
             raise Unsupported("AG034", "a placement with a mask leaves the graph")
+        fake = as_jagged(fake)
         names, context = flatten(fake)
         if any(is_symbolic(part) for part in pytree.tree_leaves(context)):
             raise Unsupported(
@@ -132,8 +135,18 @@ class WrapperSpec:
                 f"the context of a {type(fake).__name__} has sizes that differ between calls in it",
             )
         inner = {name: WrapperSpec.of(getattr(fake, name)) for name in names}
-        size, stride = (tuple(map(expr_of, numbers)) for numbers in (fake.shape, fake.stride()))
+        layout = ((), ()) if is_jagged(fake) else (fake.shape, fake.stride())
+        size, stride = (tuple(map(expr_of, numbers)) for numbers in layout)
         return WrapperSpec(type(fake), context, inner, size, stride)
+
+    def parts(self, value: Any) -> Iterator[torch.Tensor]:
+        """The plain tensors in a tensor of this spec, in order."""
+        for name, spec in self.inner.items():
+            held = getattr(value, name)
+            if spec is None:
+                yield held
+            else:
+                yield from spec.parts(held)
 
     def build(self, tensors: Iterator[torch.Tensor], sizes: Mapping[Any, int]) -> Any:
         """The tensor around the next of the plain ones."""
@@ -218,7 +231,7 @@ def compile_inner(
     specs = [WrapperSpec.of(v) if isinstance(v, torch.Tensor) else None for v in outputs]
     takes_list = getattr(compiled, "takes_list", False)
     return _WrapperCall(
-        compiled, takes_list, list(map(is_wrapper, given)), symbols, list(zip(specs, sources))
+        compiled, takes_list, list(map(WrapperSpec.of, given)), symbols, list(zip(specs, sources))
     )
 
 
@@ -229,21 +242,21 @@ class _WrapperCall:
     Attributes:
         compiled: takes and returns plain tensors.
         takes_list: whether it takes its inputs in a list.
-        wrapped: for each input whether it is of a wrapper subclass.
+        inputs: for each input of a wrapper subclass its spec.
         symbols: index and symbol of each size among the inputs.
         outputs: how each output is built, and the sources of its plain parts (see ``_source``).
     """
 
     compiled: Any
     takes_list: bool
-    wrapped: list[bool]
+    inputs: list[WrapperSpec | None]
     symbols: list[tuple[int, Any]]
     outputs: list[tuple[WrapperSpec | None, list[Any]]]
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         flat: list[Any] = []
-        for value, wrapped in zip(inputs, self.wrapped):
-            flat.extend(inner_tensors(value)) if wrapped else flat.append(value)
+        for value, spec in zip(inputs, self.inputs):
+            flat.append(value) if spec is None else flat.extend(spec.parts(value))
         sizes = {symbol: inputs[i] for i, symbol in self.symbols}
         results = self.compiled(list(flat)) if self.takes_list else self.compiled(*flat)
         outputs = []

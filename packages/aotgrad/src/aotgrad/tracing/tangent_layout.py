@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode, inner_tensors, is_wrapper, map_inner, same_kind
+from symshapes import (
+    FakeTensorMode,
+    as_jagged,
+    inner_tensors,
+    is_jagged,
+    is_wrapper,
+    map_inner,
+    rebuild,
+    same_kind,
+)
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .functional import size_hint
@@ -79,7 +88,10 @@ def like_wrapper(tangent: torch.Tensor, like: Any) -> torch.Tensor:
     """``tangent`` converted to the class and context of ``like``, with the layouts of its inner
     tensors.
     """
-    if not same_kind(tangent, like):
+    like = as_jagged(like)
+    if is_jagged(tangent) and is_jagged(like):
+        tangent = _jagged_like(tangent, like)
+    elif not same_kind(tangent, like):
         tangent = _coerced(tangent, like.__tensor_flatten__()[1], type(like))
         if not same_kind(tangent, like):
             raise RuntimeError(
@@ -87,6 +99,16 @@ def like_wrapper(tangent: torch.Tensor, like: Any) -> torch.Tensor:
             )
     layouts = inner_tensors(like)
     return map_inner(lambda inner: restride_like(inner, next(layouts)), tangent)
+
+
+def _jagged_like(tangent: Any, like: Any) -> Any:
+    """A jagged tangent that holds what ``like`` does; operators may have added lengths to it."""
+    names, context = like.__tensor_flatten__()
+    inner = {name: getattr(tangent, name) for name in names}
+    found = tangent.__tensor_flatten__()[1]["ragged_idx"]
+    if found != context["ragged_idx"] or None in inner.values():
+        raise RuntimeError(_mismatch(tangent, type(like)))
+    return rebuild(type(like), inner, context, (), ())
 
 
 def _coerced(tangent: Any, context: Any, cls: type) -> torch.Tensor:

@@ -14,6 +14,7 @@ from symshapes import (
     PlainGraph,
     expr_of,
     is_fake,
+    is_nested_int,
     is_symbolic,
     is_wrapper,
 )
@@ -125,13 +126,15 @@ class Tracer(TorchDispatchMode):
         if is_fake(value):
             self._nodes[id(value)] = node
             self._alive.append(value)
-        elif is_symbolic(value):
+        elif is_symbolic(value) and not is_nested_int(value):
             self.sizes.bind(value, node)
 
     def argument(self, value: Any) -> Any:
         """``value`` with fakes and symbols replaced by nodes."""
         if isinstance(value, torch.Tensor):
             return self._nodes[id(self.lift(value))]
+        if is_nested_int(value):
+            return value  # only ``compile_inner`` runs a graph with one
         if is_symbolic(value):
             return self.sizes.argument(value)
         if isinstance(value, (list, torch.Size)):

@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 import torch
-from symshapes import expr_of, is_symbolic
+from symshapes import expr_of, is_nested_int, is_symbolic
 
 from aotgrad.effect_plan import ViewStep
 
@@ -86,7 +86,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, torch.fx.Node):
         return expr_of(value.meta["val"])
     if is_symbolic(value):
-        return expr_of(value)
+        return -1 if is_nested_int(value) else expr_of(value)
     if isinstance(value, (list, tuple)):
         return tuple(_plain(v) for v in value)
     return value

@@ -22,6 +22,7 @@ from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, 
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.function import BoundMethodVariable
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
+from bytecode_dynamo.variables.ragged_size import RaggedSizeVariable
 from bytecode_dynamo.variables.sequence import SequenceVariable
 from bytecode_dynamo.variables.sets import SetVariable, members_of
 from bytecode_dynamo.variables.tensor import TensorVariable, require_not_aliased
@@ -124,6 +125,10 @@ def _compared_by_objects(
 def same_value(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
     """``left == right`` for anything but tensors, numbers and objects with ``__eq__``."""
     left, right = native(left), native(right)
+    if isinstance(left, RaggedSizeVariable) or isinstance(right, RaggedSizeVariable):
+        return left.python_type() is right.python_type() and bool(
+            left.as_fake(ctx) == right.as_fake(ctx)
+        )
     if isinstance(left, SequenceVariable) and isinstance(right, SequenceVariable):
         if family(left) is not family(right):
             return False

@@ -38,7 +38,7 @@ _torch: Any = torch
 NAMESPACES: tuple[Any, ...] = (
     torch, torch.nn.functional, torch.functional, torch.linalg, torch.fft, torch.special, _C._nn,
     _C._linalg,
-    _C._fft, _C._special, _C._VariableFunctions, torch.nn.init, torch.sparse,
+    _C._fft, _C._nested, _C._special, _C._VariableFunctions, torch.nn.init, torch.sparse,
 )  # fmt: skip
 
 # Functions of these namespaces that do not compute on tensors.

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import MATH_FUNCTIONS, LazyGraphModule, inner_tensors, is_wrapper
+from symshapes import MATH_FUNCTIONS, LazyGraphModule, inner_tensors, is_nested_int, is_wrapper
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
@@ -403,7 +403,7 @@ def free_symbols(val: Any) -> set[sympy.Symbol]:
     if is_wrapper(val):
         found.update(*map(free_symbols, inner_tensors(val)))
     for size in (*val.shape, *val.stride(), val.storage_offset()):
-        if isinstance(size, torch.SymInt):
+        if isinstance(size, torch.SymInt) and not is_nested_int(size):
             found |= size.node.expr.free_symbols
     return found
 

@@ -25,6 +25,7 @@ _POLYFILLS = tuple(
         "exception_groups.py",
         "iterators.py",
         "library.py",
+        "nested.py",
     )
 )
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep

@@ -18,6 +18,8 @@ from torch.utils import _pytree as pytree
 
 from bytecode_dynamo.bytecode import Emitter, Op, decode, encode
 
+from . import nested
+
 
 def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     """``torch.cond``."""
@@ -299,6 +301,7 @@ _POLYFILLS = {
         for rule in (cond, while_loop, map, scan, associative_scan)
     },
     ("_higher_order_ops/wrap.py", "WrapWithAutocast.__call__"): wrap_with_autocast,
+    ("nested/_internal/nested_tensor.py", "NestedTensor.__torch_function__"): nested.torch_function,
     ("amp/autocast_mode.py", "_enter_autocast"): _enter_autocast,
     ("_functorch/autograd_function.py", "AutogradFunctionApply.__call__"): autograd_function_apply,
     ("_higher_order_ops/wrap.py", "WrapWithSetGradEnabled.__call__"): wrap_with_set_grad_enabled,

@@ -93,6 +93,10 @@ class DynamicShapes:
     floats: bool = True
     """Whether floats that changed are symbolic."""
     made: dict[Source, Any] = field(default_factory=dict)
+    ragged: list[tuple[torch.Tensor, Source, torch.Tensor, bool]] = field(default_factory=list)
+    """Inputs that are, or may become, offsets (or lengths) of jagged tensors: their sources, fakes,
+    and whether they are inside of one.
+    """
     marked: dict[Any, str] = field(default_factory=dict)
     """Symbols of dimensions that the program marked, with the text of their source."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from symshapes import is_nested_int
 
 from bytecode_dynamo.guards.source import ConstSource
 from bytecode_dynamo.state import protocol
@@ -20,6 +21,7 @@ from .class_object import ClassVariable
 from .constant import ConstantVariable, SymbolicVariable, is_constant_value
 from .module import PythonModuleVariable
 from .proxy import ProxyVariable
+from .ragged_size import RaggedSizeVariable
 from .sequence import RangeVariable, TupleVariable
 from .sets import set_of
 
@@ -31,6 +33,8 @@ def _new_value(ctx: Context, value: Any) -> VariableTracker:
     """The tracker of a value computed while evaluating; its containers are new objects."""
     if is_constant_value(value):
         return ConstantVariable(value)
+    if is_nested_int(value):
+        return RaggedSizeVariable(value)
     if isinstance(value, SYMBOLIC_TYPES):
         expr = value.node.expr
         if expr.is_number or (getattr(expr, "is_Boolean", False) and not expr.free_symbols):

@@ -83,6 +83,8 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
     for dim, size in symbols.items():
         ctx.bind_symbol(size, SizeSource(source, dim), int(value.shape[dim]))
     require_tensor(ctx, source, value, fake, dims)
+    if wrapper_tensor.may_be_offsets(value):
+        wrapper_tensor.share_ragged_size(ctx, value, source, fake, jagged=False)
     return _wrap_input(ctx, value, source, fake, static)
 
 

@@ -18,10 +18,14 @@ from symshapes import (
     inner_tensor,
     inner_tensors,
     is_distributed,
+    is_jagged,
     is_of_handler,
     is_wrapper,
     is_wrapper_class,
+    ragged_size_of,
+    ragged_source,
     rebuild,
+    set_ragged_size,
     with_history,
 )
 
@@ -96,7 +100,7 @@ def refusal(value: Any) -> str | None:
     reason = refusal_of_class(type(value))
     if reason is None and holds_mask(value):
         reason = "its placement holds a mask"
-    if reason is not None or value.layout is not torch.strided:
+    if reason is not None or (value.layout is not torch.strided and not is_jagged(value)):
         return reason or f"it has layout {value.layout}"
     try:
         held = list(inner_tensors(value))
@@ -165,6 +169,8 @@ class _FakeMaker:
             )
             return fake, WrapperFacts(self._facts(value, source, fake))
         names, context = flatten(value)
+        if is_jagged(value):
+            return self._jagged(value, source)
         made = [self.fake(getattr(value, name), AttrSource(source, name)) for name in names]
         fakes = {name: fake for name, (fake, _) in zip(names, made)}
         sizes = [
@@ -177,6 +183,25 @@ class _FakeMaker:
                 self.ctx.require_number(SizeSource(source, d), size)
         facts = self._facts(value, source, fake)
         return fake, WrapperFacts(facts, names, context, tuple(inner for _, inner in made))
+
+    def _jagged(self, value: Any, source: Source) -> tuple[Any, WrapperFacts]:
+        """A jagged tensor; its sizes follow from those inside."""
+        names, context = value.__tensor_flatten__()
+        inner = {name: getattr(value, name) for name in names}
+        ragged = dict.fromkeys(names, 0) | {"_values": value._ragged_idx - 1}
+        fakes, facts = {}, []
+        for name, held in inner.items():
+            place = AttrSource(source, name)
+            self.shared = {} if self.ctx.dynamic.dynamic is False else {ragged[name]: None}
+            self.shared = {d: None for d in self.shared if held.shape[d] >= 2}
+            self.whole = held
+            fakes[name], found = self.fake(held, place)
+            facts.append(found)
+        place = AttrSource(source, "_lengths" if "_lengths" in inner else "_offsets")
+        share_ragged_size(self.ctx, ragged_source(inner), place, ragged_source(fakes), jagged=True)
+        fake = _rebuilt(value, fakes, context, [], [])
+        outer = TensorFacts.of(value, range(value.dim()))
+        return fake, WrapperFacts(outer, tuple(names), context, tuple(facts))
 
     def _strides(self, value: torch.Tensor, source: Source, sizes: Any) -> list[Any]:
         return self.ctx.dynamic.strides(self.ctx, value, source, sizes, self.static)
@@ -206,6 +231,29 @@ class _FakeMaker:
             [d for d, size in enumerate(fake.shape) if isinstance(size, torch.SymInt)],
             strides,
         )
+
+
+def may_be_offsets(value: Any) -> bool:
+    """Whether an input can be the offsets or lengths of a jagged tensor."""
+    return type(value) is torch.Tensor and value.dim() == 1 and not value.is_floating_point()
+
+
+def share_ragged_size(
+    ctx: Context, held: torch.Tensor, place: Source, fake: torch.Tensor, jagged: bool
+) -> None:
+    """Gives a fake of offsets or lengths the ragged size of inputs with the same tensor, guarded.
+
+    ``jagged`` is whether it is inside of a jagged tensor.
+    """
+    same = None
+    for other, source, other_fake, is_inside in ctx.dynamic.ragged:
+        if place != source and (other is held or jagged or is_inside):
+            kind = GuardKind.ALIASED if other is held else GuardKind.NOT_ALIASED
+            ctx.guards.require(place, kind, source)
+        same = other_fake if other is held else same
+    if same is not None:
+        set_ragged_size(fake, ragged_size_of(same))
+    ctx.dynamic.ragged.append((held, place, fake, jagged))
 
 
 def _rebuilt(

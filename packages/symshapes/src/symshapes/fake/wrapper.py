@@ -16,6 +16,8 @@ from torch.autograd.function import once_differentiable
 
 from .distributed import call_distributed, group_names, is_distributed, own_context
 
+from .jagged import JAGGED_KEYS, NestedTensor, as_jagged, is_jagged, ragged_source, set_ragged_size
+
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # pyright: ignore
 
 
@@ -77,6 +79,9 @@ def map_inner(
         return function(value)
     names, context = flatten(value)
     inner = {name: map_inner(function, getattr(value, name), outer) for name in names}
+    if is_jagged(value):
+        set_ragged_size(ragged_source(inner), value._size[value._ragged_idx])
+        return rebuild(type(value), inner, context, (), ())  # its sizes follow from those inside
     size, stride = (tuple(map(outer, numbers)) for numbers in (value.shape, value.stride()))
     return rebuild(type(value), inner, context, size, stride)
 
@@ -91,6 +96,8 @@ def rebuild(
     """A ``cls`` from its inner tensors by attribute name, and a context of ``flatten``."""
     if isinstance(context, WithObjects):
         inner, context = {**inner, **dict(context.objects)}, context.context
+    if cls is NestedTensor:  # the others do not have this flag in their context
+        context = {**context, "requires_grad": False}
     return cls.__tensor_unflatten__(
         inner,
         context,
@@ -122,7 +129,7 @@ def inner_tensor(value: Any, name: str) -> torch.Tensor:
     """An inner tensor of a wrapper; traced as an operator without a gradient."""
     if not torch._is_functional_tensor(value):
         return getattr(value, name)
-    with torch.no_grad():
+    with torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(JAGGED_KEYS):
         return _INNER(value, name)
 
 
@@ -237,7 +244,7 @@ class _TracedFunction(torch.autograd.Function):
 def call_wrapper(func: Any, types: Sequence[Any], args: Any, kwargs: Any) -> Any:
     """``func`` by the first wrapper class in ``types`` (in torch's order) that handles it."""
     if func is _INNER:
-        return getattr(args[0], args[1])
+        return getattr(as_jagged(args[0]), args[1])
     if func in ON_INNER:
         return ON_INNER[func](*args)
     seen = tuple(cls for cls in types if is_wrapper_class(cls))
