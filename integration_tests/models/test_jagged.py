@@ -150,3 +150,12 @@ def test_attention_breaks_the_graph() -> None:
     x = jagged((3, 5, 2))
     torch.testing.assert_close(compiled(x).values(), program(x).values())
     assert torchstrata.counters["graph_breaks"]
+
+
+@pytest.mark.filterwarnings("ignore::torchstrata.errors.FallbackWarning")
+def test_gradient_of_one_of_two_results() -> None:
+    torchstrata.reset()
+    compiled = torchstrata.compile(lambda x: (x * 2, x.sin()))
+    x = jagged((3, 5, 2), requires_grad=True)
+    compiled(x)[0].values().sum().backward()
+    torch.testing.assert_close(x.grad.values(), torch.full_like(x.grad.values(), 2.0))

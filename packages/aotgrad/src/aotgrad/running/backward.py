@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from symshapes import expr_of, inner_tensors, is_wrapper, map_inner
 
-from aotgrad.errors import ContractError
+from aotgrad.errors import ContractError, Unsupported
 from aotgrad.graphs.donation import SOLE_REFERENCE, copied, reference_counts
 from aotgrad.graphs.partial_backward import (
     readers,
@@ -214,6 +214,10 @@ class BackwardWriter:
             for name, value in ((t.name, t.meta["val"]) for t in self.joint.tangents):
                 inner = inner_tensors(value) if is_wrapper(value) else (value,)
                 sizes = tuple_text(self.sizes.size(s) for t in inner for s in t.shape)
+                if value.layout is torch.jagged and len(names) > 1:
+                    raise Unsupported(
+                        "AG034", "a nested tensor is one of several results with gradients"
+                    )
                 if is_wrapper(value):
                     like = out.name("like", value)
                     zeros = f"{out.name('wrapped_zeros', wrapped_zeros)}({like}, {sizes})"
