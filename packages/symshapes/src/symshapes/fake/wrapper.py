@@ -15,7 +15,6 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from .distributed import call_distributed, group_names, is_distributed, own_context
-
 from .jagged import JAGGED_KEYS, NestedTensor, as_jagged, is_jagged, ragged_source, set_ragged_size
 
 _NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # pyright: ignore
