@@ -35,7 +35,6 @@ from .fake.jagged import (
     as_jagged,
     as_traced,
     is_jagged,
-    is_nested_int,
     keep_ragged_size,
     ragged_size_of,
     ragged_source,
@@ -64,7 +63,15 @@ from .node import SymNode
 from .process import WhileAny
 from .quiet import quiet
 from .ranges import Interval, bound
-from .values import expr_of, free_symbols, hint_of, is_symbolic, statically_known_true, sym_int
+from .values import (
+    expr_of,
+    free_symbols,
+    hint_of,
+    is_nested_int,
+    is_symbolic,
+    statically_known_true,
+    sym_int,
+)
 
 __version__ = "0.2.0"
 

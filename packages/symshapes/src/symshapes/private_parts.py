@@ -37,7 +37,7 @@ PARTS = {
         _get_deterministic_fill_uninitialized_memory _get_dispatch_mode _get_dispatch_stack_at
         _get_function_stack_at _get_tracing_state _increment_version _is_alias_of
         _is_any_autocast_enabled _is_torch_function_enabled _is_torch_function_mode_enabled
-        _is_tracing _jit_resolve_packet _nested
+        _is_tracing _jit_resolve_packet
         _len_torch_dispatch_stack _len_torch_function_stack _log_api_usage_once _nn
         _pop_torch_dispatch_stack _push_on_torch_dispatch_stack _set_grad_enabled
         _set_meta_in_tls_dispatch_include _storage_Use_Count _to_dlpack

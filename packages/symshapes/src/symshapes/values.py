@@ -9,12 +9,16 @@ import torch
 
 from .env import ShapeEnv
 from .expr import constant
-from .fake.jagged import is_nested_int
 
 
 def is_symbolic(x: Any) -> bool:
     """Whether ``x`` is a SymInt, SymFloat or SymBool."""
     return isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def is_nested_int(size: Any) -> bool:
+    """Whether a size or stride is a multiple of the ragged size of a nested tensor."""
+    return type(size) is torch.SymInt and size.node.is_nested_int()
 
 
 def expr_of(x: Any) -> Any:

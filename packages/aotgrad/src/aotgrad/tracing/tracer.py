@@ -231,7 +231,8 @@ class Tracer(TorchDispatchMode):
             return None
         operands = [x for x in args if isinstance(x, torch.Tensor)]
         if not operands or any(
-            getattr(x, "known_value", None) is None or x.numel() > _SMALL for x in operands
+            getattr(x, "known_value", None) is None or x.numel() > _SMALL or x.device.type != "cpu"
+            for x in operands
         ):
             return None
         return self.on_real(

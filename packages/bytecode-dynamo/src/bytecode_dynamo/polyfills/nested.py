@@ -10,6 +10,7 @@ import operator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.nested._internal import ops
 
 
@@ -18,7 +19,7 @@ def torch_function(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any 
     kwargs = {} if kwargs is None else kwargs
     if func.__name__ == "flatten":
         return _flatten(*args, **kwargs)
-    if func is torch._C._nn.scaled_dot_product_attention or func.__name__ in _OWN:
+    if func is F.scaled_dot_product_attention or func.__name__ in _OWN:
         return ops.jagged_torch_function(func, *args, **kwargs)
     if func.__name__ == "rms_norm":
         _check_normalized(*args, **kwargs)

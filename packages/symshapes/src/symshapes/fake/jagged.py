@@ -17,11 +17,6 @@ from torch.utils import _pytree as pytree
 JAGGED_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradNestedTensor)
 
 
-def is_nested_int(size: Any) -> bool:
-    """Whether a size or stride is a multiple of a ragged size."""
-    return type(size) is torch.SymInt and size.node.is_nested_int()
-
-
 def is_jagged(value: Any) -> bool:
     """Whether a value is a nested tensor with jagged layout."""
     return type(value) is NestedTensor

@@ -63,8 +63,8 @@ def lift(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if getattr(t, "fake_mode", None) is not None:
         return t
     fake = mode.from_real(t)
-    if t.numel() <= _MAX_CONSTANT and t.device.type == "cpu":
-        fake.remember(t)
+    if t.numel() <= _MAX_CONSTANT and t.device.type != "meta":
+        fake.remember(t.cpu())
     return fake
 
 
@@ -108,7 +108,8 @@ def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) ->
     leaves = pytree.tree_leaves(values)
     if not all(isinstance(value, (bool, int, float, torch.Tensor)) for value in leaves):
         return
-    if func not in COUNTING and not any(isinstance(value, torch.Tensor) for value in leaves):
+    of_numbers = func in COUNTING or torch.Tag.pointwise in func.tags
+    if not (of_numbers or any(isinstance(value, torch.Tensor) for value in leaves)):
         return
     if not all(isinstance(value, _PLAIN) for value in kwargs.values()):
         return
@@ -128,6 +129,8 @@ def _known_value(value: Any) -> torch.Tensor | None:
 
 def _most_known(func: Any, out: Any) -> int:
     """The most elements to track."""
+    if out.fake_device.type == "meta":
+        return 0
     if not (out.is_floating_point() or out.is_complex()):
         return 0 if func._schema.name.partition("::")[2] in _UNSET else _MAX_POSITIONS
     if func in EXACT:
