@@ -38,6 +38,12 @@ _STATE = Marker("state of a generator")
 _MOST_KNOWN = 1024
 OTHERS = ("get_state", "set_state", "bytes", "bit_generator", "spawn")
 """What generators have beside draws."""
+PICKS = {
+    "shuffle": (1, frozenset()),
+    "permutation": (1, frozenset()),
+    "choice": (3, frozenset({"size", "replace"})),
+}
+"""Draws of positions: the most arguments in order, and those by keyword, that are captured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,28 @@ def draw_by_function(
 def draw(ctx: Context, drawing: Drawing, args: Args, kwargs: Kwargs) -> VariableTracker:
     """What a method of a generator returns."""
     name = drawing.name
-    if name == "shuffle" and len(args) == 1 and not kwargs:
-        return _shuffle(ctx, drawing, args[0])
-    if name in ("permutation", "choice") and args and isinstance(args[0], ArrayVariable):
+    if name in PICKS and (name == "shuffle" or (args and isinstance(args[0], ArrayVariable))):
+        if not _picks_rows(drawing, args, kwargs):
+            raise GraphBreak("BD018", f"{drawing.what} with these arguments")
+        if name == "shuffle":
+            return _shuffle(ctx, drawing, args[0])
         positions = _draw(ctx, drawing, [args[0].length(ctx), *args[1:]], kwargs)
         return args[0].get_item(ctx, positions)
     if name == "seed" and not _is_seeded(args, kwargs):
         raise GraphBreak("BD018", "numpy.random.seed() without a seed", "give it a number")
     return _draw(ctx, drawing, args, kwargs)
+
+
+def _picks_rows(drawing: Drawing, args: Args, kwargs: Kwargs) -> bool:
+    """Whether a call picks items of its first argument along the first axis, as indexing does."""
+    most, names = PICKS[drawing.name]
+    if not 0 < len(args) <= most or not names.issuperset(kwargs):
+        return False
+    if not isinstance(args[0], ArrayVariable):
+        return True
+    dims = args[0].tensor.fake.dim()
+    is_legacy = not isinstance(drawing.generator, numpy.random.Generator)
+    return dims == 1 or (dims > 1 and not (is_legacy and drawing.name == "choice"))
 
 
 def _is_seeded(args: Any, kwargs: Kwargs) -> bool:

@@ -93,6 +93,34 @@ def test_draws(program):
     assert program not in WHOLE or bd.counters["graphs"] == 1
 
 
+PICKS = [
+    lambda rng, items, table: (np.random.shuffle(x=items), items),
+    lambda rng, items, table: (rng.shuffle(items, axis=0), items),
+    lambda rng, items, table: (rng.shuffle(table, axis=1), table),
+    lambda rng, items, table: rng.permutation(table, axis=1),
+    lambda rng, items, table: rng.choice(table, 2, axis=1),
+    lambda rng, items, table: rng.choice(table, 2, True, None, 1),
+    lambda rng, items, table: rng.choice(table, size=3, replace=False),
+    lambda rng, items, table: np.random.choice(np.array(5), 2),
+    lambda rng, items, table: (np.random.choice(table[0]), rng.choice(table[0])),
+    lambda rng, items, table: (rng.permuted(items), np.random.permutation(items), items),
+]
+
+
+@pytest.mark.parametrize("pick", PICKS)
+def test_what_is_picked(pick):
+    def program(x, rng):
+        return x + 1, pick(rng, [1, 2, 3, 4, 5], np.arange(12).reshape(4, 3))
+
+    assert results(program, bd.optimize("eager")(program)) == results(program, program)
+
+
+def test_a_legacy_choice_of_rows_is_an_error():
+    program = lambda x: (x + 1, np.random.choice(np.arange(6).reshape(2, 3), 2))  # noqa: E731
+    with pytest.raises(ValueError, match="1-dimensional"):
+        bd.optimize("eager")(program)(torch.ones(2))
+
+
 @pytest.mark.parametrize("bad", [lambda r: r.integers(5, 2), lambda r: r.choice([], 2)])
 def test_bad_arguments(bad):
     rng = np.random.default_rng(1)
