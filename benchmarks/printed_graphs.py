@@ -22,11 +22,13 @@ import json
 import os
 import runpy
 import shutil
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import ModuleType, NoneType
 from typing import Any
@@ -234,15 +236,18 @@ def judge(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         row |= {key: counters[key] for key in ("graphs", "graph_breaks", "fallbacks")}
         calls = {"eager": lambda: program(*values), "ours": lambda: compiled(*values)}
         if arguments.incumbent:
-            torch._dynamo.reset()
+            importlib.import_module("torch._inductor.compile_fx")  # as ours was, before the clock
             theirs = torch.compile(program)
             started = time.perf_counter()
-            theirs(*values)
+            try:
+                theirs(*values)
+                calls["theirs"] = lambda: theirs(*values)
+            except Exception as error:
+                row["their error"] = f"{type(error).__name__}: {str(error)[:90]}"
             row["their cold"] = round(time.perf_counter() - started - eager, 2)
             counts = torch._dynamo.utils.counters
             row["their graphs"] = counts["stats"]["unique_graphs"]
             row["their breaks"] = sum(counts["graph_break"].values())
-            calls["theirs"] = lambda: theirs(*values)
         medians = alternate(calls, rounds=5)
         row |= {
             f"{key} speed": round(medians["eager"] / medians[key], 3)
@@ -271,16 +276,40 @@ def difference(result: Any, expected: Any) -> float:
 
 
 def child(command: list[str]) -> str:
-    """Runs this file again for one name; what it printed."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "benchmarks.printed_graphs", *command],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS,
-            env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"{command[2]}: not finished after {SECONDS} s"
+    """Runs this file again for one name, with caches of its own; what it printed."""
+    with tempfile.TemporaryDirectory() as caches:
+        own = {
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            "STRATA_CACHE_DIR": f"{caches}/ours",
+            "TORCHINDUCTOR_CACHE_DIR": f"{caches}/theirs",
+            "TRITON_CACHE_DIR": f"{caches}/triton",
+        }
+        try:
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", "-m", "benchmarks.printed_graphs", *command],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS,
+                env=os.environ | own,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"not finished after {SECONDS} s"
     return done.stdout.strip()
+
+
+def summary(rows: list[dict[str, Any]], asked: int) -> str:
+    """What became one graph, and the medians next to torch.compile where it ran."""
+
+    def whole(prefix: str, breaks: str) -> list[dict[str, Any]]:
+        return [r for r in rows if r.get(f"{prefix}graphs") == 1 and not r[f"{prefix}{breaks}"]]
+
+    ours = [r for r in whole("", "graph_breaks") if not r["fallbacks"]]
+    text = f"{asked} programs, {len(rows)} ran, {len(ours)} whole"
+    beside = [r for r in rows if "theirs speed" in r]
+    if beside:
+        cold = statistics.median(r["cold"] / r["their cold"] for r in beside)
+        speed = statistics.median(r["ours speed"] / r["theirs speed"] for r in beside)
+        text += f"; torch.compile: {len(beside)} ran, {len(whole('their ', 'breaks'))} whole"
+        text += f"; median of our cold time over theirs {cold:.2f}, of our speed {speed:.2f}"
+    return text
 
 
 def main() -> None:
@@ -307,23 +336,22 @@ def main() -> None:
         names = arguments.names or sorted(path.name for path in arguments.directory.iterdir())
     options = [argument for argument in sys.argv[3:] if argument not in arguments.names]
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        made = pool.map(
-            lambda name: child([arguments.task, str(arguments.directory), name, "--one", *options]),
-            names,
-        )
+        made = {
+            pool.submit(
+                child, [arguments.task, str(arguments.directory), name, "--one", *options]
+            ): name
+            for name in names
+        }
         rows = []
-        for name, text in zip(names, made):
-            lines = text.splitlines()
+        for future in as_completed(made):
+            lines = future.result().splitlines()
             if lines and lines[-1].startswith("row "):
                 rows.append(json.loads(lines.pop()[4:]))
                 print(rows[-1], flush=True)
             for line in lines[-3:]:
-                print(f"{name}: {line}"[:300], flush=True)
+                print(f"{made[future]}: {line}"[:300], flush=True)
     if rows:
-        whole = [
-            r for r in rows if not r["graph_breaks"] and not r["fallbacks"] and r["graphs"] == 1
-        ]
-        print(f"{len(names)} programs, {len(rows)} ran, {len(whole)} whole")
+        print(summary(rows, len(names)))
 
 
 if __name__ == "__main__":
