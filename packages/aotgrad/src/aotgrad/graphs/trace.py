@@ -30,6 +30,7 @@ from aotgrad.tracing.aliased_inputs import with_input_views
 from aotgrad.tracing.effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from aotgrad.tracing.functional import current_value
 from aotgrad.tracing.joint import Joint, Program, trace_joint, trace_values
+from aotgrad.tracing.opaque_backward import learn_opaque_backward
 from aotgrad.tracing.tracer import Tracer
 
 from .passes import clean
@@ -98,6 +99,14 @@ class TraceSpec:
 
     def trace(self) -> Joint:
         """The joint graph."""
+        try:
+            return self._trace()
+        except Exception as error:
+            if not learn_opaque_backward(error):
+                raise
+        return self.trace()
+
+    def _trace(self) -> Joint:
         unwatched = torch.autograd.set_detect_anomaly(False)
         with (
             deferred(),

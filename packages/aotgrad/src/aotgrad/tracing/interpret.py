@@ -18,6 +18,7 @@ from aotgrad.errors import AotError
 
 from .functional import tensors_in
 from .functional_ops import register_functional_kernels
+from .opaque_backward import call_with_opaque_backward, has_opaque_backward
 
 _ENTER = (autocast_mode._enter_autocast, grad_mode._enter_inference_mode)
 _EXIT = (autocast_mode._exit_autocast, grad_mode._exit_inference_mode)
@@ -87,6 +88,8 @@ def _run_node(
             return wrap(found) if isinstance(found, torch.Tensor) else found
         case "call_function" if kwargs.get("out") is not None:
             return _call_with_out(node.target, args, kwargs)
+        case "call_function" if has_opaque_backward(node.target, args, kwargs):
+            return call_with_opaque_backward(node.target, args, kwargs)
         case "call_function":
             if hasattr(node.target, "graphs"):
                 args, kwargs = _plain_containers(args), _plain_containers(kwargs)
