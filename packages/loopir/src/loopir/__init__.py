@@ -81,6 +81,8 @@ from .compile import STAGES, Pipeline, PipelineStage, compile_graph, run_stages
 from .errors import (
     BuildError,
     ExternError,
+    GeneratorError,
+    GeneratorWarning,
     LoopIRError,
     LoweringError,
     ParseError,
@@ -94,27 +96,38 @@ from .errors import (
 from .lowering import LoweringTable, lower
 from .options import Options
 from .patterns import freeze, lay_out_images, rewrite_patterns
+from .registry import (
+    FoundGenerator,
+    code_generators,
+    installed_code_generators,
+    register_code_generator,
+    registered_code_generators,
+    unregister_code_generator,
+)
 from .schedule import schedule
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "OPS", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BuildError", "Call", "CodeGenerator",
-    "Contraction", "Domain", "DtypeRule", "ExternCall", "ExternError", "FloorDiv", "HostProgram",
+    "OPS", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BuildError", "Call",
+    "CodeGenerator", "Contraction", "Domain", "DtypeRule", "ExternCall", "ExternError",
+    "FloorDiv", "FoundGenerator", "GeneratorError", "GeneratorWarning", "HostProgram",
     "Instruction", "Interval", "Kernel", "KernelBuffer", "KernelSource", "LaunchesParts",
-    "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable", "Mod", "Offer",
-    "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options", "Packed",
-    "ParseError", "Pipeline", "PipelineStage", "Place", "PointwiseStep", "Program",
-    "ProgramCacheEntry", "Range", "Recorder", "Reproducible", "Rule", "Run", "RunCall",
-    "ScheduleError", "SettingError", "Stage", "StoreError", "StoreWarning", "Symbolic", "Template",
-    "TensorInput", "ToolError", "Undescribed", "Value", "VerificationError", "View", "accessed",
-    "apply_rules", "bound", "build_host", "call", "ceil_div", "check_kernel", "check_launches",
-    "check_program", "compile_graph", "definitions", "describe", "describe_generators",
-    "describe_graph", "devices_of", "evaluate_kernel", "evaluate_template", "example_value",
-    "flat_position", "format_any", "format_expr", "format_kernel", "format_schedule",
-    "format_template", "freeze", "generate", "kernels_of", "lay_out_images", "lower", "map_leaves",
-    "map_steps", "matches", "optional_files", "package_versions", "parse_expr", "parse_kernel",
-    "parse_kernels", "parse_pattern", "points_of", "process_state", "product", "remove_dead",
-    "replay", "rewrite_patterns", "rule", "run_stages", "schedule", "steps_of", "symbol",
-    "temporary_root", "with_blocks", "write_call",
+    "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable", "Mod",
+    "Offer", "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler",
+    "Options", "Packed", "ParseError", "Pipeline", "PipelineStage", "Place", "PointwiseStep",
+    "Program", "ProgramCacheEntry", "Range", "Recorder", "Reproducible", "Rule", "Run",
+    "RunCall", "ScheduleError", "SettingError", "Stage", "StoreError", "StoreWarning",
+    "Symbolic", "Template", "TensorInput", "ToolError", "Undescribed", "Value",
+    "VerificationError", "View", "accessed", "apply_rules", "bound", "build_host", "call",
+    "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
+    "compile_graph", "definitions", "describe", "describe_generators", "describe_graph",
+    "devices_of", "evaluate_kernel", "evaluate_template", "example_value", "flat_position",
+    "format_any", "format_expr", "format_kernel", "format_schedule", "format_template",
+    "freeze", "generate", "installed_code_generators", "kernels_of", "lay_out_images", "lower",
+    "map_leaves", "map_steps", "matches", "optional_files", "package_versions", "parse_expr",
+    "parse_kernel", "parse_kernels", "parse_pattern", "points_of", "process_state", "product",
+    "register_code_generator", "registered_code_generators", "remove_dead", "replay",
+    "rewrite_patterns", "rule", "run_stages", "schedule", "steps_of", "symbol",
+    "temporary_root", "unregister_code_generator", "with_blocks", "write_call",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 import primops
 import torch
 
+from loopir.cache.cache_key import devices_of
 from loopir.cache.program_cache import ProgramCacheEntry
 from loopir.cache.store import ArtifactStore
 from loopir.host.host_program import HostProgram, build_host, generate
@@ -21,6 +22,7 @@ from .backend import CodeGenerator, KernelSource
 from .lowering import check_graph, lower
 from .options import Options
 from .patterns import freeze, rewrite_patterns
+from .registry import code_generators
 from .schedule import schedule
 
 Decompose = Callable[[torch.fx.GraphModule], torch.fx.GraphModule]
@@ -77,11 +79,13 @@ def _schedule(pipeline: Pipeline, graph: torch.fx.GraphModule) -> Program:
 
 
 def _generate(pipeline: Pipeline, program: Program) -> GeneratedProgram:
-    return GeneratedProgram(program, generate(program, pipeline.codegens))
+    deadline = pipeline.options.deadline
+    return GeneratedProgram(program, generate(program, pipeline.codegens, deadline))
 
 
 def _build(pipeline: Pipeline, generated: GeneratedProgram) -> HostProgram:
-    return build_host(generated.program, generated.sources, pipeline.codegens, pipeline.store)
+    program, sources, deadline = generated.program, generated.sources, pipeline.options.deadline
+    return build_host(program, sources, pipeline.codegens, pipeline.store, deadline)
 
 
 def _check_launches(pipeline: Pipeline, generated: GeneratedProgram) -> None:
@@ -161,13 +165,13 @@ def compile_graph(
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[object],
     *,
-    codegens: Mapping[str, CodeGenerator],
+    codegens: Mapping[str, CodeGenerator | str] | None = None,
     store: ArtifactStore | None = None,
     options: Options | None = None,
     on_artifact: Callable[[str, str], None] | None = None,
 ) -> HostProgram:
     """Compiles a functional ATen graph (C2) or a prim graph (C3). ``codegens`` maps a device type
-    to its code generator.
+    to its code generator or the name of an installed one; others are found in the registry.
 
     A graph that ``store`` knows is only built. ``on_artifact(name, text)`` receives the result of
     each stage, and has all stages run.
@@ -179,6 +183,7 @@ def compile_graph(
         stages = STAGES[2:]
     elif options.freeze:
         gm, options = freeze(gm, example_inputs), replace(options, inference=True)
-    entry = ProgramCacheEntry.of(gm, codegens, store, options) if is_cached else None
-    pipeline = Pipeline(codegens, store, options)
+    generators = code_generators(devices_of(gm), codegens)
+    entry = ProgramCacheEntry.of(gm, generators, store, options) if is_cached else None
+    pipeline = Pipeline(generators, store, options)
     return run_stages(pipeline, gm, stages=stages, entry=entry, show=on_artifact)

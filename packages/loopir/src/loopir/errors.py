@@ -87,6 +87,18 @@ class ScheduleError(LoopIRError):
     id = "LI006"
 
 
+class GeneratorError(LoopIRError):
+    """A code generator can't be found or made, raised, took too long, or returned something else
+    than the protocol says; names it, and what it was asked.
+    """
+
+    id = "LI008"
+
+
+class GeneratorWarning(UserWarning):
+    """A package offers a code generator that can't be loaded; others are used."""
+
+
 class ExternError(LoopIRError):
     """An operator returned something else than its fake implementation said; names the operator,
     both, and the user's line.

@@ -14,7 +14,8 @@ class Options:
     many as torch uses). ``patterns``: rewrite the functional graph first. ``inference``: no
     backward pass follows, so that layouts and attention may be chosen for the forward pass alone.
     ``freeze``: inputs with ``meta["static"]`` are constants (implies inference). ``check``: run the
-    contract checkers (default: when STRATA_VERIFY is 1).
+    contract checkers (default: when STRATA_VERIFY is 1). ``deadline``: seconds that a code
+    generator may take for a kernel's text, and for a build (None: any time).
     """
 
     fuse: bool = True
@@ -25,4 +26,5 @@ class Options:
     patterns: bool = True
     inference: bool = False
     freeze: bool = False
+    deadline: float | None = None
     check: bool = field(default_factory=lambda: os.environ.get("STRATA_VERIFY") == "1")

@@ -20,7 +20,7 @@ from bytecode_dynamo import (
     substitute_in_graph,
 )
 
-from .api import compile, compile_fx, list_backends, reset
+from .api import compile, compile_fx, list_backends, list_code_generators, reset
 from .config import Config, config, configure_logging
 from .counters import counters
 from .errors import CompileError, FallbackWarning, StoreWarning, UsageError
@@ -32,8 +32,8 @@ __all__ = [
     "allow_in_graph", "assume_constant_result",
     "compile", "compile_fx", "config", "counters", "disable", "disallow_in_graph",
     "error_on_graph_break", "explain",
-    "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "mark_unbacked",
-    "reset", "set_stance",
+    "graph_break", "is_compiling", "list_backends", "list_code_generators", "mark_dynamic",
+    "mark_static", "mark_unbacked", "reset", "set_stance",
     "substitute_in_graph",
 ]  # fmt: skip
 

@@ -1,10 +1,11 @@
-"""``python -m torchstrata``: ``doctor`` says what this machine can compile, ``explain DIR`` lists a
-dump.
+"""``python -m torchstrata``: ``doctor`` says what this machine can compile, ``backends`` which code
+generators and graph backends there are, ``explain DIR`` lists a dump.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import os
 import platform
@@ -14,6 +15,8 @@ from pathlib import Path
 import inductor_cpp
 import loopir
 import torch
+
+from .api import list_backends, list_code_generators
 
 _PREVIEW_LINES = 12
 _VARIABLES = (
@@ -69,6 +72,32 @@ def doctor() -> dict[str, str]:
     return report
 
 
+def backends(check: bool) -> list[str]:
+    """A line for each code generator and graph backend: name, device, origin, state. With
+    ``check``, the state of a generator is what the conformance kit says of it.
+    """
+    rows = []
+    for found in list_code_generators():
+        state = f"can't be loaded: {found.problem}" if found.problem else ""
+        rows.append((found.name, found.device or "?", found.origin, state or _kit(found, check)))
+    rows += [(name, "graphs", "", "") for name in list_backends()]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return [
+        "  ".join([*(f"{text:<{width}}" for text, width in zip(row, widths)), row[3]]).rstrip()
+        for row in rows
+    ]
+
+
+def _kit(found: loopir.FoundGenerator, check: bool) -> str:
+    if not check or found.factory is None:
+        return ""
+    try:
+        kit = importlib.import_module("loopir.testing.conformance")  # needs the extra "testing"
+        return f"conforms: {kit.check_code_generator(found.factory())} launches"
+    except Exception as error:
+        return f"does not conform: {str(error).strip().splitlines()[0]}"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Exits with 1 where ``doctor`` finds a problem."""
     parser = argparse.ArgumentParser(prog="python -m torchstrata", description=__doc__)
@@ -76,12 +105,18 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser(
         "doctor", help="compiler, instruction set, threads, GPUs, variables of the environment"
     )
+    commands.add_parser(
+        "backends", help="code generators and graph backends, and where they come from"
+    ).add_argument("--check", action="store_true", help="run the conformance kit of generators")
     commands.add_parser("explain", help="list the stages of a dump").add_argument(
         "directory", type=Path
     )
     chosen = parser.parse_args(arguments)
     if chosen.command == "explain":
         print(explain(chosen.directory))
+        return 0
+    if chosen.command == "backends":
+        print("\n".join(backends(chosen.check)))
         return 0
     report = doctor()
     width = max(map(len, report))

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import bytecode_dynamo
+import loopir
 import torch
+from loopir import CodeGenerator
 from symshapes import deferred
 
 from .config import Config, config
 from .counters import counters
 from .errors import CompileError, FallbackWarning, UsageError
-from .stages import aot_eager, capture, compile_captured
+from .stages import OWN_GENERATORS, aot_eager, capture, compile_captured, is_own_name
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
@@ -43,6 +45,7 @@ def compile(
     backend: str | Backend | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
+    codegens: Mapping[str, CodeGenerator | str] | None = None,
     disable: bool = False,
 ) -> Any:
     """Compiles a function, a module, or a class whose instances are called; without ``model``, a
@@ -52,8 +55,10 @@ def compile(
     specialises sizes first and makes those that change symbolic, True makes them symbolic at once,
     False never. ``backend`` is a graph backend (contract B), the name of one (``list_backends``),
     or None for the whole stack; ``"inductor"`` means the same. ``mode`` is one of MODES;
-    ``options`` overrides fields of ``torchstrata.config``. ``disable`` returns ``model`` as it is.
-    A compiled module runs the original and shares its state; what is returned has ``__wrapped__``.
+    ``options`` overrides fields of ``torchstrata.config``. ``codegens`` maps a device type to a
+    code generator (contract G) or the name of an installed one. ``disable`` returns ``model`` as
+    it is. A compiled module runs the original and shares its state; what is returned has
+    ``__wrapped__``.
 
     Raises UsageError for invalid arguments, CompileError when a layer fails and either
     ``fullgraph`` or ``config.fallback == "error"`` holds; otherwise such a graph runs eagerly with
@@ -65,7 +70,8 @@ def compile(
     if dynamic is not None and type(dynamic) is not bool:
         raise UsageError(f"dynamic must be True, False or None, not {dynamic!r}")
     settings = _settings(mode, options)
-    graph_backend = _graph_backend(backend, settings, fullgraph, options)
+    chosen = _code_generators(codegens)
+    graph_backend = _graph_backend(backend, Stack(settings, fullgraph, chosen), options)
     if model is None:
         given = dict(
             fullgraph=fullgraph,
@@ -73,6 +79,7 @@ def compile(
             backend=backend,
             mode=mode,
             options=options,
+            codegens=codegens,
             disable=disable,
         )
         return functools.partial(compile, **given)
@@ -97,12 +104,13 @@ def compile_fx(
     *,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
+    codegens: Mapping[str, CodeGenerator | str] | None = None,
 ) -> Callable[..., Sequence[Any]]:
     """The stack as a graph backend (contract B), without capture: for other front ends.
 
-    ``example_inputs`` has a tensor or number for each placeholder, in order; ``mode`` and
-    ``options`` as ``compile`` takes them. Raises UsageError for others, CompileError when a layer
-    fails.
+    ``example_inputs`` has a tensor or number for each placeholder, in order; ``mode``,
+    ``options`` and ``codegens`` as ``compile`` takes them. Raises UsageError for others,
+    CompileError when a layer fails.
     """
     if not isinstance(graph, torch.fx.GraphModule):
         raise UsageError(
@@ -110,8 +118,9 @@ def compile_fx(
             f"takes functions"
         )
     _check_examples(graph, example_inputs)
+    settings, chosen = _settings(mode, options), dict(_code_generators(codegens))
     with deferred():
-        return compile_captured(_settings(mode, options), graph, example_inputs)
+        return compile_captured(settings, graph, example_inputs, chosen)
 
 
 def _check_examples(graph: torch.fx.GraphModule, example_inputs: object) -> None:
@@ -133,6 +142,14 @@ def list_backends() -> list[str]:
     return sorted({*_WHOLE_STACK, *_BACKENDS, *bytecode_dynamo.list_backends()})
 
 
+def list_code_generators() -> list[loopir.FoundGenerator]:
+    """The code generators that ``compile`` may use: the stack's own, the registered, and those of
+    installed packages, whose names ``codegens`` takes.
+    """
+    registered, installed = loopir.registered_code_generators(), loopir.installed_code_generators()
+    return [*OWN_GENERATORS.values(), *registered, *installed]
+
+
 def reset() -> None:
     """Forgets every compiled entry and counter."""
     bytecode_dynamo.reset()
@@ -151,13 +168,28 @@ def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Config:
     return config.with_options({**MODES[mode or "default"], **named})
 
 
-def _graph_backend(
-    backend: str | Backend | None, settings: Config, fullgraph: bool, options: object
-) -> Backend:
+def _code_generators(codegens: object) -> tuple[tuple[str, CodeGenerator | str], ...]:
+    """The chosen generators by device type, names replaced by what they stand for."""
+    if codegens is None:
+        return ()
+    if not isinstance(codegens, Mapping) or not all(isinstance(name, str) for name in codegens):
+        raise UsageError(
+            f"codegens must map device types to code generators, such as {{'cpu': MyGenerator()}}, "
+            f"not {codegens!r}"
+        )
+    others = {d: choice for d, choice in codegens.items() if not is_own_name(d, choice)}
+    try:
+        return tuple((dict(codegens) | loopir.code_generators((), others)).items())
+    except loopir.GeneratorError as error:
+        raise UsageError(str(error)) from error
+
+
+def _graph_backend(backend: str | Backend | None, stack: Stack, options: object) -> Backend:
     if backend is None or (isinstance(backend, str) and backend in _WHOLE_STACK):
-        return Stack(settings, fullgraph)
-    if options:
-        raise UsageError(f"options belong to the backend 'torchstrata', not to {backend!r}")
+        return stack
+    if options or stack.codegens:
+        what = "options" if options else "codegens"
+        raise UsageError(f"{what} belong to the backend 'torchstrata', not to {backend!r}")
     if not isinstance(backend, str):
         if not callable(backend):
             raise UsageError(f"backend must be a name or a callable, not {type(backend).__name__}")
@@ -182,6 +214,7 @@ class Stack:
 
     settings: Config
     fullgraph: bool
+    codegens: tuple[tuple[str, CodeGenerator | str], ...] = ()
     __name__: ClassVar[str] = "torchstrata"
 
     def __call__(
@@ -189,7 +222,7 @@ class Stack:
     ) -> Callable[..., Any]:
         try:
             with deferred():
-                return compile_captured(self.settings, graph, example_inputs)
+                return compile_captured(self.settings, graph, example_inputs, dict(self.codegens))
         except CompileError as error:
             takes_floats = any(
                 isinstance(n.meta.get("val"), torch.SymFloat)
@@ -202,9 +235,8 @@ class Stack:
     def plain(self, graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         """The stages without patterns, for a graph that failed (contract B9)."""
         with deferred():
-            return compile_captured(
-                self.settings.with_options({"patterns": False}), graph, example_inputs
-            )
+            settings = self.settings.with_options({"patterns": False})
+            return compile_captured(settings, graph, example_inputs, dict(self.codegens))
 
 
 _warned: set[str] = set()

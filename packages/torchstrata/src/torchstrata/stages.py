@@ -6,7 +6,7 @@ backward, runs through ``loopir.STAGES``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -33,6 +33,20 @@ from .host_calls import compile_pieces, has_host_calls, makes_leaves
 MACHINE_ERRORS = (loopir.SettingError,)
 """Wrong settings: always raised, never a fallback."""
 
+OWN_GENERATORS = {
+    found.device: found
+    for found in (
+        loopir.FoundGenerator("cpp", "cpu", "inductor_cpp", inductor_cpp.CppCodeGenerator),
+        loopir.FoundGenerator(
+            "triton", "cuda", "inductor_triton", inductor_triton.TritonCodeGenerator
+        ),
+    )
+}
+"""The code generators that the stack comes with, by device type."""
+
+FOREIGN_DEADLINE = 300.0
+"""Seconds that another package's code generator may take for a kernel's text, and for a build."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -50,7 +64,10 @@ class Context:
         """The settings of the stages below autograd."""
         config = self.config
         options = loopir.Options(
-            inference=self.inference, patterns=config.patterns, check=config.verify
+            inference=self.inference,
+            patterns=config.patterns,
+            check=config.verify,
+            deadline=None if all(map(is_own, self.codegens.values())) else FOREIGN_DEADLINE,
         )
 
         def decompose(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -107,7 +124,8 @@ def revive(
 ) -> Callable[..., Sequence[object]]:
     """The callable of a cached program."""
     with counters.watching(ctx.store):
-        host = loopir.build_host(program, sources, ctx.codegens, ctx.store)
+        deadline = ctx.pipeline.options.deadline
+        host = loopir.build_host(program, sources, ctx.codegens, ctx.store, deadline)
     return finish(ctx, host, meta)
 
 
@@ -116,7 +134,7 @@ def finish(
 ) -> Callable[..., Sequence[object]]:
     """The callable of a built program; ``meta`` is that of its functional graph."""
     counters.compiler.update(generated_kernels=form.kernel_count, extern_calls=form.extern_count)
-    if not ctx.config.cuda_graphs:
+    if not ctx.config.cuda_graphs or not is_own(ctx.codegens["cuda"]):
         return form
     graph_meta = {} if form.program.numbers else meta
     form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, graph_meta)
@@ -136,21 +154,24 @@ def program_cache_entry(
 
 
 def compile_captured(
-    config: Config, graph: torch.fx.GraphModule, example_inputs: Sequence[object]
+    config: Config,
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[object],
+    codegens: Mapping[str, loopir.CodeGenerator | str] | None = None,
 ) -> Callable[..., Sequence[object]]:
     """Compiles a captured graph (C1, or any FX graph of torch calls); host calls (C1.9) cut it into
-    pieces.
+    pieces. ``codegens``: the caller's choices by device type.
 
     Raises CompileError.
     """
-    pieces = partial(compile_pieces, graph, example_inputs, partial(compile_captured, config))
+    again = partial(compile_captured, config, codegens=codegens)
+    pieces = partial(compile_pieces, graph, example_inputs, again)
     if has_host_calls(graph):
         return pieces()
     if _is_without_data(graph):
         return graph
-    ctx = Context(
-        config, open_store(config.cache_dir), code_generators(config), Dump.for_graph(config.dump)
-    )
+    generators = code_generators(config, loopir.devices_of(graph), codegens)
+    ctx = Context(config, open_store(config.cache_dir), generators, Dump.for_graph(config.dump))
     if ctx.dump.directory is not None:
         ctx.dump.write("10-captured.py", graph.print_readable(print_output=False))
     where = user_lines(graph)
@@ -226,10 +247,33 @@ def _needs_pieces(error: BaseException | None, graph: torch.fx.GraphModule) -> b
     )
 
 
-def code_generators(config: Config) -> dict[str, loopir.CodeGenerator]:
-    """The code generator of each device type."""
-    cuda = inductor_triton.TritonCodeGenerator(tune=config.tune, lock=config.tuning_lock)
-    return {"cpu": inductor_cpp.CppCodeGenerator(), "cuda": cuda}
+def code_generators(
+    config: Config,
+    devices: Collection[str],
+    chosen: Mapping[str, loopir.CodeGenerator | str] | None = None,
+) -> dict[str, loopir.CodeGenerator]:
+    """The code generators of the CPU, of CUDA and of ``devices``. Raises CompileError."""
+    cuda = partial(inductor_triton.TritonCodeGenerator, tune=config.tune, lock=config.tuning_lock)
+    defaults: dict[str, Callable[[], loopir.CodeGenerator]]
+    defaults = {"cpu": inductor_cpp.CppCodeGenerator, "cuda": cuda}
+    chosen = dict(chosen or {})
+    own = [device for device, choice in chosen.items() if is_own_name(device, choice)]
+    found = {device: defaults[device]() for device in own if chosen.pop(device)}
+    try:
+        others = {*defaults, *devices} - found.keys()
+        return found | loopir.code_generators(others, chosen, defaults)
+    except loopir.GeneratorError as error:
+        raise CompileError("loopir", "", error) from error
+
+
+def is_own(generator: loopir.CodeGenerator) -> bool:
+    """Whether a code generator is one of those that the stack comes with."""
+    return any(type(generator) is found.factory for found in OWN_GENERATORS.values())
+
+
+def is_own_name(device: str, choice: object) -> bool:
+    """Whether a choice is the name of the stack's own generator for a device type."""
+    return device in OWN_GENERATORS and choice == OWN_GENERATORS[device].name
 
 
 def open_store(directory: str | None) -> loopir.ArtifactStore:
