@@ -30,7 +30,7 @@ from .fake.convert import (
     symbolic_strides,
     with_history,
 )
-from .fake.distributed import holds_mask, is_distributed
+from .fake.distributed import holds_mask, is_distributed, shards
 from .fake.jagged import (
     as_jagged,
     as_traced,
@@ -139,6 +139,7 @@ __all__ = [
     "rebuild",
     "same_kind",
     "set_ragged_size",
+    "shards",
     "statically_known_true",
     "stride_relations",
     "sym_int",

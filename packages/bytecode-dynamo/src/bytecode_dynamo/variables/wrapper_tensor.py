@@ -26,6 +26,7 @@ from symshapes import (
     ragged_source,
     rebuild,
     set_ragged_size,
+    shards,
     with_history,
 )
 
@@ -129,8 +130,6 @@ def refusal_of_class(cls: Any) -> str | None:
 
 def make_fake(ctx: Context, value: torch.Tensor, source: Source, static: bool) -> Any:
     """The fake of an input, guarded."""
-    # a shard's sizes depend on the global ones by rank
-    static = static or is_distributed(type(value))
     shared = dict.fromkeys(ctx.dynamic.dims(value, source, static))
     try:
         fake, facts = _FakeMaker(ctx, value, shared, static).fake(value, source)
@@ -171,6 +170,8 @@ class _FakeMaker:
         names, context = flatten(value)
         if is_jagged(value):
             return self._jagged(value, source)
+        if is_distributed(type(value)):
+            return self._distributed(value, source)
         made = [self.fake(getattr(value, name), AttrSource(source, name)) for name in names]
         fakes = {name: fake for name, (fake, _) in zip(names, made)}
         sizes = [
@@ -202,6 +203,26 @@ class _FakeMaker:
         fake = _rebuilt(value, fakes, context, [], [])
         outer = TensorFacts.of(value, range(value.dim()))
         return fake, WrapperFacts(outer, tuple(names), context, tuple(facts))
+
+    def _distributed(self, value: Any, source: Source) -> tuple[Any, WrapperFacts]:
+        """A DTensor; a dynamic size that all ranks have an equal part of is a multiple of theirs."""
+        names, context = flatten(value)
+        local = value._local_tensor
+        counts = {d: shards(value, d) for d in self.shared}
+        even = {
+            d: count
+            for d, count in counts.items()
+            if local.shape[d] >= 2 and value.shape[d] == count * local.shape[d]
+        }
+        self.shared, self.whole, self.static = dict.fromkeys(even), local, True
+        fake, facts = self.fake(local, AttrSource(source, names[0]))
+        sizes = list(value.shape)
+        for d, count in even.items():
+            sizes[d] = count * fake.shape[d]
+            self.ctx.require_number(SizeSource(source, d), sizes[d])
+        strides = self._strides(value, source, sizes)
+        whole = _rebuilt(value, {names[0]: fake}, context, sizes, strides)
+        return whole, WrapperFacts(self._facts(value, source, whole), names, context, (facts,))
 
     def _strides(self, value: torch.Tensor, source: Source, sizes: Any) -> list[Any]:
         return self.ctx.dynamic.strides(self.ctx, value, source, sizes, self.static)

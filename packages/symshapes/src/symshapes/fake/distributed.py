@@ -5,6 +5,7 @@ Nothing here imports torch.distributed: a DTensor exists only where the program 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -33,6 +34,13 @@ def group_names(value: Any) -> Any:
     groups of the same ranks compare equal.
     """
     return tuple(getattr(value.device_mesh, "_dim_group_names", ()))
+
+
+def shards(value: Any, dim: int) -> int:
+    """The number of parts that a DTensor's mesh divides a dimension in."""
+    mesh = value.device_mesh
+    parts = (mesh.size(i) for i, p in enumerate(value.placements) if getattr(p, "dim", None) == dim)
+    return math.prod(parts)
 
 
 def call_distributed(cls: Any, func: Any, types: Sequence[Any], args: Any, kwargs: Any) -> Any:
