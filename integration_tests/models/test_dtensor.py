@@ -91,15 +91,39 @@ def normal(x: Any, w: Any) -> Any:
     return nn.functional.layer_norm(x, (4,)).view(2, -1, 4).transpose(1, 2)
 
 
+def distributed(x: Any, w: Any) -> Any:
+    mesh, given = x.device_mesh, x.full_tensor().detach() + x.device_mesh.get_rank()
+    own = distribute_tensor(given, mesh, [Shard(-1)], src_data_rank=None)
+    rows, whole = distribute_tensor(given, mesh, [Shard(0)]), distribute_tensor(given, mesh)
+    return x * 2, rows * 2, whole + 1, own
+
+
+def checked(x: Any, w: Any) -> Any:
+    mesh, rank = w.device_mesh, w.device_mesh.get_rank()
+    whole = DTensor.from_local(w.to_local() + rank, mesh, [Replicate()], run_check=True)
+    return whole * 2, DTensor.from_local(x.to_local(), mesh, [Shard(0)], run_check=True)
+
+
+def written_before(x: Any, w: Any) -> Any:
+    y = x * 2
+    y.add_(1)
+    z = y.to_local() + 1
+    return DTensor.from_local(z.relu_(), x.device_mesh, [Shard(0)]) * 3
+
+
 PROGRAMS: list[tuple[Callable[..., Any], Any, Any]] = [
     (pointwise, ROWS, WHOLE), (matmul, ROWS, WHOLE), (matmul, COLUMNS, ROWS),
     (whole_sum, ROWS, ROWS), (local, ROWS, WHOLE), (from_local, ROWS, WHOLE),
     (other_rows, ROWS, WHOLE), (gathered, ROWS, WHOLE), (full, ROWS, WHOLE), (full, COLUMNS, WHOLE),
     (read, ROWS, WHOLE), (read, WHOLE, WHOLE), (written, ROWS, WHOLE), (embedded, ROWS, WHOLE),
-    (normal, ROWS, WHOLE),
+    (normal, ROWS, WHOLE), (distributed, ROWS, WHOLE), (checked, ROWS, WHOLE),
+    (written_before, ROWS, WHOLE),
 ]  # fmt: skip
 
-COLLECTIVE = [(matmul, COLUMNS, ROWS), (whole_sum, ROWS, ROWS)]
+COLLECTIVE = [
+    (matmul, COLUMNS, ROWS), (whole_sum, ROWS, ROWS), (distributed, ROWS, WHOLE),
+    (checked, ROWS, WHOLE),
+]  # fmt: skip
 
 
 def operand(
@@ -173,6 +197,22 @@ def check_uneven_shards(
         assert_one_graph(2)
 
 
+def check_batches(
+    mesh: DeviceMesh,
+    programs: Sequence[Any] = (pointwise, matmul, other_rows, full, gathered, read),
+) -> None:
+    for program in programs:
+        torchstrata.reset()
+        compiled = torchstrata.compile(program, fullgraph=True)
+        for rows in (8, 12, 16, 6, 20):
+            found = []
+            for call in (program, compiled):
+                args = operand(mesh, ROWS, rows), operand(mesh, WHOLE, 4)
+                found.append(with_gradients(call, args, args))
+            assert_same(found[1], found[0], f"{program.__name__} of {rows} rows")
+        assert_one_graph(2)
+
+
 class Network(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -219,7 +259,9 @@ def mesh(tmp_path: Path) -> Iterator[DeviceMesh]:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("check", [check_programs, check_uneven_shards, check_tensor_parallelism])
+@pytest.mark.parametrize(
+    "check", [check_programs, check_uneven_shards, check_batches, check_tensor_parallelism]
+)
 def test_one_process(mesh: DeviceMesh, check: Callable[[DeviceMesh], None]) -> None:
     check(mesh)
 
@@ -230,6 +272,7 @@ def _rank(rank: int, store: str) -> None:
     mesh = init_device_mesh("cpu", (2,))
     check_programs(mesh, COLLECTIVE)
     check_uneven_shards(mesh, (gathered,))
+    check_batches(mesh, (other_rows, gathered))
     check_tensor_parallelism(mesh)
     dist.destroy_process_group()
     time.sleep(0.5)  # see api/test_collectives.py
@@ -274,7 +317,7 @@ def test_errors_of_placements_are_the_programs(mesh: DeviceMesh) -> None:
 
 def test_what_is_not_captured_breaks_the_graph_at_its_line(mesh: DeviceMesh) -> None:
     def program(x: torch.Tensor) -> Any:
-        return distribute_tensor(x + 1, mesh, [Shard(0)]) * 2
+        return distribute_tensor(x + 1, mesh, [Partial()]) * 2
 
     x = torch.randn(4, 4)
     assert_same([torchstrata.compile(program)(x)], [program(x)], "distribute_tensor")
@@ -288,3 +331,57 @@ def test_a_parameter_keeps_its_local_tensor(mesh: DeviceMesh) -> None:
     local = torchstrata.compile(lambda w: w.to_local(), fullgraph=True)(weight)
     assert isinstance(local, nn.Parameter) is isinstance(weight.to_local(), nn.Parameter)
     assert local.data_ptr() == weight.to_local().data_ptr()
+
+
+def test_distributed_leaf_collects_its_own_gradient(mesh: DeviceMesh) -> None:
+    def program(x: torch.Tensor) -> Any:
+        rows = distribute_tensor(x, mesh, [Shard(0)])
+        (rows * 3).sum().backward()
+        return rows.grad
+
+    x = torch.randn(4, 4, requires_grad=True)
+    assert_same([torchstrata.compile(program, fullgraph=True)(x)], [program(x)], "gradient")
+    assert x.grad is None
+
+
+def test_distribute_tensor_of_a_result_raises_as_in_eager_mode(mesh: DeviceMesh) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return distribute_tensor(x * 2, mesh, [Shard(0)])
+
+    with pytest.raises(RuntimeError, match="found non-leaf tensor"):
+        torchstrata.compile(program, fullgraph=True)(torch.randn(4, requires_grad=True))
+
+
+def test_writes_to_the_only_name_of_local_tensors(mesh: DeviceMesh) -> None:
+    def program(x: Any) -> Any:
+        local = (x * 2).to_local()
+        local.add_(1)
+        local[0] = 3
+        whole = DTensor.from_local(x.to_local() + 1, mesh, [Shard(0)])
+        return local.t(), whole.mul_(2) + 1
+
+    x = operand(mesh, ROWS, requires_grad=False)
+    assert_same(torchstrata.compile(program, fullgraph=True)(x), program(x), "writes")
+    assert_one_graph()
+
+
+@pytest.mark.filterwarnings("ignore:a graph runs eagerly")
+def test_writes_that_other_names_see(mesh: DeviceMesh) -> None:
+    def later(x: Any) -> Any:
+        y = x * 2
+        local = y.to_local()
+        y.mul_(2)
+        return local
+
+    def given(x: Any) -> Any:
+        x.add_(1)
+        return x.to_local()
+
+    for program in (later, given):
+        found = []
+        for call in (program, torchstrata.compile(program)):
+            x = operand(mesh, ROWS, requires_grad=False)
+            found.append([call(x), x])
+            is_alias = found[-1][0].data_ptr() == x.to_local().data_ptr()
+            assert is_alias is (program is given)
+        assert_same(found[1], found[0], program.__name__)

@@ -55,6 +55,7 @@ from .fake.wrapper import (
     map_inner,
     rebuild,
     same_kind,
+    versions_of,
 )
 from .graph_module import LazyGraphModule, PlainGraph
 from .guards import SizeGuard, current_user_line, python_text
@@ -145,5 +146,6 @@ __all__ = [
     "sym_int",
     "symbolic_strides",
     "unlocked",
+    "versions_of",
     "with_history",
 ]  # fmt: skip

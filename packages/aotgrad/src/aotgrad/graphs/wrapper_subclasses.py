@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from symshapes import (
     map_inner,
     mode_of,
     rebuild,
+    versions_of,
 )
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
@@ -60,11 +61,8 @@ def check_inner_tensors(graph: torch.fx.Graph) -> None:
     """Raises Unsupported where a captured graph takes a tensor out of one that it computes, or
     makes one around others, and their memory matters.
     """
-    outputs = [
-        v
-        for n in graph.output_node().all_input_nodes
-        for v in pytree.tree_leaves(n.meta.get("val"))
-    ]
+    outputs = _tensors(graph.output_node().all_input_nodes)
+    given = set().union(*map(_storages, _tensors(graph.find_nodes(op="placeholder"))))
     for node in graph.nodes:
         function = getattr(node.target, "function", node.target)
         if function is not inner_tensor and not isinstance(function, WrapperFunction):
@@ -72,10 +70,13 @@ def check_inner_tensors(graph: torch.fx.Graph) -> None:
         taken, holder = node.meta["val"], node.args[0].meta["val"]  # type: ignore[union-attr]
         if not node.users or not _storages(taken) & _storages(holder):
             continue
-        sharing = [
-            v for v in outputs if isinstance(v, torch.Tensor) and _storages(v) & _storages(taken)
-        ]
-        if taken._version or holder._version or len({is_wrapper(v) for v in sharing}) > 1:
+        sharing = [v for v in outputs if _storages(v) & _storages(taken)]
+        is_written = taken._version > 0 or holder._version > 0
+        if isinstance(function, WrapperFunction) and not (sharing and _storages(taken) & given):
+            is_written = versions_of(holder) != function.versions  # writes before it are no matter
+            is_written = is_written or (is_wrapper(taken) and taken._version > 0)
+        is_written = is_written and not _is_last_name(graph, node, given)
+        if is_written or len({is_wrapper(v) for v in sharing}) > 1:
             what = (
                 f"{_shown(node)} and what shares its memory are both in use, one is written to or "
                 f"both returned"
@@ -91,6 +92,25 @@ def check_inner_tensors(graph: torch.fx.Graph) -> None:
                     f"written to"
                 )
                 raise Unsupported("AG034", what, node=node)
+
+
+def _is_last_name(graph: torch.fx.Graph, node: torch.fx.Node, given: set[int]) -> bool:
+    """Whether only the value of ``node`` and its views read the memory behind it from then on."""
+    memory = _storages(node.meta["val"])
+    if memory & given:
+        return False
+    earlier = list(itertools.takewhile(lambda other: other is not node, graph.nodes))
+    done = {node, *earlier}
+    return all(
+        done.issuperset(other.users)
+        for other in earlier
+        if any(_storages(value) & memory for value in _tensors([other]))
+    )
+
+
+def _tensors(nodes: Iterable[torch.fx.Node]) -> list[torch.Tensor]:
+    leaves = (leaf for node in nodes for leaf in pytree.tree_leaves(node.meta.get("val")))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _shown(node: torch.fx.Node) -> str:

@@ -22,6 +22,7 @@ _POLYFILLS = tuple(
     for name in (
         "collectives.py",
         "control_flow.py",
+        "distributed_tensors.py",
         "exception_groups.py",
         "iterators.py",
         "library.py",

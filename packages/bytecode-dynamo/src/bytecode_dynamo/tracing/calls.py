@@ -12,6 +12,7 @@ from bytecode_dynamo.builtins import (  # fmt: skip
     collectives,
     construct,
     construct_builtins,
+    distributed_tensors,
     other_compiler,
     special_methods,
     torch_functions,
@@ -94,7 +95,11 @@ def _call_function(
     by_code = CODE_RULES.get(function.code)
     if by_code is not None:
         return by_code(ctx, function, list(args), dict(kwargs))
-    for evaluate in (other_compiler.evaluate, collectives.evaluate):
+    for evaluate in (
+        other_compiler.evaluate,
+        collectives.evaluate,
+        distributed_tensors.evaluate,
+    ):
         known = evaluate(ctx, function, list(args), dict(kwargs))
         if known is not None:
             return known

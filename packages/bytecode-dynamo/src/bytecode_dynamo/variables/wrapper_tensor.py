@@ -205,7 +205,7 @@ class _FakeMaker:
         return fake, WrapperFacts(outer, tuple(names), context, tuple(facts))
 
     def _distributed(self, value: Any, source: Source) -> tuple[Any, WrapperFacts]:
-        """A DTensor; a dynamic size that all ranks have an equal part of is a multiple of theirs."""
+        """A DTensor; a dynamic size with equal parts in all ranks is a multiple of the part."""
         names, context = flatten(value)
         local = value._local_tensor
         counts = {d: shards(value, d) for d in self.shared}

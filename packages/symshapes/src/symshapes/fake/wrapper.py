@@ -41,6 +41,12 @@ def inner_tensors(value: Any) -> Iterator[torch.Tensor]:
         yield from inner_tensors(getattr(value, name))
 
 
+def versions_of(value: torch.Tensor) -> tuple[int, ...]:
+    """The version of a tensor, and of the tensors in it, which tell writes."""
+    tensors = (value, *inner_tensors(value))
+    return tuple(-1 if t.is_inference() else t._version for t in tensors)
+
+
 @dataclass(frozen=True, slots=True)
 class WithObjects:
     """The context of a class whose ``__tensor_flatten__`` names attributes that are no tensors."""
@@ -211,6 +217,8 @@ class WrapperFunction:
 
     function: Any
     args: tuple[Any, ...]
+    versions: tuple[int, ...]
+    """Of the first argument when the program calls this, as ``versions_of`` returns them."""
 
     def __call__(self, value: torch.Tensor) -> Any:
         """Its result; traced as one operator in forward, and one in backward."""
