@@ -119,6 +119,23 @@ def test_parameters_that_backward_reads():
     torch.testing.assert_close(found[0][1:], found[1][1:])
 
 
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_polygamma(n):
+    """torch's functionalisation has no kernel for it."""
+
+    def program(w, x):
+        x[1:].polygamma_(n=n)
+        return (w * 1.5).polygamma_(n) * 2
+
+    found = []
+    for call in (program, torchstrata.compile(program, fullgraph=True)):
+        w, x = torch.tensor([1.0, 2.5], requires_grad=True), torch.tensor([1.0, 2.0])
+        y = call(w, x)
+        y.sum().backward()
+        found.append((y, w.grad, x))
+    torch.testing.assert_close(found[1], found[0])
+
+
 def test_steps_take_no_other_memory():
     parameters = [torch.full((64, 64), float(n), requires_grad=True) for n in range(20)]
     for p in parameters:

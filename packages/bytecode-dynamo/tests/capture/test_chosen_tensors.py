@@ -112,3 +112,19 @@ def test_what_tells_a_copy_breaks_the_graph(program):
 def test_an_extreme_of_a_tensor_and_a_number_names_the_line():
     text = str(bd.explain(lambda x: min(x, 0) + 1)(torch.tensor(1.0)))
     assert "BD001" in text and "min(x, 0)" in text
+
+
+@pytest.mark.parametrize("pick", [max, min])
+def test_the_gradient_of_an_extreme_goes_to_it_alone(pick):
+    def program(x, y):
+        return pick([x, y * 2, x.sqrt()], key=lambda t: t + 1) * 3
+
+    for values in ((1.5, 2.0), (3.0, 0.5), (0.0, 0.0)):
+        found = []
+        for call in (program, bd.optimize("eager")(program)):
+            inputs = [torch.tensor(value, requires_grad=True) for value in values]
+            call(*inputs).backward()
+            found.append([t.grad for t in inputs])
+        assert repr(found[1]) == repr(found[0])
+    text = str(bd.explain(program)(*inputs))
+    assert f"{pick.__name__}() of tensors that require gradients" in text and "pick(" in text

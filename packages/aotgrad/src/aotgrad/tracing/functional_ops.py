@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cache
 from itertools import compress
 from typing import Any
@@ -45,10 +45,19 @@ _LIBRARY.define("factored(Tensor result, Tensor info, str name, bool is_matrix) 
 _LIBRARY.impl("factored", _factored, "CompositeExplicitAutograd")
 
 
+def _polygamma(self: torch.Tensor, n: int) -> torch.Tensor:
+    return self.copy_(torch.polygamma(n, self.clone()))  # backward reads the old values
+
+
+_IN_PLACE: dict[Any, Callable[..., torch.Tensor]] = {torch.Tensor.polygamma_: _polygamma}
+"""In-place functions that torch's functionalisation refuses, as ones that it takes."""
+
+
 def resolve_overload(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The overload that a call of a custom ``torch.ops.<namespace>.<name>`` resolves to; ``func``
-    itself if it is anything else.
+    """The overload that a call of a custom ``torch.ops.<namespace>.<name>`` resolves to, or what
+    computes the same in a trace; ``func`` itself if it is anything else.
     """
+    func = _IN_PLACE.get(func, func) if isinstance(func, Hashable) else func
     if not isinstance(func, torch._ops.OpOverloadPacket) or func._qualified_op_name.startswith(
         "aten::"
     ):

@@ -81,9 +81,25 @@ def extreme(
             takes_other = compare(ctx, symbol, other, measure)
             kept, best = best is measure, choose(ctx, takes_other, best, item)
             measure = best if kept else choose(ctx, takes_other, measure, other)
-        elif compare(ctx, symbol, other, measure).truth(ctx):
+        elif _is_more(ctx, function, compare(ctx, symbol, other, measure), (best, item)):
             best, measure = item, other
     return best
+
+
+def _is_more(
+    ctx: Context, function: Any, answer: VariableTracker, items: Sequence[VariableTracker]
+) -> bool:
+    try:
+        return answer.truth(ctx)
+    except GraphBreak as error:
+        tensors = [item for item in items if isinstance(item, TensorVariable)]
+        if error.id != "BD001" or not any(t.as_fake(ctx).requires_grad for t in tensors):
+            raise
+        # a graph would give the other one a gradient of zeros, and what it was computed from NaNs
+        what = f"{function.__name__}() of tensors that require gradients returns one of them"
+        raise GraphBreak(
+            "BD001", what, f"use torch.{function.__name__}imum, which has gradients for both"
+        ) from error
 
 
 def _have_one_type(items: Sequence[VariableTracker]) -> bool:

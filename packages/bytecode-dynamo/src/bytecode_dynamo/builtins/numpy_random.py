@@ -1,31 +1,32 @@
 """NumPy's generators: what the frame draws is drawn before the graph, in order.
 
 Between ``numpy.random.seed(number)`` and the frame's end the numbers are known while capturing as
-well: control flow may depend on them.
+well: control flow may depend on them. So are those of a generator that the frame makes of a seed.
 """
 
 from __future__ import annotations
 
 import types
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant
-from bytecode_dynamo.function_table import evaluates_each
+from bytecode_dynamo.function_table import CONSTRUCTORS, evaluates_each
 from bytecode_dynamo.guards.source import AttrSource, Source
 from bytecode_dynamo.guards.tensor_source import ArraySource
 from bytecode_dynamo.marker import Marker
+from bytecode_dynamo.rule_table import RuleFor
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.effects import MISSING, Identity
 from bytecode_dynamo.state.protocol import constants, raising
 from bytecode_dynamo.state.requirements import remember_tensor
 from bytecode_dynamo.state.tracker import VariableTracker
-from bytecode_dynamo.variables.array import ArrayVariable, numpy
+from bytecode_dynamo.variables.array import ArrayVariable, as_array, numpy
 from bytecode_dynamo.variables.attribute import BINDERS
-from bytecode_dynamo.variables.base import Args, Kwargs
-from bytecode_dynamo.variables.callable import CallableVariable
+from bytecode_dynamo.variables.base import Args, BoundRuleVariable, Kwargs
+from bytecode_dynamo.variables.callable import CallableVariable, KnownObjectVariable
 from bytecode_dynamo.variables.constant import NONE, ConstantVariable, is_constant_value
 from bytecode_dynamo.variables.sequence import ListVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
@@ -44,6 +45,8 @@ PICKS = {
     "choice": (3, frozenset({"size", "replace"})),
 }
 """Draws of positions: the most arguments in order, and those by keyword, that are captured."""
+_SIZE_AT = {"choice": 2, "integers": 3}
+"""Draws of numbers of NumPy's types, which are arrays of no dimension for the size ``()``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,49 @@ class Drawing:
     @property
     def what(self) -> str:
         return f"{self.name} of a {type(self.generator).__name__}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeededVariable(KnownObjectVariable):
+    """A generator that the frame makes of a seed, before the graph like its draws; its value is
+    another one.
+    """
+
+    always_rebuilt: ClassVar[bool] = False
+
+    def as_constant(self, ctx: Context) -> Any:
+        raise NotConstant(self.describe())
+
+    def as_proxy(self, ctx: Context) -> Any:
+        raise GraphBreak("BD018", f"{self.describe()} in a graph")
+
+    def describe(self) -> str:
+        return f"a {type(self.value).__name__}"
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return BoundRuleVariable(self, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        method = getattr(type(self.value), name, None)
+        if name[0] == "_" or name in OTHERS or not callable(method):
+            raise GraphBreak("BD018", f"{name} of a {type(self.value).__name__}")
+        return draw(ctx, Drawing(name, self.value, self.source), args, kwargs)
+
+
+def make_seeded(
+    ctx: Context, maker: Any, *args: VariableTracker, **kwargs: VariableTracker
+) -> VariableTracker:
+    what = f"numpy.random.{maker.__name__}"
+    if not _is_seeded(args, kwargs):
+        raise GraphBreak("BD018", f"{what} without a seed", "give it a number")
+    try:
+        given, named = constants(ctx, args, kwargs)
+    except NotConstant as error:
+        raise GraphBreak("BD018", f"{what} with {error}") from None
+    with raising(ctx, Exception):
+        made = maker(*given, **named)
+    ctx.effects.write((_STATE, id(made)), _state_of(made))
+    return SeededVariable(made, source=add_draw(ctx, None, maker, given, named))
 
 
 def draw_by_method(
@@ -142,9 +188,17 @@ def _draw(ctx: Context, drawing: Drawing, args: Args, kwargs: Kwargs) -> Variabl
     generator = _like(drawing.generator, state)
     with raising(ctx, Exception):
         example = getattr(generator, drawing.name)(*given, **named)
+    is_number = state is MISSING and isinstance(example, numpy.generic)
+    if is_number and len(given) < _SIZE_AT.get(drawing.name, 0):
+        named["size"], example = (), numpy.asarray(example)
     if state is not MISSING or drawing.name == "seed":
-        ctx.effects.write(slot, generator.get_state())
-    source = add_draw(ctx, drawing.source or drawing.generator, drawing.function, given, named)
+        ctx.effects.write(slot, _state_of(generator))
+    is_own = isinstance(drawing.source, DrawSource)
+    owner = None if is_own else drawing.source or drawing.generator
+    source = add_draw(ctx, owner, drawing.function, given, named)
+    if is_number and type(example) is numpy.ndarray:
+        array: Any = _drawn_array(ctx, drawing, source, example, known=False)
+        return as_array(array.tensor, scalar=True)
     if type(example) is numpy.ndarray:
         return _drawn_array(ctx, drawing, source, example, state is not MISSING)
     if example is None or (state is not MISSING and is_constant_value(example)):
@@ -156,12 +210,19 @@ def _draw(ctx: Context, drawing: Drawing, args: Args, kwargs: Kwargs) -> Variabl
 
 def _like(generator: Any, state: Any) -> Any:
     """A generator of the same kind: in a known state, else in any."""
-    if isinstance(generator, numpy.random.Generator):
-        return numpy.random.default_rng(0)
-    made = numpy.random.RandomState(0)
-    if state is not MISSING:
+    is_legacy = not isinstance(generator, numpy.random.Generator)
+    made: Any = numpy.random.RandomState(0) if is_legacy else numpy.random.default_rng(0)
+    if state is not MISSING and is_legacy:
         made.set_state(state)
+    elif state is not MISSING:
+        made.bit_generator.state = state
     return made
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, numpy.random.Generator):
+        return generator.bit_generator.state
+    return generator.get_state()
 
 
 def _drawn_array(
@@ -193,6 +254,8 @@ def _register() -> None:
                 if name[0] != "_" and name not in OTHERS
             )
         )(draw_by_method)
+    evaluates_each(numpy.random.default_rng)(make_seeded)
+    CONSTRUCTORS[numpy.random.RandomState] = RuleFor(make_seeded, numpy.random.RandomState)
     evaluates_each(numpy.random.seed, numpy.random.ranf, numpy.random.sample)(draw_by_function)
 
 

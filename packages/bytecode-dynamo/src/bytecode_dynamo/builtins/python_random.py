@@ -183,7 +183,7 @@ def add_draw(
     ctx: Context, generator: Any, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> DrawSource:
     """Call a function of a generator before the graph, after the draws so far. Both are objects or
-    sources of one.
+    sources of one; the generator is None if that makes it, or made it.
     """
     found = ctx.effects.read(_DRAWS, ())
     ctx.effects.write(_DRAWS, (*found, (generator, function, args, kwargs)))
@@ -192,7 +192,8 @@ def add_draw(
 
 def drawn_from(ctx: Context) -> tuple[Any, ...]:
     """The generators that draw before the graph, as objects or sources."""
-    return tuple(dict.fromkeys(generator for generator, *_ in ctx.effects.read(_DRAWS, ())))
+    drawn = (generator for generator, *_ in ctx.effects.read(_DRAWS, ()))
+    return tuple(dict.fromkeys(generator for generator in drawn if generator is not None))
 
 
 def drawn_number(ctx: Context, drawn: DrawSource, example: Any, *bounds: int) -> VariableTracker:

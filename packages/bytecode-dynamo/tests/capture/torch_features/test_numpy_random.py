@@ -60,7 +60,23 @@ def changed(x, rng):
     return x + 1, drawn
 
 
-WHOLE = [seeded, seeded_lists, numbers, arrays, generator, rows, both, changed]
+def made_here(x, rng):
+    old, new = np.random.RandomState(3), np.random.default_rng(seed=4)
+    items = [1, 2, 3, 4]
+    new.shuffle(items)
+    for _ in range(5):
+        x = x + old.rand() if new.random() > 0.5 else x * int(new.integers(1, 9))
+    drawn = old.permutation(4), new.normal(0, 2, size=3), new.choice([5, 6]), old.choice(["a", "b"])
+    same = np.random.RandomState(3).rand(), isinstance(old, np.random.RandomState)
+    return x * items[0], items, drawn, same, np.random.rand()
+
+
+def picked(x, rng):
+    number = np.random.choice([1, 2, 3]), np.random.choice(4), rng.choice([0.5, 1.5], p=[0.3, 0.7])
+    return x * int(number[0]) + float(number[2]), number, rng.integers(9), np.random.rand()
+
+
+WHOLE = [seeded, seeded_lists, numbers, arrays, generator, rows, both, changed, made_here, picked]
 
 
 def split(x, rng):
@@ -74,8 +90,26 @@ def read_state(x, rng):
     return x + 1, drawn, np.random.get_state()[2], np.random.rand()
 
 
+def made_without_a_seed(x, rng):
+    return x + 1, isinstance(np.random.default_rng(), np.random.Generator), np.random.rand()
+
+
+def one_text(x, rng):
+    return x + 1, np.random.choice(["a", "b"])
+
+
+def made_before_a_break(x, rng):
+    own = np.random.default_rng(2)
+    x = x * own.random()
+    bd.graph_break()
+    return x + own.random()
+
+
 def one_of(x, rng):
     return x + 1, np.random.choice([1, 2, 3]), np.random.bytes(2)
+
+
+BROKEN = [split, read_state, one_of, made_without_a_seed, one_text, made_before_a_break]
 
 
 def results(program, function):
@@ -86,7 +120,7 @@ def results(program, function):
     return [*found, np.random.rand(), random.random(), rng.random()]
 
 
-@pytest.mark.parametrize("program", [*WHOLE, split, read_state, one_of])
+@pytest.mark.parametrize("program", [*WHOLE, *BROKEN])
 def test_draws(program):
     captured = bd.optimize("eager", fullgraph=program in WHOLE)(program)
     assert results(program, captured) == results(program, program)
@@ -113,6 +147,21 @@ def test_what_is_picked(pick):
         return x + 1, pick(rng, [1, 2, 3, 4, 5], np.arange(12).reshape(4, 3))
 
     assert results(program, bd.optimize("eager")(program)) == results(program, program)
+
+
+@pytest.mark.parametrize("make", [np.random.RandomState, np.random.default_rng])
+def test_a_generator_made_here_is_returned_in_its_last_state(make):
+    program = lambda x: (make(5), make(5).normal(), x)  # noqa: E731
+    again = bd.optimize("eager", fullgraph=True)(lambda x: use(x, make(5)))
+    for _ in range(2):
+        fresh, number, _ = bd.optimize("eager", fullgraph=True)(program)(torch.ones(2))
+        assert fresh.normal() == number == make(5).normal()
+        drawn = again(torch.ones(2))[1]
+        assert repr(drawn.normal()) == repr(use(torch.ones(2), make(5))[1].normal())
+
+
+def use(x, rng):
+    return x * rng.normal(), rng
 
 
 def test_a_legacy_choice_of_rows_is_an_error():
