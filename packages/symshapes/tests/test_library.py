@@ -41,6 +41,10 @@ CASES = {
     ),
     "histogram": (lambda x: torch.histogram(x, 7), [torch.randn(20)]),
     "histogram_edges": (torch.histogram, [torch.randn(20), torch.linspace(-1, 1, 6)]),
+    "padded_to_jagged": (
+        lambda x, o: torch.ops.aten._padded_dense_to_jagged_forward(x, [o], 5),
+        [torch.randn(2, 3, 4), torch.tensor([0, 2, 5])],
+    ),
     "histogramdd": (lambda x: torch.histogramdd(x, [3, 4]), [torch.randn(20, 2)]),
 }
 

@@ -64,6 +64,15 @@ def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
     )
 
 
+@RULES.register("_padded_dense_to_jagged_forward")
+def padded_to_jagged(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Rows in one dimension instead of batches and positions."""
+    given = bind(func, args, kwargs)
+    dense, total = given["dense"], given["total_L"]
+    total = unbacked_size(mode, func) if total is None else total
+    return new_empty(mode, dense, (total, dense.shape[-1]))
+
+
 @RULES.register(
     "fake_quantize_per_tensor_affine_cachemask "
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
