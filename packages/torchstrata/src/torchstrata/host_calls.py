@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from symshapes import is_leaf
+from symshapes import is_leaf, is_nested_int
 from torch.amp import autocast_mode
 from torch.autograd import grad_mode
 from torch.fx import Graph, GraphModule, Node
@@ -249,12 +249,14 @@ class _PieceBuilder:
             for k, val in reversed(tensors)
             for d, size in enumerate(val.shape)
             if isinstance(size, torch.SymInt)
+            and not is_nested_int(size)
             and size.node.expr.is_Symbol
             and size.node.expr not in known
         }
         for _, val in tensors:
             numbers = (*val.shape, *val.stride())
-            exprs = [size.node.expr for size in numbers if isinstance(size, torch.SymInt)]
+            sizes = [n for n in numbers if isinstance(n, torch.SymInt) and not is_nested_int(n)]
+            exprs = [size.node.expr for size in sizes]
             if any(expr.free_symbols - known - {*read} for expr in exprs):
                 raise self._refusal("a size that depends on data", placeholders[0])
         with module.graph.inserting_before(placeholders[0] if placeholders else None):
