@@ -63,7 +63,7 @@ def _function_apply(
     # a slot costs a third of an attribute; the inherited ``apply`` would look the backward function
     # up on every call
     node = {
-        "__slots__": ("primals", "private", "saved_versions", "sizes", "partial_state"),
+        "__slots__": ("offsets", "partial_state", "primals", "private", "saved_versions", "sizes"),
         "apply": backward,
     }
     function._backward_cls = type("CompiledGraphBackward", (function._backward_cls,), node)
@@ -74,7 +74,7 @@ def _function_apply(
 class SharedContext:
     """Stands in for ``ctx`` in the forward function; holds what all nodes of one call save."""
 
-    __slots__ = ("materialize_grads", "primals", "saved_versions", "sizes", "to_save")
+    __slots__ = ("materialize_grads", "offsets", "primals", "saved_versions", "sizes", "to_save")
 
     def detach_results(self, results: Sequence[torch.Tensor]) -> None:
         """Detaches saved results: otherwise nodes would reference each other through them."""

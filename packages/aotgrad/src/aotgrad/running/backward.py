@@ -7,9 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from symshapes import expr_of, inner_tensors, is_wrapper, map_inner
+from symshapes import (
+    as_jagged,
+    expr_of,
+    flatten,
+    inner_tensors,
+    is_jagged,
+    is_wrapper,
+    map_inner,
+    rebuild,
+)
 
-from aotgrad.errors import ContractError, Unsupported
+from aotgrad.errors import ContractError
 from aotgrad.graphs.donation import SOLE_REFERENCE, copied, reference_counts
 from aotgrad.graphs.partial_backward import (
     readers,
@@ -211,14 +220,16 @@ class BackwardWriter:
             bits = [f"({name} is not None) << {i}" for i, name in enumerate(names)]
             out(f"given = {' | '.join([*bits, str(1 << len(names))])}")
             cache = out.name("zeros", ZerosCache())
-            for name, value in ((t.name, t.meta["val"]) for t in self.joint.tangents):
+            for i, (name, value) in enumerate(zip(names, self.tangent_values())):
                 inner = inner_tensors(value) if is_wrapper(value) else (value,)
+                if is_jagged(value):
+                    inner = (value._values,)  # type: ignore[attr-defined]
                 sizes = tuple_text(self.sizes.size(s) for t in inner for s in t.shape)
-                if value.layout is torch.jagged and len(names) > 1:
-                    raise Unsupported(
-                        "AG034", "a nested tensor is one of several results with gradients"
-                    )
-                if is_wrapper(value):
+                if is_jagged(value):
+                    like = out.name("like", value)
+                    zeros = f"{out.name('nested_zeros', nested_zeros)}"
+                    zeros += f"({like}, {sizes}, ctx.offsets[{i}])"
+                elif is_wrapper(value):
                     like = out.name("like", value)
                     zeros = f"{out.name('wrapped_zeros', wrapped_zeros)}({like}, {sizes})"
                 else:
@@ -226,6 +237,10 @@ class BackwardWriter:
                     device = out.name(str(value.device), value.device)
                     zeros = f"{cache}({sizes}, dtype={dtype}, device={device})"
                 out(f"{name} = {zeros} if {name} is None else {name}")
+
+    def tangent_values(self) -> list[Any]:
+        """The fakes of the tangents."""
+        return [as_jagged(t.meta["val"]) for t in self.joint.tangents]
 
     # -- the calls ---------------------------------------------------------------------------------
 
@@ -385,6 +400,22 @@ def wrapped_zeros(like: Any, sizes: Sequence[int]) -> torch.Tensor:
         return torch.zeros(shape, dtype=inner.dtype, device=inner.fake_device)
 
     return map_inner(zeros, like)
+
+
+def is_nested_result(value: Any) -> bool:
+    """Whether a forward value is a nested tensor with jagged layout."""
+    return isinstance(value, torch.fx.Node) and is_jagged(as_jagged(value.meta["val"]))
+
+
+def beside_values(value: Any) -> dict[str, torch.Tensor]:
+    """What a nested tensor holds, except for its values."""
+    return {name: getattr(value, name) for name in flatten(value)[0] if name != "_values"}
+
+
+def nested_zeros(like: Any, sizes: Sequence[int], beside: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Zeros in a nested tensor; ``sizes`` are those of the values."""
+    values = torch.zeros(sizes, dtype=like.dtype, device=like._values.fake_device)
+    return rebuild(type(like), {"_values": values, **beside}, flatten(like)[1], (), ())
 
 
 def mask_absent(masks: Sequence[int], given: int, gradients: Sequence[Any]) -> tuple[Any, ...]:

@@ -19,7 +19,14 @@ from .autograd_function import (
     define_node_functions,
     watch_hooks,
 )
-from .backward import BackwardWriter, Compiled, call_compiled, reader_masks
+from .backward import (
+    BackwardWriter,
+    Compiled,
+    beside_values,
+    call_compiled,
+    is_nested_result,
+    reader_masks,
+)
 from .emit import EpilogueWriter, PythonWriter, tuple_text
 from .prologue import Runtime, within_new_leaves, write_prologue
 from .retain_graph import record_versions
@@ -163,7 +170,20 @@ class _TrainingWriter:
             out(f"ctx.sizes = {tuple_text(texts[node] for node in split.sizes)}")
         if double is not None:
             out(f"ctx.primals = {double.saved_inputs_text()}")
+        self._write_offsets()
         return sentinels
+
+    def _write_offsets(self) -> None:
+        """Saves what nested results hold beside the values: zeros in their gradients need it."""
+        results = [(self.values[i], self.joint.values[i]) for i in self.joint.plan.differentiable]
+        if len(results) > 1 and any(map(is_nested_result, (value for _, value in results))):
+            texts = (
+                f"{self.out.name('beside_values', beside_values)}({text})"
+                if is_nested_result(value)
+                else "None"
+                for text, value in results
+            )
+            self.out(f"ctx.offsets = {tuple_text(texts)}")
 
     def _sentinels(self, saved: list[str]) -> dict[str, torch.fx.Node]:
         """Outputs that share memory with a saved value, and that value. They are saved too, so that
