@@ -25,6 +25,11 @@ def built(x: Any) -> Any:
     return torch.nested.nested_tensor_from_jagged(x.values() * 2, x.offsets()) + x
 
 
+def gated(x: Any) -> Any:
+    a, b = x.chunk(2, -1)
+    return a * b.sigmoid()
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "pointwise": lambda x: x * 2 + x.sin(),
     "values": lambda x: x.values() * 2,
@@ -37,6 +42,14 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "batch size": lambda x: x * x.size(0) + x.offsets().sum(),
     "made in the program": built,
     "two results": lambda x: (x * 2, x.cos()),
+    "padded, values first": lambda x: torch.nested.to_padded_tensor(x, 1.0, (x.size(0), 12, 8)) * 2,
+    "softmax over the ragged dimension": lambda x: torch.softmax(x, 1),
+    "mean over the ragged dimension": lambda x: x - x.mean(1, keepdim=True),
+    "dense operand": lambda x: x + torch.ones(x.size(0), 1, 8),
+    "rms_norm": lambda x: F.rms_norm(x, (8,), torch.ones(8)),
+    "chunk": gated,
+    "reshape": lambda x: x.reshape(x.size(0), -1, 4, 2).sin(),
+    "from a list": lambda x: torch.nested.as_nested_tensor([x.values()] * 2, layout=torch.jagged),
 }
 
 
@@ -140,22 +153,63 @@ def test_training(is_leaf: bool) -> None:
     assert_one_graph()
 
 
-def test_attention_breaks_the_graph() -> None:
+@pytest.mark.parametrize("name", ["padded", "softmax over the ragged dimension", "rms_norm", "chunk",
+                                  "reshape", "flatten", "dense operand"])  # fmt: skip
+def test_gradients(name: str) -> None:
+    torchstrata.reset()
+    program = PROGRAMS[name]
+    compiled = torchstrata.compile(program)
+    for lengths in LENGTHS:
+        found = []
+        for function in (compiled, program):
+            x = jagged(lengths, requires_grad=True)
+            result = next(leaves(function(x)))
+            (result * torch.linspace(0, 1, result.numel()).view(result.shape)).sum().backward()
+            found.append(x.grad.values())
+        torch.testing.assert_close(*found)
+    assert_one_graph()
+
+
+def test_sum_over_the_ragged_dimension_has_a_gradient() -> None:
+    compiled = torchstrata.compile(lambda x: x.sum(1))
+    x = jagged((3, 5, 2), requires_grad=True)
+    compiled(x).square().sum().backward()
+    expected = [(2 * part.sum(0)).expand_as(part) for part in x.detach().unbind()]
+    torch.testing.assert_close(x.grad.values(), torch.cat(expected))
+
+
+def several(x: Any) -> Any:
+    return x * 2, x.sin(), x.values() * 3
+
+
+@pytest.mark.parametrize("given", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_gradients_of_some_of_several_results(given: tuple[int, ...]) -> None:
+    torchstrata.reset()
+    compiled = torchstrata.compile(several)
+    for lengths in LENGTHS[:3]:
+        found = []
+        for function in (compiled, several):
+            x = jagged(lengths, requires_grad=True)
+            results = [next(leaves(result)) for result in function(x)]
+            sum(results[i].square().sum() for i in given).backward()  # type: ignore[union-attr]
+            found.append(x.grad.values())
+        torch.testing.assert_close(*found)
+    assert_one_graph()
+
+
+def test_other_offsets_raise() -> None:
+    torchstrata.reset()
+    compiled = torchstrata.compile(lambda x, y: x + y)
+    with pytest.raises(RuntimeError, match="cannot call binary pointwise function"):
+        compiled(jagged((3, 5)), jagged((3, 5)))
+
+
+def test_rows_break_the_graph() -> None:
     def program(x: Any) -> Any:
-        q = x.unflatten(-1, (2, 4)).transpose(1, 2)
-        return F.scaled_dot_product_attention(q, q, q).transpose(1, 2)
+        return x[0] * 2, sum(row.sum() for row in x.unbind())
 
     torchstrata.reset()
     compiled = torchstrata.compile(program)
-    x = jagged((3, 5, 2))
-    torch.testing.assert_close(compiled(x).values(), program(x).values())
+    for lengths in LENGTHS[:3]:
+        torch.testing.assert_close(compiled(jagged(lengths)), program(jagged(lengths)))
     assert torchstrata.counters["graph_breaks"]
-
-
-@pytest.mark.filterwarnings("ignore::torchstrata.errors.FallbackWarning")
-def test_gradient_of_one_of_two_results() -> None:
-    torchstrata.reset()
-    compiled = torchstrata.compile(lambda x: (x * 2, x.sin()))
-    x = jagged((3, 5, 2), requires_grad=True)
-    compiled(x)[0].values().sum().backward()
-    torch.testing.assert_close(x.grad.values(), torch.full_like(x.grad.values(), 2.0))

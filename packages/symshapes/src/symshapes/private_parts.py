@@ -57,9 +57,10 @@ PARTS = {
     "torch._library.fake_impl": "set_ctx_getter",
     "torch._library.simple_registry": "singleton",
     "torch.nested._internal.nested_tensor": """
-        NestedTensor _tensor_symint_registry get_tensor_symint
+        NestedTensor _tensor_symint_registry get_tensor_symint nested_view_from_values_offsets
     """,
     "torch.nested._internal.ops": "_wrap_jagged_dim jagged_torch_function",
+    "torch.nested._internal.sdpa": "_autocast _validate_sdpa_input",
     "torch._ops": "HigherOrderOperator OpOverload OpOverloadPacket _OpNamespace _Ops",
     "torch.amp.autocast_mode": "_enter_autocast _exit_autocast",
     "torch.autograd": "_unsafe_preserve_version_counter",

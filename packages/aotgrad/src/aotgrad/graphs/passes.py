@@ -130,7 +130,7 @@ def _equal_base(node: torch.fx.Node) -> torch.fx.Node | None:
     if node.target in _READS_OFFSET and _offset_given(node) and view_root(node).op == "placeholder":
         return None  # where the memory of an input begins is the caller's affair
     while source is not None and isinstance(source.meta["val"], torch.Tensor):
-        if layout_key(source.meta["val"]) == key:
+        if not is_wrapper(source.meta["val"]) and layout_key(source.meta["val"]) == key:
             found = source
         if source.target in _NEVER_NOOP:
             break

@@ -27,6 +27,7 @@ _POLYFILLS = tuple(
         "iterators.py",
         "library.py",
         "nested.py",
+        "nested_attention.py",
     )
 )
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep

@@ -110,7 +110,7 @@ def refusal(value: Any) -> str | None:
             f"it has __torch_dispatch__, and its __tensor_flatten__ raises {type(error).__name__}"
         )
     # the local tensor of a distributed parameter requires grad, too, but gets none
-    history = not is_distributed(type(value))
+    history = not is_distributed(type(value)) and not is_jagged(value)
     for inner in held:
         has_history = history and inner.requires_grad
         if type(inner) not in _PLAIN or has_history or inner.is_neg() or inner.is_conj():
@@ -304,11 +304,23 @@ def _rebuilt(
 
 
 def slot(ctx: Context, x: Any, name: str) -> VariableTracker | None:
-    """What a slot of a DTensor has; None for any other attribute."""
+    """What a slot of a DTensor or a length kept with a jagged tensor is; None for any other
+    attribute.
+    """
+    if is_jagged(x.fake) and name in ("_min_seqlen_tensor", "_max_seqlen_tensor"):
+        held = name in flatten(x.fake)[0]
+        return _inner(ctx, x, name) if held else ConstantVariable(None)
     if not is_distributed(x.cls) or name not in ("_local_tensor", "_spec"):
         return None
     if name == "_spec":
         return PlacementVariable(x.fake._spec)
+    return _inner(ctx, x, name)
+
+
+def _inner(ctx: Context, x: Any, name: str) -> VariableTracker:
+    known = ctx.tensors.get(id(getattr(x.fake, name)))
+    if known is not None:
+        return known
     with ctx.modes.without_overrides(ctx):
         return call_torch(ctx, inner_tensor, [x, ConstantVariable(name)])
 
@@ -323,11 +335,7 @@ def attribute(ctx: Context, x: Any, name: str) -> VariableTracker:
                 "BD014",
                 f"attribute {name!r} of {x.describe()}, which __tensor_flatten__ does not name",
             )
-        known = ctx.tensors.get(id(held))
-        if known is not None:
-            return known
-        with ctx.modes.without_overrides(ctx):
-            return call_torch(ctx, inner_tensor, [x, ConstantVariable(name)])
+        return _inner(ctx, x, name)
     if name not in fake.__dict__ and is_distributed(x.cls):
         return raise_no_attribute(ctx, x.cls, name)
     if name in fake.__dict__ and is_constant_value(held):
