@@ -161,3 +161,22 @@ def test_transformer_layer() -> None:
                 optimizer.step()
             torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
     assert_graphs(2)
+
+
+def test_rows_that_leave_values_out_raise() -> None:
+    offsets = torch.tensor([0, 3, 5])
+    for known in ({}, {"min_seqlen": 2, "max_seqlen": 3}):
+        x = torch.nested.nested_tensor_from_jagged(torch.randn(8, 8), offsets, **known)
+        for program in (attend, torchstrata.compile(attend)):
+            with pytest.raises(RuntimeError, match="sum"):
+                program(x)
+
+
+def test_a_row_without_numbers_stays_alone() -> None:
+    offsets = torch.tensor([0, 3, 5])
+    values = torch.randn(5, 8)
+    values[4] = float("nan")
+    x = torch.nested.nested_tensor_from_jagged(values, offsets)
+    result = torchstrata.compile(attend, fullgraph=True)(x)
+    torch.testing.assert_close(result.values(), attend(x).values(), equal_nan=True)
+    assert not result.values()[:3].isnan().any()

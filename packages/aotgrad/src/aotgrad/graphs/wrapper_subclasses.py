@@ -261,7 +261,7 @@ class _WrapperCall:
 
     Attributes:
         compiled: takes and returns plain tensors.
-        takes_list: whether it takes its inputs in a list.
+        takes_list: whether it takes its inputs in a list, to free them early; so does a call.
         inputs: for each input of a wrapper subclass its spec.
         symbols: index and symbol of each size among the inputs.
         outputs: how each output is built, and the sources of its plain parts (see ``_source``).
@@ -273,16 +273,20 @@ class _WrapperCall:
     symbols: list[tuple[int, Any]]
     outputs: list[tuple[WrapperSpec | None, list[Any]]]
 
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        is_list = self.takes_list and len(arguments) == 1 and type(arguments[0]) is list
+        inputs = arguments[0] if is_list else list(arguments)
         flat: list[Any] = []
         for value, spec in zip(inputs, self.inputs):
             flat.append(value) if spec is None else flat.extend(spec.parts(value))
         sizes = {symbol: inputs[i] for i, symbol in self.symbols}
-        results = self.compiled(list(flat)) if self.takes_list else self.compiled(*flat)
+        inputs.clear()
+        kept = {i: flat[i] for _, sources in self.outputs for is_in, i, _ in sources if is_in}
+        results = self.compiled(flat) if self.takes_list else self.compiled(*flat)
         outputs = []
         for spec, sources in self.outputs:
             parts = (
-                flat[i] if is_input else results[i] if i is not None else constant
+                kept[i] if is_input else results[i] if i is not None else constant
                 for is_input, i, constant in sources
             )
             outputs.append(next(parts) if spec is None else spec.build(parts, sizes))

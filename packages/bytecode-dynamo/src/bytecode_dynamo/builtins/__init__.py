@@ -11,6 +11,7 @@ from . import (  # noqa: F401 (each registers its rules)
     construct_iterators,
     copying,
     generators,
+    nested_tensors,
     number_functions,
     numpy_random,
     objects,

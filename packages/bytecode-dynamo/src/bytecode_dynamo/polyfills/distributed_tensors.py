@@ -12,6 +12,7 @@ from .collectives import group_name, root_of
 
 _OPERATORS: Any = torch.ops._c10d_functional
 _world: Any = torch.distributed
+_DTYPES = sorted({x for x in vars(torch).values() if isinstance(x, torch.dtype)}, key=str)
 
 
 def refuse(what: str) -> NoReturn:
@@ -90,7 +91,7 @@ def checked_local(local: Any, mesh: Any, placements: Any, shape: Any) -> Any:
 
 
 def _check_metadata(local: Any, with_sizes: bool) -> None:
-    numbers = [local.dtype.itemsize, local.is_floating_point(), local.requires_grad]
+    numbers = [_DTYPES.index(local.dtype), local.requires_grad]
     if with_sizes:
         numbers += [local.dim(), *local.shape, *local.stride()]
     own = torch.zeros(1, dtype=torch.int64, device=local.device)

@@ -30,25 +30,25 @@ def attention(
     if not _is_dense(query, key, value, is_causal):
         return NotImplemented
     q, k, v = (x.transpose(1, 2).values() for x in (query, key, value))
-    longest, longest_key = query._maybe_max_seqlen, key._maybe_max_seqlen
-    if longest is None or longest_key is None:
-        values = _by_row(q, k, v, query._offsets, key._offsets, dropout_p, is_causal, scale)
-    else:
-        mask = _key_mask(key._offsets, longest, longest_key, is_causal)
-        dense = F.scaled_dot_product_attention(
-            padded(q, query._offsets, longest).transpose(1, 2),
-            padded(k, key._offsets, longest_key).transpose(1, 2),
-            padded(v, key._offsets, longest_key).transpose(1, 2),
-            attn_mask=mask,
-            dropout_p=dropout_p,
-            scale=scale,
-        )
-        values = packed(dense.transpose(1, 2), query._offsets, q.size(0))
+    if not query.is_cuda:
+        _check_covered(q, query._offsets)
+        _check_covered(k, key._offsets)
+    longest, longest_key = _longest(query), _longest(key)
+    mask = _key_mask(key._offsets, longest, longest_key, is_causal)
+    dense = F.scaled_dot_product_attention(
+        padded(q, query._offsets, longest).transpose(1, 2),
+        padded(k, key._offsets, longest_key).transpose(1, 2),
+        padded(v, key._offsets, longest_key).transpose(1, 2),
+        attn_mask=mask,
+        dropout_p=dropout_p,
+        scale=scale,
+    )
+    values = packed(dense.transpose(1, 2), query._offsets, q.size(0))
     result = nested_view_from_values_offsets(
         values,
         query._offsets,
         min_seqlen=query._maybe_min_seqlen,
-        max_seqlen=longest,
+        max_seqlen=query._maybe_max_seqlen,
     )
     return result.transpose(1, 2)
 
@@ -71,6 +71,22 @@ def _is_dense(query: Any, key: Any, value: Any, is_causal: bool) -> bool:
         return True
     is_contiguous = all(x.transpose(1, 2).is_contiguous() for x in given)
     return math_sdp_enabled() and is_contiguous and not is_causal
+
+
+def _check_covered(values: Any, offsets: Any) -> None:
+    """Raise RuntimeError where rows leave values out, as eager does on the CPU."""
+    torch._assert_async(offsets[-1] == values.size(0), "the rows do not sum to the values' size")
+
+
+def _longest(x: Any) -> Any:
+    """The length of the longest row."""
+    known = x._maybe_max_seqlen
+    return max(longest_row(x._offsets), 2) if known is None else known  # 1 would broadcast
+
+
+def longest_row(offsets: Any) -> Any:
+    """The length of the longest row, which a rule computes."""
+    return offsets.diff().max().item()
 
 
 def padded(values: Any, offsets: Any, size: int, padding: float = 0.0) -> Any:
@@ -103,29 +119,3 @@ def _key_mask(offsets: Any, longest: int, longest_key: int, is_causal: bool) -> 
     if is_causal:
         mask = mask & (positions <= torch.arange(longest, device=offsets.device)[:, None])
     return mask | (lengths == 0)
-
-
-def _by_row(
-    q: Any,
-    k: Any,
-    v: Any,
-    offsets: Any,
-    key_offsets: Any,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-) -> Any:
-    """All queries with all keys, masked to those of the same row: the longest is not known."""
-    places, key_places = (torch.arange(x.size(0), device=offsets.device) for x in (q, k))
-    rows, key_rows = _rows(places, offsets), _rows(key_places, key_offsets)
-    mask = rows[:, None] == key_rows
-    if is_causal:
-        mask = mask & (key_places <= places[:, None])
-    is_empty = (key_offsets.diff() == 0)[rows]
-    dense = F.scaled_dot_product_attention(
-        *(x.transpose(0, 1)[None] for x in (q, k, v)),
-        attn_mask=mask | is_empty[:, None],
-        dropout_p=dropout_p,
-        scale=scale,
-    )
-    return dense[0].transpose(0, 1).masked_fill(is_empty[:, None, None], 0.0)
