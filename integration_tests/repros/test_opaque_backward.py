@@ -69,6 +69,60 @@ def test_gradients(dynamic):
     torch.testing.assert_close(found, torch.autograd.grad(experts(x, weight, ends), x))
 
 
+@torch.library.custom_op("test_opaque::parts", mutates_args=())
+def parts(xs: list[torch.Tensor], count: torch.Tensor) -> list[torch.Tensor]:
+    return [x * int(count) for x in xs]
+
+
+@parts.register_fake
+def _(xs, count):
+    return [torch.empty_like(x) for x in xs]
+
+
+def _parts_backward(ctx, gradients):
+    return [None if g is None else g * int(ctx.count) for g in gradients], None
+
+
+parts.register_autograd(
+    _parts_backward, setup_context=lambda ctx, inputs, output: setattr(ctx, "count", inputs[1])
+)
+
+
+def test_lists_of_tensors():
+    def program(x, y, count):
+        first, second = torch.ops.test_opaque.parts([x.sin(), y.cos()], count)
+        return (first * second).sum()
+
+    compiled = torchstrata.compile(program, options={"fallback": "error"})
+    args = torch.randn(3), torch.randn(3), torch.tensor(3)
+    torch.testing.assert_close(gradients(compiled, *args), gradients(program, *args))
+
+
+@torch.library.custom_op("test_opaque::scaled", mutates_args=())
+def scaled(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+    return x * by.item()
+
+
+scaled.register_fake(lambda x, by: torch.empty_like(x))
+
+
+def _save(ctx, inputs, output):
+    ctx.by = inputs[1]
+
+
+scaled.register_autograd(lambda ctx, g: (g * ctx.by.item(), None), setup_context=_save)
+
+
+def test_arguments_without_gradients():
+    compiled = torchstrata.compile(lambda x, by: torch.ops.test_opaque.scaled(x, by).sum())
+    x, by = torch.ones(3, requires_grad=True), torch.tensor(2.0)
+    compiled(x, by).backward()
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+    loss = compiled(x, by.requires_grad_())
+    with pytest.raises(RuntimeError, match="test_opaque.scaled.default gives None for an argument"):
+        loss.backward()
+
+
 def test_second_derivative_is_refused():
     x, weight = (
         torch.randn(6, 4, dtype=torch.double, requires_grad=True),

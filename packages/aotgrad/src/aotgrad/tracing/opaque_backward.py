@@ -7,6 +7,8 @@ its own, which calls the custom operator again, in grad mode, on the tensors of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from traceback import walk_tb
 from typing import Any
@@ -47,31 +49,46 @@ def has_opaque_backward(function: Any, args: tuple[Any, ...], kwargs: dict[str, 
 def call_with_opaque_backward(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls a custom operator, recorded for autograd with a backward pass of one operator."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    return _OpaqueBackward.apply(resolve_overload(function, args, kwargs), spec, *leaves)
+    call = _Call(resolve_overload(function, args, kwargs), spec)
+    results = _OpaqueBackward.apply(call, *leaves)
+    return pytree.tree_unflatten(list(results), call.result_spec)
+
+
+@dataclass(slots=True)
+class _Call:
+    """An operator and how its arguments and results are nested."""
+
+    op: torch._ops.OpOverload
+    spec: pytree.TreeSpec
+    result_spec: Any = None
+
+    def __call__(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        args, kwargs = pytree.tree_unflatten(list(leaves), self.spec)
+        results, self.result_spec = pytree.tree_flatten(self.op(*args, **kwargs))
+        return tuple(results)
 
 
 class _OpaqueBackward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, op: torch._ops.OpOverload, spec: pytree.TreeSpec, *leaves: Any) -> Any:
+    def forward(ctx: Any, call: _Call, *leaves: Any) -> tuple[Any, ...]:
         is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        ctx.op, ctx.spec = op, spec
+        ctx.call = call
         ctx.others = [None if held else leaf for held, leaf in zip(is_tensor, leaves)]
         ctx.save_for_backward(*(leaf if held else None for held, leaf in zip(is_tensor, leaves)))
         ctx.set_materialize_grads(False)
-        args, kwargs = pytree.tree_unflatten(list(leaves), spec)
-        return op(*args, **kwargs)
+        return call(leaves)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         saved = zip(ctx.saved_tensors, ctx.others)
         leaves = [other if tensor is None else tensor for tensor, other in saved]
-        args, kwargs = pytree.tree_unflatten(leaves, ctx.spec)
-        found = iter(_backward_of(ctx.op)([*gradients], *args, **kwargs))
-        return (None, None, *(next(found) if _has_gradient(leaf) else None for leaf in leaves))
-
-
-def _has_gradient(leaf: object) -> bool:
-    return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+        args, kwargs = pytree.tree_unflatten(leaves, ctx.call.spec)
+        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+        found = _backward_of(ctx.call.op)([*gradients], wanted, *args, **kwargs)
+        result: list[torch.Tensor | None] = [None] * (1 + len(leaves))
+        for i, gradient in zip(wanted, found):
+            result[1 + i] = gradient
+        return tuple(result)
 
 
 def _recorded_by_autograd() -> Any:
@@ -82,29 +99,38 @@ def _recorded_by_autograd() -> Any:
 
 @cache
 def _backward_of(op: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """The operator ``(gradients of the results, arguments of op) -> gradients of the arguments``,
-    one for each tensor of a dtype that has gradients.
+    """The operator ``(gradients of the results, wanted, arguments of op) -> gradients`` of those of
+    the flat arguments that are wanted, contiguous.
     """
     name = f"{op._schema.name}_{op._overloadname}_backward".replace("::", "_")
     arguments = str(op._schema).partition("(")[2].rpartition(") ->")[0]
-    _LIBRARY.define(f"{name}(Tensor?[] gradients, {arguments}) -> Tensor[]")
+    _LIBRARY.define(f"{name}(Tensor?[] gradients, int[] wanted, {arguments}) -> Tensor[]")
 
-    def run(gradients: list[torch.Tensor | None], *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+    def run(
+        gradients: Sequence[torch.Tensor | None], wanted: Sequence[int], *args: Any, **kwargs: Any
+    ) -> list[torch.Tensor]:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         with torch.enable_grad(), _recorded_by_autograd():
-            leaves = [x.detach().requires_grad_() if _has_gradient(x) else x for x in leaves]
-            args, kwargs = pytree.tree_unflatten(leaves, spec)
-            results = pytree.tree_leaves(op(*args, **kwargs))
-        wanted = [leaf for leaf in leaves if _has_gradient(leaf)]
+            for i in wanted:
+                leaves[i] = leaves[i].detach().requires_grad_()
+            results = _Call(op, spec)(leaves)
         pairs = [(r, g) for r, g in zip(results, gradients) if g is not None and r.requires_grad]
-        found = torch.autograd.grad(
-            [r for r, _ in pairs], wanted, [g for _, g in pairs], materialize_grads=True
-        )
+        given = [leaves[i] for i in wanted]
+        outputs, tangents = zip(*pairs)
+        found = torch.autograd.grad(outputs, given, tangents, allow_unused=True)
+        if any(gradient is None for gradient in found):
+            raise RuntimeError(
+                f"the backward formula of {op} gives None for an argument that requires grad, and "
+                f"can't be traced; detach the argument, or run the operator eagerly"
+            )
         return [torch.empty(x.shape, dtype=x.dtype, device=x.device).copy_(x) for x in found]
 
-    def sizes(gradients: object, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
-        wanted = filter(_has_gradient, pytree.tree_leaves((args, kwargs)))
-        return [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in wanted]
+    def sizes(
+        gradients: object, wanted: Sequence[int], *args: Any, **kwargs: Any
+    ) -> list[torch.Tensor]:
+        leaves = pytree.tree_leaves((args, kwargs))
+        given = [leaves[i] for i in wanted]
+        return [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in given]
 
     def refuse_second(keys: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and _C._any_requires_grad(*args, **kwargs):
