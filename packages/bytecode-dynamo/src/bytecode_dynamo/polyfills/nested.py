@@ -140,6 +140,8 @@ def _view(input: Any, *size: Any) -> Any:
 
 
 def _reshape(input: Any, *size: Any) -> Any:
+    if not _is_recorded(input) and _is_packed(input) and input._values.is_contiguous():
+        return input.view(*size)
     return _resized(torch.Tensor.reshape, input, size)
 
 
