@@ -94,6 +94,8 @@ def _kit(found: loopir.FoundGenerator, check: bool) -> str:
     try:
         kit = importlib.import_module("loopir.testing.conformance")  # needs the extra "testing"
         return f"conforms: {kit.check_code_generator(found.factory())} launches"
+    except loopir.BuildError as error:
+        return f"can't build here: {str(error).strip().splitlines()[0]}"
     except Exception as error:
         return f"does not conform: {str(error).strip().splitlines()[0]}"
 
