@@ -185,26 +185,21 @@ def check_programs(mesh: DeviceMesh, programs: Sequence[Any] = PROGRAMS) -> None
 def check_uneven_shards(
     mesh: DeviceMesh, programs: Sequence[Any] = (matmul, other_rows, full, gathered)
 ) -> None:
-    for program in programs:
-        torchstrata.reset()
-        compiled = torchstrata.compile(program, fullgraph=True)
-        for rows in (5, 3):
-            found = []
-            for call in (program, compiled):
-                args = operand(mesh, ROWS, rows), operand(mesh, WHOLE, 4)
-                found.append(with_gradients(call, args, args))
-            assert_same(found[1], found[0], f"{program.__name__} of {rows} rows")
-        assert_one_graph(2)
+    check_rows(mesh, programs, (5, 3))
 
 
 def check_batches(
     mesh: DeviceMesh,
     programs: Sequence[Any] = (pointwise, matmul, other_rows, full, gathered, read),
 ) -> None:
+    check_rows(mesh, programs, (8, 12, 16, 6, 20))
+
+
+def check_rows(mesh: DeviceMesh, programs: Sequence[Any], sizes: Sequence[int]) -> None:
     for program in programs:
         torchstrata.reset()
         compiled = torchstrata.compile(program, fullgraph=True)
-        for rows in (8, 12, 16, 6, 20):
+        for rows in sizes:
             found = []
             for call in (program, compiled):
                 args = operand(mesh, ROWS, rows), operand(mesh, WHOLE, 4)

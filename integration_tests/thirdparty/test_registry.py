@@ -110,8 +110,16 @@ def test_a_device_takes_the_only_generator_installed_for_it(
         found = loopir.code_generators({"toy", "cpu"})
     assert found["toy"].device == "toy" and set(found) == {"toy"}
     install(tmp_path, "blocks", {"second": f"{__name__}:for_toys"})
-    with pytest.raises(loopir.GeneratorError, match=r"'first' \(toys 1.5.* and 'second' \(blocks"):
+    with (
+        pytest.warns(loopir.GeneratorWarning),
+        pytest.raises(loopir.GeneratorError, match=r"'first' \(toys 1.5.* and 'second' \(blocks"),
+    ):
         loopir.code_generators({"toy"})
+    (tmp_path / "blocks-1.5.dist-info" / "entry_points.txt").write_text(
+        f"[torchstrata.code_generators]\nfirst = {__name__}:Counting\n"
+    )
+    with pytest.raises(loopir.GeneratorError, match="2 code generators called 'first'"):
+        loopir.code_generators((), {"cpu": "first"})
 
 
 def for_toys() -> EvaluatorCodeGenerator:

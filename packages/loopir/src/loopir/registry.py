@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -133,14 +133,9 @@ def _chosen(device: str, choice: CodeGenerator | str) -> CodeGenerator:
         return _checked(choice, device, f"codegens={{{device!r}: {choice!r}}}")
     installed = installed_code_generators()
     fitting = [found for found in installed if found.name == choice]
-    if len(fitting) > 1:
-        raise GeneratorError(
-            f"two packages call a code generator {choice!r}: "
-            f"{' and '.join(found.origin for found in fitting)}; pass an instance"
-        )
     if fitting:
-        return _made(fitting[0], device)
-    known = ", ".join(f"{found.name!r} ({found.origin})" for found in installed) or "none"
+        return _made(_only(fitting, f"called {choice!r}", "pass an instance"), device)
+    known = ", ".join(map(_shown, installed)) or "none"
     raise GeneratorError(
         f"no code generator is called {choice!r}; installed are: {known}. Install its package, or "
         f"pass an instance"
@@ -150,20 +145,28 @@ def _chosen(device: str, choice: CodeGenerator | str) -> CodeGenerator:
 def _installed_for(device: str) -> FoundGenerator | None:
     installed = installed_code_generators()
     fitting = [found for found in installed if found.device == device]
-    if len(fitting) > 1:
-        raise GeneratorError(
-            f"two code generators for device {device!r}: "
-            f"{' and '.join(f'{found.name!r} ({found.origin})' for found in fitting)}; choose one "
-            f"with codegens={{{device!r}: {fitting[0].name!r}}}"
-        )
     for found in installed:
         if found.problem:
             warnings.warn(_cannot_load(found), GeneratorWarning, stacklevel=2)
-    return fitting[0] if fitting else None
+    if not fitting:
+        return None
+    advice = f"choose one with codegens={{{device!r}: {fitting[0].name!r}}}"
+    return _only(fitting, f"for device {device!r}", advice)
+
+
+def _only(fitting: Sequence[FoundGenerator], what: str, advice: str) -> FoundGenerator:
+    if len(fitting) > 1:
+        names = " and ".join(map(_shown, fitting))
+        raise GeneratorError(f"{len(fitting)} code generators {what}: {names}; {advice}")
+    return fitting[0]
+
+
+def _shown(found: FoundGenerator) -> str:
+    return f"{found.name!r} ({found.origin})"
 
 
 def _cannot_load(found: FoundGenerator) -> str:
-    return f"code generator {found.name!r} ({found.origin}) can't be loaded: {found.problem}"
+    return f"code generator {_shown(found)} can't be loaded: {found.problem}"
 
 
 def _made(found: FoundGenerator, device: str) -> CodeGenerator:
@@ -173,10 +176,9 @@ def _made(found: FoundGenerator, device: str) -> CodeGenerator:
         made = found.factory()
     except Exception as error:
         raise GeneratorError(
-            f"code generator {found.name!r} ({found.origin}) can't be made: "
-            f"{type(error).__name__}: {error}"
+            f"code generator {_shown(found)} can't be made: {type(error).__name__}: {error}"
         ) from error
-    return _checked(made, device, f"code generator {found.name!r} ({found.origin})")
+    return _checked(made, device, f"code generator {_shown(found)}")
 
 
 def _checked(generator: CodeGenerator, device: str, origin: str) -> CodeGenerator:

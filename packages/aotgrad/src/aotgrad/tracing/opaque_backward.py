@@ -32,7 +32,7 @@ def learn_opaque_backward(error: BaseException) -> bool:
     opaque, so that another trace may succeed.
     """
     for frame, _ in walk_tb(error.__traceback__):
-        if frame.f_code.co_name == "backward" and frame.f_globals["__name__"] == _FORMULAS:
+        if frame.f_code.co_name == "backward" and frame.f_globals.get("__name__") == _FORMULAS:
             op = frame.f_locals["op"]
             if op in _opaque or torch.Tag.nondeterministic_seeded in op.tags:
                 return False  # random numbers would be drawn again
