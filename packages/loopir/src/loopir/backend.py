@@ -1,9 +1,9 @@
 """What a code generator is (contract G): ``CodeGenerator``, and optional protocols.
 
 A generator supports more than kernels by having the methods of ``OffersContractions``,
-``OffersTemplates``, ``LinksRuns``, ``LaunchesParts`` or ``Reproducible``, which loopir tests with
-``isinstance``. Without them, its programs consist of kernels, extern calls and one Python call per
-launch.
+``OffersTemplates``, ``LinksRuns``, ``LaunchesParts`` or ``Reproducible``, and fewer kernels than
+all by that of ``SelectsKernels``; loopir tests for each with ``isinstance``. Without them, its
+programs consist of kernels, extern calls and one Python call per launch.
 """
 
 from __future__ import annotations
@@ -51,6 +51,18 @@ class CodeGenerator(Protocol):
         """Compiles all kernels of a program at once (one translation unit where the target has
         them); one callable per source, called with the buffers' tensors in ``kernel.buffers``
         order, then an int per ``kernel.sizes``. Raises BuildError.
+        """
+        ...
+
+
+@runtime_checkable
+class SelectsKernels(Protocol):
+    """A backend that can't take every kernel. Another generator of the device gets the rest."""
+
+    def supports(self, kernel: Kernel) -> bool:
+        """Whether ``generate`` takes this kernel; pure and fast. Asked for each loop node alone and
+        for each fusion before it is made. ``generate`` raises UnsupportedKernelError, with the
+        reason, for the others.
         """
         ...
 

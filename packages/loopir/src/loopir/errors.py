@@ -95,6 +95,14 @@ class GeneratorError(LoopIRError):
     id = "LI008"
 
 
+class UnsupportedKernelError(LoopIRError):
+    """A code generator says that it has no code for a kernel; carries its reason: the instruction,
+    dtype or loop that it lacks.
+    """
+
+    id = "LI009"
+
+
 class GeneratorWarning(UserWarning):
     """A package offers a code generator that can't be loaded; others are used."""
 
