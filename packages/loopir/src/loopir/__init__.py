@@ -16,6 +16,7 @@ from loopir.cache.program_cache import ProgramCacheEntry
 from loopir.cache.store import ArtifactStore, temporary_root
 from loopir.host.host_program import HostProgram, build_host, generate
 from loopir.host.launched import check_launches
+from loopir.host.shared_device import share_devices
 from loopir.ir.body import OpsHandler, Recorder, replay
 from loopir.ir.evaluate import evaluate_kernel
 from loopir.ir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
@@ -131,6 +132,6 @@ __all__ = [
     "map_steps", "matches", "optional_files", "package_versions", "parse_expr", "parse_kernel",
     "parse_kernels", "parse_pattern", "points_of", "process_state", "product",
     "register_code_generator", "registered_code_generators", "remove_dead", "replay",
-    "rewrite_patterns", "rule", "run_stages", "schedule", "steps_of", "symbol",
+    "rewrite_patterns", "rule", "run_stages", "schedule", "share_devices", "steps_of", "symbol",
     "temporary_root", "unregister_code_generator", "with_blocks", "write_call",
 ]  # fmt: skip

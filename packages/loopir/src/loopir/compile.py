@@ -15,6 +15,7 @@ from loopir.cache.program_cache import ProgramCacheEntry
 from loopir.cache.store import ArtifactStore
 from loopir.host.host_program import HostProgram, build_host, generate
 from loopir.host.launched import check_launches
+from loopir.host.shared_device import share_devices
 from loopir.ir.program import Program, check_program, format_schedule
 from loopir.ir.template import format_any
 
@@ -183,7 +184,7 @@ def compile_graph(
         stages = STAGES[2:]
     elif options.freeze:
         gm, options = freeze(gm, example_inputs), replace(options, inference=True)
-    generators = code_generators(devices_of(gm), codegens)
+    generators = share_devices(code_generators(devices_of(gm), codegens), {})
     entry = ProgramCacheEntry.of(gm, generators, store, options) if is_cached else None
     pipeline = Pipeline(generators, store, options)
     return run_stages(pipeline, gm, stages=stages, entry=entry, show=on_artifact)

@@ -261,7 +261,8 @@ def code_generators(
     found = {device: defaults[device]() for device in own if chosen.pop(device)}
     try:
         others = {*defaults, *devices} - found.keys()
-        return found | loopir.code_generators(others, chosen, defaults)
+        found |= loopir.code_generators(others, chosen, defaults)
+        return loopir.share_devices(found, defaults)
     except loopir.GeneratorError as error:
         raise CompileError("loopir", "", error) from error
 

@@ -164,7 +164,14 @@ def describe_generators(
     """
     used = {device: codegen for device, codegen in codegens.items() if device in devices}
     files = package_versions(
-        "symshapes", "primops", "loopir", *(type(codegen).__module__ for codegen in used.values())
+        "symshapes",
+        "primops",
+        "loopir",
+        *(
+            type(part).__module__
+            for codegen in used.values()
+            for part in getattr(codegen, "parts", (codegen,))
+        ),
     )
     return (
         files,

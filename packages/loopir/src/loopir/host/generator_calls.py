@@ -12,6 +12,7 @@ from symshapes import check
 
 from loopir.backend import CodeGenerator, KernelSource
 from loopir.errors import GeneratorError, LoopIRError
+from loopir.ir.kernel import Kernel
 
 T = TypeVar("T")
 _POLL = 0.05
@@ -51,10 +52,23 @@ def built(
     return list(launchers)
 
 
+def asked(
+    codegen: CodeGenerator, what: str, question: Callable[[Kernel], bool], kernel: Kernel
+) -> bool:
+    """The answer to a question about a kernel; ``what`` it is, for messages."""
+    answer = _ask(codegen, what, lambda: question(kernel), None)
+    if not isinstance(answer, bool):
+        raise GeneratorError(
+            f"{name_of(codegen)} returned {_shown(answer)} when asked to {what}; it must be a bool"
+        )
+    return answer
+
+
 def name_of(codegen: CodeGenerator) -> str:
     """How messages call a generator."""
-    kind = type(codegen)
-    return f"code generator {kind.__module__}.{kind.__qualname__} (device {codegen.device!r})"
+    kinds = map(type, getattr(codegen, "parts", (codegen,)))
+    names = " and ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+    return f"code generator {names} (device {codegen.device!r})"
 
 
 def _ask(codegen: CodeGenerator, what: str, call: Callable[[], T], deadline: float | None) -> T:

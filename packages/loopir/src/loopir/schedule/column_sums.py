@@ -30,14 +30,18 @@ LONGEST_ROW = 8192
 MOST_SUMS = 4
 
 SamePoints = Callable[[Group, Group, Joint, list[str]], bool]
+Takes = Callable[[Group, Group, Group], bool]
 
 
-def add_sums_to_rows(graph: LoweredGraph, dag: Dag, same_points: SamePoints) -> list[Decision]:
+def add_sums_to_rows(
+    graph: LoweredGraph, dag: Dag, same_points: SamePoints, takes: Takes
+) -> list[Decision]:
     """Moves column sums into row groups that read the same buffers, or that write what they sum;
     returns a description of each move.
 
     ``same_points(left, right, joint, buffers)``: whether each point reads from ``buffers`` only
-    what it writes itself.
+    what it writes itself. ``takes(fused, left, right)``: whether the code generator takes the
+    fused loops.
     """
     decisions = []
     for name in sorted(dag.groups, key=lambda name: dag.groups[name].first):
@@ -45,7 +49,7 @@ def add_sums_to_rows(graph: LoweredGraph, dag: Dag, same_points: SamePoints) -> 
         if sums is None or not _are_column_sums(sums, graph):
             continue
         for other in _readers(sums, dag):
-            joined = _joined(dag.groups[other], sums, graph, dag, same_points)
+            joined = _joined(dag.groups[other], sums, graph, dag, same_points, takes)
             if joined is not None:
                 shared = ", ".join(sorted(sums.reads & joined.reads))
                 reason = f"sums of columns while rows of {shared} are read"
@@ -98,7 +102,12 @@ def _is_plain_sum(node: LoopNode) -> bool:
 
 
 def _joined(
-    rows: Group, sums: Group, graph: LoweredGraph, dag: Dag, same_points: SamePoints
+    rows: Group,
+    sums: Group,
+    graph: LoweredGraph,
+    dag: Dag,
+    same_points: SamePoints,
+    takes: Takes,
 ) -> Group | None:
     """The row group with the sums, inserted into ``dag``; None if the two can't be fused."""
     adds = [member for member in sums.members if member.node.reduction]
@@ -124,7 +133,8 @@ def _joined(
     for joint in joints(rows, pointwise, shared, graph.facts) if shared else ():
         fused = merged(rows, pointwise, joint)
         fits = points_of(joint.reduction) == points_of(sums.ranges)
-        if fits and same_points(rows, pointwise, joint, written):
+        fits = fits and same_points(rows, pointwise, joint, written)
+        if fits and takes(fused, rows, sums):
             others = [member for member in sums.members if not member.node.reduction]
             dag.move_adds(rows, sums, fused, replace(sums, members=others, reduction=[]))
             _zero(nodes, sums, fused, dag)

@@ -27,6 +27,7 @@ from loopir.options import Options
 from .column_sums import add_sums_to_rows
 from .dag import Dag
 from .group import Group, Joint, joints, merged
+from .selection import Selection
 from .template import build_template, is_operand, offer_template
 
 MAX_MEMBERS = 64
@@ -44,7 +45,8 @@ class Fusion:
     graph: LoweredGraph
     options: Options
     dag: Dag
-    templates: Mapping[str, OffersTemplates] = field(default_factory=dict)
+    templates: Mapping[str, OffersTemplates]
+    selection: Selection
     decisions: list[Decision] = field(default_factory=list)
     _outputs: set[str] = field(default_factory=set)
     _bytes: dict[str, int] = field(default_factory=dict)
@@ -69,7 +71,9 @@ class Fusion:
                 for partner in seen.pop(fused.name, ()):
                     seen[partner].discard(fused.name)
                 self._add_candidates(fused, queue, seen)
-        self.decisions += add_sums_to_rows(self.graph, self.dag, self._same_points)
+        self.decisions += add_sums_to_rows(
+            self.graph, self.dag, self._same_points, self.selection.takes
+        )
         self._bundle_small()
         last = {(decision.first, decision.second): decision for decision in self.decisions}
         self._explain_others(last)
@@ -274,6 +278,9 @@ class Fusion:
                 continue
             if not self._is_parallel(candidate, left, right):
                 reason = "too little parallel work"
+                continue
+            if not self.selection.takes(candidate, left, right):
+                reason = "the code generator does not support the fused loops"
                 continue
             return "saves a launch" if small else f"saves {saved} bytes", candidate
         return reason, None

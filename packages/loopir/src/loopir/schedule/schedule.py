@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from loopir.backend import CodeGenerator, OffersTemplates
+from loopir.backend import CodeGenerator, OffersTemplates, SelectsKernels
 from loopir.ir.kernel import Kernel
 from loopir.ir.node import ExternNode, LoweredGraph, Node, View, map_leaves
 from loopir.ir.program import ExternCall, Launch, MakeView, Program, Step, check_program
@@ -19,6 +19,7 @@ from .dag import Dag, is_ordered
 from .fusion import Fusion
 from .memory import plan_memory
 from .peak import order_steps
+from .selection import Selection
 from .start import move_starts
 from .template import build_template
 
@@ -30,18 +31,16 @@ def schedule(
 ) -> Program:
     """Fuses and orders the nodes of a lowered graph and plans their memory.
 
-    ``codegens`` by device type are asked for templates. ``options``: those with which the graph was
-    lowered. Raises ScheduleError for a defect of this package.
+    ``codegens`` by device type are asked for templates, and what they support. ``options``: those
+    with which the graph was lowered. Raises ScheduleError for a defect of this package.
     """
     options = options or Options()
     graph = replace(graph, nodes=_live_nodes(graph), buffers=dict(graph.buffers))
     dag = Dag(graph)
-    templates = {
-        device: codegen
-        for device, codegen in (codegens or {}).items()
-        if isinstance(codegen, OffersTemplates)
-    }
-    fusion = Fusion(graph, options, dag, templates)
+    generators = (codegens or {}).items()
+    templates = {d: g for d, g in generators if isinstance(g, OffersTemplates)}
+    selective = {d: g for d, g in generators if isinstance(g, SelectsKernels)}
+    fusion = Fusion(graph, options, dag, templates, Selection(graph, dag, selective))
     if options.fuse:
         fusion.run()
     outputs = graph.output_buffers
