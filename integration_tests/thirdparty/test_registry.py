@@ -43,15 +43,15 @@ def forgotten() -> Iterator[None]:
     torchstrata.reset()
 
 
-def install(directory: Path, name: str, points: dict[str, str]) -> None:
-    """A distribution that offers code generators, as pip leaves it on the path."""
+def install(
+    directory: Path, name: str, points: dict[str, str], group: str = "code_generators"
+) -> None:
+    """A distribution that offers ``points``, as pip leaves it on the path."""
     info = directory / f"{name}-1.5.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
     lines = [f"{key} = {value}" for key, value in points.items()]
-    (info / "entry_points.txt").write_text(
-        "\n".join(["[torchstrata.code_generators]", *lines]) + "\n"
-    )
+    (info / "entry_points.txt").write_text("\n".join([f"[torchstrata.{group}]", *lines]) + "\n")
 
 
 def test_a_call_chooses_its_generator() -> None:

@@ -1,4 +1,4 @@
-"""Backends by name: the built-in ones, and entry points of the group ``torch_dynamo_backends``."""
+"""Backends by name: the built-in ones, and those of installed packages (``GROUPS``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from bytecode_dynamo.graph.show import format_graph
 
 from .errors import UserError
 
-GROUP = "torch_dynamo_backends"
+GROUPS = ("torchstrata.backends", "torch_dynamo_backends")
+"""The entry point groups that offer backends: ours, and the one that packages for torch.compile
+use.
+"""
 
 
 def eager(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
@@ -31,11 +34,10 @@ _BACKENDS: dict[str, Backend] = {"eager": eager, "print": print_backend}
 
 
 def lookup_backend(backend: str | Backend) -> Backend:
-    """A backend by name (built-in, or an entry point of the group ``torch_dynamo_backends``); a
-    callable is itself.
+    """A backend by name (built-in, or an entry point of one of GROUPS); a callable is itself.
 
-    Raises UserError for an unknown name, for an entry point that can't be loaded, and for something
-    that is neither.
+    Raises UserError for an unknown name, for one that two packages offer, for an entry point that
+    can't be loaded, and for something that is neither.
     """
     if callable(backend):
         return backend
@@ -44,29 +46,33 @@ def lookup_backend(backend: str | Backend) -> Backend:
     known = _BACKENDS.get(backend)
     if known is not None:
         return known
-    points = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
-    if backend not in points:
-        names = ", ".join(sorted({*_BACKENDS, *points}))
+    offered = {point.value: point for point in _points() if point.name == backend}
+    if not offered:
         raise UserError(
-            f"no backend is called {backend!r}; known: {names}. Or pass a callable (gm, "
-            f"example_inputs) -> callable"
+            f"no backend is called {backend!r}; known: {', '.join(list_backends())}. Or pass a "
+            f"callable (gm, example_inputs) -> callable"
         )
-    try:
-        loaded: Any = points[backend].load()
-    except Exception as error:
+    if len(offered) > 1:
         raise UserError(
-            f"backend {backend!r} ({points[backend].value}) can't be loaded: {error}"
-        ) from error
+            f"{len(offered)} installed backends are called {backend!r}: {', '.join(offered)}; pass "
+            f"the callable"
+        )
+    ((value, point),) = offered.items()
+    try:
+        loaded: Any = point.load()
+    except Exception as error:
+        raise UserError(f"backend {backend!r} ({value}) can't be loaded: {error}") from error
     if not isinstance(loaded, Callable):
         raise UserError(
-            f"backend {backend!r} ({points[backend].value}) is a {type(loaded).__name__}, which "
-            f"can't be called"
+            f"backend {backend!r} ({value}) is a {type(loaded).__name__}, which can't be called"
         )
     return loaded
 
 
 def list_backends() -> list[str]:
     """The names that ``lookup_backend`` accepts."""
-    return sorted(
-        {*_BACKENDS, *(point.name for point in importlib.metadata.entry_points(group=GROUP))}
-    )
+    return sorted({*_BACKENDS, *(point.name for point in _points())})
+
+
+def _points() -> list[importlib.metadata.EntryPoint]:
+    return [point for group in GROUPS for point in importlib.metadata.entry_points(group=group)]

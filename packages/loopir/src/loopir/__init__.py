@@ -80,8 +80,10 @@ from .backend import (
     TensorInput,
 )
 from .compile import STAGES, Pipeline, PipelineStage, compile_graph, run_stages
+from .entry_points import Installed, find_installed, installed
 from .errors import (
     BuildError,
+    ExtensionError,
     ExternError,
     GeneratorError,
     GeneratorWarning,
@@ -98,6 +100,7 @@ from .errors import (
 )
 from .lowering import LoweringTable, lower
 from .options import Options
+from .passes import PASSES, GraphPass, find_passes, keys_of
 from .patterns import freeze, lay_out_images, rewrite_patterns
 from .registry import (
     FoundGenerator,
@@ -112,25 +115,26 @@ from .schedule import schedule
 __version__ = "0.2.0"
 
 __all__ = [
-    "OPS", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BuildError", "Call",
-    "CodeGenerator", "Contraction", "Domain", "DtypeRule", "ExternCall", "ExternError",
-    "FloorDiv", "FoundGenerator", "GeneratorError", "GeneratorWarning", "HostProgram",
-    "Instruction", "Interval", "Kernel", "KernelBuffer", "KernelSource", "LaunchesParts",
-    "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable", "Mod",
-    "Offer", "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler",
-    "Options", "Packed", "ParseError", "Pipeline", "PipelineStage", "Place", "PointwiseStep",
-    "Program", "ProgramCacheEntry", "Range", "Recorder", "Reproducible", "Rule", "Run",
-    "RunCall", "ScheduleError", "SelectsKernels", "SettingError", "Stage", "StoreError",
-    "StoreWarning", "Symbolic", "Template", "TensorInput", "ToolError", "Undescribed",
-    "UnsupportedKernelError", "Value", "VerificationError", "View", "accessed", "apply_rules",
-    "bound", "build_host", "call", "ceil_div", "check_kernel", "check_launches",
-    "check_program", "code_generators", "compile_graph", "definitions", "describe",
-    "describe_generators", "describe_graph", "devices_of", "evaluate_kernel",
-    "evaluate_template", "example_value", "flat_position", "format_any", "format_expr",
-    "format_kernel", "format_schedule", "format_template", "freeze", "generate",
-    "installed_code_generators", "kernels_of", "lay_out_images", "lower", "map_leaves",
-    "map_steps", "matches", "optional_files", "package_versions", "parse_expr", "parse_kernel",
-    "parse_kernels", "parse_pattern", "points_of", "process_state", "product",
+    "OPS", "PASSES", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BuildError", "Call",
+    "CodeGenerator", "Contraction", "Domain", "DtypeRule", "ExtensionError", "ExternCall",
+    "ExternError", "FloorDiv", "FoundGenerator", "GeneratorError", "GeneratorWarning",
+    "GraphPass", "HostProgram", "Installed", "Instruction", "Interval", "Kernel",
+    "KernelBuffer", "KernelSource", "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph",
+    "LoweringError", "LoweringTable", "Mod", "Offer", "OffersContractions", "OffersTemplates",
+    "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Pipeline",
+    "PipelineStage", "Place", "PointwiseStep", "Program", "ProgramCacheEntry", "Range",
+    "Recorder", "Reproducible", "Rule", "Run", "RunCall", "ScheduleError", "SelectsKernels",
+    "SettingError", "Stage", "StoreError", "StoreWarning", "Symbolic", "Template",
+    "TensorInput", "ToolError", "Undescribed", "UnsupportedKernelError", "Value",
+    "VerificationError", "View", "accessed", "apply_rules", "bound", "build_host", "call",
+    "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
+    "compile_graph", "definitions", "describe", "describe_generators", "describe_graph",
+    "devices_of", "evaluate_kernel", "evaluate_template", "example_value", "find_installed",
+    "find_passes", "flat_position", "format_any", "format_expr", "format_kernel",
+    "format_schedule", "format_template", "freeze", "generate", "installed",
+    "installed_code_generators", "kernels_of", "keys_of", "lay_out_images", "lower",
+    "map_leaves", "map_steps", "matches", "optional_files", "package_versions", "parse_expr",
+    "parse_kernel", "parse_kernels", "parse_pattern", "points_of", "process_state", "product",
     "register_code_generator", "registered_code_generators", "remove_dead", "replay",
     "rewrite_patterns", "rule", "run_stages", "schedule", "share_devices", "steps_of", "symbol",
     "temporary_root", "unregister_code_generator", "with_blocks", "write_call",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +22,7 @@ from loopir.ir.template import format_any
 from .backend import CodeGenerator, KernelSource
 from .lowering import check_graph, lower
 from .options import Options
+from .passes import GraphPass, find_passes, keys_of
 from .patterns import freeze, rewrite_patterns
 from .registry import code_generators
 from .schedule import schedule
@@ -31,12 +32,15 @@ Decompose = Callable[[torch.fx.GraphModule], torch.fx.GraphModule]
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What the stages of one graph share. ``codegens`` maps a device type to its code generator."""
+    """What the stages of one graph share. ``codegens`` maps a device type to its code generator;
+    ``passes`` run after the stage that makes what they take, in order.
+    """
 
     codegens: Mapping[str, CodeGenerator]
     store: ArtifactStore
     options: Options
     decompose: Decompose = primops.decompose
+    passes: tuple[GraphPass, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,28 @@ STAGES: tuple[PipelineStage, ...] = (
 )  # fmt: skip
 
 
+_TAKEN_BY = {"40-loops.txt": "prims", "50-kernels.txt": "loops"}
+
+
+def _with_passes(
+    stages: Sequence[PipelineStage], passes: Sequence[GraphPass]
+) -> Iterator[PipelineStage]:
+    """The stages, each after the passes on what it takes."""
+    for stage in stages:
+        for each in passes:
+            if each.level == _TAKEN_BY.get(stage.name):
+                yield _pass_stage(each)
+        yield stage
+
+
+def _pass_stage(each: GraphPass) -> PipelineStage:
+    name, show = {
+        "prims": (f"35-{each.name}.py", primops.format_graph),
+        "loops": (f"45-{each.name}.txt", _show_loops),
+    }[each.level]
+    return PipelineStage(name, str(each), lambda _, form: each(form), _unchecked, show)
+
+
 def run_stages(
     pipeline: Pipeline,
     graph: torch.fx.GraphModule,
@@ -140,7 +166,8 @@ def run_stages(
     """
     found = None if entry is None else entry.get()
     form: Any = graph if found is None else GeneratedProgram(*found)
-    for stage in stages if found is None else stages[-1:]:
+    steps = _with_passes(stages, pipeline.passes) if found is None else stages[-1:]
+    for stage in steps:
         # the graph names its devices: a default device is not for what a stage computes
         with around(stage), torch._C.DisableTorchFunction():
             form = stage.run(pipeline, form)
@@ -167,24 +194,29 @@ def compile_graph(
     example_inputs: Sequence[object],
     *,
     codegens: Mapping[str, CodeGenerator | str] | None = None,
+    passes: Sequence[GraphPass | str] = (),
     store: ArtifactStore | None = None,
     options: Options | None = None,
     on_artifact: Callable[[str, str], None] | None = None,
 ) -> HostProgram:
     """Compiles a functional ATen graph (C2) or a prim graph (C3). ``codegens`` maps a device type
     to its code generator or the name of an installed one; others are found in the registry.
+    ``passes`` are run in order, see ``GraphPass``.
 
     A graph that ``store`` knows is only built. ``on_artifact(name, text)`` receives the result of
     each stage, and has all stages run.
     """
     options, store, stages = options or Options(), store or ArtifactStore(), STAGES
-    is_cached = not (on_artifact or options.check or options.freeze)
+    chosen = find_passes(passes)
+    is_cached = not (on_artifact or options.check or options.freeze) and None not in keys_of(chosen)
     if is_prim_graph(gm):
         check_graph(gm)
         stages = STAGES[2:]
     elif options.freeze:
         gm, options = freeze(gm, example_inputs), replace(options, inference=True)
     generators = share_devices(code_generators(devices_of(gm), codegens), {})
-    entry = ProgramCacheEntry.of(gm, generators, store, options) if is_cached else None
-    pipeline = Pipeline(generators, store, options)
+    entry = (
+        ProgramCacheEntry.of(gm, generators, store, options, keys_of(chosen)) if is_cached else None
+    )
+    pipeline = Pipeline(generators, store, options, passes=chosen)
     return run_stages(pipeline, gm, stages=stages, entry=entry, show=on_artifact)

@@ -103,6 +103,14 @@ class UnsupportedKernelError(LoopIRError):
     id = "LI009"
 
 
+class ExtensionError(LoopIRError):
+    """A pass, or another extension by its name, can't be found or loaded, raised, or returned what
+    breaks a contract; names it.
+    """
+
+    id = "LI010"
+
+
 class GeneratorWarning(UserWarning):
     """A package offers a code generator that can't be loaded; others are used."""
 

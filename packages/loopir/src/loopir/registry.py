@@ -8,13 +8,13 @@ registered a generator for takes the only one installed for it.
 
 from __future__ import annotations
 
-import importlib.metadata
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from .backend import CodeGenerator
+from .entry_points import Installed, installed
 from .errors import GeneratorError, GeneratorWarning
 
 GROUP = "torchstrata.code_generators"
@@ -80,22 +80,25 @@ def registered_code_generators() -> list[FoundGenerator]:
 
 def installed_code_generators() -> list[FoundGenerator]:
     """The generators of installed packages, by name; loads all of them."""
-    points = importlib.metadata.entry_points(group=GROUP)
-    return [_load(point) for point in sorted(points, key=lambda point: point.name)]
+    return [_found(offer) for offer in installed(GROUP)]
 
 
-def _load(point: importlib.metadata.EntryPoint) -> FoundGenerator:
-    distribution = "" if point.dist is None else f"{point.dist.name} {point.dist.version}, "
-    origin = f"{distribution}{point.value}"
+def _found(offer: Installed) -> FoundGenerator:
+    name, origin, factory, problem = offer.name, offer.origin, offer.value, offer.problem
     try:
-        factory = point.load()
-        made = factory if isinstance(getattr(factory, "device", None), str) else factory()
-        if not isinstance(made.device, str):
-            raise TypeError(f"its device is {made.device!r}, not a string")
+        made: Any = None if problem else _device_owner(factory)
+        if made is not None and not isinstance(made.device, str):
+            problem = f"TypeError: its device is {made.device!r}, not a string"
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-        return FoundGenerator(point.name, "", origin, None, problem)
-    return FoundGenerator(point.name, made.device, origin, factory)
+    if problem:
+        return FoundGenerator(name, "", origin, None, problem)
+    return FoundGenerator(name, made.device, origin, factory)  # type: ignore[arg-type]
+
+
+def _device_owner(factory: Any) -> Any:
+    """The class if it says the device, else an instance."""
+    return factory if isinstance(getattr(factory, "device", None), str) else factory()
 
 
 def code_generators(
@@ -131,11 +134,11 @@ def code_generators(
 def _chosen(device: str, choice: CodeGenerator | str) -> CodeGenerator:
     if not isinstance(choice, str):
         return _checked(choice, device, f"codegens={{{device!r}: {choice!r}}}")
-    installed = installed_code_generators()
-    fitting = [found for found in installed if found.name == choice]
+    offers = installed_code_generators()
+    fitting = [found for found in offers if found.name == choice]
     if fitting:
         return _made(_only(fitting, f"called {choice!r}", "pass an instance"), device)
-    known = ", ".join(map(_shown, installed)) or "none"
+    known = ", ".join(map(_shown, offers)) or "none"
     raise GeneratorError(
         f"no code generator is called {choice!r}; installed are: {known}. Install its package, or "
         f"pass an instance"
@@ -143,9 +146,9 @@ def _chosen(device: str, choice: CodeGenerator | str) -> CodeGenerator:
 
 
 def _installed_for(device: str) -> FoundGenerator | None:
-    installed = installed_code_generators()
-    fitting = [found for found in installed if found.device == device]
-    for found in installed:
+    offers = installed_code_generators()
+    fitting = [found for found in offers if found.device == device]
+    for found in offers:
         if found.problem:
             warnings.warn(_cannot_load(found), GeneratorWarning, stacklevel=2)
     if not fitting:

@@ -38,8 +38,15 @@ class DecompositionTable:
         self,
         rules: dict[str, Rule] | None = None,
         auxiliary: dict[str, tuple[int, ...]] | None = None,
+        *,
+        key: str | None = None,
     ) -> None:
-        """A table with the given rules, and auxiliary results, by full name."""
+        """A table with the given rules, and auxiliary results, by full name.
+
+        ``key``: text that changes whenever the rules would give something else, such as a version.
+        Without one, compilers don't cache what was decomposed by the table.
+        """
+        self.key = key
         self._rules = dict(rules or {})
         self._auxiliary = dict(auxiliary or {})
         self._frozen = False

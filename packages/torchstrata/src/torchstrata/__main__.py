@@ -1,5 +1,5 @@
 """``python -m torchstrata``: ``doctor`` says what this machine can compile, ``backends`` which code
-generators and graph backends there are, ``explain DIR`` lists a dump.
+generators, graph backends, passes and decompositions there are, ``explain DIR`` lists a dump.
 """
 
 from __future__ import annotations
@@ -10,14 +10,19 @@ import importlib.util
 import os
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import inductor_cpp
 import loopir
 import torch
+from bytecode_dynamo.backends import GROUPS as BACKEND_GROUPS
 
 from .api import list_backends, list_code_generators
+from .extensions import DECOMPOSITIONS
 
+KIT = ".kit"
+"""The suffix of what the conformance kit said, in the store."""
 _PREVIEW_LINES = 12
 _VARIABLES = (
     "STRATA_CACHE_DIR",
@@ -73,14 +78,24 @@ def doctor() -> dict[str, str]:
 
 
 def backends(check: bool) -> list[str]:
-    """A line for each code generator and graph backend: name, device, origin, state. With
-    ``check``, the state of a generator is what the conformance kit says of it.
+    """A line for everything that can be chosen by name, and for registered code generators: name,
+    kind, origin, state. The state of a generator is the conformance kit's last verdict here;
+    ``check`` runs the kit.
     """
-    rows = []
-    for found in list_code_generators():
-        state = f"can't be loaded: {found.problem}" if found.problem else ""
-        rows.append((found.name, found.device or "?", found.origin, state or _kit(found, check)))
-    rows += [(name, "graphs", "", "") for name in list_backends()]
+    store = loopir.ArtifactStore()
+    rows = [
+        (
+            found.name,
+            f"kernels for {found.device or '?'}",
+            found.origin,
+            _state(found, check, store),
+        )
+        for found in list_code_generators()
+    ]
+    offers = {offer.name: offer for group in BACKEND_GROUPS for offer in loopir.installed(group)}
+    rows += [(name, "graphs", *_origin(offers.get(name))) for name in list_backends()]
+    for group, kind in ((loopir.PASSES, "pass"), (DECOMPOSITIONS, "decompositions")):
+        rows += [(offer.name, kind, *_origin(offer)) for offer in loopir.installed(group)]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return [
         "  ".join([*(f"{text:<{width}}" for text, width in zip(row, widths)), row[3]]).rstrip()
@@ -88,12 +103,33 @@ def backends(check: bool) -> list[str]:
     ]
 
 
-def _kit(found: loopir.FoundGenerator, check: bool) -> str:
-    if not check or found.factory is None:
-        return ""
+def _origin(offer: loopir.Installed | None) -> tuple[str, str]:
+    if offer is None:
+        return "", ""
+    return offer.origin, f"can't be loaded: {offer.problem}" if offer.problem else ""
+
+
+def _state(found: loopir.FoundGenerator, check: bool, store: loopir.ArtifactStore) -> str:
+    if found.problem or found.factory is None:
+        return f"can't be loaded: {found.problem}"
+    try:
+        versions = loopir.package_versions("loopir", found.factory.__module__)
+    except (loopir.Undescribed, AttributeError):
+        versions = None
+    key = store.key("torchstrata.kit", found.name, found.origin, repr(versions))
+    if not check:
+        path = None if versions is None else store.get(key, KIT)
+        return "" if path is None else path.read_text()
+    verdict = _verdict(found.factory)
+    if versions is not None:
+        store.put(key, KIT, verdict.encode())
+    return verdict
+
+
+def _verdict(factory: Callable[[], loopir.CodeGenerator]) -> str:
     try:
         kit = importlib.import_module("loopir.testing.conformance")  # needs the extra "testing"
-        return f"conforms: {kit.check_code_generator(found.factory())} launches"
+        return f"conforms: {kit.check_code_generator(factory())} launches"
     except loopir.BuildError as error:
         return f"can't build here: {str(error).strip().splitlines()[0]}"
     except Exception as error:
@@ -108,7 +144,8 @@ def main(arguments: list[str] | None = None) -> int:
         "doctor", help="compiler, instruction set, threads, GPUs, variables of the environment"
     )
     commands.add_parser(
-        "backends", help="code generators and graph backends, and where they come from"
+        "backends",
+        help="code generators, graph backends, passes and decompositions, and where they come from",
     ).add_argument("--check", action="store_true", help="run the conformance kit of generators")
     commands.add_parser("explain", help="list the stages of a dump").add_argument(
         "directory", type=Path

@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import bytecode_dynamo
 import loopir
 import torch
-from loopir import CodeGenerator
+from loopir import CodeGenerator, GraphPass
 from symshapes import deferred
 
 from .config import Config, config
 from .counters import counters
 from .errors import CompileError, FallbackWarning, UsageError
-from .stages import OWN_GENERATORS, aot_eager, capture, compile_captured, is_own_name
+from .extensions import Extensions, Tables, find_extensions
+from .generators import OWN_GENERATORS
+from .stages import aot_eager, capture, compile_captured
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
@@ -46,6 +48,8 @@ def compile(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     codegens: Mapping[str, CodeGenerator | str] | None = None,
+    passes: Sequence[GraphPass | str] = (),
+    decompositions: Tables | None = None,
     disable: bool = False,
 ) -> Any:
     """Compiles a function, a module, or a class whose instances are called; without ``model``, a
@@ -56,22 +60,19 @@ def compile(
     False never. ``backend`` is a graph backend (contract B), the name of one (``list_backends``),
     or None for the whole stack; ``"inductor"`` means the same. ``mode`` is one of MODES;
     ``options`` overrides fields of ``torchstrata.config``. ``codegens`` maps a device type to a
-    code generator (contract G) or the name of an installed one. ``disable`` returns ``model`` as
-    it is. A compiled module runs the original and shares its state; what is returned has
-    ``__wrapped__``.
+    code generator (contract G), ``passes`` run on prim graphs or loop programs
+    (``loopir.GraphPass``), and the rules of ``decompositions`` win over ``primops.DEFAULT``'s; a
+    name stands for what an installed package offers. ``disable`` returns ``model`` as it is. A
+    compiled module runs the original and shares its state; what is returned has ``__wrapped__``.
 
     Raises UsageError for invalid arguments, CompileError when a layer fails and either
     ``fullgraph`` or ``config.fallback == "error"`` holds; otherwise such a graph runs eagerly with
     a FallbackWarning.
     """
-    for name, value in (("fullgraph", fullgraph), ("disable", disable)):
-        if type(value) is not bool:
-            raise UsageError(f"{name} must be True or False, not {value!r}")
-    if dynamic is not None and type(dynamic) is not bool:
-        raise UsageError(f"dynamic must be True, False or None, not {dynamic!r}")
+    _check_flags(fullgraph, dynamic, disable)
     settings = _settings(mode, options)
-    chosen = _code_generators(codegens)
-    graph_backend = _graph_backend(backend, Stack(settings, fullgraph, chosen), options)
+    extensions = find_extensions(codegens, passes, decompositions)
+    graph_backend = _graph_backend(backend, Stack(settings, fullgraph, extensions), options)
     if model is None:
         given = dict(
             fullgraph=fullgraph,
@@ -80,6 +81,8 @@ def compile(
             mode=mode,
             options=options,
             codegens=codegens,
+            passes=passes,
+            decompositions=decompositions,
             disable=disable,
         )
         return functools.partial(compile, **given)
@@ -105,11 +108,13 @@ def compile_fx(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     codegens: Mapping[str, CodeGenerator | str] | None = None,
+    passes: Sequence[GraphPass | str] = (),
+    decompositions: Tables | None = None,
 ) -> Callable[..., Sequence[Any]]:
     """The stack as a graph backend (contract B), without capture: for other front ends.
 
     ``example_inputs`` has a tensor or number for each placeholder, in order; ``mode``,
-    ``options`` and ``codegens`` as ``compile`` takes them. Raises UsageError for others,
+    ``options`` and what follows as ``compile`` takes them. Raises UsageError for others,
     CompileError when a layer fails.
     """
     if not isinstance(graph, torch.fx.GraphModule):
@@ -118,9 +123,12 @@ def compile_fx(
             f"takes functions"
         )
     _check_examples(graph, example_inputs)
-    settings, chosen = _settings(mode, options), dict(_code_generators(codegens))
+    settings, extensions = (
+        _settings(mode, options),
+        find_extensions(codegens, passes, decompositions),
+    )
     with deferred():
-        return compile_captured(settings, graph, example_inputs, chosen)
+        return compile_captured(settings, graph, example_inputs, extensions)
 
 
 def _check_examples(graph: torch.fx.GraphModule, example_inputs: object) -> None:
@@ -157,6 +165,14 @@ def reset() -> None:
     _warned.clear()
 
 
+def _check_flags(fullgraph: object, dynamic: object, disable: object) -> None:
+    for name, value in (("fullgraph", fullgraph), ("disable", disable)):
+        if type(value) is not bool:
+            raise UsageError(f"{name} must be True or False, not {value!r}")
+    if dynamic is not None and type(dynamic) is not bool:
+        raise UsageError(f"dynamic must be True, False or None, not {dynamic!r}")
+
+
 def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Config:
     if mode is not None and (not isinstance(mode, str) or mode not in MODES):
         raise UsageError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
@@ -168,27 +184,14 @@ def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Config:
     return config.with_options({**MODES[mode or "default"], **named})
 
 
-def _code_generators(codegens: object) -> tuple[tuple[str, CodeGenerator | str], ...]:
-    """The chosen generators by device type, names replaced by what they stand for."""
-    if codegens is None:
-        return ()
-    if not isinstance(codegens, Mapping) or not all(isinstance(name, str) for name in codegens):
-        raise UsageError(
-            f"codegens must map device types to code generators, such as {{'cpu': MyGenerator()}}, "
-            f"not {codegens!r}"
-        )
-    others = {d: choice for d, choice in codegens.items() if not is_own_name(d, choice)}
-    try:
-        return tuple((dict(codegens) | loopir.code_generators((), others)).items())
-    except loopir.GeneratorError as error:
-        raise UsageError(str(error)) from error
-
-
 def _graph_backend(backend: str | Backend | None, stack: Stack, options: object) -> Backend:
     if backend is None or (isinstance(backend, str) and backend in _WHOLE_STACK):
         return stack
-    if options or stack.codegens:
-        what = "options" if options else "codegens"
+    given = {"options": options} | {
+        field.name: getattr(stack.extensions, field.name) for field in fields(Extensions)
+    }
+    what = next((name for name, value in given.items() if value), None)
+    if what is not None:
         raise UsageError(f"{what} belong to the backend 'torchstrata', not to {backend!r}")
     if not isinstance(backend, str):
         if not callable(backend):
@@ -214,7 +217,7 @@ class Stack:
 
     settings: Config
     fullgraph: bool
-    codegens: tuple[tuple[str, CodeGenerator | str], ...] = ()
+    extensions: Extensions
     __name__: ClassVar[str] = "torchstrata"
 
     def __call__(
@@ -222,7 +225,7 @@ class Stack:
     ) -> Callable[..., Any]:
         try:
             with deferred():
-                return compile_captured(self.settings, graph, example_inputs, dict(self.codegens))
+                return compile_captured(self.settings, graph, example_inputs, self.extensions)
         except CompileError as error:
             takes_floats = any(
                 isinstance(n.meta.get("val"), torch.SymFloat)
@@ -236,7 +239,7 @@ class Stack:
         """The stages without patterns, for a graph that failed (contract B9)."""
         with deferred():
             settings = self.settings.with_options({"patterns": False})
-            return compile_captured(settings, graph, example_inputs, dict(self.codegens))
+            return compile_captured(settings, graph, example_inputs, self.extensions)
 
 
 _warned: set[str] = set()

@@ -75,6 +75,10 @@ class Config:
             _check_field(name, value)
         return replace(self, **dict(options or {}))
 
+    def compile_settings(self) -> tuple[object, ...]:
+        """The values of all fields that a compiled graph depends on."""
+        return tuple(getattr(self, name) for name in _FIELDS if name != "cache_dir")
+
     @contextmanager
     def patch(self, **options: Any) -> Iterator[None]:
         """Applies ``options`` within a ``with`` block."""

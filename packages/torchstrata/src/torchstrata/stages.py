@@ -6,16 +6,15 @@ backward, runs through ``loopir.STAGES``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aotgrad
 import bytecode_dynamo
-import inductor_cpp
 import inductor_triton
 import loopir
 import primops
@@ -27,25 +26,13 @@ from .config import Config
 from .counters import counters
 from .dump import Dump
 from .errors import CompileError
+from .extensions import Extensions
+from .generators import FOREIGN_DEADLINE, code_generators, is_own
 from .graph_cache import GraphCacheEntry
 from .host_calls import compile_pieces, has_host_calls, makes_leaves
 
 MACHINE_ERRORS = (loopir.SettingError,)
 """Wrong settings: always raised, never a fallback."""
-
-OWN_GENERATORS = {
-    found.device: found
-    for found in (
-        loopir.FoundGenerator("cpp", "cpu", "inductor_cpp", inductor_cpp.CppCodeGenerator),
-        loopir.FoundGenerator(
-            "triton", "cuda", "inductor_triton", inductor_triton.TritonCodeGenerator
-        ),
-    )
-}
-"""The code generators that the stack comes with, by device type."""
-
-FOREIGN_DEADLINE = 300.0
-"""Seconds that another package's code generator may take for a kernel's text, and for a build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +43,17 @@ class Context:
     store: loopir.ArtifactStore
     codegens: dict[str, loopir.CodeGenerator]
     dump: Dump
+    extensions: Extensions
     inference: bool = False
     cache_entry: GraphCacheEntry | None = None
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether programs may come from the cache: nothing is checked or dumped, and everything
+        that the stages run has a key.
+        """
+        is_plain = not self.config.verify and self.dump.directory is None
+        return is_plain and None not in self.extensions.keys
 
     @property
     def pipeline(self) -> loopir.Pipeline:
@@ -72,10 +68,14 @@ class Context:
 
         def decompose(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
             return primops.decompose(
-                graph, numerics=config.numerics, fallback_random=config.fallback_random
+                graph,
+                self.extensions.table,
+                numerics=config.numerics,
+                fallback_random=config.fallback_random,
             )
 
-        return loopir.Pipeline(self.codegens, self.store, options, decompose)
+        passes = self.extensions.passes
+        return loopir.Pipeline(self.codegens, self.store, options, decompose, passes)
 
 
 @deferred()
@@ -146,10 +146,17 @@ def finish(
 def program_cache_entry(
     ctx: Context, graph: torch.fx.GraphModule
 ) -> loopir.ProgramCacheEntry | None:
-    """The cache entry for the stages before the build; None if they are dumped or checked."""
-    if ctx.config.verify or ctx.dump.directory is not None:
+    """The cache entry for the stages before the build; None if they are dumped or checked, or run
+    a pass or decompositions without a key.
+    """
+    if not ctx.is_cached:
         return None
-    settings = (ctx.config.numerics, ctx.config.fallback_random, ctx.pipeline.options)
+    settings = (
+        ctx.config.numerics,
+        ctx.config.fallback_random,
+        ctx.pipeline.options,
+        ctx.extensions.keys,
+    )
     return loopir.ProgramCacheEntry.of(graph, ctx.codegens, ctx.store, *settings)
 
 
@@ -157,31 +164,30 @@ def compile_captured(
     config: Config,
     graph: torch.fx.GraphModule,
     example_inputs: Sequence[object],
-    codegens: Mapping[str, loopir.CodeGenerator | str] | None = None,
+    extensions: Extensions,
 ) -> Callable[..., Sequence[object]]:
     """Compiles a captured graph (C1, or any FX graph of torch calls); host calls (C1.9) cut it into
-    pieces. ``codegens``: the caller's choices by device type.
+    pieces. ``extensions``: what the caller chose.
 
     Raises CompileError.
     """
-    again = partial(compile_captured, config, codegens=codegens)
+    again = partial(compile_captured, config, extensions=extensions)
     pieces = partial(compile_pieces, graph, example_inputs, again)
     if has_host_calls(graph):
         return pieces()
     if _is_without_data(graph):
         return graph
-    generators = code_generators(config, loopir.devices_of(graph), codegens)
-    ctx = Context(config, open_store(config.cache_dir), generators, Dump.for_graph(config.dump))
+    generators = code_generators(config, loopir.devices_of(graph), dict(extensions.codegens))
+    store, dump = open_store(config.cache_dir), Dump.for_graph(config.dump)
+    ctx = Context(config, store, generators, dump, extensions)
     if ctx.dump.directory is not None:
         ctx.dump.write("10-captured.py", graph.print_readable(print_output=False))
     where = user_lines(graph)
     freezes = config.freeze and not torch.is_grad_enabled()
     if freezes:
         loopir.freeze(graph, example_inputs)
-    if not (config.verify or freezes or ctx.dump.directory is not None):
-        settings = [
-            getattr(config, field.name) for field in fields(config) if field.name != "cache_dir"
-        ]
+    if ctx.is_cached and not freezes:
+        settings = (*config.compile_settings(), *extensions.keys)
         entry = GraphCacheEntry(ctx.store, settings, ctx.codegens, partial(revive, ctx))
         ctx = replace(ctx, cache_entry=entry)
     inference_ctx = replace(ctx, inference=True)
@@ -245,36 +251,6 @@ def _needs_pieces(error: BaseException | None, graph: torch.fx.GraphModule) -> b
         and error.id in ("AG023", "AG025")
         and makes_leaves(graph)
     )
-
-
-def code_generators(
-    config: Config,
-    devices: Collection[str],
-    chosen: Mapping[str, loopir.CodeGenerator | str] | None = None,
-) -> dict[str, loopir.CodeGenerator]:
-    """The code generators of the CPU, of CUDA and of ``devices``. Raises CompileError."""
-    cuda = partial(inductor_triton.TritonCodeGenerator, tune=config.tune, lock=config.tuning_lock)
-    defaults: dict[str, Callable[[], loopir.CodeGenerator]]
-    defaults = {"cpu": inductor_cpp.CppCodeGenerator, "cuda": cuda}
-    chosen = dict(chosen or {})
-    own = [device for device, choice in chosen.items() if is_own_name(device, choice)]
-    found = {device: defaults[device]() for device in own if chosen.pop(device)}
-    try:
-        others = {*defaults, *devices} - found.keys()
-        found |= loopir.code_generators(others, chosen, defaults)
-        return loopir.share_devices(found, defaults)
-    except loopir.GeneratorError as error:
-        raise CompileError("loopir", "", error) from error
-
-
-def is_own(generator: loopir.CodeGenerator) -> bool:
-    """Whether a code generator is one of those that the stack comes with."""
-    return any(type(generator) is found.factory for found in OWN_GENERATORS.values())
-
-
-def is_own_name(device: str, choice: object) -> bool:
-    """Whether a choice is the name of the stack's own generator for a device type."""
-    return device in OWN_GENERATORS and choice == OWN_GENERATORS[device].name
 
 
 def open_store(directory: str | None) -> loopir.ArtifactStore:
