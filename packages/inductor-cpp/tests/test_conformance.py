@@ -7,4 +7,4 @@ from loopir.testing import check_code_generator
 
 
 def test_generator_conforms(store):
-    assert check_code_generator(CppCodeGenerator(), store) > 400
+    assert check_code_generator(CppCodeGenerator(), store).passed > 400

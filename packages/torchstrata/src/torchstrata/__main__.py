@@ -129,11 +129,14 @@ def _state(found: loopir.FoundGenerator, check: bool, store: loopir.ArtifactStor
 def _verdict(factory: Callable[[], loopir.CodeGenerator]) -> str:
     try:
         kit = importlib.import_module("loopir.testing.conformance")  # needs the extra "testing"
-        return f"conforms: {kit.check_code_generator(factory())} launches"
+        report = kit.check_code_generator(factory(), strict=False)
     except loopir.BuildError as error:
         return f"can't build here: {str(error).strip().splitlines()[0]}"
     except Exception as error:
         return f"does not conform: {str(error).strip().splitlines()[0]}"
+    verdict = "does not conform" if report.failures else "conforms"
+    refused = f", {report.refused} refused" if report.refused else ""
+    return f"{verdict}: {report.passed} of {report.cases} {report.unit}{refused}"
 
 
 def main(arguments: list[str] | None = None) -> int:

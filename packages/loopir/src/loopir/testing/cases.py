@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -19,8 +19,8 @@ ALL = (torch.bool, *INTEGERS, *HALVES, *FLOATS)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kernel with the sizes to run it for, value limits per input buffer ("*": the others), and
-    the error allowed.
+    """A kernel with the sizes to run it for, value limits per input buffer ("*": the others), the
+    error allowed, and the area that it belongs to.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Case:
     rtol: float | None = None
     atol: float = 1e-6
     specials: tuple[float, ...] = ()
+    area: str = "kernels"
 
     def tolerance_for(self, dtype: torch.dtype) -> float:
         """Relative error allowed for a result of this dtype."""
@@ -335,11 +336,12 @@ def structure_cases() -> Iterator[Case]:
                 )
 
 
-CASES: tuple[Case, ...] = (
-    *unary_cases(),
-    *binary_cases(),
-    *selection_cases(),
-    *conversion_cases(),
-    *reduction_cases(),
-    *structure_cases(),
-)
+AREAS = {
+    "unary operations": unary_cases,
+    "binary operations": binary_cases,
+    "comparison, selection": selection_cases,
+    "conversions": conversion_cases,
+    "reductions": reduction_cases,
+    "whole kernels": structure_cases,
+}
+CASES = tuple(replace(case, area=area) for area, cases in AREAS.items() for case in cases())

@@ -2,19 +2,23 @@
 evaluator.
 
 ``check_code_generator(MyGenerator())`` raises an AssertionError that names every case that fails
-and shows its kernel.
+and shows its kernel; ``python -m loopir.testing --generator module:MyGenerator`` prints a table.
 """
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import torch
+from symshapes.testing.report import Refused, Report
 
-from loopir.backend import CodeGenerator
+from loopir.backend import CodeGenerator, KernelSource, Launcher, SelectsKernels
 from loopir.cache.store import ArtifactStore
+from loopir.errors import UnsupportedKernelError
+from loopir.host.generator_calls import built, generated
 from loopir.ir.evaluate import evaluate_expr, evaluate_kernel
 from loopir.ir.kernel import Kernel
 from loopir.ir.parse import parse_kernel
@@ -24,53 +28,97 @@ from .cases import CASES, Case
 __all__ = ["CASES", "Case", "check_code_generator", "make_inputs", "run_case"]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A case that went wrong, for these sizes."""
-
-    case: Case
-    sizes: tuple[int, ...]
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.case.name} with sizes {self.sizes}:\n{self.message}\n{self.case.text}"
-
-
 def check_code_generator(
     generator: CodeGenerator,
     store: ArtifactStore | None = None,
     *,
     cases: Sequence[Case] = CASES,
     device: str | None = None,
-) -> int:
-    """Builds and runs every case with ``generator`` and compares with the evaluator; returns the
-    number of launches.
+    programs: int = 0,
+    strict: bool = True,
+) -> Report:
+    """Kernels through a code generator, against the evaluator.
 
-    Tensors live on ``device`` (default: the generator's). Raises AssertionError with all failures.
+    Args:
+        generator: one that selects kernels (``SelectsKernels``) may refuse some.
+        store: where to build; a temporary directory by default.
+        cases: the fixed cases.
+        device: where tensors live; the generator's device by default.
+        programs: random kernels to run besides the fixed cases (needs Hypothesis).
+        strict: raise AssertionError with the failures, if there are any.
     """
     device = device or generator.device
+    kind = type(generator)
+    report = Report("code generator", f"{kind.__module__}.{kind.__qualname__}", "launches")
     kernels = [_on_device(parse_kernel(case.text), generator.device) for case in cases]
     with tempfile.TemporaryDirectory() as scratch:
         store = store or ArtifactStore(f"{scratch}/store")
-        launchers = generator.build([generator.generate(kernel) for kernel in kernels], store)
-        assert len(launchers) == len(kernels), (
-            f"build returned {len(launchers)} callables for {len(kernels)} sources"
-        )
-        failures: list[Failure] = []
-        count = 0
-        for case, kernel, launcher in zip(cases, kernels, launchers, strict=True):
+        with report.timed("building"):
+            made = launchers(generator, kernels, store)
+        for case, kernel, launch in zip(cases, kernels, made, strict=True):
             for sizes in case.sizes:
-                count += 1
-                message = run_case(case, kernel, launcher, sizes, device)
-                if message:
-                    failures.append(Failure(case, sizes, message))
-    if failures:
-        shown = "\n\n".join(map(str, failures[:20]))
-        names = ", ".join(dict.fromkeys(failure.case.name for failure in failures))
-        raise AssertionError(
-            f"{len(failures)} of {count} launches differ from the evaluator ({names})\n\n{shown}"
-        )
-    return count
+                with report.case(case.area, f"{case.name} with sizes {sizes}"):
+                    message = run_case(case, kernel, launch(), sizes, device)
+                    assert not message, f"{message}\n{case.text}"
+        if programs:
+            differential = importlib.import_module("loopir.testing.differential")
+            differential.check_random_kernels(generator, store, programs, report)
+    if strict:
+        report.raise_if_wrong()
+    return report
+
+
+def launchers(
+    generator: CodeGenerator, kernels: Sequence[Kernel], store: ArtifactStore
+) -> list[Callable[[], Launcher]]:
+    """For each kernel a function that returns its launcher, or raises what went wrong with it. All
+    are built together where that works, else one by one.
+    """
+    results: list[Callable[[], Launcher]] = []
+    sources = [_source(generator, kernel) for kernel in kernels]
+    good = [source for source in sources if isinstance(source, KernelSource)]
+    try:
+        built = iter(_built(generator, good, store))
+        results = [
+            partial(_value, next(built) if isinstance(source, KernelSource) else source)
+            for source in sources
+        ]
+    except Exception:
+        results = [
+            partial(lambda s: _built(generator, [s], store)[0], source)
+            if isinstance(source, KernelSource)
+            else partial(_value, source)
+            for source in sources
+        ]
+    return results
+
+
+def _source(generator: CodeGenerator, kernel: Kernel) -> KernelSource | Exception:
+    try:
+        if isinstance(generator, SelectsKernels):
+            takes = generator.supports(kernel)
+            try:
+                source = generator.generate(kernel)
+            except UnsupportedKernelError as error:
+                reason = str(error).removeprefix(f"[{error.id}] ")
+                return AssertionError(f"supported, but {reason}") if takes else Refused(reason)
+            return source if takes else AssertionError("not supported, but generated")
+        return generated(generator, kernel.name, partial(generator.generate, kernel), None)
+    except Exception as error:
+        return error
+
+
+def _built(
+    generator: CodeGenerator, sources: Sequence[KernelSource], store: ArtifactStore
+) -> list[Launcher]:
+    what = f"{len(sources)} kernels"
+    return built(generator, what, partial(generator.build, sources, store), len(sources), None)
+
+
+def _value(value: Launcher | Exception) -> Launcher:
+    if isinstance(value, Exception):
+        raise value
+    return value
 
 
 def _on_device(kernel: Kernel, device: str) -> Kernel:

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from symshapes.testing.report import Report
 
-from loopir.backend import CodeGenerator
+from loopir.backend import CodeGenerator, SelectsKernels
 from loopir.cache.store import ArtifactStore
-from loopir.errors import BuildError
+from loopir.errors import BuildError, UnsupportedKernelError
 from loopir.ir.evaluate import evaluate_kernel
 from loopir.ir.kernel import Kernel
 from loopir.ir.text import format_kernel
@@ -88,6 +89,31 @@ def check_kernels(
         except (RuntimeError, IndexError, BuildError) as error:
             failures.append(f"{type(error).__name__}: {error}\n{case.text}")
     return failures
+
+
+def check_random_kernels(
+    generator: CodeGenerator, store: ArtifactStore, count: int, report: Report, number: int = 0
+) -> None:
+    """Adds ``count`` random kernels to a report; ``number`` is the seed."""
+    with report.timed("random kernels") as area:
+        drawn = random_kernels(count, number, generator.device)
+        if isinstance(generator, SelectsKernels):
+            refused = [kernel for kernel in drawn if not generator.supports(kernel)]
+            area.refusals.update(_reason(generator, kernel) for kernel in refused)
+            area.cases += len(refused)
+            drawn = [kernel for kernel in drawn if kernel not in refused]
+        area.cases += len(drawn)
+        area.failures += [
+            ("random kernel", text) for text in check_kernels(drawn, generator, store)
+        ]
+
+
+def _reason(generator: CodeGenerator, kernel: Kernel) -> str:
+    try:
+        generator.generate(kernel)
+    except UnsupportedKernelError as error:
+        return str(error).removeprefix(f"[{error.id}] ")
+    return "no reason"
 
 
 def report(programs: int, where: str, wrong: int, unclear: int) -> str:
