@@ -26,6 +26,26 @@ CHUNK = 125
 HEALTH: Any = tuple(HealthCheck)
 
 
+def drawn(count: int, number: int = 0) -> list[str]:
+    """The texts of ``count`` random programs; ``number`` is the seed."""
+    found: list[str] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        suppress_health_check=HEALTH,
+        phases=[Phase.generate],
+    )
+    @given(text=programs())
+    def collect(text: str) -> None:
+        found.append(text)
+
+    collect()
+    return found[:count]
+
+
 def run_chunk(number: int) -> tuple[int, int, str]:
     """Run one chunk; returns its number, how many programs ran, and the smallest failing program
     with its error.

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from bytecode_dynamo.api import optimize, reset
+from bytecode_dynamo.backends import lookup_backend
 from bytecode_dynamo.config import config
 
 from .differences import NAMESPACE, Equal, difference, equal_values
@@ -83,17 +84,23 @@ def check_source(
     backend: Any = "eager",
     calls: int = 2,
     equal: Equal = equal_values,
+    capture: Callable[..., Any] | None = None,
 ) -> None:
     """``check_against_eager`` of the function ``name`` of a program's text, run in two namespaces
     of its own.
 
-    Args: ``make``, ``calls`` and ``equal`` as there; ``backend`` as ``optimize`` takes it. Captured
-    code of all programs is forgotten before (``reset``).
+    Args: ``make``, ``calls`` and ``equal`` as there; ``backend`` as ``optimize`` takes it;
+    ``capture(function, backend)`` takes the place of ``optimize``. Captured code of all programs is
+    forgotten before (``reset``).
     """
     eager, captured = load(text), load(text)
     reset()
     try:
-        compiled = optimize(backend)(getattr(captured, name))
+        function = getattr(captured, name)
+        if capture is None:
+            compiled = optimize(backend)(function)
+        else:
+            compiled = capture(function, lookup_backend(backend))
         with config.patch(recompile_limit=200):
             check_against_eager(
                 getattr(eager, name), make, compiled=compiled, calls=calls, equal=equal

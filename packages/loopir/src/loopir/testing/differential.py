@@ -16,8 +16,9 @@ from loopir.ir.evaluate import evaluate_kernel
 from loopir.ir.kernel import Kernel
 from loopir.ir.text import format_kernel
 
+from .cases import Case
 from .conditioning import unexplained
-from .conformance import Case, make_inputs
+from .inputs import make_inputs
 from .strategies import kernels
 
 QUIET: Any = list(HealthCheck)
