@@ -11,6 +11,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from primops.derivatives import describe
 from primops.opset import GROUPS, OPSET, OPSET_VERSION, digest
 from primops.prim import ExternPrim, Prim
 
@@ -47,7 +48,7 @@ def _row(prim: Prim) -> str:
         f"`{prim.schema}`",
         prim.meaning + spelled,
         prim.dtype_rule,
-        prim.derivative,
+        describe(prim),
         prim.numerics,
     )
     return "| " + " | ".join(map(_cell, cells)) + " |"

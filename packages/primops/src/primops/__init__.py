@@ -2,9 +2,11 @@
 
 from primops import prims
 from primops.decompositions import DEFAULT
+from primops.derivatives import vjp
 from primops.errors import (
     ContractError,
     DecompositionError,
+    DerivativeError,
     DuplicateRuleError,
     FrozenTableError,
     PrimError,
@@ -26,8 +28,8 @@ __version__ = "0.2.0"
 
 __all__ = [
     "DEFAULT", "EXTERN_OPS", "OPSET", "OPSET_VERSION", "ContractError", "DecompositionError",
-    "DecompositionTable", "DuplicateRuleError", "ExternPrim", "FrozenTableError", "MetaReading",
-    "Prim", "PrimError", "PrimopsError", "Report", "TensorMeta", "UnknownOpError", "check_prims",
-    "contiguous_strides", "decompose", "decomposition_report", "evaluate", "format_graph",
-    "prim_of", "prims", "reading_with",
+    "DecompositionTable", "DerivativeError", "DuplicateRuleError", "ExternPrim", "FrozenTableError",
+    "MetaReading", "Prim", "PrimError", "PrimopsError", "Report", "TensorMeta", "UnknownOpError",
+    "check_prims", "contiguous_strides", "decompose", "decomposition_report", "evaluate",
+    "format_graph", "prim_of", "prims", "reading_with", "vjp",
 ]  # fmt: skip

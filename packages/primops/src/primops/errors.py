@@ -15,6 +15,10 @@ class PrimError(PrimopsError, ValueError):
     """A prim was called with operands or parameters that its schema does not allow."""
 
 
+class DerivativeError(PrimopsError):
+    """The gradient of an operand that has no derivative was asked for; the message says why."""
+
+
 class DuplicateRuleError(PrimopsError):
     """A decomposition table was given a second rule for one operator."""
 

@@ -9,11 +9,8 @@ from operator import attrgetter
 
 from primops.prim import Prim, registered
 from primops.prims import EXTERN_PRIMS  # importing the package defines all prims
-from primops.prims.derivative import note_derivatives
 
 OPSET_VERSION = 5
-
-note_derivatives()
 
 ORDER = (
     "elementwise unary", "elementwise binary", "comparison", "selection", "conversion", "shape",

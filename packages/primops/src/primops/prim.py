@@ -108,7 +108,7 @@ class Prim:
     Attributes: ``name``; ``group`` (see ``opset.GROUPS``); ``schema`` as text, ``operands`` and
     ``parameters`` as names (``variadic`` when the last operand name stands for any number);
     ``meaning``, one line with the formula; ``dtype_rule``; ``numerics``, accumulation dtype and
-    allowed error; ``derivative``, a formula; ``tags``; ``meta_rule`` and ``reference``, functions
+    allowed error; ``tags``; ``meta_rule`` and ``reference``, functions
     of the operands (metas or numbers, tensors) and keyword parameters.
     """
 
@@ -120,7 +120,6 @@ class Prim:
     meta_rule: Callable[..., TensorMeta]
     reference: Callable[..., torch.Tensor]
     numerics: str = "exact"
-    derivative: str = "none"
     tags: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -195,7 +194,7 @@ class ExternPrim(Prim):
         super().__init__(
             f"{name}(*operands)", dtype_rule="the overload's", meta_rule=self._on_meta,
             reference=lambda *operands, **params: self.overload(*operands, **params),
-            derivative="as ATen's autograd", tags=frozenset({"extern"}), **texts,
+            tags=frozenset({"extern"}), **texts,
         )  # fmt: skip
 
     @property

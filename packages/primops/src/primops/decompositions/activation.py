@@ -8,6 +8,7 @@ from typing import Any
 
 from primops import prims
 from primops.decompositions.elementary import sigmoid_body
+from primops.derivatives import gradient_of
 from primops.operand import Scalar, Tensor, binary, elementwise, pointwise, slice_dim, unary
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
@@ -25,7 +26,7 @@ HALF_NORMAL = 1.0 / math.sqrt(2.0 * math.pi)
 unary(rules, "relu", lambda a: prims.maximum(a, 0))
 unary(rules, "relu6", lambda a: prims.minimum(prims.maximum(a, 0), 6))
 binary(rules, "sigmoid_backward", lambda grad, y: prims.mul(grad, prims.mul(prims.sub(1, y), y)))
-binary(rules, "tanh_backward", lambda grad, y: prims.mul(grad, prims.sub(1, prims.mul(y, y))))
+binary(rules, "tanh_backward", lambda grad, y: gradient_of(prims.tanh, 0, grad, y, None))
 unary(rules, "silu", lambda a: prims.div(a, prims.add(prims.exp(prims.neg(a)), 1)))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from primops import prims
+from primops.derivatives import gradient_of
 from primops.meta import Size
 from primops.operand import (
     Scalar,
@@ -18,7 +19,6 @@ from primops.operand import (
     broadcast_to,
     flat,
     full,
-    full_like,
     iota,
     round_to,
     to_dtype,
@@ -102,7 +102,10 @@ def index_select_backward(
     grad: Tensor, self_sizes: Sequence[Size], dim: int, index: Tensor
 ) -> Tensor:
     """The gradient added up in a tensor of zeros."""
-    return index_add(zeros(self_sizes, grad), dim, index, grad)
+    if not self_sizes:
+        return NotImplemented
+    self, dims = zeros(self_sizes, grad), (wrap_dim(dim, len(self_sizes)),)
+    return gradient_of(prims.index, 0, grad, None, self, vector(index), dims=dims)
 
 
 @rules.register("index_add")
@@ -187,9 +190,10 @@ def gather_backward(
     grad: Tensor, self: Tensor, dim: int, index: Tensor, sparse_grad: bool
 ) -> Tensor:
     """The gradient added up in a tensor of zeros."""
-    if sparse_grad:
+    if sparse_grad or self.ndim == 0 or index.ndim != self.ndim:
         return NotImplemented
-    return scatter_add(full_like(self, 0, grad.dtype), dim, index, grad)
+    index, dim = to_dtype(index, torch.int64), wrap_dim(dim, self.ndim)
+    return gradient_of(prims.gather, 0, grad, None, self, index, dim=dim)
 
 
 @rules.register("value_selecting_reduction_backward")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from primops import prims
+from primops.derivatives import gradient_of
 from primops.meta import Size
 from primops.operand import (
     Tensor,
@@ -173,7 +174,8 @@ def slice_backward(
     low, high = slice_range(size, start, end)
     if step != 1:
         return place(grad_output, zeros(input_sizes, grad_output), dim, low, high, step)
-    return pad_dim(grad_output, dim, low, size - high)
+    taken = {"dim": dim, "start": low, "stop": high, "step": 1}
+    return gradient_of(prims.slice, 0, grad_output, None, zeros(input_sizes, grad_output), **taken)
 
 
 @rules.register("select_backward")

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from primops import prims
 from primops.decompositions.pooling import LARGEST_WINDOW, Sizes, Window, windows_of
+from primops.derivatives import gradient_of
 from primops.meta import Size
 from primops.operand import (
     Tensor,
-    add_at,
-    along,
     broadcast_to,
     flat,
-    iota,
     round_to,
     slice_dim,
     unsqueeze,
@@ -98,14 +94,9 @@ def unfold_backward(
     window = Window(input_sizes[dim], size, step, 0, 1, False)
     wide = broadcast_to(widen(grad_in), (*resized(input_sizes, dim, window.count), size))
     if size > LARGEST_WINDOW:
-        shape = (window.count, size)
-        taps = along(iota(size, torch.int64, wide.device), shape, 1)
-        starts = along(iota(window.count, torch.int64, wide.device, 0, step), shape, 0)
-        order = (dim, wide.ndim - 1, *(d for d in range(wide.ndim - 1) if d != dim))
-        target = zeros((input_sizes[dim], *resized(input_sizes, dim)), wide)
-        moved = add_at(target, 0, prims.add(starts, taps), prims.permute(wide, dims=order))
-        back = tuple(0 if d == dim else d + 1 if d < dim else d for d in range(len(input_sizes)))
-        return round_to(prims.permute(moved, dims=back), grad_in.dtype)
+        self, window_of = zeros(input_sizes, wide), {"dim": dim, "size": size, "step": step}
+        added = gradient_of(prims.window, 0, wide, None, self, **window_of)
+        return round_to(added, grad_in.dtype)
     if size == 0:
         return zeros(input_sizes, grad_in)
     return round_to(window.put_back(_parts(wide, wide.ndim - 1, size), dim), grad_in.dtype)

@@ -97,7 +97,7 @@ def _scan(*operands: torch.Tensor, body_graph: fx.GraphModule, carried: int, len
 
 _control = group(
     "control flow", "control", dtype_rule="those of the graph's outputs",
-    numerics="that of the graphs", derivative="that of the graphs, in the same control flow",
+    numerics="that of the graphs",
 )  # fmt: skip
 cond = _control(
     "cond(pred, *operands, true_graph, false_graph)", _cond_rule, _cond,
