@@ -1,0 +1,65 @@
+"""The code generator (contract G)."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+
+import torch
+from loopir import (
+    ArtifactStore,
+    BuildError,
+    Kernel,
+    KernelSource,
+    ToolError,
+    UnsupportedKernelError,
+    example_value,
+)
+
+from .plan import plan_kernel
+from .text import kernel_text
+
+WORK = 1 << 14  # operations below which a thread is not worth its start
+GUESS = 64  # of sizes without an example value
+
+
+class HalideCodeGenerator:
+    """Halide pipelines for the CPU. ``schedule`` is "simple" or the name of one of Halide's
+    autoschedulers: "Mullapudi2016", "Adams2019", "Li2018".
+    """
+
+    device = "cpu"
+
+    def __init__(self, schedule: str = "simple") -> None:
+        self.schedule = schedule
+
+    def identity(self) -> tuple[str, ...]:
+        """What a program depends on beside the kernels' texts."""
+        return (self.schedule,)
+
+    def supports(self, kernel: Kernel) -> bool:
+        """Whether Halide can say this kernel."""
+        try:
+            plan_kernel(kernel)
+        except UnsupportedKernelError:
+            return False
+        return True
+
+    def generate(self, kernel: Kernel) -> KernelSource:
+        """A Python function that builds the pipeline."""
+        return KernelSource(kernel, kernel_text(kernel))
+
+    def build(
+        self, sources: Sequence[KernelSource], store: ArtifactStore
+    ) -> list[Callable[..., None]]:
+        """Compiles each pipeline in this process. Raises BuildError."""
+        try:
+            from .build import build_kernel  # noqa: PLC0415 - halide may be missing
+        except ImportError as error:
+            raise ToolError(f"halide can't be imported ({error}); pip install 'halide>=21,<22'") from error
+        os.environ.setdefault("HL_NUM_THREADS", str(torch.get_num_threads()))
+        return [build_kernel(source, self.schedule) for source in sources]
+
+
+__all__ = ["BuildError", "HalideCodeGenerator", "example_value", "math"]

@@ -1,0 +1,111 @@
+"""Calls a built pipeline on tensors: Halide buffers over their memory, without copies."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+import halide as hl
+import numpy as np
+import torch
+from loopir import Kernel, format_expr
+
+from .functions import OUT_OF_RANGE, ZERO_DIVISOR
+from .plan import Plan, check_magnitudes
+
+NUMPY = {
+    torch.bool: np.uint8, torch.uint8: np.uint8, torch.int8: np.int8, torch.int16: np.int16,
+    torch.int32: np.int32, torch.int64: np.int64, torch.float16: np.uint16,
+    torch.bfloat16: np.uint16, torch.float32: np.float32, torch.float64: np.float64,
+}  # fmt: skip
+SPARE = np.zeros(64, np.uint8)  # memory for buffers without elements
+Sizes = Sequence[int]
+
+
+def launcher(plan: Plan, callable_: hl.Callable, outputs: Sequence[str]) -> Callable[..., None]:
+    """A function of the buffers' tensors and an int per size."""
+    kernel = plan.kernel
+    names = [buffer.name for buffer in kernel.buffers]
+    positions = {name: number for number, name in enumerate(names)}
+    inputs = [(positions[name], _flat(kernel, name)) for name in plan.inputs]
+    stores = [(positions[name], _output(plan, name)) for name in outputs]
+    copied = [(positions[read], positions[written]) for read, written in sorted(plan.copied)]
+    points = _function(kernel, [item.extent for item in kernel.ranges])
+    count, checked = len(names), {()}
+
+    def launch(*args: torch.Tensor | int) -> None:
+        tensors, sizes = list(args[:count]), args[count:]
+        if sizes not in checked:
+            check_magnitudes(kernel, sizes)  # type: ignore[arg-type]
+            checked.add(sizes)
+        if 0 in points(*sizes):
+            return
+        for read, written in copied:
+            if tensors[read].data_ptr() == tensors[written].data_ptr():  # type: ignore[union-attr]
+                tensors[read] = tensors[read].clone()  # type: ignore[union-attr]
+        given = [make(tensors[at], sizes) for at, make in inputs]
+        results = [make(tensors[at], sizes) for at, make in stores]
+        try:
+            callable_(*given, *sizes, *results)
+        except hl.HalideError as error:
+            raise _translated(kernel, error) from error
+
+    return launch
+
+
+def _translated(kernel: Kernel, error: Exception) -> Exception:
+    message = str(error).rstrip()
+    if message.endswith(str(OUT_OF_RANGE)):
+        return IndexError(f"{kernel.name}: index out of range")
+    if message.endswith(str(ZERO_DIVISOR)):
+        return RuntimeError("ZeroDivisionError")
+    return RuntimeError(f"{kernel.name}: {message}")
+
+
+def _function(kernel: Kernel, exprs: Sequence) -> Callable[..., tuple[int, ...]]:
+    """Expressions of the sizes as a Python function."""
+    values = "".join(f"{format_expr(expr)}, " for expr in exprs)
+    return eval(f"lambda {', '.join(map(str, kernel.sizes))}: ({values})")  # noqa: S307
+
+
+def _flat(kernel: Kernel, name: str) -> Callable[[torch.Tensor, Sizes], hl.Buffer]:
+    (buffer,) = (b for b in kernel.buffers if b.name == name)
+    numel = _function(kernel, [buffer.numel])
+    dtype = np.dtype(NUMPY[buffer.dtype])
+
+    def make(tensor: torch.Tensor, sizes: Sizes) -> hl.Buffer:
+        (count,) = numel(*sizes)
+        return hl.Buffer(_memory(tensor, count, dtype))
+
+    return make
+
+
+def _memory(tensor: torch.Tensor, count: int, dtype: np.dtype) -> np.ndarray:
+    if count <= 0:
+        return SPARE[: dtype.itemsize].view(dtype)[:1]
+    span = (ctypes.c_char * (count * dtype.itemsize)).from_address(tensor.data_ptr())
+    return np.frombuffer(span, dtype)
+
+
+def _output(plan: Plan, name: str) -> Callable[[torch.Tensor, Sizes], hl.Buffer]:
+    view, kernel = plan.views.get(name), plan.kernel
+    if view is None:
+        return _flat(kernel, name)
+    (buffer,) = (b for b in kernel.buffers if b.name == name)
+    dtype, dims = np.dtype(NUMPY[buffer.dtype]), len(view.extents)
+    layout = _function(kernel, [*view.extents, *view.strides, view.offset, buffer.numel])
+    width = dtype.itemsize
+
+    def make(tensor: torch.Tensor, sizes: Sizes) -> hl.Buffer:
+        numbers = layout(*sizes)
+        extents, strides = numbers[:dims], numbers[dims : 2 * dims]
+        offset, count = numbers[2 * dims :]
+        if 0 in extents:
+            offset, count = 0, 0
+        memory = SPARE if count <= 0 else _memory(tensor, count, dtype)
+        array = np.ndarray(
+            extents, dtype, memory.data, offset * width, [stride * width for stride in strides]
+        )
+        return hl.Buffer(array, reverse_axes=False)
+
+    return make
