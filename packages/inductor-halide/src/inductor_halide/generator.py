@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 
 import torch
 from loopir import (
     ArtifactStore,
-    BuildError,
     Kernel,
     KernelSource,
     ToolError,
     UnsupportedKernelError,
-    example_value,
 )
 
 from .plan import plan_kernel
 from .text import kernel_text
 
-WORK = 1 << 14  # operations below which a thread is not worth its start
-GUESS = 64  # of sizes without an example value
+SCHEDULES = ("simple", "Mullapudi2016", "Li2018")
+"""Not Adams2019: its errors end the process."""
 
 
 class HalideCodeGenerator:
-    """Halide pipelines for the CPU. ``schedule`` is "simple" or the name of one of Halide's
-    autoschedulers: "Mullapudi2016", "Adams2019", "Li2018".
+    """Halide pipelines for the CPU. ``schedule`` is "simple", or one of Halide's autoschedulers:
+    "Mullapudi2016", "Li2018".
     """
 
     device = "cpu"
 
     def __init__(self, schedule: str = "simple") -> None:
+        if schedule not in SCHEDULES:
+            raise ValueError(f"schedule is one of {', '.join(SCHEDULES)}, not {schedule!r}")
         self.schedule = schedule
 
     def identity(self) -> tuple[str, ...]:
@@ -60,6 +59,3 @@ class HalideCodeGenerator:
             raise ToolError(f"halide can't be imported ({error}); pip install 'halide>=21,<22'") from error
         os.environ.setdefault("HL_NUM_THREADS", str(torch.get_num_threads()))
         return [build_kernel(source, self.schedule) for source in sources]
-
-
-__all__ = ["BuildError", "HalideCodeGenerator", "example_value", "math"]

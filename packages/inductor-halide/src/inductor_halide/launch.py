@@ -53,8 +53,14 @@ def launcher(plan: Plan, callable_: hl.Callable, outputs: Sequence[str]) -> Call
     return launch
 
 
+class TooFewPoints(RuntimeError):
+    """A schedule computes more points than the loops have; nothing has been written."""
+
+
 def _translated(kernel: Kernel, error: Exception) -> Exception:
     message = str(error).rstrip()
+    if " is accessed at " in message:
+        return TooFewPoints(f"{kernel.name}: {message}")
     if message.endswith(str(OUT_OF_RANGE)):
         return IndexError(f"{kernel.name}: index out of range")
     if message.endswith(str(ZERO_DIVISOR)):
@@ -95,6 +101,10 @@ def _output(plan: Plan, name: str) -> Callable[[torch.Tensor, Sizes], hl.Buffer]
     dtype, dims = np.dtype(NUMPY[buffer.dtype]), len(view.extents)
     layout = _function(kernel, [*view.extents, *view.strides, view.offset, buffer.numel])
     width = dtype.itemsize
+    # NumPy forgets the strides of dimensions of one element, but for the last one's
+    unit = view.unit or 0
+    order = [*(n for n in reversed(range(dims)) if n != unit), *([unit] if dims else [])]
+    back = order[::-1] if unit else None
 
     def make(tensor: torch.Tensor, sizes: Sizes) -> hl.Buffer:
         numbers = layout(*sizes)
@@ -103,9 +113,9 @@ def _output(plan: Plan, name: str) -> Callable[[torch.Tensor, Sizes], hl.Buffer]
         if 0 in extents:
             offset, count = 0, 0
         memory = SPARE if count <= 0 else _memory(tensor, count, dtype)
-        array = np.ndarray(
-            extents, dtype, memory.data, offset * width, [stride * width for stride in strides]
-        )
-        return hl.Buffer(array, reverse_axes=False)
+        shape = [extents[n] for n in order]
+        steps = [strides[n] * width for n in order]
+        found = hl.Buffer(np.ndarray(shape, dtype, memory.data, offset * width, steps))
+        return found if back is None else found.transposed(back)
 
     return make

@@ -34,6 +34,11 @@ class View:
     strides: tuple[sympy.Expr, ...]
     offset: sympy.Expr
 
+    @property
+    def unit(self) -> int | None:
+        """The loop along which points are neighbours."""
+        return self.strides.index(sympy.Integer(1)) if sympy.Integer(1) in self.strides else None
+
 
 @dataclass(slots=True)
 class Stage:

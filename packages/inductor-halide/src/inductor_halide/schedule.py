@@ -9,10 +9,9 @@ import halide as hl
 from .pipeline import Pipeline, Stage
 
 GUARD = hl.TailStrategy.GuardWithIf  # the others store places twice, which may be an input's
-AUTOSCHEDULERS = ("Mullapudi2016", "Adams2019", "Li2018")
 
 
-def schedule_simply(p: Pipeline, rows: int | None, tasks: int | None) -> None:
+def schedule_simply(p: Pipeline, tasks: int | None) -> None:
     """Vectorises the loop that the kernel names, computes what a row of the only output needs row
     by row, and runs the outermost loop on all threads, ``tasks`` points at a time (None: on one).
     """
@@ -51,11 +50,10 @@ def _order_loops(p: Pipeline, stage: Stage, tasks: int | None) -> hl.Var | None:
         stage.partial.vectorize(lane)
         stage.partial.update(0).reorder(lane, *stage.reduced).vectorize(lane)
     loops: list[hl.Var] = list(coordinates)
-    inner: list[hl.Var] = []
     if p.vector in names:
         number = names.index(p.vector)
         outer, lane = hl.Var(f"{p.vector}_block"), hl.Var(f"{p.vector}_lane")
-        loops[number], inner = outer, [lane]
+        loops[number] = outer
         vector = coordinates[number]
         if func.has_update_definition():
             if not stage.reduced:  # an output that is updated in place
@@ -73,7 +71,6 @@ def _order_loops(p: Pipeline, stage: Stage, tasks: int | None) -> hl.Var | None:
     ranges = [var for var, name in zip(loops, names, strict=True) if name in p.outer]
     if tasks is not None and ranges:
         _parallelise(stage, ranges[-1], tasks)
-    del inner
     return ranges[0] if ranges else None
 
 
@@ -92,7 +89,7 @@ def _parallelise(stage: Stage, loop: hl.Var, tasks: int) -> None:
 
 
 def schedule_automatically(
-    p: Pipeline, pipeline: hl.Pipeline, target: hl.Target, name: str, threads: int
+    pipeline: hl.Pipeline, target: hl.Target, name: str, threads: int
 ) -> None:
     """Lets one of Halide's autoschedulers decide. Estimates must be set."""
     library = Path(hl.install_dir()) / "lib64" / f"libautoschedule_{name.lower()}.so"
