@@ -33,6 +33,7 @@ PACKAGES = (
     "loopir",
     "inductor-triton",
     "inductor-cpp",
+    "inductor-halide",
     "torchstrata",
 )
 SOURCES = os.pathsep.join(str(ROOT / "packages" / name / "src") for name in PACKAGES)

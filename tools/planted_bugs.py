@@ -39,6 +39,7 @@ PACKAGES = (
     "loopir",
     "inductor-cpp",
     "inductor-triton",
+    "inductor-halide",
     "torchstrata",
 )
 MUTATORS = {

@@ -13,7 +13,7 @@ from loopir import BuildError, Kernel, KernelSource, example_value
 from . import functions
 from .launch import TooFewPoints, launcher
 from .pipeline import Pipeline
-from .plan import Plan, plan_kernel
+from .plan import Plan
 from .schedule import schedule_automatically, schedule_simply
 
 WORK = 1 << 14  # operations that are worth a thread
@@ -35,7 +35,9 @@ def build_kernel(source: KernelSource, schedule: str) -> Callable[..., None]:
         launch = _build(kernel, source.text, schedule)
         return launch if schedule == "simple" else _or_simply(launch, kernel, source.text)
     except (hl.HalideError, RuntimeError, TypeError) as error:
-        raise BuildError(f"Halide refuses {kernel.name}", output=f"{error}\n{source.text}") from error
+        raise BuildError(
+            f"Halide refuses {kernel.name}", output=f"{error}\n{source.text}"
+        ) from error
 
 
 def _build(kernel: Kernel, text: str, schedule: str) -> Callable[..., None]:
@@ -43,21 +45,21 @@ def _build(kernel: Kernel, text: str, schedule: str) -> Callable[..., None]:
     vector = None if kernel.vector_axis is None else kernel.vector_axis.name
     p = Pipeline(vector, _lanes(kernel, target))
     scope: dict[str, Callable[..., None]] = {"ops": functions}  # type: ignore[dict-item]
-    exec(compile(text, f"<{kernel.name}>", "exec"), scope)  # noqa: S102 - the kernel's own text
+    exec(compile(text, f"<{kernel.name}>", "exec"), scope)
     scope["kernel"](p)
-    plan = plan_kernel(kernel)
+    plan = Plan(kernel)
     for names, func in p.outputs:
         _describe(p, plan, names, func)
     pipeline = hl.Pipeline([func for _, func in p.outputs])
+    names = [name for group, _ in p.outputs for name in group]
     if schedule == "simple":
         schedule_simply(p, _tasks(kernel))
     else:
-        plan.copied |= _pairs(kernel)  # its tails store places twice
+        plan.copied |= {(a, b) for a in plan.inputs for b in names}  # tails are stored twice
         _estimate(p, kernel)
         schedule_automatically(pipeline, target, schedule, torch.get_num_threads())
     arguments = [hl.Argument(image) for image in p.images.values()]
     arguments += [hl.Argument(size) for size in p.sizes.values()]
-    names = [name for group, _ in p.outputs for name in group]
     return launcher(plan, pipeline.compile_to_callable(arguments, target), names)
 
 
@@ -98,13 +100,6 @@ def _describe(p: Pipeline, plan: Plan, names: tuple[str, ...], func: hl.Func) ->
                     dim.set_extent(extents[loop.name()])
             unit = view is None or view.unit == number
             dim.set_stride(1 if unit else hl.Expr())
-
-
-def _pairs(kernel: Kernel) -> set[tuple[str, str]]:
-    """The inputs and outputs that may be one memory (C4.8)."""
-    read = [buffer for buffer in kernel.buffers if buffer.role == "in"]
-    written = [buffer for buffer in kernel.buffers if buffer.role == "out"]
-    return {(a.name, b.name) for a in read for b in written}
 
 
 def _estimate(p: Pipeline, kernel: Kernel) -> None:

@@ -134,7 +134,7 @@ def neg(a: hl.Expr) -> hl.Expr:
     return a * minus_one if a.type().is_float() else sub(hl.cast(a.type(), 0), a)
 
 
-def abs(a: hl.Expr) -> hl.Expr:  # noqa: A001
+def abs(a: hl.Expr) -> hl.Expr:
     """|a|, which stays the most negative integer for that one."""
     dtype = a.type()
     if dtype.is_float():  # Halide's own keeps the sign of a zero in float64
@@ -275,11 +275,11 @@ def _float64(compute: Callable[..., hl.Expr]) -> Callable[..., hl.Expr]:
     return operation
 
 
-floor, ceil, trunc, round = hl.floor, hl.ceil, hl.trunc, hl.round  # noqa: A001
+floor, ceil, trunc, round = hl.floor, hl.ceil, hl.trunc, hl.round
 sqrt = hl.sqrt
 sin, cos, tan, atan, atan2 = hl.sin, hl.cos, hl.tan, hl.atan, hl.atan2
 sinh, cosh, tanh = hl.sinh, hl.cosh, hl.tanh
-pow = _float64(hl.pow)  # noqa: A001
+pow = _float64(hl.pow)
 
 
 def exp(a: hl.Expr) -> hl.Expr:

@@ -14,7 +14,7 @@ from loopir import (
     UnsupportedKernelError,
 )
 
-from .plan import plan_kernel
+from .plan import Plan
 from .text import kernel_text
 
 SCHEDULES = ("simple", "Mullapudi2016", "Li2018")
@@ -40,7 +40,7 @@ class HalideCodeGenerator:
     def supports(self, kernel: Kernel) -> bool:
         """Whether Halide can say this kernel."""
         try:
-            plan_kernel(kernel)
+            Plan(kernel)
         except UnsupportedKernelError:
             return False
         return True
@@ -56,6 +56,7 @@ class HalideCodeGenerator:
         try:
             from .build import build_kernel  # noqa: PLC0415 - halide may be missing
         except ImportError as error:
-            raise ToolError(f"halide can't be imported ({error}); pip install 'halide>=21,<22'") from error
+            advice = "pip install 'halide>=21,<22', which has wheels for CPython 3.11"
+            raise ToolError(f"halide can't be imported ({error}); {advice}") from error
         os.environ.setdefault("HL_NUM_THREADS", str(torch.get_num_threads()))
         return [build_kernel(source, self.schedule) for source in sources]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import halide as hl
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from loopir import Kernel, format_expr
 
 from .functions import OUT_OF_RANGE, ZERO_DIVISOR
-from .plan import Plan, check_magnitudes
+from .plan import Plan
 
 NUMPY = {
     torch.bool: np.uint8, torch.uint8: np.uint8, torch.int8: np.int8, torch.int16: np.int16,
@@ -27,23 +28,28 @@ def launcher(plan: Plan, callable_: hl.Callable, outputs: Sequence[str]) -> Call
     kernel = plan.kernel
     names = [buffer.name for buffer in kernel.buffers]
     positions = {name: number for number, name in enumerate(names)}
-    inputs = [(positions[name], _flat(kernel, name)) for name in plan.inputs]
+    twins = {
+        name: [positions[written] for read, written in sorted(plan.copied) if read == name]
+        for name in plan.inputs
+    }
+    inputs = [(positions[name], twins[name], _flat(kernel, name)) for name in plan.inputs]
     stores = [(positions[name], _output(plan, name)) for name in outputs]
-    copied = [(positions[read], positions[written]) for read, written in sorted(plan.copied)]
     points = _function(kernel, [item.extent for item in kernel.ranges])
-    count, checked = len(names), {()}
+    count = len(names)
+    checked: set[tuple[int, ...]] = {()}
 
-    def launch(*args: torch.Tensor | int) -> None:
-        tensors, sizes = list(args[:count]), args[count:]
+    def launch(*args: Any) -> None:
+        tensors, sizes = args[:count], args[count:]
         if sizes not in checked:
-            check_magnitudes(kernel, sizes)  # type: ignore[arg-type]
+            plan.check_magnitudes(sizes)
             checked.add(sizes)
         if 0 in points(*sizes):
             return
-        for read, written in copied:
-            if tensors[read].data_ptr() == tensors[written].data_ptr():  # type: ignore[union-attr]
-                tensors[read] = tensors[read].clone()  # type: ignore[union-attr]
-        given = [make(tensors[at], sizes) for at, make in inputs]
+        given = []
+        for at, written, make in inputs:
+            tensor = tensors[at]
+            shared = written and tensor.data_ptr() in [tensors[n].data_ptr() for n in written]
+            given.append(make(tensor, sizes, bool(shared)))
         results = [make(tensors[at], sizes) for at, make in stores]
         try:
             callable_(*given, *sizes, *results)
@@ -71,17 +77,18 @@ def _translated(kernel: Kernel, error: Exception) -> Exception:
 def _function(kernel: Kernel, exprs: Sequence) -> Callable[..., tuple[int, ...]]:
     """Expressions of the sizes as a Python function."""
     values = "".join(f"{format_expr(expr)}, " for expr in exprs)
-    return eval(f"lambda {', '.join(map(str, kernel.sizes))}: ({values})")  # noqa: S307
+    return eval(f"lambda {', '.join(map(str, kernel.sizes))}: ({values})")
 
 
-def _flat(kernel: Kernel, name: str) -> Callable[[torch.Tensor, Sizes], hl.Buffer]:
+def _flat(kernel: Kernel, name: str) -> Callable[..., hl.Buffer]:
     (buffer,) = (b for b in kernel.buffers if b.name == name)
     numel = _function(kernel, [buffer.numel])
     dtype = np.dtype(NUMPY[buffer.dtype])
 
-    def make(tensor: torch.Tensor, sizes: Sizes) -> hl.Buffer:
+    def make(tensor: torch.Tensor, sizes: Sizes, copy: bool = False) -> hl.Buffer:
         (count,) = numel(*sizes)
-        return hl.Buffer(_memory(tensor, count, dtype))
+        memory = _memory(tensor, count, dtype)
+        return hl.Buffer(memory.copy() if copy else memory)
 
     return make
 
@@ -90,10 +97,10 @@ def _memory(tensor: torch.Tensor, count: int, dtype: np.dtype) -> np.ndarray:
     if count <= 0:
         return SPARE[: dtype.itemsize].view(dtype)[:1]
     span = (ctypes.c_char * (count * dtype.itemsize)).from_address(tensor.data_ptr())
-    return np.frombuffer(span, dtype)
+    return np.frombuffer(memoryview(span), dtype)
 
 
-def _output(plan: Plan, name: str) -> Callable[[torch.Tensor, Sizes], hl.Buffer]:
+def _output(plan: Plan, name: str) -> Callable[..., hl.Buffer]:
     view, kernel = plan.views.get(name), plan.kernel
     if view is None:
         return _flat(kernel, name)
@@ -102,7 +109,7 @@ def _output(plan: Plan, name: str) -> Callable[[torch.Tensor, Sizes], hl.Buffer]
     layout = _function(kernel, [*view.extents, *view.strides, view.offset, buffer.numel])
     width = dtype.itemsize
     # NumPy forgets the strides of dimensions of one element, but for the last one's
-    unit = view.unit or 0
+    unit = max(view.unit, 0)
     order = [*(n for n in reversed(range(dims)) if n != unit), *([unit] if dims else [])]
     back = order[::-1] if unit else None
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import halide as hl
@@ -41,7 +40,6 @@ class Pipeline:
         self.inner: dict[str, hl.Expr] = {}
         self.stages: list[Stage] = []
         self.outputs: list[tuple[tuple[str, ...], hl.Func]] = []
-        self._own: Mapping[str, hl.Expr] = {}
 
     # Declarations
 
@@ -71,13 +69,12 @@ class Pipeline:
         other: hl.Expr | None = None,
     ) -> hl.Expr:  # fmt: skip
         """An element from before the kernel; ``other`` where the mask is false."""
-        if name in self._own:
-            value = self._own[name]
-            return value if mask is None else hl.select(mask, value, other)
         image = self.images[name]
         last = image.dim(0).extent() - 1
         if mask is None:
-            return loaded(image[hl.unsafe_promise_clamped(expression(index), 0, last)], self.dtypes[name])
+            return loaded(
+                image[hl.unsafe_promise_clamped(expression(index), 0, last)], self.dtypes[name]
+            )
         place = hl.clamp(expression(index), 0, hl.max(last, 0))
         return hl.select(mask, loaded(image[place], self.dtypes[name]), other)
 
@@ -189,15 +186,7 @@ class Pipeline:
         """Stores whose places are affine: outputs over the loops."""
         point = self._vars(self._is_inner(body))
         func, args = hl.Func("_".join(dtypes)), list(point.values())[::-1]
-        owned = {name: number for number, name in enumerate(dtypes) if name in self.images}
-        if owned:
-            _define(func, args, [[hl.undef(storage(dtype))] for dtype in dtypes.values()])
-        own = {
-            name: loaded(_element(func, args, number, len(dtypes)), dtypes[name])
-            for name, number in owned.items()
-        }
-        with self._owning(own):
-            computed = body(**point)
+        computed = body(**point)
         _define(func, args, [[stored(computed[name], dtype)] for name, dtype in dtypes.items()])
         self.stages.append(Stage("store", func, args, []))
         self.outputs.append((tuple(dtypes), func))
@@ -215,7 +204,11 @@ class Pipeline:
         always = [expression(loop) >= 0 for loop in domain.values()][:1]
         for key, mode in keys:
             index, value = computed[key]  # type: ignore[misc]
-            spot = [hl.unsafe_promise_clamped(expression(index), 0, func.output_buffer().dim(0).extent() - 1)]
+            spot = [
+                hl.unsafe_promise_clamped(
+                    expression(index), 0, func.output_buffer().dim(0).extent() - 1
+                )
+            ]
             value = stored(value, dtype)
             for condition in always:  # as in _over_domain
                 value = hl.select(condition, value, hl.cast(value.type(), 0))
@@ -258,15 +251,7 @@ class Pipeline:
         code = body.__code__
         return code.co_argcount > len(self.outer)
 
-    @contextmanager
-    def _owning(self, own: Mapping[str, hl.Expr]) -> Iterator[None]:
-        self._own = own
-        yield
-        self._own = {}
-
-    def _results(
-        self, func: hl.Func, args: list[hl.Var], reducers: list[Reducer]
-    ) -> list[Point]:
+    def _results(self, func: hl.Func, args: list[hl.Var], reducers: list[Reducer]) -> list[Point]:
         def point_of(number: int) -> Point:
             def at(*place: hl.Expr) -> hl.Expr:
                 states = _split(func, list(place)[::-1], reducers)
@@ -303,8 +288,6 @@ def loaded(element: hl.Expr, dtype: str) -> hl.Expr:
 def stored(value: hl.Expr, dtype: str) -> hl.Expr:
     """A value for memory."""
     return hl.cast(storage(dtype), value)
-
-
 
 
 def _define(func: hl.Func, args: Sequence[object], values: Sequence[State]) -> None:

@@ -3,23 +3,24 @@
 A stage computes one Func for all points: the reductions of a body, the values of an outer body that
 later bodies read, a scan, the stores of a body whose places are affine (they become one Func over
 the loops, whose buffers are strided views), or other stores to a buffer (a Func over its elements).
-Halide orders stages by what they read from each other, not by memory; ``_check_order`` refuses
-kernels where that would not be enough.
+Halide orders stages by what they read from each other, not by memory: ``copied`` holds what would
+be overwritten before it is read.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import sympy
 import torch
-from loopir import FloorDiv, Instruction, Kernel, Mod, Range, UnsupportedKernelError, Value
+from loopir import Instruction, Kernel, Range, UnsupportedKernelError, symbol
 
-DTYPES = (
+DTYPES = {
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
-    torch.bfloat16, torch.float32, torch.float64,
-)  # fmt: skip
+    torch.bfloat16, torch.float32, torch.float64, None,
+}  # fmt: skip
 WITHOUT_FLOAT64 = ("erf", "fmod", "remainder")
 LIMIT = 2**31 - 1  # Halide's coordinates
 
@@ -35,259 +36,212 @@ class View:
     offset: sympy.Expr
 
     @property
-    def unit(self) -> int | None:
-        """The loop along which points are neighbours."""
-        return self.strides.index(sympy.Integer(1)) if sympy.Integer(1) in self.strides else None
+    def unit(self) -> int:
+        """The loop along which points are neighbours, else -1."""
+        return self.strides.index(sympy.Integer(1)) if sympy.Integer(1) in self.strides else -1
 
 
 @dataclass(slots=True)
 class Stage:
-    """One Func. ``results`` names what it computes: values, or stored buffers.
-
-    ``steps`` are the reductions, scans or stores; ``memory`` the buffers whose elements from before
-    the kernel it reads; ``after`` the stages that it reads.
+    """One Func. ``results`` names what it computes: values, or stored buffers, by ``steps`` (not
+    for values). ``memory`` has what each result reads from before the kernel, as buffer and index;
+    ``after`` has the stages that it reads.
     """
 
     kind: str
     body: int
-    results: tuple[str, ...]
-    steps: tuple[Instruction, ...] = ()
-    memory: set[str] = field(default_factory=set)
+    results: list[str]
+    steps: list[Instruction]
+    memory: dict[str, set[tuple[object, object]]] = field(default_factory=dict)
     after: set[int] = field(default_factory=set)
 
 
-@dataclass(slots=True)
 class Plan:
-    """The stages of a kernel in order, the views of its affine stores by buffer, and for loads of
-    what the kernel stored before the value or stage that has it.
+    """The stages of a kernel in order, the views of its affine stores by buffer, for loads of what
+    the kernel stored the value or buffer that has it, and (input, output) pairs of buffers: if they
+    are one memory, the pipeline needs a copy of the input.
     """
 
-    kernel: Kernel
-    stages: list[Stage] = field(default_factory=list)
-    views: dict[str, View] = field(default_factory=dict)
-    forwarded: dict[str, str] = field(default_factory=dict)
-    copied: set[tuple[str, str]] = field(default_factory=set)
+    def __init__(self, kernel: Kernel) -> None:
+        """Raises UnsupportedKernelError with what Halide can't say."""
+        self.kernel = kernel
+        self.stages: list[Stage] = []
+        self.views: dict[str, View] = {}
+        self.forwarded: dict[str, str] = {}
+        for step in kernel.steps:
+            if step.dtype not in DTYPES or not DTYPES.issuperset(kernel.dtypes.values()):
+                raise self.refusal(f"no {step.dtype}")
+            double = step.dtype is torch.float64 and step.op in WITHOUT_FLOAT64
+            if step.op == "lgamma" or double:
+                raise self.refusal(f"no {step.op}{' of float64' if double else ''}")
+        self._find_views()
+        self._forward_loads()
+        for number in range(len(kernel.bodies)):
+            self._add_stages(number)
+        self.copied = self._find_copied()
+        if not kernel.sizes:
+            self.check_magnitudes(())
+
+    def refusal(self, reason: str) -> UnsupportedKernelError:
+        """The error for a kernel that has no pipeline."""
+        return UnsupportedKernelError(f"{self.kernel.name}: {reason}")
 
     @property
     def inputs(self) -> list[str]:
         """The buffers of which the kernel reads elements from before it."""
-        read = {str(s.args[0]) for s in self.kernel.steps if s.op == "load"
-                and str(s.result) not in self.forwarded}  # fmt: skip
-        return [b.name for b in self.kernel.buffers if b.name in read]
+        loads = (step for step in self.kernel.steps if step.op == "load")
+        read = {step.args[0] for step in loads if step.result not in self.forwarded}
+        return [buffer.name for buffer in self.kernel.buffers if buffer.name in read]
 
     def loops(self, body: int) -> tuple[Range, ...]:
         """The loops around a body, outermost first."""
+        inner = self.kernel.bodies[body].inner
+        return (*self.kernel.ranges, *(self.kernel.reduction if inner else ()))
+
+    def _find_views(self) -> None:
+        """The affine stores; a buffer stored to in several steps has no view."""
+        seen: set[object] = set()
+        for number, body in enumerate(self.kernel.bodies):
+            for step in (step for step in body.instructions if step.op == "store"):
+                name, rest, strides = str(step.args[0]), sympy.expand(step.args[1]), []
+                loops = self.loops(number)[::-1]
+                for item in loops:
+                    strides.append(rest.coeff(item.symbol, 1))
+                    rest = sympy.expand(rest - strides[-1] * item.symbol)
+                affine = all(s.free_symbols <= {*self.kernel.sizes} for s in (rest, *strides))
+                if name in seen or step.is_add or not affine:
+                    self.views.pop(name, None)
+                elif any(s == 0 and e.extent != 1 for s, e in zip(strides, loops)):
+                    raise self.refusal(f"points of a loop store to one place of {name}")
+                else:
+                    extents = tuple(item.extent for item in loops)
+                    self.views[name] = View(extents, tuple(strides), rest)
+                seen.add(name)
+
+    def _forward_loads(self) -> None:
+        """Finds the values of loads that read what the kernel stored."""
+        stored: dict[object, tuple[int, Instruction]] = {}
+        for number, body in enumerate(self.kernel.bodies):
+            for step in body.instructions:
+                name = step.args[0]
+                if step.op == "store":
+                    stored[name] = number, step
+                elif step.op == "load" and name in stored:
+                    place, store = stored[name]
+                    seen = set(self.loops(place)) <= set(self.loops(number))
+                    if store.args[1] != step.args[1] or name not in self.views or not seen:
+                        raise self.refusal(f"a load of {name} at another place than its store")
+                    self.forwarded[str(step.result)] = str(
+                        store.args[2] if place == number else name
+                    )
+
+    def needed(self, body: int, operands: Iterable[str]) -> list[Instruction]:
+        """The instructions of a body that ``operands`` are computed from, in order."""
+        wanted, found = set(operands), []
+        for step in reversed(self.kernel.bodies[body].instructions):
+            if step.result in wanted and step.op not in ("reduce", "scan", "store"):
+                found.append(step)
+                wanted |= {*step.reads, self.forwarded.get(str(step.result), "")}
+        return found[::-1]
+
+    def _add_stages(self, number: int) -> None:
+        body, following = self.kernel.bodies[number], self.kernel.bodies[number + 1 :]
+        by_op = {
+            op: [step for step in body.instructions if step.op == op]
+            for op in ("scan", "reduce", "store")
+        }
+        for step in by_op["scan"]:
+            self._add(Stage("scan", number, [str(step.result)], [step]))
+        self._add(
+            Stage("reduce", number, [str(s.result) for s in by_op["reduce"]], by_op["reduce"])
+        )
+        if not body.inner:
+            later = {name for b in following for step in b.instructions for name in step.reads}
+            names = [str(s.result) for s in body.instructions if s.result in later]
+            self._add(Stage("values", number, names, []))
+        affine = [step for step in by_op["store"] if step.args[0] in self.views]
+        self._add(Stage("store", number, [str(step.args[0]) for step in affine], affine))
+        for name in dict.fromkeys(str(s.args[0]) for s in by_op["store"] if s not in affine):
+            if any(name in stage.results for stage in self.stages):
+                raise self.refusal(f"stores to {name} in several bodies")
+            chosen = [step for step in by_op["store"] if step.args[0] == name]
+            self._add(Stage("scatter", number, [name], chosen))
+
+    def _add(self, stage: Stage) -> None:
+        """Adds a stage that has results, with what it reads."""
+        producers = {name: n for n, other in enumerate(self.stages) for name in other.results}
+        for place, name in enumerate(stage.results):
+            steps = stage.steps if stage.kind == "scatter" else stage.steps[place : place + 1]
+            operands = {read for step in steps for read in step.reads} or {name}
+            memory = stage.memory.setdefault(name, set())
+            for step in self.needed(stage.body, operands):
+                operands |= {*step.reads, self.forwarded.get(str(step.result), "")}
+                if step.op == "load" and step.result not in self.forwarded:
+                    memory.add((step.args[0], step.args[1]))
+            stage.after |= {producers[read] for read in operands if read in producers}
+        for number in list(stage.after):
+            stage.after |= self.stages[number].after
+        if stage.kind == "store":  # Halide stores results in order: what they read goes last
+            waiting = list(stage.results)
+            stage.results = []
+            while waiting:
+                free = [r for r in waiting if not self._is_read(stage, waiting, r)] or waiting
+                stage.results.append(free[0])
+                waiting.remove(free[0])
+            stage.steps.sort(key=lambda step: stage.results.index(str(step.args[0])))
+        if stage.results:
+            self.stages.append(stage)
+
+    def _is_read(self, stage: Stage, results: list[str], name: str) -> bool:
+        read = {buffer for other in results if other != name for buffer, _ in stage.memory[other]}
+        return name in read
+
+    def _find_copied(self) -> set[tuple[str, str]]:
+        """A stage reads before another stores if the other is after it, and a result before itself
+        and later ones of its stage do at the same place.
+        """
+        roles = {buffer.name: buffer.role for buffer in self.kernel.buffers}
+        found = set()
+        for n, stage in enumerate(self.stages):
+            for writer in (s for s in self.stages if s.kind in ("store", "scatter")):
+                for place, stored in enumerate(writer.results):
+                    index = writer.steps[place].args[1]
+                    late = stage.results[:] if stage is not writer else stage.results[place + 1 :]
+                    for result in () if n in writer.after else stage.results:
+                        for buffer, at in stage.memory[result]:
+                            twins = (roles[str(buffer)], roles[stored]) == ("in", "out")
+                            wrong = result in late or at != index or writer.kind == "scatter"
+                            if wrong and (buffer == stored or twins):
+                                found.add((str(buffer), stored))
+        return found
+
+    def check_magnitudes(self, sizes: Sequence[int]) -> None:
+        """Raises UnsupportedKernelError if an index can have more than 31 bits on the way."""
         kernel = self.kernel
-        return (*kernel.ranges, *(kernel.reduction if kernel.bodies[body].inner else ()))
+        known = {size: sympy.Integer(n) for size, n in zip(kernel.sizes, sizes, strict=True)}
+        limits = {size: int(n) for size, n in known.items()}
+        loops = (*kernel.ranges, *kernel.reduction)
+        for item in loops:
+            limits[item.symbol] = max(int(item.extent.xreplace(known)) - 1, 0)  # type: ignore[arg-type]
+        exprs = [item.extent for item in loops] + [buffer.numel for buffer in kernel.buffers]
+        for step in kernel.steps:
+            if step.op == "indirect":
+                limits[symbol(str(step.result))] = int(step.args[1].xreplace(known))  # type: ignore[union-attr, arg-type]
+            exprs += step.expressions
+        for expr in exprs:
+            if magnitude(expr, limits) > LIMIT:
+                raise self.refusal(f"an index of more than 31 bits: {expr}")
 
 
-def plan_kernel(kernel: Kernel) -> Plan:
-    """Raises UnsupportedKernelError with what Halide can't say."""
-    plan = Plan(kernel)
-    for step in kernel.steps:
-        _check_step(plan, step)
-    _find_views(plan)
-    _forward_loads(plan)
-    for body in range(len(kernel.bodies)):
-        _add_stages(plan, body)
-    _check_order(plan)
-    if not kernel.sizes:
-        check_magnitudes(kernel, ())
-    return plan
-
-
-def refuse(kernel: Kernel, reason: str) -> UnsupportedKernelError:
-    """The error for a kernel that has no pipeline."""
-    return UnsupportedKernelError(f"{kernel.name}: {reason}")
-
-
-def _check_step(plan: Plan, step: Instruction) -> None:
-    for dtype in {step.dtype, *plan.kernel.dtypes.values()} - {None}:
-        if dtype not in DTYPES:
-            raise refuse(plan.kernel, f"no {dtype}")
-    if step.op == "lgamma":
-        raise refuse(plan.kernel, "no lgamma")
-    if step.op in WITHOUT_FLOAT64 and step.dtype is torch.float64:
-        raise refuse(plan.kernel, f"no {step.op} of float64")
-
-
-def affine_view(index: sympy.Expr, loops: Sequence[Range]) -> View | None:
-    """The view of the points ``index`` takes over ``loops``; None if it is not affine."""
-    rest, strides = sympy.expand(index), []
-    symbols = {item.symbol for item in loops}
-    for item in reversed(loops):
-        stride = rest.coeff(item.symbol, 1)
-        rest = sympy.expand(rest - stride * item.symbol)
-        strides.append(stride)
-    if any(part.free_symbols & symbols for part in (rest, *strides)):
-        return None
-    extents = tuple(item.extent for item in reversed(loops))
-    return View(extents, tuple(strides), rest)
-
-
-def _find_views(plan: Plan) -> None:
-    """The affine stores; a buffer stored to in several steps has no view."""
-    seen: set[str] = set()
-    for number, body in enumerate(plan.kernel.bodies):
-        indirect = {step.result for step in body.instructions if step.op == "indirect"}
-        for step in body.instructions:
-            if step.op != "store":
-                continue
-            name, index = str(step.args[0]), step.args[1]
-            view = affine_view(index, plan.loops(number))  # type: ignore[arg-type]
-            known = {s.name for s in index.free_symbols} & indirect  # type: ignore[union-attr]
-            if name in seen or step.is_add or view is None or known:
-                plan.views.pop(name, None)
-            elif any(s == 0 and e != 1 for s, e in zip(view.strides, view.extents, strict=True)):
-                raise refuse(plan.kernel, f"points of a loop store to one place of {name}")
-            else:
-                plan.views[name] = view
-            seen.add(name)
-
-
-def _forward_loads(plan: Plan) -> None:
-    """Finds the values of loads that read what the kernel stored."""
-    stored: dict[str, tuple[int, Instruction]] = {}
-    kernel = plan.kernel
-    later = {str(step.args[0]): step for step in kernel.steps if step.op == "store"}
-    for number, body in enumerate(kernel.bodies):
-        for step in body.instructions:
-            if step.op == "store":
-                stored[str(step.args[0])] = number, step
-            if step.op != "load" or str(step.args[0]) not in later:
-                continue
-            name = str(step.args[0])
-            place, store = stored.get(name, (number, later[name]))
-            if store.args[1] != step.args[1] and (name in stored or place == number):
-                raise refuse(kernel, f"a load of {name} at another place than its store")
-            if name not in stored:
-                continue
-            if name not in plan.views:
-                raise refuse(kernel, f"a load of {name} after a store that has no view")
-            if place != number and not set(plan.loops(place)) <= set(plan.loops(number)):
-                raise refuse(kernel, f"a load of {name} outside the loops of its store")
-            value = store.args[2]
-            assert isinstance(value, Value)
-            plan.forwarded[str(step.result)] = value.name if place == number else name
-
-
-def needed_steps(
-    body: Sequence[Instruction], operands: Iterable[str], forwarded: dict[str, str]
-) -> list[Instruction]:
-    """The instructions of a body that ``operands`` are computed from, in order."""
-    wanted, found = set(operands), []
-    for step in reversed(body):
-        if step.result in wanted and step.op not in ("reduce", "scan", "store"):
-            found.append(step)
-            wanted |= {forwarded[step.result]} if step.result in forwarded else set()
-            wanted |= set(step.reads)
-    return found[::-1]
-
-
-def _add_stages(plan: Plan, number: int) -> None:
-    kernel = plan.kernel
-    body = kernel.bodies[number]
-    steps = body.instructions
-    for step in steps:
-        if step.op == "scan":
-            _add(plan, Stage("scan", number, (str(step.result),), (step,)))
-    reductions = tuple(step for step in steps if step.op == "reduce")
-    if reductions:
-        names = tuple(str(step.result) for step in reductions)
-        _add(plan, Stage("reduce", number, names, reductions))
-    if not body.inner:
-        later = {n for b in kernel.bodies[number + 1 :] for s in b.instructions for n in s.reads}
-        names = tuple(s.result for s in steps if s.result in later and s.result is not None)
-        if names:
-            _add(plan, Stage("values", number, names))
-    stores = tuple(step for step in steps if step.op == "store")
-    pure = tuple(step for step in stores if str(step.args[0]) in plan.views)
-    if pure:
-        _add(plan, Stage("store", number, tuple(str(s.args[0]) for s in pure), pure))
-    for name in dict.fromkeys(str(s.args[0]) for s in stores if s not in pure):
-        if any(name in stage.results for stage in plan.stages):
-            raise refuse(kernel, f"stores to {name} in several bodies")
-        chosen = tuple(s for s in stores if s.args[0] == name)
-        _add(plan, Stage("scatter", number, (name,), chosen))
-
-
-def _add(plan: Plan, stage: Stage) -> None:
-    """Adds a stage with what it reads."""
-    body = plan.kernel.bodies[stage.body].instructions
-    operands = set(stage.results) if stage.kind == "values" else set()
-    for step in stage.steps:
-        operands |= set(step.reads)
-    own = set(stage.results) if stage.kind == "store" else set()
-    steps = needed_steps(body, operands, plan.forwarded)
-    producers = {name: n for n, other in enumerate(plan.stages) for name in other.results}
-    for step in steps:
-        operands |= set(step.reads)
-        if step.op == "load" and str(step.result) not in plan.forwarded:
-            stage.memory |= {str(step.args[0])} - own
-        elif step.op == "load":
-            operands.add(plan.forwarded[str(step.result)])
-    stage.after = {producers[name] for name in operands if name in producers}
-    for number in list(stage.after):
-        stage.after |= plan.stages[number].after
-    plan.stages.append(stage)
-
-
-def _check_order(plan: Plan) -> None:
-    """Every stage that reads memory of a buffer must be read by the stage that stores to it.
-
-    An input may be the memory of an output (C4.8), which only a launch can tell: pairs where that
-    would go wrong are in ``plan.copied``.
-    """
-    roles = {buffer.name: buffer.role for buffer in plan.kernel.buffers}
-    writers = {
-        name: n
-        for n, stage in enumerate(plan.stages)
-        for name in stage.results
-        if stage.kind in ("store", "scatter")
-    }
-    for number, stage in enumerate(plan.stages):
-        for name in stage.memory:
-            for stored, writer in writers.items():
-                single = number == writer and len(stage.results) == 1 and stage.kind == "store"
-                if number in plan.stages[writer].after or (single and name != stored):
-                    continue
-                if name == stored:
-                    raise refuse(plan.kernel, f"{name} is read in a loop that its store isn't after")
-                if roles[name] == "in" and roles[stored] == "out":
-                    plan.copied.add((name, stored))
-
-
-def check_magnitudes(kernel: Kernel, sizes: Sequence[int]) -> None:
-    """Raises UnsupportedKernelError if an index can have more than 31 bits on the way."""
-    known = {symbol: int(value) for symbol, value in zip(kernel.sizes, sizes, strict=True)}
-    limits: dict[sympy.Symbol, int] = dict(known)
-    for item in (*kernel.ranges, *kernel.reduction):
-        limits[item.symbol] = max(int(item.extent.xreplace(known)) - 1, 0)  # type: ignore[arg-type]
-    exprs = [buffer.numel for buffer in kernel.buffers]
-    exprs += [item.extent for item in (*kernel.ranges, *kernel.reduction)]
-    for step in kernel.steps:
-        if step.op == "indirect":
-            size = step.args[1].xreplace(known)  # type: ignore[union-attr]
-            limits[sympy.Symbol(str(step.result), integer=True, nonnegative=True)] = int(size)
-        exprs += step.expressions
-    for expr in exprs:
-        if magnitude(expr, limits) > LIMIT:
-            raise refuse(kernel, f"an index of more than 31 bits: {expr}")
-
-
-def magnitude(expr: sympy.Expr, limits: dict[sympy.Symbol, int]) -> int:
+def magnitude(expr: sympy.Basic, limits: dict[sympy.Symbol, int]) -> int:
     """An upper bound of |expr| and of everything computed on the way."""
     if isinstance(expr, sympy.Symbol):
         return limits[expr]
     if isinstance(expr, sympy.Integer):
         return abs(int(expr))
-    parts = [magnitude(part, limits) for part in expr.args]  # type: ignore[arg-type]
+    parts = [magnitude(part, limits) for part in expr.args]
     if isinstance(expr, sympy.Add):
         return sum(parts)
-    if isinstance(expr, sympy.Mul | sympy.Pow):
-        result = 1
-        for part in parts if isinstance(expr, sympy.Mul) else parts[:1] * parts[1]:
-            result *= max(part, 1)
-        return result
-    assert isinstance(expr, FloorDiv | Mod | sympy.Min | sympy.Max)
-    return max(parts)
+    if isinstance(expr, sympy.Pow):
+        return max(parts[0], 1) ** parts[1]
+    return math.prod(max(part, 1) for part in parts) if expr.is_Mul else max(parts)

@@ -58,7 +58,10 @@ def number(value: float | int, dtype: hl.Type) -> hl.Expr:
 
 
 def _folded(
-    combine: Callable[[hl.Expr, hl.Expr], hl.Expr], start: float | int, kept: hl.Type, wanted: hl.Type
+    combine: Callable[[hl.Expr, hl.Expr], hl.Expr],
+    start: float | int,
+    kept: hl.Type,
+    wanted: hl.Type,
 ) -> Reducer:
     return Reducer(
         lambda: [number(start, kept)],

@@ -7,45 +7,38 @@ reduction domain.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import sympy
-import torch
-from loopir import FloorDiv, Instruction, Kernel, Mod, Value
+from loopir import FloorDiv, Instruction, Kernel, Mod, Range, Value
 
-from .plan import Plan, Stage, needed_steps, plan_kernel
+from .plan import Plan, Stage
 
-INDENT = "    "
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 def kernel_text(kernel: Kernel) -> str:
     """The function's text. Raises UnsupportedKernelError."""
-    return _Writer(plan_kernel(kernel)).write()
+    return _Writer(Plan(kernel)).write()
 
 
-def dtype_name(dtype: torch.dtype | None) -> str:
-    """``float32`` for ``torch.float32``."""
-    return str(dtype).removeprefix("torch.")
-
-
-def print_index(expr: sympy.Expr, names: Mapping[str, str] = MappingProxyType({})) -> str:
+def print_index(expr: sympy.Basic, names: Mapping[str, str] = NO_NAMES) -> str:
     """An index expression on Halide's int32, whose division rounds down for positive divisors."""
     if isinstance(expr, sympy.Symbol):
         return names.get(expr.name, expr.name)
     if isinstance(expr, sympy.Integer):
         return str(expr) if expr >= 0 else f"({expr})"
-    parts = [print_index(part, names) for part in expr.args]  # type: ignore[arg-type]
-    if isinstance(expr, sympy.Add):
-        return f"({' + '.join(sorted(parts))})"
-    if isinstance(expr, sympy.Mul):
-        return " * ".join(sorted(parts))
+    parts = [print_index(part, names) for part in expr.args]
+    if isinstance(expr, sympy.Add | sympy.Mul):
+        return f"({(' + ' if expr.is_Add else ' * ').join(sorted(parts))})"
     if isinstance(expr, sympy.Pow):
         return " * ".join([f"({parts[0]})"] * int(parts[1]))
     if isinstance(expr, FloorDiv | Mod):
-        return f"(({parts[0]}) {'//' if isinstance(expr, FloorDiv) else '%'} ({parts[1]}))"
-    name = "ops.index_min" if isinstance(expr, sympy.Min) else "ops.index_max"
-    return f"{name}({', '.join(sorted(parts))})"
+        return f"({parts[0]} {'//' if isinstance(expr, FloorDiv) else '%'} {parts[1]})"
+    return (
+        f"ops.index_{'min' if isinstance(expr, sympy.Min) else 'max'}({', '.join(sorted(parts))})"
+    )
 
 
 def print_number(number: object) -> str:
@@ -55,151 +48,111 @@ def print_number(number: object) -> str:
     return repr(number)
 
 
+def dtype_text(dtype: object) -> str:
+    """``'float32'`` for ``torch.float32``."""
+    return repr(str(dtype).removeprefix("torch."))
+
+
+def call(loops: Sequence[Range]) -> str:
+    """The coordinates of loops as arguments."""
+    return f"({', '.join(item.symbol.name for item in loops)})"
+
+
 class _Writer:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.kernel = plan, plan.kernel
         self.lines: list[str] = []
-        self.dtypes: dict[str, torch.dtype] = {
-            step.result: step.dtype for step in self.kernel.steps if step.result and step.dtype
-        }
-        self.indirect = {str(step.result) for step in self.kernel.steps if step.op == "indirect"}
-        self.stage_of = {
-            name: stage for stage in plan.stages for name in stage.results if stage.kind != "scatter"
-        }
+        self.dtypes = {step.result: step.dtype for step in self.kernel.steps} | self.kernel.dtypes
+        read = [stage for stage in plan.stages if stage.kind != "scatter"]
+        self.stage_of = {name: stage for stage in read for name in stage.results}
 
     def write(self) -> str:
         kernel = self.kernel
-        self.line(f"def kernel(stages):  # {kernel.name}", 0)
-        for size in kernel.sizes:
-            self.line(f"{size} = stages.size({str(size)!r})")
-        for buffer in kernel.buffers:
-            if buffer.name in self.plan.inputs:
-                self.line(f"stages.input({buffer.name!r}, {dtype_name(buffer.dtype)!r})")
+        self.lines.append(f"def kernel(stages):  # {kernel.name}")
+        self.lines += [f"    {size} = stages.size({str(size)!r})" for size in kernel.sizes]
+        for name in self.plan.inputs:
+            self.lines.append(f"    stages.input({name!r}, {dtype_text(kernel.dtypes[name])})")
         for kind, loops in (("ranges", kernel.ranges), ("reduction", kernel.reduction)):
-            extents = [f"{item.symbol}={print_index(item.extent)}" for item in loops]
-            self.line(f"stages.{kind}({', '.join(extents)})")
-        for number in range(len(kernel.bodies)):
-            self.write_body(number)
+            extents = ", ".join(f"{item.symbol}={print_index(item.extent)}" for item in loops)
+            self.lines.append(f"    stages.{kind}({extents})")
+        for number, body in enumerate(kernel.bodies):
+            stages = [stage for stage in self.plan.stages if stage.body == number]
+            for stage in (stage for stage in stages if stage.kind == "scan"):
+                steps = self.plan.needed(number, stage.steps[0].reads)
+                self.write_body(f"before_{stage.results[0]}", number, steps, [stage])
+            rest = [stage for stage in stages if stage.kind != "scan"]
+            steps = [s for s in body.instructions if s.op not in ("reduce", "store", "scan")]
+            self.write_body(f"body{number}", number, steps, rest)
         return "\n".join(self.lines) + "\n"
 
-    def line(self, text: str, depth: int = 1) -> None:
-        self.lines.append(INDENT * depth + text)
-
-    def write_body(self, number: int) -> None:
-        stages = [stage for stage in self.plan.stages if stage.body == number]
-        steps = list(self.kernel.bodies[number].instructions)
-        for stage in stages:
-            if stage.kind == "scan":
-                name = f"before_{stage.results[0]}"
-                needed = needed_steps(steps, stage.steps[0].reads, self.plan.forwarded)
-                self.write_function(name, number, needed, [stage])
-                self.declare(stage, name)
-        rest = [stage for stage in stages if stage.kind != "scan"]
-        if not rest:
-            return
-        name = f"body{number}"
-        kept = [step for step in steps if step.op not in ("reduce", "store", "scan")]
-        self.write_function(name, number, kept, rest)
-        for stage in rest:
-            self.declare(stage, name)
-
-    def write_function(
-        self, name: str, number: int, steps: list[Instruction], stages: list[Stage]
+    def write_body(
+        self, name: str, number: int, steps: Sequence[Instruction], stages: Sequence[Stage]
     ) -> None:
-        loops = ", ".join(str(item.symbol) for item in self.plan.loops(number))
-        self.line("")
-        self.line(f"def {name}({loops}):")
-        for step in steps:
-            self.line(f"{step.result} = {self.value(step, number)}", 2)
-        self.line("return dict(", 2)
+        """A function of the coordinates, and the stages that run it."""
+        self.lines += ["", f"    def {name}{call(self.plan.loops(number))}:"]
+        self.lines += [f"        {step.result} = {self.value(step, number)}" for step in steps]
+        self.lines.append("        return dict(")
         for stage in stages:
-            for key, text in self.results(stage, number):
-                self.line(f"{key}={text},", 3)
-        self.line(")", 2)
+            self.lines += [f"            {text}," for text in self.results(stage, number)]
+        self.lines.append("        )")
+        for stage in stages:
+            made = "".join(f"{result}, " for result in stage.results) + "= "
+            kinds = [f"{result}={dtype_text(self.dtypes[result])}" for result in stage.results]
+            if stage.kind in ("reduce", "scan"):
+                kinds = [f"{s.result}=({s.args[0]!r}, {dtype_text(s.dtype)})" for s in stage.steps]
+            if stage.kind == "scatter":
+                made = ""
+                kinds.insert(
+                    0, str([(f"{s.args[0]}_{n}", s.args[3]) for n, s in enumerate(stage.steps)])
+                )
+            self.lines.append(f"    {made}stages.{stage.kind}({name}, {', '.join(kinds)})")
 
-    def results(self, stage: Stage, number: int) -> list[tuple[str, str]]:
-        """Keys and values of what a body's function returns for a stage."""
+    def results(self, stage: Stage, number: int) -> list[str]:
+        """What a body's function returns for a stage."""
         if stage.kind == "values":
-            return [(name, self.operand(Value(name), number)) for name in stage.results]
+            return [f"{name}={name}" for name in stage.results]
         if stage.kind in ("reduce", "scan"):
-            return [(str(s.result), self.operand(s.args[1], number)) for s in stage.steps]
-        found = []
-        for place, step in enumerate(stage.steps):
-            value = self.operand(step.args[2], number)
-            if stage.kind == "store":
-                found.append((str(step.args[0]), value))
-            else:
-                index = self.index(step.args[1], number)
-                found.append((f"{step.args[0]}_{place}", f"({index}, {value})"))
-        return found
-
-    def declare(self, stage: Stage, function: str) -> None:
-        if stage.kind in ("reduce", "scan"):
-            kinds = [f"{s.result}=({str(s.args[0])!r}, {dtype_name(s.dtype)!r})" for s in stage.steps]
-        elif stage.kind == "values":
-            kinds = [f"{name}={dtype_name(self.dtypes[name])!r}" for name in stage.results]
-        else:
-            dtypes = self.kernel.dtypes
-            kinds = [f"{name}={dtype_name(dtypes[name])!r}" for name in stage.results]
-        if stage.kind == "scatter":
-            modes = [f"({f'{s.args[0]}_{n}'!r}, {s.args[3]!r})" for n, s in enumerate(stage.steps)]
-            self.line(f"stages.scatter({function}, [{', '.join(modes)}], {', '.join(kinds)})")
-            return
-        names = "".join(f"{name}, " for name in stage.results).removesuffix(" ")
-        if len(stage.results) > 1:
-            names = names.removesuffix(",")
-        self.line(f"{names} = stages.{stage.kind}({function}, {', '.join(kinds)})")
+            return [f"{s.result}={self.operand(s.args[1], number)}" for s in stage.steps]
+        values = [(s, self.operand(s.args[2], number)) for s in stage.steps]
+        if stage.kind == "store":
+            return [f"{step.args[0]}={value}" for step, value in values]
+        return [
+            f"{step.args[0]}_{place}=({self.index(step.args[1], number)}, {value})"
+            for place, (step, value) in enumerate(values)
+        ]
 
     def operand(self, arg: object, number: int) -> str:
         """A value by name, or the Func of an earlier stage at this point."""
-        assert isinstance(arg, Value)
-        stage = self.stage_of.get(arg.name)
+        stage = self.stage_of.get(str(arg))
         if stage is None or (stage.body == number and stage.kind != "scan"):
-            return arg.name
-        return self.at(arg.name, stage)
+            return str(arg)
+        reduced = stage.kind == "reduce"
+        return f"{arg}{call(self.kernel.ranges if reduced else self.plan.loops(stage.body))}"
 
     def index(self, expr: object, number: int) -> str:
         """An index expression; indirect symbols are values."""
         assert isinstance(expr, sympy.Expr)
-        names = {str(symbol) for symbol in expr.free_symbols} & self.indirect
-        return print_index(expr, {n: f"ops.index({self.operand(Value(n), number)})" for n in names})
-
-    def at(self, name: str, stage: Stage) -> str:
-        reduced = stage.kind == "reduce"
-        loops = self.kernel.ranges if reduced else self.plan.loops(stage.body)
-        return f"{name}({', '.join(str(item.symbol) for item in loops)})"
+        names = {str(symbol) for symbol in expr.free_symbols} & self.dtypes.keys()
+        return print_index(expr, {n: f"ops.index({self.operand(n, number)})" for n in names})
 
     def value(self, step: Instruction, number: int) -> str:
         """The right side of an instruction."""
-        op, args, dtype = step.op, step.args, dtype_name(step.dtype)
-        operands = [self.operand(arg, number) for arg in args if isinstance(arg, Value)]
+        op, args, dtype = step.op, step.args, dtype_text(step.dtype)
+        values = [self.operand(arg, number) for arg in args if isinstance(arg, Value)]
         if op == "load":
-            return self.load(step, operands, number)
+            rest = f"ops.constant({print_number(args[3])}, {dtype})"
+            stored = self.plan.forwarded.get(str(step.result))
+            if stored is not None:
+                text = self.operand(stored, number)
+                return f"ops.where({values[0]}, {text}, {rest})" if values else text
+            masked = f", {values[0]}, {rest}" if values else ""
+            return f"stages.load({args[0]!r}, {self.index(args[1], number)}{masked})"
         if op == "constant":
-            return f"ops.constant({print_number(args[0])}, {dtype!r})"
+            return f"ops.constant({print_number(args[0])}, {dtype})"
         if op == "index_expr":
-            return f"ops.index_value({self.index(args[0], number)}, {dtype!r})"
+            return f"ops.index_value({self.index(args[0], number)}, {dtype})"
         if op == "indirect":
-            return f"stages.indirect({operands[0]}, {self.index(args[1], number)})"
+            return f"stages.indirect({values[0]}, {self.index(args[1], number)})"
         if op in ("cast", "bitcast"):
-            assert isinstance(args[0], Value)
-            source = dtype_name(self.dtypes[args[0].name])
-            return f"ops.{op}({operands[0]}, {source!r}, {dtype!r})"
-        return f"ops.{op}_({', '.join(operands)})" if op in ("and", "or", "not") else (
-            f"ops.{op}({', '.join(operands)})"
-        )
-
-    def load(self, step: Instruction, operands: list[str], number: int) -> str:
-        buffer, index, mask, other = step.args
-        forwarded = self.plan.forwarded.get(str(step.result))
-        dtype = dtype_name(step.dtype)
-        if forwarded is not None:
-            stage = self.stage_of.get(forwarded)
-            text = forwarded if stage is None or stage.body == number else self.at(forwarded, stage)
-            if mask is None:
-                return text
-            return f"ops.where({operands[0]}, {text}, ops.constant({print_number(other)}, {dtype!r}))"
-        text = f"stages.load({str(buffer)!r}, {self.index(index, number)}"
-        if mask is not None:
-            text += f", {operands[0]}, ops.constant({print_number(other)}, {dtype!r})"
-        return f"{text})"
+            values += [dtype_text(self.dtypes[str(args[0])]), dtype]
+        return f"ops.{op}{'_' if op in ('and', 'or', 'not') else ''}({', '.join(values)})"

@@ -1,0 +1,40 @@
+"""loopir's conformance kit and its random kernels."""
+
+from __future__ import annotations
+
+import pytest
+from inductor_halide import HalideCodeGenerator
+from loopir import parse_kernel
+from loopir.testing import CASES, check_code_generator
+from loopir.testing.differential import check_kernels, random_kernels
+
+GENERATOR = HalideCodeGenerator()
+TAKEN = [case for case in CASES if GENERATOR.supports(parse_kernel(case.text))]
+
+
+def test_takes_most_of_the_kit():
+    assert len(TAKEN) >= 0.95 * len(CASES)
+
+
+def test_part_of_the_kit():
+    pytest.importorskip("halide")
+    assert check_code_generator(GENERATOR, cases=TAKEN[::5]) > 90
+
+
+@pytest.mark.slow
+def test_whole_kit():
+    pytest.importorskip("halide")
+    assert check_code_generator(GENERATOR, cases=TAKEN) > 500
+
+
+@pytest.mark.slow
+def test_whole_kit_by_an_autoscheduler():
+    pytest.importorskip("halide")
+    assert check_code_generator(HalideCodeGenerator("Mullapudi2016"), cases=TAKEN) > 500
+
+
+def test_random_kernels():
+    pytest.importorskip("halide")
+    taken = [kernel for kernel in random_kernels(40, 3) if GENERATOR.supports(kernel)]
+    assert len(taken) > 30
+    assert check_kernels(taken, GENERATOR, None) == []  # type: ignore[arg-type]

@@ -1,0 +1,11 @@
+"""The README's example runs."""
+
+import pytest
+
+pytest.importorskip("halide")
+
+
+def test_example_runs(run_readme, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("STRATA_CACHE_DIR", str(tmp_path / "cache"))
+    run_readme()
+    assert "stages.reduce(" in capsys.readouterr().out
