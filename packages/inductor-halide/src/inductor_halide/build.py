@@ -21,12 +21,6 @@ FEW_STEPS = 24
 GUESS = 64  # for sizes without an example value
 
 
-def host_target() -> hl.Target:
-    """This machine, with floats as IEEE 754 has them: NaN, no reassociation, no contraction."""
-    target = hl.get_jit_target_from_environment()
-    return target.with_feature(hl.TargetFeature.StrictFloat)
-
-
 def build_kernel(source: KernelSource, schedule: str) -> Callable[..., None]:
     """Raises BuildError with what Halide says."""
     kernel = source.kernel
@@ -41,7 +35,8 @@ def build_kernel(source: KernelSource, schedule: str) -> Callable[..., None]:
 
 
 def _build(kernel: Kernel, text: str, schedule: str) -> Callable[..., None]:
-    target = host_target()
+    # floats as IEEE 754 has them: NaN, no reassociation, no contraction
+    target = hl.get_jit_target_from_environment().with_feature(hl.TargetFeature.StrictFloat)
     vector = None if kernel.vector_axis is None else kernel.vector_axis.name
     p = Pipeline(vector, _lanes(kernel, target))
     scope: dict[str, Callable[..., None]] = {"ops": functions}  # type: ignore[dict-item]
@@ -85,7 +80,7 @@ def _or_simply(launch: Callable[..., None], kernel: Kernel, text: str) -> Callab
     return run
 
 
-def _describe(p: Pipeline, plan: Plan, names: tuple[str, ...], func: hl.Func) -> None:
+def _describe(p: Pipeline, plan: Plan, names: list[str], func: hl.Func) -> None:
     """Tells Halide what the launcher's buffers look like: from 0 on, the loops' extents, and which
     loop takes neighbours.
     """

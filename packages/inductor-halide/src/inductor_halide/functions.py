@@ -8,6 +8,7 @@ impossible.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import reduce
 
@@ -123,9 +124,9 @@ def _wrapping(compute: Callable[[hl.Expr, hl.Expr], hl.Expr]) -> Callable[..., h
     return operation
 
 
-add = _wrapping(lambda a, b: a + b)
-sub = _wrapping(lambda a, b: a - b)
-mul = _wrapping(lambda a, b: a * b)
+add, sub, mul = map(_wrapping, (operator.add, operator.sub, operator.mul))
+div, eq, lt, and_, or_ = operator.truediv, operator.eq, operator.lt, operator.and_, operator.or_
+where = hl.select
 
 
 def neg(a: hl.Expr) -> hl.Expr:
@@ -144,11 +145,6 @@ def abs(a: hl.Expr) -> hl.Expr:
     return a if a.type().is_uint() else hl.select(a < 0, neg(a), a)
 
 
-def div(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """a / b of floats."""
-    return a / b
-
-
 def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """The smaller one, NaN if one is."""
     return hl.select((a < b) | hl.is_nan(a), a, b) if a.type().is_float() else hl.min(a, b)
@@ -159,39 +155,14 @@ def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     return hl.select((b < a) | hl.is_nan(a), a, b) if a.type().is_float() else hl.max(a, b)
 
 
-def where(condition: hl.Expr, a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """A or b."""
-    return hl.select(condition, a, b)
-
-
-def eq(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """A == b."""
-    return a == b
-
-
 def ne(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """Not a == b, so true for NaN."""
     return hl.logical_not(a == b) if a.type().is_float() else a != b
 
 
-def lt(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """A < b."""
-    return a < b
-
-
 def le(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """A <= b; Halide takes it for not b < a."""
     return (a < b) | (a == b) if a.type().is_float() else a <= b
-
-
-def and_(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """Bitwise and."""
-    return a & b
-
-
-def or_(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """Bitwise or."""
-    return a | b
 
 
 def xor(a: hl.Expr, b: hl.Expr) -> hl.Expr:

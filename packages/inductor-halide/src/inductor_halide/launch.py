@@ -8,34 +8,37 @@ from typing import Any
 
 import halide as hl
 import numpy as np
+import sympy
 import torch
 from loopir import Kernel, format_expr
 
 from .functions import OUT_OF_RANGE, ZERO_DIVISOR
-from .plan import Plan
+from .plan import Plan, View
 
-NUMPY = {
-    torch.bool: np.uint8, torch.uint8: np.uint8, torch.int8: np.int8, torch.int16: np.int16,
-    torch.int32: np.int32, torch.int64: np.int64, torch.float16: np.uint16,
-    torch.bfloat16: np.uint16, torch.float32: np.float32, torch.float64: np.float64,
-}  # fmt: skip
 SPARE = np.zeros(64, np.uint8)  # memory for buffers without elements
-Sizes = Sequence[int]
 
 
 def launcher(plan: Plan, callable_: hl.Callable, outputs: Sequence[str]) -> Callable[..., None]:
     """A function of the buffers' tensors and an int per size."""
     kernel = plan.kernel
-    names = [buffer.name for buffer in kernel.buffers]
-    positions = {name: number for number, name in enumerate(names)}
-    twins = {
-        name: [positions[written] for read, written in sorted(plan.copied) if read == name]
+    positions = {buffer.name: number for number, buffer in enumerate(kernel.buffers)}
+    numels = {buffer.name: buffer.numel for buffer in kernel.buffers}
+    one, zero = sympy.Integer(1), sympy.Integer(0)
+    whole = {name: View((sympy.Max(numels[name], one),), (one,), zero) for name in numels}
+    inputs = [
+        (
+            positions[name],
+            [positions[stored] for read, stored in plan.copied if read == name],
+            _buffer(kernel, positions[name], whole[name]),
+        )
         for name in plan.inputs
-    }
-    inputs = [(positions[name], twins[name], _flat(kernel, name)) for name in plan.inputs]
-    stores = [(positions[name], _output(plan, name)) for name in outputs]
+    ]
+    stores = [
+        (positions[name], _buffer(kernel, positions[name], plan.views.get(name, whole[name])))
+        for name in outputs
+    ]
     points = _function(kernel, [item.extent for item in kernel.ranges])
-    count = len(names)
+    count = len(kernel.buffers)
     checked: set[tuple[int, ...]] = {()}
 
     def launch(*args: Any) -> None:
@@ -80,49 +83,29 @@ def _function(kernel: Kernel, exprs: Sequence) -> Callable[..., tuple[int, ...]]
     return eval(f"lambda {', '.join(map(str, kernel.sizes))}: ({values})")
 
 
-def _flat(kernel: Kernel, name: str) -> Callable[..., hl.Buffer]:
-    (buffer,) = (b for b in kernel.buffers if b.name == name)
-    numel = _function(kernel, [buffer.numel])
-    dtype = np.dtype(NUMPY[buffer.dtype])
-
-    def make(tensor: torch.Tensor, sizes: Sizes, copy: bool = False) -> hl.Buffer:
-        (count,) = numel(*sizes)
-        memory = _memory(tensor, count, dtype)
-        return hl.Buffer(memory.copy() if copy else memory)
-
-    return make
-
-
-def _memory(tensor: torch.Tensor, count: int, dtype: np.dtype) -> np.ndarray:
-    if count <= 0:
-        return SPARE[: dtype.itemsize].view(dtype)[:1]
-    span = (ctypes.c_char * (count * dtype.itemsize)).from_address(tensor.data_ptr())
-    return np.frombuffer(memoryview(span), dtype)
-
-
-def _output(plan: Plan, name: str) -> Callable[..., hl.Buffer]:
-    view, kernel = plan.views.get(name), plan.kernel
-    if view is None:
-        return _flat(kernel, name)
-    (buffer,) = (b for b in kernel.buffers if b.name == name)
-    dtype, dims = np.dtype(NUMPY[buffer.dtype]), len(view.extents)
+def _buffer(kernel: Kernel, position: int, view: View) -> Callable[..., hl.Buffer]:
+    """A function of a tensor, the sizes and whether to copy."""
+    buffer, dims = kernel.buffers[position], len(view.extents)
+    name = str(buffer.dtype).removeprefix("torch.")
+    dtype = np.dtype({"bool": "u1", "float16": "u2", "bfloat16": "u2"}.get(name, name))
     layout = _function(kernel, [*view.extents, *view.strides, view.offset, buffer.numel])
     width = dtype.itemsize
     # NumPy forgets the strides of dimensions of one element, but for the last one's
     unit = max(view.unit, 0)
-    order = [*(n for n in reversed(range(dims)) if n != unit), *([unit] if dims else [])]
-    back = order[::-1] if unit else None
+    order = [*(n for n in reversed(range(dims)) if n != unit), *range(unit, min(dims, unit + 1))]
 
-    def make(tensor: torch.Tensor, sizes: Sizes) -> hl.Buffer:
+    def make(tensor: torch.Tensor, sizes: Sequence[int], copy: bool = False) -> hl.Buffer:
         numbers = layout(*sizes)
-        extents, strides = numbers[:dims], numbers[dims : 2 * dims]
         offset, count = numbers[2 * dims :]
-        if 0 in extents:
-            offset, count = 0, 0
-        memory = SPARE if count <= 0 else _memory(tensor, count, dtype)
-        shape = [extents[n] for n in order]
-        steps = [strides[n] * width for n in order]
-        found = hl.Buffer(np.ndarray(shape, dtype, memory.data, offset * width, steps))
-        return found if back is None else found.transposed(back)
+        memory: Any = SPARE.data
+        if count > 0 and 0 not in numbers[:dims]:
+            memory = (ctypes.c_char * (count * width)).from_address(tensor.data_ptr())
+        else:
+            offset = 0
+        shape = [numbers[n] for n in order]
+        strides = [numbers[dims + n] * width for n in order]
+        array = np.ndarray(shape, dtype, memory, offset * width, strides)
+        found = hl.Buffer(array.copy() if copy else array)
+        return found.transposed(order[::-1]) if unit else found
 
     return make
