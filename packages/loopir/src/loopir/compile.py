@@ -9,6 +9,7 @@ from typing import Any
 
 import primops
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from loopir.cache.cache_key import devices_of
 from loopir.cache.program_cache import ProgramCacheEntry
@@ -168,8 +169,8 @@ def run_stages(
     form: Any = graph if found is None else GeneratedProgram(*found)
     steps = _with_passes(stages, pipeline.passes) if found is None else stages[-1:]
     for stage in steps:
-        # the graph names its devices: a default device is not for what a stage computes
-        with around(stage), torch._C.DisableTorchFunction():
+        # a default device, or the fake mode of a caller, is not for what a stage computes
+        with around(stage), _disable_current_modes(), torch._C.DisableTorchFunction():
             form = stage.run(pipeline, form)
             if pipeline.options.check:
                 stage.check(pipeline, form)
