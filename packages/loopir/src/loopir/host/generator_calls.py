@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from symshapes import check
 
 from loopir.backend import CodeGenerator, KernelSource
-from loopir.errors import GeneratorError, LoopIRError
+from loopir.errors import GeneratorError, LoopIRError, UnsupportedKernelError
 from loopir.ir.kernel import Kernel
 
 T = TypeVar("T")
@@ -62,6 +62,15 @@ def asked(
             f"{name_of(codegen)} returned {_shown(answer)} when asked to {what}; it must be a bool"
         )
     return answer
+
+
+def refusal(codegen: CodeGenerator, kernel: Kernel) -> str:
+    """The reason that a generator gives for a kernel that it does not support."""
+    try:
+        codegen.generate(kernel)
+    except UnsupportedKernelError as error:
+        return str(error).removeprefix(f"[{error.id}] ")
+    return f"it does not support {kernel.name}"
 
 
 def name_of(codegen: CodeGenerator) -> str:

@@ -18,14 +18,14 @@ from loopir.backend import (
     SelectsKernels,
 )
 from loopir.cache.store import ArtifactStore
-from loopir.errors import GeneratorWarning, UnsupportedKernelError
+from loopir.errors import GeneratorWarning
 from loopir.ir.evaluate import evaluate_kernel
 from loopir.ir.kernel import Kernel
 from loopir.ir.parse import parse_kernel
 from loopir.ir.template import Template
 from loopir.ir.text import format_kernel
 
-from .generator_calls import asked, built, generated, name_of
+from .generator_calls import asked, built, generated, name_of, refusal
 
 
 def share_devices(
@@ -70,8 +70,6 @@ class SharedDevice:
 
     def generate(self, kernel: Kernel) -> KernelSource:
         owner = self._owner(kernel)
-        if isinstance(owner, KernelEvaluator):
-            owner.warn(self._reason(kernel))
         return generated(owner, f"kernel {kernel.name}", partial(owner.generate, kernel), None)
 
     def build(
@@ -84,6 +82,10 @@ class SharedDevice:
             if not numbers:
                 continue
             own = [sources[i] for i in numbers]
+            if isinstance(part, KernelEvaluator):  # here, since cached programs are only built
+                kernel = own[0].kernel
+                assert isinstance(kernel, Kernel)
+                part.warn(f"{name_of(self.parts[0])}: {refusal(self.parts[0], kernel)}")
             what = f"{len(own)} kernels"
             made = built(part, what, partial(part.build, own, store), len(own), None)
             launchers |= dict(zip(numbers, made, strict=True))
@@ -116,14 +118,6 @@ class SharedDevice:
     def _owner(self, kernel: Kernel | Template) -> CodeGenerator:
         return self.parts[isinstance(kernel, Kernel) and not self.supports(kernel)]
 
-    def _reason(self, kernel: Kernel) -> str:
-        first = self.parts[0]
-        try:
-            first.generate(kernel)
-        except UnsupportedKernelError as error:
-            return f"{name_of(first)}: {error}"
-        return f"{name_of(first)} does not support {kernel.name}"
-
 
 @dataclass(frozen=True, slots=True)
 class KernelEvaluator:
@@ -132,10 +126,10 @@ class KernelEvaluator:
     device: str
 
     def warn(self, reason: str) -> None:
-        """Warns that a kernel is evaluated, and why."""
+        """Warns that kernels are evaluated, and why the first one is."""
         warnings.warn(
             f"{reason}; device {self.device!r} has no other code generator, so torch operators "
-            f"evaluate the kernel, which is slow",
+            f"evaluate such kernels, which is slow",
             GeneratorWarning,
             stacklevel=3,
         )

@@ -11,7 +11,8 @@ from symshapes.testing.report import Report
 
 from loopir.backend import CodeGenerator, SelectsKernels
 from loopir.cache.store import ArtifactStore
-from loopir.errors import BuildError, UnsupportedKernelError
+from loopir.errors import BuildError
+from loopir.host.generator_calls import refusal
 from loopir.ir.evaluate import evaluate_kernel
 from loopir.ir.kernel import Kernel
 from loopir.ir.text import format_kernel
@@ -100,21 +101,13 @@ def check_random_kernels(
         drawn = random_kernels(count, number, generator.device)
         if isinstance(generator, SelectsKernels):
             refused = [kernel for kernel in drawn if not generator.supports(kernel)]
-            area.refusals.update(_reason(generator, kernel) for kernel in refused)
+            area.refusals.update(refusal(generator, kernel) for kernel in refused)
             area.cases += len(refused)
             drawn = [kernel for kernel in drawn if kernel not in refused]
         area.cases += len(drawn)
         area.failures += [
             ("random kernel", text) for text in check_kernels(drawn, generator, store)
         ]
-
-
-def _reason(generator: CodeGenerator, kernel: Kernel) -> str:
-    try:
-        generator.generate(kernel)
-    except UnsupportedKernelError as error:
-        return str(error).removeprefix(f"[{error.id}] ")
-    return "no reason"
 
 
 def report(programs: int, where: str, wrong: int, unclear: int) -> str:
