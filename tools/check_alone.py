@@ -38,11 +38,10 @@ def run(python: Path | str, *arguments: str) -> None:
     )
 
 
-def needed(name: str) -> list[str]:
-    """The package and the siblings that it declares, transitively."""
-    declared = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())["project"][
-        "dependencies"
-    ]
+def needed(name: str, extra: str | None = None) -> list[str]:
+    """The package and the siblings that it declares, or an extra of it, transitively."""
+    project = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())["project"]
+    declared = project["dependencies"] + project.get("optional-dependencies", {}).get(extra, [])
     siblings = [
         sibling
         for sibling in PACKAGES
@@ -90,7 +89,8 @@ def check(name: str, wheels: dict[str, str], folder: Path) -> None:
         IMPORT,
         *(part.replace("-", "_") for part in (name, *sorted(set(PACKAGES) - set(local)))),
     )
-    run(python, *install, f"{wheels[name]}[testing]")
+    in_kit = (wheels[part] for part in needed(name, "testing"))
+    run(python, *install, *in_kit, f"{wheels[name]}[testing]")
     run(python, "tools/readme_examples.py", f"packages/{name}/README.md")
     print(f"{name}: installs, imports and runs its examples alone", flush=True)
 

@@ -1,9 +1,15 @@
-"""``python -m primops.testing derivatives [PRIM...]``: see ``primops.testing.derivatives``."""
+"""``python -m primops.testing --decompositions module:attribute``: the kit's table for a table of
+decompositions. ``python -m primops.testing derivatives [PRIM...]``: that of the derivatives.
+"""
 
 import sys
 
+from symshapes.testing.report import run_kit
+
+from primops.testing.conformance import check_decompositions
 from primops.testing.derivatives import main
 
-if sys.argv[1:2] != ["derivatives"]:
-    sys.exit("usage: python -m primops.testing derivatives [PRIM...]")
-sys.exit(main(sys.argv[2:]))
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["derivatives"]:
+        sys.exit(main(sys.argv[2:]))
+    sys.exit(run_kit(check_decompositions, "decompositions"))

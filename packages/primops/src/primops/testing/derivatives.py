@@ -7,12 +7,16 @@ element by element, within ``TOLERANCE`` of the larger of 1 and the largest grad
 
 from __future__ import annotations
 
+import argparse
+import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
+from symshapes.testing.report import Report
 
 from primops.derivatives import DERIVATIVES, describe, vjp
 from primops.derivatives.table import derivative_of
@@ -36,6 +40,7 @@ class Score:
     calls: int = 0
     passed: int = 0
     elements: int = 0
+    seconds: float = 0.0
     errors: list[str] = field(default_factory=list)
 
 
@@ -109,7 +114,7 @@ def check_derivatives(names: Iterable[str] = ()) -> list[Score]:
     """Scores of the prims named, by default of all that have a rule."""
     scores: list[Score] = []
     for prim in [OPSET[name] for name in names] or list(filter(has_rule, OPSET.values())):
-        score = Score(prim)
+        score, started = Score(prim), time.perf_counter()
         for call in calls_of(prim):
             score.calls += 1
             try:
@@ -119,33 +124,43 @@ def check_derivatives(names: Iterable[str] = ()) -> list[Score]:
                 score.errors.append(f"{type(error).__name__}: {error}")
         if not score.calls:
             score.errors.append(f"{prim.name}: no calls in primops.testing.derivative_cases")
+        score.seconds = time.perf_counter() - started
         scores.append(score)
     return scores
 
 
-def main(names: list[str]) -> int:
+def report_of(scores: Iterable[Score]) -> Report:
+    """The scores as a kit's report, an area for each prim."""
+    report = Report("derivatives", "the derivatives of prims", "calls")
+    for score in scores:
+        area = report.area(score.prim.name)
+        area.cases, area.seconds = max(score.calls, 1), score.seconds
+        area.failures = [(score.prim.name, error) for error in score.errors]
+    return report
+
+
+def main(arguments: list[str]) -> int:
     """Prints a table of scores, what failed, and why the other prims have no derivative; 1 when
     something failed.
     """
-    started = time.perf_counter()
-    scores = check_derivatives(names)
-    print(f"{'prim':32} {'calls':>6} {'passed':>6} {'derivatives':>11}")
-    for score in scores:
-        print(f"{score.prim.name:32} {score.calls:6} {score.passed:6} {score.elements:11}")
-        for error in score.errors:
-            print(f"  {error}")
-    calls, passed, elements = (
-        sum(getattr(score, name) for score in scores) for name in ("calls", "passed", "elements")
-    )
-    seconds = time.perf_counter() - started
-    print(
-        f"{len(scores)} prims, {passed} of {calls} calls, {elements} derivatives, {seconds:.1f} s"
-    )
-    if not names:
+    parser = argparse.ArgumentParser(prog="python -m primops.testing derivatives")
+    parser.add_argument("prims", nargs="*", metavar="PRIM")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here, too")
+    chosen = parser.parse_args(arguments)
+    scores = check_derivatives(chosen.prims)
+    report = report_of(scores)
+    print(report.table())
+    if report.failures:
+        print(f"\n{report.failures_text()}")
+    elements = sum(score.elements for score in scores)
+    print(f"{len(scores)} prims, {report.passed} of {report.cases} calls, {elements} derivatives")
+    if not chosen.prims:
         reasons: dict[str, list[str]] = {}
         for prim in OPSET.values():
             if not has_rule(prim):
                 reasons.setdefault(describe(prim), []).append(prim.name)
         for reason, prims in reasons.items():
             print(f"{len(prims)} {reason or 'none stated'}: {' '.join(prims)}")
-    return int(any(score.errors for score in scores) or not passed)
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps(report.as_dict(), indent=1) + "\n")
+    return int(bool(report.failures) or not report.passed)
