@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tools.readme_examples import run_examples
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("packages", "integration_tests", "tools", "benchmarks")
 
@@ -20,6 +22,11 @@ def test_walkthrough_is_current():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.page() == module.TARGET.read_text()
+
+
+def test_back_end_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    run_examples(ROOT / "docs" / "write_a_back_end.md", tmp_path)
+    assert "refused" in capsys.readouterr().out
 
 
 def test_architecture_names_existing_files():
