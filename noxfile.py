@@ -319,6 +319,9 @@ def nightly(session: nox.Session) -> None:
     share(session)
     profile = {"STRATA_PROFILE": "thorough", "STRATA_SHARE": os.environ.get("STRATA_SHARE", "0.1")}
     run_tests(session, SHARED_PYTHON, *chosen(session, "packages", "integration_tests"), **profile)
+    if not session.posargs:
+        swaps = ("-m", "integration_tests.seams.matrix", "--check", "docs/swap_matrix.md")
+        run_shared(session, "python", *swaps)
     for python in OTHER_PYTHONS:
         session.notify(f"smoke-{python}", posargs=[CAPTURE, "integration_tests/api/test_smoke.py"])
     session.notify("matrix")

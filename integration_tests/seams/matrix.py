@@ -3,6 +3,9 @@ training and inference, against eager mode.
 
     python -m integration_tests.seams.matrix                    all cells
     python -m integration_tests.seams.matrix ours theirs cpp    one capture, autograd, generator
+
+``--json FILE`` adds the verdicts to a file, ``--from FILE`` takes them from there instead of
+running; ``--write PAGE`` writes the page, ``--check PAGE`` fails where it says something else.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aotgrad
@@ -123,6 +128,12 @@ def by_inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[
             for x in _examples(graph, inputs)
         ]
         decomposed = make_fx(graph, decomposition_table=select_decomp_table())(*examples)
+    (output,) = decomposed.graph.find_nodes(op="output")
+    results = pytree.arg_tree_leaves(*output.args)
+    # inductor may lay out any other result anew
+    output.meta["user_visible_output_idxs"] = [
+        i for i, result in enumerate(results) if isinstance(result, torch.fx.Node)
+    ]
     with torch._guards.tracing(torch._guards.TracingContext(mode)):
         compiled = compile_fx_inner(decomposed, examples)
     return lambda *args: compiled(list(args))
@@ -220,21 +231,110 @@ def _gradients(result: torch.Tensor, module: torch.nn.Module) -> Sequence[torch.
     return torch.autograd.grad(result.sum(), list(module.parameters()), allow_unused=True)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("capture", nargs="?", choices=CAPTURES)
-    parser.add_argument("autograd", nargs="?", choices=AUTOGRADS)
-    parser.add_argument("generator", nargs="?", choices=GENERATORS)
-    chosen = parser.parse_args()
-    cells: dict[tuple[str, str, str], Cell] = {}
+Names = tuple[str, str, str]
+Cells = dict[Names, Cell]
+
+PAGE = """# The swap matrix
+
+Written by `python -m integration_tests.seams.matrix --write docs/swap_matrix.md`; `nox -s nightly` runs every cell and fails
+where this page says something else. A cell is a capture, an autograd and a generator together: each of the eight models of
+`integration_tests/models/zoo.py` runs in inference and in training, and results and gradients are judged by the rule of
+`integration_tests/rule.py`. *ours* is this project's layer, *theirs* torch's; *export* runs the graph of `torch.export`. The
+kernels of *triton* run in Triton's interpreter, *evaluator* computes kernels by torch's eager operators, and *plain C* is the
+generator of `integration_tests/thirdparty`.
+
+{table}
+
+{whole} of {cells} cells run all eight models. {without} {have} no graph of a model, {refusing} of {cells} \
+refuse a graph or compute something else.
+{reasons}"""
+
+
+def format_page(cells: Cells) -> str:
+    """The page: verdicts by capture, autograd and generator, and the reasons below."""
+    rows = ["| capture | autograd | " + " | ".join(GENERATORS) + " |"]
+    rows.append("|---" * (2 + len(GENERATORS)) + "|")
+    for capture, autograd in itertools.product(CAPTURES, AUTOGRADS):
+        found = [cells.get((capture, autograd, generator)) for generator in GENERATORS]
+        verdicts = ["not run" if cell is None else cell.verdict for cell in found]
+        rows.append(f"| {capture} | {autograd} | {' | '.join(verdicts)} |")
+    reasons: dict[tuple[str, str], list[Names]] = {}
+    for names, cell in sorted(cells.items()):
+        for model, reason in {**cell.no_graph, **cell.refused}.items():
+            reasons.setdefault((model, reason), []).append(names)
+    lines = ["", "| model | cells | reason |", "|---|---|---|"] if reasons else []
+    for (model, reason), where in reasons.items():
+        lines.append(f"| {model} | {_named(where)} | {reason.replace('|', chr(92) + '|')} |")
+    without = sum(bool(cell.no_graph) for cell in cells.values())
+    return PAGE.format(
+        table="\n".join(rows),
+        whole=sum(len(cell.ran) == len(ZOO) for cell in cells.values()),
+        cells=len(cells),
+        without=without,
+        have="has" if without == 1 else "have",
+        refusing=sum(bool(cell.refused) for cell in cells.values()),
+        reasons="\n".join([*lines, ""]),
+    )
+
+
+def _named(where: list[Names]) -> str:
+    for capture in CAPTURES:
+        if {names for names in itertools.product([capture], AUTOGRADS, GENERATORS)} == set(where):
+            return f"all with {capture}"
+    return "; ".join(map(", ".join, where))
+
+
+def read_cells(path: Path) -> Cells:
+    """Verdicts that ``--json`` kept."""
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    return {tuple(names.split(", ")): Cell(**cell) for names, cell in kept.items()}  # type: ignore[misc]
+
+
+def write_cells(path: Path, cells: Cells) -> None:
+    """Adds verdicts to those that a file has."""
+    joined = {", ".join(names): asdict(c) for names, c in {**read_cells(path), **cells}.items()}
+    path.write_text(json.dumps(joined, indent=1, sort_keys=True) + "\n")
+
+
+def run_cells(wanted: tuple[str | None, ...], keep: Path | None) -> Cells:
+    """Runs the cells of the names wanted, None for any, and prints each."""
+    cells: Cells = {}
     for names in itertools.product(CAPTURES, AUTOGRADS, GENERATORS):
-        wanted = (chosen.capture, chosen.autograd, chosen.generator)
         if any(w is not None and w != name for w, name in zip(wanted, names)):
             continue
         cell = cells[names] = run_cell(*names)
+        if keep is not None:
+            write_cells(keep, {names: cell})
         print(f"{', '.join(names)}: {cell.verdict}, {cell.seconds:.0f} s", flush=True)
         for model, reason in {**cell.no_graph, **cell.refused}.items():
             print(f"    {model}: {reason}", flush=True)
+    return cells
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("capture", nargs="?", choices=CAPTURES)
+    parser.add_argument("autograd", nargs="?", choices=AUTOGRADS)
+    parser.add_argument("generator", nargs="?", choices=GENERATORS)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--from", dest="source", type=Path, metavar="FILE")
+    parser.add_argument("--write", type=Path, metavar="PAGE")
+    parser.add_argument("--check", type=Path, metavar="PAGE")
+    chosen = parser.parse_args()
+    wanted = (chosen.capture, chosen.autograd, chosen.generator)
+    if (chosen.write or chosen.check) and any(wanted):
+        parser.error("a page is about all cells")
+    cells = read_cells(chosen.source) if chosen.source else run_cells(wanted, chosen.json)
+    page = format_page(cells)
+    if chosen.write:
+        chosen.write.write_text(page)
+    if chosen.check:
+        differs = page != chosen.check.read_text()
+        if differs:
+            print(f"{chosen.check} says something else than\n\n{page}")
+        return int(differs)
     return int(any(cell.refused for cell in cells.values()))
 
 
