@@ -8,6 +8,7 @@ from loopir import (
     Instruction,
     Mod,
     ParseError,
+    VersionError,
     check_kernel,
     evaluate_kernel,
     format_expr,
@@ -17,7 +18,7 @@ from loopir import (
     parse_kernels,
     symbol,
 )
-from loopir.ir.text import format_instruction
+from loopir.ir.text import KERNELS, format_instruction
 
 SOFTMAX = """\
 @kernel(device='cpu', vector='r0')
@@ -123,3 +124,11 @@ def test_special_numbers_print():
             format_instruction(Instruction("v0", "constant", (number,), torch.float32))
             == f"v0 = constant({text}, 'float32')"
         )
+
+
+def test_stored_texts_state_their_version():
+    stored = KERNELS.write(SOFTMAX)
+    assert stored.startswith("# loopir.kernel 1\n")
+    assert parse_kernel(stored) == parse_kernel(SOFTMAX)
+    with pytest.raises(VersionError, match="version 2 of loopir.kernel, and this loopir reads"):
+        parse_kernel(stored.replace("kernel 1", "kernel 2", 1))

@@ -5,6 +5,7 @@ from aotgrad.graphs.dropout_masks import redraw_masks
 from aotgrad.graphs.partition import Partition, partition_default, partition_min_cut
 from aotgrad.graphs.patterns import Pattern, register_pattern, unregister_pattern
 from aotgrad.graphs.split import JointAnalysis
+from aotgrad.graphs.text import format_functional, parse_functional
 from aotgrad.graphs.verify import check_functional
 from aotgrad.running.eager import run_eager
 from aotgrad.running.fallback import FallbackWarning, counters
@@ -19,8 +20,9 @@ __all__ = [
     "AotError", "CompilerError", "ContractError", "FallbackWarning", "Joint", "JointAnalysis",
     "Partition", "Pattern",
     "Unsupported", "UserError", "aot_backend", "aot_function", "aot_module", "check_functional",
-    "counters",
-    "memory_pareto", "partition_default", "partition_min_cut", "partition_within", "redraw_masks",
+    "counters", "format_functional",
+    "memory_pareto", "parse_functional", "partition_default", "partition_min_cut",
+    "partition_within", "redraw_masks",
     "register_pattern",
     "run_eager", "trace_functional", "trace_joint", "unregister_pattern",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from bytecode_dynamo import errors as exc
 from bytecode_dynamo.capture.policy import Captured
 from bytecode_dynamo.graph.opaque import OpaqueCall
 from bytecode_dynamo.graph.show import format_graph, format_source
+from bytecode_dynamo.graph.text import format_captured, parse_captured
 from bytecode_dynamo.graph.verify import check_captured
 from bytecode_dynamo.hook.stance import error_on_graph_break, set_stance
 
@@ -45,9 +46,10 @@ __all__ = [
     "allow_in_graph",
     "assume_constant_result", "check_captured", "config", "counters", "disable",
     "disallow_in_graph", "eager",
-    "error_on_graph_break", "exc", "explain", "export", "format_graph", "format_source",
+    "error_on_graph_break", "exc", "explain", "export", "format_captured", "format_graph",
+    "format_source",
     "graph_break", "is_compiling",
     "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked", "optimize",
-    "reset", "run",
+    "parse_captured", "reset", "run",
     "set_stance", "substitute_in_graph",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Define-by-run loop IR: kernels, fusion, memory plan and host programs."""
 
-from symshapes import Interval, bound
+from symshapes import Interval, ParseError, VersionError, bound
 
 from loopir.cache.cache_key import (
     Undescribed,
@@ -89,7 +89,6 @@ from .errors import (
     GeneratorWarning,
     LoopIRError,
     LoweringError,
-    ParseError,
     ScheduleError,
     SettingError,
     StoreError,
@@ -126,7 +125,8 @@ __all__ = [
     "Recorder", "Reproducible", "Rule", "Run", "RunCall", "ScheduleError", "SelectsKernels",
     "SettingError", "Stage", "StoreError", "StoreWarning", "Symbolic", "Template",
     "TensorInput", "ToolError", "Undescribed", "UnsupportedKernelError", "Value",
-    "VerificationError", "View", "accessed", "apply_rules", "bound", "build_host", "call",
+    "VerificationError", "VersionError", "View", "accessed", "apply_rules", "bound",
+    "build_host", "call",
     "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
     "compile_graph", "definitions", "describe", "describe_generators", "describe_graph",
     "devices_of", "evaluate_kernel", "evaluate_template", "example_value", "find_installed",

@@ -12,17 +12,6 @@ class LoopIRError(Exception):
         return f"[{self.id}] {super().__str__()}"
 
 
-class ParseError(LoopIRError):
-    """The text of a kernel does not follow the grammar; carries line and column."""
-
-    id = "LI001"
-
-    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
-        super().__init__(f"line {line}, column {column}: {message}" if line else message)
-        self.line = line
-        self.column = column
-
-
 class VerificationError(LoopIRError):
     """A kernel or program breaks a clause of contract C4 or C5."""
 

@@ -9,7 +9,9 @@ from .errors import (
     FakeTensorError,
     FrozenEnvError,
     GuardOnDataDependent,
+    ParseError,
     SymbolicError,
+    VersionError,
 )
 from .expr import (
     MATH_FUNCTIONS,
@@ -94,6 +96,7 @@ __all__ = [
     "LazyGraphModule",
     "Maker",
     "Mod",
+    "ParseError",
     "PlainGraph",
     "Round",
     "ShapeEnv",
@@ -103,6 +106,7 @@ __all__ = [
     "ToFloat",
     "TrueDiv",
     "Trunc",
+    "VersionError",
     "WhileAny",
     "WrapperFunction",
     "allowed",

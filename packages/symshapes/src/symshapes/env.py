@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -124,9 +125,30 @@ class ShapeEnv:
         node = self.create_unbacked(0, 1).node
         return torch.SymBool(node.eq(self.constant_node(1)))
 
+    def restore_symbol(
+        self,
+        name: str,
+        pytype: type = int,
+        lower: int | None = None,
+        upper: int | None = None,
+        hint: int | float | None = None,
+    ) -> sympy.Symbol:
+        """The symbol of another environment with its bounds; without a hint it is unbacked."""
+        if numbered := re.fullmatch(r"(\D+)(\d+)", name):
+            prefix, number = numbered[1], int(numbered[2])
+            self._numbers[prefix] = itertools.count(max(next(self._numbers[prefix]), number + 1))
+        symbol = self._declare(name, Interval.between(lower, upper), pytype)
+        if hint is None:
+            self.unbacked.add(symbol)
+        else:
+            self.hints[symbol], self.sources[symbol] = hint, []
+        return symbol
+
     def _fresh(self, prefix: str, interval: Interval, pytype: type) -> sympy.Symbol:
         """A new symbol. Its name is unique because symbols are looked up by name."""
-        name = f"{prefix}{next(self._numbers[prefix])}"
+        return self._declare(f"{prefix}{next(self._numbers[prefix])}", interval, pytype)
+
+    def _declare(self, name: str, interval: Interval, pytype: type) -> sympy.Symbol:
         assumptions: dict[str, bool] = {"integer" if pytype is int else "real": True}
         if interval.lo >= 0:
             assumptions["positive" if interval.lo >= 1 else "nonnegative"] = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 
 class SymbolicError(RuntimeError):
     """Base of every error that this package raises on purpose."""
@@ -31,3 +33,26 @@ class FakeTensorError(SymbolicError):
 
 class FrozenEnvError(SymbolicError):
     """A guard was needed while the environment was frozen."""
+
+
+class ParseError(SymbolicError):
+    """A text does not follow the grammar of its form.
+
+    Attributes:
+        line, column: where, counted from 1; 0 if unknown.
+    """
+
+    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(f"line {line}, column {column}: {message}" if line else message)
+        self.line = line
+        self.column = column
+
+    @classmethod
+    def at(cls, node: ast.AST, message: str) -> ParseError:
+        """The error at a part of a syntax tree, whose source ends the message."""
+        place = getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
+        return cls(f"{message}: {ast.unparse(node)}", *place)
+
+
+class VersionError(ParseError):
+    """A text has a version that this package can't read."""

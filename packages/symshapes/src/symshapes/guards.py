@@ -39,7 +39,7 @@ class SizeGuard:
         return f"{self.expr}  # {self.provenance}" if self.provenance else str(self.expr)
 
 
-class _PythonPrinter(StrPrinter):
+class PythonPrinter(StrPrinter):
     """Prints guards as Python source over ints; float functions need ``math`` in scope."""
 
     def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
@@ -87,7 +87,7 @@ class _PythonPrinter(StrPrinter):
 
 def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:
     """``expr`` as Python source; ``names`` renames symbols."""
-    return _PythonPrinter(names or {}).doprint(expr)
+    return PythonPrinter(names or {}).doprint(expr)
 
 
 def current_user_line(skip: Callable[[str], bool] | None = None) -> str:

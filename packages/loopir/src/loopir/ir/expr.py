@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 
 import sympy
-from symshapes import FloorDiv, Mod
-
-from loopir.errors import ParseError
+from symshapes import FloorDiv, Mod, ParseError
 
 INDEX_FUNCTIONS = (sympy.Add, sympy.Mul, FloorDiv, Mod, sympy.Min, sympy.Max)
 
@@ -154,9 +152,7 @@ def expr_of_ast(node: ast.expr) -> sympy.Expr:
     ):
         function = sympy.Min if node.func.id == "min" else sympy.Max
         return function(*(expr_of_ast(arg) for arg in node.args))
-    raise ParseError(
-        f"not an index expression: {ast.unparse(node)}", node.lineno, node.col_offset + 1
-    )
+    raise ParseError.at(node, "not an index expression")
 
 
 def parse_expr(text: str) -> sympy.Expr:

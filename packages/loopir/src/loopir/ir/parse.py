@@ -9,13 +9,12 @@ from typing import Any
 
 import sympy
 import torch
-
-from loopir.errors import ParseError
+from symshapes import ParseError
 
 from .expr import expr_of_ast, symbol
 from .kernel import Body, Instruction, Kernel, KernelBuffer, Number, Range, Value
 from .ops import ARGUMENTS, OPS, DtypeRule
-from .text import ROLES
+from .text import KERNELS, ROLES
 
 STATED_DTYPES = {
     DtypeRule.BOOL: torch.bool,
@@ -26,7 +25,9 @@ ROLE_OF = {name: role for role, name in ROLES.items()}
 
 
 def parse_kernel(text: str) -> Kernel:
-    """Parses one kernel; raises :class:`ParseError` with line and column."""
+    """Parses one kernel. Raises ``symshapes.ParseError`` with line and column, and its subclass
+    VersionError for a text of a version that can't be read.
+    """
     kernels = parse_kernels(text)
     if len(kernels) != 1:
         raise ParseError(f"expected one kernel, found {len(kernels)}")
@@ -35,11 +36,7 @@ def parse_kernel(text: str) -> Kernel:
 
 def parse_kernels(text: str) -> list[Kernel]:
     """All kernels of a text, in order."""
-    try:
-        module = ast.parse(text)
-    except SyntaxError as error:
-        raise ParseError(str(error.msg), error.lineno or 0, error.offset or 0) from error
-    return [_KernelParser(statement).parse() for statement in module.body]
+    return [_KernelParser(statement).parse() for statement in KERNELS.parse(text).body]
 
 
 def _fail(node: ast.AST, message: str) -> ParseError:
@@ -51,7 +48,7 @@ def parse_dtype(node: ast.expr) -> torch.dtype:
     name = node.value if isinstance(node, ast.Constant) else None
     dtype = getattr(torch, name, None) if isinstance(name, str) else None
     if not isinstance(dtype, torch.dtype):
-        raise _fail(node, f"not a dtype: {ast.unparse(node)}")
+        raise ParseError.at(node, "not a dtype")
     return dtype
 
 

@@ -1,6 +1,7 @@
 """Kernels as text, in a subset of Python; :func:`loopir.parse_kernel` parses it.
 
-The dtype of an operation is printed only if it doesn't follow from the operands.
+The dtype of an operation is printed only if it doesn't follow from the operands. Files begin with
+the line of :data:`KERNELS` that states the version; within a process it is left out.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from typing import Any
 
 import sympy
 import torch
+from symshapes.text.form import TextForm
 
 from .expr import format_expr
 from .kernel import Instruction, Kernel, KernelBuffer
 from .ops import ARGUMENTS, OPS, DtypeRule
 
+KERNELS = TextForm("loopir.kernel", 1)
+"""A change to the grammar, or to what an operation means, raises the version."""
 INDENT = "    "
 ROLES = {"in": "In", "out": "Out", "inout": "InOut"}
 

@@ -1,0 +1,113 @@
+"""Expressions of sizes as Python source, and back."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import sympy
+
+from symshapes.errors import ParseError
+from symshapes.expr import (
+    MATH_FUNCTIONS,
+    Ceil,
+    Floor,
+    FloorDiv,
+    Mod,
+    Round,
+    ToFloat,
+    TrueDiv,
+    Trunc,
+    constant,
+)
+from symshapes.guards import PythonPrinter
+
+
+class _TextPrinter(PythonPrinter):
+    """Prints such that the parser finds each class again, and in one order on every machine."""
+
+    printmethod = "_none"  # not the operators' own, which print TrueDiv like a rational number
+
+    def _call(self, name: str, expr: Any) -> str:
+        texts = [self._print(arg) for arg in expr.args]
+        is_symmetric = isinstance(expr, sympy.Min | sympy.Max)
+        return f"{name}({', '.join(sorted(texts) if is_symmetric else texts)})"
+
+    def _print_FloorDiv(self, expr: Any) -> str:
+        return "({} // {})".format(*(self._operand(arg) for arg in expr.args))
+
+    def _print_Mod(self, expr: Any) -> str:
+        return "({} % {})".format(*(self._operand(arg) for arg in expr.args))
+
+    def _operand(self, expr: Any) -> str:
+        is_closed = (
+            expr.is_Symbol or isinstance(expr, FloorDiv | Mod) or self._print(expr).isdigit()
+        )
+        return self._print(expr) if is_closed else f"({self._print(expr)})"
+
+    def _print_And(self, expr: Any) -> str:
+        return f"({' and '.join(sorted(self._print(arg) for arg in expr.args))})"
+
+    def _print_Or(self, expr: Any) -> str:
+        return f"({' or '.join(sorted(self._print(arg) for arg in expr.args))})"
+
+
+_PRINTER = _TextPrinter({})
+
+
+def format_expression(expr: Any) -> str:
+    """``expr`` as Python source; ``parse_expression`` reads it."""
+    return _PRINTER.doprint(expr)
+
+
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.Pow: lambda a, b: a**b,
+    ast.FloorDiv: FloorDiv,
+    ast.Mod: Mod,
+}
+_RELATIONS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: sympy.Eq, ast.NotEq: sympy.Ne, ast.Lt: sympy.Lt, ast.LtE: sympy.Le,
+    ast.Gt: sympy.Gt, ast.GtE: sympy.Ge,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "max": sympy.Max, "min": sympy.Min, "abs": sympy.Abs, "float": ToFloat, "int": Trunc,
+    "round": Round, "TrueDiv": TrueDiv, "math.floor": Floor, "math.ceil": Ceil,
+    **{f"math.{name}": function for name, function in MATH_FUNCTIONS.items()},
+}  # fmt: skip
+
+
+def parse_expression(node: ast.expr, symbols: Mapping[str, sympy.Symbol]) -> Any:
+    """The expression of a syntax tree. Raises ParseError with the place of what isn't one."""
+
+    def read(part: ast.expr) -> Any:
+        match part:
+            case ast.Constant(value=bool() | int() | float() as value):
+                return constant(value)
+            case ast.Name(id=name) if name in symbols:
+                return symbols[name]
+            case ast.UnaryOp(op=ast.USub()):
+                return -read(part.operand)
+            case ast.UnaryOp(op=ast.Not()):
+                return sympy.Not(read(part.operand))
+            case ast.BinOp(op=op) if type(op) in _BINARY:
+                return _BINARY[type(op)](read(part.left), read(part.right))
+            case ast.BoolOp():
+                kind = sympy.And if isinstance(part.op, ast.And) else sympy.Or
+                return reduce(kind, map(read, part.values))
+            case ast.Compare(ops=[op], comparators=[right]) if type(op) in _RELATIONS:
+                return _RELATIONS[type(op)](read(part.left), read(right))
+            case ast.IfExp():
+                return sympy.Piecewise(
+                    (read(part.body), read(part.test)), (read(part.orelse), True)
+                )
+            case ast.Call(keywords=[]) if (name := ast.unparse(part.func)) in _FUNCTIONS:
+                return _FUNCTIONS[name](*map(read, part.args))
+        raise ParseError.at(part, "not an expression of sizes")
+
+    return read(node)

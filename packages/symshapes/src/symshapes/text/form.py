@@ -1,0 +1,89 @@
+"""``TextForm``: the name and version of a text form, and how texts of older versions are read.
+
+The first line of a stored text names its form and version, and those of the forms inside it:
+``# loopir.program 1, loopir.kernel 1``. A text without this line is of the current version.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from symshapes.errors import ParseError, VersionError
+
+Upgrade: TypeAlias = Callable[[ast.Module], ast.Module]
+_HEADER = re.compile(r"# ([a-z_]+\.[a-z_]+ \d+(?:, [a-z_]+\.[a-z_]+ \d+)*)\n")
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """One text form.
+
+    Attributes:
+        name: package and kind, as in ``loopir.kernel``.
+        version: the current version.
+        upgrades: for each older version a function that rewrites a text of that version into one
+            of the next version, with the same meaning.
+        parts: forms that texts of this one contain.
+    """
+
+    name: str
+    version: int
+    upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
+    parts: tuple[TextForm, ...] = ()
+
+    def write(self, body: str) -> str:
+        """``body`` with the line that states the versions."""
+        stated = ", ".join(f"{form.name} {form.version}" for form in self._all())
+        return f"# {stated}\n{body}"
+
+    def parse(self, text: str) -> ast.Module:
+        """The syntax tree of ``text``, rewritten to the current version.
+
+        Raises ParseError with line and column, and VersionError for a version that this package
+        can't read.
+        """
+        found = self._versions(text)
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError) as error:  # ValueError: null bytes
+            place = getattr(error, "lineno", 0) or 0, getattr(error, "offset", 0) or 0
+            raise ParseError(getattr(error, "msg", None) or str(error), *place) from error
+        for form in self._all():
+            for version in range(found.get(form.name, form.version), form.version):
+                tree = form.upgrades[version](tree)
+        return tree
+
+    def _all(self) -> Iterator[TextForm]:
+        yield self
+        for part in self.parts:
+            yield from part._all()
+
+    def _versions(self, text: str) -> dict[str, int]:
+        header = _HEADER.match(text)
+        if header is None:
+            return {}
+        stated = [entry.split() for entry in header[1].split(", ")]
+        if stated[0][0] != self.name:
+            raise ParseError(f"this text is a {stated[0][0]}, not a {self.name}", 1, 1)
+        found = {name: int(version) for name, version in stated}
+        for form in self._all():
+            form._check(found.get(form.name, form.version))
+        return found
+
+    def _check(self, version: int) -> None:
+        package = self.name.partition(".")[0]
+        if version > self.version:
+            raise VersionError(
+                f"the text is of version {version} of {self.name}, and this {package} reads "
+                f"versions up to {self.version}: install a newer {package}"
+            )
+        if any(old not in self.upgrades for old in range(version, self.version)):
+            oldest = min(self.upgrades, default=self.version)
+            raise VersionError(
+                f"the text is of version {version} of {self.name}, and this {package} reads "
+                f"versions {oldest} to {self.version}: convert it with an older {package}"
+            )

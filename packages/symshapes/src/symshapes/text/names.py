@@ -1,0 +1,61 @@
+"""Call targets as dotted names, and back: operator overloads, functions of torch and Python, prims.
+
+A reader finds only functions of a few packages, and never imports or calls anything.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping
+from functools import reduce
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+
+from .values import Unwritable
+
+ROOTS: Mapping[str, Any] = {
+    "torch": torch, "operator": operator, "math": math,
+    "builtins": SimpleNamespace(getattr=getattr),
+}  # fmt: skip
+_PRIVATE = ("_C._nn", "_C._special", "_C._linalg", "_C._fft", "_C._sparse", "_C._nested")
+
+
+def format_target(target: Any, roots: Mapping[str, Any] = ROOTS) -> str:
+    """``ops.aten.add.Tensor``, ``torch.nn.functional.relu``, ``prims.add``. ``roots`` are the
+    names that may come first. Raises Unwritable.
+    """
+    if isinstance(target, OpOverload):
+        return f"ops.{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname}"
+    if isinstance(target, OpOverloadPacket):
+        return f"ops.{target._qualified_op_name.replace('::', '.')}"
+    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", "")
+    last = getattr(target, "__name__", name)
+    module = (getattr(target, "__module__", None) or "torch").removeprefix("_")
+    for dotted in (f"{module}.{name}", f"{module}.{last}", *(f"{r}.{last}" for r in roots),
+                   *(f"torch.{place}.{last}" for place in _PRIVATE)):  # fmt: skip
+        if _found(dotted, roots) is target:
+            return dotted
+    raise Unwritable(f"the function {module}.{name}")
+
+
+def find_target(dotted: str, roots: Mapping[str, Any] = ROOTS) -> Any:
+    """The inverse of ``format_target``; None for a name that stands for nothing."""
+    if not dotted.startswith("ops."):
+        return _found(dotted, roots)
+    try:
+        found = reduce(getattr, dotted.split(".")[1:], torch.ops)
+    except (AttributeError, RuntimeError):
+        return None
+    return found if isinstance(found, OpOverload | OpOverloadPacket) else None
+
+
+def _found(dotted: str, roots: Mapping[str, Any]) -> Any:
+    root, *names = dotted.split(".")
+    try:
+        return reduce(getattr, names, roots[root]) if names else None
+    except (KeyError, AttributeError):
+        return None
