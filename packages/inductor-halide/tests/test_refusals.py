@@ -16,6 +16,8 @@ LGAMMA = f"""{HEAD}(in0: In('float32', 9), out0: Out('float32', 9)):
         store(out0, [x0], v1)
 """
 ERF = LGAMMA.replace("lgamma", "erf").replace("float32", "float64")
+LOG2 = LGAMMA.replace("lgamma", "log2")
+REMAINDER = LGAMMA.replace("lgamma(v0)", "remainder(v0, v0)")
 LARGE = LGAMMA.replace("lgamma", "exp").replace("9", str(3 << 30))
 TWICE = f"""{HEAD}(in0: In('float32', 9*5), out0: Out('float32', 9)):
     for x0 in range(9):
@@ -28,8 +30,10 @@ TWICE = f"""{HEAD}(in0: In('float32', 9*5), out0: Out('float32', 9)):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (LGAMMA, "k: no lgamma"),
+        (LGAMMA, "k: no lgamma of float32"),
         (ERF, "k: no erf of float64"),
+        (LOG2, "k: no log2 of float32"),
+        (REMAINDER, "k: no remainder of float32"),
         (LARGE, "31 bits"),
         (TWICE, "points of a loop store to one place of out0"),
     ],

@@ -206,29 +206,14 @@ def floordiv(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 
 
 def remainder(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """What is left of floor(a / b), with the sign of b."""
-    if a.type().is_float():
-        left = fmod(a, b)
-        return hl.select((left != 0) & ((left < 0) != (b < 0)), left + b, left)
+    """What is left of floor(a / b) of integers, with the sign of b."""
     b = _divisor(b)
     return hl.select((b < 0) & (a % b != 0), a % b + b, a % b)
 
 
 def fmod(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """What is left of trunc(a / b), with the sign of a.
-
-    Of float32: long division in float64, 28 bits of the quotient at a time, where all products are
-    exact.
-    """
-    if not a.type().is_float():
-        return hl.mod_round_to_zero(a, _divisor(b))
-    left, divisor = abs(hl.cast(hl.Float(64), a)), abs(hl.cast(hl.Float(64), b))
-    for power in range(252, -1, -28):
-        step = divisor * hl.f64(2.0**power)
-        left = left - hl.trunc(left / step) * step
-        left = hl.select(left < 0, left + step, left)
-    result = hl.select(hl.is_inf(b) & hl.is_finite(a), abs(a), hl.cast(hl.Float(32), left))
-    return hl.select(hl.is_finite(a), copy_sign(result, a), hl.f32(nan))
+    """What is left of trunc(a / b) of integers, with the sign of a."""
+    return hl.mod_round_to_zero(a, _divisor(b))
 
 
 def copy_sign(a: hl.Expr, b: hl.Expr) -> hl.Expr:
@@ -291,40 +276,6 @@ def erf(a: hl.Expr) -> hl.Expr:
 def rsqrt(a: hl.Expr) -> hl.Expr:
     """1 / sqrt(a)."""
     return hl.cast(a.type(), 1) / hl.sqrt(a)
-
-
-@_float64
-def expm1(a: hl.Expr) -> hl.Expr:
-    """e**a - 1: the error of e**a near 1 is undone by its logarithm (Kahan)."""
-    one, e = hl.f64(1.0), exp(a)
-    small = (e - one) * a / log(e)
-    plain = hl.is_nan(e) | hl.is_inf(e) | (abs(a) > 1)
-    return hl.select(e == one, a, plain, e - one, small)
-
-
-@_float64
-def log1p(a: hl.Expr) -> hl.Expr:
-    """Ln(1 + a): the error of 1 + a is undone by the ratio of a to what was added (Kahan)."""
-    one = hl.f64(1.0)
-    total = one + a
-    plain = hl.is_nan(total) | hl.is_inf(total) | (total <= 0)
-    return hl.select(total == one, a, plain, log(total), log(total) * a / (total - one))
-
-
-@_float64
-def log2(a: hl.Expr) -> hl.Expr:
-    """Log2 a: the exponent and the logarithm of a fraction in [1/sqrt(2), sqrt(2)), so that powers
-    of two are exact.
-    """
-    scale = hl.select(abs(a) < hl.f64(2.0**-1000), hl.f64(2.0**54), hl.f64(1.0))
-    bits = hl.reinterpret(hl.UInt(64), a * scale)
-    offset = hl.u64(0x3FE6A09E667F3BCD)  # 1 / sqrt(2)
-    exponent = hl.cast(hl.Int(64), bits - offset) >> 52
-    fraction = hl.reinterpret(hl.Float(64), bits - (hl.cast(hl.UInt(64), exponent) << 52))
-    lifted = hl.select(scale != hl.f64(1.0), hl.f64(-54.0), hl.f64(0.0))
-    whole = hl.cast(hl.Float(64), exponent) + lifted
-    regular = hl.is_finite(a) & (a > 0)
-    return hl.select(regular, whole + hl.log(fraction) * hl.f64(1.4426950408889634), log(a))
 
 
 def _philox(seed: hl.Expr, block: hl.Expr, stream: int, rounds: int) -> list[hl.Expr]:

@@ -21,7 +21,10 @@ DTYPES = {
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
     torch.bfloat16, torch.float32, torch.float64, None,
 }  # fmt: skip
-WITHOUT_FLOAT64 = ("erf", "fmod", "remainder")
+UNSUPPORTED = {
+    "lgamma", "expm1", "log1p", "log2", ("erf", torch.float64), ("fmod", torch.float32),
+    ("fmod", torch.float64), ("remainder", torch.float32), ("remainder", torch.float64),
+}  # fmt: skip
 LIMIT = 2**31 - 1  # Halide's coordinates
 
 
@@ -71,9 +74,8 @@ class Plan:
         for step in kernel.steps:
             if step.dtype not in DTYPES or not DTYPES.issuperset(kernel.dtypes.values()):
                 raise self.refusal(f"no {step.dtype}")
-            double = step.dtype is torch.float64 and step.op in WITHOUT_FLOAT64
-            if step.op == "lgamma" or double:
-                raise self.refusal(f"no {step.op}{' of float64' if double else ''}")
+            if step.op in UNSUPPORTED or (step.op, step.dtype) in UNSUPPORTED:
+                raise self.refusal(f"no {step.op} of {step.dtype}".replace("torch.", ""))
         self._find_views()
         self._forward_loads()
         for number in range(len(kernel.bodies)):
