@@ -8,4 +8,4 @@ pytest.importorskip("halide")
 def test_example_runs(run_readme, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("STRATA_CACHE_DIR", str(tmp_path / "cache"))
     run_readme()
-    assert "stages.reduce(" in capsys.readouterr().out
+    assert "reduce('sum'" in capsys.readouterr().out

@@ -28,7 +28,9 @@ SPECIAL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("op", ["exp", "log", "erf", "tanh", "neg", "abs", "sqrt"])
+@pytest.mark.parametrize(
+    "op", ["exp", "expm1", "log", "log1p", "erf", "tanh", "neg", "abs", "sqrt"]
+)
 def test_special_floats(op, build):
     values = torch.tensor(SPECIAL)
     out = torch.empty_like(values)
@@ -159,6 +161,25 @@ def k(inout0: InOut('float32', 9*5), out0: Out('float32', 9)):
 
 def test_buffer_that_is_read_and_overwritten_by_different_stages(compare):
     compare(SUM_OF_WHAT_IS_OVERWRITTEN, torch.randn(45), torch.empty(9))
+
+
+STORED_BEFORE_IT_IS_READ_AGAIN = """
+@kernel(device='cpu', vector='r0')
+def k(inout0: InOut('float32', 9), in0: In('float32', 9*5), out0: Out('float32', 9*5)):
+    for x0 in range(9):
+        v0 = load(inout0, [x0], 'float32')
+        v1 = exp(v0)
+        v2 = add(v1, v1)
+        store(inout0, [x0], v2)
+        for r0 in reduce(5):
+            v3 = load(in0, [5*x0 + r0], 'float32')
+            v4 = mul(v3, v1)
+            store(out0, [5*x0 + r0], v4)
+"""
+
+
+def test_value_from_a_buffer_that_its_body_stores_to(compare):
+    compare(STORED_BEFORE_IT_IS_READ_AGAIN, torch.randn(9), torch.randn(45), torch.empty(45))
 
 
 ADAM = """

@@ -1,4 +1,4 @@
-"""The loop IR's operations on Halide expressions, under the names that kernel texts use.
+"""The loop IR's operations on Halide expressions, by their names, where Python allows them.
 
 Values of float16 and bfloat16 are their bits in uint16, and bools are Halide's. Signed integers of
 32 and 64 bits are added and multiplied as unsigned ones, since Halide takes their overflow for
@@ -10,102 +10,78 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import reduce
+from typing import Any
 
 import halide as hl
+import torch
 
-TYPES: dict[str, hl.Type] = {
-    "bool": hl.Bool(), "uint8": hl.UInt(8), "int8": hl.Int(8), "int16": hl.Int(16),
-    "int32": hl.Int(32), "int64": hl.Int(64), "float16": hl.UInt(16), "bfloat16": hl.UInt(16),
-    "float32": hl.Float(32), "float64": hl.Float(64),
+Dtype = torch.dtype | None
+TYPES: dict[Dtype, hl.Type] = {
+    torch.bool: hl.Bool(), torch.uint8: hl.UInt(8), torch.int8: hl.Int(8), torch.int16: hl.Int(16),
+    torch.int32: hl.Int(32), torch.int64: hl.Int(64), torch.float16: hl.UInt(16),
+    torch.bfloat16: hl.UInt(16), torch.float32: hl.Float(32), torch.float64: hl.Float(64),
 }  # fmt: skip
-HALVES = ("float16", "bfloat16")
-inf, nan = math.inf, math.nan
+HALVES = (torch.float16, torch.bfloat16)
 OUT_OF_RANGE, ZERO_DIVISOR = 7001, 7002
 """What the message of a failed requirement ends with."""
 
 
-def constant(number: float | int | bool, dtype: str) -> hl.Expr:
-    """A number of a dtype."""
+def number(value: float | int, dtype: hl.Type) -> hl.Expr:
+    """A constant of a type of Halide's."""
+    return hl.cast(dtype, hl.f64(float(value)) if dtype.is_float() else hl.i64(int(value)))
+
+
+def constant(value: Any, dtype: Dtype) -> hl.Expr:
+    """A constant of a dtype."""
     if dtype in HALVES:
-        return cast(hl.f32(float(number)), "float32", dtype)
-    if TYPES[dtype].is_float():
-        wide = hl.f64(float(number))
-        return wide if dtype == "float64" else hl.f32(float(number))
-    return hl.cast(TYPES[dtype], hl.i64(int(number)))
+        return cast(number(value, hl.Float(32)), torch.float32, dtype)
+    return number(value, TYPES[dtype])
 
 
-def cast(value: hl.Expr, source: str, target: str) -> hl.Expr:
+def cast(value: hl.Expr, source: Dtype, target: Dtype) -> hl.Expr:
     """ATen's conversion: to bool by comparison with zero, to small integers through int64."""
     if source in HALVES:
-        value, source = _widen(value, source), "float32"
-    if target == "bool":
-        return value if source == "bool" else not_equal_zero(value)
+        value, source = _widen(value, source), torch.float32
+    if target is torch.bool:
+        return value if source is torch.bool else ne(value, hl.cast(value.type(), 0))
     if target in HALVES:
         return _narrow(hl.cast(hl.Float(32), value), target)
-    if TYPES[source].is_float() and not TYPES[target].is_float():
-        value = hl.cast(hl.Int(64), value) if target != "int32" else value
+    if TYPES[source].is_float() and not TYPES[target].is_float() and target is not torch.int32:
+        value = hl.cast(hl.Int(64), value)
     return hl.cast(TYPES[target], value)
 
 
-def not_equal_zero(value: hl.Expr) -> hl.Expr:
-    """Whether ``value`` is not zero, as is NaN."""
-    return ne(value, hl.cast(value.type(), 0))
-
-
-def _widen(bits: hl.Expr, source: str) -> hl.Expr:
-    """The float32 of a half's bits. Halide emulates its own halves on most processors."""
+def _widen(bits: hl.Expr, source: Dtype) -> hl.Expr:
+    """The float32 of a half's bits. Halide emulates its own halves or links no conversion."""
     word = hl.cast(hl.UInt(32), bits)
-    if source == "bfloat16":
+    if source is torch.bfloat16:
         return hl.reinterpret(hl.Float(32), word << 16)
-    magnitude = (word & hl.u32(0x7FFF)) << 13
-    offset = hl.select(magnitude >= hl.u32(0x0F800000), hl.u32(0x70000000), hl.u32(0x38000000))
-    tiny = hl.cast(hl.Float(32), hl.cast(hl.Int(32), word & hl.u32(0x3FF))) * hl.f32(2.0**-24)
-    small = magnitude < hl.u32(0x00800000)
-    found = hl.select(small, hl.reinterpret(hl.UInt(32), tiny), magnitude + offset)
-    return hl.reinterpret(hl.Float(32), found | ((word & hl.u32(0x8000)) << 16))
+    magnitude = word & hl.u32(0x7FFF)
+    aligned = hl.reinterpret(hl.Float(32), magnitude << 13) * hl.f32(2.0**112)
+    found = hl.reinterpret(hl.UInt(32), aligned) | ((word & hl.u32(0x8000)) << 16)
+    special = hl.select(magnitude >= hl.u32(0x7C00), hl.u32(0x7F800000), hl.u32(0))
+    return hl.reinterpret(hl.Float(32), found | special)
 
 
-def _narrow(value: hl.Expr, target: str) -> hl.Expr:
+def _narrow(value: hl.Expr, target: Dtype) -> hl.Expr:
     """The bits of the nearest half, even where two are as near."""
     bits = hl.reinterpret(hl.UInt(32), value)
-    if target == "bfloat16":
+    if target is torch.bfloat16:
         rounded = (bits + hl.u32(0x7FFF) + ((bits >> 16) & hl.u32(1))) >> 16
         return hl.cast(hl.UInt(16), hl.select(hl.is_nan(value), hl.u32(0x7FC0), rounded))
     magnitude = bits & hl.u32(0x7FFFFFFF)
     odd = (magnitude >> 13) & hl.u32(1)
-    regular = (magnitude + odd + hl.u32(0xFFF) - hl.u32(0x38000000)) >> 13
+    regular = hl.min((magnitude + odd + hl.u32(0xFFF) - hl.u32(0x38000000)) >> 13, hl.u32(0x7C00))
     shifted = hl.reinterpret(hl.Float(32), magnitude) + hl.f32(0.5)  # its last bit is 2**-24
     small = hl.reinterpret(hl.UInt(32), shifted) - hl.u32(0x3F000000)
     found = hl.select(magnitude < hl.u32(0x38800000), small, regular)
-    found = hl.select(magnitude >= hl.u32(0x47800000), hl.u32(0x7C00), found)
     found = hl.select(hl.is_nan(value), hl.u32(0x7E00), found)
     return hl.cast(hl.UInt(16), found | ((bits >> 16) & hl.u32(0x8000)))
 
 
-def bitcast(value: hl.Expr, source: str, target: str) -> hl.Expr:
+def bitcast(value: hl.Expr, source: str, target: Dtype) -> hl.Expr:
     """The same bits as another dtype."""
     return hl.reinterpret(TYPES[target], value)
-
-
-def index_value(value: hl.Expr | int, dtype: str) -> hl.Expr:
-    """The value of an index expression."""
-    return cast(hl.cast(hl.Int(64), value), "int64", dtype)
-
-
-def index(value: hl.Expr) -> hl.Expr:
-    """An indirect value as part of an index."""
-    return hl.cast(hl.Int(32), value)
-
-
-def index_min(*values: hl.Expr | int) -> hl.Expr:
-    """The smallest of index expressions."""
-    return reduce(hl.min, (expression(value) for value in values))
-
-
-def index_max(*values: hl.Expr | int) -> hl.Expr:
-    """The largest of index expressions."""
-    return reduce(hl.max, (expression(value) for value in values))
 
 
 def expression(value: object) -> hl.Expr:
@@ -116,33 +92,26 @@ def expression(value: object) -> hl.Expr:
 def _wrapping(compute: Callable[[hl.Expr, hl.Expr], hl.Expr]) -> Callable[..., hl.Expr]:
     def operation(a: hl.Expr, b: hl.Expr) -> hl.Expr:
         dtype = a.type()
-        if not dtype.is_int() or dtype.bits() < 32:
-            return compute(a, b)
-        unsigned = hl.UInt(dtype.bits())
-        return hl.cast(dtype, compute(hl.cast(unsigned, a), hl.cast(unsigned, b)))
+        wraps = hl.UInt(dtype.bits()) if dtype.is_int() else dtype
+        return hl.cast(dtype, compute(hl.cast(wraps, a), hl.cast(wraps, b)))
 
     return operation
 
 
 add, sub, mul = map(_wrapping, (operator.add, operator.sub, operator.mul))
 div, eq, lt, and_, or_ = operator.truediv, operator.eq, operator.lt, operator.and_, operator.or_
-where = hl.select
 
 
 def neg(a: hl.Expr) -> hl.Expr:
     """-a; Halide's own minus is 0 - a, which loses the sign of zero."""
-    minus_one = hl.cast(a.type(), -1)
-    return a * minus_one if a.type().is_float() else sub(hl.cast(a.type(), 0), a)
+    return mul(a, hl.cast(a.type(), -1))
 
 
 def abs(a: hl.Expr) -> hl.Expr:
     """|a|, which stays the most negative integer for that one."""
     dtype = a.type()
-    if dtype.is_float():  # Halide's own keeps the sign of a zero in float64
-        unsigned = hl.UInt(dtype.bits())
-        bits = hl.reinterpret(unsigned, a) & hl.cast(unsigned, hl.u64((1 << dtype.bits() - 1) - 1))
-        return hl.reinterpret(dtype, bits)
-    return a if a.type().is_uint() else hl.select(a < 0, neg(a), a)
+    absolute = a if dtype.is_uint() else hl.cast(dtype, hl.abs(a))
+    return hl.select(a == 0, hl.cast(dtype, 0), absolute)  # Halide's of -0.0 may be -0.0
 
 
 def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
@@ -175,24 +144,25 @@ def not_(a: hl.Expr) -> hl.Expr:
     return hl.logical_not(a) if a.type().is_bool() else ~a
 
 
+def _shift(a: hl.Expr, b: hl.Expr, shift: Callable[..., hl.Expr], empties: bool) -> hl.Expr:
+    """``a`` shifted by all its bits but one for a b that is negative or as large as the width, or
+    zero then, if that ``empties`` it.
+    """
+    unsigned = hl.UInt(a.type().bits())
+    amount, limit = hl.cast(unsigned, b), hl.cast(unsigned, a.type().bits() - 1)
+    shifted = shift(a, hl.min(amount, limit))  # a negative b becomes large
+    return hl.select(amount <= limit, shifted, hl.cast(a.type(), 0)) if empties else shifted
+
+
 def lshift(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """A << b, zero for a b that is negative or as large as the width."""
-    dtype, unsigned = a.type(), hl.UInt(a.type().bits())
-    amount = hl.cast(unsigned, b)  # a negative one becomes large
-    limit = hl.cast(unsigned, dtype.bits() - 1)
-    shifted = hl.cast(unsigned, a) << hl.min(amount, limit)
-    return hl.cast(dtype, hl.select(amount <= limit, shifted, hl.cast(unsigned, 0)))
+    bits = hl.cast(hl.UInt(a.type().bits()), a)
+    return hl.cast(a.type(), _shift(bits, b, operator.lshift, empties=True))
 
 
 def rshift(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """The arithmetic a >> b; all bits go for a b that is negative or as large as the width."""
-    dtype, unsigned = a.type(), hl.UInt(a.type().bits())
-    amount = hl.cast(unsigned, b)
-    limit = hl.cast(unsigned, dtype.bits() - 1)
-    shifted = a >> hl.min(amount, limit)
-    if dtype.is_uint():
-        return hl.select(amount <= limit, shifted, hl.cast(dtype, 0))
-    return shifted
+    return _shift(a, b, operator.rshift, empties=a.type().is_uint())
 
 
 def _divisor(b: hl.Expr) -> hl.Expr:
@@ -216,12 +186,6 @@ def fmod(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     return hl.mod_round_to_zero(a, _divisor(b))
 
 
-def copy_sign(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """The float32 |a| with the sign bit of b."""
-    bits = hl.reinterpret(hl.UInt(32), b) & hl.u32(1 << 31)
-    return hl.reinterpret(hl.Float(32), hl.reinterpret(hl.UInt(32), abs(a)) | bits)
-
-
 def _float64(compute: Callable[..., hl.Expr]) -> Callable[..., hl.Expr]:
     """Computes float32 results in float64."""
 
@@ -231,11 +195,22 @@ def _float64(compute: Callable[..., hl.Expr]) -> Callable[..., hl.Expr]:
     return operation
 
 
-floor, ceil, trunc, round = hl.floor, hl.ceil, hl.trunc, hl.round
-sqrt = hl.sqrt
-sin, cos, tan, atan, atan2 = hl.sin, hl.cos, hl.tan, hl.atan, hl.atan2
+where, floor, ceil, trunc, round = hl.select, hl.floor, hl.ceil, hl.trunc, hl.round
+sqrt, sin, cos, tan, atan, atan2 = hl.sqrt, hl.sin, hl.cos, hl.tan, hl.atan, hl.atan2
 sinh, cosh, tanh = hl.sinh, hl.cosh, hl.tanh
 pow = _float64(hl.pow)
+
+
+@_float64
+def expm1(a: hl.Expr) -> hl.Expr:
+    """E**a - 1 of a float32; in float64, 1 hides nothing of a float32 above 1e-8."""
+    return hl.select(hl.abs(a) < hl.f64(1e-8), a, hl.exp(a) - hl.f64(1.0))
+
+
+@_float64
+def log1p(a: hl.Expr) -> hl.Expr:
+    """Ln(1 + a) of a float32."""
+    return hl.select(hl.abs(a) < hl.f64(1e-8), a, hl.log(a + hl.f64(1.0)))
 
 
 def exp(a: hl.Expr) -> hl.Expr:
@@ -252,8 +227,7 @@ def exp(a: hl.Expr) -> hl.Expr:
         total = total * r + hl.f32(factor)
     total = (total * r + hl.f32(5.0000001201e-1)) * (r * r) + r + hl.f32(1.0)
     whole = hl.cast(hl.Int(32), power)
-    first = whole >> 1
-    for part in (first, whole - first):
+    for part in (whole >> 1, whole - (whole >> 1)):
         total = total * hl.reinterpret(hl.Float(32), (part + 127) << 23)
     return hl.select(hl.is_nan(a), a, total)
 
@@ -264,13 +238,13 @@ def log(a: hl.Expr) -> hl.Expr:
         return hl.log(a)
     small = hl.log(a * hl.f32(2.0**32)) - hl.f32(22.18070977791825)
     found = hl.select(a < hl.f32(2.0**-126), small, hl.log(a))
-    return hl.select(hl.is_nan(a) | (a == hl.f32(inf)), a, found)
+    return hl.select(hl.is_nan(a) | (a == hl.f32(math.inf)), a, found)
 
 
 def erf(a: hl.Expr) -> hl.Expr:
     """The error function of a float32, which is 1 from 4 on."""
-    found = copy_sign(hl.erf(hl.min(abs(a), hl.f32(4.0))), a)
-    return hl.select(hl.is_nan(a), a, found)
+    found = hl.erf(hl.clamp(a, hl.f32(-4.0), hl.f32(4.0)))
+    return hl.select(hl.is_nan(a) | (a == 0), a, found)
 
 
 def rsqrt(a: hl.Expr) -> hl.Expr:
@@ -278,23 +252,20 @@ def rsqrt(a: hl.Expr) -> hl.Expr:
     return hl.cast(a.type(), 1) / hl.sqrt(a)
 
 
-def _philox(seed: hl.Expr, block: hl.Expr, stream: int, rounds: int) -> list[hl.Expr]:
-    key = [hl.cast(hl.UInt(32), seed), hl.cast(hl.UInt(32), seed >> 32)]
-    c = [hl.cast(hl.UInt(32), block), hl.cast(hl.UInt(32), block >> 32), hl.u32(stream), hl.u32(0)]
+def _philox(seed: hl.Expr, place: hl.Expr, stream: int, rounds: int) -> hl.Expr:
+    """The word at a place of a stream, by Philox4x32."""
+    seed, place = (hl.cast(hl.UInt(64), value) for value in (seed, place))
+    key = [hl.cast(hl.UInt(32), word) for word in (seed, seed >> 32)]
+    c = [
+        hl.cast(hl.UInt(32), word) for word in (place >> 2, place >> 34, hl.u32(stream), hl.u32(0))
+    ]
     for _ in range(rounds):
         first = hl.cast(hl.UInt(64), c[0]) * hl.u64(0xD2511F53)
         second = hl.cast(hl.UInt(64), c[2]) * hl.u64(0xCD9E8D57)
-        c = [
-            hl.cast(hl.UInt(32), second >> 32) ^ c[1] ^ key[0], hl.cast(hl.UInt(32), second),
-            hl.cast(hl.UInt(32), first >> 32) ^ c[3] ^ key[1], hl.cast(hl.UInt(32), first),
-        ]  # fmt: skip
+        mixed = (second >> 32 ^ c[1] ^ key[0], second, first >> 32 ^ c[3] ^ key[1], first)
+        c = [hl.cast(hl.UInt(32), word) for word in mixed]
         key = [key[0] + hl.u32(0x9E3779B9), key[1] + hl.u32(0xBB67AE85)]
-    return c
-
-
-def _lane(words: list[hl.Expr], number: hl.Expr) -> hl.Expr:
-    low = hl.select((number & 1) == 0, words[0], words[1])
-    return hl.select(number < 2, low, hl.select((number & 1) == 0, words[2], words[3]))
+    return hl.mux(hl.cast(hl.Int(32), place & 3), c)
 
 
 def _unit(word: hl.Expr) -> hl.Expr:
@@ -303,13 +274,10 @@ def _unit(word: hl.Expr) -> hl.Expr:
 
 def uniform(seed: hl.Expr, counter: hl.Expr) -> hl.Expr:
     """A float32 in [0, 1), by Philox4x32-10."""
-    words = _philox(hl.cast(hl.UInt(64), seed), hl.cast(hl.UInt(64), counter >> 2), 0, 10)
-    return _unit(_lane(words, hl.cast(hl.UInt(32), counter) & 3))
+    return _unit(_philox(seed, counter, 0, 10))
 
 
 def uniform16(seed: hl.Expr, counter: hl.Expr) -> hl.Expr:
-    """A float32 in [0, 1), by Philox4x32-7; two neighbours share a lane."""
-    words = _philox(hl.cast(hl.UInt(64), seed), hl.cast(hl.UInt(64), counter >> 3), 1, 7)
-    word = _lane(words, hl.cast(hl.UInt(32), counter >> 1) & 3)
-    swapped = (word >> 16) | (word << 16)
-    return _unit(hl.select((counter & 1) == 1, swapped, word))
+    """A float32 in [0, 1), by Philox4x32-7; two neighbours share a word."""
+    word = _philox(seed, counter >> 1, 1, 7)
+    return _unit(hl.select((counter & 1) == 1, (word >> 16) | (word << 16), word))

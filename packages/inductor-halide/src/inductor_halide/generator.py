@@ -12,10 +12,10 @@ from loopir import (
     KernelSource,
     ToolError,
     UnsupportedKernelError,
+    format_kernel,
 )
 
 from .plan import Plan
-from .text import kernel_text
 
 SCHEDULES = ("simple", "Mullapudi2016", "Li2018")
 """Not Adams2019: its errors end the process."""
@@ -46,8 +46,9 @@ class HalideCodeGenerator:
         return True
 
     def generate(self, kernel: Kernel) -> KernelSource:
-        """A Python function that builds the pipeline."""
-        return KernelSource(kernel, kernel_text(kernel))
+        """The kernel's text, if Halide can say it: the pipeline is made when it is built."""
+        Plan(kernel)
+        return KernelSource(kernel, format_kernel(kernel))
 
     def build(
         self, sources: Sequence[KernelSource], store: ArtifactStore

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import halide as hl
 import numpy as np
 import sympy
 import torch
-from loopir import Kernel, format_expr
+from loopir import Kernel, KernelBuffer, format_expr
 
 from .functions import OUT_OF_RANGE, ZERO_DIVISOR
 from .plan import Plan, View
@@ -20,40 +21,21 @@ SPARE = np.zeros(64, np.uint8)  # memory for buffers without elements
 
 def launcher(plan: Plan, callable_: hl.Callable, outputs: Sequence[str]) -> Callable[..., None]:
     """A function of the buffers' tensors and an int per size."""
-    kernel = plan.kernel
-    positions = {buffer.name: number for number, buffer in enumerate(kernel.buffers)}
-    numels = {buffer.name: buffer.numel for buffer in kernel.buffers}
-    one, zero = sympy.Integer(1), sympy.Integer(0)
-    whole = {name: View((sympy.Max(numels[name], one),), (one,), zero) for name in numels}
-    inputs = [
-        (
-            positions[name],
-            [positions[stored] for read, stored in plan.copied if read == name],
-            _buffer(kernel, positions[name], whole[name]),
-        )
-        for name in plan.inputs
-    ]
-    stores = [
-        (positions[name], _buffer(kernel, positions[name], plan.views.get(name, whole[name])))
-        for name in outputs
-    ]
+    kernel, names = plan.kernel, [buffer.name for buffer in plan.kernel.buffers]
+    inputs = {b.name: _buffer(kernel, b, None) for b in kernel.buffers if b.name in plan.inputs}
+    stores = {b.name: _buffer(kernel, b, plan.views.get(b.name)) for b in kernel.buffers}
     points = _function(kernel, [item.extent for item in kernel.ranges])
-    count = len(kernel.buffers)
-    checked: set[tuple[int, ...]] = {()}
+    check = cache(plan.check_magnitudes)
 
     def launch(*args: Any) -> None:
-        tensors, sizes = args[:count], args[count:]
-        if sizes not in checked:
-            plan.check_magnitudes(sizes)
-            checked.add(sizes)
+        tensors, sizes = dict(zip(names, args, strict=False)), args[len(names) :]
+        check(sizes)
         if 0 in points(*sizes):
             return
-        given = []
-        for at, written, make in inputs:
-            tensor = tensors[at]
-            shared = written and tensor.data_ptr() in [tensors[n].data_ptr() for n in written]
-            given.append(make(tensor, sizes, bool(shared)))
-        results = [make(tensors[at], sizes) for at, make in stores]
+        start = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        copied = {read for read, stored in plan.copied if start[read] == start[stored]}
+        given = [make(tensors[name], sizes, name in copied) for name, make in inputs.items()]
+        results = [stores[name](tensors[name], sizes, False) for name in outputs]
         try:
             callable_(*given, *sizes, *results)
         except hl.HalideError as error:
@@ -83,9 +65,11 @@ def _function(kernel: Kernel, exprs: Sequence) -> Callable[..., tuple[int, ...]]
     return eval(f"lambda {', '.join(map(str, kernel.sizes))}: ({values})")
 
 
-def _buffer(kernel: Kernel, position: int, view: View) -> Callable[..., hl.Buffer]:
-    """A function of a tensor, the sizes and whether to copy."""
-    buffer, dims = kernel.buffers[position], len(view.extents)
+def _buffer(kernel: Kernel, buffer: KernelBuffer, view: View | None) -> Callable[..., hl.Buffer]:
+    """A function of a tensor, the sizes and whether to copy; without a view, of all elements."""
+    one = sympy.Integer(1)
+    view = view or View((sympy.Max(buffer.numel, one),), (one,), sympy.Integer(0))
+    dims = len(view.extents)
     name = str(buffer.dtype).removeprefix("torch.")
     dtype = np.dtype({"bool": "u1", "float16": "u2", "bfloat16": "u2"}.get(name, name))
     layout = _function(kernel, [*view.extents, *view.strides, view.offset, buffer.numel])
@@ -94,17 +78,16 @@ def _buffer(kernel: Kernel, position: int, view: View) -> Callable[..., hl.Buffe
     unit = max(view.unit, 0)
     order = [*(n for n in reversed(range(dims)) if n != unit), *range(unit, min(dims, unit + 1))]
 
-    def make(tensor: torch.Tensor, sizes: Sequence[int], copy: bool = False) -> hl.Buffer:
+    def make(tensor: torch.Tensor, sizes: Sequence[int], copy: bool) -> hl.Buffer:
         numbers = layout(*sizes)
         offset, count = numbers[2 * dims :]
+        empty = count <= 0 or 0 in numbers[:dims]
         memory: Any = SPARE.data
-        if count > 0 and 0 not in numbers[:dims]:
+        if not empty:
             memory = (ctypes.c_char * (count * width)).from_address(tensor.data_ptr())
-        else:
-            offset = 0
         shape = [numbers[n] for n in order]
         strides = [numbers[dims + n] * width for n in order]
-        array = np.ndarray(shape, dtype, memory, offset * width, strides)
+        array = np.ndarray(shape, dtype, memory, 0 if empty else offset * width, strides)
         found = hl.Buffer(array.copy() if copy else array)
         return found.transposed(order[::-1]) if unit else found
 

@@ -7,54 +7,51 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import halide as hl
+import torch
 
 from . import functions
+from .functions import number
 
-NOWHERE = 2**31 - 1
 State = list[hl.Expr]
 
 
 class Reducer(NamedTuple):
-    """``start`` is neutral in ``combine``; ``element`` is the state of a value at a position."""
+    """``start`` is neutral in ``combine``; ``element`` is the state of a value at a position, and
+    ``finish`` gives the result."""
 
     start: State
     element: Callable[[hl.Expr, hl.Expr], State]
     combine: Callable[[State, State], State]
-    result: Callable[[State], hl.Expr]
+    finish: Callable[[State], State]
 
 
-def reducer(kind: str, dtype: str, operand: hl.Type) -> Reducer:
+def reducer(kind: str, dtype: torch.dtype | None, operand: torch.dtype | None) -> Reducer:
     """The reduction of a kind, to a dtype, of operands of a type. Float sums are float64."""
     wanted = functions.TYPES[dtype]
     if kind in ("argmax", "argmin"):
-        return _position(kind == "argmax", operand)
+        return _position(kind == "argmax", functions.TYPES[operand])
+    wide = hl.Float(64) if wanted.is_float() else wanted
     combine, start, kept = {
-        "any": (functions.or_, 0, wanted),
-        "all": (functions.and_, 1, wanted),
+        "any": (functions.or_, number(0, wanted), wanted),
+        "all": (functions.and_, number(1, wanted), wanted),
         "max": (functions.maximum, extreme(wanted, lowest=True), wanted),
         "min": (functions.minimum, extreme(wanted, lowest=False), wanted),
-        "sum": (functions.add, 0, hl.Float(64) if wanted.is_float() else wanted),
-        "prod": (functions.mul, 1, hl.Float(64) if wanted.is_float() else wanted),
+        "sum": (functions.add, number(0, wide), wide),
+        "prod": (functions.mul, number(1, wide), wide),
     }[kind]
     return Reducer(
-        [number(start, kept)],
+        [start],
         lambda value, _: [hl.cast(kept, value)],
         lambda a, b: [combine(a[0], b[0])],
-        lambda state: hl.cast(wanted, state[0]),
+        lambda state: [hl.cast(wanted, state[0])],
     )
 
 
-def extreme(dtype: hl.Type, lowest: bool) -> float | int:
+def extreme(dtype: hl.Type, lowest: bool) -> hl.Expr:
     """The lowest or highest value."""
     if dtype.is_float():
-        return -math.inf if lowest else math.inf
-    largest = (1 << (dtype.bits() - dtype.is_int())) - 1
-    return largest if not lowest else -largest - 1 if dtype.is_int() else 0
-
-
-def number(value: float | int, dtype: hl.Type) -> hl.Expr:
-    """A constant of a type."""
-    return hl.cast(dtype, hl.f64(value) if dtype.is_float() else hl.i64(int(value)))
+        return number(-math.inf if lowest else math.inf, dtype)
+    return dtype.min() if lowest else dtype.max()
 
 
 def _position(largest: bool, operand: hl.Type) -> Reducer:
@@ -70,6 +67,6 @@ def _position(largest: bool, operand: hl.Type) -> Reducer:
         better = better | (equal & (b[1] < a[1]))
         return [hl.select(better, new, old) for new, old in zip(b, a, strict=True)]
 
-    start = [number(extreme(operand, largest), operand), hl.Expr(NOWHERE)]
-    result = lambda state: hl.cast(hl.Int(64), state[1])  # noqa: E731
-    return Reducer(start, lambda value, position: [value, position], combine, result)
+    start = [extreme(operand, largest), hl.Int(32).max()]
+    finish = lambda state: [hl.cast(hl.Int(64), state[1])]  # noqa: E731
+    return Reducer(start, lambda value, position: [value, position], combine, finish)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import halide as hl
 
-from .pipeline import Pipeline, Stage
+from .pipeline import BuiltStage, Pipeline
 
 GUARD = hl.TailStrategy.GuardWithIf  # the others store places twice, which may be an input's
 
@@ -15,46 +15,46 @@ def schedule_simply(p: Pipeline, tasks: int | None) -> None:
     """Vectorises the loop that the kernel names, computes what a row of the only output needs row
     by row, and runs the outermost loop on all threads, ``tasks`` points at a time (None: on one).
     """
-    loops = [_order_loops(p, stage) for stage in p.stages]
-    targets = [stage for stage in p.stages if stage.kind in ("store", "scatter")]
-    for stage, ranges in zip(p.stages, loops, strict=True):
+    loops = [_order_loops(p, built) for built in p.stages]
+    for built, ranges in zip(p.stages, loops, strict=True):
         last = p.stages[-1]
-        by_row = len(targets) == 1 and last.kind == "store" and bool(loops[-1])
-        if stage not in targets:
-            for func in filter(None, (stage.func, stage.partial)):
+        by_row = len(p.outputs) == 1 and last.stage.kind == "store" and bool(loops[-1])
+        if built not in p.outputs:
+            for func in filter(None, (built.func, built.partial)):
                 if by_row:
                     func.compute_at(last.func, loops[-1][0])
-                elif func is stage.partial and ranges:
-                    func.compute_at(stage.func, ranges[0])
+                elif func is built.partial and ranges:
+                    func.compute_at(built.func, ranges[0])
                 else:
                     func.compute_root()
-        if tasks is not None and ranges and (stage is last or not by_row):
-            for part in _parts(stage):
+        if tasks is not None and ranges and (built is last or not by_row):
+            for part in _parts(built):
                 part.parallel(ranges[-1], tasks, GUARD)
 
 
-def _parts(stage: Stage) -> list[hl.Func | hl.Stage]:
-    updates = range(stage.func.num_update_definitions())
-    return [stage.func, *(stage.func.update(number) for number in updates)]
+def _parts(built: BuiltStage) -> list[hl.Func | hl.Stage]:
+    updates = range(built.func.num_update_definitions())
+    return [built.func, *(built.func.update(number) for number in updates)]
 
 
-def _order_loops(p: Pipeline, stage: Stage) -> list[hl.Var]:
+def _order_loops(p: Pipeline, built: BuiltStage) -> list[hl.Var]:
     """Orders and vectorises the loops of a stage; returns those over ``ranges``, innermost
     first.
     """
-    if stage.partial is not None:
+    if built.partial is not None:
         lane = hl.Var("lane")
-        stage.partial.vectorize(lane)
-        stage.partial.update(0).reorder(lane, *stage.reduced).vectorize(lane)
-    loops, names = list(stage.coordinates), [var.name() for var in stage.coordinates]
-    if p.vector in names and not (stage.kind == "scan" and p.vector in p.inner):
+        built.partial.vectorize(lane)
+        built.partial.update(0).reorder(lane, *built.reduced).vectorize(lane)
+    loops, scans = built.func.args(), built.stage.kind == "scan"
+    names = [var.name() for var in loops]
+    if p.vector in names and not (scans and p.vector in p.inner):
         number = names.index(p.vector)
         lane, block = hl.Var(f"{p.vector}_lane"), hl.Var(f"{p.vector}_block")
         loops[number] = block
-        for part in _parts(stage):
-            inner = [] if part is stage.func else stage.reduced
-            part.split(stage.coordinates[number], block, lane, p.lanes, GUARD)
-            part.reorder(lane, *inner, *(loops[1:] if inner and stage.kind == "scan" else loops))
+        for part in _parts(built):
+            inner = [] if part is built.func else built.reduced
+            part.split(hl.Var(p.vector), block, lane, p.lanes, GUARD)
+            part.reorder(lane, *inner, *(loops[1:] if inner and scans else loops))
             part.vectorize(lane)
     return [var for var, name in zip(loops, names, strict=True) if name in p.outer]
 
