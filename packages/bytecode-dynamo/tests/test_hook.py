@@ -415,6 +415,41 @@ def test_entries_are_tried_in_order_and_move_to_the_front():
     assert [entry.hits for entry in region.entries(raise_old.__code__)] == [4, 3]
 
 
+def test_lookups_miss_no_entry_that_others_use_or_drop_meanwhile():
+    def callback(view):
+        (x,) = view.locals
+        asked.append(x)
+
+        def guard(function, y):
+            while during:
+                during.pop()()
+            return x == y
+
+        return Entry(guard, one.__code__)
+
+    def elsewhere(work):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    def use_the_last():
+        with activate(region):
+            raise_old(1)
+
+    def drop_the_first():
+        region.entries(raise_old.__code__)[0].invalidate()
+
+    asked, during = [], []
+    region = Region(callback)
+    with activate(region):
+        for x in (1, 2, 3):
+            raise_old(x)
+        for work in (use_the_last, drop_the_first):
+            during.append(lambda work=work: elsewhere(work))
+            raise_old(1 if work is use_the_last else 2)
+    assert asked == [1, 2, 3]
+
+
 def test_skip_and_run_once():
     answers = [RUN_ONCE, RUN_ONCE, SKIP]
     asked = []

@@ -350,9 +350,7 @@ static PyObject *region_add(Region *self, PyObject *args) {
     PyObject *code, *entry;
     if (!PyArg_ParseTuple(args, "O!O!", &PyCode_Type, &code, entry_type, &entry))
         return NULL;
-    if (cache_add((PyCodeObject *)code, self, (Entry *)entry) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return cache_add((PyCodeObject *)code, self, (Entry *)entry) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *region_skip(Region *self, PyObject *args) {

@@ -175,27 +175,30 @@ static int check_entry(Entry *entry, Frame *frame, PyCodeObject *code) {
     return result;
 }
 
-/* The entry that applies, as a new reference; NULL with or without an exception. */
+static int lookups;      /* under way in all threads: guards may run Python code, which lets others run */
+
+/* The entry that applies, as a new reference; NULL with or without an exception.  Entries keep their order while another
+   lookup goes through them; where some were added or removed meanwhile, all are looked at again. */
 static Entry *find_entry(Cache *cache, Region *region, Frame *frame, PyCodeObject *code) {
-    for (Py_ssize_t i = 0; i < cache->count; i++) {
+    Entry *found = NULL;
+    int holds = 0;
+    lookups++;
+    for (Py_ssize_t i = 0; holds >= 0 && found == NULL && cache != NULL && i < cache->count;) {
         Entry *entry = (Entry *)Py_NewRef((PyObject *)cache->entries[i]);
         uint64_t generation = cache_generation;
-        int holds = check_entry(entry, frame, code);
-        if (holds == 1 && entry->code != NULL) {
-            if (i > 0 && generation == cache_generation)
-                cache_move_to_front(cache, i);
-            return entry;
-        }
-        Py_DECREF(entry);
-        if (holds < 0)
-            return NULL;
-        if (generation != cache_generation) {
-            cache = cache_of(code, region, 0);
-            if (cache == NULL)
-                return NULL;
-        }
+        holds = check_entry(entry, frame, code);
+        int is_same = generation == cache_generation;
+        if (holds == 1 && entry->code != NULL)
+            found = entry;
+        else
+            Py_DECREF(entry);
+        if (found != NULL && i > 0 && is_same && lookups == 1)
+            cache_move_to_front(cache, i);
+        i = is_same ? i + 1 : 0;
+        cache = is_same ? cache : cache_of(code, region, 0);
     }
-    return NULL;
+    lookups--;
+    return found;
 }
 
 static PyObject *view_frame(Frame *frame, PyCodeObject *code, uint64_t changes) {
