@@ -110,7 +110,7 @@ def test_memory_of_an_operand_is_not_written_while_it_is_read():
         return x
 
     host = check(fn, torch.randn(8, 8), torch.randn(8, 8), templates=1, launches=3)
-    assert "in place" not in format_schedule(host.program)
+    assert "in_place" not in format_schedule(host.program)
 
 
 def test_memory_of_a_residual_is_taken_over():
@@ -121,7 +121,7 @@ def test_memory_of_a_residual_is_taken_over():
         torch.randn(8, 8),
         launches=2,
     )
-    assert "in place" in format_schedule(host.program)
+    assert "in_place=True" in format_schedule(host.program)
 
 
 def test_rows_are_reduced_in_the_epilogue():

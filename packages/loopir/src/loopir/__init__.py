@@ -48,7 +48,9 @@ from loopir.ir.kernel import (
 from loopir.ir.node import LoweredGraph, Symbolic, View, map_leaves
 from loopir.ir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
 from loopir.ir.parse import parse_kernel, parse_kernels
-from loopir.ir.program import ExternCall, Program, check_program, format_schedule
+from loopir.ir.program import ExternCall, Program, check_program
+from loopir.ir.program_reader import parse_program
+from loopir.ir.program_text import format_program, format_schedule
 from loopir.ir.simplify import ceil_div, flat_position, points_of, product
 from loopir.ir.template import (
     Stage,
@@ -131,10 +133,11 @@ __all__ = [
     "compile_graph", "definitions", "describe", "describe_generators", "describe_graph",
     "devices_of", "evaluate_kernel", "evaluate_template", "example_value", "find_installed",
     "find_passes", "flat_position", "format_any", "format_expr", "format_kernel",
-    "format_schedule", "format_template", "freeze", "generate", "installed",
+    "format_program", "format_schedule", "format_template", "freeze", "generate", "installed",
     "installed_code_generators", "kernels_of", "keys_of", "lay_out_images", "lower",
     "map_leaves", "map_steps", "matches", "optional_files", "package_versions", "parse_expr",
-    "parse_kernel", "parse_kernels", "parse_pattern", "points_of", "process_state", "product",
+    "parse_kernel", "parse_kernels", "parse_pattern", "parse_program", "points_of",
+    "process_state", "product",
     "register_code_generator", "registered_code_generators", "remove_dead", "replay",
     "rewrite_patterns", "rule", "run_stages", "schedule", "share_devices", "steps_of", "symbol",
     "temporary_root", "unregister_code_generator", "with_blocks", "write_call",

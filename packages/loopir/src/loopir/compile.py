@@ -17,7 +17,8 @@ from loopir.cache.store import ArtifactStore
 from loopir.host.host_program import HostProgram, build_host, generate
 from loopir.host.launched import check_launches
 from loopir.host.shared_device import share_devices
-from loopir.ir.program import Program, check_program, format_schedule
+from loopir.ir.program import Program, check_program
+from loopir.ir.program_text import format_schedule
 from loopir.ir.template import format_any
 
 from .backend import CodeGenerator, KernelSource

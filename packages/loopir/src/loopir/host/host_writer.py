@@ -17,9 +17,9 @@ from torch._ops import OpOverload
 from loopir.errors import ExternError
 from loopir.ir.expr import format_expr
 from loopir.ir.node import ExternNode, Item, Symbolic, View
-from loopir.ir.program import Allocate, ExternCall, Free, Launch, MakeView, Program, format_sizes
+from loopir.ir.program import Allocate, ExternCall, Free, Launch, MakeView, Program
 from loopir.ir.simplify import ONE
-from loopir.ir.text import format_dtype
+from loopir.ir.text import format_dtype, format_sizes
 from loopir.lowering import restride
 from loopir.schedule.memory import LIBRARIES
 

@@ -36,7 +36,7 @@ def parse_kernel(text: str) -> Kernel:
 
 def parse_kernels(text: str) -> list[Kernel]:
     """All kernels of a text, in order."""
-    return [_KernelParser(statement).parse() for statement in KERNELS.parse(text).body]
+    return [KernelParser(statement).parse() for statement in KERNELS.parse(text).body]
 
 
 def _fail(node: ast.AST, message: str) -> ParseError:
@@ -78,7 +78,34 @@ def _callee(call: ast.Call) -> str:
     return call.func.id
 
 
-class _KernelParser:
+def parse_parameters(
+    function: ast.FunctionDef,
+) -> tuple[list[KernelBuffer], list[sympy.Symbol], list[tuple[sympy.Symbol, int]]]:
+    """The buffers and sizes that a kernel or template takes, and the sizes' example values."""
+    buffers, sizes, hints = [], [], []
+    for argument in function.args.args:
+        call = _call_of(argument.annotation)
+        kind = _callee(call)
+        if kind == "Size":
+            sizes.append(symbol(argument.arg))
+            hints += [
+                (symbol(argument.arg), ast.literal_eval(k.value))
+                for k in call.keywords
+                if k.arg == "hint"
+            ]
+        elif kind in ROLE_OF and len(call.args) == 2:
+            numel = expr_of_ast(call.args[1])
+            buffers.append(
+                KernelBuffer(argument.arg, parse_dtype(call.args[0]), ROLE_OF[kind], numel)
+            )
+        else:
+            raise _fail(
+                argument, "expected In(dtype, numel), Out(...), InOut(...) or Size(hint=...)"
+            )
+    return buffers, sizes, hints
+
+
+class KernelParser:
     """The state while one kernel is parsed: dtypes of the values so far, ranges by depth, bodies in
     order.
     """
@@ -106,7 +133,7 @@ class _KernelParser:
         options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in decorator.keywords}
         if set(options) - {"device", "vector", "tile"} or "device" not in options:
             raise _fail(decorator, "kernel takes device=..., vector=... and tile=...")
-        buffers, sizes, hints = self._parameters()
+        buffers, sizes, hints = parse_parameters(self.function)
         self._statements(self.function.body, inner=None)
         self._flush()
         vector, tile = options.get("vector"), options.get("tile")
@@ -122,31 +149,6 @@ class _KernelParser:
             hints=tuple(hints),
             tile_axis=symbol(tile) if tile is not None else None,
         )
-
-    def _parameters(
-        self,
-    ) -> tuple[list[KernelBuffer], list[sympy.Symbol], list[tuple[sympy.Symbol, int]]]:
-        buffers, sizes, hints = [], [], []
-        for argument in self.function.args.args:
-            call = _call_of(argument.annotation)
-            kind = _callee(call)
-            if kind == "Size":
-                sizes.append(symbol(argument.arg))
-                hints += [
-                    (symbol(argument.arg), ast.literal_eval(k.value))
-                    for k in call.keywords
-                    if k.arg == "hint"
-                ]
-            elif kind in ROLE_OF and len(call.args) == 2:
-                numel = expr_of_ast(call.args[1])
-                buffers.append(
-                    KernelBuffer(argument.arg, parse_dtype(call.args[0]), ROLE_OF[kind], numel)
-                )
-            else:
-                raise _fail(
-                    argument, "expected In(dtype, numel), Out(...), InOut(...) or Size(hint=...)"
-                )
-        return buffers, sizes, hints
 
     def _statements(self, statements: list[ast.stmt], inner: list[Instruction] | None) -> None:
         for statement in statements:

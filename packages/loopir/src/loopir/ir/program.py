@@ -14,12 +14,10 @@ import torch
 
 from loopir.errors import VerificationError
 
-from .expr import format_expr
 from .kernel import Kernel
 from .node import Buffer, ExternNode, View
 from .simplify import ZERO
 from .template import Template
-from .text import format_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,52 +241,3 @@ class _ProgramChecker:
         if step.buffer not in self.alive:
             raise VerificationError("C5.2", f"{where}: {step.buffer} is freed but not alive")
         self.alive.discard(step.buffer)
-
-
-def format_sizes(sizes: Iterable[sympy.Expr]) -> str:
-    """The sizes as a Python tuple."""
-    parts = [format_expr(size) for size in sizes]
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-
-
-def format_step(program: Program, step: Step) -> str:
-    """Describes a step in one line."""
-    if isinstance(step, Allocate):
-        buffer = program.buffers[step.buffer]
-        reuse = (
-            f", in the memory of {step.reuses}{', in place' if step.in_place else ''}"
-            if step.reuses
-            else ""
-        )
-        sizes = f"{format_sizes(buffer.shape)}, {format_sizes(buffer.stride)}"
-        return (
-            f"{step.buffer} = allocate({sizes}, {format_dtype(buffer.dtype)}, "
-            f"{buffer.device}{reuse})"
-        )
-    if isinstance(step, Launch):
-        operands = (
-            name if start == 0 else f"{name}[{format_expr(start)}:]"
-            for name, start in step.operands
-        )
-        return f"{program.kernels[step.kernel].name}({', '.join(operands)})"
-    if isinstance(step, MakeView):
-        view = step.view
-        return (
-            f"{step.name} = view({view.buffer}, {format_sizes(view.shape)}, "
-            f"{format_sizes(view.stride)}, {view.offset})"
-        )
-    if isinstance(step, Free):
-        return f"free({step.buffer})"
-    results = ", ".join(name or "_" for name in step.node.results)
-    arguments = ", ".join(view.buffer for view in step.node.views)
-    return f"{results} = {step.node.op}({arguments})"
-
-
-def format_schedule(program: Program) -> str:
-    """The program's steps, and each fusion that was considered, with its reason."""
-    lines = [format_step(program, step) for step in program.steps]
-    lines += [
-        f"# {'fused' if d.accepted else 'kept apart'}: {d.first} and {d.second}: {d.reason}"
-        for d in program.decisions
-    ]
-    return "\n".join(lines) + "\n"

@@ -15,13 +15,16 @@ from typing import TypeVar
 
 import sympy
 import torch
+from symshapes.text.expressions import format_expression
+from symshapes.text.names import format_target
+from symshapes.text.values import format_value
 from torch._ops import OpOverload
 
 from .evaluate import evaluate_expr, evaluate_kernel
 from .expr import format_expr
 from .kernel import Kernel, KernelBuffer
-from .node import Origin, Symbolic, View, map_leaves, views_in
-from .text import format_buffer, format_kernel
+from .node import Item, Origin, Symbolic, View, map_leaves, views_in
+from .text import format_buffer, format_kernel, format_size, format_sizes
 
 T = TypeVar("T")
 Sizes = dict[str, torch.Tensor | int]
@@ -136,51 +139,40 @@ def _sizes(exprs: Sequence[sympy.Expr], known: Sizes) -> list[int]:
 
 
 def format_template(template: Template) -> str:
-    """The text of a template: its stages as kernels, and the call."""
-    parameters = [format_buffer(buffer) for buffer in template.buffers] + [
-        f"{size.name}: Size()" for size in template.sizes
-    ]  # type: ignore[attr-defined]
+    """The text of a template: its prologues, the operator and its epilogue, in that order."""
+    parameters = [format_buffer(buffer) for buffer in template.buffers]
+    parameters += [format_size(template.hints, size) for size in template.sizes]
     lines = [f"# {name}: {' '.join(line.split())}".rstrip(": ") for name, line in template.origins]
     lines += [
         f"@template(device={template.device!r})",
         f"def {template.name}({', '.join(parameters)}):",
     ]
-    lines += [
-        f"    {name} = prologue_{name}({_places(template, stage)})"
-        for name, stage in template.prologues
-    ]
-    call = ", ".join(
-        [*map(_shown, template.args), *(f"{key}={_shown(arg)}" for key, arg in template.kwargs)]
-    )
-    lines += [
-        f"    product = {template.op}({call})",
-        f"    epilogue({_places(template, template.epilogue)})",
-        "",
-    ]
-    stages = [
-        *((f"prologue_{name}", stage) for name, stage in template.prologues),
-        ("epilogue", template.epilogue),
-    ]
-    return "\n".join(lines) + "".join(
-        f"\n# {name}, {stage.buffer} is no memory\n{format_kernel(stage.kernel)}"
-        for name, stage in stages
-    )
+    for name, stage in template.prologues:
+        lines += _format_stage("prologue", stage, [f"operand={name!r}"])
+    call = [format_target(template.op), *map(_format_argument, template.args)]
+    call += [f"{key}={_format_argument(arg)}" for key, arg in template.kwargs]
+    lines.append(f"    product = call({', '.join(call)})")
+    lines.append(f"    result({_format_argument(template.result)})")
+    return "\n".join([*lines, *_format_stage("epilogue", template.epilogue, [])]) + "\n"
 
 
-def _places(template: Template, stage: Stage) -> str:
-    return ", ".join(stage.operands(stage.buffer, [buffer.name for buffer in template.buffers]))
+def _format_stage(kind: str, stage: Stage, more: list[str]) -> list[str]:
+    notes = [*more, f"buffer={stage.buffer!r}", f"arguments={stage.arguments!r}"]
+    kernel = format_kernel(stage.kernel).splitlines()
+    return [f"    @{kind}({', '.join(notes)})", *(f"    {line}" for line in kernel)]
 
 
-def _shown(arg: object) -> str:
-    if isinstance(arg, View):
-        shape, stride = ([format_expr(e) for e in exprs] for exprs in (arg.shape, arg.stride))
-        return (
-            f"view({arg.buffer}, [{', '.join(shape)}], [{', '.join(stride)}], "
-            f"{format_expr(arg.offset)})"
-        )
-    if isinstance(arg, Symbolic):
-        return format_expr(arg.expr)
-    return f"[{', '.join(map(_shown, arg))}]" if isinstance(arg, list | tuple) else repr(arg)
+def _format_argument(arg: object) -> str:
+    return format_value(arg, format_leaf)
+
+
+def format_leaf(value: object) -> str | None:
+    """Views and sizes among the arguments of an operator; None for other values."""
+    if isinstance(value, View):
+        kind = "item" if isinstance(value, Item) else "view"
+        parts = (*map(format_sizes, (value.shape, value.stride)), format_expr(value.offset))
+        return f"{kind}({value.buffer}, {', '.join(parts)})"
+    return f"symbolic({format_expression(value.expr)})" if isinstance(value, Symbolic) else None
 
 
 def format_any(kernel: Kernel | Template) -> str:

@@ -7,8 +7,8 @@ the line of :data:`KERNELS` that states the version; within a process it is left
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 import sympy
 import torch
@@ -20,6 +20,7 @@ from .ops import ARGUMENTS, OPS, DtypeRule
 
 KERNELS = TextForm("loopir.kernel", 1)
 """A change to the grammar, or to what an operation means, raises the version."""
+Hints: TypeAlias = Iterable[tuple[sympy.Symbol, int]]
 INDENT = "    "
 ROLES = {"in": "In", "out": "Out", "inout": "InOut"}
 
@@ -38,9 +39,8 @@ def format_number(number: float | int | bool) -> str:
 
 def format_kernel(kernel: Kernel) -> str:
     """The kernel as text: ``parse_kernel(format_kernel(k)) == k``. Origins are comments."""
-    hints = dict(kernel.hints)
     parameters = [format_buffer(buffer) for buffer in kernel.buffers]
-    parameters += [f"{size.name}: Size({_hint(hints, size)})" for size in kernel.sizes]
+    parameters += [format_size(kernel.hints, size) for size in kernel.sizes]
     vector = f", vector={kernel.vector_axis.name!r}" if kernel.vector_axis is not None else ""
     tile = f", tile={kernel.tile_axis.name!r}" if kernel.tile_axis is not None else ""
     lines = [f"# {name}: {' '.join(line.split())}".rstrip(": ") for name, line in kernel.origins]
@@ -68,8 +68,16 @@ def format_kernel(kernel: Kernel) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _hint(hints: dict[sympy.Symbol, int], size: sympy.Symbol) -> str:
-    return f"hint={hints[size]}" if size in hints else ""
+def format_size(hints: Hints, size: sympy.Symbol) -> str:
+    """``s0: Size(hint=8)``."""
+    known = dict(hints)
+    return f"{size.name}: Size({f'hint={known[size]}' if size in known else ''})"
+
+
+def format_sizes(sizes: Iterable[sympy.Expr]) -> str:
+    """The sizes as a Python tuple."""
+    parts = [format_expr(size) for size in sizes]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 def format_buffer(buffer: KernelBuffer) -> str:

@@ -15,6 +15,7 @@ from symshapes import Interval, bound, expr_of, statically_known_true
 
 from loopir.errors import LoweringError
 from loopir.ir.expr import INDEX_FUNCTIONS, is_index_expr, operands, symbol, symbols_of
+from loopir.ir.host_functions import above_zero, below_zero, restride
 from loopir.ir.kernel import Range, Value
 from loopir.ir.node import (
     Bind,
@@ -37,23 +38,6 @@ LOOP_DTYPES = frozenset({
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
 })  # fmt: skip
-
-
-def restride(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
-    """A copy with the given strides; dims with stride 0 are expanded views of one element."""
-    own = tensor[tuple(slice(0, 1) if step == 0 else slice(None) for step in stride)]
-    result = torch.empty_strided(own.shape, tuple(stride), dtype=tensor.dtype, device=tensor.device)
-    return result.copy_(own).expand(tuple(size))
-
-
-def above_zero(number: int) -> int:
-    """The number, or 0 if it is negative."""
-    return max(number, 0)
-
-
-def below_zero(number: int) -> int:
-    """The amount by which the number is below 0, or 0."""
-    return max(-number, 0)
 
 
 class LoweringContext:

@@ -17,7 +17,7 @@ from loopir.options import Options
 from .build import build_kernel
 from .dag import Dag, is_ordered
 from .fusion import Fusion
-from .memory import plan_memory
+from .memory import plan_memory, uses_of
 from .peak import order_steps
 from .selection import Selection
 from .start import move_starts
@@ -64,9 +64,10 @@ def schedule(
         elif kernel.bodies:
             kernel, starts = move_starts(kernel)
             steps.append(Launch(kernels.add(kernel), buffers, starts))
+    named = {*graph.inputs, *graph.constants}.union(*map(uses_of, steps))
     program = Program(
         inputs=tuple(graph.inputs),
-        buffers=dict(graph.buffers),
+        buffers={name: buffer for name, buffer in graph.buffers.items() if name in named},
         constants=dict(graph.constants),
         kernels=tuple(kernels.kernels),
         steps=tuple(plan_memory(steps, graph, kernels.kernels, options.reuse)),

@@ -18,8 +18,7 @@ line from which the nodes below it come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,21 +61,25 @@ class GraphForm:
     module: Callable[[torch.nn.Module, Graph], GraphModule] = LazyGraphModule
 
 
-def format_graph(gm: GraphModule, form: GraphForm, *, lines: bool = True) -> str:
+def format_graph(
+    gm: GraphModule, form: GraphForm, *, lines: bool = True, strict: bool = True
+) -> str:
     """``gm`` as text, without the line that states the version.
 
     ``lines``: with the user's lines, which name files. Raises Unwritable for values and functions
-    that have no text, with the node and the user's line.
+    that have no text, with the node and the user's line; without ``strict`` they are described in
+    angle brackets, in a text that can't be read.
     """
-    return GraphWriter(form, lines).text(gm)
+    return GraphWriter(form, lines, strict).text(gm)
 
 
 class GraphWriter:
     """Writes a graph and the graphs inside it."""
 
-    def __init__(self, form: GraphForm, lines: bool = True) -> None:
+    def __init__(self, form: GraphForm, lines: bool = True, strict: bool = True) -> None:
         self.form = form
         self.lines = lines
+        self.strict = strict
         self.tensors = form.tensors(ShapeEnv())
         self.symbols = SymbolWriter()
         self.graphs: dict[int, str] = {}
@@ -142,18 +145,26 @@ class GraphWriter:
 
     def target(self, target: Any) -> str:
         """The name of a function."""
-        with self._naming_node():
-            return format_target(target, self.form.roots)
+        return self.checked(lambda: format_target(target, self.form.roots))
 
     def type(self, value: Any) -> str:
         """What ``meta["val"]`` says of a value."""
-        with self._naming_node():
-            return format_value(value, self._type_leaf)
+        return self.checked(lambda: format_value(value, self._type_leaf))
 
     def value(self, value: Any) -> str:
         """An argument of a call."""
-        with self._naming_node():
-            return format_value(value, self._leaf)
+        return self.checked(lambda: format_value(value, self._leaf))
+
+    def checked(self, write: Callable[[], str]) -> str:
+        """A part of the text; what has none is described, or an error that names the node."""
+        try:
+            return write()
+        except Unwritable as error:
+            if not self.strict:
+                return f"<{error.what}>"
+            if self.node is None or error.node is not None:
+                raise
+            raise Unwritable(error.what, self.node, user_line(self.node)) from None
 
     def _type_leaf(self, value: Any) -> str | None:
         given = self.tensors.describe(value)
@@ -170,15 +181,6 @@ class GraphWriter:
             self.node = node
             return f"graphs.{name}"
         return self.symbols.number(value)
-
-    @contextmanager
-    def _naming_node(self) -> Iterator[None]:
-        try:
-            yield
-        except Unwritable as error:
-            if self.node is None or error.node is not None:
-                raise
-            raise Unwritable(error.what, self.node, user_line(self.node)) from None
 
 
 def user_line(node: Node) -> str:
