@@ -94,9 +94,9 @@ class _Pass:
             self.builder.origin = node
             if node.op == "output":
                 outputs, meta = self.outputs(node)
-                node.meta["required"] = {
-                    i: x.meta["required"] for i, x in enumerate(node.args[0]) if _is_required(x)
-                }
+                required = [(i, x) for i, x in enumerate(node.args[0]) if _is_required(x)]
+                if required:
+                    node.meta["required"] = {i: x.meta["required"] for i, x in required}
                 return self.builder.finish(self.gm, outputs, node, meta)
             self.env[node] = self.visit(node)
         raise ContractError("C2.4", "the graph has no output")

@@ -14,6 +14,7 @@ from functools import partial
 
 import torch
 from symshapes.testing.report import Refused, Report
+from symshapes.testing.stored import assert_stored
 
 from loopir.backend import CodeGenerator, KernelSource, Launcher, SelectsKernels
 from loopir.cache.store import ArtifactStore
@@ -24,8 +25,14 @@ from loopir.ir.kernel import Kernel
 from loopir.ir.parse import parse_kernel
 
 from .cases import CASES, Case
+from .corpus import check_programs, run_kernel, stored_kernels
 from .inputs import make_inputs
 
+TOLERANCES = {
+    torch.float64: (1e-9, 1e-9), torch.float32: (1e-4, 1e-4), torch.float16: (4e-3, 4e-3),
+    torch.bfloat16: (3e-2, 3e-2),
+}  # fmt: skip
+"""For stored kernels: relative and absolute."""
 __all__ = ["CASES", "Case", "check_code_generator", "make_inputs", "run_case"]
 
 
@@ -43,7 +50,7 @@ def check_code_generator(
     Args:
         generator: one that selects kernels (``SelectsKernels``) may refuse some.
         store: where to build; a temporary directory by default.
-        cases: the fixed cases.
+        cases: the fixed cases; with those of this kit, the corpus is run, too.
         device: where tensors live; the generator's device by default.
         programs: random kernels to run besides the fixed cases (needs Hypothesis).
         strict: raise AssertionError with the failures, if there are any.
@@ -61,12 +68,29 @@ def check_code_generator(
                 with report.case(case.area, f"{case.name} with sizes {sizes}"):
                     message = run_case(case, kernel, launch(), sizes, device)
                     assert not message, f"{message}\n{case.text}"
+        if cases is CASES:
+            check_stored_kernels(report, generator, store, device)
+            if generator.device == "cpu":
+                check_programs(report, generator, store)
         if programs:
             differential = importlib.import_module("loopir.testing.differential")
             differential.check_random_kernels(generator, store, programs, report)
     if strict:
         report.raise_if_wrong()
     return report
+
+
+def check_stored_kernels(
+    report: Report, generator: CodeGenerator, store: ArtifactStore, device: str
+) -> None:
+    """Adds to a report the kernels of the corpus, against their stored results."""
+    stored = stored_kernels()
+    kernels = [_on_device(parse_kernel(case.text), generator.device) for case in stored]
+    with report.timed("building"):
+        made = launchers(generator, kernels, store)
+    for case, kernel, launch in zip(stored, kernels, made, strict=True):
+        with report.case("stored kernels", case.name):
+            assert_stored(run_kernel(kernel, case.given, launch(), device), case.gives, TOLERANCES)
 
 
 def launchers(

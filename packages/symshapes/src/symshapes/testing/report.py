@@ -146,6 +146,13 @@ class Report:
         """The first failures, each with its message."""
         return "\n\n".join(f"{case}: {text}" for case, text in self.failures[:MOST_SHOWN])
 
+    def show(self) -> int:
+        """Prints the table and the failures; returns 1 if something is wrong."""
+        print(self.table())
+        if self.failures:
+            print(f"\n{self.failures_text()}")
+        return int(bool(self.failures))
+
     def raise_if_wrong(self) -> None:
         """Raises AssertionError with the first failures, if there is one."""
         failures = self.failures
@@ -176,9 +183,7 @@ def run_kit(
         print(f"{chosen.subject} can't be loaded: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     report = check(subject, programs=chosen.programs, strict=False)
-    print(report.table())
-    if report.failures:
-        print(f"\n{report.failures_text()}")
+    report.show()
     if chosen.json is not None:
         chosen.json.write_text(json.dumps(report.as_dict(), indent=1) + "\n")
     return int(bool(report.failures))
