@@ -5,6 +5,7 @@ All functions work in the three readings: real tensors, ``TensorMeta``s, graph v
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from primops.promotion import (
     HALF_DTYPES,
     INTEGER_DTYPES,
     compute_dtype,
+    is_integral,
     is_number,
     result_dtype,
     to_float_dtype,
@@ -120,6 +122,25 @@ def wrapped(number: Scalar, dtype: torch.dtype) -> Scalar:
     return (number - limits.min) % 2**limits.bits + limits.min
 
 
+def can_hold(dtype: torch.dtype, *numbers: Any) -> bool:
+    """Whether ATen converts all numbers (others than Python's are not looked at) to elements of
+    ``dtype`` where it checks the range, as for the arguments of ``clamp`` and ``fill``.
+    """
+    if dtype is torch.bool or dtype.is_complex:
+        return True
+    info = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    for number in numbers:
+        if not isinstance(number, (int, float)):
+            continue
+        if dtype.is_floating_point and not math.isfinite(number):
+            continue
+        # negative integers wrap around to unsigned ones
+        wraps = isinstance(number, int) and not dtype.is_signed
+        if not (-info.max if wraps else info.min) <= number <= info.max:
+            return False
+    return True
+
+
 def as_operand(a: Any, dtype: torch.dtype, compute: torch.dtype) -> Any:
     """An operand of an operator whose result has ``dtype``, in the dtype that it computes in."""
     if is_number(a):
@@ -156,14 +177,17 @@ def device_of(*operands: Any) -> torch.device:
 
 
 def elementwise(
-    body: Callable[..., Tensor], *operands: Any, to_float: bool = False, narrow: bool = False
-) -> Tensor:
+    body: Callable[..., Tensor], *operands: Any, to_float: bool = False, narrow: bool = False,
+    only_floats: bool = False,
+) -> Tensor:  # fmt: skip
     """``body`` on promoted, widened, broadcast operands; its result in the promoted dtype.
 
     ``to_float``: integers become floats. ``narrow``: numbers are :func:`narrowed`. A bool result
-    stays bool.
+    stays bool. ``only_floats``: integers stay a call, since eager's kernel refuses them.
     """
     dtype = result_dtype(*operands)
+    if only_floats and is_integral(dtype):
+        return NotImplemented
     if to_float:
         dtype = to_float_dtype(dtype)
     compute = compute_dtype(dtype)

@@ -6,11 +6,23 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from primops import prims
 from primops.decompositions.elementary import sigmoid_body
 from primops.derivatives import gradient_of
-from primops.operand import Scalar, Tensor, binary, elementwise, pointwise, slice_dim, unary
-from primops.promotion import is_integral
+from primops.operand import (
+    Scalar,
+    Tensor,
+    binary,
+    can_hold,
+    elementwise,
+    pointwise,
+    slice_dim,
+    unary,
+    wrapped,
+)
+from primops.promotion import is_integral, result_dtype
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, wrap_dim
 
@@ -25,8 +37,18 @@ HALF_NORMAL = 1.0 / math.sqrt(2.0 * math.pi)
 
 unary(rules, "relu", lambda a: prims.maximum(a, 0))
 unary(rules, "relu6", lambda a: prims.minimum(prims.maximum(a, 0), 6))
-binary(rules, "sigmoid_backward", lambda grad, y: prims.mul(grad, prims.mul(prims.sub(1, y), y)))
-binary(rules, "tanh_backward", lambda grad, y: gradient_of(prims.tanh, 0, grad, y, None))
+binary(
+    rules,
+    "sigmoid_backward",
+    lambda grad, y: prims.mul(grad, prims.mul(prims.sub(1, y), y)),
+    only_floats=True,
+)
+binary(
+    rules,
+    "tanh_backward",
+    lambda grad, y: gradient_of(prims.tanh, 0, grad, y, None),
+    only_floats=True,
+)
 unary(rules, "silu", lambda a: prims.div(a, prims.add(prims.exp(prims.neg(a)), 1)))
 
 
@@ -38,10 +60,14 @@ def silu_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     return prims.mul(grad_output, slope)
 
 
-@pointwise(rules, "threshold_backward")
+@rules.register("threshold_backward")
 def threshold_backward(grad_output: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
     """The gradient where self > threshold."""
-    return prims.where(prims.le(self, threshold), 0, grad_output)
+    dtype = result_dtype(grad_output, self)
+    if dtype is torch.bool or not can_hold(dtype, threshold):
+        return NotImplemented
+    limit = wrapped(threshold, dtype)
+    return elementwise(lambda grad, a: prims.where(prims.le(a, limit), 0, grad), grad_output, self)
 
 
 def _gelu_inner(a: Tensor) -> Tensor:
@@ -76,13 +102,13 @@ def _leak(value: Tensor, a: Tensor, slope: Scalar | Tensor) -> Tensor:
     return prims.where(prims.gt(a, 0), value, prims.mul(value, slope))
 
 
-@pointwise(rules, "leaky_relu")
+@pointwise(rules, "leaky_relu", only_floats=True)
 def leaky_relu(self: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
     """x for positive x, else ``negative_slope * x``."""
     return _leak(self, self, negative_slope)
 
 
-@pointwise(rules, "leaky_relu_backward")
+@pointwise(rules, "leaky_relu_backward", only_floats=True)
 def leaky_relu_backward(
     grad_output: Tensor, self: Tensor, negative_slope: Scalar, self_is_result: bool
 ) -> Tensor:
@@ -131,7 +157,7 @@ def elu_backward(
             slope = prims.mul(prims.exp(prims.mul(a, input_scale)), negative_scale * input_scale)
         return prims.mul(grad, prims.where(prims.le(a, 0), slope, scale))  # NaN counts as positive
 
-    return elementwise(body, grad_output, self_or_result)
+    return elementwise(body, grad_output, self_or_result, only_floats=True)
 
 
 @rules.register("celu")
@@ -154,7 +180,7 @@ def hardtanh(self: Tensor, min_val: Scalar = -1, max_val: Scalar = 1) -> Tensor:
     return elementwise(lambda a: prims.minimum(prims.maximum(a, min_val), max_val), self)
 
 
-@pointwise(rules, "hardtanh_backward")
+@pointwise(rules, "hardtanh_backward", only_floats=True)
 def hardtanh_backward(
     grad_output: Tensor, self: Tensor, min_val: Scalar, max_val: Scalar
 ) -> Tensor:
@@ -248,19 +274,19 @@ def _is_small(a: Tensor, limit: Scalar) -> Tensor:
     return prims.bitwise_and(prims.ge(a, -limit), prims.le(a, limit))
 
 
-@pointwise(rules, "hardshrink")
+@pointwise(rules, "hardshrink", only_floats=True)
 def hardshrink(self: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
     return prims.where(_is_small(self, lambd), 0, self)
 
 
-@pointwise(rules, "hardshrink_backward", "softshrink_backward")
+@pointwise(rules, "hardshrink_backward", "softshrink_backward", only_floats=True)
 def shrink_backward(grad_output: Tensor, self: Tensor, lambd: Scalar) -> Tensor:
     """The gradient outside [-lambd, lambd]."""
     return prims.where(_is_small(self, lambd), 0, grad_output)
 
 
-@pointwise(rules, "softshrink")
+@pointwise(rules, "softshrink", only_floats=True)
 def softshrink(self: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x moved toward 0 by lambd."""
     below = prims.where(prims.lt(self, -lambd), prims.add(self, lambd), prims.mul(self, 0))

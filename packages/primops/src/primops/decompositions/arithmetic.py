@@ -269,7 +269,7 @@ def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1
     return prims.add(self, prims.div(times(tensor1, value), tensor2))
 
 
-@pointwise(rules, "lerp.Scalar")
+@pointwise(rules, "lerp.Scalar", only_floats=True)
 def lerp_scalar(self: Tensor, end: Tensor, weight: Scalar) -> Tensor:
     """``self + weight * (end - self)``, written from the nearer end."""
     distance = prims.sub(end, self)
@@ -278,7 +278,7 @@ def lerp_scalar(self: Tensor, end: Tensor, weight: Scalar) -> Tensor:
     return prims.sub(end, times(distance, 1 - weight))
 
 
-@pointwise(rules, "lerp.Tensor")
+@pointwise(rules, "lerp.Tensor", only_floats=True)
 def lerp_tensor(self: Tensor, end: Tensor, weight: Tensor) -> Tensor:
     """``self + weight * (end - self)``, written from the nearer end."""
     distance = prims.sub(end, self)

@@ -10,7 +10,18 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Scalar, Tensor, along, full, iota, over, round_to, spread, to_dtype
+from primops.operand import (
+    Scalar,
+    Tensor,
+    along,
+    can_hold,
+    full,
+    iota,
+    over,
+    round_to,
+    spread,
+    to_dtype,
+)
 from primops.promotion import HALF_DTYPES, compute_dtype, is_number, number_dtype
 from primops.registry import DecompositionTable, Rule
 
@@ -136,9 +147,10 @@ def new_empty_strided(
 def _filled(
     size: Sequence[Size], fill_value: Scalar, *, dtype: Dtype, device: torch.device
 ) -> Tensor:
-    if isinstance(fill_value, complex):
+    dtype = dtype or number_dtype(fill_value)
+    if isinstance(fill_value, complex) or not can_hold(dtype, fill_value):
         return NotImplemented
-    return full(size, fill_value, dtype or number_dtype(fill_value), device)
+    return full(size, fill_value, dtype, device)
 
 
 factory(rules, "full")(_filled)

@@ -15,6 +15,7 @@ from primops.operand import (
     Tensor,
     binary,
     broadcast,
+    can_hold,
     elementwise,
     full_like,
     pointwise,
@@ -186,12 +187,22 @@ def _lower_limit(self: Tensor, limit: Any) -> Any:
     return torch.sym_max(limit, 0)
 
 
+def _can_limit(self: Tensor, *limits: Any) -> bool:
+    """Whether eager mode takes the limits that are numbers."""
+    dtype = result_dtype(self, *[limit for limit in limits if limit is not None])
+    if dtype is torch.bool:
+        return not any(map(is_number, limits))
+    return can_hold(dtype, *limits)
+
+
 @rules.register("clamp", "clamp.Tensor")
 def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """``min(max(self, min), max)``; NaN in any of them wins (in torch 2.11 not that of a number
     that is the only limit).
     """
     limit, min = max if min is None else min, _lower_limit(self, min)
+    if not _can_limit(self, min, max):
+        return NotImplemented
     ignores_nan = not NAN_LIMIT_WINS and (min is None or max is None) and is_number(limit)
 
     def body(a: Tensor, *limits: Any) -> Tensor:
@@ -207,16 +218,21 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 @rules.register("clamp_min", "clamp_min.Tensor")
 def clamp_min(self: Tensor, min: Any) -> Tensor:
-    return elementwise(maximum_body, self, _lower_limit(self, min))
+    min = _lower_limit(self, min)
+    return elementwise(maximum_body, self, min) if _can_limit(self, min) else NotImplemented
 
 
-clamp_max = binary(rules, "clamp_max clamp_max.Tensor", minimum_body)
+@rules.register("clamp_max", "clamp_max.Tensor")
+def clamp_max(self: Tensor, max: Any) -> Tensor:
+    return elementwise(minimum_body, self, max) if _can_limit(self, max) else NotImplemented
 
 
 @rules.register("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
 def where(condition: Tensor, self: Any, other: Any) -> Tensor:
     """``self`` where condition, else ``other``."""
     dtype = result_dtype(self, other)
+    if not can_hold(dtype, self, other):
+        return NotImplemented
     cond, a, b = broadcast(to_bool(condition), to_dtype(self, dtype), to_dtype(other, dtype))
     return select(cond, a, b, dtype)
 
@@ -224,6 +240,8 @@ def where(condition: Tensor, self: Any, other: Any) -> Tensor:
 @rules.register("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     """``value`` where mask, else ``self``."""
+    if not can_hold(self.dtype, value):
+        return NotImplemented
     if is_number(value) and is_integral(self.dtype):
         value = bool(value) if self.dtype is torch.bool else int(value)
     cond, a, b = broadcast(to_bool(mask), to_dtype(value, self.dtype), self)
@@ -250,6 +268,8 @@ def nan_to_num(
 @rules.register("threshold")
 def threshold(self: Tensor, threshold: Scalar, value: Scalar) -> Tensor:
     """``value`` where self <= threshold, else self."""
+    if self.dtype is torch.bool or not can_hold(self.dtype, threshold, value):
+        return NotImplemented
     limit, other = wrapped(threshold, self.dtype), wrapped(value, self.dtype)
     return elementwise(lambda a: prims.where(prims.le(a, limit), other, a), self)
 

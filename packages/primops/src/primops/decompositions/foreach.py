@@ -21,10 +21,11 @@ UNARY = (
 
 
 def _each(rule: Callable[..., Tensor], *lists: Any, **options: Any) -> list[Tensor]:
-    """``rule`` on corresponding elements; what is no list counts for all."""
+    """``rule`` on corresponding elements, if it covers all; what is no list counts for all."""
     count = len(next(x for x in lists if isinstance(x, (tuple, list))))
     spread = [x if isinstance(x, (tuple, list)) else [x] * count for x in lists]
-    return [rule(*group, **options) for group in zip(*spread)]
+    results = [rule(*group, **options) for group in zip(*spread)]
+    return NotImplemented if any(x is NotImplemented for x in results) else results
 
 
 def _register(names: str, rule: Rule) -> None:
