@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import torch
 from aotgrad import ContractError, aot_function, format_functional, parse_functional
+from hypothesis import HealthCheck, given, settings
 from symshapes import ParseError, VersionError
+from symshapes.testing.texts import damaged_texts
 
 TEXT = """# aotgrad.graph 1
 s0 = Size(lower=2, hint=3)
@@ -72,3 +76,10 @@ def test_forward_and_backward_run_from_their_texts(function):
             kept = result, grads
     assert torch.equal(kept[0], result)
     torch.testing.assert_close(kept[1], grads)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(damaged_texts(TEXT))
+def test_damaged_texts_are_parse_errors(text):
+    with suppress(ParseError, ContractError):
+        parse_functional(text)

@@ -1,8 +1,10 @@
 import math
+from contextlib import suppress
 
 import pytest
 import sympy
 import torch
+from hypothesis import HealthCheck, given, settings
 from loopir import (
     FloorDiv,
     Instruction,
@@ -19,6 +21,7 @@ from loopir import (
     symbol,
 )
 from loopir.ir.text import KERNELS, format_instruction
+from symshapes.testing.texts import damaged_texts
 
 SOFTMAX = """\
 @kernel(device='cpu', vector='r0')
@@ -132,3 +135,12 @@ def test_stored_texts_state_their_version():
     assert parse_kernel(stored) == parse_kernel(SOFTMAX)
     with pytest.raises(VersionError, match="version 2 of loopir.kernel, and this loopir reads"):
         parse_kernel(stored.replace("kernel 1", "kernel 2", 1))
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(damaged_texts(KERNELS.write(SOFTMAX)))
+def test_damaged_texts_are_parse_errors(text):
+    with suppress(ParseError):
+        parse_kernel(text)
+    with suppress(ParseError):
+        parse_expr(text)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from primops import ContractError, evaluate
 from primops.testing.backend import prim_graphs
 from primops.text import FORM, format_graph, parse_graph
 from symshapes import ParseError, VersionError
+from symshapes.testing.texts import damaged_texts
 
 TEXT = """# primops.graph 5
 s0 = Size(lower=2, hint=3)
@@ -62,3 +65,10 @@ def test_random_graphs_round_trip(made):
     assert format_graph(again) == text
     for result, expected in zip(evaluate(again, inputs), evaluate(gm, inputs), strict=True):
         torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(damaged_texts(TEXT))
+def test_damaged_texts_are_parse_errors(text):
+    with suppress(ParseError, ContractError):
+        parse_graph(text)

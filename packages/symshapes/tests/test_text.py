@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import math
+from contextlib import suppress
 
 import pytest
 import sympy
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from symshapes import Ceil, FloorDiv, Mod, ParseError, ShapeEnv, ToFloat, TrueDiv, VersionError
+from symshapes.testing.texts import damaged_texts
 from symshapes.text.expressions import format_expression, parse_expression
 from symshapes.text.fakes import FakeTensors
-from symshapes.text.form import TextForm
+from symshapes.text.form import TextForm, reading
 from symshapes.text.graph_reader import parse_graph
 from symshapes.text.graphs import GraphForm
 from symshapes.text.tensors import format_tensor_type, parse_tensor_type
@@ -85,6 +87,20 @@ def test_a_text_calls_and_finds_nothing_else(text):
 def test_a_value_without_a_text_is_named():
     with pytest.raises(Unwritable, match=r"a value of builtins\.object has no text form"):
         format_value([object()])
+
+
+def test_deeply_nested_values_are_an_error():
+    node = ast.Constant(1)
+    for _ in range(10_000):
+        node = ast.UnaryOp(ast.USub(), node)
+    with pytest.raises(ParseError, match="nested too deeply"):
+        parse_value(node)
+
+
+@pytest.mark.parametrize("text", ["9**9**9", "s0**9**9", "(s0**999)**999", "2**-99999"])
+def test_powers_that_take_hours_are_an_error(text):
+    with reading(), pytest.raises(OverflowError, match="too large"):
+        parse_expression(tree(text), {"s0": S})
 
 
 @pytest.mark.parametrize(
@@ -177,3 +193,21 @@ def test_errors_say_what_and_where(old, new, message):
     assert old in GRAPH
     with pytest.raises(ParseError, match=message):
         parse_graph(GRAPH.replace(old, new, 1), GRAPHS)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(damaged_texts(V1.write(GRAPH).replace("shop.order", "test.graph")))
+def test_damaged_texts_are_parse_errors(text):
+    with suppress(ParseError):
+        parse_graph(text, GRAPHS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(" * 10_000, "-" * 10_000 + "1", "x." * 10_000 + "y", "1+" * 10_000 + "1", "\0", "\ud800",
+     "9" * 5000, f"# test.graph {'9' * 5000}\n", f"x = Size(lower={'[' * 10_000}"],
+    ids=range(9),
+)  # fmt: skip
+def test_what_python_refuses_is_a_parse_error(text):
+    with pytest.raises(ParseError):
+        parse_graph(text, GRAPHS)

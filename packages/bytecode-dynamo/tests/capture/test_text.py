@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import bytecode_dynamo as bd
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
 from symshapes import ParseError, VersionError
+from symshapes.testing.texts import damaged_texts
 from symshapes.text.values import Unwritable
 
 TEXT = """# bytecode_dynamo.graph 1
@@ -84,3 +88,10 @@ def test_a_function_of_the_program_is_named_with_the_users_line():
         return gm.forward
 
     bd.optimize(backend)(lambda x: Square.apply(x))(torch.ones(2, requires_grad=True))
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(damaged_texts(TEXT))
+def test_damaged_texts_are_parse_errors(text):
+    with suppress(ParseError, bd.ContractError):
+        bd.parse_captured(text)

@@ -12,6 +12,8 @@ from functools import cache, lru_cache
 
 import sympy
 from symshapes import FloorDiv, Mod, ParseError
+from symshapes.text.expressions import power
+from symshapes.text.form import reading
 
 INDEX_FUNCTIONS = (sympy.Add, sympy.Mul, FloorDiv, Mod, sympy.Min, sympy.Max)
 
@@ -131,7 +133,7 @@ _BINARY = {
     ast.Mult: lambda a, b: a * b,
     ast.FloorDiv: FloorDiv,
     ast.Mod: Mod,
-    ast.Pow: lambda a, b: a**b,
+    ast.Pow: power,
 }
 
 
@@ -157,8 +159,5 @@ def expr_of_ast(node: ast.expr) -> sympy.Expr:
 
 def parse_expr(text: str) -> sympy.Expr:
     """The inverse of :func:`format_expr`."""
-    try:
-        tree = ast.parse(text, mode="eval")
-    except SyntaxError as error:
-        raise ParseError(str(error.msg), error.lineno or 0, error.offset or 0) from error
-    return expr_of_ast(tree.body)
+    with reading():
+        return expr_of_ast(ast.parse(text, mode="eval").body)

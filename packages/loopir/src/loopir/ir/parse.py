@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 import torch
 from symshapes import ParseError
+from symshapes.text.form import reading
 
 from .expr import expr_of_ast, symbol
 from .kernel import Body, Instruction, Kernel, KernelBuffer, Number, Range, Value
@@ -36,7 +37,8 @@ def parse_kernel(text: str) -> Kernel:
 
 def parse_kernels(text: str) -> list[Kernel]:
     """All kernels of a text, in order."""
-    return [KernelParser(statement).parse() for statement in KERNELS.parse(text).body]
+    with reading():
+        return [KernelParser(statement).parse() for statement in KERNELS.parse(text).body]
 
 
 def _fail(node: ast.AST, message: str) -> ParseError:

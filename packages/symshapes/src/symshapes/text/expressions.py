@@ -62,12 +62,26 @@ def format_expression(expr: Any) -> str:
     return _PRINTER.doprint(expr)
 
 
+LARGEST_EXPONENT = 1024
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """``base**exponent``. Raises OverflowError for one that would take hours to compute."""
+    size = base.p.bit_length() * abs(exponent.p) if base.is_Integer and exponent.is_Integer else 0
+    if (exponent.is_Number and abs(exponent) > LARGEST_EXPONENT) or size > 16 * LARGEST_EXPONENT:
+        raise OverflowError(f"the power {base}**{exponent} is too large")
+    result = base**exponent
+    if result.is_Pow and result.exp.is_Number and abs(result.exp) > LARGEST_EXPONENT:
+        raise OverflowError(f"the power {result} is too large")
+    return result
+
+
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b,
-    ast.Pow: lambda a, b: a**b,
+    ast.Pow: power,
     ast.FloorDiv: FloorDiv,
     ast.Mod: Mod,
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,6 +17,25 @@ from symshapes.errors import ParseError, VersionError
 
 Upgrade: TypeAlias = Callable[[ast.Module], ast.Module]
 _HEADER = re.compile(r"# ([a-z_]+\.[a-z_]+ \d+(?:, [a-z_]+\.[a-z_]+ \d+)*)\n")
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Turns whatever a reader raises on a bad text into ParseError, with the error as its cause.
+
+    Texts come from files: SymPy, torch and Python's parser raise errors of their own on damaged
+    ones, and run out of stack on deeply nested ones.
+    """
+    try:
+        yield
+    except ParseError:
+        raise
+    except SyntaxError as error:
+        raise ParseError(error.msg, error.lineno or 0, error.offset or 0) from error
+    except (RecursionError, MemoryError) as error:  # MemoryError: of the stack of Python's parser
+        raise ParseError("the text is nested too deeply") from error
+    except Exception as error:
+        raise ParseError(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -44,18 +64,15 @@ class TextForm:
         """The syntax tree of ``text``, rewritten to the current version.
 
         Raises ParseError with line and column, and VersionError for a version that this package
-        can't read.
+        can't read, and nothing else. Whoever reads the tree does so in ``reading``, too.
         """
-        found = self._versions(text)
-        try:
+        with reading():
+            found = self._versions(text)
             tree = ast.parse(text)
-        except (SyntaxError, ValueError) as error:  # ValueError: null bytes
-            place = getattr(error, "lineno", 0) or 0, getattr(error, "offset", 0) or 0
-            raise ParseError(getattr(error, "msg", None) or str(error), *place) from error
-        for form in self._all():
-            for version in range(found.get(form.name, form.version), form.version):
-                tree = form.upgrades[version](tree)
-        return tree
+            for form in self._all():
+                for version in range(found.get(form.name, form.version), form.version):
+                    tree = form.upgrades[version](tree)
+            return tree
 
     def _all(self) -> Iterator[TextForm]:
         yield self

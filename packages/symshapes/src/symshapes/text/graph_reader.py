@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from symshapes.errors import ParseError
 from symshapes.graph_module import PlainGraph
 
+from .form import reading
 from .graphs import GRAPH_META, MAIN, NODE_META, GraphForm
 from .names import find_target
 from .symbols import SymbolReader
@@ -27,12 +28,13 @@ def parse_graph(text: str, form: GraphForm, constants: Constants | None = None) 
 
     Raises ParseError with line and column, VersionError for a version that can't be read.
     """
-    reader = GraphReader(form, constants or {})
-    for statement in form.form.parse(text).body:
-        reader.read(statement)
-    if MAIN not in reader.graphs:
-        raise ParseError(f"the text has no function {MAIN}")
-    return reader.graphs[MAIN]
+    with reading():
+        reader = GraphReader(form, constants or {})
+        for statement in form.form.parse(text).body:
+            reader.read(statement)
+        if MAIN not in reader.graphs:
+            raise ParseError(f"the text has no function {MAIN}")
+        return reader.graphs[MAIN]
 
 
 @dataclass

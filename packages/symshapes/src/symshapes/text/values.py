@@ -15,6 +15,8 @@ import torch
 
 from symshapes.errors import ParseError
 
+from .form import reading
+
 Leaf: TypeAlias = Callable[[Any], str | None]
 NodeReader: TypeAlias = Callable[[ast.expr], Any]
 MISSING = object()
@@ -88,12 +90,17 @@ def format_float(value: float) -> str:
 
 def parse_value(node: ast.expr, leaf: NodeReader = lambda node: MISSING) -> Any:
     """The value of a syntax tree; ``leaf`` is asked first. Raises ParseError."""
+    with reading():
+        return _read(node, leaf)
+
+
+def _read(node: ast.expr, leaf: NodeReader) -> Any:
     found = leaf(node)
     if found is not MISSING:
         return found
 
     def read(part: ast.expr) -> Any:
-        return parse_value(part, leaf)
+        return _read(part, leaf)
 
     match node:
         case ast.Constant():
