@@ -226,8 +226,8 @@ def suite(session: nox.Session) -> None:
 
 @nox.session
 def alone(session: nox.Session) -> None:
-    """Each package by itself: its wheel, its declared dependencies only, its import, its README's
-    examples.
+    """Each package by itself: its wheel, its declared dependencies only, its import, the examples
+    of its README and its page.
     """
     session.install("--no-compile", "-c", "constraints.txt", "torch")
     session.run("python", "tools/check_alone.py", *session.posargs)

@@ -1,9 +1,9 @@
-"""Installs each package by itself, imports it, and runs the examples of its README.
+"""Installs each package by itself, imports it, and runs the examples of its README and its page.
 
 Each gets a fresh environment on top of the running one, which holds torch and pip only. Fails when
 a package can't be imported with its declared dependencies, when a sibling that it doesn't declare
-is present, when it loads what it replaces, or when an example of its README fails with the
-package's ``testing`` extra.
+is present, when it loads what it replaces, or when an example of its README or of its page in
+docs/alone fails with the package's ``testing`` extra.
 
 usage: python tools/check_alone.py [PACKAGE...]
 """
@@ -91,7 +91,9 @@ def check(name: str, wheels: dict[str, str], folder: Path) -> None:
     )
     in_kit = (wheels[part] for part in needed(name, "testing"))
     run(python, *install, *in_kit, f"{wheels[name]}[testing]")
-    run(python, "tools/readme_examples.py", f"packages/{name}/README.md")
+    for page in (f"packages/{name}/README.md", f"docs/alone/{name.replace('-', '_')}.md"):
+        if (ROOT / page).exists():
+            run(python, "tools/readme_examples.py", page)
     print(f"{name}: installs, imports and runs its examples alone", flush=True)
 
 

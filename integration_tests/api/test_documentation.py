@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from tools.check_alone import PACKAGES, needed
 from tools.readme_examples import run_examples
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +31,45 @@ def test_walkthrough_is_current():
 def test_back_end_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     run_examples(ROOT / "docs" / "write_a_back_end.md", tmp_path)
     assert "refused" in capsys.readouterr().out
+
+
+PAGES = sorted(path.stem for path in (ROOT / "docs/alone").glob("*.md") if path.stem != "index")
+RUN = """
+import sys
+from pathlib import Path
+from tools.readme_examples import run_examples
+run_examples(Path(sys.argv[1]), Path(sys.argv[2]))
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_of_a_layer_runs_without_the_others(page: str, tmp_path: Path):
+    needs = {"inductor_halide": "halide", "inductor_triton": "triton"}
+    if page in needs:
+        pytest.importorskip(needs[page])
+    environment = os.environ | {"STRATA_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", RUN, f"docs/alone/{page}.md", str(tmp_path)],
+        capture_output=True, text=True, cwd=ROOT, env=environment,
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
+    declared = {name.replace("-", "_") for name in needed(page.replace("_", "-"), "testing")}
+    siblings = {name.replace("-", "_") for name in PACKAGES} - declared
+    assert not siblings & set(done.stdout.splitlines()[-1].split())
+
+
+def test_every_package_has_a_page():
+    assert set(PAGES) == {name.replace("-", "_") for name in PACKAGES} - {"torchstrata"}
+
+
+def test_a_page_that_prints_something_else_is_found(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\nprint(2)\n```\n\n```text\n...\n2\n```\n")
+    run_examples(page, tmp_path)
+    page.write_text(page.read_text().replace("...\n2", "1"))
+    with pytest.raises(AssertionError, match="says\n1\n\nbut prints"):
+        run_examples(page, tmp_path)
 
 
 def test_architecture_names_existing_files():
