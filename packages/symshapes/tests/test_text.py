@@ -37,6 +37,8 @@ def tree(text):
         (S * (S - 1) / 2, "s0*(s0 - 1)/2"),
         (TrueDiv(S, T), "TrueDiv(s0, s1)"),
         (Ceil(ToFloat(S) * 0.5), "math.ceil(0.5*float(s0))"),
+        (64 * (S + 1) * (T + 1), None),
+        (sympy.Mul(64, FloorDiv(S, 2) + 1, T + 1), "64*(s1 + 1)*((s0 // 2) + 1)"),
         (sympy.Max(S, T, 3), "max(3, s0, s1)"),
         (sympy.And(S > 2, sympy.Ne(T, S)), None),
         (sympy.Piecewise((S, S > T), (T, True)), "(s0 if (s0 > s1) else s1)"),
@@ -51,6 +53,12 @@ def test_expressions_round_trip(expression, text):
 def test_an_unknown_symbol_is_named_with_its_place():
     with pytest.raises(ParseError, match="column 6: not an expression of sizes: s7"):
         parse_expression(tree("s0 + s7"), {"s0": S})
+
+
+@pytest.mark.parametrize("text", ["9**9**9", "-(s0 > 1)", "math.floor(s0, 2)"])
+def test_what_is_no_expression_is_named_with_its_place(text):
+    with pytest.raises(ParseError, match="column 1: not an expression of sizes"):
+        parse_expression(tree(text), {"s0": S})
 
 
 LEAVES = st.one_of(
@@ -78,7 +86,11 @@ def test_signed_zeros_and_infinities_keep_their_sign():
         assert math.copysign(1, parse_value(tree(format_value(value)))) == -1
 
 
-@pytest.mark.parametrize("text", ["__import__('os')", "torch.load", "x", "torch.device('moon')"])
+@pytest.mark.parametrize(
+    "text",
+    ["__import__('os')", "torch.load", "x", "torch.device('moon')", "{[]: 1}",
+     "torch.Size((2**70,))"],
+)  # fmt: skip
 def test_a_text_calls_and_finds_nothing_else(text):
     with pytest.raises(ParseError, match="not a value"):
         parse_value(tree(text))
@@ -211,3 +223,9 @@ def test_damaged_texts_are_parse_errors(text):
 def test_what_python_refuses_is_a_parse_error(text):
     with pytest.raises(ParseError):
         parse_graph(text, GRAPHS)
+
+
+@pytest.mark.parametrize("text", ["x" + ".y" * 90_000, "-" * 90_000 + "x"])
+def test_a_text_nested_too_deeply_is_a_parse_error(text):
+    with pytest.raises(ParseError, match="nested too deeply"):
+        TextForm("symshapes.example", 1).parse(text)

@@ -9,6 +9,8 @@ from bytecode_dynamo.graph.opaque import OpaqueCall
 from bytecode_dynamo.graph.show import format_graph, format_source
 from bytecode_dynamo.graph.text import format_captured, parse_captured
 from bytecode_dynamo.graph.verify import check_captured
+from bytecode_dynamo.guards.text import format_guards
+from bytecode_dynamo.guards.text_reader import parse_guards
 from bytecode_dynamo.hook.stance import error_on_graph_break, set_stance
 
 from .api import Optimizer, explain, optimize, reset, run
@@ -47,9 +49,9 @@ __all__ = [
     "assume_constant_result", "check_captured", "config", "counters", "disable",
     "disallow_in_graph", "eager",
     "error_on_graph_break", "exc", "explain", "export", "format_captured", "format_graph",
-    "format_source",
+    "format_guards", "format_source",
     "graph_break", "is_compiling",
     "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked", "optimize",
-    "parse_captured", "reset", "run",
+    "parse_captured", "parse_guards", "reset", "run",
     "set_stance", "substitute_in_graph",
 ]  # fmt: skip

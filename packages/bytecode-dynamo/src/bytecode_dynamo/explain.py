@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 
 from bytecode_dynamo.capture.policy import Captured
 from bytecode_dynamo.graph.show import format_graph
+from bytecode_dynamo.guards.text import format_guard
 
 from .errors import BreakRecord
 
@@ -34,7 +35,7 @@ class Explanation:
         return cls(
             tuple(item.graph for item in found if item.graph is not None),
             tuple(item.stop for item in found if item.stop is not None and item.stop.id != "BD008"),
-            tuple(dict.fromkeys(str(guard) for item in found for guard in item.guards)),
+            tuple(dict.fromkeys(format_guard(guard) for item in found for guard in item.guards)),
             tuple(item.seconds for item in found),
             result,
             tuple(item.failure for item in found if item.failure is not None),

@@ -51,7 +51,11 @@ class ParseError(SymbolicError):
     def at(cls, node: ast.AST, message: str) -> ParseError:
         """The error at a part of a syntax tree, whose source ends the message."""
         place = getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
-        return cls(f"{message}: {ast.unparse(node)}", *place)
+        try:
+            shown = ast.unparse(node)
+        except (ValueError, RecursionError):  # an int of thousands of digits, deep nesting
+            shown = "..."
+        return cls(f"{message}: {shown}", *place)
 
 
 class VersionError(ParseError):

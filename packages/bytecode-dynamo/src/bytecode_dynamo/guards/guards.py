@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from types import CodeType
 
 from bytecode_dynamo._hook import GuardProgram
+from bytecode_dynamo.errors import UserError
 
 from .compiler import Loads, build_program
 from .failures import failure, shape_failure
@@ -33,8 +34,10 @@ from .records import (
     ShapeGuards,
     same_constant,
 )
+from .references import OpenRecord, OpenShapes
 from .source import Scope
 from .tensor_facts import TensorFacts
+from .text import format_guard
 
 __all__ = [
     "ABSENT", "STATE", "Answer", "GlobalState", "GuardKind", "GuardProgram", "GuardRecord",
@@ -54,8 +57,13 @@ def compile_guards(
 
     ``scope`` is the call that was compiled (``source.scope_of``): sources are followed in it once,
     to find how each step can be taken natively. ``loads``: what the compiled code loads first,
-    which a check hands over.
+    which a check hands over. Raises UserError for guards of a text on objects that this process
+    doesn't have.
     """
+    for part in (*records, shapes):
+        if isinstance(part, OpenRecord | OpenShapes):
+            names = ", ".join(map(str, part.missing))
+            raise UserError(f"guards need objects that this process doesn't have: {names}")
     return build_program(list(records), shapes, code, scope, loads)
 
 
@@ -64,7 +72,7 @@ def python_guards(program: GuardProgram) -> list[str]:
     check = program.python
     if check is None:
         return []
-    return [str(record) for record in check.records] + ["conditions on sizes"] * (
+    return [format_guard(record) for record in check.records] + ["conditions on sizes"] * (
         check.shapes is not None
     )
 

@@ -50,7 +50,6 @@ from bytecode_dynamo.marker import Marker
 from .global_state import GlobalState
 from .source import ConstSource, Scope, Shadowed, Source
 from .step import describe
-from .tensor_facts import TensorFacts
 
 ABSENT = Marker("absent")
 """In CLASS_ATTR: no class of the MRO has the attribute."""
@@ -101,16 +100,6 @@ class GuardRecord:
     source: Source
     kind: GuardKind
     expected: Any
-
-    def __str__(self) -> str:
-        name = self.source.name
-        expected = self.expected
-        if isinstance(expected, Answer):
-            name, expected = expected.shown(name), expected.expected
-        text = expected.name if isinstance(expected, Source) else describe(expected)
-        if isinstance(expected, TensorFacts | GlobalState | FunctionFacts):
-            text = repr(expected)
-        return f"{self.kind.name} {name}: {text}"
 
 
 class Answer:

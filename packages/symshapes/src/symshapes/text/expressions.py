@@ -76,10 +76,17 @@ def power(base: Any, exponent: Any) -> Any:
     return result
 
 
+def _factors(node: ast.expr) -> list[ast.expr]:
+    match node:
+        case ast.BinOp(op=ast.Mult()):
+            return [*_factors(node.left), node.right]
+    return [node]
+
+
+_UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: lambda a: -a, ast.Not: sympy.Not}
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b,
     ast.Pow: power,
     ast.FloorDiv: FloorDiv,
@@ -105,10 +112,10 @@ def parse_expression(node: ast.expr, symbols: Mapping[str, sympy.Symbol]) -> Any
                 return constant(value)
             case ast.Name(id=name) if name in symbols:
                 return symbols[name]
-            case ast.UnaryOp(op=ast.USub()):
-                return -read(part.operand)
-            case ast.UnaryOp(op=ast.Not()):
-                return sympy.Not(read(part.operand))
+            case ast.UnaryOp(op=op) if type(op) in _UNARY:
+                return _UNARY[type(op)](read(part.operand))
+            case ast.BinOp(op=ast.Mult()):  # at once: SymPy distributes a number over one sum
+                return sympy.Mul(*map(read, _factors(part)))
             case ast.BinOp(op=op) if type(op) in _BINARY:
                 return _BINARY[type(op)](read(part.left), read(part.right))
             case ast.BoolOp():
@@ -124,4 +131,7 @@ def parse_expression(node: ast.expr, symbols: Mapping[str, sympy.Symbol]) -> Any
                 return _FUNCTIONS[name](*map(read, part.args))
         raise ParseError.at(part, "not an expression of sizes")
 
-    return read(node)
+    try:
+        return read(node)
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:  # from SymPy
+        raise ParseError.at(node, f"not an expression of sizes ({error})") from error

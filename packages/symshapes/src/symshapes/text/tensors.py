@@ -107,7 +107,10 @@ def parse_tensor_type(node: ast.expr, size: ParseSize) -> TensorType | None:
     for keyword in call.keywords if call else ():
         if keyword.arg not in ("device", "offset", *_FLAGS):
             raise ParseError.at(node, f"unknown property {keyword.arg}")
-        more[keyword.arg] = (size if keyword.arg == "offset" else parse_value)(keyword.value)
+        value = (size if keyword.arg == "offset" else parse_value)(keyword.value)
+        if keyword.arg in _FLAGS and type(value) is not bool:
+            raise ParseError.at(keyword.value, "expected True or False")
+        more[keyword.arg] = value
     device = _device(node, more.pop("device", "cpu"))
     return TensorType(dtype, shape, strides or tuple(row_major(shape)), device, **more)
 

@@ -112,7 +112,8 @@ def _read(node: ast.expr, leaf: NodeReader) -> Any:
         case ast.List():
             return list(map(read, node.elts))
         case ast.Dict(keys=keys) if None not in keys:
-            return {read(key): read(item) for key, item in zip(keys, node.values) if key}
+            pairs = [(read(key), read(item)) for key, item in zip(keys, node.values) if key]
+            return _constructed(node, dict, [pairs])
         case ast.Attribute(value=ast.Name(id="torch")):
             named = getattr(torch, node.attr, None)
             if isinstance(named, _NAMED):
@@ -133,5 +134,5 @@ _CONSTRUCTORS: dict[str, Callable[..., Any]] = {
 def _constructed(node: ast.expr, make: Callable[..., Any], arguments: list[Any]) -> Any:
     try:
         return make(*arguments)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise ParseError.at(node, f"not a value ({error})") from error
