@@ -1,12 +1,11 @@
 """Programs as text: what they look like, what a reader makes of them, and what it refuses."""
 
-import random
-import re
+from contextlib import suppress
 
 import primops
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loopir import (
     Options,
@@ -24,6 +23,7 @@ from loopir.cache.store import ArtifactStore
 from loopir.testing import EvaluatorCodeGenerator, EvaluatorTemplates
 from primops.testing import trace
 from symshapes import FakeTensorMode
+from symshapes.testing.texts import damaged_texts
 from symshapes.text.values import Unwritable
 
 from packages.loopir.tests.programs import random_program
@@ -221,13 +221,8 @@ TEXTS = [TEXT, BRANCHES] + [
 ]
 
 
-@given(st.sampled_from(TEXTS), st.randoms(use_true_random=False))
-def test_damaged_texts(text, rng: random.Random):
-    parts = re.split(r"(\W)", text)
-    for _ in range(rng.randint(1, 3)):
-        i, j = rng.randrange(len(parts)), rng.randrange(len(parts))
-        parts[i] = rng.choice(["", parts[j], parts[i] * 2, "(", "x0", "-1", "None"])
-    try:
-        check_program(parse_program("".join(parts)))
-    except (ParseError, VerificationError, primops.ContractError):
-        pass
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(TEXTS).flatmap(damaged_texts))
+def test_damaged_texts(text):
+    with suppress(ParseError, VerificationError, primops.ContractError):
+        check_program(parse_program(text))

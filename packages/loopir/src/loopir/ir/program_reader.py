@@ -131,8 +131,10 @@ def _errors_at(node: ast.AST) -> Iterator[None]:
         yield
     except (ParseError, VerificationError):
         raise
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise ParseError.at(node, f"malformed: {error}") from error
+    except RecursionError as error:
+        raise ParseError.at(node, "nested too deeply") from error
 
 
 def _decorator(function: ast.FunctionDef) -> str:
