@@ -67,7 +67,7 @@ def test_supports_and_generate_must_agree(answer):
                 raise UnsupportedKernelError("no")
             return super().generate(kernel)
 
-    report = check_code_generator(Torn(), strict=False)
+    report = check_code_generator(Torn(), cases=CASES[:99], strict=False)
     assert len(report.failures) == report.cases
 
 
