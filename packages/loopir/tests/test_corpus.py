@@ -47,6 +47,19 @@ def test_changed_operations_need_a_new_version():
     )
 
 
+def test_a_file_of_a_future_version_is_one_failure(monkeypatch, tmp_path):
+    (tmp_path / "kernels").mkdir()
+    for name, version in (("exp_float32", 1), ("neg_float32", 9)):
+        text = (corpus.FOLDER / "kernels" / f"{name}.txt").read_text()
+        text = text.replace("loopir.kernel 1", f"loopir.kernel {version}")
+        (tmp_path / "kernels" / f"{name}.txt").write_text(text)
+    monkeypatch.setattr(corpus, "FOLDER", tmp_path)
+    report = corpus.check_corpus(strict=False)
+    ((name, message),) = report.failures
+    assert report.passed == 1 and name == "neg_float32"
+    assert "version 9 of loopir.kernel" in message and "install a newer loopir" in message
+
+
 def is_noticed(op):
     """Whether a stored kernel with the operation has other results now."""
     for case, ops in CALLS:
