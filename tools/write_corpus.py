@@ -3,7 +3,8 @@
 usage: python tools/write_corpus.py [--kernels N] [--graphs N] [--programs N]
 
 Files that exist are kept: they say what texts mean, also those of older versions. Cases are left
-out whose results depend on how a machine rounds. Run it after a version step or for new operations.
+out whose results depend on how a machine rounds. Run it for new operations; what a version step
+adds to operations that have files needs cases with names of their own.
 """
 
 from __future__ import annotations
