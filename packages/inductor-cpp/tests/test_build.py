@@ -17,9 +17,16 @@ import torch
 from inductor_cpp import CppCodeGenerator, doctor, find_toolchain
 from inductor_cpp.building import build as build_module
 from inductor_cpp.building import toolchain as toolchain_module
-from inductor_cpp.building.build import load_library
+from inductor_cpp.building.build import Entry, load_library
 from inductor_cpp.building.toolchain import FLAGS, detect_features, detect_isa, find_compiler
-from loopir import ArtifactStore, BuildError, parse_kernel
+from loopir import (
+    ArtifactStore,
+    BuildError,
+    build_host,
+    generate,
+    parse_kernel,
+    parse_program,
+)
 from loopir.testing import CASES
 
 TEXT = """
@@ -165,7 +172,7 @@ def test_library_that_cannot_be_loaded_is_built_again(fresh):
     text, toolchain = "int answer() { return 42; }", generator.toolchain
     key = fresh.key("inductor_cpp", text, *toolchain.identity())
     fresh.put(key, ".so", b"no library")
-    assert load_library(text, fresh, toolchain)._Z6answerv() == 42
+    assert Entry(load_library(text, fresh, toolchain), "_Z6answerv").function() == 42
     assert fresh.get(key, ".so").stat().st_size > 1000
 
 
@@ -179,9 +186,8 @@ def test_store_where_no_file_can_be_executed(fresh, monkeypatch):
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
     generator = CppCodeGenerator()
-    assert (
-        load_library("int answer() { return 43; }", fresh, generator.toolchain)._Z6answerv() == 43
-    )
+    library = load_library("int answer() { return 43; }", fresh, generator.toolchain)
+    assert Entry(library, "_Z6answerv").function() == 43
     assert list(fresh.root.rglob("*.so"))
 
 
@@ -333,3 +339,53 @@ def test_memory_freed_at_once_is_kept():
         for more in ({}, {"MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD_": "131072"})
     )
     assert kept < 1000 < given
+
+
+LINKED = """
+@kernel(device='cpu', vector='p0')
+def twice(in0: In('float32', 64), out0: Out('float32', 64)):
+    for p0 in range(64):
+        a = load(in0, [p0], 'float32')
+        y = add(a, a)
+        store(out0, [p0], y)
+
+def program(x: f32[64]):
+    y: f32[64] = allocate()
+    launch(twice, x, y)
+    return (y,)
+"""
+
+
+def linked(generator, store):
+    """A program of one run, and the launcher of the run."""
+    program = parse_program(LINKED)
+    host = build_host(program, generate(program, {"cpu": generator}), {"cpu": generator}, store)
+    return list(host.text.launchers["cpu"].values())
+
+
+def test_launchers_are_loaded_without_a_compiler(fresh, monkeypatch):
+    text = CppCodeGenerator().describe_launchers(linked(CppCodeGenerator(), fresh))
+    monkeypatch.setattr(build_module, "_loaded", {})
+    monkeypatch.setenv("PATH", "")
+    for _ in range(2):
+        (launch,) = CppCodeGenerator().load_launchers(text, fresh)
+        out = torch.zeros(64)
+        launch(torch.ones(64), out)
+        assert out.eq(2).all()
+
+
+def test_launchers_without_their_library_are_built_again(fresh, monkeypatch):
+    text = CppCodeGenerator().describe_launchers(linked(CppCodeGenerator(), fresh))
+    monkeypatch.setattr(build_module, "_loaded", {})
+    for path in fresh.root.rglob("*.so"):
+        path.unlink()
+    assert CppCodeGenerator().load_launchers(text, fresh) is None
+
+
+@pytest.mark.parametrize("name", ["STRATA_CPU_ISA", "STRATA_CXX"])
+def test_launchers_for_another_target_are_built_again(fresh, monkeypatch, name):
+    text = CppCodeGenerator().describe_launchers(linked(CppCodeGenerator(), fresh))
+    monkeypatch.setenv(name, "scalar" if name == "STRATA_CPU_ISA" else "c++")
+    assert CppCodeGenerator().load_launchers(text, fresh) is None
+    given = CppCodeGenerator(dataclasses.replace(find_toolchain(), version="another"))
+    assert given.load_launchers(text, fresh) is None

@@ -2,18 +2,26 @@
 something else.
 """
 
+import json
+import math
 import operator
 
 import pytest
-import sympy
 import torch
 from loopir import (
     ArtifactStore,
+    ExternError,
+    GeneratorError,
+    KernelSource,
     Options,
     ProgramCacheEntry,
     Undescribed,
     compile_graph,
     describe,
+    format_program,
+    parse_kernel,
+    parse_program,
+    schedule,
 )
 from loopir.testing import EvaluatorCodeGenerator
 from primops.testing import trace
@@ -21,16 +29,33 @@ from symshapes import FakeTensorMode
 
 
 class Reproducible(EvaluatorCodeGenerator):
-    """Counts what it generates."""
-
-    generated = 0
-
     def identity(self):
         return ("evaluator",)
 
-    def generate(self, kernel):
-        type(self).generated += 1
-        return super().generate(kernel)
+
+class Stored(Reproducible):
+    """Describes its launchers by the texts of kernels, and loads what ``kept`` says."""
+
+    kept = None
+
+    def build(self, sources, store):
+        made = super().build(sources, store)
+        for launcher, source in zip(made, sources, strict=True):
+            launcher.text = source.text
+        return made
+
+    link = None
+
+    def describe_launchers(self, launchers):
+        return json.dumps([launcher.text for launcher in launchers])
+
+    def load_launchers(self, text, store):
+        if isinstance(self.kept, Exception):
+            raise self.kept
+        if self.kept is not None:
+            return self.kept.pop()
+        sources = [KernelSource(parse_kernel(each), each) for each in json.loads(text)]
+        return super().build(sources, store)
 
 
 @pytest.fixture
@@ -39,11 +64,18 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def compiled(store):
-    """``compiled(fn, *args)`` is the host program and how many sources were generated for it."""
+def compiled(store, monkeypatch):
+    """``compiled(fn, *args)`` is the host program and whether it was scheduled."""
+    scheduled = []
+
+    def counting(*args):
+        scheduled.append(args)
+        return schedule(*args)
+
+    monkeypatch.setattr("loopir.compile.schedule", counting)
 
     def compile_traced(fn, *args, codegens=None, **options):
-        before = Reproducible.generated
+        before = len(scheduled)
         host = compile_graph(
             trace(fn, *args),
             args,
@@ -51,7 +83,7 @@ def compiled(store):
             store=store,
             options=Options(check=False, **options),
         )
-        return host, Reproducible.generated - before
+        return host, len(scheduled) - before
 
     return compile_traced
 
@@ -134,6 +166,77 @@ def test_user_lines_are_those_of_the_graph(compiled, store):
     )
 
 
+@pytest.fixture
+def unread(monkeypatch):
+    """How many stored texts of programs were read."""
+    read = []
+
+    def counting(*args):
+        read.append(args)
+        return parse_program(*args)
+
+    monkeypatch.setattr("loopir.cache.stored_program.parse_program", counting)
+    return read
+
+
+def test_a_host_function_is_loaded_without_the_loop_ir(compiled, unread):
+    weight = torch.randn(4, 6)
+
+    def fn(x):
+        return torch.linalg.inv((x @ weight.t()).exp()) * math.inf, x.sum(dtype=torch.float64)
+
+    x, codegens = torch.randn(4, 6), {"cpu": Stored()}
+    first, _ = compiled(fn, x, codegens=codegens)
+    again, made = compiled(fn, x, codegens=codegens)
+    assert made == 0 and unread == []
+    assert again.source == first.source and again.facts == first.facts
+    assert all(map(torch.equal, again(x), first(x)))
+    assert again.planned_peak == first.planned_peak and len(unread) == 1
+    assert format_program(again.program) == format_program(first.program)
+    assert [source.text for source in again.sources] == [source.text for source in first.sources]
+
+
+def test_launchers_that_are_gone_are_built_from_the_loop_ir(compiled, unread, monkeypatch):
+    x, codegen = torch.randn(5), Stored()
+    fn = lambda x: (x.exp() * 2).cumsum(0)  # noqa: E731
+    first, _ = compiled(fn, x, codegens={"cpu": codegen})
+    for kept in ([None], [[]]):
+        monkeypatch.setattr(Stored, "kept", kept)
+        again, made = compiled(fn, x, codegens={"cpu": codegen})
+        assert made == 0 and len(unread) == 1
+        assert torch.equal(again(x)[0], first(x)[0])
+        unread.clear()
+
+
+def test_a_generator_that_can_not_load_is_named(compiled, monkeypatch):
+    x, codegen = torch.randn(5), Stored()
+    compiled(lambda x: x.exp(), x, codegens={"cpu": codegen})
+    monkeypatch.setattr(Stored, "kept", ValueError("torn"))
+    with pytest.raises(GeneratorError, match=r"Stored.*raised when asked to load launchers.*torn"):
+        compiled(lambda x: x.exp(), x, codegens={"cpu": codegen})
+
+
+@pytest.mark.parametrize("codegen", [Stored(), Reproducible()])
+def test_results_of_operators_are_checked_with_the_line_of_the_graph(compiled, store, codegen):
+    x = torch.randn(3)
+
+    def traced(line):
+        graph = trace(lambda x: torch.ops.stored_programs.twice(x).exp(), x)
+        for node in graph.graph.nodes:
+            node.meta["stack_trace"] = f'  File "model.py", line {line}, in forward\n    twice(x)'
+        return compile_graph(
+            graph, [x], codegens={"cpu": codegen}, store=store, options=Options(check=False)
+        )
+
+    with torch.library._scoped_library("stored_programs", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        results = [torch.randn(3) for _ in range(2)]
+        library.impl("twice", lambda x: results.pop() if results else x.double(), "CPU")
+        for line, host in [(line, traced(line)) for line in (3, 80)]:
+            with pytest.raises(ExternError, match=f"model.py:{line}"):
+                host(x)
+
+
 def test_what_can_not_be_described_is_compiled_each_time(compiled, store):
     x = torch.ones(3)
     assert compiled(lambda x: x.exp(), x, codegens={"cpu": EvaluatorCodeGenerator()})[0](x)[
@@ -184,25 +287,6 @@ def test_what_a_generator_says_of_the_machine_counts(compiled, monkeypatch):
     assert compiled(lambda x: x.sin(), x)[1] == 1
     monkeypatch.undo()
     assert compiled(lambda x: x.sin(), x)[1] == 0
-
-
-def test_expressions_come_back_as_they_were(store):
-    a, b = sympy.symbols("a b", integer=True, positive=True)
-    expressions = (
-        8 * a + 3 * b + 1,
-        4 * b * (a + 1),
-        2 * b + sympy.Mod(a + 3, 5),
-        sympy.Max(a, b) + 1,
-        -a,
-    )
-    entry = ProgramCacheEntry(store, store.key("expressions"), {}, ())
-    entry.put(expressions, ())
-    found, _ = entry.get()
-    assert found == expressions
-    assert all(
-        new.args == old.args and new.is_positive == old.is_positive
-        for new, old in zip(found, expressions, strict=True)
-    )
 
 
 def test_texts_of_arguments():

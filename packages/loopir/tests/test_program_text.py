@@ -1,5 +1,6 @@
 """Programs as text: what they look like, what a reader makes of them, and what it refuses."""
 
+import json
 from contextlib import suppress
 
 import primops
@@ -20,6 +21,7 @@ from loopir import (
     parse_program,
 )
 from loopir.cache.store import ArtifactStore
+from loopir.cache.stored_program import StoredProgram
 from loopir.testing import EvaluatorCodeGenerator, EvaluatorTemplates
 from primops.testing import trace
 from symshapes import FakeTensorMode
@@ -103,6 +105,16 @@ def test_graphs_inside(truth):
     x = torch.randn(3)
     (result,) = host_of_text(BRANCHES)(torch.tensor(truth), x)
     torch.testing.assert_close(result, x.sin() if truth else x.cos() + 1)
+
+
+def test_graphs_inside_are_stored_with_the_program_alone():
+    program = parse_program(BRANCHES)
+    host = build_host(program, generate(program, EVALUATORS), EVALUATORS, ArtifactStore())
+    stored = json.loads(StoredProgram.write(host, EVALUATORS, {}, ()))
+    assert "host" not in stored
+    again = StoredProgram(stored, {}, ()).build(EVALUATORS, ArtifactStore())
+    x = torch.randn(3)
+    assert torch.equal(again(torch.tensor(True), x)[0], x.sin())
 
 
 PROGRAMS = {

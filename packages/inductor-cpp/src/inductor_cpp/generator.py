@@ -18,8 +18,8 @@ from loopir import (
 )
 
 from inductor_cpp.building.build import build_kernels
-from inductor_cpp.building.link import link_runs
-from inductor_cpp.building.toolchain import Toolchain, find_toolchain
+from inductor_cpp.building.link import describe_runs, link_runs, reload_runs
+from inductor_cpp.building.toolchain import Toolchain, find_toolchain, target
 from inductor_cpp.kernels.codegen import kernel_text
 from inductor_cpp.running.contraction import offer_contraction, processor_identity
 
@@ -34,7 +34,7 @@ class CppCodeGenerator:
     device = "cpu"
 
     def __init__(self, toolchain: Toolchain | None = None) -> None:
-        self._toolchain = toolchain
+        self._given = self._toolchain = toolchain
 
     @property
     def toolchain(self) -> Toolchain:
@@ -78,6 +78,21 @@ class CppCodeGenerator:
         """
         keep_freed_memory()
         return link_runs(sources, runs, store, self.toolchain) if sources else []
+
+    def describe_launchers(self, launchers: Sequence[Callable[..., None]]) -> str:
+        """JSON about what ``link`` returned: libraries, functions, and what they were built for."""
+        return describe_runs(launchers, self._target)
+
+    def load_launchers(self, text: str, store: ArtifactStore) -> list[Callable[..., None]] | None:
+        """The launchers of runs from libraries in ``store``; needs no compiler. A library that an
+        older version of the same compiler built is used.
+        """
+        keep_freed_memory()
+        return reload_runs(text, store, self._target)
+
+    @property
+    def _target(self) -> tuple[str, ...]:
+        return target() if self._given is None else self._given.identity()
 
 
 def compile_graph(

@@ -14,6 +14,7 @@ from loopir.cache.cache_key import (
 from loopir.cache.optional_file import optional_files
 from loopir.cache.program_cache import ProgramCacheEntry
 from loopir.cache.store import ArtifactStore, temporary_root
+from loopir.cache.stored_program import StoredProgram
 from loopir.host.host_program import HostProgram, build_host, generate
 from loopir.host.launched import check_launches
 from loopir.host.shared_device import share_devices
@@ -79,6 +80,7 @@ from .backend import (
     Run,
     RunCall,
     SelectsKernels,
+    StoresLaunchers,
     TensorInput,
 )
 from .compile import STAGES, Pipeline, PipelineStage, compile_graph, run_stages
@@ -125,9 +127,9 @@ __all__ = [
     "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Pipeline",
     "PipelineStage", "Place", "PointwiseStep", "Program", "ProgramCacheEntry", "Range",
     "Recorder", "Reproducible", "Rule", "Run", "RunCall", "ScheduleError", "SelectsKernels",
-    "SettingError", "Stage", "StoreError", "StoreWarning", "Symbolic", "Template",
-    "TensorInput", "ToolError", "Undescribed", "UnsupportedKernelError", "Value",
-    "VerificationError", "VersionError", "View", "accessed", "apply_rules", "bound",
+    "SettingError", "Stage", "StoreError", "StoreWarning", "StoredProgram", "StoresLaunchers",
+    "Symbolic", "Template", "TensorInput", "ToolError", "Undescribed", "UnsupportedKernelError",
+    "Value", "VerificationError", "VersionError", "View", "accessed", "apply_rules", "bound",
     "build_host", "call",
     "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
     "compile_graph", "definitions", "describe", "describe_generators", "describe_graph",

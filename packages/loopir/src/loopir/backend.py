@@ -1,9 +1,9 @@
 """What a code generator is (contract G): ``CodeGenerator``, and optional protocols.
 
 A generator supports more than kernels by having the methods of ``OffersContractions``,
-``OffersTemplates``, ``LinksRuns``, ``LaunchesParts`` or ``Reproducible``, and fewer kernels than
-all by that of ``SelectsKernels``; loopir tests for each with ``isinstance``. Without them, its
-programs consist of kernels, extern calls and one Python call per launch.
+``OffersTemplates``, ``LinksRuns``, ``LaunchesParts``, ``Reproducible`` or ``StoresLaunchers``, and
+fewer kernels than all by that of ``SelectsKernels``; loopir tests for each with ``isinstance``.
+Without them, its programs consist of kernels, extern calls and one Python call per launch.
 """
 
 from __future__ import annotations
@@ -251,4 +251,21 @@ class Reproducible(Protocol):
 
     def identity(self) -> Sequence[str] | None:
         """Settings, instruction set, device; None if answers depend on measurements."""
+        ...
+
+
+@runtime_checkable
+class StoresLaunchers(Protocol):
+    """A backend whose launchers can be made again without their kernels. A cached program that has
+    only such launchers starts without reading its loop IR.
+    """
+
+    def describe_launchers(self, launchers: Sequence[Launcher]) -> str:
+        """A text about launchers that ``build`` or ``link`` returned."""
+        ...
+
+    def load_launchers(self, text: str, store: ArtifactStore) -> list[Launcher] | None:
+        """The launchers of a text. None if what they need is not in the store, or if it was built
+        for another machine or by another compiler than the process would use.
+        """
         ...

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from loopir.cache.cache_key import devices_of
 from loopir.cache.program_cache import ProgramCacheEntry
 from loopir.cache.store import ArtifactStore
+from loopir.cache.stored_program import StoredProgram
 from loopir.host.host_program import HostProgram, build_host, generate
 from loopir.host.launched import check_launches
 from loopir.host.shared_device import share_devices
@@ -95,6 +96,10 @@ def _build(pipeline: Pipeline, generated: GeneratedProgram) -> HostProgram:
     return build_host(program, sources, pipeline.codegens, pipeline.store, deadline)
 
 
+def _build_stored(pipeline: Pipeline, stored: StoredProgram) -> HostProgram:
+    return stored.build(pipeline.codegens, pipeline.store, pipeline.options.deadline)
+
+
 def _check_launches(pipeline: Pipeline, generated: GeneratedProgram) -> None:
     check_launches(generated.program, generated.sources, pipeline.codegens)
 
@@ -166,9 +171,11 @@ def run_stages(
         around: a context that each stage runs in.
         show: receives the name and the text of each result.
     """
-    found = None if entry is None else entry.get()
-    form: Any = graph if found is None else GeneratedProgram(*found)
-    steps = _with_passes(stages, pipeline.passes) if found is None else stages[-1:]
+    form: Any = graph
+    steps = _with_passes(stages, pipeline.passes)
+    stored = None if entry is None else entry.get()
+    if stored is not None:
+        form, steps = stored, iter([replace(stages[-1], run=_build_stored)])
     for stage in steps:
         # a default device, or the fake mode of a caller, is not for what a stage computes
         with around(stage), _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -177,8 +184,8 @@ def run_stages(
                 stage.check(pipeline, form)
         if show is not None:
             show(stage.name, stage.show(form))
-        if entry is not None and isinstance(form, GeneratedProgram) and found is None:
-            entry.put(form.program, form.sources)
+    if entry is not None and stored is None:
+        entry.put(form, pipeline.codegens)
     return form  # type: ignore[return-value]
 
 

@@ -9,13 +9,17 @@ cached: those with symbolic sizes, constants, functions or operators outside tor
 
 from __future__ import annotations
 
-import pickle
+import ast
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import loopir
 import torch
+from symshapes.text.form import reading
+from symshapes.text.values import Unwritable, format_value, parse_value
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
@@ -29,33 +33,24 @@ _TORCHS_OWN = "/PythonTLSSnapshot"
 _C: Any = torch._C
 
 
-@dataclass(frozen=True, slots=True)
-class CachedGraph:
-    """A compiled functional graph: the key of its program, its user lines and its metadata."""
-
-    key: str
-    lines: Sequence[str]
-    meta: Mapping[str, Any]
-
-
 @dataclass(slots=True)
 class GraphCacheEntry:
     """The entry of one captured graph (``aotgrad.compiling.compiled_cache.CacheEntry``).
 
-    ``new_graphs`` collects what is compiled, with None for what can't be cached; ``build`` creates
-    the callable of a cached program.
+    ``new_graphs`` collects the key, the user lines and the metadata of what is compiled, with None
+    for what can't be cached; ``build`` creates the callable of a cached program.
     """
 
     store: loopir.ArtifactStore
     settings: Sequence[object]
     codegens: Mapping[str, loopir.CodeGenerator]
-    build: Callable[
-        [loopir.Program, Sequence[loopir.KernelSource], Mapping[str, Any]], Callable[..., Any]
-    ]
-    new_graphs: dict[str, CachedGraph | None] = field(default_factory=dict)
+    build: Callable[[loopir.StoredProgram, Mapping[str, Any]], Callable[..., Any]]
+    new_graphs: dict[str, tuple[str, Sequence[str], str] | None] = field(default_factory=dict)
     key: str = ""
-    data: bytes | None = None
-    _programs: dict[str, Any] = field(default_factory=dict)
+    data: str | None = None
+    _programs: dict[str, tuple[loopir.StoredProgram, Mapping[str, Any]]] = field(
+        default_factory=dict
+    )
 
     def __call__(
         self, graph: torch.fx.GraphModule, inputs: Sequence[Any], grad_enabled: bool
@@ -79,38 +74,38 @@ class GraphCacheEntry:
             self.data = self._load()
         return self
 
-    def _load(self) -> bytes | None:
+    def _load(self) -> str | None:
         path = self.store.get(self.key, SUFFIX)
         if path is None:
             return None
-        try:
-            data, programs = pickle.loads(path.read_bytes())
-            for what, known in programs.items():
-                found = loopir.ProgramCacheEntry(self.store, known.key, {}, known.lines).get()
+        with suppress(loopir.ParseError), reading():
+            stored = json.loads(path.read_text())
+            for what, (key, lines, meta) in stored["programs"].items():
+                found = loopir.ProgramCacheEntry(self.store, key, {}, lines).get()
                 if found is None:
                     return None
-                self._programs[what] = (*found, known.meta)
-        except Exception:  # a damaged file is a miss
-            return None
-        return data
+                self._programs[what] = (found, parse_value(ast.parse(meta, mode="eval").body))
+            return stored["calls"]
+        return None  # a damaged file is a miss
 
     def compiled(self, what: str) -> Any:
         """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
         return self.build(*self._programs[what]) if what in self._programs else None
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: str) -> None:
         """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
         if None not in self.new_graphs.values():
-            self.store.put(self.key, SUFFIX, pickle.dumps((data, self.new_graphs)))
+            stored = {"calls": data, "programs": self.new_graphs}
+            self.store.put(self.key, SUFFIX, json.dumps(stored).encode())
 
     def record(
         self, what: str, entry: loopir.ProgramCacheEntry | None, meta: Mapping[str, Any]
     ) -> None:
         """Adds a compiled functional graph to the entry."""
-        if entry is None or entry.constants:
-            self.new_graphs[what] = None
-        else:
-            self.new_graphs[what] = CachedGraph(entry.key, entry.lines, dict(meta))
+        self.new_graphs[what] = None
+        if entry is not None and not entry.constants:
+            with suppress(Unwritable):
+                self.new_graphs[what] = entry.key, entry.lines, format_value(dict(meta))
 
 
 def _torch_state() -> tuple[object, ...]:

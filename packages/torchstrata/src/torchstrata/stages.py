@@ -117,15 +117,11 @@ def stage_errors(graph: torch.fx.GraphModule, stage: loopir.PipelineStage) -> It
 
 
 def revive(
-    ctx: Context,
-    program: loopir.Program,
-    sources: Sequence[loopir.KernelSource],
-    meta: Mapping[str, Any],
+    ctx: Context, stored: loopir.StoredProgram, meta: Mapping[str, Any]
 ) -> Callable[..., Sequence[object]]:
     """The callable of a cached program."""
     with counters.watching(ctx.store):
-        deadline = ctx.pipeline.options.deadline
-        host = loopir.build_host(program, sources, ctx.codegens, ctx.store, deadline)
+        host = stored.build(ctx.codegens, ctx.store, ctx.pipeline.options.deadline)
     return finish(ctx, host, meta)
 
 
@@ -136,9 +132,9 @@ def finish(
     counters.compiler.update(generated_kernels=form.kernel_count, extern_calls=form.extern_count)
     if not ctx.config.cuda_graphs or not is_own(ctx.codegens["cuda"]):
         return form
-    graph_meta = {} if form.program.numbers else meta
+    graph_meta = {} if form.facts.numbers else meta
     form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, graph_meta)
-    if form.program.numbers or not isinstance(form.function, inductor_triton.Replay):
+    if form.facts.numbers or not isinstance(form.function, inductor_triton.Replay):
         return form
     return form.function
 

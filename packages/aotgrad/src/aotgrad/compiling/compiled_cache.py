@@ -1,24 +1,26 @@
-"""The compiled-graph cache: a captured graph's calls as bytes.
+"""The compiled-graph cache: a captured graph's calls as text.
 
-The bytes hold the generated text and the objects that it names. The caller supplies the cache: it
-looks graphs up, stores the bytes, and builds the compiled functional graphs. Everything else of a
+The text holds the generated source and the objects that it names. The caller supplies the cache: it
+looks graphs up, stores the texts, and builds the compiled functional graphs. Everything else of a
 program is built here, without a trace.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-import io
-import pickle
+import ast
+import json
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Protocol
 
 import torch
+from symshapes import ParseError
+from symshapes.text.form import reading
+from symshapes.text.names import find_target, format_target
+from symshapes.text.values import MISSING, Unwritable, format_value, parse_value
 
 from aotgrad.effect_plan import InputSpec
 from aotgrad.errors import Unsupported
@@ -29,15 +31,15 @@ from aotgrad.running.double_backward import DoubleBackward
 from aotgrad.running.emit import load_text
 from aotgrad.running.prologue import Runtime
 
-_OWNERS = frozenset(["torch", "aotgrad", "symshapes", "builtins", "_operator", "operator", "math"])
-"""Packages whose objects may be replaced by copies: nobody compares them by identity."""
-_FAILURES = (pickle.PickleError, TypeError, AttributeError)
+_PACKAGES = ("torch", "aotgrad", "symshapes", "builtins", "operator", "math")
+"""Packages whose functions and classes a text may name."""
+_ROOTS = {name: sys.modules[name] for name in _PACKAGES}
 
 
 class CacheEntry(Protocol):
     """The cache entry of one graph. ``data`` is None on a miss."""
 
-    data: bytes | None
+    data: str | None
 
     def compiled(self, what: str) -> Any:
         """The compiled ``"inference"``, ``"forward"`` or ``"backward"`` graph; None if that graph
@@ -45,7 +47,7 @@ class CacheEntry(Protocol):
         """
         ...
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: str) -> None:
         """Stores the data, with the functional graphs compiled since the lookup."""
         ...
 
@@ -82,8 +84,8 @@ class CachedProgram:
         return self.saved is not None
 
 
-def dump(run: Runtime, call: Callable[..., Any], text: str) -> bytes | None:
-    """The data of a compiled program; None if it uses objects that only this process has."""
+def dump(run: Runtime, call: Callable[..., Any], text: str) -> str | None:
+    """The JSON text of a compiled program; None if it uses objects that only this process has."""
     if run.joint.nodes:
         return None
     found: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
@@ -94,21 +96,24 @@ def dump(run: Runtime, call: Callable[..., Any], text: str) -> bytes | None:
         if k not in ours and getattr(v, "__globals__", None) is not found
     }
     saved = None if run.split is None else tuple(n.name for n in run.split.saved)
-    written, freed_with = run.joint.plan.written_inputs, run.joint.freed_with
-    cached = CachedProgram(text, names, run.has_private_values, written, freed_with, saved)
-    data = io.BytesIO()
-    with suppress(*_FAILURES):
-        _ProgramPickler(data, run.eager).dump(cached)
-        return data.getvalue()
+    facts = (run.has_private_values, run.joint.plan.written_inputs, run.joint.freed_with, saved)
+    leaf = _Leaf(run.eager)
+    with suppress(Unwritable):
+        return json.dumps([text, format_value(names, leaf.write), format_value(facts)])
     return None
 
 
-def load(data: bytes | None, eager: Callable[..., Any]) -> CachedProgram | None:
+def load(data: str | None, eager: Callable[..., Any]) -> CachedProgram | None:
     """Reads what :func:`dump` wrote; ``eager`` runs the program eagerly. None for damaged data."""
-    try:
-        return None if data is None else _ProgramUnpickler(io.BytesIO(data), eager).load()
-    except Exception:  # whatever is wrong with the data, the program can be compiled
-        return None
+    leaf = _Leaf(eager)
+    with suppress(ParseError), reading():
+        if data is not None:
+            text, *values = json.loads(data)
+            names, facts = (
+                parse_value(ast.parse(value, mode="eval").body, leaf.read) for value in values
+            )
+            return CachedProgram(text, names, *facts)
+    return None
 
 
 def revive(
@@ -166,45 +171,39 @@ class DeferredBackward:
         return found(given, arguments)
 
 
-class _ProgramPickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, eager: Callable[..., Any]) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+class _Leaf:
+    """Writes and reads what texts name: functions, classes, modules, and dataclasses of aotgrad by
+    their fields.
+    """
+
+    def __init__(self, eager: Callable[..., Any]) -> None:
         self._eager = eager
 
-    def persistent_id(self, obj: object) -> tuple[str, ...] | None:
-        if obj is self._eager:
-            return ("eager",)
-        if isinstance(obj, types.ModuleType):
-            return ("module", obj.__name__)
-        if isinstance(obj, torch._ops.OpOverload):
-            return ("op", obj.namespace, obj._schema.name.split("::")[1], obj._overloadname)
-        if isinstance(obj, types.BuiltinFunctionType):  # pickle would look into what owns it
-            owner = obj.__module__ or "torch"
-            if getattr(sys.modules.get(owner), obj.__name__, None) == obj:
-                return ("builtin", owner, obj.__name__)
-        return None
+    def write(self, value: Any) -> str | None:
+        """The text of such an object; None for other values. Raises Unwritable."""
+        if value is self._eager:
+            return "eager"
+        if isinstance(value, types.ModuleType):
+            return f"module({value.__name__!r})"
+        kind = type(value)
+        if is_dataclass(kind) and kind.__module__.startswith("aotgrad."):
+            given = [getattr(value, field.name) for field in fields(kind) if field.init]
+            inner = ", ".join(format_value(item, self.write) for item in given)
+            return f"{format_target(kind, _ROOTS)}({inner})"
+        return format_target(value, _ROOTS) if callable(value) else None
 
-    def reducer_override(self, obj: object) -> Any:
-        made_of = obj if isinstance(obj, type | types.FunctionType) else type(obj)
-        if (
-            isinstance(obj, torch.Tensor | torch.Generator)
-            or made_of.__module__.partition(".")[0] not in _OWNERS
-        ):
-            raise pickle.PicklingError(f"{made_of} belongs to this process")
-        return NotImplemented
-
-
-class _ProgramUnpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, eager: Callable[..., Any]) -> None:
-        super().__init__(file)
-        self._eager = eager
-
-    def persistent_load(self, pid: tuple[str, ...]) -> Any:
-        kind, *names = pid
-        if kind == "eager":
-            return self._eager
-        if kind == "module":
-            return importlib.import_module(names[0])
-        if kind == "builtin":
-            return getattr(sys.modules[names[0]], names[1])
-        return functools.reduce(getattr, names, torch.ops)
+    def read(self, node: ast.expr) -> Any:
+        """The object of a text; MISSING for other values."""
+        match node:
+            case ast.Name(id="eager"):
+                return self._eager
+            case ast.Call(func=ast.Name(id="module"), args=[ast.Constant(value=str(name))]):
+                if name.partition(".")[0] in _ROOTS:
+                    return sys.modules[name]
+            case ast.Attribute() if callable(found := find_target(ast.unparse(node), _ROOTS)):
+                return found
+            case ast.Call(func=ast.Attribute(), args=arguments):
+                kind = find_target(ast.unparse(node.func), _ROOTS)
+                if is_dataclass(kind) and isinstance(kind, type):
+                    return kind(*(parse_value(argument, self.read) for argument in arguments))
+        return MISSING

@@ -21,13 +21,18 @@ _VMAP_MODE = _torch._dispatch_key_parse("VmapMode")
 
 def write_batches(out: PythonWriter, names: Sequence[str]) -> None:
     """Writes the branch of ``function_backward`` that runs under ``vmap``."""
-    transforms = out.name("transforms", _torch._are_functorch_transforms_active)
-    includes = out.name("includes", _torch._dispatch_tls_is_dispatch_key_included)
-    with out.block(f"if {transforms}() or {includes}({out.name('VMAP_MODE', _VMAP_MODE)}):"):
+    with out.block(f"if {out.name('is_batched', is_batched)}():"):
         out(
             f"return {out.name('each_tangent', each_tangent)}(function_backward, ctx, "
             f"{tuple_text(names)})"
         )
+
+
+def is_batched() -> bool:
+    """Whether a ``vmap`` is active."""
+    return _torch._are_functorch_transforms_active() or (
+        _torch._dispatch_tls_is_dispatch_key_included(_VMAP_MODE)
+    )
 
 
 def each_tangent(

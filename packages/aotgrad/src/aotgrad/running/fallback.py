@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ class Fallback:
     eager: Callable[..., Any]
     reason: str
     detail: str = ""
-    _has_warned: bool = False
+    _has_warned: bool = field(default=False, init=False)
 
     def __call__(self, *inputs: Any) -> Any:
         counters["fallbacks"] += 1

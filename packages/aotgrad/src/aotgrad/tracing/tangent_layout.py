@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from symshapes import (
@@ -133,6 +134,7 @@ def _mismatch(tangent: torch.Tensor, cls: type) -> str:
     )
 
 
+@dataclass(slots=True, eq=False)
 class ZerosCache:
     """Zeros that replace absent gradients.
 
@@ -140,10 +142,8 @@ class ZerosCache:
     one tensor per shape; only the most recently used ones are cached.
     """
 
-    KEPT = 4
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[object, ...], torch.Tensor] = {}
+    KEPT: ClassVar[int] = 4
+    _made: dict[tuple[object, ...], torch.Tensor] = field(default_factory=dict, init=False)
 
     def __call__(
         self, sizes: tuple[int, ...], *, dtype: torch.dtype, device: torch.device

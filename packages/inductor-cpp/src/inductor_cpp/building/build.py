@@ -10,9 +10,11 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Any
 
 from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Template
 
@@ -23,7 +25,20 @@ from .toolchain import HINT, Toolchain
 SPLIT_AT = 24
 PLACEHOLDER = "kernel_"
 DIVISION_BY_ZERO = 2
+SUFFIX = ".so"
 _loaded: dict[str, ctypes.CDLL] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A C function in a library of this process: the library's key in the store, and a name."""
+
+    library: str
+    name: str
+
+    @property
+    def function(self) -> Any:
+        return _loaded[self.library][self.name]
 
 
 def build_kernels(
@@ -31,22 +46,20 @@ def build_kernels(
 ) -> list[Callable[..., None]]:
     """One callable per source. Raises BuildError."""
     entries, _ = build_entries(sources, store, toolchain)
-    return [make_launcher(source.kernel, entry) for source, entry in zip(sources, entries)]
+    return [make_launcher(source.kernel, e.function) for source, e in zip(sources, entries)]
 
 
 def build_entries(
     sources: Sequence[KernelSource], store: ArtifactStore, toolchain: Toolchain, more: str = ""
-) -> tuple[list[Callable[..., int]], ctypes.CDLL | None]:
-    """The C entry of each source, and the library with the functions of ``more``, which is text to
-    append to the kernels.
+) -> tuple[list[Entry], str]:
+    """The C entry of each source, and the key of the library with the functions of ``more``, which
+    is text to append to the kernels.
 
     Kernels that differ only in their name are compiled once; more than SPLIT_AT distinct ones are
     compiled as two units in parallel. Raises BuildError with the command and the compiler's output.
     """
     bodies = [_nameless(source) for source in sources]
     distinct = sorted(set(bodies))
-    if not distinct:
-        return [], None
     middle = (len(distinct) + 1) // 2
     units = [distinct[:middle], distinct[middle:]] if len(distinct) > SPLIT_AT else [distinct]
     with ThreadPoolExecutor(len(units)) as pool:
@@ -54,7 +67,7 @@ def build_entries(
         libraries = list(pool.map(lambda text: load_library(text, store, toolchain), texts))
     entries = {}
     for unit, library in zip(units, libraries):
-        entries |= {body: library[entry_name(number)] for number, body in enumerate(unit)}
+        entries |= {body: Entry(library, entry_name(n)) for n, body in enumerate(unit)}
     return [entries[body] for body in bodies], libraries[-1]
 
 
@@ -83,21 +96,33 @@ def unit_text(bodies: Sequence[str]) -> str:
     return runtime_text() + "\n" + "\n\n".join(named) + "\n"
 
 
-def load_library(text: str, store: ArtifactStore, toolchain: Toolchain) -> ctypes.CDLL:
-    """The shared library of a translation unit, from the store or compiled now, loaded once per
-    process.
+def load_library(text: str, store: ArtifactStore, toolchain: Toolchain) -> str:
+    """Loads the shared library of a translation unit, from the store or compiled now, once per
+    process; returns its key.
     """
     key = store.key("inductor_cpp", text, *toolchain.identity())
     if key in _loaded:
         store.hits += 1
     else:
         _loaded[key] = store.load(
-            key,
-            ".so",
-            lambda path: compile_unit(text, path, toolchain),
-            lambda path: ctypes.CDLL(str(path)),
+            key, SUFFIX, lambda path: compile_unit(text, path, toolchain), _open
         )
-    return _loaded[key]
+    return key
+
+
+def reload_library(key: str, store: ArtifactStore) -> bool:
+    """Loads a library that was built before; whether the store has it."""
+    if key in _loaded:
+        store.hits += 1
+        return True
+    library = store.open(key, SUFFIX, _open)
+    if library is not None:
+        _loaded[key] = library
+    return library is not None
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(path))
 
 
 def compile_unit(text: str, target: Path, toolchain: Toolchain) -> None:

@@ -189,10 +189,22 @@ def find_toolchain() -> Toolchain:
     """The toolchain of this process, from STRATA_CXX, CXX, or the first of g++, c++, clang++ on
     PATH.
     """
-    named = os.environ.get("STRATA_CXX") or os.environ.get("CXX") or None
-    compiler, version = find_compiler(named, os.environ.get("PATH"))
+    compiler, version = find_compiler(_named_compiler() or None, os.environ.get("PATH"))
     isa = detect_isa()
     return Toolchain(compiler, version, isa, find_openmp(), detect_features(isa))
+
+
+def target() -> tuple[str, ...]:
+    """What this process builds libraries for, and the compiler that its environment names. Needs no
+    compiler.
+    """
+    isa = detect_isa()
+    features, openmp = detect_features(isa), Path(find_openmp()).name
+    return (platform.machine(), isa, *features, openmp, _named_compiler())
+
+
+def _named_compiler() -> str:
+    return os.environ.get("STRATA_CXX") or os.environ.get("CXX") or ""
 
 
 def doctor() -> dict[str, str]:

@@ -19,7 +19,7 @@ import torch
 from loopir import ArtifactStore
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from inductor_cpp.building.build import load_library
+from inductor_cpp.building.build import Entry, load_library
 from inductor_cpp.building.toolchain import find_toolchain
 from inductor_cpp.kernels.names import runtime_text
 
@@ -46,7 +46,8 @@ _packed: dict[Hashable, _Packed] = {}
 def _digest() -> Callable[..., int]:
     """The compiled digest function."""
     text = runtime_text() + (Path(__file__).parents[1] / "runtime" / "digest.cpp").read_text()
-    function = load_library(text, ArtifactStore(or_temporary=True), find_toolchain()).strata_digest
+    library = load_library(text, ArtifactStore(or_temporary=True), find_toolchain())
+    function = Entry(library, "strata_digest").function
     function.restype = ctypes.c_uint64
     return function
 

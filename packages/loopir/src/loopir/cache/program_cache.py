@@ -1,30 +1,25 @@
-"""Cache of scheduled programs with the sources of their kernels, keyed by the functional graph.
+"""Cache of built programs, keyed by the functional graph.
 
-A hit skips decomposition, fusion and code generation. A graph that can't be described
-(``cache_key``) is compiled without the cache. The user's lines are not part of the key: a hit gets
-the lines of the graph that was looked up.
+A hit skips decomposition and fusion, and code generation where the libraries are in the store. A
+graph that can't be described (``cache_key``) is compiled without the cache. The user's lines are
+not part of the key: a hit gets the lines of the graph that was looked up.
 """
 
 from __future__ import annotations
 
-import functools
-import io
+import json
 import operator
-import pickle
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-import primops
-import sympy
 import torch
-from primops import Prim
-from torch._ops import OpOverload
+from symshapes.text.values import Unwritable
 
-from loopir.backend import CodeGenerator, KernelSource
-from loopir.ir.program import Program
+from loopir.backend import CodeGenerator
+from loopir.host.host_program import HostProgram
 from loopir.lowering import user_line
 
 from .cache_key import (
@@ -37,9 +32,9 @@ from .cache_key import (
     process_state,
 )
 from .store import ArtifactStore
+from .stored_program import StoredProgram
 
 SUFFIX = ".program"
-_FAILURES = (pickle.PickleError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,85 +74,24 @@ class ProgramCacheEntry:
         key = store.key("loopir.cache.program_cache", around, graph)
         return ProgramCacheEntry(store, key, constants, lines)
 
-    def get(self) -> tuple[Program, Sequence[KernelSource]] | None:
-        """The program and its sources, if this process or another cached them; else None."""
+    def get(self) -> StoredProgram | None:
+        """The program, if this process or another cached it; else None."""
         path = self.store.get(self.key, SUFFIX)
         if path is None:
             return None
         try:
-            return _Loader(io.BytesIO(zlib.decompress(path.read_bytes())), self).load()
-        except Exception:  # a damaged file counts as a miss
+            stored = json.loads(zlib.decompress(path.read_bytes()))
+        except (OSError, ValueError, zlib.error):  # a file of another version is a miss
             return None
+        return StoredProgram(stored, self.constants, self.lines)
 
-    def put(self, program: Program, sources: Sequence[KernelSource]) -> None:
-        """Caches a program, unless it contains tensors other than the graph's constants, or
-        functions that can't be pickled.
+    def put(self, host: HostProgram, codegens: Mapping[str, CodeGenerator]) -> None:
+        """Caches a built program, unless it contains tensors other than the graph's constants, or
+        functions without a text.
         """
-        data = io.BytesIO()
-        with suppress(*_FAILURES):
-            _Dumper(data, self).dump((program, sources))
-            self.store.put(self.key, SUFFIX, zlib.compress(data.getvalue(), 1))
-
-
-class _Dumper(pickle.Pickler):
-    """Pickles operators and the graph's constants by name, and user lines by number."""
-
-    def __init__(self, file: io.BytesIO, entry: ProgramCacheEntry) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.names = {id(tensor): name for name, tensor in entry.constants.items()}
-        self.numbers = {line: number for number, line in enumerate(entry.lines) if line}
-
-    def persistent_id(self, obj: object) -> tuple[Any, ...] | None:
-        if type(obj) is str:
-            return ("line", self.numbers[obj]) if obj in self.numbers else None
-        if isinstance(obj, OpOverload):
-            return ("op", obj.namespace, obj._schema.name.split("::")[1], obj._overloadname)
-        if isinstance(obj, Prim):
-            return ("prim", obj.name)
-        if isinstance(obj, torch.Tensor):
-            if id(obj) not in self.names:
-                raise pickle.PicklingError("a tensor restored while compiling")
-            return ("constant", self.names[id(obj)])
-        return None
-
-    def reducer_override(self, obj: object) -> Any:
-        """Pickles expressions and frozen dataclasses such that they are restored without the checks
-        and simplifications of their constructors.
-        """
-        kind = type(obj)
-        if kind in (sympy.Add, sympy.Mul):
-            return kind._from_args, (obj.args,)  # type: ignore[attr-defined]
-        parameters = getattr(kind, "__dataclass_params__", None)
-        if parameters is not None and parameters.frozen and "__slots__" in kind.__dict__:
-            return _restore, (kind, *(getattr(obj, name) for name in _field_names(kind)))
-        return NotImplemented
-
-
-@functools.cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
-
-
-def _restore(kind: type, *values: object) -> object:
-    """Creates a frozen dataclass from the values of its fields, without calling its constructor."""
-    restored = object.__new__(kind)
-    for name, value in zip(_field_names(kind), values, strict=True):
-        object.__setattr__(restored, name, value)
-    return restored
-
-
-class _Loader(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, entry: ProgramCacheEntry) -> None:
-        super().__init__(file)
-        self.entry = entry
-
-    def persistent_load(self, pid: tuple[Any, ...]) -> object:
-        kind, name, *names = pid
-        if kind == "op":
-            return functools.reduce(getattr, (name, *names), torch.ops)
-        return {"prim": primops.OPSET, "constant": self.entry.constants, "line": self.entry.lines}[
-            kind
-        ][name]
+        with suppress(Unwritable):
+            text = StoredProgram.write(host, codegens, self.constants, self.lines)
+            self.store.put(self.key, SUFFIX, zlib.compress(text.encode(), 1))
 
 
 def _constants(gm: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:

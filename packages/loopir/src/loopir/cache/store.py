@@ -229,6 +229,14 @@ class ArtifactStore:
         finally:
             note.unlink(missing_ok=True)
 
+    def open(self, key: str, suffix: str, open_: Callable[[Path], Opened]) -> Opened | None:
+        """Opens an artifact with ``open_``; None if there is none, or none that can be opened."""
+        path = self.get(key, suffix)
+        if path is not None:
+            with suppress(OSError, ImportError):
+                return _opened(path, open_)
+        return None
+
     def load(
         self, key: str, suffix: str, make: Callable[[Path], None], open_: Callable[[Path], Opened]
     ) -> Opened:
@@ -237,10 +245,9 @@ class ArtifactStore:
 
         Raises BuildError if the new artifact can't be opened either; it is then not kept.
         """
-        path, opened = self.get(key, suffix), []
-        if path is not None:
-            with suppress(OSError, ImportError):
-                return _opened(path, open_)
+        found, opened = self.open(key, suffix, open_), []
+        if found is not None:
+            return found
 
         def write(target: Path) -> None:
             make(target)

@@ -22,7 +22,7 @@ def generated(
     codegen: CodeGenerator, what: str, call: Callable[[], KernelSource], deadline: float | None
 ) -> KernelSource:
     """The source that ``call`` returns; ``what`` is what it generates, for messages."""
-    source = _ask(codegen, f"generate {what}", call, deadline)
+    source = ask(codegen, f"generate {what}", call, deadline)
     if not isinstance(source, KernelSource) or not isinstance(source.text, str):
         raise GeneratorError(
             f"{name_of(codegen)} returned {_shown(source)} from generate for {what}; it must be a "
@@ -39,7 +39,7 @@ def built(
     deadline: float | None,
 ) -> list[Callable[..., None]]:
     """The ``number`` callables that ``call`` returns."""
-    launchers = _ask(codegen, f"build {what}", call, deadline)
+    launchers = ask(codegen, f"build {what}", call, deadline)
     if not isinstance(launchers, (list, tuple)) or not all(map(callable, launchers)):
         raise GeneratorError(
             f"{name_of(codegen)} returned {_shown(launchers)} from build; it must be a list of "
@@ -56,7 +56,7 @@ def asked(
     codegen: CodeGenerator, what: str, question: Callable[[Kernel], bool], kernel: Kernel
 ) -> bool:
     """The answer to a question about a kernel; ``what`` it is, for messages."""
-    answer = _ask(codegen, what, lambda: question(kernel), None)
+    answer = ask(codegen, what, lambda: question(kernel), None)
     if not isinstance(answer, bool):
         raise GeneratorError(
             f"{name_of(codegen)} returned {_shown(answer)} when asked to {what}; it must be a bool"
@@ -80,7 +80,8 @@ def name_of(codegen: CodeGenerator) -> str:
     return f"code generator {names} (device {codegen.device!r})"
 
 
-def _ask(codegen: CodeGenerator, what: str, call: Callable[[], T], deadline: float | None) -> T:
+def ask(codegen: CodeGenerator, what: str, call: Callable[[], T], deadline: float | None) -> T:
+    """What ``call`` returns within ``deadline`` seconds; ``what`` it does, for messages."""
     try:
         return call() if deadline is None else _within(deadline, call)
     except LoopIRError:

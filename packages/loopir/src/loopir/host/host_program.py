@@ -4,15 +4,18 @@ to a function.
 
 from __future__ import annotations
 
+import functools
 import marshal
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from loopir.backend import CodeGenerator, KernelSource, LinksRuns, OffersTemplates, Run
 from loopir.cache.store import ArtifactStore
@@ -23,7 +26,7 @@ from loopir.ir.program import ExternCall, Program
 from loopir.ir.template import Template
 
 from .generator_calls import built, generated
-from .runs import Linked, cut_runs, peak_bytes
+from .runs import cut_runs, peak_bytes
 
 LONG = 20_000
 
@@ -61,60 +64,144 @@ def _codegen(codegens: Mapping[str, CodeGenerator], device: str) -> CodeGenerato
     return codegens[device]
 
 
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What calls and reports read of a program, without its loop IR.
+
+    Attributes:
+        frees_inputs: whether donated inputs are freed early.
+        writes_back: the inputs to which a call writes results back (contract B6).
+        numbers: the positions of inputs that callers pass as Python floats, with their devices.
+        kernel_count: the number of kernels.
+        launch_count: kernel launches per call.
+        extern_ops: the names of the operators that it calls.
+        run_devices: the device types whose launches are joined to runs.
+    """
+
+    frees_inputs: bool
+    writes_back: frozenset[int]
+    numbers: Mapping[int, torch.device]
+    kernel_count: int
+    launch_count: int
+    extern_ops: tuple[str, ...]
+    run_devices: tuple[str, ...]
+
+    @staticmethod
+    def of(program: Program, run_devices: Sequence[str]) -> HostFacts:
+        """The facts of a program."""
+        return HostFacts(
+            frees_inputs=bool(program.freed_inputs),
+            writes_back=program.written_inputs,
+            numbers={
+                position: program.buffers[entry].device
+                for position, entry in enumerate(program.inputs)
+                if isinstance(entry, str) and entry in program.numbers
+            },
+            kernel_count=len(program.kernels),
+            launch_count=program.launch_count,
+            extern_ops=tuple(
+                op_name(step.node.op) for step in program.steps if isinstance(step, ExternCall)
+            ),
+            run_devices=tuple(run_devices),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostText:
+    """The host function as text: its source, the objects that it names, and per device type the
+    callables, with their names, that the code generator made.
+    """
+
+    source: str
+    objects: Mapping[str, object]
+    launchers: Mapping[str, Mapping[str, Callable[..., None]]]
+
+    def load(self, store: ArtifactStore) -> Callable[..., list]:
+        """Compiles the function."""
+        scope: dict[str, Any] = {"math": math}
+        scope |= {name: direct(value) for name, value in self.objects.items()}
+        for made in self.launchers.values():
+            scope |= made
+        exec(_code(self.source, store), scope)
+        return scope["call"]
+
+
+def direct(value: object) -> object:
+    """The function behind a generator's operator, which is called without the dispatcher; other
+    objects are returned as they are.
+    """
+    return getattr(value, "direct", value) if isinstance(value, OpOverload) else value
+
+
 class HostProgram:
     """A compiled program. Calling it with the graph's inputs returns the list of its outputs.
 
-    ``source`` is the text of the host function; ``kernel_count`` the number of built kernels,
-    ``launch_count`` the launches per call, ``extern_count`` and ``extern_ops`` the number of extern
-    calls per call and their names; ``program`` and ``sources`` are the program and the kernel
-    sources from which it was built. A program with donated inputs that is called with one list of
-    the inputs empties the list and frees the inputs early (contract B5); ``written`` is the host
+    ``facts`` are its counts and properties, ``text`` its host function; ``program`` and ``sources``
+    are the program and the kernel sources from which it was built; those of a cached one are made
+    when they are asked for. A program with donated inputs that is called with one list of the
+    inputs empties the list and frees the inputs early (contract B5); ``written`` is the host
     function itself, which takes one list if it frees inputs early.
     """
 
     def __init__(
         self,
-        program: Program,
-        sources: Sequence[KernelSource],
-        source: str,
+        facts: HostFacts,
+        text: HostText,
         function: Callable[..., list],
-        linked: Linked,
+        parts: Callable[[], tuple[Program, Sequence[KernelSource]]],
     ) -> None:
-        self.program = program
-        self._linked = linked
-        self.sources = tuple(sources)
-        self.source = source
-        self._frees = bool(program.freed_inputs)
-        self.function = self._own = (lambda *args: function([*args])) if self._frees else function
-        self.written = function
-        self.extern_ops = tuple(
-            op_name(step.node.op) for step in program.steps if isinstance(step, ExternCall)
+        self.facts = facts
+        self.text = text
+        self._parts = functools.cache(parts)
+        self.function = self._own = (
+            (lambda *args: function([*args])) if facts.frees_inputs else function
         )
+        self.written = function
+
+    @property
+    def program(self) -> Program:
+        """The program in loop IR."""
+        return self._parts()[0]
+
+    @property
+    def sources(self) -> tuple[KernelSource, ...]:
+        """The sources of its kernels."""
+        return tuple(self._parts()[1])
+
+    @property
+    def source(self) -> str:
+        """The text of the host function."""
+        return self.text.source
 
     @property
     def takes_list(self) -> bool:
         """Whether a call with one list of the inputs frees some of them early."""
-        return self._frees and self.function is self._own
+        return self.facts.frees_inputs and self.function is self._own
 
     @property
     def writes_back(self) -> frozenset[int]:
         """The inputs to which a call writes results back (contract B6)."""
-        return self.program.written_inputs
+        return self.facts.writes_back
 
     @property
     def planned_peak(self) -> int:
         """The peak bytes of a call with the example sizes, without inputs and constants."""
-        return peak_bytes(self.program, self._linked)
+        return peak_bytes(self.program, cut_runs(self.program, self.facts.run_devices))
 
     @property
     def kernel_count(self) -> int:
         """The number of built kernels."""
-        return len(self.program.kernels)
+        return self.facts.kernel_count
 
     @property
     def launch_count(self) -> int:
         """Kernel launches per call."""
-        return self.program.launch_count
+        return self.facts.launch_count
+
+    @property
+    def extern_ops(self) -> tuple[str, ...]:
+        """The names of the operators that a call calls."""
+        return self.facts.extern_ops
 
     @property
     def extern_count(self) -> int:
@@ -123,16 +210,14 @@ class HostProgram:
 
     def __call__(self, *args: Any) -> list:
         if len(args) == 1 and type(args[0]) is list and self.takes_list:
-            return self.written(self._in_memory(args[0]) if self.program.numbers else args[0])
-        return self.function(*(self._in_memory(args) if self.program.numbers else args))
+            return self.written(self._in_memory(args[0]) if self.facts.numbers else args[0])
+        return self.function(*(self._in_memory(args) if self.facts.numbers else args))
 
     def _in_memory(self, args: Sequence[Any]) -> list[Any]:
         """The arguments, with Python floats replaced by tensors."""
         given = list(args)
-        for position, entry in enumerate(self.program.inputs):
-            if isinstance(entry, str) and entry in self.program.numbers:
-                device = self.program.buffers[entry].device
-                given[position] = torch.full((), args[position], dtype=torch.float64, device=device)
+        for position, device in self.facts.numbers.items():
+            given[position] = torch.full((), args[position], dtype=torch.float64, device=device)
         return given
 
 
@@ -150,10 +235,9 @@ def build_host(
     built libraries are cached in ``store``; each may take ``deadline`` seconds to build.
     """
     devices = dict.fromkeys(kernel.device for kernel in program.kernels)
-    linked = cut_runs(
-        program, [device for device in devices if isinstance(_codegen(codegens, device), LinksRuns)]
-    )
-    launchers: dict[str, Callable[..., None]] = {}
+    run_devices = [d for d in devices if isinstance(_codegen(codegens, d), LinksRuns)]
+    linked = cut_runs(program, run_devices)
+    launchers: dict[str, dict[str, Callable[..., None]]] = {}
     for device in devices:
         numbers = [i for i, kernel in enumerate(program.kernels) if kernel.device == device]
         codegen, own = _codegen(codegens, device), [sources[i] for i in numbers]
@@ -167,13 +251,12 @@ def build_host(
             call = partial(codegen.build, own, store)
         what = f"{len(numbers)} kernels"
         made = built(codegen, what, call, len(names), deadline)
-        launchers |= dict(zip(names, made, strict=True))
+        launchers[device] = dict(zip(names, made, strict=True))
     makes_slabs = {d for d in devices if getattr(_codegen(codegens, d), "makes_slabs", False)}
     writer = HostWriter(program, linked, makes_slabs)
-    source = writer.write()
-    scope = {**writer.globals, **launchers}
-    exec(_code(source, store), scope)
-    return HostProgram(program, sources, source, scope["call"], linked)
+    text = HostText(writer.write(), writer.globals, launchers)
+    facts, kept = HostFacts.of(program, run_devices), tuple(sources)
+    return HostProgram(facts, text, text.load(store), lambda: (program, kept))
 
 
 def _code(source: str, store: ArtifactStore) -> CodeType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keyword
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -237,9 +236,7 @@ class HostWriter:
 
     def _write_externcall(self, step: ExternCall) -> None:
         node = step.node
-        # the function behind a generator's operator, called without the dispatcher
-        direct = getattr(node.op, "direct", node.op)
-        op = self._global(op_name(node.op), direct)
+        op = self._global(op_name(node.op), node.op)
         args = [self._argument(arg) for arg in node.args] + [
             f"{key}={self._argument(arg)}" for key, arg in node.kwargs
         ]
@@ -327,7 +324,6 @@ class HostWriter:
         if isinstance(argument, View):
             return self._name(argument.buffer)
         if isinstance(argument, Symbolic):
-            self.globals["math"] = math
             return python_text(argument.expr)
         if isinstance(argument, tuple | list):
             return f"[{', '.join(map(self._argument, argument))}]"
