@@ -13,7 +13,7 @@ from typing import Any
 import aotgrad
 import bytecode_dynamo
 import loopir
-import primops
+import primops.text
 import torch
 
 TARGET = Path(__file__).parents[1] / "docs" / "loopir_example.md"
@@ -66,7 +66,7 @@ def page() -> str:
     def keep(graph: torch.fx.GraphModule, _: object) -> Any:
         prims = primops.decompose(graph)
         program = loopir.schedule(loopir.lower(prims))
-        shown["prims"] = prims.print_readable(print_output=False, fast_sympy_print=True).strip()
+        shown["prims"] = primops.text.format_graph(prims).strip()
         shown["kernels"] = "\n".join(map(loopir.format_any, program.kernels)).strip()
         shown["schedule"] = loopir.format_schedule(program)
         return lambda *args: graph(*args)

@@ -69,7 +69,7 @@ Backward:
 ## 3. Prims (primops)
 
 Decompositions rewrite ATen operators into at most 250 prims with one meaning each (C3). Matrix products stay calls of the
-library, marked `extern`. Forward:
+library (`ops.aten.mm`). Forward:
 
 ```
 {forward_prims}```

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 from hypothesis import given, settings
-from primops import check_prims, decompose, evaluate, format_graph, prims
+from primops import check_prims, decompose, evaluate, prims
 from primops.testing.backend import check_prim_backend, graph_of, prim_graphs
 from primops.testing.strategies import prim_calls
+from primops.text import format_graph
 
 NAMES = (
     "add",

@@ -17,11 +17,11 @@ from primops import (
     decompose,
     decomposition_report,
     evaluate,
-    format_graph,
     prims,
 )
 from primops.testing import trace
 from primops.testing.strategies import prim_calls
+from primops.text import format_graph
 from torch import fx
 
 X = torch.tensor([[1.0, 2.0], [-3.0, 4.0], [5.0, -6.0]])

@@ -21,11 +21,11 @@ from primops import (
     decompose,
     decomposition_report,
     evaluate,
-    format_graph,
     prims,
 )
 from primops.errors import user_line
 from primops.testing import check_against_eager, trace
+from primops.text import format_graph
 from torch import fx
 
 aten = torch.ops.aten

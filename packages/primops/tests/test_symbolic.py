@@ -16,11 +16,11 @@ from primops import (
     check_prims,
     decompose,
     evaluate,
-    format_graph,
     prims,
     reading_with,
 )
 from primops.shapes import broadcast_shapes, concrete, larger, same_size, smaller
+from primops.text import format_graph
 from torch import fx
 
 from packages.primops.tests.symbolic import Node
@@ -68,11 +68,12 @@ def test_size_arithmetic_becomes_parameters():
     assert [n.name for n in prim_graph.graph.nodes] == ["s0", "x", "reshape", "mul", "output"]
     reshape = next(n for n in prim_graph.graph.nodes if n.target is prims.reshape)
     assert str(reshape.kwargs["shape"][0]) == "2*s0"
-    assert "f32[2*s0, 2]" in format_graph(prim_graph)
+    assert "f32[2*s0, 2]" in format_graph(prim_graph, strict=False)
     for n in (6, 3):
         x = torch.randn(n, 4)
         assert torch.equal(evaluate(prim_graph, [n, x])[0], x.view(2 * n, 2) * n)
-    assert format_graph(decompose(prim_graph)) == format_graph(prim_graph)
+    again = decompose(prim_graph)
+    assert format_graph(again, strict=False) == format_graph(prim_graph, strict=False)
 
 
 def test_rules_do_not_guard():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from primops import ContractError, evaluate
+from primops import ContractError, decompose, evaluate, prims
 from primops.testing.backend import prim_graphs
 from primops.text import FORM, format_graph, parse_graph
 from symshapes import ParseError, VersionError
 from symshapes.testing.texts import damaged_texts
+from symshapes.text.values import Unwritable
 
 TEXT = """# primops.graph 5
 s0 = Size(lower=2, hint=3)
@@ -54,6 +56,36 @@ def test_constants_are_given():
     gm = parse_graph(text, {"part.w": torch.tensor([2.0, 3.0])})
     assert format_graph(gm) == text
     assert evaluate(gm, [torch.tensor([1.0, 1.0])])[0].tolist() == [2, 3]
+
+
+ROUNDED = FORM.write("""\
+def graph(x: f32[2]) -> (f16[2],):
+    exp: meta(f32[2], rounds_to=torch.float16) = prims.exp(x)
+    neg: f32[2] = prims.neg(exp)
+    convert: f16[2] = prims.convert(neg, dtype=torch.float16)
+    return (convert,)
+""")
+EXACT = ROUNDED.replace("(f16[2],)", "(f16[2], f32[2])").replace(
+    "    return (convert,)",
+    "    same: f32[2] = prims.exp(x)\n    sin: f32[2] = prims.sin(same)\n    return (convert, sin)",
+)
+
+
+def test_decomposing_again_keeps_where_eager_rounds():
+    assert format_graph(decompose(parse_graph(ROUNDED))) == ROUNDED
+
+
+def test_a_value_that_is_also_read_exactly_is_not_rounded():
+    again = format_graph(decompose(parse_graph(EXACT)))
+    assert again.count("prims.exp") == 1 and "rounds_to" not in again
+
+
+def test_what_has_no_text_is_described():
+    gm = parse_graph(ROUNDED)
+    gm.graph.find_nodes(op="call_function", target=prims.neg)[0].target = test_constants_are_given
+    with pytest.raises(Unwritable, match="test_constants_are_given has no text form, at the node"):
+        format_graph(gm)
+    assert re.search(r"neg: f32\[2\] = <the function .*>\(exp\)", format_graph(gm, strict=False))
 
 
 @settings(deadline=None)

@@ -6,7 +6,6 @@ from bytecode_dynamo import interpreter  # noqa: F401 (first, for it refuses wha
 from bytecode_dynamo import errors as exc
 from bytecode_dynamo.capture.policy import Captured
 from bytecode_dynamo.graph.opaque import OpaqueCall
-from bytecode_dynamo.graph.show import format_graph, format_source
 from bytecode_dynamo.graph.text import format_captured, parse_captured
 from bytecode_dynamo.graph.verify import check_captured
 from bytecode_dynamo.guards.text import format_guards
@@ -48,8 +47,7 @@ __all__ = [
     "allow_in_graph",
     "assume_constant_result", "check_captured", "config", "counters", "disable",
     "disallow_in_graph", "eager",
-    "error_on_graph_break", "exc", "explain", "export", "format_captured", "format_graph",
-    "format_guards", "format_source",
+    "error_on_graph_break", "exc", "explain", "export", "format_captured", "format_guards",
     "graph_break", "is_compiling",
     "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked", "optimize",
     "parse_captured", "parse_guards", "reset", "run",

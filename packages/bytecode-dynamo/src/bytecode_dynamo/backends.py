@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bytecode_dynamo.capture.policy import Backend
-from bytecode_dynamo.graph.show import format_graph
+from bytecode_dynamo.graph.text import format_captured
 
 from .errors import UserError
 
@@ -26,7 +26,7 @@ def eager(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., 
 
 def print_backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
     """Prints the graph, then runs it as it is."""
-    print(format_graph(gm))
+    print(format_captured(gm, strict=False))
     return gm.forward
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from bytecode_dynamo.capture.policy import Captured
-from bytecode_dynamo.graph.show import format_graph
+from bytecode_dynamo.graph.text import format_captured
 from bytecode_dynamo.guards.text import format_guard
 
 from .errors import BreakRecord
@@ -70,10 +70,7 @@ class Explanation:
             lines += [f"graph break {number}: {reason.format()}"]
         lines += [f"failed graph, now run operator by operator: {cause}" for cause in self.failures]
         for number, graph in enumerate(self.graphs, 1):
-            lines += [
-                f"graph {number}:",
-                *(f"  {line}" for line in format_graph(graph).splitlines()),
-            ]
+            lines += [f"graph {number}:", format_captured(graph, strict=False)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -96,7 +96,7 @@ def test_missing_size_is_refused():
 
 
 def test_graph_text(golden):
-    golden(bd.format_graph(captured_graph(dynamic=True)) + "\n")
+    golden(bd.format_captured(captured_graph(dynamic=True), lines=False))
 
 
 def test_nodes_carry_values_and_lines():

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import primops
+import primops.text
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -108,6 +110,9 @@ def _unchecked(pipeline: Pipeline, form: object) -> None:
     """Source text only has to compile; rewritten graphs are checked once decomposed."""
 
 
+_show_graph = partial(primops.text.format_graph, strict=False)
+
+
 def _show_loops(program: Program) -> str:
     return "\n\n".join([*map(format_any, program.kernels), format_schedule(program)])
 
@@ -117,10 +122,10 @@ def _show_sources(generated: GeneratedProgram) -> str:
 
 
 STAGES: tuple[PipelineStage, ...] = (
-    PipelineStage("25-patterns.py", "loopir", _rewrite, _unchecked, primops.format_graph),
+    PipelineStage("25-patterns.py", "loopir", _rewrite, _unchecked, _show_graph),
     PipelineStage(
         "30-prims.py", "primops", _decompose, lambda _, graph: primops.check_prims(graph),
-        primops.format_graph,
+        _show_graph,
     ),
     PipelineStage(
         "40-loops.txt", "loopir", _schedule, lambda _, program: check_program(program), _show_loops
@@ -146,7 +151,7 @@ def _with_passes(
 
 def _pass_stage(each: GraphPass) -> PipelineStage:
     name, show = {
-        "prims": (f"35-{each.name}.py", primops.format_graph),
+        "prims": (f"35-{each.name}.py", _show_graph),
         "loops": (f"45-{each.name}.txt", _show_loops),
     }[each.level]
     return PipelineStage(name, str(each), lambda _, form: each(form), _unchecked, show)

@@ -21,7 +21,6 @@ from primops.passes import decompose
 from primops.prim import ExternPrim, MetaReading, Prim, reading_with
 from primops.registry import DecompositionTable
 from primops.report import Report, decomposition_report
-from primops.show import format_graph
 from primops.verify import check_prims
 
 __version__ = "0.2.0"
@@ -31,5 +30,5 @@ __all__ = [
     "DecompositionTable", "DerivativeError", "DuplicateRuleError", "ExternPrim", "FrozenTableError",
     "MetaReading", "Prim", "PrimError", "PrimopsError", "Report", "TensorMeta", "UnknownOpError",
     "check_prims", "contiguous_strides", "decompose", "decomposition_report", "evaluate",
-    "format_graph", "prim_of", "prims", "reading_with", "vjp",
+    "prim_of", "prims", "reading_with", "vjp",
 ]  # fmt: skip

@@ -98,7 +98,10 @@ class _Pass:
                 if required:
                     node.meta["required"] = {i: x.meta["required"] for i, x in required}
                 return self.builder.finish(self.gm, outputs, node, meta)
-            self.env[node] = self.visit(node)
+            value = self.env[node] = self.visit(node)
+            if "rounds_to" in node.meta and isinstance(value, GraphValue):
+                value.half = node.meta["rounds_to"]
+                value.skippers.update(node.users)
         raise ContractError("C2.4", "the graph has no output")
 
     def visit(self, node: fx.Node) -> Any:

@@ -14,7 +14,6 @@ from symshapes.env import ShapeEnv
 from symshapes.text.form import TextForm
 from symshapes.text.graph_reader import parse_graph as read_graph
 from symshapes.text.graphs import GraphForm
-from symshapes.text.graphs import format_graph as write_graph
 from symshapes.text.tensors import TensorType
 
 from primops import prims
@@ -27,12 +26,13 @@ FORM = TextForm("primops.graph", OPSET_VERSION)
 
 
 class _Metas:
-    """``TensorMeta`` in ``meta["val"]``."""
+    """``TensorMeta`` in ``meta["val"]``; tensors of a functional graph are written as theirs."""
 
     def __init__(self, env: ShapeEnv) -> None:
         del env
 
     def describe(self, value: Any) -> TensorType | None:
+        value = TensorMeta.from_tensor(value) if isinstance(value, torch.Tensor) else value
         if not isinstance(value, TensorMeta):
             return None
         return TensorType(value.dtype, value.shape, value.strides, value.device)
@@ -41,17 +41,17 @@ class _Metas:
         return TensorMeta(given.shape, given.strides, given.dtype, given.device)
 
 
-GRAPHS = GraphForm(
-    FORM, _Metas, {"prims": prims, "operator": operator, "torch": torch}, LazyGraphModule
-)
+ROOTS = {"prims": prims, "operator": operator, "torch": torch}
+GRAPHS = GraphForm(FORM, _Metas, check_prims, ROOTS, LazyGraphModule)
 
 
-def format_graph(gm: torch.fx.GraphModule, *, lines: bool = True) -> str:
+def format_graph(gm: torch.fx.GraphModule, *, lines: bool = True, strict: bool = True) -> str:
     """A prim graph as text; ``lines``: with the user's lines, which name files.
 
-    Raises ``symshapes.text.values.Unwritable`` for a value without a text, with its node.
+    Raises ``symshapes.text.values.Unwritable`` for a value without a text, with its node; without
+    ``strict`` it is described, in a text that can't be read. A functional graph is written, too.
     """
-    return FORM.write(write_graph(gm, GRAPHS, lines=lines))
+    return GRAPHS.write(gm, lines, strict)
 
 
 def parse_graph(
@@ -62,6 +62,4 @@ def parse_graph(
     Raises ``symshapes.ParseError`` with line and column, ``symshapes.VersionError`` for a text of
     an op set that is newer than this one, ContractError for what the checker finds.
     """
-    gm = read_graph(text, GRAPHS, constants)
-    check_prims(gm)
-    return gm
+    return read_graph(text, GRAPHS, constants)

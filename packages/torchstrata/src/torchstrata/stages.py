@@ -177,7 +177,7 @@ def compile_captured(
     store, dump = open_store(config.cache_dir), Dump.for_graph(config.dump)
     ctx = Context(config, store, generators, dump, extensions)
     if ctx.dump.directory is not None:
-        ctx.dump.write("10-captured.py", graph.print_readable(print_output=False))
+        ctx.dump.write("10-captured.py", bytecode_dynamo.format_captured(graph, strict=False))
     where = user_lines(graph)
     freezes = config.freeze and not torch.is_grad_enabled()
     if freezes:

@@ -20,8 +20,8 @@ from aotgrad.graphs.partition import Partitioner
 from aotgrad.graphs.passes import clean, separate_outputs
 from aotgrad.graphs.patterns import PATTERNS, apply_patterns
 from aotgrad.graphs.seeded_random import restore_random, seed_random
-from aotgrad.graphs.show import graph_text
 from aotgrad.graphs.split import JointAnalysis, Split, extract_forward, split_joint
+from aotgrad.graphs.text import format_functional
 from aotgrad.graphs.trace import TraceSpec
 from aotgrad.graphs.unit_tangent import with_unit_gradients
 from aotgrad.graphs.verify import check_functional
@@ -90,7 +90,7 @@ def optimise_joint(joint: Joint, options: CompileOptions) -> None:
     )
     for node in joint.gm.graph.nodes:
         node._rename(unreserved_name(node.name))
-    options.report("joint", lambda: graph_text(joint.gm))
+    options.report("joint", lambda: format_functional(joint.gm, strict=False))
 
 
 def _refuse_sparse_arithmetic(joint: Joint) -> None:
@@ -238,7 +238,7 @@ def _compile(gm: torch.fx.GraphModule, what: str, options: CompileOptions, neede
         return compile_inner(gm, lambda inner: _compile(inner, what, options, needed))
     if os.environ.get("STRATA_VERIFY") == "1":
         check_functional(gm)
-    options.report(what, lambda: graph_text(gm))
+    options.report(what, lambda: format_functional(gm, strict=False))
     if not needed:
         return None
     compiler = getattr(options, f"{what}_compiler")

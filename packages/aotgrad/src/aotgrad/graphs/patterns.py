@@ -15,7 +15,6 @@ from aotgrad.errors import UserError, source_line
 
 from .constants import is_random
 from .passes import clean, size_symbols
-from .show import value_text
 from .trace import trace_program
 
 Match = Callable[[torch.fx.Node], Sequence[Any] | None]
@@ -262,14 +261,15 @@ def _is_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _check_same(pattern: Pattern, node: torch.fx.Node, value: Any) -> None:
     expected = node.meta["val"]
-    if not isinstance(value, torch.Tensor):
-        shown = repr(value)
-    elif _is_alike(value, expected):
+    if isinstance(value, torch.Tensor) and _is_alike(value, expected):
         return
-    else:
-        shown = f"{value_text(value)} on {value.device}"
     raise UserError(
-        f"pattern {pattern.name!r}: the replacement of {node.name} gives {shown} instead of "
-        f"{value_text(expected)} "
-        f"on {expected.device}\n{source_line(node)}".rstrip()
+        f"pattern {pattern.name!r}: the replacement of {node.name} gives {_described(value)} "
+        f"instead of {_described(expected)}\n{source_line(node)}".rstrip()
     )
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    return f"{value.dtype} {tuple(value.shape)} on {value.device}"

@@ -8,20 +8,20 @@ import torch
 from symshapes.text.fakes import FakeTensors
 from symshapes.text.form import TextForm
 from symshapes.text.graph_reader import parse_graph
-from symshapes.text.graphs import GraphForm, format_graph
+from symshapes.text.graphs import GraphForm
 
 from .verify import check_functional
 
-FORM = TextForm("aotgrad.graph", 1)
-GRAPHS = GraphForm(FORM, FakeTensors)
+GRAPHS = GraphForm(TextForm("aotgrad.graph", 1), FakeTensors, check_functional)
 
 
-def format_functional(gm: torch.fx.GraphModule, *, lines: bool = True) -> str:
+def format_functional(gm: torch.fx.GraphModule, *, lines: bool = True, strict: bool = True) -> str:
     """A functional graph as text; ``lines``: with the user's lines, which name files.
 
-    Raises ``symshapes.text.values.Unwritable`` for a value without a text, with its node.
+    Raises ``symshapes.text.values.Unwritable`` for a value without a text, with its node; without
+    ``strict`` it is described, in a text that can't be read.
     """
-    return FORM.write(format_graph(gm, GRAPHS, lines=lines))
+    return GRAPHS.write(gm, lines, strict)
 
 
 def parse_functional(
@@ -32,6 +32,4 @@ def parse_functional(
     Raises ``symshapes.ParseError`` with line and column, ``symshapes.VersionError`` for a text of
     a newer version, ContractError for what the checker finds.
     """
-    gm = parse_graph(text, GRAPHS, constants)
-    check_functional(gm)
-    return gm
+    return parse_graph(text, GRAPHS, constants)

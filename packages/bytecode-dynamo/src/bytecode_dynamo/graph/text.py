@@ -9,21 +9,20 @@ from symshapes.text.fakes import FakeTensors
 from symshapes.text.form import TextForm
 from symshapes.text.graph_reader import parse_graph
 from symshapes.text.graphs import GraphForm
-from symshapes.text.graphs import format_graph as write_graph
 
 from .verify import check_captured
 
-FORM = TextForm("bytecode_dynamo.graph", 1)
-GRAPHS = GraphForm(FORM, FakeTensors)
+GRAPHS = GraphForm(TextForm("bytecode_dynamo.graph", 1), FakeTensors, check_captured)
 
 
-def format_captured(gm: torch.fx.GraphModule) -> str:
-    """A captured graph as text, with the user's lines (C1.5).
+def format_captured(gm: torch.fx.GraphModule, *, lines: bool = True, strict: bool = True) -> str:
+    """A captured graph as text; ``lines``: with the user's lines (C1.5), which name files.
 
     Raises ``symshapes.text.values.Unwritable`` for a value or function without a text, such as an
-    ``autograd.Function`` of the program, with its node.
+    ``autograd.Function`` of the program, with its node; without ``strict`` it is described, in a
+    text that can't be read.
     """
-    return FORM.write(write_graph(gm, GRAPHS))
+    return GRAPHS.write(gm, lines, strict)
 
 
 def parse_captured(
@@ -34,6 +33,4 @@ def parse_captured(
     Raises ``symshapes.ParseError`` with line and column, ``symshapes.VersionError`` for a text of
     a newer version, ContractError for what the checker finds.
     """
-    gm = parse_graph(text, GRAPHS, constants)
-    check_captured(gm)
-    return gm
+    return parse_graph(text, GRAPHS, constants)

@@ -112,5 +112,5 @@ def test_result_that_is_no_pytree_of_tensors_is_refused():
 def test_source_text_of_a_graph_runs():
     found = bd.explain(lambda x: torch.relu(x) * 2)(X)
     scope = {"torch": torch}
-    exec(bd.format_source(found.graphs[0]), scope)
+    exec(found.graphs[0].code, scope)
     assert torch.equal(scope["forward"](None, -X)[0], torch.zeros(3))

@@ -26,7 +26,8 @@ class FakeTensors:
         if not isinstance(value, torch.Tensor):
             return None
         if type(value) is not FakeTensor or value.layout is not torch.strided:
-            raise Unwritable(f"a tensor of {type(value).__qualname__}, {value.layout}")
+            kind, sizes = type(value).__qualname__, tuple(value.shape)
+            raise Unwritable(f"a {kind} of {value.dtype} {sizes}, {value.layout}")
         return TensorType(
             value.dtype, tuple(value.shape), value.stride(), value.device,
             value.storage_offset(), value.requires_grad, value.is_conj(), value.is_neg(),

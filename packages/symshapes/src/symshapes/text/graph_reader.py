@@ -24,9 +24,11 @@ Constants = Mapping[str, torch.Tensor]
 
 
 def parse_graph(text: str, form: GraphForm, constants: Constants | None = None) -> GraphModule:
-    """The graph of a text. ``constants`` are the tensors that ``constant("name")`` stands for.
+    """The graph of a text, checked. ``constants`` are the tensors that ``constant("name")`` stands
+    for.
 
-    Raises ParseError with line and column, VersionError for a version that can't be read.
+    Raises ParseError with line and column, VersionError for a version that can't be read, and
+    what the form's checker raises.
     """
     with reading():
         reader = GraphReader(form, constants or {})
@@ -34,7 +36,8 @@ def parse_graph(text: str, form: GraphForm, constants: Constants | None = None) 
             reader.read(statement)
         if MAIN not in reader.graphs:
             raise ParseError(f"the text has no function {MAIN}")
-        return reader.graphs[MAIN]
+    form.check(reader.graphs[MAIN])
+    return reader.graphs[MAIN]
 
 
 @dataclass

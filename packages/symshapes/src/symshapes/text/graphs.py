@@ -36,9 +36,11 @@ from .values import Unwritable, format_value
 
 NODE_META = (
     "source", "static", "donated", "written", "recompute", "host", "required", "rounds_to",
-    "forward_node",
+    "forward_node", "rewritten_by",
 )  # fmt: skip
-"""The entries of ``node.meta`` with a meaning in one of the contracts, beside ``val``."""
+"""The entries of ``node.meta`` with a meaning in one of the contracts, beside ``val``, and which
+pattern made the node.
+"""
 GRAPH_META = ("writes", "unread", "private_results", "private_inputs")
 """The same of ``gm.meta``."""
 MAIN = "graph"
@@ -51,26 +53,25 @@ class GraphForm:
     Attributes:
         form: its name and version.
         tensors: makes the class of the tensors in ``meta["val"]`` for an environment.
+        check: raises for a graph outside its contract, once it is read.
         roots: the names that may begin the name of a function.
         module: the class of the modules that a reader makes.
     """
 
     form: TextForm
     tensors: Callable[[ShapeEnv], TensorKind]
+    check: Callable[[GraphModule], object] = lambda gm: None
     roots: Mapping[str, Any] = field(default_factory=lambda: dict(ROOTS))
     module: Callable[[torch.nn.Module, Graph], GraphModule] = LazyGraphModule
 
+    def write(self, gm: GraphModule, lines: bool = True, strict: bool = True) -> str:
+        """``gm`` as text, with its version.
 
-def format_graph(
-    gm: GraphModule, form: GraphForm, *, lines: bool = True, strict: bool = True
-) -> str:
-    """``gm`` as text, without the line that states the version.
-
-    ``lines``: with the user's lines, which name files. Raises Unwritable for values and functions
-    that have no text, with the node and the user's line; without ``strict`` they are described in
-    angle brackets, in a text that can't be read.
-    """
-    return GraphWriter(form, lines, strict).text(gm)
+        ``lines``: with the user's lines, which name files. Raises Unwritable for values and
+        functions that have no text, with the node and the user's line; without ``strict`` they are
+        described in angle brackets, in a text that can't be read.
+        """
+        return self.form.write(GraphWriter(self, lines, strict).text(gm))
 
 
 class GraphWriter:
@@ -81,7 +82,7 @@ class GraphWriter:
         self.lines = lines
         self.strict = strict
         self.tensors = form.tensors(ShapeEnv())
-        self.symbols = SymbolWriter()
+        self.symbols = SymbolWriter(strict)
         self.graphs: dict[int, str] = {}
         self.functions: list[str] = []
         self.node: Node | None = None
@@ -137,6 +138,8 @@ class GraphWriter:
     def _call(self, node: Node) -> str:
         arguments = [*map(self.value, node.args)]
         arguments += [f"{name}={self.value(value)}" for name, value in node.kwargs.items()]
+        if not self.strict and (graphs := getattr(node.target, "graphs", ())):
+            arguments.append(f"graphs={self.value(graphs)}")
         if node.op == "get_attr":
             return f"constant({node.target!r})"
         if node.op == "call_method":

@@ -28,8 +28,11 @@ KINDS = {
 
 @dataclass(slots=True)
 class SymbolWriter:
-    """Formats sizes, and notes the symbols in them."""
+    """Formats sizes, and notes the symbols in them; sizes of other environments are an error, or
+    not declared without ``strict``.
+    """
 
+    strict: bool = True
     env: ShapeEnv | None = None
     used: dict[str, sympy.Symbol] = field(default_factory=dict)
 
@@ -39,6 +42,8 @@ class SymbolWriter:
             return repr(value)
         env = getattr(value.node, "shape_env", None)
         if is_nested_int(value) or not isinstance(env, ShapeEnv):
+            if not self.strict:
+                return str(value)
             raise Unwritable(f"a size of another environment, {value}")
         self.env = env
         self.used |= {symbol.name: symbol for symbol in value.node.expr.free_symbols}
