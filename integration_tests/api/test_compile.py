@@ -9,6 +9,9 @@ import pickle
 import warnings
 from pathlib import Path
 
+import aotgrad
+import bytecode_dynamo
+import primops.text
 import pytest
 import torch
 import torchstrata
@@ -366,6 +369,24 @@ def test_dump_holds_every_stage(tmp_path) -> None:
     for stage in ("30-prims.py", "40-loops.txt", "50-kernels.txt", "60-host.py"):
         assert f"forward-{stage}" in names and f"backward-{stage}" in names
     assert any(name.startswith("20-") for name in names)
+
+
+def test_dumped_graphs_can_be_read_again(tmp_path) -> None:
+    x = torch.randn(4, requires_grad=True)
+    torchstrata.compile(lambda x: x.exp().sum(), options={"dump": str(tmp_path)})(x).backward()
+    forms = {
+        "10-captured": (bytecode_dynamo.parse_captured, bytecode_dynamo.format_captured),
+        "20-joint": (aotgrad.parse_functional, aotgrad.format_functional),
+        "20-forward": (aotgrad.parse_functional, aotgrad.format_functional),
+        "20-backward": (aotgrad.parse_functional, aotgrad.format_functional),
+        "forward-30-prims": (primops.text.parse_graph, primops.text.format_graph),
+        "backward-30-prims": (primops.text.parse_graph, primops.text.format_graph),
+    }
+    for name, (parse, write) in forms.items():
+        (path,) = tmp_path.rglob(f"{name}.py")
+        text = path.read_text()
+        assert "test_compile.py" in text
+        assert write(parse(text)) == text
 
 
 @pytest.mark.parametrize("strict", [False, True])
