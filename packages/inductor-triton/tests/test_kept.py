@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import random
+from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -38,17 +39,19 @@ def _pair(capturable):
     return make
 
 
+def _host(function: Any, inputs: Sequence[str], outputs: Sequence[str | None]) -> Any:
+    facts = SimpleNamespace(inputs=[("tensor", name) for name in inputs], outputs=outputs)
+    text = SimpleNamespace(launchers={})
+    return SimpleNamespace(function=function, facts=facts, text=text, writes_back=frozenset())
+
+
 def _compile(capturable: Any, gm: torch.fx.GraphModule, _: object) -> Replay:
     inputs = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
     outputs: Any = gm.graph.output_node().args[0]
-    program = SimpleNamespace(
-        inputs=inputs, outputs=[SimpleNamespace(buffer=getattr(o, "name", None)) for o in outputs]
-    )
-    host: Any = SimpleNamespace(
-        function=capturable(lambda *args: list(gm(*args))),
-        program=program,
-        sources=(),
-        writes_back=frozenset(),
+    host = _host(
+        capturable(lambda *args: list(gm(*args))),
+        inputs,
+        [getattr(output, "name", None) for output in outputs],
     )
     return Replay(host, torch.device("cuda", 0), effects=GraphEffects.of(gm.meta))
 
@@ -175,13 +178,7 @@ def test_backward_has_the_memory_of_what_was_saved(pair, capturable, recorded: s
     """
     net, other, compiled = pair()
     x, frozen = torch.randn(4, 8), torch.randn(8, 8)
-    program = SimpleNamespace(inputs=("a", "b"), outputs=[SimpleNamespace(buffer="c")])
-    host: Any = SimpleNamespace(
-        function=capturable(lambda a, b: [(a @ b).tanh()]),
-        program=program,
-        sources=(),
-        writes_back=frozenset(),
-    )
+    host = _host(capturable(lambda a, b: [(a @ b).tanh()]), ("a", "b"), ("c",))
     evaluate = Replay(host, torch.device("cuda", 0))
     for step in range(14):
         for module, call, value in (

@@ -4,6 +4,7 @@ plan in Python.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import sympy
 import torch
 from inductor_triton import Binary, Launcher, TritonCodeGenerator, launch_spec
 from inductor_triton.launching import launch as launch_module
+from inductor_triton.launching.compile import example_variant
 from inductor_triton.launching.launch_plan import Plan, PythonPlan, Resolver, expand, run_calls
+from inductor_triton.launching.stored_plans import describe_plans, read_plans
 from inductor_triton.spec import sequence_of
 from loopir import ArtifactStore, KernelSource, Place, Run, RunCall, parse_kernel, symbol
 
@@ -80,7 +83,7 @@ def test_places_and_sizes(launchers):
     source = generated(SCALE)
     plan = expand(scale_twice(), [source], launchers([source]))
     assert (plan.tensors, len(plan.calls)) == (2, 2)
-    resolver = Resolver(scale_twice(), plan, 0, lambda operations, memory: (operations, memory))
+    resolver = Resolver(plan, 0, lambda operations, memory: (operations, memory))
     (first, second), memory = resolver(b"\1\1", (100,))  # type: ignore[misc]
     assert memory == 64 + 3200
     assert first.arguments == ((0, 0), (2, 64), (-1, 100))
@@ -95,7 +98,7 @@ def test_variants_of_a_run(launchers):
     source = generated(SCALE)
     made = launchers([source])
     plan = expand(scale_twice(), [source], made)
-    resolver = Resolver(scale_twice(), plan, 0, lambda operations, memory: operations)
+    resolver = Resolver(plan, 0, lambda operations, memory: operations)
     first, second = resolver(b"\0\1", (16,))  # type: ignore[misc]
     assert first.function is not second.function
     variants = [variant.divisible for _, variant in made[0][0]._functions]
@@ -134,7 +137,7 @@ def test_the_plan_in_python(launchers, monkeypatch, size):
     call = PythonPlan(
         "scale",
         2,
-        Resolver(scale_twice(), plan, 0, lambda operations, memory: (operations, memory)),
+        Resolver(plan, 0, lambda operations, memory: (operations, memory)),
         0,
         None,
     )
@@ -158,3 +161,44 @@ def test_runs_in_the_interpreter(tmp_path):
     x, y = torch.randn(80), torch.zeros(80)
     run_calls(scale_twice(), [source], calls)(x, y, 10)
     assert torch.equal(y, 4 * x)
+
+
+def test_plans_are_read_without_kernels(launchers):
+    run, source = scale_twice(), generated(SCALE)
+    plan = expand(run, [source], launchers([source]))
+    asked = []
+
+    def build(parts, device):
+        asked.append((parts, device))
+        return [made for (made,) in launchers(parts)]
+
+    text = describe_plans([replace(plan, device=0), replace(plan, device=1)])
+    first, second = read_plans(text, build)
+    ((parts, device), (_, other)) = asked
+    (part,) = parts
+    assert (device, other) == (0, 1) and part.text == source.text
+    assert launch_spec(part) == launch_spec(source)
+    assert example_variant(part) == example_variant(source)
+    assert part.kernel.name == source.kernel.name and not part.kernel.bodies
+    for read in (first, second):
+        assert [(c.places, c.sizes) for c in read.calls] == [
+            (c.places, c.sizes) for c in plan.calls
+        ]
+        assert (read.tensors, read.sizes, read.memory) == (plan.tensors, plan.sizes, plan.memory)
+        for aligned, size in ((b"\1\1", 5), (b"\0\1", 16)):
+            made, expected = (
+                Resolver(each, 0, lambda operations, memory: None).resolve(aligned, (size,))
+                for each in (read, plan)
+            )
+            assert made[1] == expected[1]
+            assert [(o.programs, o.arguments) for o in made[0]] == [
+                (o.programs, o.arguments) for o in expected[0]
+            ]
+
+
+def test_plans_with_the_copy_engine_have_no_text(launchers):
+    source = generated(SCALE)
+    plan = expand(scale_twice(), [source], launchers([source]))
+    spec = launch_spec(source)
+    plan.calls[0].launcher.spec = replace(spec, config=replace(spec.config, tma=True))
+    assert describe_plans([plan]) is None

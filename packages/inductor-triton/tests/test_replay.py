@@ -28,12 +28,13 @@ def _replayed(capturable):
 def replay_of(
     capturable: Any, function: Callable[..., list[torch.Tensor]], inputs: int = 1
 ) -> Replay:
-    names = tuple(f"x{i}" for i in range(inputs))
-    outputs = [
-        SimpleNamespace(buffer=f"y{i}") for i in range(len(function(*[torch.zeros(4)] * inputs)))
-    ]
-    program = SimpleNamespace(inputs=names, outputs=outputs)
-    host: Any = SimpleNamespace(function=capturable(function), program=program, sources=())
+    results = function(*[torch.zeros(4)] * inputs)
+    facts = SimpleNamespace(
+        inputs=[("tensor", f"x{i}") for i in range(inputs)],
+        outputs=[f"y{i}" for i in range(len(results))],
+    )
+    text = SimpleNamespace(launchers={})
+    host: Any = SimpleNamespace(function=capturable(function), facts=facts, text=text)
     return Replay(host, torch.device("cuda", 0))
 
 

@@ -16,7 +16,8 @@ from inductor_triton.cuda_graphs.replay import accelerate
 from inductor_triton.kernels.codegen import generate_sequence
 from inductor_triton.launching.fallback import compilable
 from inductor_triton.launching.launch import Launcher, UnsupportedDeviceError, build_launchers
-from inductor_triton.launching.launch_plan import link_runs, run_calls
+from inductor_triton.launching.launch_plan import link_plans, link_runs, run_calls
+from inductor_triton.launching.stored_plans import describe_plans, read_plans
 from inductor_triton.products.convolution import as_product
 from inductor_triton.products.product import CONVOLUTION, MATMULS, product_of, unprofitable
 from inductor_triton.tuning.autotune import generate_any, slower_than_library, tuned_sources
@@ -127,6 +128,26 @@ class TritonCodeGenerator:
             return [run_calls(run, sources, calls) for run in runs]
         build = functools.partial(self._launchers, store=store)
         return link_runs(sources, runs, store, build, self.synchronous_errors)
+
+    def describe_launchers(self, launchers: Sequence[Callable[..., None]]) -> str | None:
+        """JSON about what ``link`` returned: plans, and the sources of their kernels. None for
+        kernels in the interpreter, and for those that use the copy engine.
+        """
+        plans = [launch.resolver.plan for launch in launchers if hasattr(launch, "resolver")]
+        return describe_plans(plans) if len(plans) == len(launchers) else None
+
+    def load_launchers(self, text: str, store: ArtifactStore) -> list[Callable[..., None]] | None:
+        """The launchers of plans. None if a kernel can't be built; then it has to be generated with
+        smaller blocks.
+        """
+        build = functools.partial(
+            build_launchers, store=store, synchronous_errors=self.synchronous_errors
+        )
+        try:
+            plans = read_plans(text, build)
+        except BuildError:
+            return None
+        return link_plans(plans, store, self.synchronous_errors)
 
     @property
     def _measures(self) -> bool:

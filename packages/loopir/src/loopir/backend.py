@@ -260,8 +260,8 @@ class StoresLaunchers(Protocol):
     only such launchers starts without reading its loop IR.
     """
 
-    def describe_launchers(self, launchers: Sequence[Launcher]) -> str:
-        """A text about launchers that ``build`` or ``link`` returned."""
+    def describe_launchers(self, launchers: Sequence[Launcher]) -> str | None:
+        """A text about launchers that ``build`` or ``link`` returned; None if some have none."""
         ...
 
     def load_launchers(self, text: str, store: ArtifactStore) -> list[Launcher] | None:

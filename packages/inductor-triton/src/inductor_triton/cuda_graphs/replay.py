@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from loopir import ExternCall, HostProgram
+from loopir import HostProgram
 
 from inductor_triton.launching.launch import error_flag
-from inductor_triton.spec import launch_spec, parts_of
+from inductor_triton.launching.launch_plan import reports_errors
 
 from .block_placement import with_hook
 from .graph_capture import capture, give_back
@@ -96,9 +96,10 @@ class Replay:
         self._effects = effects or GraphEffects()
         self._num_private = 0
         self._start: int | None = None
-        self._entries: list[object] = list(program.program.inputs)
-        self._outputs = [getattr(output, "buffer", None) for output in program.program.outputs]
-        self._checks = any(launch_spec(part).errors for part in parts_of(program.sources))
+        self._entries = list(program.facts.inputs)
+        self._outputs = list(program.facts.outputs)
+        launchers = program.text.launchers.get("cuda", {})
+        self._checks = any(map(reports_errors, launchers.values()))
         self._enabled = True
         self._lock = threading.Lock()
         self.writes_back = bool(self._effects.writes)
@@ -106,10 +107,9 @@ class Replay:
         self._sort_inputs()
 
     def _sort_inputs(self) -> None:
-        self._tensors = tuple(i for i, entry in enumerate(self._entries) if isinstance(entry, str))
-        self._numbers = [
-            i for i, entry in enumerate(self._entries) if not isinstance(entry, str | type(None))
-        ]
+        kinds = [entry and entry[0] for entry in self._entries]
+        self._tensors = tuple(i for i, kind in enumerate(kinds) if kind == "tensor")
+        self._numbers = [i for i, kind in enumerate(kinds) if kind == "size"]
 
     def keeping(self) -> Replay:
         """Returns the private results as one :class:`PrivateValues` from now on."""
@@ -316,7 +316,7 @@ class Replay:
             for i in self._tensors
             if i not in set(moving)
         }
-        names = {self._entries[i]: (i, inputs[i]) for i in self._tensors}
+        names = {self._entries[i][1]: (i, inputs[i]) for i in self._tensors}  # type: ignore[index]
         made = results_of(values, self._outputs, names, sources, blocks)  # type: ignore[arg-type]
         results = Results(made, self._num_private, blocks.values())
         results.home = pool, graph
@@ -355,12 +355,11 @@ def recordable(host: HostProgram) -> torch.device | None:
     library; otherwise None. Launches alone already run as a graph (see launch plans), and seeds
     need no launch.
     """
-    program = host.program
-    devices = {buffer.device for buffer in program.buffers.values()}
-    pure = all(name.startswith(("aten.", "prims.")) for name in host.extern_ops)
-    known = all(not step.node.binds for step in program.steps if isinstance(step, ExternCall))
-    device = devices.pop() if len(devices) == 1 else None
-    if device is not None and device.type == "cuda" and pure and known and _library_calls(host):
+    facts = host.facts
+    pure = all(name.startswith(("aten.", "prims.")) for name in facts.extern_ops)
+    device = next(iter(facts.devices)) if len(facts.devices) == 1 else None
+    is_known = pure and not facts.binds_sizes
+    if device is not None and device.type == "cuda" and is_known and _library_calls(host):
         return device
     return None
 
@@ -380,7 +379,7 @@ def accelerate(
         meta: the graph's ``meta``, see :class:`GraphEffects`.
     """
     device = recordable(host)
-    on_cuda = any(buffer.device.type == "cuda" for buffer in host.program.buffers.values())
+    on_cuda = any(device.type == "cuda" for device in host.facts.devices)
     counters["unrecordable"] += device is None and on_cuda and _library_calls(host) > 0
     if device is not None:
         host.function = Replay(host, device, copy_limit, GraphEffects.of(meta or {}))

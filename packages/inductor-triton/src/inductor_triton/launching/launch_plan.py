@@ -52,11 +52,14 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The launches of a run over ``tensors`` tensors and, after them, ``memory`` bytes for
-    intermediates.
+    intermediates. ``name`` is that of its first kernel, ``device`` None for the current one.
     """
 
+    name: str
+    device: int | None
     calls: tuple[Call, ...]
     tensors: int
+    sizes: tuple[str, ...]
     memory: sympy.Expr
 
 
@@ -66,20 +69,15 @@ class Resolver:
     """
 
     def __init__(
-        self,
-        run: Run,
-        plan: Plan,
-        device: int,
-        make: Callable[[tuple[Operation, ...], int], object],
+        self, plan: Plan, device: int, make: Callable[[tuple[Operation, ...], int], object]
     ) -> None:
         calls = plan.calls
-        self._calls = calls
+        self.plan = plan
         self._device = device
         self._make = make
         self._tables: dict[tuple[bytes, tuple[int, ...]], object] = {}
         exprs = [e for call in calls for e in (*(p.offset for p in call.places), *call.sizes)]
-        names = tuple(size.name for size in run.sizes)
-        self._evaluate = size_function((*exprs, plan.memory), names)
+        self._evaluate = size_function((*exprs, plan.memory), plan.sizes)
         ends = [0]
         for call in calls:
             ends.append(ends[-1] + len(call.places) + len(call.sizes))
@@ -100,7 +98,7 @@ class Resolver:
         """
         values = self._evaluate(*sizes)
         aligned += b"\1"
-        calls = zip(self._calls, self._spans)
+        calls = zip(self.plan.calls, self._spans)
         return tuple(self._operation(call, values[a:b], aligned) for call, (a, b) in calls), values[
             -1
         ]
@@ -124,42 +122,54 @@ def link_runs(
     """One callable per run. ``build`` compiles sources for a device and returns with the usual
     variant of each ready.
     """
-    extension = load_extension(store)
     made: dict[int, list[list[Launcher]]] = {}
-    linked = []
+    plans = []
     for run in runs:
-        device = run.device.index if run.device.index is not None else torch.cuda.current_device()
+        device = device_index(run.device.index)
         if device not in made:
             made[device] = by_source(sources, build(parts_of(sources), device=device))
-        linked.append(_link(run, sources, made[device], device, extension, synchronous))
-    return linked
+        plans.append(expand(run, sources, made[device]))
+    return link_plans(plans, store, synchronous)
+
+
+def device_index(given: int | None) -> int:
+    """The index of a device; None stands for the current one."""
+    return torch.cuda.current_device() if given is None else given
+
+
+def reports_errors(launch: Any) -> bool:
+    """Whether kernels of a linked run may report an index out of range."""
+    return any(call.launcher.reports_errors for call in launch.resolver.plan.calls)
+
+
+def link_plans(
+    plans: Sequence[Plan], store: ArtifactStore, synchronous: bool = False
+) -> list[Callable[..., None]]:
+    """One callable per plan; its attribute ``resolver`` has the plan."""
+    extension = load_extension(store)
+    return [_link(plan, device_index(plan.device), extension, synchronous) for plan in plans]
 
 
 def _link(
-    run: Run,
-    sources: Sequence[KernelSource],
-    launchers: Sequence[Sequence[Launcher]],
-    device: int,
-    extension: ModuleType | None,
-    synchronous: bool,
+    plan: Plan, device: int, extension: ModuleType | None, synchronous: bool
 ) -> Callable[..., None]:
-    plan = expand(run, sources, launchers)
     flag = error_flag() if any(call.launcher.reports_errors for call in plan.calls) else None
-    name = sources[run.calls[0].source].kernel.name
+    name = plan.name
     if extension is None:
-        resolver = Resolver(run, plan, device, lambda made, memory: (made, memory))
+        resolver = Resolver(plan, device, lambda made, memory: (made, memory))
         call: Callable[..., None] = PythonPlan(name, plan.tensors, resolver, device, flag)
     else:
         make, context = extension.table, primary_context(device).value or 0
-        resolver = Resolver(
-            run, plan, device, lambda made, memory: make(tuple(map(_row, made)), memory)
-        )
-        counts = (device, plan.tensors, len(run.sizes))
+        resolver = Resolver(plan, device, lambda made, memory: make(tuple(map(_row, made)), memory))
+        counts = (device, plan.tensors, len(plan.sizes))
         address = 0 if flag is None else flag.address
         call = extension.Plan(
             name, functions_table(), context, *counts, (resolver, *_runtime_functions()), address
         )
-    return _synchronous(call, flag, name, device) if synchronous and flag is not None else call
+    if synchronous and flag is not None:
+        call = _synchronous(call, flag, name, device)
+        call.resolver = resolver  # type: ignore[attr-defined]
+    return call
 
 
 def _runtime_functions() -> tuple[Callable[..., Any], ...]:
@@ -202,7 +212,14 @@ def expand(
         for part, launcher in zip(sequence.parts, launchers[call.source], strict=True):
             own = tuple(places[buffer.name] for buffer in part.kernel.buffers)
             calls.append(Call(launcher, own, call.sizes))
-    return Plan(tuple(calls), tensors, start + most if most else run.slab)
+    return Plan(
+        name=sources[run.calls[0].source].kernel.name,
+        device=run.device.index,
+        calls=tuple(calls),
+        tensors=tensors,
+        sizes=tuple(size.name for size in run.sizes),
+        memory=start + most if most else run.slab,
+    )
 
 
 def _nbytes(buffer: KernelBuffer) -> int:
@@ -233,7 +250,7 @@ class PythonPlan:
         device: int,
         flag: ErrorFlag | None,
     ) -> None:
-        self._name, self._tensors, self._resolve = name, tensors, resolve
+        self._name, self._tensors, self.resolver = name, tensors, resolve
         self._device, self._flag = device, flag
 
     def __call__(self, *arguments: object) -> None:
@@ -241,7 +258,7 @@ class PythonPlan:
             self._flag.check(self._name)
         bases = [tensor.data_ptr() for tensor in arguments[: self._tensors]]  # type: ignore[attr-defined]
         aligned = bytes(base % ALIGNMENT == 0 for base in bases)
-        operations, memory = self._resolve(aligned, arguments[self._tensors :])  # type: ignore[arg-type]
+        operations, memory = self.resolver(aligned, arguments[self._tensors :])  # type: ignore[arg-type]
         slab = torch.empty(memory, dtype=torch.uint8, device=torch.device("cuda", self._device))
         bases.append(slab.data_ptr())
         stream = torch._C._cuda_getCurrentRawStream(self._device)

@@ -9,6 +9,7 @@
 #include <Python.h>
 #include <stdint.h>
 #include <stddef.h>
+#include <structmember.h>
 #include <string.h>
 
 #define MAX_ARGUMENTS 1024 /* parameters of a kernel */
@@ -398,6 +399,8 @@ static int plan_traverse(PyObject *self, visitproc visit, void *arg) {
     return 0;
 }
 
+static PyMemberDef plan_members[] = {{"resolver", T_OBJECT_EX, offsetof(Plan, resolve), READONLY}, {NULL}};
+
 static PyTypeObject plan_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "plan.Plan",
     .tp_basicsize = sizeof(Plan),
@@ -408,6 +411,7 @@ static PyTypeObject plan_type = {
     .tp_init = plan_init,
     .tp_dealloc = plan_dealloc,
     .tp_traverse = plan_traverse,
+    .tp_members = plan_members,
 };
 
 /* exceeds(count, things, limits): whether count(thing) > limit for one of them */

@@ -150,10 +150,12 @@ def _describe_host(
 ) -> dict[str, Any]:
     launchers = {}
     for device, made in host.text.launchers.items():
-        codegen = codegens[device]
-        if not isinstance(codegen, StoresLaunchers):
+        codegen, text = codegens[device], None
+        if isinstance(codegen, StoresLaunchers):
+            text = codegen.describe_launchers([*made.values()])
+        if text is None:
             raise Unwritable(f"a callable of {type(codegen).__name__}")
-        launchers[device] = [*made], codegen.describe_launchers([*made.values()])
+        launchers[device] = [*made], text
     return {
         "source": host.source,
         "objects": format_value(dict(host.text.objects), leaf),

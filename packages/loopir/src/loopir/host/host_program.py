@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType
-from typing import Any
+from typing import Any, Literal
 
+import sympy
 import torch
 from torch._ops import OpOverload
 
@@ -72,6 +73,10 @@ class HostFacts:
         frees_inputs: whether donated inputs are freed early.
         writes_back: the inputs to which a call writes results back (contract B6).
         numbers: the positions of inputs that callers pass as Python floats, with their devices.
+        inputs: per input the name of a buffer or of a size, and which of the two it is.
+        outputs: the buffer of each output, if it is one.
+        devices: the devices of all buffers.
+        binds_sizes: whether results of extern calls have sizes that only the call tells.
         kernel_count: the number of kernels.
         launch_count: kernel launches per call.
         extern_ops: the names of the operators that it calls.
@@ -81,6 +86,10 @@ class HostFacts:
     frees_inputs: bool
     writes_back: frozenset[int]
     numbers: Mapping[int, torch.device]
+    inputs: tuple[tuple[Literal["tensor", "size"], str] | None, ...]
+    outputs: tuple[str | None, ...]
+    devices: frozenset[torch.device]
+    binds_sizes: bool
     kernel_count: int
     launch_count: int
     extern_ops: tuple[str, ...]
@@ -89,6 +98,7 @@ class HostFacts:
     @staticmethod
     def of(program: Program, run_devices: Sequence[str]) -> HostFacts:
         """The facts of a program."""
+        calls = [step.node for step in program.steps if isinstance(step, ExternCall)]
         return HostFacts(
             frees_inputs=bool(program.freed_inputs),
             writes_back=program.written_inputs,
@@ -97,13 +107,21 @@ class HostFacts:
                 for position, entry in enumerate(program.inputs)
                 if isinstance(entry, str) and entry in program.numbers
             },
+            inputs=tuple(map(_input, program.inputs)),
+            outputs=tuple(getattr(output, "buffer", None) for output in program.outputs),
+            devices=frozenset(buffer.device for buffer in program.buffers.values()),
+            binds_sizes=any(node.binds for node in calls),
             kernel_count=len(program.kernels),
             launch_count=program.launch_count,
-            extern_ops=tuple(
-                op_name(step.node.op) for step in program.steps if isinstance(step, ExternCall)
-            ),
+            extern_ops=tuple(op_name(node.op) for node in calls),
             run_devices=tuple(run_devices),
         )
+
+
+def _input(entry: str | sympy.Symbol | None) -> tuple[Literal["tensor", "size"], str] | None:
+    if entry is None:
+        return None
+    return ("tensor", entry) if isinstance(entry, str) else ("size", entry.name)
 
 
 @dataclass(frozen=True, slots=True)
