@@ -129,7 +129,7 @@ class TritonCodeGenerator:
         build = functools.partial(self._launchers, store=store)
         return link_runs(sources, runs, store, build, self.synchronous_errors)
 
-    def describe_launchers(self, launchers: Sequence[Callable[..., None]]) -> str | None:
+    def describe_launchers(self, launchers: Sequence[Any]) -> str | None:
         """JSON about what ``link`` returned: plans, and the sources of their kernels. None for
         kernels in the interpreter, and for those that use the copy engine.
         """
