@@ -179,6 +179,8 @@ def test_random_programs(seed):
         ("return (buf1,", "return list(buf1,", "return statement with a tuple"),
         ("buf0: f32[2, 4] = allocate()", "in_x: f32[2, 4] = allocate()", "not the type of a new"),
         ("free(buf0)", "free(buf0, buf1)", "line 13"),
+        ("def program(", "def program(a: f32[2], /, ", "plain parameter: a"),
+        ("def kernel0(", "def kernel0(a: In('float32', 8), /, ", "plain parameter: a"),
         ("buf0: f32[2, 4] = allocate()", "buf0 = allocate()", "line 12.*not a value: buf0"),
     ],
 )

@@ -278,7 +278,7 @@ def test_names_are_looked_up_without_running_code(monkeypatch):
         ("s0 = symbol(L['x'], integer=True)\nrequire(s0 > 9**9**9)", "line 3.*too large"),
         (
             "s0 = symbol(L['x'], integer=True)\nrequire(math.floor(s0, 2) > 1)",
-            "line 3.*not an expr",
+            "line 3.*malformed",
         ),
         ("s0 = symbol(None, positive=True)\ns0 = symbol(None)", "line 3.*not a decl"),
         ("s0 = symbol(M['x'])", "column 13: not a source"),

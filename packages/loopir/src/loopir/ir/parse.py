@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 import torch
 from symshapes import ParseError
-from symshapes.text.form import reading
+from symshapes.text.form import parameters, reading
 
 from .expr import expr_of_ast, symbol
 from .kernel import Body, Instruction, Kernel, KernelBuffer, Number, Range, Value
@@ -85,7 +85,7 @@ def parse_parameters(
 ) -> tuple[list[KernelBuffer], list[sympy.Symbol], list[tuple[sympy.Symbol, int]]]:
     """The buffers and sizes that a kernel or template takes, and the sizes' example values."""
     buffers, sizes, hints = [], [], []
-    for argument in function.args.args:
+    for argument in parameters(function):
         call = _call_of(argument.annotation)
         kind = _callee(call)
         if kind == "Size":

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import primops.text
 import sympy
 import torch
-from primops import check_prims
+from primops import ContractError, check_prims
 from symshapes import ParseError
 from symshapes.text.expressions import parse_expression
+from symshapes.text.form import parameters, reading
 from symshapes.text.graph_reader import GraphReader
 from symshapes.text.names import find_target
 from symshapes.text.tensors import parse_tensor_type
@@ -31,6 +31,7 @@ from .simplify import ZERO
 from .template import Stage, Template
 from .verify import check_kernel
 
+CHECKS = (VerificationError, ContractError)
 VIEWS = {"view": View, "item": Item}
 
 
@@ -78,7 +79,7 @@ class _ProgramReader:
 
     def read(self, statement: ast.stmt) -> None:
         """Reads a kernel, a template, a graph, a size or the program."""
-        with _errors_at(statement):
+        with reading(statement, *CHECKS):
             self._read(statement)
 
     def _read(self, statement: ast.stmt) -> None:
@@ -122,19 +123,6 @@ class _ProgramReader:
                 buffer = self.buffers[name]
                 return View(name, buffer.shape, buffer.stride, ZERO)
         return MISSING
-
-
-@contextmanager
-def _errors_at(node: ast.AST) -> Iterator[None]:
-    """Too many or too few parts, and parts of the wrong kind, are errors of the text."""
-    try:
-        yield
-    except (ParseError, VerificationError):
-        raise
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise ParseError.at(node, f"malformed: {error}") from error
-    except RecursionError as error:
-        raise ParseError.at(node, "nested too deeply") from error
 
 
 def _decorator(function: ast.FunctionDef) -> str:
@@ -225,10 +213,10 @@ class _StepReader:
         self.places = {name: i for i, name in enumerate(reader.kernels)}
 
     def read(self) -> Program:
-        inputs = tuple(map(self._input, self.function.args.args))
+        inputs = tuple(map(self._input, parameters(self.function)))
         *steps, last = self.function.body
         for statement in steps:
-            with _errors_at(statement):
+            with reading(statement, *CHECKS):
                 self._statement(statement)
         if not isinstance(last, ast.Return) or not isinstance(last.value, ast.Tuple):
             raise ParseError.at(last, "expected a return statement with a tuple")

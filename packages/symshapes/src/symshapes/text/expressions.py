@@ -24,6 +24,8 @@ from symshapes.expr import (
 )
 from symshapes.guards import PythonPrinter
 
+from .form import reading
+
 
 class _TextPrinter(PythonPrinter):
     """Prints such that the parser finds each class again, and in one order on every machine."""
@@ -131,7 +133,5 @@ def parse_expression(node: ast.expr, symbols: Mapping[str, sympy.Symbol]) -> Any
                 return _FUNCTIONS[name](*map(read, part.args))
         raise ParseError.at(part, "not an expression of sizes")
 
-    try:
+    with reading(node):
         return read(node)
-    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:  # from SymPy
-        raise ParseError.at(node, f"not an expression of sizes ({error})") from error

@@ -20,22 +20,36 @@ _HEADER = re.compile(r"# ([a-z_]+\.[a-z_]+ \d+(?:, [a-z_]+\.[a-z_]+ \d+)*)\n")
 
 
 @contextmanager
-def reading() -> Iterator[None]:
-    """Turns whatever a reader raises on a bad text into ParseError, with the error as its cause.
+def reading(node: ast.AST | None = None, *through: type[Exception]) -> Iterator[None]:
+    """Turns whatever a reader raises on a bad text into ParseError, with the error as its cause and
+    the place of ``node``; errors ``through`` are those of checkers.
 
     Texts come from files: SymPy, torch and Python's parser raise errors of their own on damaged
     ones, and run out of stack on deeply nested ones.
     """
     try:
         yield
-    except ParseError:
+    except (ParseError, *through):
         raise
     except SyntaxError as error:
         raise ParseError(error.msg, error.lineno or 0, error.offset or 0) from error
     except (RecursionError, MemoryError) as error:  # MemoryError: of the stack of Python's parser
-        raise ParseError("the text is nested too deeply") from error
+        raise _error(node, "nested too deeply") from error
     except Exception as error:
-        raise ParseError(f"{type(error).__name__}: {error}") from error
+        raise _error(node, f"malformed ({type(error).__name__}: {error})") from error
+
+
+def _error(node: ast.AST | None, message: str) -> ParseError:
+    return ParseError(message) if node is None else ParseError.at(node, message)
+
+
+def parameters(function: ast.FunctionDef) -> list[ast.arg]:
+    """The parameters of a function. Raises ParseError if it has others than plain ones."""
+    given = function.args
+    others = (*given.posonlyargs, given.vararg, *given.kwonlyargs, given.kwarg, *given.defaults)
+    for other in filter(None, others):
+        raise ParseError.at(other, "expected a plain parameter")
+    return given.args
 
 
 @dataclass(frozen=True)

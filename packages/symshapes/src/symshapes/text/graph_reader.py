@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from symshapes.errors import ParseError
 from symshapes.graph_module import PlainGraph
 
-from .form import reading
+from .form import parameters, reading
 from .graphs import GRAPH_META, MAIN, NODE_META, GraphForm
 from .names import find_target
 from .symbols import SymbolReader
@@ -84,7 +84,7 @@ class _FunctionReader:
         self.line = ""
 
     def read(self) -> GraphModule:
-        for argument in self.function.args.args:
+        for argument in parameters(self.function):
             if argument.annotation is None:
                 raise ParseError.at(argument, "expected a type")
             self._add(argument, argument.arg, argument.annotation, "placeholder", argument.arg)
