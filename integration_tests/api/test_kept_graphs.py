@@ -4,6 +4,8 @@ for others.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torchstrata
@@ -242,3 +244,22 @@ def test_an_entry_whose_programs_are_gone_is_a_miss(compiled, tmp_path):
         path.unlink()
     torch.testing.assert_close(compiled(scaled)(*leaves()), scaled(*leaves()))
     assert compiled.traces > 0
+
+
+SOURCE = """import torch
+{above}
+def f(x, w):
+    return torch.tanh(x @ w).sum(1) * 2
+"""
+
+
+def test_a_file_that_moves_or_gets_lines_above_needs_no_trace(compiled, tmp_path):
+    for folder, above in (("first", ""), ("second", "# a comment"), ("third", "\n\n")):
+        path = tmp_path / folder / "model.py"
+        path.parent.mkdir()
+        path.write_text(SOURCE.format(above=above))
+        names: dict[str, Any] = {}
+        exec(compile(path.read_text(), str(path), "exec"), names)
+        result = compiled(names["f"])(*leaves())
+        torch.testing.assert_close(result, names["f"](*leaves()))
+        assert (compiled.traces > 0) is (folder == "first")

@@ -22,6 +22,8 @@ PROGRAMS = {
 class Memory:
     """A cache of one graph."""
 
+    lines = ()
+
     def __init__(self):
         self.data = None
         self.graphs = {}
@@ -89,6 +91,14 @@ def test_objects_of_the_process_have_no_text():
 
     cache.call(Module())
     assert cache.data is None
+
+
+def test_lines_are_those_of_the_graph_that_was_looked_up():
+    names = "{'transformed': aotgrad.running.fallback.Fallback(eager, 'why', line(1))}"
+    text = json.dumps(["", names, "(False, (), (), None)"])
+    cached = load(text, len, ["first", "second"])
+    assert cached is not None and cached.names["transformed"].detail == "second"
+    assert load(text, len, ["first"]) is None
 
 
 def texts():

@@ -101,7 +101,7 @@ from .errors import (
     UnsupportedKernelError,
     VerificationError,
 )
-from .lowering import LoweringTable, lower
+from .lowering import LoweringTable, lower, user_line
 from .options import Options
 from .passes import PASSES, GraphPass, find_passes, keys_of
 from .patterns import freeze, lay_out_images, rewrite_patterns
@@ -142,5 +142,5 @@ __all__ = [
     "process_state", "product",
     "register_code_generator", "registered_code_generators", "remove_dead", "replay",
     "rewrite_patterns", "rule", "run_stages", "schedule", "share_devices", "steps_of", "symbol",
-    "temporary_root", "unregister_code_generator", "with_blocks", "write_call",
+    "temporary_root", "unregister_code_generator", "user_line", "with_blocks", "write_call",
 ]  # fmt: skip

@@ -37,15 +37,17 @@ _C: Any = torch._C
 class GraphCacheEntry:
     """The entry of one captured graph (``aotgrad.compiling.compiled_cache.CacheEntry``).
 
-    ``new_graphs`` collects the key, the user lines and the metadata of what is compiled, with None
-    for what can't be cached; ``build`` creates the callable of a cached program.
+    ``lines`` are the graph's user lines, which texts number. ``new_graphs`` collects the key, the
+    user lines and the metadata of what is compiled, with None for what can't be cached; ``build``
+    creates the callable of a cached program.
     """
 
     store: loopir.ArtifactStore
     settings: Sequence[object]
     codegens: Mapping[str, loopir.CodeGenerator]
     build: Callable[[loopir.StoredProgram, Mapping[str, Any]], Callable[..., Any]]
-    new_graphs: dict[str, tuple[str, Sequence[str], str] | None] = field(default_factory=dict)
+    new_graphs: dict[str, tuple[str, Sequence[int], str] | None] = field(default_factory=dict)
+    lines: Sequence[str] = ()
     key: str = ""
     data: str | None = None
     _programs: dict[str, tuple[loopir.StoredProgram, Mapping[str, Any]]] = field(
@@ -66,7 +68,10 @@ class GraphCacheEntry:
                 loopir.describe_generators(self.codegens, devices),
                 tuple(inputs),
             )
-            text = loopir.describe_graph(graph)
+            traces = {_trace(node): loopir.user_line(node) for node in graph.graph.nodes}
+            numbers = {trace: number for number, trace in enumerate(traces)}
+            self.lines = [*map(str.rstrip, traces), *traces.values(), ""]
+            text = loopir.describe_graph(graph, lambda node: numbers[_trace(node)])
             self.key = self.store.key("torchstrata.graph_cache", loopir.describe(around), text)
         except loopir.Undescribed:
             return None
@@ -80,7 +85,8 @@ class GraphCacheEntry:
             return None
         with suppress(loopir.ParseError), reading():
             stored = json.loads(path.read_text())
-            for what, (key, lines, meta) in stored["programs"].items():
+            for what, (key, numbers, meta) in stored["programs"].items():
+                lines = [self.lines[number] for number in numbers]
                 found = loopir.ProgramCacheEntry(self.store, key, {}, lines).get()
                 if found is None:
                     return None
@@ -104,8 +110,14 @@ class GraphCacheEntry:
         """Adds a compiled functional graph to the entry."""
         self.new_graphs[what] = None
         if entry is not None and not entry.constants:
-            with suppress(Unwritable):
-                self.new_graphs[what] = entry.key, entry.lines, format_value(dict(meta))
+            known = {line: number for number, line in enumerate(self.lines)}
+            with suppress(Unwritable, KeyError):  # KeyError: a line of another graph
+                numbers = [known[line] for line in entry.lines]
+                self.new_graphs[what] = entry.key, numbers, format_value(dict(meta))
+
+
+def _trace(node: torch.fx.Node) -> str:
+    return str(node.meta.get("stack_trace") or "")
 
 
 def _torch_state() -> tuple[object, ...]:

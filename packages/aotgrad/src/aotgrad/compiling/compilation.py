@@ -64,7 +64,7 @@ class Compilation:
     def _compile(self, grad_enabled: bool) -> Callable[..., Any]:
         trace_spec = TraceSpec(self.program, self.make_inputs, self.fake_mode, grad_enabled)
         entry = self._entry(grad_enabled)
-        cached = None if entry is None else load(entry.data, self.eager)
+        cached = None if entry is None else load(entry.data, self.eager, entry.lines)
         if entry is not None and cached is not None:
             return self._revive(entry, cached, trace_spec)
         joint = trace_spec.trace()
@@ -75,7 +75,7 @@ class Compilation:
         runtime = self._runtime(joint, other, grad_enabled)
         runtime.overlapping = self._overlapping(grad_enabled, joint.plan.written_inputs)
         call, text = compile_joint(runtime, trace_spec, self.options)
-        data = None if entry is None else dump(runtime, call, text)
+        data = None if entry is None else dump(runtime, call, text, entry.lines)
         if entry is not None and data is not None:
             entry.put(data)
         return call

@@ -37,9 +37,12 @@ _ROOTS = {name: sys.modules[name] for name in _PACKAGES}
 
 
 class CacheEntry(Protocol):
-    """The cache entry of one graph. ``data`` is None on a miss."""
+    """The cache entry of one graph. ``data`` is None on a miss; ``lines`` are the user's lines of
+    the graph, which the data numbers.
+    """
 
     data: str | None
+    lines: Sequence[str]
 
     def compiled(self, what: str) -> Any:
         """The compiled ``"inference"``, ``"forward"`` or ``"backward"`` graph; None if that graph
@@ -84,7 +87,9 @@ class CachedProgram:
         return self.saved is not None
 
 
-def dump(run: Runtime, call: Callable[..., Any], text: str) -> str | None:
+def dump(
+    run: Runtime, call: Callable[..., Any], text: str, lines: Sequence[str] = ()
+) -> str | None:
     """The JSON text of a compiled program; None if it uses objects that only this process has."""
     if run.joint.nodes:
         return None
@@ -97,15 +102,17 @@ def dump(run: Runtime, call: Callable[..., Any], text: str) -> str | None:
     }
     saved = None if run.split is None else tuple(n.name for n in run.split.saved)
     facts = (run.has_private_values, run.joint.plan.written_inputs, run.joint.freed_with, saved)
-    leaf = _Leaf(run.eager)
+    leaf = _Leaf(run.eager, lines)
     with suppress(Unwritable):
         return json.dumps([text, format_value(names, leaf.write), format_value(facts)])
     return None
 
 
-def load(data: str | None, eager: Callable[..., Any]) -> CachedProgram | None:
+def load(
+    data: str | None, eager: Callable[..., Any], lines: Sequence[str] = ()
+) -> CachedProgram | None:
     """Reads what :func:`dump` wrote; ``eager`` runs the program eagerly. None for damaged data."""
-    leaf = _Leaf(eager)
+    leaf = _Leaf(eager, lines)
     with suppress(ParseError), reading():
         if data is not None:
             text, *values = json.loads(data)
@@ -172,17 +179,21 @@ class DeferredBackward:
 
 
 class _Leaf:
-    """Writes and reads what texts name: functions, classes, modules, and dataclasses of aotgrad by
-    their fields.
+    """Writes and reads what texts name: functions, classes, modules, dataclasses of aotgrad by
+    their fields, and the user's lines by number.
     """
 
-    def __init__(self, eager: Callable[..., Any]) -> None:
+    def __init__(self, eager: Callable[..., Any], lines: Sequence[str]) -> None:
         self._eager = eager
+        self._lines = lines
+        self._numbers = {line: number for number, line in enumerate(lines)}
 
     def write(self, value: Any) -> str | None:
         """The text of such an object; None for other values. Raises Unwritable."""
         if value is self._eager:
             return "eager"
+        if type(value) is str and value and value in self._numbers:
+            return f"line({self._numbers[value]})"
         if isinstance(value, types.ModuleType):
             return f"module({value.__name__!r})"
         kind = type(value)
@@ -197,6 +208,8 @@ class _Leaf:
         match node:
             case ast.Name(id="eager"):
                 return self._eager
+            case ast.Call(func=ast.Name(id="line"), args=[ast.Constant(value=int(number))]):
+                return self._lines[number]
             case ast.Call(func=ast.Name(id="module"), args=[ast.Constant(value=str(name))]):
                 if name.partition(".")[0] in _ROOTS:
                     return sys.modules[name]

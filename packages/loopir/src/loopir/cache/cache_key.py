@@ -22,7 +22,6 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from loopir.backend import CodeGenerator, Reproducible
 from loopir.ir.node import leaves
-from loopir.lowering import user_line
 
 READ_WHILE_COMPILING = 64
 """Maximum number of elements of constants that may become numbers in kernels: their values are part
@@ -44,16 +43,11 @@ class Undescribed(Exception):
     """Raised for values that can't be described completely."""
 
 
-def describe_graph(gm: torch.fx.GraphModule, lines: Sequence[str] | None = None) -> str:
-    """The description of a graph. With ``lines``, the user's lines are replaced by their index in
-    that list; without, they are part of the text.
-    """
+def describe_graph(gm: torch.fx.GraphModule, number: Callable[[torch.fx.Node], int]) -> str:
+    """The description of a graph. It has ``number(node)`` in the place of a node's user lines."""
     texts = [describe(gm.meta)]
-    numbers = {line: number for number, line in enumerate(lines or ())}
     for node in gm.graph.nodes:
-        meta = dict(node.meta)
-        if lines is not None:
-            meta["stack_trace"] = numbers[user_line(node)]
+        meta = {**node.meta, "stack_trace": number(node)}
         parts = map(describe, (node.target, node.args, node.kwargs, meta))
         texts.append(f"{node.name} {node.op} {' '.join(parts)}")
     return "\n".join(texts)

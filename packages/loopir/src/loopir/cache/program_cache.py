@@ -67,7 +67,9 @@ class ProgramCacheEntry:
             constants = dict(_constants(gm))
             generators = describe_generators(codegens, devices_of(gm))
             lines = list(dict.fromkeys(map(user_line, gm.graph.nodes)))
-            graph = "\n".join([describe_constants(constants), describe_graph(gm, lines)])
+            numbers = {line: number for number, line in enumerate(lines)}
+            graph = describe_graph(gm, lambda node: numbers[user_line(node)])
+            graph = "\n".join([describe_constants(constants), graph])
             around = describe((process_state(), generators, settings))
         except Undescribed:
             return None
