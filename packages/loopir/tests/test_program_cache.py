@@ -5,6 +5,8 @@ something else.
 import json
 import math
 import operator
+import sys
+import types
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from loopir import (
     compile_graph,
     describe,
     format_program,
+    package_versions,
     parse_kernel,
     parse_program,
     schedule,
@@ -308,3 +311,21 @@ def test_code_outside_torch_is_not_described_wherever_it_stands(function):
     ):
         with pytest.raises(Undescribed):
             describe(arguments)
+
+
+def test_files_count_by_their_contents(tmp_path, monkeypatch):
+    """A package that is installed anew elsewhere has the same key; an edited one has another."""
+    keys = []
+    for folder, text in (("a", "x = 1"), ("b", "x = 1"), ("c", "x = 2")):
+        package = tmp_path / folder / "generator_of_test"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "part.py").write_text(text)
+        (package / "notes.txt").write_text(folder)
+        module = types.ModuleType("generator_of_test")
+        module.__file__ = str(package / "__init__.py")
+        monkeypatch.setitem(sys.modules, "generator_of_test", module)
+        package_versions.cache_clear()
+        keys.append(package_versions("generator_of_test.part"))
+    package_versions.cache_clear()
+    assert keys[0] == keys[1] != keys[2]

@@ -8,7 +8,9 @@ outside torch and these packages, tensors of other classes.
 from __future__ import annotations
 
 import functools
+import hashlib
 import operator
+import platform
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -201,12 +203,13 @@ def process_state() -> tuple[object, ...]:
 @functools.cache
 def package_versions(*modules: str) -> tuple[object, ...]:
     """The versions of Python and torch, and the source files of packages."""
-    return (sys.version, str(torch.__version__), *(_files(name) for name in dict.fromkeys(modules)))
+    versions = platform.python_version(), str(torch.__version__)
+    return (*versions, *(_files(name) for name in dict.fromkeys(modules)))
 
 
-def _files(module: str) -> tuple[object, ...]:
-    """Name, size and modification time of each file in the outermost package (with files) that
-    contains a module, or of the module itself.
+def _files(module: str) -> tuple[str, str]:
+    """Name and hash of the source files of the outermost package (with files) that contains a
+    module, or of the module itself.
     """
     parts = module.split(".")
     around = (sys.modules.get(".".join(parts[: depth + 1])) for depth in range(len(parts)))
@@ -216,11 +219,8 @@ def _files(module: str) -> tuple[object, ...]:
     if origin is None:
         raise Undescribed(module)
     files = origin.parent.rglob("*") if origin.name == "__init__.py" else [origin]
-    stats = {
-        str(path.relative_to(origin.parent)): path.stat()
-        for path in files
-        if path.suffix in SOURCES
-    }
-    return tuple(
-        sorted((name, status.st_size, status.st_mtime_ns) for name, status in stats.items())
-    )
+    digest = hashlib.sha256()
+    for path in sorted(path for path in files if path.suffix in SOURCES):
+        data = path.read_bytes()
+        digest.update(f"{path.relative_to(origin.parent)} {len(data)}\n".encode() + data)
+    return origin.parent.name, digest.hexdigest()
