@@ -7,5 +7,5 @@ def test_examples_run(run_readme, capsys):
     assert (
         "aten.mm" in shown
         and "patterns silu: 1 matches" in shown
-        and "silu.default(x0)  # by silu" in shown
+        and "rewritten_by='silu') = ops.aten.silu.default(x0)" in shown
     )

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from inductor_cpp import compile_graph
 from inductor_cpp.running import packing
-from loopir import HostProgram, Options
+from loopir import HostProgram, Options, ToolError
 from loopir.backend import Contraction
 from primops import TensorMeta
 from primops.testing import trace
@@ -106,6 +106,30 @@ def test_changed_parameter_is_seen(store, change: str, which: int) -> None:
         agree(host, block, inputs)
     CHANGES[change](inputs[which])
     agree(host, block, inputs)
+
+
+@pytest.fixture
+def without_compiler(tmp_path, monkeypatch):
+    """A machine without a C++ compiler, and a store without libraries."""
+
+    def find_toolchain():
+        raise ToolError("no compiler")
+
+    monkeypatch.setattr(packing, "find_toolchain", find_toolchain)
+    monkeypatch.setenv("STRATA_CACHE_DIR", str(tmp_path / "empty"))
+    packing._digest.cache_clear()
+    yield
+    packing._digest.cache_clear()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_parameter_is_seen_without_a_compiler(store, change, without_compiler) -> None:
+    inputs = [torch.randn(2, 4, 9, 9), *parameters()]
+    host = build(block, inputs, 5, store)
+    agree(host, block, inputs)
+    CHANGES[change](inputs[1])
+    agree(host, block, inputs)
+    assert packing._digest() is packing._slow_digest
 
 
 def test_optimizer_step_is_seen(store) -> None:

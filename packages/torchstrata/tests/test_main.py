@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
+import loopir
 import pytest
 import torchstrata
 from torchstrata.__main__ import main
@@ -39,6 +40,34 @@ def test_doctor_shows_variables_that_nothing_reads(monkeypatch, capsys) -> None:
 def test_explain_without_a_dump_says_how_to_make_one(tmp_path) -> None:
     with pytest.raises(SystemExit, match="STRATA_DUMP="):
         main(["explain", str(tmp_path)])
+
+
+def test_a_cache_travels(tmp_path, capsys) -> None:
+    store = loopir.ArtifactStore(tmp_path / "first")
+    keys = [store.key("graph", text) for text in ("a", "b")]
+    for key in keys:
+        store.put(key, ".program", b"1234")
+    first, second = (["cache", "--dir", str(tmp_path / name)] for name in ("first", "second"))
+    bundle = str(tmp_path / "bundle.zip")
+    assert main([*first, "export", bundle]) == main([*second, "import", bundle]) == 0
+    capsys.readouterr()
+    assert main([*second, "stats"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        ".program         2             8 bytes",
+        "total            2             8 bytes",
+    ]
+    assert main([*second, "explain", *keys]) == 0
+    assert capsys.readouterr().out == "part 1: 'a' became 'b'\n"
+    assert main([*second, "prune", "--limit", "5"]) == 0
+    assert capsys.readouterr().out == "1 artifacts removed\n"
+    assert main([*second, "import", str(tmp_path / "none.zip")]) == 1
+    assert "can't read the bundle" in capsys.readouterr().out
+
+
+def test_a_limit_that_is_no_size(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["cache", "prune", "--limit", "many"])
+    assert "'many' is not a size like 500M or 2G" in capsys.readouterr().err
 
 
 def test_level_of_messages(monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from symshapes import Interval, ParseError, VersionError, bound
 
+from loopir.cache.bundle import export_bundle, import_bundle
 from loopir.cache.cache_key import (
     Undescribed,
     describe,
@@ -133,9 +134,11 @@ __all__ = [
     "build_host", "call",
     "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
     "compile_graph", "definitions", "describe", "describe_generators", "describe_graph",
-    "devices_of", "evaluate_kernel", "evaluate_template", "example_value", "find_installed",
+    "devices_of", "evaluate_kernel", "evaluate_template", "example_value", "export_bundle",
+    "find_installed",
     "find_passes", "flat_position", "format_any", "format_expr", "format_kernel",
-    "format_program", "format_schedule", "format_template", "freeze", "generate", "installed",
+    "format_program", "format_schedule", "format_template", "freeze", "generate", "import_bundle",
+    "installed",
     "installed_code_generators", "kernels_of", "keys_of", "lay_out_images", "lower",
     "map_leaves", "map_steps", "matches", "optional_files", "package_versions", "parse_expr",
     "parse_kernel", "parse_kernels", "parse_pattern", "parse_program", "points_of",

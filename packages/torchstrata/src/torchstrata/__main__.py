@@ -1,5 +1,6 @@
 """``python -m torchstrata``: ``doctor`` says what this machine can compile, ``backends`` which code
-generators, graph backends, passes and decompositions there are, ``explain DIR`` lists a dump.
+generators, graph backends, passes and decompositions there are, ``explain DIR`` lists a dump, and
+``cache`` what is kept between processes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import loopir
 import torch
 from bytecode_dynamo.backends import GROUPS as BACKEND_GROUPS
 
+from . import cache_commands
 from .api import list_backends, list_code_generators
 from .extensions import DECOMPOSITIONS
 
@@ -153,7 +155,10 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("explain", help="list the stages of a dump").add_argument(
         "directory", type=Path
     )
+    cache_commands.add_commands(commands)
     chosen = parser.parse_args(arguments)
+    if chosen.command == "cache":
+        return cache_commands.run(chosen)
     if chosen.command == "explain":
         print(explain(chosen.directory))
         return 0

@@ -105,7 +105,7 @@ def load_library(text: str, store: ArtifactStore, toolchain: Toolchain) -> str:
         store.hits += 1
     else:
         _loaded[key] = store.load(
-            key, SUFFIX, lambda path: compile_unit(text, path, toolchain), _open
+            key, SUFFIX, lambda path: compile_unit(text, path, toolchain), open_library
         )
     return key
 
@@ -115,13 +115,14 @@ def reload_library(key: str, store: ArtifactStore) -> bool:
     if key in _loaded:
         store.hits += 1
         return True
-    library = store.open(key, SUFFIX, _open)
+    library = store.open(key, SUFFIX, open_library)
     if library is not None:
         _loaded[key] = library
     return library is not None
 
 
-def _open(path: Path) -> ctypes.CDLL:
+def open_library(path: Path) -> ctypes.CDLL:
+    """The shared library at ``path``."""
     return ctypes.CDLL(str(path))
 
 

@@ -8,19 +8,20 @@ percent of multiplying by it.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
-from loopir import ArtifactStore
+from loopir import ArtifactStore, ToolError
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from inductor_cpp.building.build import Entry, load_library
-from inductor_cpp.building.toolchain import find_toolchain
+from inductor_cpp.building.build import SUFFIX, compile_unit, open_library
+from inductor_cpp.building.toolchain import find_toolchain, target
 from inductor_cpp.kernels.names import runtime_text
 
 mkldnn = torch.ops.mkldnn
@@ -44,12 +45,26 @@ _packed: dict[Hashable, _Packed] = {}
 
 @cache
 def _digest() -> Callable[..., int]:
-    """The compiled digest function."""
+    """The compiled digest function, from the store where there is no compiler; else a slow one."""
     text = runtime_text() + (Path(__file__).parents[1] / "runtime" / "digest.cpp").read_text()
-    library = load_library(text, ArtifactStore(or_temporary=True), find_toolchain())
-    function = Entry(library, "strata_digest").function
+    store = ArtifactStore(or_temporary=True)
+    key = store.key("inductor_cpp.digest", text, *target())
+    try:
+        digests = store.load(
+            key, SUFFIX, lambda path: compile_unit(text, path, find_toolchain()), open_library
+        )
+    except ToolError:
+        return _slow_digest
+    function: Any = digests.strata_digest
     function.restype = ctypes.c_uint64
     return function
+
+
+def _slow_digest(count: int, pointers: ctypes.Array, sizes: ctypes.Array) -> int:
+    digest = hashlib.blake2b(digest_size=8)
+    for pointer, size in zip(pointers, sizes, strict=True):
+        digest.update((ctypes.c_char * size).from_address(pointer) if size else b"")
+    return int.from_bytes(digest.digest())
 
 
 def packed(

@@ -18,8 +18,9 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +36,8 @@ DEFAULT_LIMIT = 2 << 30
 SHOWN = 120
 LEFTOVER_SECONDS = 3600.0
 PUTS_PER_CHECK = 64
+MANIFEST = ".manifest"
+"""The suffix, after that of an artifact, of the file that describes it."""
 INSTEAD = "Until then, what is built is kept for this process only."
 
 
@@ -71,6 +74,30 @@ def _warn_once(root: Path, message: str) -> None:
     if root not in _warned:
         _warned.add(root)
         warnings.warn(message, StoreWarning, stacklevel=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file of a store: its path, its size in bytes, and when it was used last."""
+
+    path: Path
+    size: int
+    used: float
+
+    @property
+    def key(self) -> str:
+        """The key it was stored under."""
+        return self.path.stem
+
+    @property
+    def suffix(self) -> str:
+        """The suffix it was stored under."""
+        return self.path.suffix
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is what its manifest says."""
+        return _matches(self.path)
 
 
 class ArtifactStore:
@@ -131,8 +158,7 @@ class ArtifactStore:
 
     def _recorded(self, key: str) -> tuple[str, ...] | None:
         for path in sorted((self.root / key[:2]).glob(f"{key}*.manifest")):
-            lines = path.read_text(errors="replace").splitlines()
-            return tuple(line.partition(": ")[2] for line in lines if line.startswith("part "))
+            return parts_of_manifest(path.read_text(errors="replace"))
         return None
 
     def get(self, key: str, suffix: str) -> Path | None:
@@ -145,10 +171,18 @@ class ArtifactStore:
         self.misses += 1
         return None
 
-    def put(self, key: str, suffix: str, data: bytes | Callable[[Path], None]) -> Path:
+    def put(
+        self,
+        key: str,
+        suffix: str,
+        data: bytes | Callable[[Path], None],
+        parts: Sequence[str] = (),
+    ) -> Path:
         """Stores ``data``, or what a producer writes to the path passed to it; returns the final
-        path.
+        path. ``parts``: those of a key that another store made.
         """
+        if parts:
+            self._parts[key] = tuple(parts)
         root = self._roots()[0]
         if self._warning:
             _warn_once(self._meant, self._warning)
@@ -216,7 +250,7 @@ class ArtifactStore:
     def _publish(self, temporary: Path, path: Path, key: str) -> None:
         """Renames a complete file, and then its manifest."""
         parts = enumerate(self._parts.get(key, ()))
-        manifest = _describe(temporary, path.name) + "".join(
+        manifest = describe_content(temporary.read_bytes(), path.name) + "".join(
             f"part {i}: {part}\n" for i, part in parts
         )
         for place in filter(_is_directory, (path, _manifest(path))):
@@ -266,26 +300,32 @@ class ArtifactStore:
         at most four fifths of it. Also removes files left behind by dead processes. Returns how
         many artifacts were removed.
         """
-        entries = []
-        for path in self.root.glob("??/*"):
+        for path in self.root.glob("??/.*"):
             with suppress(OSError):
-                status = path.stat()
-                if path.name.startswith("."):
-                    if time.time() - status.st_mtime > LEFTOVER_SECONDS:
-                        path.unlink()
-                elif path.suffix != ".manifest":
-                    entries.append((status.st_mtime, status.st_size, path))
-        total = sum(size for _, size, _ in entries)
+                if time.time() - path.stat().st_mtime > LEFTOVER_SECONDS:
+                    path.unlink()
+        found = self.artifacts()
+        total = sum(artifact.size for artifact in found)
         removed = 0
-        for _, size, path in sorted(entries) if total > self.limit else ():
+        for artifact in found if total > self.limit else ():
             if total <= self.limit * 4 // 5:
                 break
             with suppress(OSError):
-                _manifest(path).unlink(missing_ok=True)
-                path.unlink()
-                total -= size
+                _manifest(artifact.path).unlink(missing_ok=True)
+                artifact.path.unlink()
+                total -= artifact.size
                 removed += 1
         return removed
+
+    def artifacts(self) -> list[Artifact]:
+        """All artifacts, the least recently used first."""
+        found = []
+        for path in self.root.glob("??/[!.]*"):
+            if path.suffix != MANIFEST:
+                with suppress(OSError):
+                    status = path.stat()
+                    found.append(Artifact(path, status.st_size, status.st_mtime))
+        return sorted(found, key=lambda artifact: (artifact.used, artifact.path))
 
     def _roots(self) -> list[Path]:
         """The directory to write to, and those to read from."""
@@ -376,7 +416,9 @@ def _matches(path: Path) -> bool:
                 hasattr(os, "getuid") and status.st_uid != os.getuid()
             ):
                 return False
-        return _manifest(path).read_text().startswith(_describe(path, path.name))
+        return (
+            _manifest(path).read_text().startswith(describe_content(path.read_bytes(), path.name))
+        )
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -390,16 +432,22 @@ def _shown(part: str | bytes) -> str:
 
 
 def _manifest(path: Path) -> Path:
-    return path.with_name(path.name + ".manifest")
+    return path.with_name(path.name + MANIFEST)
 
 
 def _is_directory(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _describe(path: Path, name: str) -> str:
-    data = path.read_bytes()
+def describe_content(data: bytes, name: str) -> str:
+    """The first lines of the manifest of an artifact."""
     return (
         f"format: {FORMAT}\nname: {name}\nsize: {len(data)}\nsha256: "
         f"{hashlib.sha256(data).hexdigest()}\n"
     )
+
+
+def parts_of_manifest(manifest: str) -> tuple[str, ...]:
+    """The parts of an artifact's key, as its manifest shows them."""
+    lines = manifest.splitlines()
+    return tuple(line.partition(": ")[2] for line in lines if line.startswith("part "))
