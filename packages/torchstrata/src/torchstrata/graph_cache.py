@@ -86,7 +86,7 @@ class GraphCacheEntry:
         with suppress(loopir.ParseError), reading():
             stored = json.loads(path.read_text())
             for what, (key, numbers, meta) in stored["programs"].items():
-                lines = [self.lines[number] for number in numbers]
+                lines = [self.lines[int(number)] for number in numbers]
                 found = loopir.ProgramCacheEntry(self.store, key, {}, lines).get()
                 if found is None:
                     return None
