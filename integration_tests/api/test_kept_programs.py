@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 
+import loopir
 import pytest
 import torch
 import torchstrata
@@ -36,6 +37,18 @@ def test_a_second_compile_makes_nothing_new(name, tmp_path, monkeypatch):
     assert torchstrata.counters["cache_misses"] == 0 and torchstrata.counters["fallbacks"] == 0
     for key, value in first.items():
         torch.testing.assert_close(again[key], value, rtol=0, atol=0, msg=key)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt"])
+def test_a_cache_that_came_as_a_bundle_has_everything(name, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    expected = compiled_step(name, str(first))
+    loopir.export_bundle(loopir.ArtifactStore(first), tmp_path / "bundle.zip")
+    loopir.import_bundle(loopir.ArtifactStore(second), tmp_path / "bundle.zip")
+    results = compiled_step(name, str(second))
+    assert torchstrata.counters["cache_misses"] == 0 and torchstrata.counters["cache_hits"] > 0
+    for key, value in expected.items():
+        torch.testing.assert_close(results[key], value, rtol=0, atol=0, msg=key)
 
 
 def test_operators_of_a_backend_are_found_in_a_new_process(tmp_path):

@@ -227,8 +227,6 @@ def _files(module: str) -> tuple[str, str]:
 
 
 def _source_files(root: Path) -> list[str]:
-    """The paths of a package's source files from its root on; ``Path.rglob`` takes three times as
-    long.
-    """
+    """The paths of a package's source files from its root on."""
     found = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
     return sorted(path.removeprefix(f"{root}{os.sep}") for path in found if path.endswith(SOURCES))
