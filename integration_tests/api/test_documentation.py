@@ -33,6 +33,16 @@ def test_back_end_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "refused" in capsys.readouterr().out
 
 
+def test_ship_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "ship.md"
+    run_examples(page, tmp_path)
+    printed = capsys.readouterr().out.strip()
+    assert printed and f"prints `{printed}`" in page.read_text()
+
+
 PAGES = sorted(path.stem for path in (ROOT / "docs/alone").glob("*.md") if path.stem != "index")
 RUN = """
 import sys

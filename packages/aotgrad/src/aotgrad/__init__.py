@@ -1,5 +1,6 @@
 """Ahead-of-time autograd: forward and backward graphs in functional ATen form."""
 
+from aotgrad.compiling.load import load_compiled
 from aotgrad.graphs.budget import memory_pareto, partition_within
 from aotgrad.graphs.dropout_masks import redraw_masks
 from aotgrad.graphs.partition import Partition, partition_default, partition_min_cut
@@ -11,7 +12,7 @@ from aotgrad.running.eager import run_eager
 from aotgrad.running.fallback import FallbackWarning, counters
 from aotgrad.tracing.joint import Joint, trace_joint
 
-from .api import aot_backend, aot_function, aot_module, trace_functional
+from .api import aot_backend, aot_function, aot_module, captured_compilation, trace_functional
 from .errors import AotError, CompilerError, ContractError, Unsupported, UserError
 
 __version__ = "0.2.0"
@@ -19,9 +20,9 @@ __version__ = "0.2.0"
 __all__ = [
     "AotError", "CompilerError", "ContractError", "FallbackWarning", "Joint", "JointAnalysis",
     "Partition", "Pattern",
-    "Unsupported", "UserError", "aot_backend", "aot_function", "aot_module", "check_functional",
-    "counters", "format_functional",
-    "memory_pareto", "parse_functional", "partition_default", "partition_min_cut",
+    "Unsupported", "UserError", "aot_backend", "aot_function", "aot_module",
+    "captured_compilation", "check_functional", "counters", "format_functional",
+    "load_compiled", "memory_pareto", "parse_functional", "partition_default", "partition_min_cut",
     "partition_within", "redraw_masks",
     "register_pattern",
     "run_eager", "trace_functional", "trace_joint", "unregister_pattern",

@@ -8,7 +8,12 @@ from typing import Any, TypedDict, Unpack
 
 import torch
 
-from aotgrad.compiling.captured_graph import captured_program, compile_captured
+from aotgrad.compiling.captured_graph import (
+    captured_program,
+    compilation_of,
+    compile_captured,
+)
+from aotgrad.compiling.compilation import Compilation
 from aotgrad.compiling.compile import CompileOptions
 from aotgrad.compiling.compiled_cache import CacheLookup
 from aotgrad.graphs.budget import check_budget, partition_within
@@ -80,6 +85,18 @@ def aot_backend(
 
     backend.host_effects = False  # type: ignore[attr-defined]  # calls are traced: what they do beside computing is not repeated
     return backend
+
+
+def captured_compilation(
+    gm: torch.fx.GraphModule,
+    forward_compiler: Compiler,
+    backward_compiler: Compiler | None = None,
+    **options: Unpack[BackendOptions],
+) -> Compilation:
+    """What ``aot_backend`` makes of a captured graph (C1), before it compiles; for
+    ``load_compiled``.
+    """
+    return compilation_of(gm, _options(forward_compiler, backward_compiler, **options))
 
 
 def aot_function(

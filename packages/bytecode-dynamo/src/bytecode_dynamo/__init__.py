@@ -8,11 +8,12 @@ from bytecode_dynamo.capture.policy import Captured
 from bytecode_dynamo.graph.opaque import OpaqueCall
 from bytecode_dynamo.graph.text import format_captured, parse_captured
 from bytecode_dynamo.graph.verify import check_captured
+from bytecode_dynamo.guards.records import GuardKind, GuardRecord
 from bytecode_dynamo.guards.text import format_guards
 from bytecode_dynamo.guards.text_reader import parse_guards
 from bytecode_dynamo.hook.stance import error_on_graph_break, set_stance
 
-from .api import Optimizer, explain, optimize, reset, run
+from .api import Optimizer, explain, optimize, precompiled, reset, run
 from .backends import eager, list_backends, lookup_backend
 from .config import Config, config
 from .control import (
@@ -37,19 +38,20 @@ from .errors import (
 from .explain import Explanation
 from .export import ExportResult, export
 from .marks import mark_dynamic, mark_static, mark_unbacked
+from .whole_program import Inputs, Output, WholeProgram, capture_whole
 
 __version__ = "0.2.0"
 
 __all__ = [
     "BackendCompilerFailed", "Captured", "Config", "ContractError", "Explanation", "ExportResult",
-    "GraphBreak",
-    "InvariantError", "OpaqueCall", "Optimizer", "RecompileError", "Unsupported", "UserError",
-    "allow_in_graph",
-    "assume_constant_result", "check_captured", "config", "counters", "disable",
+    "GraphBreak", "GuardKind", "GuardRecord", "Inputs",
+    "InvariantError", "OpaqueCall", "Optimizer", "Output", "RecompileError", "Unsupported",
+    "UserError", "WholeProgram", "allow_in_graph",
+    "assume_constant_result", "capture_whole", "check_captured", "config", "counters", "disable",
     "disallow_in_graph", "eager",
     "error_on_graph_break", "exc", "explain", "export", "format_captured", "format_guards",
     "graph_break", "is_compiling",
     "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked", "optimize",
-    "parse_captured", "parse_guards", "reset", "run",
+    "parse_captured", "parse_guards", "precompiled", "reset", "run",
     "set_stance", "substitute_in_graph",
 ]  # fmt: skip

@@ -57,6 +57,8 @@ class Optimizer:
         self.options = options
         self.region = make_region(policy)
         self.targets = Targets()
+        self.precompiled: list[tuple[Any, Any]] = []
+        """Targets, with what the backend returned when they were precompiled."""
         self._callers: weakref.WeakValueDictionary[int, types.FunctionType] = (
             weakref.WeakValueDictionary()
         )
@@ -97,6 +99,21 @@ class Optimizer:
         if isinstance(target, torch.nn.Module):
             return optimizer._of_module(target)
         return optimizer._of_function(target)
+
+    def precompile(self, target: Any, *args: Any, **kwargs: Any) -> None:
+        """Lets the backend compile a target for arguments like these, without running it.
+
+        Raises UserError for a backend that can't, and what the backend raises (contract B10).
+        """
+        backend = self.policy.backend
+        precompile = getattr(backend, "precompile", None)
+        if precompile is None:
+            raise UserError(
+                f"the backend {self.policy.backend_name} can't precompile: it has no method "
+                f"precompile (contract B10)"
+            )
+        found = precompile(target, args, kwargs, dynamic=self.policy.dynamic)
+        self.precompiled.append((target, found))
 
     def _of_module(self, module: torch.nn.Module) -> Any:
         policy = self.policy
@@ -199,6 +216,10 @@ class OptimizedFunction(Activated):
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedFunction:
         return self._copied(copy.deepcopy(self.original, memo))
 
+    def precompile(self, *args: Any, **kwargs: Any) -> None:
+        """See ``Optimizer.precompile``."""
+        self.optimizer.precompile(self.original, *args, **kwargs)
+
     def _copied(self, original: Callable[..., Any]) -> OptimizedFunction:
         return self if original is self.original else self.optimizer.anew()(original)
 
@@ -296,6 +317,20 @@ def region_policy(region: Region) -> Policy:
     """The policy of a region created by this package."""
     closure = getattr(region.callback, "__closure__", ())
     return next(cell.cell_contents for cell in closure if isinstance(cell.cell_contents, Policy))
+
+
+def precompiled(compiled: Any) -> list[Any]:
+    """What the backend returned for each ``precompile`` call of a compiled function or module.
+
+    Raises UserError for anything else.
+    """
+    if isinstance(compiled, CompiledModule):
+        target, optimizer = compiled._orig_mod, compiled._bytecode_dynamo_optimizer
+    elif isinstance(compiled, OptimizedFunction):
+        target, optimizer = compiled.original, compiled.optimizer
+    else:
+        raise UserError(f"not a compiled function or module, but a {type(compiled).__name__}")
+    return [found for known, found in optimizer.precompiled if known == target]
 
 
 def run(fn: Callable[..., Any]) -> Callable[..., Any]:

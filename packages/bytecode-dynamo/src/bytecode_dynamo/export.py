@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -12,13 +11,12 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import CodeGen
 from torch.utils import _pytree as pytree
 
-from bytecode_dynamo.capture.policy import Captured
 from bytecode_dynamo.guards.records import GuardRecord
 from bytecode_dynamo.marker import Verbatim
 
-from .api import optimize
-from .config import config
+from .backends import eager
 from .errors import UserError
+from .whole_program import Inputs, Output, WholeProgram, capture_whole
 
 
 class ExportResult(NamedTuple):
@@ -26,12 +24,6 @@ class ExportResult(NamedTuple):
 
     graph_module: GraphModule
     guards: tuple[GuardRecord, ...]
-
-
-class _Output(NamedTuple):
-    """Stands for an output of the graph while the result is built."""
-
-    place: int
 
 
 def export(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[..., ExportResult]:
@@ -50,109 +42,22 @@ def export(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[.
     """
 
     def exported(*args: Any, **kwargs: Any) -> ExportResult:
-        args, kwargs = distinct((args, kwargs))
-        captures: list[Captured] = []
-        examples: dict[Node, Any] = {}
-
-        def on_capture(found: Captured) -> None:
-            if found.changes:
-                raise UserError(
-                    f"export: the program changes Python state, which no graph shows: "
-                    f"{', '.join(found.changes)}"
-                )
-            captures.append(found)
-
-        def backend(gm: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-            examples.update(zip(gm.graph.find_nodes(op="placeholder"), example_inputs))
-            count = len(gm.graph.output_node().args[0])  # pyright: ignore[reportArgumentType]
-            return lambda *inputs: tuple(map(_Output, range(count)))
-
-        captured = optimize(backend, fullgraph=True, dynamic=dynamic, on_capture=on_capture)(fn)
-        with config.patch(capture_scalar_outputs=True):  # the graph is for other numbers, too
-            result = captured(*args, **kwargs)
-        graphs = [found for found in captures if found.graph is not None]
-        if len(graphs) > 1:
-            raise UserError(
-                f"export: {len(graphs)} frames were captured; pass a Python function or module"
-            )
-        inputs = Inputs(fn, args, kwargs)
-        guards = tuple(guard for found in captures for guard in found.guards)
-        exporter = Exporter(fn, inputs, graphs[0].graph if graphs else None, examples)
-        return ExportResult(exporter.build(result), guards)
+        program = capture_whole(fn, eager, args, kwargs, dynamic=dynamic)
+        return ExportResult(Exporter(program).build(program.result), program.guards)
 
     return exported
-
-
-def distinct(arguments: Any) -> Any:
-    """The arguments with a copy in place of every tensor that came before: the graph is for
-    different tensors.
-    """
-    seen: set[int] = set()
-
-    def copy(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
-            seen.add(id(leaf))
-            return leaf
-        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
-
-    return pytree.tree_map(copy, arguments)
-
-
-class Inputs:
-    """The arguments of the example call: bound to the parameters, flattened, and named as sources
-    name them.
-    """
-
-    def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
-        bound = self.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        self.arguments = dict(bound.arguments)
-        paths, self.spec = pytree.tree_flatten_with_path(self.arguments)
-        self.leaves = [leaf for _, leaf in paths]
-        self.names = [_path_name(path) for path, _ in paths]
-        self.places = {name: index for index, name in enumerate(self.names)}
-        by_position = {f"L['args'][{i}]": value for i, value in enumerate(args)}
-        for name, value in (
-            by_position | {f"L['kwargs'][{key!r}]": value for key, value in kwargs.items()}
-        ).items():
-            for path, leaf in pytree.tree_flatten_with_path(value)[0]:
-                found = next((i for i, other in enumerate(self.leaves) if other is leaf), None)
-                if found is not None:
-                    self.places.setdefault(name + "".join(map(_step, path)), found)
-
-    def find(self, value: Any) -> int | None:
-        """The position of a tensor among the leaves."""
-        return next((i for i, leaf in enumerate(self.leaves) if leaf is value), None)
-
-
-def _path_name(path: tuple[Any, ...]) -> str:
-    return f"L[{path[0].key!r}]" + "".join(map(_step, path[1:]))
-
-
-def _step(key: Any) -> str:
-    if isinstance(key, pytree.GetAttrKey):
-        return f".{key.name}"
-    return f"[{key.idx if isinstance(key, pytree.SequenceKey) else key.key!r}]"
 
 
 class Exporter:
     """Copies a captured graph into one whose placeholders are the leaves of the arguments."""
 
-    def __init__(
-        self, fn: Any, inputs: Inputs, captured: GraphModule | None, examples: dict[Node, Any]
-    ) -> None:
-        self.inputs = inputs
-        self.examples = examples
-        self.captured = captured
+    def __init__(self, program: WholeProgram) -> None:
+        self.inputs = inputs = program.inputs
+        self.examples = program.examples
+        self.captured = program.graph
         self.graph = Graph()
-        owner = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
-        self.root = owner if isinstance(owner, torch.nn.Module) else torch.nn.Module()
-        named = [
-            *self.root.named_parameters(remove_duplicate=False),
-            *self.root.named_buffers(remove_duplicate=False),
-        ]
-        self.owned = {id(value): name for name, value in reversed(named)}
+        self.root = program.module or torch.nn.Module()
+        self.owned = program.names_of_tensors
         self.attributes: dict[str, Any] = {}
         self.nodes = [
             self._placeholder(name, leaf) for name, leaf in zip(inputs.names, inputs.leaves)
@@ -166,11 +71,11 @@ class Exporter:
         return node
 
     def build(self, result: Any) -> GraphModule:
-        """The module that computes ``result``, in which ``_Output`` stands for outputs of the
+        """The module that computes ``result``, in which ``Output`` stands for outputs of the
         captured graph.
         """
         outputs = self._copy() if self.captured is not None else ()
-        leaves, spec = pytree.tree_flatten(result, is_leaf=lambda value: isinstance(value, _Output))
+        leaves, spec = pytree.tree_flatten(result, is_leaf=lambda value: isinstance(value, Output))
         values = [self._leaf(leaf, outputs) for leaf in leaves]
         self.graph.output(tuple(values))
         self.graph.set_codegen(_Signature(self._example_checks(), self.inputs, spec))
@@ -225,7 +130,7 @@ class Exporter:
         return node
 
     def _leaf(self, leaf: Any, outputs: tuple[Any, ...]) -> Any:
-        if isinstance(leaf, _Output):
+        if isinstance(leaf, Output):
             return outputs[leaf.place]
         if isinstance(leaf, torch.Tensor):
             place = self.inputs.find(leaf)

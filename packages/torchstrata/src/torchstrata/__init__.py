@@ -21,19 +21,22 @@ from bytecode_dynamo import (
 )
 
 from .api import compile, compile_fx, list_backends, list_code_generators, reset
+from .artifacts.loading import LoadedProgram, load
+from .artifacts.saving import save
 from .config import Config, config, configure_logging
 from .counters import counters
-from .errors import CompileError, FallbackWarning, StoreWarning, UsageError
+from .errors import ArtifactError, CompileError, FallbackWarning, StoreWarning, UsageError
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "CompileError", "Config", "FallbackWarning", "StoreWarning", "UsageError",
+    "ArtifactError", "CompileError", "Config", "FallbackWarning", "LoadedProgram", "StoreWarning",
+    "UsageError",
     "allow_in_graph", "assume_constant_result",
     "compile", "compile_fx", "config", "counters", "disable", "disallow_in_graph",
     "error_on_graph_break", "explain",
-    "graph_break", "is_compiling", "list_backends", "list_code_generators", "mark_dynamic",
-    "mark_static", "mark_unbacked", "reset", "set_stance",
+    "graph_break", "is_compiling", "list_backends", "list_code_generators", "load", "mark_dynamic",
+    "mark_static", "mark_unbacked", "reset", "save", "set_stance",
     "substitute_in_graph",
 ]  # fmt: skip
 

@@ -1,6 +1,7 @@
 """``python -m torchstrata``: ``doctor`` says what this machine can compile, ``backends`` which code
 generators, graph backends, passes and decompositions there are, ``explain DIR`` lists a dump, and
-``cache`` what is kept between processes.
+``cache`` what is kept between processes; ``compile`` and ``inspect`` write and show files of
+compiled programs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bytecode_dynamo.backends import GROUPS as BACKEND_GROUPS
 
 from . import cache_commands
 from .api import list_backends, list_code_generators
+from .artifacts import commands as artifact_commands
 from .extensions import DECOMPOSITIONS
 
 KIT = ".kit"
@@ -156,7 +158,10 @@ def main(arguments: list[str] | None = None) -> int:
         "directory", type=Path
     )
     cache_commands.add_commands(commands)
+    artifact_commands.add_commands(commands)
     chosen = parser.parse_args(arguments)
+    if chosen.command in ("compile", "inspect"):
+        return artifact_commands.run(chosen)
     if chosen.command == "cache":
         return cache_commands.run(chosen)
     if chosen.command == "explain":

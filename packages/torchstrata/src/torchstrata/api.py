@@ -14,6 +14,7 @@ import torch
 from loopir import CodeGenerator, GraphPass
 from symshapes import deferred
 
+from .artifacts.saving import Precompiled, precompile
 from .config import Config, config
 from .counters import counters
 from .errors import CompileError, FallbackWarning, UsageError
@@ -234,6 +235,12 @@ class Stack:
             if self.fullgraph or self.settings.fallback == "error" or takes_floats:
                 raise  # captured again where the trouble may be with floats: a graph per value
             return _eager_fallback(graph, f"a graph runs eagerly: {error.summary}")
+
+    def precompile(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: bool | None
+    ) -> Precompiled:
+        """Compiles a target for a file (contract B10)."""
+        return precompile(self.settings, self.extensions, target, args, kwargs, dynamic)
 
     def plain(self, graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         """The stages without patterns, for a graph that failed (contract B9)."""

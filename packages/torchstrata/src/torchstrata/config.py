@@ -79,6 +79,10 @@ class Config:
         """The values of all fields that a compiled graph depends on."""
         return tuple(getattr(self, name) for name in _FIELDS if name != "cache_dir")
 
+    def saved(self) -> dict[str, Any]:
+        """The settings that a saved program is compiled with again."""
+        return {name: getattr(self, name) for name in _FIELDS if name not in _OF_PROCESS}
+
     @contextmanager
     def patch(self, **options: Any) -> Iterator[None]:
         """Applies ``options`` within a ``with`` block."""
@@ -92,6 +96,7 @@ class Config:
                 setattr(self, name, value)
 
 
+_OF_PROCESS = ("cache_dir", "dump", "fallback", "tuning_lock", "verify")
 _FIELDS = tuple(field.name for field in fields(Config))
 _TYPES = get_type_hints(Config)
 

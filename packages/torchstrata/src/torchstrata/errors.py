@@ -9,6 +9,10 @@ class UsageError(ValueError):
     """A wrong argument of ``compile``, or a wrong option: the message says what is valid."""
 
 
+class ArtifactError(ValueError):
+    """A file of a saved program that can't be written or read, is damaged, or can't be trusted."""
+
+
 class CompileError(RuntimeError):
     """A layer failed on a graph. ``layer`` is its package, ``where`` the user's lines."""
 

@@ -48,6 +48,7 @@ class GraphCacheEntry:
     build: Callable[[loopir.StoredProgram, Mapping[str, Any]], Callable[..., Any]]
     new_graphs: dict[str, tuple[str, Sequence[int], str] | None] = field(default_factory=dict)
     lines: Sequence[str] = ()
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     key: str = ""
     data: str | None = None
     _programs: dict[str, tuple[loopir.StoredProgram, Mapping[str, Any]]] = field(
@@ -98,11 +99,16 @@ class GraphCacheEntry:
         """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
         return self.build(*self._programs[what]) if what in self._programs else None
 
-    def put(self, data: str) -> None:
+    def constant_name(self, tensor: torch.Tensor) -> str | None:
         """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
-        if None not in self.new_graphs.values():
-            stored = {"calls": data, "programs": self.new_graphs}
-            self.store.put(self.key, SUFFIX, json.dumps(stored).encode())
+        return None
+
+    def put(self, write: Callable[[], str]) -> None:
+        """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
+        with suppress(Unwritable):
+            if None not in self.new_graphs.values():
+                stored = {"calls": write(), "programs": self.new_graphs}
+                self.store.put(self.key, SUFFIX, json.dumps(stored).encode())
 
     def record(
         self, what: str, entry: loopir.ProgramCacheEntry | None, meta: Mapping[str, Any]

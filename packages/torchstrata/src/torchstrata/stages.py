@@ -6,7 +6,7 @@ backward, runs through ``loopir.STAGES``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,10 +22,11 @@ import torch
 from symshapes import check, deferred, unlocked
 from torch.utils import _pytree as pytree
 
+from .artifacts.recording import RecordedGraph
 from .config import Config
 from .counters import counters
 from .dump import Dump
-from .errors import CompileError
+from .errors import CompileError, UsageError
 from .extensions import Extensions
 from .generators import FOREIGN_DEADLINE, code_generators, is_own
 from .graph_cache import GraphCacheEntry
@@ -46,6 +47,7 @@ class Context:
     extensions: Extensions
     inference: bool = False
     cache_entry: GraphCacheEntry | None = None
+    recorded: RecordedGraph | None = None
 
     @property
     def is_cached(self) -> bool:
@@ -98,6 +100,8 @@ def compile_functional(
         )
         if ctx.cache_entry is not None:
             ctx.cache_entry.record(direction, entry, graph.meta)
+        if ctx.recorded is not None:
+            ctx.recorded.record(direction, host, ctx.codegens, graph, ctx.store)
     return finish(ctx, host, graph.meta)
 
 
@@ -161,9 +165,11 @@ def compile_captured(
     graph: torch.fx.GraphModule,
     example_inputs: Sequence[object],
     extensions: Extensions,
+    recorded: RecordedGraph | None = None,
 ) -> Callable[..., Sequence[object]]:
     """Compiles a captured graph (C1, or any FX graph of torch calls); host calls (C1.9) cut it into
-    pieces. ``extensions``: what the caller chose.
+    pieces. ``extensions``: what the caller chose. ``recorded`` keeps what is made of a graph for a
+    file; one that is cut, or computes nothing, leaves it without calls.
 
     Raises CompileError.
     """
@@ -173,26 +179,51 @@ def compile_captured(
         return pieces()
     if _is_without_data(graph):
         return graph
-    generators = code_generators(config, loopir.devices_of(graph), dict(extensions.codegens))
-    store, dump = open_store(config.cache_dir), Dump.for_graph(config.dump)
-    ctx = Context(config, store, generators, dump, extensions)
+    ctx = new_context(config, loopir.devices_of(graph), extensions, recorded)
     if ctx.dump.directory is not None:
         ctx.dump.write("10-captured.py", bytecode_dynamo.format_captured(graph, strict=False))
     where = user_lines(graph)
     freezes = config.freeze and not torch.is_grad_enabled()
     if freezes:
         loopir.freeze(graph, example_inputs)
-    if ctx.is_cached and not freezes:
+    if ctx.is_cached and not freezes and recorded is None:
         settings = (*config.compile_settings(), *extensions.keys)
         entry = GraphCacheEntry(ctx.store, settings, ctx.codegens, partial(revive, ctx))
         ctx = replace(ctx, cache_entry=entry)
+    backend = aotgrad.aot_backend(**autograd_options(ctx), cache=recorded or ctx.cache_entry)
+    try:
+        return backend(graph, example_inputs)
+    except Exception as error:
+        cause = error.__cause__ if isinstance(error, aotgrad.CompilerError) else error
+        if isinstance(cause, (CompileError, UsageError, *MACHINE_ERRORS)):
+            raise cause from cause.__cause__
+        if _needs_pieces(cause, graph):
+            return pieces()
+        raise CompileError("aotgrad", where, error) from error
+
+
+def new_context(
+    config: Config,
+    devices: Collection[str],
+    extensions: Extensions,
+    recorded: RecordedGraph | None = None,
+) -> Context:
+    """The context of one captured graph whose values are on these device types."""
+    generators = code_generators(config, devices, dict(extensions.codegens))
+    store, dump = open_store(config.cache_dir), Dump.for_graph(config.dump)
+    return Context(config, store, generators, dump, extensions, recorded=recorded)
+
+
+def autograd_options(ctx: Context) -> dict[str, Any]:
+    """The arguments of ``aotgrad.aot_backend``: settings, and what compiles functional graphs."""
+    config = ctx.config
     inference_ctx = replace(ctx, inference=True)
     passes = [loopir.lay_out_images] * config.patterns
     passes += [aotgrad.redraw_masks] * (not config.fallback_random)
     write_artifact = lambda name, text: ctx.dump.write(f"20-{name}.py", text)  # noqa: E731
-    backend = aotgrad.aot_backend(
-        lambda functional, _: compile_functional(ctx, "forward", functional),
-        lambda functional, _: compile_functional(ctx, "backward", functional),
+    return dict(
+        forward_compiler=lambda functional, _: compile_functional(ctx, "forward", functional),
+        backward_compiler=lambda functional, _: compile_functional(ctx, "backward", functional),
         inference_compiler=lambda functional, _: compile_functional(
             inference_ctx, "inference", functional
         ),
@@ -203,17 +234,7 @@ def compile_captured(
         fallback_random=config.fallback_random,
         unit_gradients=config.numerics == "fast",
         wrap_backward=bytecode_dynamo.disable,
-        cache=ctx.cache_entry,
     )
-    try:
-        return backend(graph, example_inputs)
-    except Exception as error:
-        cause = error.__cause__ if isinstance(error, aotgrad.CompilerError) else error
-        if isinstance(cause, (CompileError, *MACHINE_ERRORS)):
-            raise cause from cause.__cause__
-        if _needs_pieces(cause, graph):
-            return pieces()
-        raise CompileError("aotgrad", where, error) from error
 
 
 def _is_without_data(graph: torch.fx.GraphModule) -> bool:

@@ -69,6 +69,23 @@ def _in_inference_mode(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def _compile(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CompileOptions
 ) -> Callable[..., Any]:
+    compilation, importer, lazy = _prepare(gm, example_inputs, options)
+    call = compilation.variant(torch.is_grad_enabled())
+    importer.report()
+    if not lazy:
+        return call
+    return lambda *inputs: call(*inputs, *(lazy_view_base(inputs[i]) for i in lazy))
+
+
+def compilation_of(gm: torch.fx.GraphModule, options: CompileOptions) -> Compilation:
+    """The compilation of a captured graph, from which nothing is compiled yet."""
+    examples = [node.meta["val"] for node in gm.graph.find_nodes(op="placeholder")]
+    return _prepare(gm, examples, options)[0]
+
+
+def _prepare(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CompileOptions
+) -> tuple[Compilation, SymbolImporter, list[int]]:
     check_inner_tensors(gm.graph)
     specialise_floats(gm.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
@@ -105,11 +122,7 @@ def _compile(
     compilation = Compilation(
         program, make_inputs, lifted_tensors, eager, fake_mode, options, graph=gm
     )
-    call = compilation.variant(torch.is_grad_enabled())
-    importer.report()
-    if not lazy:
-        return call
-    return lambda *inputs: call(*inputs, *(lazy_view_base(inputs[i]) for i in lazy))
+    return compilation, importer, lazy
 
 
 def _add_lazy_bases(

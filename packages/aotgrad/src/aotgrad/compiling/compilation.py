@@ -25,7 +25,7 @@ from .compiled_cache import (
     CacheEntry,
     DeferredBackward,
     dump,
-    load,
+    look_up,
     revive,
 )
 
@@ -60,11 +60,15 @@ class Compilation:
             self._compiled[grad_enabled] = self._compile(grad_enabled)
         return self._compiled[grad_enabled]
 
+    def trace_spec(self, grad_enabled: bool) -> TraceSpec:
+        """What a trace in a grad mode reads."""
+        return TraceSpec(self.program, self.make_inputs, self.fake_mode, grad_enabled)
+
     @deferred()
     def _compile(self, grad_enabled: bool) -> Callable[..., Any]:
-        trace_spec = TraceSpec(self.program, self.make_inputs, self.fake_mode, grad_enabled)
+        trace_spec = self.trace_spec(grad_enabled)
         entry = self._entry(grad_enabled)
-        cached = None if entry is None else load(entry.data, self.eager, entry.lines)
+        cached = None if entry is None else look_up(entry, self.eager)
         if entry is not None and cached is not None:
             return self._revive(entry, cached, trace_spec)
         joint = trace_spec.trace()
@@ -75,9 +79,8 @@ class Compilation:
         runtime = self._runtime(joint, other, grad_enabled)
         runtime.overlapping = self._overlapping(grad_enabled, joint.plan.written_inputs)
         call, text = compile_joint(runtime, trace_spec, self.options)
-        data = None if entry is None else dump(runtime, call, text, entry.lines)
-        if entry is not None and data is not None:
-            entry.put(data)
+        if entry is not None:
+            entry.put(partial(dump, runtime, call, text, entry))
         return call
 
     def _runtime(
@@ -99,15 +102,23 @@ class Compilation:
     def _revive(
         self, entry: CacheEntry, cached: CachedProgram, trace_spec: TraceSpec
     ) -> Callable[..., Any]:
+        anew = self.late_calls(cached, trace_spec)
+        return revive(cached, entry, anew, self.options.wrap_backward)
+
+    def late_calls(
+        self, cached: CachedProgram, trace_spec: TraceSpec
+    ) -> dict[str, Callable[..., Any]]:
+        """What a cached program calls where nothing is compiled yet: ``PROCESS_OBJECTS`` without
+        the compiled graphs.
+        """
         grad_enabled = trace_spec.grad_enabled
         late = DeferredBackward(cached, partial(deferred_backward, trace_spec, self.options))
-        anew = {
+        return {
             "other_mode": self._other_mode(grad_enabled),
             "overlapping": self._overlapping(grad_enabled, cached.written),
             "double_backward": late.double,
             "partial_backward": late.partial,
         }
-        return revive(cached, entry, anew, self.options.wrap_backward)
 
     def _other_mode(self, grad_enabled: bool) -> Callable[..., Any]:
         return lambda *inputs: self._variant_or_eager(not grad_enabled)(*inputs)

@@ -38,11 +38,16 @@ _ROOTS = {name: sys.modules[name] for name in _PACKAGES}
 
 class CacheEntry(Protocol):
     """The cache entry of one graph. ``data`` is None on a miss; ``lines`` are the user's lines of
-    the graph, which the data numbers.
+    the graph, which the data numbers; ``constants`` are the tensors that it names.
     """
 
     data: str | None
     lines: Sequence[str]
+    constants: Mapping[str, torch.Tensor]
+
+    def constant_name(self, tensor: torch.Tensor) -> str | None:
+        """The name of a constant of the program; None if the entry keeps no constants."""
+        ...
 
     def compiled(self, what: str) -> Any:
         """The compiled ``"inference"``, ``"forward"`` or ``"backward"`` graph; None if that graph
@@ -50,8 +55,10 @@ class CacheEntry(Protocol):
         """
         ...
 
-    def put(self, data: str) -> None:
-        """Stores the data, with the functional graphs compiled since the lookup."""
+    def put(self, write: Callable[[], str]) -> None:
+        """Stores the data that ``write`` gives, with the functional graphs compiled since the
+        lookup. ``write`` raises Unwritable for a program with objects that only this process has.
+        """
         ...
 
 
@@ -87,12 +94,12 @@ class CachedProgram:
         return self.saved is not None
 
 
-def dump(
-    run: Runtime, call: Callable[..., Any], text: str, lines: Sequence[str] = ()
-) -> str | None:
-    """The JSON text of a compiled program; None if it uses objects that only this process has."""
+def dump(run: Runtime, call: Callable[..., Any], text: str, entry: CacheEntry) -> str:
+    """The JSON text of a compiled program. Raises Unwritable if it uses objects that only this
+    process has.
+    """
     if run.joint.nodes:
-        return None
+        raise Unwritable("an autograd function that does not compile")
     found: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
     ours = {"apply", "__builtins__", *PROCESS_OBJECTS}
     names = {
@@ -102,24 +109,27 @@ def dump(
     }
     saved = None if run.split is None else tuple(n.name for n in run.split.saved)
     facts = (run.has_private_values, run.joint.plan.written_inputs, run.joint.freed_with, saved)
-    leaf = _Leaf(run.eager, lines)
-    with suppress(Unwritable):
-        return json.dumps([text, format_value(names, leaf.write), format_value(facts)])
-    return None
+    leaf = _Leaf(run.eager, entry)
+    return json.dumps([text, format_value(names, leaf.write), format_value(facts)])
 
 
-def load(
-    data: str | None, eager: Callable[..., Any], lines: Sequence[str] = ()
-) -> CachedProgram | None:
-    """Reads what :func:`dump` wrote; ``eager`` runs the program eagerly. None for damaged data."""
-    leaf = _Leaf(eager, lines)
-    with suppress(ParseError), reading():
-        if data is not None:
-            text, *values = json.loads(data)
-            names, facts = (
-                parse_value(ast.parse(value, mode="eval").body, leaf.read) for value in values
-            )
-            return CachedProgram(text, names, *facts)
+def load(entry: CacheEntry, eager: Callable[..., Any]) -> CachedProgram:
+    """Reads what :func:`dump` wrote; ``eager`` runs the program eagerly. Raises ParseError for
+    damaged data.
+    """
+    leaf = _Leaf(eager, entry)
+    with reading():
+        text, *values = json.loads(entry.data or "")
+        names, facts = (
+            parse_value(ast.parse(value, mode="eval").body, leaf.read) for value in values
+        )
+        return CachedProgram(text, names, *facts)
+
+
+def look_up(entry: CacheEntry, eager: Callable[..., Any]) -> CachedProgram | None:
+    """The program of an entry; None on a miss, or for damaged data."""
+    with suppress(ParseError):
+        return None if entry.data is None else load(entry, eager)
     return None
 
 
@@ -183,10 +193,10 @@ class _Leaf:
     their fields, and the user's lines by number.
     """
 
-    def __init__(self, eager: Callable[..., Any], lines: Sequence[str]) -> None:
+    def __init__(self, eager: Callable[..., Any], entry: CacheEntry) -> None:
         self._eager = eager
-        self._lines = lines
-        self._numbers = {line: number for number, line in enumerate(lines)}
+        self._entry = entry
+        self._numbers = {line: number for number, line in enumerate(entry.lines)}
 
     def write(self, value: Any) -> str | None:
         """The text of such an object; None for other values. Raises Unwritable."""
@@ -194,6 +204,9 @@ class _Leaf:
             return "eager"
         if type(value) is str and value and value in self._numbers:
             return f"line({self._numbers[value]})"
+        if isinstance(value, torch.Tensor):
+            name = self._entry.constant_name(value)
+            return None if name is None else f"constant({name!r})"
         if isinstance(value, types.ModuleType):
             return f"module({value.__name__!r})"
         kind = type(value)
@@ -209,7 +222,9 @@ class _Leaf:
             case ast.Name(id="eager"):
                 return self._eager
             case ast.Call(func=ast.Name(id="line"), args=[ast.Constant(value=int(number))]):
-                return self._lines[number]
+                return self._entry.lines[number]
+            case ast.Call(func=ast.Name(id="constant"), args=[ast.Constant(value=str(name))]):
+                return self._entry.constants[name]
             case ast.Call(func=ast.Name(id="module"), args=[ast.Constant(value=str(name))]):
                 if name.partition(".")[0] in _ROOTS:
                     return sys.modules[name]

@@ -56,7 +56,7 @@ from bytecode_dynamo.hook.stance import current_stance
 from bytecode_dynamo.polyfills.control_flow import code_calling, polyfill_of
 from bytecode_dynamo.state.context import Context
 from bytecode_dynamo.state.dynamic_shapes import DynamicShapes, Seen
-from bytecode_dynamo.state.effects import describe_slot
+from bytecode_dynamo.state.effects import describe_slot, holds_already
 from bytecode_dynamo.state.frame import GlobalNames, place_stack
 from bytecode_dynamo.state.protocol import wrap_value
 from bytecode_dynamo.state.requirements import require_distinct
@@ -454,7 +454,11 @@ class Compilation:
         seconds = time.perf_counter() - self.started
         shapes = self.ctx.shape_guards()
         changes = tuple(
-            dict.fromkeys(describe_slot(slot) for slot, _, _ in self.ctx.effects.changed())
+            dict.fromkeys(
+                describe_slot(slot)
+                for slot, _, now in self.ctx.effects.changed()
+                if not holds_already(slot, now)
+            )
         )
         guards = tuple(self.ctx.guards)
         found = Captured(

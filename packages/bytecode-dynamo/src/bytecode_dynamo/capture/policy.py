@@ -29,7 +29,9 @@ class Captured:
     shapes: ShapeGuards
     seconds: float
     changes: tuple[str, ...] = ()
-    """Python state that the frame changes after the graph."""
+    """Python state that the frame changes after the graph; attributes that get what they have are
+    left out.
+    """
     recompiled: str | None = None
     """Why earlier graphs of the code did not fit, in one line; None for the first capture."""
     failure: str | None = None

@@ -59,6 +59,14 @@ def describe_slot(slot: Any) -> str:
     return f"{name}.{slot[1]}" if isinstance(slot, tuple) else name
 
 
+def holds_already(slot: Any, now: Any) -> bool:
+    """Whether an attribute is to get the object that it has before the frame runs."""
+    if not isinstance(slot, tuple) or not hasattr(now, "value"):
+        return False
+    attributes = getattr(owner(slot).value, "__dict__", {})
+    return attributes.get(slot[1], MISSING) is now.value
+
+
 class Effects:
     """Contents of slots, and the journal of their changes."""
 

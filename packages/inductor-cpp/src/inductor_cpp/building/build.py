@@ -101,9 +101,7 @@ def load_library(text: str, store: ArtifactStore, toolchain: Toolchain) -> str:
     process; returns its key.
     """
     key = store.key("inductor_cpp", text, *toolchain.identity())
-    if key in _loaded:
-        store.hits += 1
-    else:
+    if key not in _loaded or not store.use_again(key, SUFFIX):
         _loaded[key] = store.load(
             key, SUFFIX, lambda path: compile_unit(text, path, toolchain), open_library
         )
@@ -112,8 +110,7 @@ def load_library(text: str, store: ArtifactStore, toolchain: Toolchain) -> str:
 
 def reload_library(key: str, store: ArtifactStore) -> bool:
     """Loads a library that was built before; whether the store has it."""
-    if key in _loaded:
-        store.hits += 1
+    if key in _loaded and store.use_again(key, SUFFIX):
         return True
     library = store.open(key, SUFFIX, open_library)
     if library is not None:

@@ -101,8 +101,8 @@ class Artifact:
 
 
 class ArtifactStore:
-    """A directory of verified artifacts. ``hits`` and ``misses`` count the results of :meth:`get`;
-    ``limit`` is in bytes.
+    """A directory of verified artifacts. ``hits`` and ``misses`` count the results of :meth:`get`,
+    ``used`` has the keys and suffixes of what was found or stored; ``limit`` is in bytes.
 
     If the directory can't be created, isn't writable, or belongs to another user, the first use
     raises :class:`StoreError`, and so does a ``put`` that fails. With ``or_temporary``, a directory
@@ -120,6 +120,7 @@ class ArtifactStore:
         self._warning = ""
         self.hits = 0
         self.misses = 0
+        self.used: dict[tuple[str, str], None] = {}
         self._ready = False
         self._parts: dict[str, tuple[str, ...]] = {}
         self._puts = 0
@@ -167,9 +168,25 @@ class ArtifactStore:
             path = _place(root, key, suffix)
             if _matches(path) and _is_touched(path):
                 self.hits += 1
+                self.used[key, suffix] = None
                 return path
         self.misses += 1
         return None
+
+    def use_again(self, key: str, suffix: str) -> bool:
+        """Counts a hit of an artifact that the process has open; False if it is gone since."""
+        found = any(_place(root, key, suffix).exists() for root in self._roots())
+        if found:
+            self.hits += 1
+            self.used[key, suffix] = None
+        return found
+
+    def read(self, key: str, suffix: str) -> tuple[bytes, tuple[str, ...]]:
+        """The bytes of an artifact and the parts of its key. Raises StoreError if it is gone."""
+        path = self.get(key, suffix)
+        if path is None:
+            raise StoreError(f"the artifact {key}{suffix} is no longer in {self.root}")
+        return path.read_bytes(), parts_of_manifest(_manifest(path).read_text())
 
     def put(
         self,
@@ -183,6 +200,7 @@ class ArtifactStore:
         """
         if parts:
             self._parts[key] = tuple(parts)
+        self.used[key, suffix] = None
         root = self._roots()[0]
         if self._warning:
             _warn_once(self._meant, self._warning)

@@ -52,6 +52,13 @@ class StoredProgram:
     lines: Sequence[str]
 
     @staticmethod
+    def read(
+        text: str, constants: Mapping[str, torch.Tensor], lines: Sequence[str] = ()
+    ) -> StoredProgram:
+        """The program of a text. Raises ValueError for one that is no JSON."""
+        return StoredProgram(json.loads(text), constants, lines)
+
+    @staticmethod
     def write(
         host: HostProgram,
         codegens: Mapping[str, CodeGenerator],
@@ -122,7 +129,7 @@ class StoredProgram:
             HostText(stored["source"], self._value(stored["objects"]), launchers),
         )
         parts = partial(self._parts, codegens, deadline)
-        return HostProgram(facts, text, text.load(store), parts)
+        return HostProgram(facts, text, text.load(), parts)
 
     def _value(self, text: str) -> Any:
         return parse_value(ast.parse(text, mode="eval").body, self._leaf)

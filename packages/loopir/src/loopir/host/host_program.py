@@ -5,13 +5,11 @@ to a function.
 from __future__ import annotations
 
 import functools
-import marshal
+import hashlib
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import CodeType
 from typing import Any, Literal
 
 import sympy
@@ -28,8 +26,6 @@ from loopir.ir.template import Template
 
 from .generator_calls import built, generated
 from .runs import cut_runs, peak_bytes
-
-LONG = 20_000
 
 
 def generate(
@@ -134,13 +130,14 @@ class HostText:
     objects: Mapping[str, object]
     launchers: Mapping[str, Mapping[str, Callable[..., None]]]
 
-    def load(self, store: ArtifactStore) -> Callable[..., list]:
+    def load(self) -> Callable[..., list]:
         """Compiles the function."""
         scope: dict[str, Any] = {"math": math}
         scope |= {name: direct(value) for name, value in self.objects.items()}
         for made in self.launchers.values():
             scope |= made
-        exec(_code(self.source, store), scope)
+        name = hashlib.sha256(self.source.encode()).hexdigest()[:12]
+        exec(compile(self.source, f"<host program {name}>", "exec"), scope)
         return scope["call"]
 
 
@@ -274,21 +271,7 @@ def build_host(
     writer = HostWriter(program, linked, makes_slabs)
     text = HostText(writer.write(), writer.globals, launchers)
     facts, kept = HostFacts.of(program, run_devices), tuple(sources)
-    return HostProgram(facts, text, text.load(store), lambda: (program, kept))
-
-
-def _code(source: str, store: ArtifactStore) -> CodeType:
-    """Compiles the text of a host function; the code of a long one is cached, since its compilation
-    takes tens of milliseconds.
-    """
-    key = store.key("loopir.host.host_program", sys.version, source)
-    path = store.get(key, ".code") if len(source) > LONG else None
-    if path is not None:
-        return marshal.loads(path.read_bytes())
-    code = compile(source, f"<host program {key[:12]}>", "exec")
-    if len(source) > LONG:
-        store.put(key, ".code", marshal.dumps(code))
-    return code
+    return HostProgram(facts, text, text.load(), lambda: (program, kept))
 
 
 def _renumbered(run: Run, numbers: Mapping[int, int]) -> Run:
