@@ -245,17 +245,37 @@ def test_what_can_not_be_described_is_compiled_each_time(compiled, store):
     assert compiled(lambda x: x.exp(), x, codegens={"cpu": EvaluatorCodeGenerator()})[0](x)[
         0
     ].equal(x.exp())
-    mode = FakeTensorMode()
     graph = torch.fx.symbolic_trace(lambda x: x.exp())
-    graph.graph.find_nodes(op="placeholder")[0].meta["val"] = mode.from_real(
-        x, source="x", dynamic_dims=[0]
-    )
+    value = FakeTensorMode().from_real(x, source="x", dynamic_dims=[0])
+    graph.graph.find_nodes(op="placeholder")[0].meta["val"] = value
+    assert ProgramCacheEntry.of(graph, {"cpu": Reproducible()}, store) is not None
+    value.shape[0].node.shape_env.create_unbacked_symint()  # a size that depends on data
     assert ProgramCacheEntry.of(graph, {"cpu": Reproducible()}, store) is None
     graph.graph.find_nodes(op="placeholder")[0].meta["val"] = operator.add
     assert ProgramCacheEntry.of(graph, {"cpu": Reproducible()}, store) is not None
     graph.graph.find_nodes(op="placeholder")[0].meta["hook"] = lambda: None
     assert ProgramCacheEntry.of(graph, {"cpu": Reproducible()}, store) is None
     assert list(store.root.glob("*/*.program")) == []
+
+
+def test_symbolic_sizes_are_part_of_the_key(store):
+    def key(rows, dims, assume=lambda size: None):
+        value = FakeTensorMode().from_real(torch.ones(rows, 3), source="x", dynamic_dims=dims)
+        assume(value.shape[0])
+        graph = torch.fx.symbolic_trace(lambda x: x.exp())
+        graph.graph.find_nodes(op="placeholder")[0].meta["val"] = value
+        return ProgramCacheEntry.of(graph, {"cpu": Reproducible()}, store).key
+
+    keys = [
+        key(4, []),
+        key(4, [0]),
+        key(6, [0]),  # the example decides what is not known
+        key(4, [0, 1]),
+        key(4, [0], lambda rows: bool(rows > 2)),
+        key(4, [0], lambda rows: bool(rows % 2 == 0)),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert key(4, [0], lambda rows: bool(rows > 2)) == keys[4]
 
 
 def test_a_file_of_another_form_is_a_miss(compiled, store):

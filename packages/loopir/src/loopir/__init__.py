@@ -6,14 +6,16 @@ from loopir.cache.bundle import export_bundle, import_bundle
 from loopir.cache.cache_key import (
     Undescribed,
     describe,
+    describe_constants,
     describe_generators,
     describe_graph,
     devices_of,
+    environment_of,
     package_versions,
     process_state,
 )
 from loopir.cache.optional_file import optional_files
-from loopir.cache.program_cache import ProgramCacheEntry
+from loopir.cache.program_cache import ProgramCacheEntry, constants_of
 from loopir.cache.store import ArtifactStore, temporary_root
 from loopir.cache.stored_program import StoredProgram
 from loopir.host.host_program import HostProgram, build_host, generate
@@ -133,8 +135,9 @@ __all__ = [
     "Value", "VerificationError", "VersionError", "View", "accessed", "apply_rules", "bound",
     "build_host", "call",
     "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
-    "compile_graph", "definitions", "describe", "describe_generators", "describe_graph",
-    "devices_of", "evaluate_kernel", "evaluate_template", "example_value", "export_bundle",
+    "compile_graph", "constants_of", "definitions", "describe", "describe_constants",
+    "describe_generators", "describe_graph", "devices_of", "environment_of",
+    "evaluate_kernel", "evaluate_template", "example_value", "export_bundle",
     "find_installed",
     "find_passes", "flat_position", "format_any", "format_expr", "format_kernel",
     "format_program", "format_schedule", "format_template", "freeze", "generate", "import_bundle",

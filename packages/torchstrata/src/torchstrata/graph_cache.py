@@ -4,7 +4,7 @@ An entry of the artifact store holds the generated text of a graph's calls (``ao
 compiled_cache) and the keys of its programs (``loopir.cache.program_cache``). The key describes
 everything that the result depends on: the captured graph with its metadata, its inputs, settings,
 the state of torch, and the files of our packages. Graphs that have no such description are not
-cached: those with symbolic sizes, constants, functions or operators outside torch, or under modes.
+cached: those with sizes that depend on data, functions or operators outside torch, or under modes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from typing import Any
 
 import loopir
 import torch
+from symshapes import ShapeEnv
+from symshapes.text.assumptions import add_assumptions, format_assumptions
 from symshapes.text.form import reading
 from symshapes.text.values import Unwritable, format_value, parse_value
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
+from .constants import STORED, constants_text, is_storable, read_constants
 from .counters import counters
 
 SUFFIX = ".graph"
@@ -38,19 +41,21 @@ class GraphCacheEntry:
     """The entry of one captured graph (``aotgrad.compiling.compiled_cache.CacheEntry``).
 
     ``lines`` are the graph's user lines, which texts number. ``new_graphs`` collects the key, the
-    user lines and the metadata of what is compiled, with None for what can't be cached; ``build``
-    creates the callable of a cached program.
+    user lines, the metadata and the constants of what is compiled, with None for what can't be
+    cached; ``build`` creates the callable of a cached program.
     """
 
     store: loopir.ArtifactStore
     settings: Sequence[object]
     codegens: Mapping[str, loopir.CodeGenerator]
     build: Callable[[loopir.StoredProgram, Mapping[str, Any]], Callable[..., Any]]
-    new_graphs: dict[str, tuple[str, Sequence[int], str] | None] = field(default_factory=dict)
+    new_graphs: dict[str, tuple[Any, ...] | None] = field(default_factory=dict)
     lines: Sequence[str] = ()
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     key: str = ""
     data: str | None = None
+    _env: ShapeEnv | None = None
+    _assumed: int = 0
     _programs: dict[str, tuple[loopir.StoredProgram, Mapping[str, Any]]] = field(
         default_factory=dict
     )
@@ -61,6 +66,7 @@ class GraphCacheEntry:
         """Looks up a captured graph; None if it can't be cached."""
         try:
             _check_calls(graph)
+            self.constants = loopir.constants_of(graph)
             devices = loopir.devices_of(graph) | {"cpu"}
             around = (
                 self.settings,
@@ -73,9 +79,14 @@ class GraphCacheEntry:
             numbers = {trace: number for number, trace in enumerate(traces)}
             self.lines = [*map(str.rstrip, traces), *traces.values(), ""]
             text = loopir.describe_graph(graph, lambda node: numbers[_trace(node)])
-            self.key = self.store.key("torchstrata.graph_cache", loopir.describe(around), text)
+            constants = loopir.describe_constants(self.constants)
+            self.key = self.store.key(
+                "torchstrata.graph_cache", loopir.describe(around), constants, text
+            )
         except loopir.Undescribed:
             return None
+        self._env = loopir.environment_of(graph)
+        self._assumed = 0 if self._env is None else len(self._env.guards)
         with counters.watching(self.store):
             self.data = self._load()
         return self
@@ -86,40 +97,61 @@ class GraphCacheEntry:
             return None
         with suppress(loopir.ParseError), reading():
             stored = json.loads(path.read_text())
-            for what, (key, numbers, meta) in stored["programs"].items():
+            self.constants = {**self.constants, **read_constants(stored["constants"])}
+            for what, (key, numbers, meta, names) in stored["programs"].items():
                 lines = [self.lines[int(number)] for number in numbers]
-                found = loopir.ProgramCacheEntry(self.store, key, {}, lines).get()
+                constants = {name: self.constants[ours] for name, ours in names.items()}
+                found = loopir.ProgramCacheEntry(self.store, key, constants, lines).get()
                 if found is None:
                     return None
                 self._programs[what] = (found, parse_value(ast.parse(meta, mode="eval").body))
+            if self._env is not None:
+                add_assumptions(self._env, stored["assumptions"])
             return stored["calls"]
         return None  # a damaged file is a miss
+
+    def constant_name(self, tensor: torch.Tensor) -> str | None:
+        """The name of a constant of the captured graph, or of a small one that is stored."""
+        known = {id(value): name for name, value in self.constants.items()}
+        if id(tensor) in known:
+            return known[id(tensor)]
+        if not is_storable(tensor):
+            return None
+        name = f"{STORED}{len(self.constants)}"
+        self.constants = {**self.constants, name: tensor}
+        return name
 
     def compiled(self, what: str) -> Any:
         """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
         return self.build(*self._programs[what]) if what in self._programs else None
 
-    def constant_name(self, tensor: torch.Tensor) -> str | None:
-        """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
-        return None
-
     def put(self, write: Callable[[], str]) -> None:
         """See ``aotgrad.compiling.compiled_cache.CacheEntry``."""
         with suppress(Unwritable):
-            if None not in self.new_graphs.values():
-                stored = {"calls": write(), "programs": self.new_graphs}
-                self.store.put(self.key, SUFFIX, json.dumps(stored).encode())
+            if None in self.new_graphs.values():
+                return
+            stored = {
+                "calls": write(),
+                "programs": self.new_graphs,
+                "constants": constants_text(self.constants),
+                "assumptions": []
+                if self._env is None
+                else format_assumptions(self._env, self._assumed),
+            }
+            self.store.put(self.key, SUFFIX, json.dumps(stored).encode())
 
     def record(
         self, what: str, entry: loopir.ProgramCacheEntry | None, meta: Mapping[str, Any]
     ) -> None:
         """Adds a compiled functional graph to the entry."""
         self.new_graphs[what] = None
-        if entry is not None and not entry.constants:
+        if entry is not None:
             known = {line: number for number, line in enumerate(self.lines)}
+            names = {name: self.constant_name(value) for name, value in entry.constants.items()}
             with suppress(Unwritable, KeyError):  # KeyError: a line of another graph
                 numbers = [known[line] for line in entry.lines]
-                self.new_graphs[what] = entry.key, numbers, format_value(dict(meta))
+                if None not in names.values():
+                    self.new_graphs[what] = entry.key, numbers, format_value(dict(meta)), names
 
 
 def _trace(node: torch.fx.Node) -> str:
@@ -153,11 +185,11 @@ def _torch_state() -> tuple[object, ...]:
 
 
 def _check_calls(graph: torch.fx.GraphModule) -> None:
-    """Raises Undescribed for constants, modules and operators outside torch, whose code is not part
-    of the key.
+    """Raises Undescribed for modules and operators outside torch, whose code is not part of the
+    key.
     """
     for node in graph.graph.nodes:
         is_operator = isinstance(node.target, OpOverload | OpOverloadPacket)
         is_foreign = is_operator and not str(node.target).startswith("aten.")
-        if node.op in ("get_attr", "call_module") or is_foreign:
+        if node.op == "call_module" or is_foreign:
             raise loopir.Undescribed(node.target)

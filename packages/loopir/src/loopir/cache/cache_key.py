@@ -1,8 +1,8 @@
 """Cache keys: texts that describe everything that compilation reads. Equal texts mean equal
 results.
 
-A graph is not cached if something in it can't be described: symbolic sizes, functions and classes
-outside torch and these packages, tensors of other classes.
+A graph is not cached if something in it can't be described: sizes that depend on data, functions
+and classes outside torch and these packages, tensors of other classes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from typing import Any
 
 import torch
 from primops import Prim
-from symshapes import FakeTensor
+from symshapes import FakeTensor, ShapeEnv, is_nested_int, is_symbolic
+from symshapes.text.assumptions import describe_environment
+from symshapes.text.expressions import format_expression
+from symshapes.text.values import Unwritable
 from torch._ops import OpOverload, OpOverloadPacket
 
 from loopir.backend import CodeGenerator, Reproducible
@@ -48,12 +51,31 @@ class Undescribed(Exception):
 
 def describe_graph(gm: torch.fx.GraphModule, number: Callable[[torch.fx.Node], int]) -> str:
     """The description of a graph. It has ``number(node)`` in the place of a node's user lines."""
-    texts = [describe(gm.meta)]
+    env = environment_of(gm)
+    texts = [describe(gm.meta), "" if env is None else _environment_text(env)]
     for node in gm.graph.nodes:
         meta = {**node.meta, "stack_trace": number(node)}
         parts = map(describe, (node.target, node.args, node.kwargs, meta))
         texts.append(f"{node.name} {node.op} {' '.join(parts)}")
     return "\n".join(texts)
+
+
+def environment_of(gm: torch.fx.GraphModule) -> ShapeEnv | None:
+    """The environment of a graph's symbolic sizes; None if all are fixed."""
+    for node in gm.graph.find_nodes(op="placeholder"):
+        for item in leaves(node.meta.get("val")):
+            numbers = (*item.shape, *item.stride()) if isinstance(item, FakeTensor) else (item,)
+            found = next(filter(is_symbolic, numbers), None)
+            if found is not None:
+                return getattr(found.node, "shape_env", None)
+    return None
+
+
+def _environment_text(env: ShapeEnv) -> str:
+    try:
+        return describe_environment(env)
+    except Unwritable as error:
+        raise Undescribed(str(error)) from error
 
 
 def describe_constants(constants: Mapping[str, torch.Tensor]) -> str:
@@ -112,6 +134,7 @@ def _operator_text(value: OpOverload) -> str:
 TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
     ((tuple, list), _sequence_text),
     (torch.Tensor, lambda value: _tensor_text(value)),
+    ((torch.SymInt, torch.SymFloat, torch.SymBool), lambda value: _number_text(value)),
     (torch.fx.Node, lambda value: f"%{value.name}"),
     (OpOverload, _operator_text),
     (OpOverloadPacket, str),
@@ -142,15 +165,21 @@ def _named(owner: str, name: str) -> object:
 
 
 def _tensor_text(value: torch.Tensor) -> str:
-    sizes, strides = tuple(value.shape), value.stride()
-    if type(value) not in _TENSORS:
+    if type(value) not in _TENSORS or value.layout is not torch.strided:
         raise Undescribed(type(value))
-    if value.layout is not torch.strided or not all(
-        type(size) is int for size in (*sizes, *strides)
-    ):
-        raise Undescribed("sizes that are not fixed")
+    numbers = (*value.shape, *value.stride(), value.storage_offset())
     flags = (value.is_conj(), value.is_neg(), value.requires_grad)
-    return f"{value.dtype} {value.device} {sizes} {strides} {value.storage_offset()} {flags}"
+    texts = ", ".join(map(_number_text, numbers))
+    return f"{value.dtype} {value.device} {value.dim()} ({texts}) {flags}"
+
+
+def _number_text(value: Any) -> str:
+    """A size or another number, fixed or symbolic."""
+    if not is_symbolic(value):
+        return repr(value)
+    if is_nested_int(value) or not isinstance(getattr(value.node, "shape_env", None), ShapeEnv):
+        raise Undescribed("a size of another environment")
+    return f"{type(value).__name__}({format_expression(value.node.expr)})"
 
 
 def describe_generators(

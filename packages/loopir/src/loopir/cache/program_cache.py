@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import operator
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from symshapes import ShapeEnv
+from symshapes.text.assumptions import Assumption, add_assumptions, format_assumptions
 from symshapes.text.values import Unwritable
 
 from loopir.backend import CodeGenerator
@@ -29,6 +31,7 @@ from .cache_key import (
     describe_generators,
     describe_graph,
     devices_of,
+    environment_of,
     process_state,
 )
 from .store import ArtifactStore
@@ -46,12 +49,16 @@ class ProgramCacheEntry:
         key: the entry's key in the store.
         constants: the graph's constants by name.
         lines: the user's lines from which the graph's nodes come.
+        env: the environment of its symbolic sizes, if it has some.
+        assumed: the number of guards in it when the graph was looked up.
     """
 
     store: ArtifactStore
     key: str
     constants: Mapping[str, torch.Tensor]
     lines: Sequence[str]
+    env: ShapeEnv | None = None
+    assumed: int = 0
 
     @staticmethod
     def of(
@@ -64,7 +71,7 @@ class ProgramCacheEntry:
         the stages read, as plain values or dataclasses of them.
         """
         try:
-            constants = dict(_constants(gm))
+            constants = constants_of(gm)
             generators = describe_generators(codegens, devices_of(gm))
             lines = list(dict.fromkeys(map(user_line, gm.graph.nodes)))
             numbers = {line: number for number, line in enumerate(lines)}
@@ -74,16 +81,22 @@ class ProgramCacheEntry:
         except Undescribed:
             return None
         key = store.key("loopir.cache.program_cache", around, graph)
-        return ProgramCacheEntry(store, key, constants, lines)
+        env = environment_of(gm)
+        assumed = 0 if env is None else len(env.guards)
+        return ProgramCacheEntry(store, key, constants, lines, env, assumed)
 
     def get(self) -> StoredProgram | None:
-        """The program, if this process or another cached it; else None."""
+        """The program, if this process or another cached it; else None. What its compilation
+        assumed of sizes is assumed here, too.
+        """
         path = self.store.get(self.key, SUFFIX)
         if path is None:
             return None
         try:
             stored = json.loads(zlib.decompress(path.read_bytes()))
-        except (OSError, ValueError, zlib.error):  # a file of another version is a miss
+            if self.env is not None:
+                add_assumptions(self.env, stored["assumptions"])
+        except (OSError, ValueError, KeyError, zlib.error):  # a file of another version is a miss
             return None
         return StoredProgram(stored, self.constants, self.lines)
 
@@ -92,13 +105,21 @@ class ProgramCacheEntry:
         functions without a text.
         """
         with suppress(Unwritable):
-            text = StoredProgram.write(host, codegens, self.constants, self.lines)
+            text = StoredProgram.write(
+                host, codegens, self.constants, self.lines, self._assumptions()
+            )
             self.store.put(self.key, SUFFIX, zlib.compress(text.encode(), 1))
 
+    def _assumptions(self) -> list[Assumption]:
+        return [] if self.env is None else format_assumptions(self.env, self.assumed)
 
-def _constants(gm: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
+
+def constants_of(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
+    """The constants that a graph reads, by name. Raises Undescribed for others than tensors."""
+    found: dict[str, torch.Tensor] = {}
     for node in gm.graph.find_nodes(op="get_attr"):
         value: Any = operator.attrgetter(str(node.target))(gm)
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             raise Undescribed(type(value))
-        yield str(node.target), value
+        found[str(node.target)] = value
+    return found

@@ -64,8 +64,9 @@ class StoredProgram:
         codegens: Mapping[str, CodeGenerator],
         constants: Mapping[str, torch.Tensor],
         lines: Sequence[str],
+        assumptions: Sequence[Sequence[str]] = (),
     ) -> str:
-        """The JSON text of a built program.
+        """The JSON text of a built program. ``assumptions``: what its compilation assumed of sizes.
 
         Raises Unwritable if it calls functions, or contains tensors, that have no text.
         """
@@ -73,6 +74,7 @@ class StoredProgram:
         stored: dict[str, Any] = {
             "program": format_program(program),
             "constants": format_value(program.constants, leaf),
+            "assumptions": assumptions,
             "origins": format_value([node.origins for node in _with_origins(program)], leaf),
         }
         with suppress(Unwritable):
