@@ -7,7 +7,8 @@ Finds import statements anywhere in a file (also in functions), attribute chains
 messages with other words around the name are not module names and pass.
 
 Fails, too, when modules of a package import each other in a cycle. Imports under TYPE_CHECKING,
-inside functions and through importlib count; a package's root ``__init__`` doesn't.
+inside functions and through importlib count. A package's root ``__init__`` doesn't, nor that of a
+room which hands out its names lazily (``lazy_names``): it loads a module when a name is used.
 
 usage: python tools/check_imports.py [DIRECTORY...=packages]
 """
@@ -101,15 +102,22 @@ def imported(module: str, path: Path) -> Iterator[str]:
                 yield str(first.value)
 
 
+def is_lazy(path: Path) -> bool:
+    """Whether a module is the ``__init__`` of a package that hands out its names lazily."""
+    calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    return path.name == "__init__.py" and any(dotted(call.func) == "lazy_names" for call in calls)
+
+
 def cycles(root: Path) -> list[str]:
     """The cycles of imports among the modules of a package."""
     modules = modules_of(root)
     graph = networkx.DiGraph()
+    lazy = {root.name, *(module for module, path in modules.items() if is_lazy(path))}
     for module, path in modules.items():
         for name in imported(module, path):
             while name not in modules and "." in name:
                 name = name.rpartition(".")[0]
-            if name in modules and name not in (module, root.name) and module != root.name:
+            if name in modules and name not in (module, root.name) and module not in lazy:
                 graph.add_edge(module, name)
     found = networkx.strongly_connected_components(graph)
     return [f"cycle: {', '.join(sorted(cycle))}" for cycle in found if len(cycle) > 1]

@@ -19,7 +19,7 @@ from loopir import (
     evaluate_kernel,
     parse_kernel,
 )
-from loopir.host.host_program import generate
+from loopir.host.host_builder import generate
 from loopir.host.launched import check_launches, check_shared
 from loopir.lowering import lower
 from loopir.schedule import memory, schedule

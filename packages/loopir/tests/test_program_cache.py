@@ -178,7 +178,7 @@ def unread(monkeypatch):
         read.append(args)
         return parse_program(*args)
 
-    monkeypatch.setattr("loopir.cache.stored_program.parse_program", counting)
+    monkeypatch.setattr("loopir.ir.parse_program", counting)
     return read
 
 

@@ -1,19 +1,30 @@
 """Ahead-of-time autograd: forward and backward graphs in functional ATen form."""
 
-from aotgrad.compiling.load import load_compiled
-from aotgrad.graphs.budget import memory_pareto, partition_within
-from aotgrad.graphs.dropout_masks import redraw_masks
-from aotgrad.graphs.partition import Partition, partition_default, partition_min_cut
-from aotgrad.graphs.patterns import Pattern, register_pattern, unregister_pattern
-from aotgrad.graphs.split import JointAnalysis
-from aotgrad.graphs.text import format_functional, parse_functional
-from aotgrad.graphs.verify import check_functional
-from aotgrad.running.eager import run_eager
-from aotgrad.running.fallback import FallbackWarning, counters
-from aotgrad.tracing.joint import Joint, trace_joint
+from typing import TYPE_CHECKING
 
-from .api import aot_backend, aot_function, aot_module, captured_compilation, trace_functional
-from .errors import AotError, CompilerError, ContractError, Unsupported, UserError
+from symshapes.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from aotgrad.compiling.load import load_compiled
+    from aotgrad.graphs.budget import memory_pareto, partition_within
+    from aotgrad.graphs.dropout_masks import redraw_masks
+    from aotgrad.graphs.partition import Partition, partition_default, partition_min_cut
+    from aotgrad.graphs.patterns import Pattern, register_pattern, unregister_pattern
+    from aotgrad.graphs.split import JointAnalysis
+    from aotgrad.graphs.text import format_functional, parse_functional
+    from aotgrad.graphs.verify import check_functional
+    from aotgrad.running.eager import run_eager
+    from aotgrad.running.fallback import FallbackWarning, counters
+    from aotgrad.tracing.joint import Joint, trace_joint
+
+    from .api import (
+        aot_backend,
+        aot_function,
+        aot_module,
+        captured_compilation,
+        trace_functional,
+    )
+    from .errors import AotError, CompilerError, ContractError, Unsupported, UserError
 
 __version__ = "0.2.0"
 
@@ -27,3 +38,5 @@ __all__ = [
     "register_pattern",
     "run_eager", "trace_functional", "trace_joint", "unregister_pattern",
 ]  # fmt: skip
+
+__getattr__, __dir__ = lazy_names(__name__)

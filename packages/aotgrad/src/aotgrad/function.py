@@ -15,8 +15,8 @@ from aotgrad.compiling.captured_graph import named_tensors, with_tensors
 from aotgrad.compiling.compilation import Compilation
 from aotgrad.compiling.compile import CompileOptions
 from aotgrad.graphs.trace import AutocastState, fresh_fake
-from aotgrad.running.emit import PythonWriter
 from aotgrad.running.fallback import TRANSFORMED, Fallback, is_transformed
+from aotgrad.running.python_text import PythonWriter
 from aotgrad.tracing.tracer import Tracer
 
 from .effect_plan import InputSpec

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import loopir
 import torch
-from loopir import (
-    ArtifactStore,
-    Contraction,
-    HostProgram,
-    Kernel,
-    KernelSource,
-    Offer,
-    Options,
-    Run,
-)
+from loopir import KernelSource
 
-from inductor_cpp.building.build import build_kernels
-from inductor_cpp.building.link import describe_runs, link_runs, reload_runs
-from inductor_cpp.building.toolchain import Toolchain, find_toolchain, target
-from inductor_cpp.kernels.codegen import kernel_text
+from inductor_cpp import building, kernels
+from inductor_cpp.building.toolchain import find_toolchain, target
 from inductor_cpp.running.contraction import offer_contraction, processor_identity
 
 from .heap import keep_freed_memory
+
+if TYPE_CHECKING:
+    from loopir import (
+        ArtifactStore,
+        Contraction,
+        HostProgram,
+        Kernel,
+        Offer,
+        Options,
+        Run,
+    )
+
+    from inductor_cpp.building.toolchain import Toolchain
 
 
 class CppCodeGenerator:
@@ -51,7 +54,7 @@ class CppCodeGenerator:
         """C++ text of ``kernel``; the same on every machine, since the lane count is the
         header's.
         """
-        return KernelSource(kernel, kernel_text(kernel))
+        return KernelSource(kernel, kernels.kernel_text(kernel))
 
     def build(
         self, sources: Sequence[KernelSource], store: ArtifactStore
@@ -62,7 +65,7 @@ class CppCodeGenerator:
         Raises BuildError when the compiler is missing or fails; a launch raises IndexError for an
         index out of range.
         """
-        return build_kernels(sources, store, self.toolchain) if sources else []
+        return building.build_kernels(sources, store, self.toolchain) if sources else []
 
     def offer(self, contraction: Contraction) -> Offer | None:
         """Convolution and linear layers through oneDNN, with the pointwise operations after
@@ -77,18 +80,18 @@ class CppCodeGenerator:
         sizes.
         """
         keep_freed_memory()
-        return link_runs(sources, runs, store, self.toolchain) if sources else []
+        return building.link_runs(sources, runs, store, self.toolchain) if sources else []
 
     def describe_launchers(self, launchers: Sequence[Callable[..., None]]) -> str:
         """JSON about what ``link`` returned: libraries, functions, and what they were built for."""
-        return describe_runs(launchers, self._target)
+        return building.describe_runs(launchers, self._target)
 
     def load_launchers(self, text: str, store: ArtifactStore) -> list[Callable[..., None]] | None:
         """The launchers of runs from libraries in ``store``; needs no compiler. A library that an
         older version of the same compiler built is used.
         """
         keep_freed_memory()
-        return reload_runs(text, store, self._target)
+        return building.reload_runs(text, store, self._target)
 
     @property
     def _target(self) -> tuple[str, ...]:

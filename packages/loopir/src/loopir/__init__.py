@@ -1,122 +1,130 @@
 """Define-by-run loop IR: kernels, fusion, memory plan and host programs."""
 
-from symshapes import Interval, ParseError, VersionError, bound
+from typing import TYPE_CHECKING
 
-from loopir.cache.bundle import export_bundle, import_bundle
-from loopir.cache.cache_key import (
-    Undescribed,
-    describe,
-    describe_constants,
-    describe_generators,
-    describe_graph,
-    devices_of,
-    environment_of,
-    package_versions,
-    process_state,
-)
-from loopir.cache.optional_file import optional_files
-from loopir.cache.program_cache import ProgramCacheEntry, constants_of
-from loopir.cache.store import ArtifactStore, temporary_root
-from loopir.cache.stored_program import StoredProgram
-from loopir.host.host_program import HostProgram, build_host, generate
-from loopir.host.launched import check_launches
-from loopir.host.shared_device import share_devices
-from loopir.ir.body import OpsHandler, Recorder, replay
-from loopir.ir.evaluate import evaluate_kernel
-from loopir.ir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
-from loopir.ir.instruction_rules import (
-    Call,
-    Rule,
-    apply_rules,
-    call,
-    matches,
-    parse_pattern,
-    remove_dead,
-    rule,
-    with_blocks,
-    write_call,
-)
-from loopir.ir.kernel import (
-    Body,
-    Instruction,
-    Kernel,
-    KernelBuffer,
-    Operand,
-    Range,
-    Value,
-    accessed,
-    definitions,
-    map_steps,
-    steps_of,
-)
-from loopir.ir.node import LoweredGraph, Symbolic, View, map_leaves
-from loopir.ir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
-from loopir.ir.parse import parse_kernel, parse_kernels
-from loopir.ir.program import ExternCall, Program, check_program
-from loopir.ir.program_reader import parse_program
-from loopir.ir.program_text import format_program, format_schedule
-from loopir.ir.simplify import ceil_div, flat_position, points_of, product
-from loopir.ir.template import (
-    Stage,
-    Template,
-    evaluate_template,
-    format_any,
-    format_template,
-    kernels_of,
-)
-from loopir.ir.text import format_kernel
-from loopir.ir.verify import check_kernel
+from symshapes.lazy import lazy_names
 
-from .backend import (
-    CodeGenerator,
-    Contraction,
-    KernelSource,
-    LaunchesParts,
-    LinksRuns,
-    Offer,
-    OffersContractions,
-    OffersTemplates,
-    Packed,
-    Place,
-    PointwiseStep,
-    Reproducible,
-    Run,
-    RunCall,
-    SelectsKernels,
-    StoresLaunchers,
-    TensorInput,
-)
-from .compile import STAGES, Pipeline, PipelineStage, compile_graph, run_stages
-from .entry_points import Installed, find_installed, installed
-from .errors import (
-    BuildError,
-    ExtensionError,
-    ExternError,
-    GeneratorError,
-    GeneratorWarning,
-    LoopIRError,
-    LoweringError,
-    ScheduleError,
-    SettingError,
-    StoreError,
-    StoreWarning,
-    ToolError,
-    UnsupportedKernelError,
-    VerificationError,
-)
-from .lowering import LoweringTable, lower, user_line
-from .options import Options
-from .passes import PASSES, GraphPass, find_passes, keys_of
-from .patterns import freeze, lay_out_images, rewrite_patterns
-from .registry import (
-    FoundGenerator,
-    code_generators,
-    installed_code_generators,
-    register_code_generator,
-    registered_code_generators,
-    unregister_code_generator,
-)
-from .schedule import schedule
+if TYPE_CHECKING:
+    from symshapes import Interval, ParseError, VersionError, bound
+
+    from loopir.cache.bundle import export_bundle, import_bundle
+    from loopir.cache.cache_key import (
+        Undescribed,
+        describe,
+        describe_constants,
+        describe_generators,
+        describe_graph,
+        devices_of,
+        environment_of,
+        package_versions,
+        process_state,
+    )
+    from loopir.cache.optional_file import optional_files
+    from loopir.cache.program_cache import ProgramCacheEntry, constants_of
+    from loopir.cache.store import ArtifactStore, temporary_root
+    from loopir.cache.stored_program import StoredProgram
+    from loopir.host.host_builder import build_host, generate
+    from loopir.host.host_program import HostProgram
+    from loopir.host.launched import check_launches
+    from loopir.host.shared_device import share_devices
+    from loopir.ir.body import OpsHandler, Recorder, replay
+    from loopir.ir.evaluate import evaluate_kernel
+    from loopir.ir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
+    from loopir.ir.instruction_rules import (
+        Call,
+        Rule,
+        apply_rules,
+        call,
+        matches,
+        parse_pattern,
+        remove_dead,
+        rule,
+        with_blocks,
+        write_call,
+    )
+    from loopir.ir.kernel import (
+        Body,
+        Instruction,
+        Kernel,
+        KernelBuffer,
+        Operand,
+        Range,
+        Value,
+        accessed,
+        definitions,
+        map_steps,
+        steps_of,
+    )
+    from loopir.ir.nest import map_leaves
+    from loopir.ir.node import LoweredGraph, Symbolic, View
+    from loopir.ir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
+    from loopir.ir.parse import parse_kernel, parse_kernels
+    from loopir.ir.program import ExternCall, Program, check_program
+    from loopir.ir.program_reader import parse_program
+    from loopir.ir.program_text import format_program, format_schedule
+    from loopir.ir.simplify import ceil_div, flat_position, points_of, product
+    from loopir.ir.template import (
+        Stage,
+        Template,
+        evaluate_template,
+        format_any,
+        format_template,
+        kernels_of,
+    )
+    from loopir.ir.text import format_kernel
+    from loopir.ir.verify import check_kernel
+
+    from .backend import (
+        CodeGenerator,
+        Contraction,
+        KernelSource,
+        LaunchesParts,
+        LinksRuns,
+        Offer,
+        OffersContractions,
+        OffersTemplates,
+        Packed,
+        Place,
+        PointwiseStep,
+        Reproducible,
+        Run,
+        RunCall,
+        SelectsKernels,
+        StoresLaunchers,
+        TensorInput,
+    )
+    from .compile import STAGES, Pipeline, PipelineStage, compile_graph, run_stages
+    from .entry_points import Installed, find_installed, installed
+    from .errors import (
+        BuildError,
+        ExtensionError,
+        ExternError,
+        GeneratorError,
+        GeneratorWarning,
+        LoopIRError,
+        LoweringError,
+        ScheduleError,
+        SettingError,
+        StoreError,
+        StoreWarning,
+        ToolError,
+        UnsupportedKernelError,
+        VerificationError,
+    )
+    from .lowering import LoweringTable, lower
+    from .options import Options
+    from .passes import PASSES, GraphPass, find_passes, keys_of
+    from .patterns import freeze, lay_out_images, rewrite_patterns
+    from .registry import (
+        FoundGenerator,
+        code_generators,
+        installed_code_generators,
+        register_code_generator,
+        registered_code_generators,
+        unregister_code_generator,
+    )
+    from .schedule import schedule
+    from .source_line import user_line
 
 __version__ = "0.2.0"
 
@@ -142,7 +150,7 @@ __all__ = [
     "find_passes", "flat_position", "format_any", "format_expr", "format_kernel",
     "format_program", "format_schedule", "format_template", "freeze", "generate", "import_bundle",
     "installed",
-    "installed_code_generators", "kernels_of", "keys_of", "lay_out_images", "lower",
+    "installed_code_generators", "kernels_of", "keys_of", "lay_out_images", "lazy_names", "lower",
     "map_leaves", "map_steps", "matches", "optional_files", "package_versions", "parse_expr",
     "parse_kernel", "parse_kernels", "parse_pattern", "parse_program", "points_of",
     "process_state", "product",
@@ -150,3 +158,5 @@ __all__ = [
     "rewrite_patterns", "rule", "run_stages", "schedule", "share_devices", "steps_of", "symbol",
     "temporary_root", "unregister_code_generator", "user_line", "with_blocks", "write_call",
 ]  # fmt: skip
+
+__getattr__, __dir__ = lazy_names(__name__)

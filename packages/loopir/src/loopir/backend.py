@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-import sympy
 import torch
-from primops import TensorMeta
-from torch._ops import OpOverload
 
-from loopir.cache.store import ArtifactStore
-from loopir.ir.kernel import Kernel
-from loopir.ir.template import Template
+if TYPE_CHECKING:
+    import sympy
+    from primops import TensorMeta
+    from torch._ops import OpOverload
+
+    from loopir.cache.store import ArtifactStore
+    from loopir.ir.kernel import Kernel
+    from loopir.ir.template import Template
 
 Launcher: TypeAlias = Callable[..., None]
 

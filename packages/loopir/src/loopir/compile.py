@@ -17,7 +17,8 @@ from loopir.cache.cache_key import devices_of
 from loopir.cache.program_cache import ProgramCacheEntry
 from loopir.cache.store import ArtifactStore
 from loopir.cache.stored_program import StoredProgram
-from loopir.host.host_program import HostProgram, build_host, generate
+from loopir.host.host_builder import build_host, generate
+from loopir.host.host_program import HostProgram
 from loopir.host.launched import check_launches
 from loopir.host.shared_device import share_devices
 from loopir.ir.program import Program, check_program

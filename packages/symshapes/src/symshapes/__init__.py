@@ -1,80 +1,86 @@
 """Symbolic shapes and fake tensors over SymPy."""
 
+from typing import TYPE_CHECKING
+
 from . import private_parts, torch_versions  # noqa: F401 (first: they refuse, or complete, the torch that is installed)
 
 # isort: split
-from .env import ShapeEnv
-from .errors import (
-    DataDependentError,
-    FakeTensorError,
-    FrozenEnvError,
-    GuardOnDataDependent,
-    ParseError,
-    SymbolicError,
-    VersionError,
-)
-from .expr import (
-    MATH_FUNCTIONS,
-    Ceil,
-    CeilDiv,
-    Floor,
-    FloorDiv,
-    Mod,
-    Round,
-    ToFloat,
-    TrueDiv,
-    Trunc,
-)
-from .fake.convert import (
-    fake_wrapper,
-    is_leaf,
-    stride_relations,
-    symbolic_strides,
-    with_history,
-)
-from .fake.distributed import holds_mask, is_distributed, shards
-from .fake.jagged import (
-    as_jagged,
-    as_traced,
-    is_jagged,
-    keep_ragged_size,
-    ragged_size_of,
-    ragged_source,
-    set_ragged_size,
-)
-from .fake.mode import FakeTensorMode, mode_of
-from .fake.tensor import FakeTensor, is_fake
-from .fake.wrapper import (
-    ON_INNER,
-    Maker,
-    WrapperFunction,
-    call_wrapper,
-    flatten,
-    inner_tensor,
-    inner_tensors,
-    is_wrapper,
-    is_wrapper_class,
-    map_inner,
-    rebuild,
-    same_kind,
-    versions_of,
-)
-from .graph_module import LazyGraphModule, PlainGraph
-from .guards import SizeGuard, current_user_line, python_text
-from .interrupts import Interrupted, allowed, check, deferred, is_of_handler, unlocked
-from .node import SymNode
-from .process import WhileAny
-from .quiet import quiet
-from .ranges import Interval, bound
-from .values import (
-    expr_of,
-    free_symbols,
-    hint_of,
-    is_nested_int,
-    is_symbolic,
-    statically_known_true,
-    sym_int,
-)
+from .lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .env import ShapeEnv
+    from .errors import (
+        DataDependentError,
+        FakeTensorError,
+        FrozenEnvError,
+        GuardOnDataDependent,
+        ParseError,
+        SymbolicError,
+        VersionError,
+    )
+    from .expr import (
+        MATH_FUNCTIONS,
+        Ceil,
+        CeilDiv,
+        Floor,
+        FloorDiv,
+        Mod,
+        Round,
+        ToFloat,
+        TrueDiv,
+        Trunc,
+    )
+    from .fake.convert import (
+        fake_wrapper,
+        is_leaf,
+        stride_relations,
+        symbolic_strides,
+        with_history,
+    )
+    from .fake.distributed import holds_mask, is_distributed, shards
+    from .fake.jagged import (
+        as_jagged,
+        as_traced,
+        is_jagged,
+        keep_ragged_size,
+        ragged_size_of,
+        ragged_source,
+        set_ragged_size,
+    )
+    from .fake.mode import FakeTensorMode, mode_of
+    from .fake.tensor import FakeTensor, is_fake
+    from .fake.wrapper import (
+        ON_INNER,
+        Maker,
+        WrapperFunction,
+        call_wrapper,
+        flatten,
+        inner_tensor,
+        inner_tensors,
+        is_wrapper,
+        is_wrapper_class,
+        map_inner,
+        rebuild,
+        same_kind,
+        versions_of,
+    )
+    from .graph_module import LazyGraphModule, PlainGraph
+    from .guards import SizeGuard, current_user_line, python_text
+    from .interrupts import Interrupted, allowed, check, deferred, is_of_handler, unlocked
+    from .node import SymNode
+    from .process import WhileAny
+    from .quiet import quiet
+    from .ranges import Interval, bound
+    from .text.assumptions import add_assumptions, describe_environment, format_assumptions
+    from .text.expressions import format_expression
+    from .value_expr import expr_of, free_symbols
+    from .values import (
+        hint_of,
+        is_nested_int,
+        is_symbolic,
+        statically_known_true,
+        sym_int,
+    )
 
 __version__ = "0.2.0"
 
@@ -109,6 +115,7 @@ __all__ = [
     "VersionError",
     "WhileAny",
     "WrapperFunction",
+    "add_assumptions",
     "allowed",
     "as_jagged",
     "as_traced",
@@ -117,9 +124,12 @@ __all__ = [
     "check",
     "current_user_line",
     "deferred",
+    "describe_environment",
     "expr_of",
     "fake_wrapper",
     "flatten",
+    "format_assumptions",
+    "format_expression",
     "free_symbols",
     "hint_of",
     "holds_mask",
@@ -153,3 +163,5 @@ __all__ = [
     "versions_of",
     "with_history",
 ]  # fmt: skip
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
-from .env import ShapeEnv
-from .expr import constant
+if TYPE_CHECKING:
+    from .env import ShapeEnv
 
 
 def is_symbolic(x: Any) -> bool:
@@ -19,13 +18,6 @@ def is_symbolic(x: Any) -> bool:
 def is_nested_int(size: Any) -> bool:
     """Whether a size or stride is a multiple of the ragged size of a nested tensor."""
     return type(size) is torch.SymInt and size.node.is_nested_int()
-
-
-def expr_of(x: Any) -> Any:
-    """The simplified SymPy expression of a Python number or symbolic value."""
-    if is_symbolic(x):
-        return x.node.expr
-    return x if isinstance(x, sympy.Basic) else constant(x)
 
 
 def hint_of(x: Any) -> Any:
@@ -43,14 +35,3 @@ def statically_known_true(x: Any) -> bool:
 def sym_int(expr: Any, env: ShapeEnv) -> int | torch.SymInt:
     """A SymInt of ``env`` for an integer expression; a Python int when it is constant."""
     return env.wrap(expr, int)
-
-
-def free_symbols(x: Any) -> set[sympy.Symbol]:
-    """The symbols in a number, expression, tensor's sizes, strides and offset, or sequence."""
-    if isinstance(x, torch.Tensor):
-        return free_symbols([*x.shape, *x.stride(), x.storage_offset()])
-    if isinstance(x, (list, tuple)):
-        return set().union(*(free_symbols(i) for i in x))
-    if is_nested_int(x):
-        return set()
-    return set(expr_of(x).free_symbols) if isinstance(x, sympy.Basic) or is_symbolic(x) else set()

@@ -4,28 +4,35 @@ What programs say about capture (``disable``, ``graph_break``, ``mark_dynamic``,
 is ``bytecode_dynamo``'s.
 """
 
-from bytecode_dynamo import (
-    allow_in_graph,
-    assume_constant_result,
-    disable,
-    disallow_in_graph,
-    error_on_graph_break,
-    explain,
-    graph_break,
-    is_compiling,
-    mark_dynamic,
-    mark_static,
-    mark_unbacked,
-    set_stance,
-    substitute_in_graph,
-)
+from typing import TYPE_CHECKING
 
-from .api import compile, compile_fx, list_backends, list_code_generators, reset
-from .artifacts.loading import LoadedProgram, load
-from .artifacts.saving import save
-from .config import Config, config, configure_logging
-from .counters import counters
-from .errors import ArtifactError, CompileError, FallbackWarning, StoreWarning, UsageError
+from symshapes.lazy import lazy_names
+
+from .config import configure_logging
+
+if TYPE_CHECKING:
+    from bytecode_dynamo import (
+        allow_in_graph,
+        assume_constant_result,
+        disable,
+        disallow_in_graph,
+        error_on_graph_break,
+        explain,
+        graph_break,
+        is_compiling,
+        mark_dynamic,
+        mark_static,
+        mark_unbacked,
+        set_stance,
+        substitute_in_graph,
+    )
+
+    from .api import compile, compile_fx, list_backends, list_code_generators, reset
+    from .artifacts.loading import LoadedProgram, load
+    from .artifacts.saving import save
+    from .config import Config, config
+    from .counters import counters
+    from .errors import ArtifactError, CompileError, FallbackWarning, StoreWarning, UsageError
 
 __version__ = "0.2.0"
 
@@ -39,5 +46,8 @@ __all__ = [
     "mark_static", "mark_unbacked", "reset", "save", "set_stance",
     "substitute_in_graph",
 ]  # fmt: skip
+
+__getattr__, __dir__ = lazy_names(__name__)
+
 
 configure_logging()

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import loopir
+import symshapes
 import torch
-from symshapes import ShapeEnv
-from symshapes.text.assumptions import add_assumptions, format_assumptions
 from symshapes.text.form import reading
 from symshapes.text.values import Unwritable, format_value, parse_value
 from torch._ops import OpOverload, OpOverloadPacket
@@ -54,7 +53,7 @@ class GraphCacheEntry:
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     key: str = ""
     data: str | None = None
-    _env: ShapeEnv | None = None
+    _env: symshapes.ShapeEnv | None = None
     _assumed: int = 0
     _programs: dict[str, tuple[loopir.StoredProgram, Mapping[str, Any]]] = field(
         default_factory=dict
@@ -106,7 +105,7 @@ class GraphCacheEntry:
                     return None
                 self._programs[what] = (found, parse_value(ast.parse(meta, mode="eval").body))
             if self._env is not None:
-                add_assumptions(self._env, stored["assumptions"])
+                symshapes.add_assumptions(self._env, stored["assumptions"])
             return stored["calls"]
         return None  # a damaged file is a miss
 
@@ -136,7 +135,7 @@ class GraphCacheEntry:
                 "constants": constants_text(self.constants),
                 "assumptions": []
                 if self._env is None
-                else format_assumptions(self._env, self._assumed),
+                else symshapes.format_assumptions(self._env, self._assumed),
             }
             self.store.put(self.key, SUFFIX, json.dumps(stored).encode())
 

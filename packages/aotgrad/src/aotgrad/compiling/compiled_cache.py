@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 from symshapes import ParseError
@@ -22,14 +22,19 @@ from symshapes.text.form import reading
 from symshapes.text.names import find_target, format_target
 from symshapes.text.values import MISSING, Unwritable, format_value, parse_value
 
+from aotgrad import seeded_ops  # noqa: F401 (texts name its operators)
 from aotgrad.effect_plan import InputSpec
 from aotgrad.errors import Unsupported
-from aotgrad.graphs.partial_backward import PartialBackward
 from aotgrad.names import PROCESS_OBJECTS
 from aotgrad.running.autograd_function import define_function
-from aotgrad.running.double_backward import DoubleBackward
-from aotgrad.running.emit import load_text
-from aotgrad.running.prologue import Runtime
+from aotgrad.running.python_text import load_text
+
+if TYPE_CHECKING:
+    from aotgrad.graphs.partial_backward import PartialBackward
+    from aotgrad.running.double_backward import DoubleBackward
+    from aotgrad.running.prologue import Runtime
+
+    Backwards: TypeAlias = tuple[DoubleBackward, PartialBackward | None, Sequence[str], int]
 
 _PACKAGES = ("torch", "aotgrad", "symshapes", "builtins", "operator", "math")
 """Packages whose functions and classes a text may name."""
@@ -153,9 +158,6 @@ def revive(
     return call
 
 
-Backwards = tuple[DoubleBackward, PartialBackward | None, Sequence[str], int]
-
-
 class DeferredBackward:
     """Double and partial backward of a cached program, which is traced on their first use."""
 
@@ -227,7 +229,7 @@ class _Leaf:
                 return self._entry.constants[name]
             case ast.Call(func=ast.Name(id="module"), args=[ast.Constant(value=str(name))]):
                 if name.partition(".")[0] in _ROOTS:
-                    return sys.modules[name]
+                    return sys.modules.get(name, MISSING)
             case ast.Attribute() if callable(found := find_target(ast.unparse(node), _ROOTS)):
                 return found
             case ast.Call(func=ast.Attribute(), args=arguments):

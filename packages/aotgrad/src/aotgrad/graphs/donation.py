@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
-from symshapes import is_wrapper
 
-from .cost import size_in_bytes
-
-_SMALLEST = 1 << 16  # bytes; below, counting references costs more than the memory is worth
 _storage_use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
 _tensor_use_count: Callable[[torch.Tensor], int] | None = getattr(torch.Tensor, "_use_count", None)
 IS_AVAILABLE = None not in (_storage_use_count, _tensor_use_count) and hasattr(
@@ -40,18 +36,3 @@ SOLE_REFERENCE = _sole_reference() if IS_AVAILABLE else (0, 0, 0)
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides."""
     return tensor.new_empty_strided(tensor.shape, tensor.stride()).copy_(tensor)
-
-
-def private_saved(
-    saved: Iterable[torch.fx.Node], exposed: set[torch.fx.Node]
-) -> frozenset[torch.fx.Node]:
-    """The saved nodes that only backward will see."""
-    own = (s for s in saved if s.op != "placeholder" and s not in exposed)
-    return frozenset(
-        s for s in own if s.meta["val"].layout is torch.strided and not is_wrapper(s.meta["val"])
-    )
-
-
-def donatable(own: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:
-    """The values that are large enough for donation to pay."""
-    return frozenset(s for s in own if IS_AVAILABLE and size_in_bytes(s.meta["val"]) >= _SMALLEST)

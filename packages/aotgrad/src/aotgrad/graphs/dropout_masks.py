@@ -5,22 +5,14 @@ from __future__ import annotations
 import torch
 from symshapes import is_wrapper
 
+from aotgrad import seeded_ops  # noqa: F401 (defines the operators)
 from aotgrad.tracing.view_chains import view_source
 
 from .cost import is_product
-from .seeded_random import LIBRARY, add_seed, drawing_from
+from .seeded_random import add_seed
 
 aten = torch.ops.aten
 DEVICES = frozenset({"cuda"})
-
-
-def _seeded_mask(seed: torch.Tensor, size: list[int], keep: float, place: int) -> torch.Tensor:
-    with drawing_from(seed + place):
-        return torch.rand(size, device=seed.device) < keep
-
-
-LIBRARY.define("seeded_mask(Tensor seed, SymInt[] size, float keep, int place) -> Tensor")
-LIBRARY.impl("seeded_mask", _seeded_mask, "CompositeExplicitAutograd")
 SEEDED_MASK = torch.ops.aotgrad.seeded_mask.default
 
 

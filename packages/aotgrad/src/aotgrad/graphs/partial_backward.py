@@ -98,11 +98,6 @@ def _is_linear(node: torch.fx.Node) -> bool:
     return node.target in _LINEAR or is_view_op(node.target)
 
 
-def zeros_are_unsafe(given: int, masks: UnsafeMasks) -> bool:
-    """Whether zeros must not replace the tangents that are not ``given``."""
-    return any(not given & absent and given & others for absent, others in masks)
-
-
 class PartialBackward:
     """Gradients from some tangents only; compiled for each set of tangents on its first use.
 

@@ -14,8 +14,8 @@ from aotgrad.tracing.view_chains import view_root, view_source
 
 from .cost import Recompute, recompute_class
 from .dead_effects import kept_effects
-from .donation import donatable, private_saved
 from .passes import is_collective, is_random, reads_inputs, size_symbols
+from .private_values import donatable, private_saved
 from .rematerialise import add_substitutes
 from .tangent_views import tangent_view_gradients
 from .wrapper_subclasses import has_wrappers

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from aotgrad.tracing.joint import Joint
-
 from .retain_graph import callable_in_parts
+
+if TYPE_CHECKING:
+    from aotgrad.tracing.joint import Joint
 
 Hook = Callable[[torch.Tensor], Any]
 WrapBackward = Callable[[Callable[..., Any]], Callable[..., Any]]

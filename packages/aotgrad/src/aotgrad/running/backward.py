@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from symshapes import (
     as_jagged,
     expr_of,
-    flatten,
     inner_tensors,
     is_jagged,
     is_wrapper,
-    map_inner,
-    rebuild,
 )
 
-from aotgrad.errors import ContractError
 from aotgrad.graphs.donation import SOLE_REFERENCE, copied, reference_counts
 from aotgrad.graphs.partial_backward import (
     readers,
     tangent_masks,
     unsafe_zero_masks,
-    zeros_are_unsafe,
 )
-from aotgrad.graphs.split import Split
 from aotgrad.graphs.tangent_views import tangent_view_gradients
-from aotgrad.tracing.joint import Joint
 from aotgrad.tracing.tangent_layout import ZerosCache, like_wrapper, restride, restride_saved
 from aotgrad.tracing.view_chains import view_chain
 
 from .batched import write_batches
-from .emit import EpilogueWriter, PythonWriter, tuple_text
-from .prologue import Runtime
+from .emit import EpilogueWriter
+from .python_text import PythonWriter, tuple_text
 from .retain_graph import read_saved
+from .text_functions import mask_absent, nested_zeros, wrapped_zeros, wrong_arity, zeros_are_unsafe
 from .writeback_protocol import keeps_graph, take_private
+
+if TYPE_CHECKING:
+    from aotgrad.graphs.split import Split
+    from aotgrad.tracing.joint import Joint
+
+    from .prologue import Runtime
 
 Compiled = Callable[..., Sequence[Any]]
 aten = torch.ops.aten
@@ -380,46 +380,6 @@ def call_compiled(
         out(f"raise {error} from None")
 
 
-# -- called by the generated text ------------------------------------------------------------------
-
-
-def wrong_arity(what: str, expected: int, got: Any) -> ContractError:
-    """The error for a compiled graph that returns the wrong number of values."""
-    count = len(got) if isinstance(got, (tuple, list)) else f"a {type(got).__name__}"
-    return ContractError(
-        "B1", f"the compiled {what} graph returned {count} values instead of {expected}"
-    )
-
-
-def wrapped_zeros(like: Any, sizes: Sequence[int]) -> torch.Tensor:
-    """Zeros in a wrapper subclass; ``sizes`` are those of all inner tensors, concatenated."""
-    remaining = iter(sizes)
-
-    def zeros(inner: Any) -> torch.Tensor:
-        shape = [next(remaining) for _ in inner.shape]
-        return torch.zeros(shape, dtype=inner.dtype, device=inner.fake_device)
-
-    return map_inner(zeros, like)
-
-
 def is_nested_result(value: Any) -> bool:
     """Whether a forward value is a nested tensor with jagged layout."""
     return isinstance(value, torch.fx.Node) and is_jagged(as_jagged(value.meta["val"]))
-
-
-def beside_values(value: Any) -> dict[str, torch.Tensor]:
-    """What a nested tensor holds, except for its values."""
-    return {name: getattr(value, name) for name in flatten(value)[0] if name != "_values"}
-
-
-def nested_zeros(like: Any, sizes: Sequence[int], beside: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Zeros in a nested tensor; ``sizes`` are those of the values."""
-    values = torch.zeros(sizes, dtype=like.dtype, device=like._values.fake_device)
-    return rebuild(type(like), {"_values": values, **beside}, flatten(like)[1], (), ())
-
-
-def mask_absent(masks: Sequence[int], given: int, gradients: Sequence[Any]) -> tuple[Any, ...]:
-    """``gradients``, with None for those that depend on absent tangents only."""
-    return tuple(
-        None if bits and not bits & given else gradient for bits, gradient in zip(masks, gradients)
-    )

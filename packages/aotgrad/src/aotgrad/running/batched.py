@@ -11,7 +11,7 @@ import torch
 
 from aotgrad.errors import Unsupported
 
-from .emit import PythonWriter, tuple_text
+from .python_text import PythonWriter, tuple_text
 from .retain_graph import Gradients, RetainedContext
 
 _torch: Any = torch._C

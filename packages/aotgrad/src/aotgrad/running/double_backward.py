@@ -19,7 +19,7 @@ from aotgrad.graphs.trace import TraceSpec, evaluate_size, unbacked_sizes
 from aotgrad.tracing.joint import Joint
 from aotgrad.tracing.tangent_layout import restride_like
 
-from .emit import tuple_text
+from .python_text import tuple_text
 from .writeback_protocol import saved_values
 
 # for each tangent whether it requires grad (None if it is absent), then sizes if they are static

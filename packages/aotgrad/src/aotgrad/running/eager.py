@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .emit import PythonWriter, tuple_text
+from .python_text import PythonWriter, tuple_text
 
 
 def run_eager(

@@ -1,19 +1,13 @@
-"""Python text under construction, and the epilogue of a call: write-backs and outputs."""
+"""The epilogue of a call: write-backs and outputs."""
 
 from __future__ import annotations
 
-import itertools
-import linecache
-import re
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
-from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, map_inner, python_text
+from symshapes import expr_of, is_symbolic, is_wrapper, python_text
 
 from aotgrad.effect_plan import (
     Constant,
@@ -25,98 +19,26 @@ from aotgrad.effect_plan import (
     View,
     ViewMode,
 )
-from aotgrad.tracing.joint import Joint
 
-_autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
+from .python_text import PythonWriter, tuple_text
+from .text_functions import (
+    as_inference,
+    as_multi_output_view,
+    write_back,
+    write_back_all,
+    write_inner,
+)
 
-_COUNT = itertools.count(1)
+if TYPE_CHECKING:
+    from aotgrad.tracing.joint import Joint
+
+
 # by how a view was made and the grad mode of the text
 _GRAD_GUARDS = {
     (ViewMode.NO_GRAD, True): torch.no_grad,
     (ViewMode.RECORDED, False): torch.enable_grad,
     (ViewMode.MULTI_OUTPUT, False): torch.enable_grad,
 }
-
-
-@dataclass(slots=True)
-class PythonWriter:
-    """Python text under construction, with its globals.
-
-    Attributes:
-        lines: the text.
-        namespace: the globals of the text.
-        reserved: names of nodes, which are locals; no global may have them.
-    """
-
-    lines: list[str] = field(default_factory=list)
-    namespace: dict[str, Any] = field(default_factory=dict)
-    reserved: set[str] = field(default_factory=set)
-    _indent: int = 0
-
-    def __call__(self, line: str = "") -> None:
-        self.lines.append("    " * self._indent + line if line else "")
-
-    @contextmanager
-    def block(self, header: str) -> Iterator[None]:
-        """Indents what is written within under ``header``; without a header nothing changes."""
-        if header:
-            self(header)
-        self._indent += bool(header)
-        yield
-        self._indent -= bool(header)
-
-    def within(self, guard: Any) -> AbstractContextManager[None]:
-        """A block in which the context manager ``guard()`` is entered; no block for None."""
-        if guard is None:
-            return nullcontext()
-        return self.block(f"with {self.name(guard.__name__.lstrip('_'), guard)}():")
-
-    def name(self, stem: str, value: Any) -> str:
-        """A global name for an object; the same object keeps its name."""
-        stem = "".join(c if c.isalnum() else "_" for c in stem)
-        name, n = stem, 0
-        while name in self.reserved or (
-            name in self.namespace and self.namespace[name] is not value
-        ):
-            n += 1
-            name = f"{stem}_{n}"
-        self.namespace[name] = value
-        return name
-
-    def pass_as_tuple(self, names: Sequence[str]) -> None:
-        """Replaces these parameters by ``*inputs``, if the text only passes all of them on."""
-        parameters = ", ".join(names)
-        # a call's arguments, or a tuple of its own
-        pattern = re.compile(rf"(\w?)\({re.escape(parameters)}\)")
-        lines = [
-            pattern.sub(lambda match: f"{match[1]}(*inputs)" if match[1] else "inputs", line)
-            for line in self.lines
-        ]
-        other_text = "\n".join(self.lines).replace(f"({parameters})", "")
-        if not {"inputs", *names} & set(re.findall(r"\w+", other_text)):
-            self.lines = lines
-
-    def load(self, name: str) -> tuple[Callable[..., Any], str]:
-        """Compiles the text; returns the function of this name, and the text."""
-        text = "\n".join(self.lines) + "\n"
-        return load_text(text, self.namespace, name), text
-
-
-def load_text(text: str, namespace: dict[str, Any], name: str) -> Callable[..., Any]:
-    """Compiles a text; returns the function of this name. Tracebacks show its lines while it
-    lives.
-    """
-    filename = f"<aotgrad {next(_COUNT)}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    exec(compile(text, filename, "exec"), namespace)
-    weakref.finalize(namespace[name], linecache.cache.pop, filename, None).atexit = False
-    return namespace[name]
-
-
-def tuple_text(items: Iterable[str]) -> str:
-    """Python text of a tuple."""
-    items = list(items)
-    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
 class EpilogueWriter:
@@ -289,56 +211,6 @@ class EpilogueWriter:
                 text += f"[{step.item}]"
         is_detached = view.mode is ViewMode.NOT_A_VIEW and (steps or not view.own_version)
         return f"{text}.detach()" if is_detached else text
-
-
-def as_inference(value: torch.Tensor) -> torch.Tensor:
-    """An inference tensor in the memory of ``value``."""
-    if value.is_inference():
-        return value
-    with torch.inference_mode():
-        return map_inner(_alias, value)
-
-
-def _alias(inner: Any) -> torch.Tensor:
-    """A tensor over the memory of another; ``set_`` forgets that it is lazily conjugated."""
-    alias = torch.empty(0, dtype=inner.dtype, device=inner.device).set_(inner)
-    alias = alias.conj() if inner.is_conj() else alias
-    return torch._neg_view(alias) if inner.is_neg() else alias
-
-
-def as_multi_output_view(value: torch.Tensor) -> torch.Tensor:
-    """A view that autograd refuses to write to, like a result of ``split``."""
-    view = value[...]  # view_as changes the strides of dimensions of one element
-    _autograd._set_creation_meta(view, _autograd.CreationMeta.MULTI_OUTPUT_NODE)
-    return view
-
-
-def write_back(target: torch.Tensor, value: torch.Tensor) -> None:
-    """Copies ``value`` into an input. An inference tensor takes writes in inference mode only, and
-    the program wrote to it there.
-    """
-    if target.is_inference():
-        with torch.inference_mode():
-            target.copy_(value)
-    else:
-        target.copy_(value)
-
-
-def write_back_all(targets: list[torch.Tensor], values: list[torch.Tensor]) -> None:
-    """Copies each value into its input, like ``write_back``."""
-    if any(target.is_inference() for target in targets):
-        for target, value in zip(targets, values):
-            write_back(target, value)
-    else:
-        torch._foreach_copy_(targets, values)
-
-
-def write_inner(target: torch.Tensor, value: torch.Tensor) -> None:
-    """Copies the inner tensors of one wrapper into those of another."""
-    for inner, new in zip(inner_tensors(target), inner_tensors(value)):
-        if inner is not new:
-            inner.copy_(new)
-    torch._C._increment_version((target,))  # type: ignore[attr-defined]
 
 
 def _is_plain(m: Mutation) -> bool:

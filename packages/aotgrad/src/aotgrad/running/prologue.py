@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from symshapes import is_wrapper
 from torch.autograd import forward_ad
 
 from aotgrad.effect_plan import ExternalTensor, InputSpec, output_bases
-from aotgrad.graphs.partial_backward import PartialBackward
-from aotgrad.graphs.split import Split
 from aotgrad.tracing.autograd_history import depends_on_any
-from aotgrad.tracing.joint import Joint
 from aotgrad.tracing.memory_overlap import all_inner_tensors, share_elements, share_storage
 
-from .double_backward import DoubleBackward
-from .emit import PythonWriter, tuple_text
 from .fallback import OFFSET_INPUT, OUTER_HISTORY, TRANSFORMED, Fallback
+from .python_text import PythonWriter, tuple_text
+
+if TYPE_CHECKING:
+    from aotgrad.graphs.partial_backward import PartialBackward
+    from aotgrad.graphs.split import Split
+    from aotgrad.tracing.joint import Joint
+
+    from .double_backward import DoubleBackward
 
 
 @dataclass(slots=True)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from aotgrad.effect_plan import GUARD_FAILED
-from aotgrad.graphs.split import Split
-from aotgrad.tracing.joint import Joint
 from aotgrad.tracing.view_chains import view_root, view_source
 
 from .autograd_function import (
@@ -19,18 +16,18 @@ from .autograd_function import (
     define_node_functions,
     watch_hooks,
 )
-from .backward import (
-    BackwardWriter,
-    Compiled,
-    beside_values,
-    call_compiled,
-    is_nested_result,
-    reader_masks,
-)
-from .emit import EpilogueWriter, PythonWriter, tuple_text
+from .backward import BackwardWriter, Compiled, call_compiled, is_nested_result, reader_masks
+from .emit import EpilogueWriter
 from .prologue import Runtime, within_new_leaves, write_prologue
+from .python_text import PythonWriter, tuple_text
 from .retain_graph import record_versions
+from .text_functions import beside_values, wait_for
 from .writeback_protocol import may_be_resized, only_written, save_private, write_backs
+
+if TYPE_CHECKING:
+    from aotgrad.graphs.split import Split
+    from aotgrad.tracing.joint import Joint
+
 
 MAX_NAMED_INPUTS = 8
 """More inputs than this are passed on as a tuple, which is faster, if none is used by name."""
@@ -318,12 +315,6 @@ def _write_size_checks(
     mode = f"with {set_grad_enabled}({runtime.grad_enabled}):"
     with out.block(f"if {' or '.join(resized)}:"), out.block(mode):
         out(f"return {out.name('resized', runtime.eager)}({runtime.arguments})")
-
-
-def wait_for(value: torch.Tensor, message: str = GUARD_FAILED) -> None:
-    """Raises RuntimeError unless the tensor is true."""
-    if not value:
-        raise RuntimeError(message)
 
 
 def _node_texts(joint: Joint, results: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, str]:

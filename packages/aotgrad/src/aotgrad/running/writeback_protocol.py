@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from aotgrad.effect_plan import Mutation
 from aotgrad.graphs.donation import copied
-from aotgrad.tracing.joint import Joint
 from aotgrad.tracing.view_chains import view_source
+
+if TYPE_CHECKING:
+    from aotgrad.effect_plan import Mutation
+    from aotgrad.tracing.joint import Joint
 
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
 _hooks: Callable[[bool], object] = torch._C._autograd._top_saved_tensors_default_hooks  # type: ignore[attr-defined]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from symshapes import (
-    FakeTensorMode,
     as_jagged,
     inner_tensors,
     is_jagged,
@@ -19,6 +18,11 @@ from symshapes import (
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .functional import size_hint
+
+if TYPE_CHECKING:
+    from symshapes import (
+        FakeTensorMode,
+    )
 
 
 def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import symshapes
 import torch
-from symshapes import expr_of, is_nested_int, is_symbolic
+from symshapes import is_nested_int, is_symbolic
 
 from aotgrad.effect_plan import ViewStep
 
@@ -84,9 +85,9 @@ def steps_between(base: torch.fx.Node, node: torch.fx.Node) -> tuple[ViewStep, .
 
 def _plain(value: Any) -> Any:
     if isinstance(value, torch.fx.Node):
-        return expr_of(value.meta["val"])
+        return symshapes.expr_of(value.meta["val"])
     if is_symbolic(value):
-        return -1 if is_nested_int(value) else expr_of(value)
+        return -1 if is_nested_int(value) else symshapes.expr_of(value)
     if isinstance(value, (list, tuple)):
         return tuple(_plain(v) for v in value)
     return value

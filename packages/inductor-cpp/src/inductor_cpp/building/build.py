@@ -14,13 +14,18 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Template
+from loopir import BuildError
 
 from inductor_cpp.kernels.names import identifier, runtime_text
 
-from .toolchain import HINT, Toolchain
+from .toolchain import HINT
+
+if TYPE_CHECKING:
+    from loopir import ArtifactStore, Kernel, KernelSource, Template
+
+    from .toolchain import Toolchain
 
 SPLIT_AT = 24
 PLACEHOLDER = "kernel_"

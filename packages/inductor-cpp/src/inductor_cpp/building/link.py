@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
-from types import FunctionType
-
-from loopir import ArtifactStore, KernelSource, Run, RunCall
+from typing import TYPE_CHECKING
 
 from inductor_cpp.kernels.names import identifier
 from inductor_cpp.kernels.printer import print_index
 
-from .build import DIVISION_BY_ZERO, Entry, build_entries, launcher_code, reload_library
-from .toolchain import Toolchain
+from .build import Entry, build_entries
+from .linked_run import ERROR_BITS, LinkedRun, is_tabled
 
-ERROR_BITS = 8
-MOST_ARGUMENTS = 256
+if TYPE_CHECKING:
+    from loopir import ArtifactStore, KernelSource, Run, RunCall
+
+    from .toolchain import Toolchain
 
 
 def run_text(name: str, run: Run) -> str:
@@ -43,13 +40,6 @@ def run_text(name: str, run: Run) -> str:
     return "\n".join([*lines, "    return 0;", "}", ""])
 
 
-def is_tabled(tensors: int, sizes: int) -> bool:
-    """Whether a run takes its tensors' addresses as a table: ctypes passes 1024 arguments at
-    most.
-    """
-    return tensors + sizes > MOST_ARGUMENTS
-
-
 def _arguments(call: RunCall, tabled: bool) -> str:
     tensors = [f"t[{p.parameter}]" if tabled else f"t{p.parameter}" for p in call.places]
     places = [
@@ -57,45 +47,6 @@ def _arguments(call: RunCall, tabled: bool) -> str:
         for t, p in zip(tensors, call.places, strict=True)
     ]
     return ", ".join([*places, *(print_index(size) for size in call.sizes)])
-
-
-@dataclass(frozen=True, slots=True)
-class LinkedRun:
-    """What calls a run: its C function, the entries and names of its kernels, and the numbers of
-    its arguments.
-    """
-
-    function: Entry
-    entries: tuple[Entry, ...]
-    names: tuple[str, ...]
-    tensors: int
-    sizes: int
-
-    def launcher(self) -> Callable[..., None]:
-        """The Python side of the run. Its attribute ``run`` is this object."""
-        tabled = is_tabled(self.tensors, self.sizes)
-        addresses = [ctypes.cast(e.function, ctypes.c_void_p).value for e in self.entries]
-        table = (ctypes.c_void_p * len(addresses))(*addresses)
-        function = self.function.function
-        given = 1 if tabled else self.tensors
-        function.argtypes = [ctypes.c_void_p] * (1 + given) + [ctypes.c_int64] * self.sizes
-        function.restype = ctypes.c_int
-        names = self.names
-
-        def fail(error: int) -> None:
-            if error & ((1 << ERROR_BITS) - 1) == DIVISION_BY_ZERO:
-                raise RuntimeError("ZeroDivisionError")
-            raise IndexError(f"{names[error >> ERROR_BITS]}: index out of range")
-
-        scope = {"call": function, "fail": fail, "table": ctypes.addressof(table), "keep": table}
-        if tabled:
-            scope["addresses"] = ctypes.c_void_p * self.tensors
-        code = launcher_code(self.tensors, self.sizes, "table", tabled=tabled)
-        launch = FunctionType(
-            code.replace(co_filename=f"<launcher of {' '.join(names[:3])}>"), scope
-        )
-        launch.run = self  # type: ignore[attr-defined]
-        return launch
 
 
 def link_runs(
@@ -116,28 +67,3 @@ def link_runs(
         ).launcher()
         for number, run in enumerate(runs)
     ]
-
-
-def describe_runs(launchers: Sequence[Callable[..., None]], target: Sequence[str]) -> str:
-    """JSON from which ``reload_runs`` makes the launchers of runs again; ``target`` is what their
-    libraries were built for.
-    """
-    runs: list[LinkedRun] = [launch.run for launch in launchers]  # type: ignore[attr-defined]
-    return json.dumps({"target": [*target], "runs": [astuple(run) for run in runs]})
-
-
-def reload_runs(
-    text: str, store: ArtifactStore, target: Sequence[str]
-) -> list[Callable[..., None]] | None:
-    """The launchers of ``describe_runs``; None for another target or without their libraries."""
-    stored = json.loads(text)
-    if stored["target"] != [*target]:
-        return None
-    runs = [
-        LinkedRun(Entry(*function), tuple(Entry(*e) for e in entries), tuple(names), *counts)
-        for function, entries, names, *counts in stored["runs"]
-    ]
-    libraries = {entry.library for run in runs for entry in (run.function, *run.entries)}
-    if not all([reload_library(library, store) for library in libraries]):
-        return None
-    return [run.launcher() for run in runs]

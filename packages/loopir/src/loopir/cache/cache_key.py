@@ -18,16 +18,14 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import primops
+import symshapes
 import torch
-from primops import Prim
-from symshapes import FakeTensor, ShapeEnv, is_nested_int, is_symbolic
-from symshapes.text.assumptions import describe_environment
-from symshapes.text.expressions import format_expression
 from symshapes.text.values import Unwritable
 from torch._ops import OpOverload, OpOverloadPacket
 
 from loopir.backend import CodeGenerator, Reproducible
-from loopir.ir.node import leaves
+from loopir.ir.nest import leaves
 
 READ_WHILE_COMPILING = 64
 """Maximum number of elements of constants that may become numbers in kernels: their values are part
@@ -37,7 +35,6 @@ PLAIN = (
     bool, int, float, complex, str, bytes, type(None), type(...), torch.dtype, torch.device,
     torch.layout, torch.memory_format,
 )  # fmt: skip
-_TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 _OWNERS = frozenset(
     "torch _operator operator math builtins symshapes primops loopir aotgrad torchstrata".split()
 )
@@ -60,20 +57,22 @@ def describe_graph(gm: torch.fx.GraphModule, number: Callable[[torch.fx.Node], i
     return "\n".join(texts)
 
 
-def environment_of(gm: torch.fx.GraphModule) -> ShapeEnv | None:
+def environment_of(gm: torch.fx.GraphModule) -> symshapes.ShapeEnv | None:
     """The environment of a graph's symbolic sizes; None if all are fixed."""
     for node in gm.graph.find_nodes(op="placeholder"):
         for item in leaves(node.meta.get("val")):
-            numbers = (*item.shape, *item.stride()) if isinstance(item, FakeTensor) else (item,)
-            found = next(filter(is_symbolic, numbers), None)
+            numbers = (
+                (*item.shape, *item.stride()) if isinstance(item, symshapes.FakeTensor) else (item,)
+            )
+            found: Any = next(filter(symshapes.is_symbolic, numbers), None)
             if found is not None:
                 return getattr(found.node, "shape_env", None)
     return None
 
 
-def _environment_text(env: ShapeEnv) -> str:
+def _environment_text(env: symshapes.ShapeEnv) -> str:
     try:
-        return describe_environment(env)
+        return symshapes.describe_environment(env)
     except Unwritable as error:
         raise Undescribed(str(error)) from error
 
@@ -108,6 +107,8 @@ def describe(value: Any) -> str:
     for types, text in TEXTS:
         if isinstance(value, types):
             return text(value)
+    if isinstance(value, primops.Prim):
+        return f"prims.{value.name}"
     if is_dataclass(value) and not isinstance(value, type):
         described = [describe(getattr(value, field.name)) for field in fields(value)]
         return f"{kind.__name__}({', '.join(described)})"
@@ -140,7 +141,6 @@ TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
     (OpOverloadPacket, str),
     (Mapping, _mapping_text),
     ((set, frozenset), lambda value: f"{{{', '.join(sorted(map(describe, value)))}}}"),
-    (Prim, lambda value: f"prims.{value.name}"),
     (slice, lambda value: f"slice{describe((value.start, value.stop, value.step))}"),
 )
 """The functions that describe values by type; the first match is used."""
@@ -165,7 +165,8 @@ def _named(owner: str, name: str) -> object:
 
 
 def _tensor_text(value: torch.Tensor) -> str:
-    if type(value) not in _TENSORS or value.layout is not torch.strided:
+    plain = (torch.Tensor, torch.nn.Parameter, symshapes.FakeTensor)
+    if type(value) not in plain or value.layout is not torch.strided:
         raise Undescribed(type(value))
     numbers = (*value.shape, *value.stride(), value.storage_offset())
     flags = (value.is_conj(), value.is_neg(), value.requires_grad)
@@ -175,11 +176,13 @@ def _tensor_text(value: torch.Tensor) -> str:
 
 def _number_text(value: Any) -> str:
     """A size or another number, fixed or symbolic."""
-    if not is_symbolic(value):
+    if not symshapes.is_symbolic(value):
         return repr(value)
-    if is_nested_int(value) or not isinstance(getattr(value.node, "shape_env", None), ShapeEnv):
+    if symshapes.is_nested_int(value) or not isinstance(
+        getattr(value.node, "shape_env", None), symshapes.ShapeEnv
+    ):
         raise Undescribed("a size of another environment")
-    return f"{type(value).__name__}({format_expression(value.node.expr)})"
+    return f"{type(value).__name__}({symshapes.format_expression(value.node.expr)})"
 
 
 def describe_generators(

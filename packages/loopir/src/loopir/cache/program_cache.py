@@ -13,16 +13,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import symshapes
 import torch
-from symshapes import ShapeEnv
-from symshapes.text.assumptions import Assumption, add_assumptions, format_assumptions
 from symshapes.text.values import Unwritable
 
-from loopir.backend import CodeGenerator
-from loopir.host.host_program import HostProgram
-from loopir.lowering import user_line
+from loopir.source_line import user_line
 
 from .cache_key import (
     Undescribed,
@@ -34,8 +31,16 @@ from .cache_key import (
     environment_of,
     process_state,
 )
-from .store import ArtifactStore
 from .stored_program import StoredProgram
+
+if TYPE_CHECKING:
+    from symshapes import ShapeEnv
+    from symshapes.text.assumptions import Assumption
+
+    from loopir.backend import CodeGenerator
+    from loopir.host.host_program import HostProgram
+
+    from .store import ArtifactStore
 
 SUFFIX = ".program"
 
@@ -95,7 +100,7 @@ class ProgramCacheEntry:
         try:
             stored = json.loads(zlib.decompress(path.read_bytes()))
             if self.env is not None:
-                add_assumptions(self.env, stored["assumptions"])
+                symshapes.add_assumptions(self.env, stored["assumptions"])
         except (OSError, ValueError, KeyError, zlib.error):  # a file of another version is a miss
             return None
         return StoredProgram(stored, self.constants, self.lines)
@@ -111,7 +116,7 @@ class ProgramCacheEntry:
             self.store.put(self.key, SUFFIX, zlib.compress(text.encode(), 1))
 
     def _assumptions(self) -> list[Assumption]:
-        return [] if self.env is None else format_assumptions(self.env, self.assumed)
+        return [] if self.env is None else symshapes.format_assumptions(self.env, self.assumed)
 
 
 def constants_of(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:

@@ -17,21 +17,23 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from symshapes.text.names import find_target, format_target
 from symshapes.text.values import MISSING, Unwritable, format_value, parse_value
 
+import loopir.host
+import loopir.ir
 from loopir.backend import CodeGenerator, KernelSource, StoresLaunchers
 from loopir.host.generator_calls import ask
-from loopir.host.host_program import HostFacts, HostProgram, HostText, build_host, generate
-from loopir.host.host_writer import check_result
-from loopir.ir.program import ExternCall, Program
-from loopir.ir.program_reader import parse_program
-from loopir.ir.program_text import ROOTS, format_program
+from loopir.host.host_program import HostFacts, HostProgram, HostText
+from loopir.ir.host_functions import ROOTS, check_result
 
-from .store import ArtifactStore
+if TYPE_CHECKING:
+    from loopir.ir.program import Program
+
+    from .store import ArtifactStore
 
 NAMES = {**ROOTS, "host": SimpleNamespace(**vars(ROOTS["host"]), check_result=check_result)}
 """The names that may begin the name of an object of a host function."""
@@ -72,7 +74,7 @@ class StoredProgram:
         """
         program, leaf = host.program, _Leaf(constants, lines)
         stored: dict[str, Any] = {
-            "program": format_program(program),
+            "program": loopir.ir.format_program(program),
             "constants": format_value(program.constants, leaf),
             "assumptions": assumptions,
             "origins": format_value([node.origins for node in _with_origins(program)], leaf),
@@ -91,7 +93,7 @@ class StoredProgram:
 
         Raises ParseError for damaged text, BuildError and GeneratorError.
         """
-        return self._load(codegens, store, deadline) or build_host(
+        return self._load(codegens, store, deadline) or loopir.host.build_host(
             *self._parts(codegens, deadline), codegens, store, deadline
         )
 
@@ -99,17 +101,17 @@ class StoredProgram:
         self, codegens: Mapping[str, CodeGenerator], deadline: float | None
     ) -> tuple[Program, Sequence[KernelSource]]:
         constants = self._value(self.stored["constants"])
-        program = parse_program(self.stored["program"], constants)
+        program = loopir.ir.parse_program(self.stored["program"], constants)
         origins = iter(self._value(self.stored["origins"]))
         kernels = tuple(replace(kernel, origins=next(origins)) for kernel in program.kernels)
         steps = tuple(
-            ExternCall(replace(step.node, origins=next(origins)))
-            if isinstance(step, ExternCall)
+            loopir.ir.ExternCall(replace(step.node, origins=next(origins)))
+            if isinstance(step, loopir.ir.ExternCall)
             else step
             for step in program.steps
         )
         program = replace(program, kernels=kernels, steps=steps)
-        return program, generate(program, codegens, deadline)
+        return program, loopir.host.generate(program, codegens, deadline)
 
     def _load(
         self, codegens: Mapping[str, CodeGenerator], store: ArtifactStore, deadline: float | None
@@ -151,7 +153,7 @@ class StoredProgram:
 def _with_origins(program: Program) -> Iterator[Any]:
     """Kernels, then the nodes of extern calls."""
     yield from program.kernels
-    yield from (step.node for step in program.steps if isinstance(step, ExternCall))
+    yield from (step.node for step in program.steps if isinstance(step, loopir.ir.ExternCall))
 
 
 def _describe_host(

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from symshapes import check
 
 from loopir.backend import CodeGenerator, KernelSource
 from loopir.errors import GeneratorError, LoopIRError, UnsupportedKernelError
-from loopir.ir.kernel import Kernel
+
+if TYPE_CHECKING:
+    from loopir.ir.kernel import Kernel
 
 T = TypeVar("T")
 _POLL = 0.05

@@ -13,8 +13,8 @@ from primops import Prim
 from symshapes import python_text
 from torch._ops import OpOverload
 
-from loopir.errors import ExternError
 from loopir.ir.expr import format_expr
+from loopir.ir.host_functions import check_result
 from loopir.ir.node import ExternNode, Item, Symbolic, View
 from loopir.ir.program import Allocate, ExternCall, Free, Launch, MakeView, Program
 from loopir.ir.simplify import ONE
@@ -67,22 +67,6 @@ def _size_names(program: Program) -> set[str]:
         for bind in step.node.binds
     }
     return set(map(str, found))
-
-
-def check_result(
-    tensor: torch.Tensor, size: tuple[int, ...], dtype: torch.dtype, where: tuple[str, str]
-) -> None:
-    """Raises ExternError if the result of an operator doesn't have the size and dtype for which the
-    graph was compiled.
-    """
-    if tensor.shape != size or tensor.dtype != dtype:
-        name, line = where
-        raise ExternError(
-            f"{name} returned {tuple(tensor.shape)} {format_dtype(tensor.dtype)}, but its fake "
-            f"implementation says"
-            f" {size} {format_dtype(dtype)}; correct the function given to register_fake"
-            + (f"\n  {line}" if line else "")
-        )
 
 
 @dataclass(slots=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import sympy
 import torch
 
 from .kernel import Instruction, Range
+from .nest import leaves
 from .simplify import Facts, product
 
 Shape: TypeAlias = tuple[sympy.Expr, ...]
@@ -150,24 +151,6 @@ class ExternNode:
     def result_names(self) -> list[str]:
         """The buffers among the results."""
         return [name for name in self.results if name]
-
-
-def leaves(argument: ExternArgument) -> Iterator[Any]:
-    """The leaves of nested tuples, lists and dicts of arguments, in order."""
-    if isinstance(argument, tuple | list | dict):
-        for item in argument.values() if isinstance(argument, dict) else argument:
-            yield from leaves(item)
-    else:
-        yield argument
-
-
-def map_leaves(function: Callable[[Any], object], argument: ExternArgument) -> Any:
-    """``argument`` with ``function`` applied to each leaf."""
-    if isinstance(argument, tuple | list):
-        return type(argument)(map_leaves(function, item) for item in argument)
-    if isinstance(argument, dict):
-        return {key: map_leaves(function, item) for key, item in argument.items()}
-    return function(argument)
 
 
 def views_in(argument: ExternArgument) -> list[View]:

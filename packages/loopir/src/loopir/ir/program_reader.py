@@ -22,11 +22,12 @@ from symshapes.text.values import MISSING, parse_value
 from loopir.errors import VerificationError
 
 from .expr import expr_of_ast, symbol
+from .host_functions import ROOTS
 from .kernel import Kernel
 from .node import Bind, Buffer, ExternNode, Item, Symbolic, View
 from .parse import KernelParser, parse_parameters
 from .program import Allocate, ExternCall, Free, Launch, MakeView, Program, Step, check_program
-from .program_text import PROGRAMS, ROOTS
+from .program_text import PROGRAMS
 from .simplify import ZERO
 from .template import Stage, Template
 from .verify import check_kernel

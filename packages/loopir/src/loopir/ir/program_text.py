@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import primops.text
@@ -35,19 +34,13 @@ from symshapes.text.tensors import TensorType, format_tensor_type
 from symshapes.text.values import format_value
 
 from .expr import format_expr
-from .host_functions import above_zero, below_zero, restride
+from .host_functions import ROOTS
 from .node import Buffer, View
 from .program import Allocate, ExternCall, Free, Launch, MakeView, Program
 from .template import format_any, format_leaf
 from .text import KERNELS
 
 PROGRAMS = TextForm("loopir.program", 1, parts=(KERNELS, primops.text.FORM))
-ROOTS = {
-    **primops.text.GRAPHS.roots,
-    "builtins": SimpleNamespace(int=int, getattr=getattr),
-    "host": SimpleNamespace(above_zero=above_zero, below_zero=below_zero, restride=restride),
-}
-"""The names that may begin the name of an extern call's function."""
 
 
 def format_program(program: Program) -> str:

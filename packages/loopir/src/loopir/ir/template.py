@@ -23,7 +23,8 @@ from torch._ops import OpOverload
 from .evaluate import evaluate_expr, evaluate_kernel
 from .expr import format_expr
 from .kernel import Kernel, KernelBuffer
-from .node import Item, Origin, Symbolic, View, map_leaves, views_in
+from .nest import map_leaves
+from .node import Item, Origin, Symbolic, View, views_in
 from .text import format_buffer, format_kernel, format_size, format_sizes
 
 T = TypeVar("T")

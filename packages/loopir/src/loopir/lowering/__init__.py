@@ -2,6 +2,6 @@
 
 from .context import restride
 from .graph import TABLE, check_graph, lower
-from .registry import LoweringTable, user_line
+from .registry import LoweringTable
 
-__all__ = ["TABLE", "LoweringTable", "check_graph", "lower", "restride", "user_line"]
+__all__ = ["TABLE", "LoweringTable", "check_graph", "lower", "restride"]

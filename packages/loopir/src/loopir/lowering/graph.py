@@ -18,13 +18,14 @@ from loopir.ir.kernel import STORED_8_BITS
 from loopir.ir.node import Buffer, Item, LoweredGraph, Symbolic, View, contiguous_strides
 from loopir.ir.simplify import ZERO, product
 from loopir.options import Options
+from loopir.source_line import user_line
 
 from . import creation, elementwise, indexing, reduction, view
 from .context import LOOP_DTYPES, LoweringContext
 from .elementwise import is_tensor
 from .extern import lower_extern
 from .placement import follow_readers
-from .registry import LoweringTable, prim_name, user_line
+from .registry import LoweringTable, prim_name
 from .scalar import symbolic
 from .tensor import Lazy, Strided, Tensor
 

@@ -17,7 +17,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
-from loopir.ir.node import leaves
+from loopir.ir.nest import leaves
 
 from .layout import FOLLOWERS, prefers_channels_last
 from .match import add_call, has_format, is_pure, meta_of, name_of

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from loopir.backend import CodeGenerator, OffersTemplates, SelectsKernels
 from loopir.ir.kernel import Kernel
-from loopir.ir.node import ExternNode, LoweredGraph, Node, View, map_leaves
+from loopir.ir.nest import map_leaves
+from loopir.ir.node import ExternNode, LoweredGraph, Node, View
 from loopir.ir.program import ExternCall, Launch, MakeView, Program, Step, check_program
 from loopir.ir.simplify import ZERO
 from loopir.ir.template import Template, format_any, kernels_of

@@ -11,6 +11,7 @@ import sympy
 
 from loopir.ir.expr import FloorDiv, Mod, substitute, symbol
 from loopir.ir.kernel import Instruction, Kernel, KernelBuffer, Range, Value
+from loopir.ir.nest import map_leaves
 from loopir.ir.node import (
     Access,
     Buffer,
@@ -19,7 +20,6 @@ from loopir.ir.node import (
     LoweredGraph,
     View,
     expressions_in,
-    map_leaves,
 )
 from loopir.ir.simplify import ZERO, Facts, extents_of, linear_parts
 from loopir.ir.template import Stage, Template, kernels_of

@@ -16,7 +16,7 @@ from symshapes.testing.stored import StoredCase, check_stored, read_cases
 
 from loopir.backend import CodeGenerator, SelectsKernels
 from loopir.cache.store import ArtifactStore
-from loopir.host.host_program import build_host, generate
+from loopir.host.host_builder import build_host, generate
 from loopir.ir.evaluate import evaluate_kernel
 from loopir.ir.kernel import Kernel
 from loopir.ir.parse import parse_kernel

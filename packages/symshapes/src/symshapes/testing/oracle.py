@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from symshapes.env import ShapeEnv
 from symshapes.fake.mode import FakeTensorMode
-from symshapes.values import expr_of
+from symshapes.value_expr import expr_of
 
 Make = Callable[[int], Sequence[Any]]
 

@@ -1,6 +1,7 @@
 """Call targets as dotted names, and back: operator overloads, functions of torch and Python, prims.
 
-A reader finds only functions of a few packages, and never imports or calls anything.
+A reader finds only functions of a few packages, and never calls anything. It imports only modules
+of packages whose roots are lazy (``symshapes.lazy``), which those packages would load themselves.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ import math
 import operator
 from collections.abc import Mapping
 from functools import reduce
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
+
+from symshapes.lazy import load_attribute
 
 from .values import Unwritable
 
@@ -54,8 +58,10 @@ def find_target(dotted: str, roots: Mapping[str, Any] = ROOTS) -> Any:
 
 
 def _found(dotted: str, roots: Mapping[str, Any]) -> Any:
-    root, *names = dotted.split(".")
+    first, *names = dotted.split(".")
+    root = roots.get(first)
     try:
-        return reduce(getattr, names, roots[root]) if names else None
-    except (KeyError, AttributeError):
+        root = import_module(root) if isinstance(root, str) else root
+        return reduce(load_attribute, names, root) if names else None
+    except AttributeError:
         return None
