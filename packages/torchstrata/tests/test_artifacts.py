@@ -200,7 +200,6 @@ def test_weights_without_a_module(tmp_path):
     "other, message",
     [
         (lambda: Model(scale=4), r"model.scale was 3, now 4"),
-        (lambda: Model().eval(), r"training was True, now False"),
         (lambda: Model().double(), "dtype was torch.float32, now torch.float64"),
         (lambda: nn.Linear(4, 4), "missing weights"),
     ],
@@ -220,6 +219,23 @@ def test_parameters_are_checked_at_each_call(tmp_path):
     model.linear.weight = nn.Parameter(torch.randn(8, 4))
     with pytest.raises(UsageError, match=r"linear.weight.size\(0\) was 4, now 8"):
         program(torch.randn(6, 4))
+
+
+def test_modes_are_checked_at_each_call(tmp_path):
+    x = torch.randn(6, 4)
+    compiled = torchstrata.compile(models()[0])
+    compiled.precompile(x)
+    compiled.eval()
+    compiled.precompile(x)
+    torchstrata.save(compiled, tmp_path / "model.strata")
+    model, like = models()
+    program = torchstrata.load(tmp_path / "model.strata", model)
+    check_step(program, model, like, x)
+    model.eval(), like.eval()
+    check_step(program, model, like, x)
+    path = saved(tmp_path / "training.strata", models()[0], ((x,), {}))
+    with pytest.raises(UsageError, match=r"norm(.*)training was True, now False"):
+        torchstrata.load(path, model)(x)
 
 
 OUTSIDE = torch.ones(4)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bytecode_dynamo.guards.records import GuardKind, GuardRecord
     from bytecode_dynamo.guards.text import format_guards
     from bytecode_dynamo.guards.text_reader import parse_guards
+    from bytecode_dynamo.hook.disabling import disable
     from bytecode_dynamo.hook.stance import error_on_graph_break, set_stance
 
     from .api import Optimizer, explain, optimize, precompiled, reset, run
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .control import (
         allow_in_graph,
         assume_constant_result,
-        disable,
         disallow_in_graph,
         graph_break,
         is_compiling,

@@ -4,20 +4,16 @@ they are, or are known.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import torch
 
 from bytecode_dynamo.builtins.settings import ANSWERS
 from bytecode_dynamo.builtins.torch_functions import allowed_rule, constant_result_rule
-from bytecode_dynamo.capture.roots import innermost_function
 from bytecode_dynamo.guards.source import ConstSource
-from bytecode_dynamo.hook.frame_hook import activate, never_intercept
-from bytecode_dynamo.hook.policy import DISABLED
 from bytecode_dynamo.state.protocol import constant_of, wrap_value
 from bytecode_dynamo.variables.constant import ConstantVariable
 
@@ -25,45 +21,6 @@ from .errors import GraphBreak, UserError
 from .function_table import FUNCTIONS, evaluates_call
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@overload
-def disable(
-    fn: Callable[..., Any], recursive: bool = True, *, reason: str | None = None
-) -> Callable[..., Any]: ...
-@overload
-def disable(
-    fn: None = None, recursive: bool = True, *, reason: str | None = None
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
-def disable(
-    fn: Callable[..., Any] | None = None, recursive: bool = True, *, reason: str | None = None
-) -> Any:
-    """Run a function in eager mode; with ``recursive=False`` the functions it calls are captured
-    again.
-
-    ``reason`` is shown where a graph breaks for it. Raises UserError for something that can't be
-    called.
-    """
-    if fn is None:
-        return lambda target: disable(target, recursive, reason=reason)
-    if not callable(fn):
-        raise UserError(f"disable needs something that can be called, not {type(fn).__name__}")
-    mark = reason or True
-    if not recursive:
-        inner = innermost_function(fn)
-        if inner is not None:
-            never_intercept(inner)
-            inner.__dict__[DISABLED] = mark
-        return fn
-
-    @functools.wraps(fn, updated=("__dict__",) if isinstance(fn, types.FunctionType) else ())
-    def disabled(*args: Any, **kwargs: Any) -> Any:
-        with activate(None):
-            return fn(*args, **kwargs)
-
-    never_intercept(disabled)
-    disabled.__dict__[DISABLED] = mark
-    return disabled
 
 
 def graph_break(msg: str = "") -> None:

@@ -19,7 +19,7 @@ from .config import Config, config
 from .counters import counters
 from .errors import CompileError, FallbackWarning, UsageError
 from .extensions import Extensions, Tables, find_extensions
-from .generators import OWN_GENERATORS
+from .generators import own_generators
 from .stages import aot_eager, capture, compile_captured
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
@@ -156,7 +156,7 @@ def list_code_generators() -> list[loopir.FoundGenerator]:
     installed packages, whose names ``codegens`` takes.
     """
     registered, installed = loopir.registered_code_generators(), loopir.installed_code_generators()
-    return [*OWN_GENERATORS.values(), *registered, *installed]
+    return [*own_generators(), *registered, *installed]
 
 
 def reset() -> None:

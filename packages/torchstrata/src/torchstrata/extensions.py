@@ -9,16 +9,20 @@ import functools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 import loopir
-from loopir import CodeGenerator, GraphPass
-from primops import DEFAULT, DecompositionTable
+import primops
 
 from .errors import UsageError
 from .generators import is_own_name
 
+if TYPE_CHECKING:
+    from loopir import CodeGenerator, GraphPass
+    from primops import DecompositionTable
+
 DECOMPOSITIONS = "torchstrata.decompositions"
-Tables = DecompositionTable | str | Sequence[DecompositionTable | str]
+Tables: TypeAlias = Union["DecompositionTable", str, "Sequence[DecompositionTable | str]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Extensions:
     @property
     def table(self) -> DecompositionTable:
         """The rules that are used."""
-        return functools.reduce(operator.or_, self.decompositions, DEFAULT)
+        return functools.reduce(operator.or_, self.decompositions, primops.DEFAULT)
 
     @property
     def keys(self) -> tuple[str | None, ...]:
@@ -82,7 +86,7 @@ def _tables(given: object) -> tuple[DecompositionTable, ...]:
 def _table(given: object) -> DecompositionTable:
     kind = "decomposition table"
     found = loopir.find_installed(DECOMPOSITIONS, kind, given) if isinstance(given, str) else given
-    if not isinstance(found, DecompositionTable):
+    if not isinstance(found, primops.DecompositionTable):
         raise UsageError(
             f"decompositions must be primops.DecompositionTable objects or names of installed "
             f"ones; {given!r} is a {type(found).__name__}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 
 import inductor_cpp
 import inductor_triton
@@ -12,16 +11,8 @@ import loopir
 from .config import Config
 from .errors import CompileError
 
-OWN_GENERATORS = {
-    found.device: found
-    for found in (
-        loopir.FoundGenerator("cpp", "cpu", "inductor_cpp", inductor_cpp.CppCodeGenerator),
-        loopir.FoundGenerator(
-            "triton", "cuda", "inductor_triton", inductor_triton.TritonCodeGenerator
-        ),
-    )
-}
-"""The code generators that the stack comes with, by device type."""
+_OWN = {"cpu": ("cpp", "inductor_cpp"), "cuda": ("triton", "inductor_triton")}
+"""By device type, the name and the package of the stack's own code generator."""
 
 FOREIGN_DEADLINE = 300.0
 """Seconds that another package's code generator may take for a kernel's text, and for a build."""
@@ -33,9 +24,7 @@ def code_generators(
     chosen: Mapping[str, loopir.CodeGenerator | str] | None = None,
 ) -> dict[str, loopir.CodeGenerator]:
     """The code generators of the CPU, of CUDA and of ``devices``. Raises CompileError."""
-    cuda = partial(inductor_triton.TritonCodeGenerator, tune=config.tune, lock=config.tuning_lock)
-    defaults: dict[str, Callable[[], loopir.CodeGenerator]]
-    defaults = {"cpu": inductor_cpp.CppCodeGenerator, "cuda": cuda}
+    defaults = _defaults(config)
     chosen = dict(chosen or {})
     own = [device for device, choice in chosen.items() if is_own_name(device, choice)]
     found = {device: defaults[device]() for device in own if chosen.pop(device)}
@@ -47,11 +36,37 @@ def code_generators(
         raise CompileError("loopir", "", error) from error
 
 
-def is_own(generator: loopir.CodeGenerator) -> bool:
+def own_code_generators(
+    config: Config, devices: Collection[str]
+) -> dict[str, loopir.CodeGenerator]:
+    """The stack's own code generators of the devices that have one, and no other."""
+    return {device: make() for device, make in _defaults(config).items() if device in devices}
+
+
+def _defaults(config: Config) -> dict[str, Callable[[], loopir.CodeGenerator]]:
+    def cuda() -> loopir.CodeGenerator:
+        return inductor_triton.TritonCodeGenerator(tune=config.tune, lock=config.tuning_lock)
+
+    return {"cpu": lambda: inductor_cpp.CppCodeGenerator(), "cuda": cuda}
+
+
+def own_generators() -> list[loopir.FoundGenerator]:
+    """The code generators that the stack comes with."""
+    classes = {"cpu": inductor_cpp.CppCodeGenerator, "cuda": inductor_triton.TritonCodeGenerator}
+    return [
+        loopir.FoundGenerator(name, device, package, classes[device])
+        for device, (name, package) in _OWN.items()
+    ]
+
+
+def is_own(generator: loopir.CodeGenerator | None) -> bool:
     """Whether a code generator is one of those that the stack comes with."""
-    return any(type(generator) is found.factory for found in OWN_GENERATORS.values())
+    kind = type(generator)
+    own = ("CppCodeGenerator", "TritonCodeGenerator")
+    packages = [package for _, package in _OWN.values()]
+    return kind.__name__ in own and kind.__module__.partition(".")[0] in packages
 
 
 def is_own_name(device: str, choice: object) -> bool:
     """Whether a choice is the name of the stack's own generator for a device type."""
-    return device in OWN_GENERATORS and choice == OWN_GENERATORS[device].name
+    return device in _OWN and choice == _OWN[device][0]

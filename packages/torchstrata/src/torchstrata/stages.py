@@ -6,78 +6,30 @@ backward, runs through ``loopir.STAGES``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import aotgrad
 import bytecode_dynamo
-import inductor_triton
 import loopir
-import primops
 import torch
 from symshapes import check, deferred, unlocked
 from torch.utils import _pytree as pytree
 
 from .artifacts.recording import RecordedGraph
 from .config import Config
+from .context import Context, finish, new_context, revive
 from .counters import counters
-from .dump import Dump
 from .errors import CompileError, UsageError
 from .extensions import Extensions
-from .generators import FOREIGN_DEADLINE, code_generators, is_own
 from .graph_cache import GraphCacheEntry
 from .host_calls import compile_pieces, has_host_calls, makes_leaves
 
 MACHINE_ERRORS = (loopir.SettingError,)
 """Wrong settings: always raised, never a fallback."""
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What the stages of one captured graph share."""
-
-    config: Config
-    store: loopir.ArtifactStore
-    codegens: dict[str, loopir.CodeGenerator]
-    dump: Dump
-    extensions: Extensions
-    inference: bool = False
-    cache_entry: GraphCacheEntry | None = None
-    recorded: RecordedGraph | None = None
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether programs may come from the cache: nothing is checked or dumped, and everything
-        that the stages run has a key.
-        """
-        is_plain = not self.config.verify and self.dump.directory is None
-        return is_plain and None not in self.extensions.keys
-
-    @property
-    def pipeline(self) -> loopir.Pipeline:
-        """The settings of the stages below autograd."""
-        config = self.config
-        options = loopir.Options(
-            inference=self.inference,
-            patterns=config.patterns,
-            check=config.verify,
-            deadline=None if all(map(is_own, self.codegens.values())) else FOREIGN_DEADLINE,
-        )
-
-        def decompose(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-            return primops.decompose(
-                graph,
-                self.extensions.table,
-                numerics=config.numerics,
-                fallback_random=config.fallback_random,
-            )
-
-        passes = self.extensions.passes
-        return loopir.Pipeline(self.codegens, self.store, options, decompose, passes)
 
 
 @deferred()
@@ -118,29 +70,6 @@ def stage_errors(graph: torch.fx.GraphModule, stage: loopir.PipelineStage) -> It
     except Exception as error:
         where = "" if isinstance(error, loopir.ToolError) else user_lines(graph)
         raise CompileError(stage.layer, where, error) from error
-
-
-def revive(
-    ctx: Context, stored: loopir.StoredProgram, meta: Mapping[str, Any]
-) -> Callable[..., Sequence[object]]:
-    """The callable of a cached program."""
-    with counters.watching(ctx.store):
-        host = stored.build(ctx.codegens, ctx.store, ctx.pipeline.options.deadline)
-    return finish(ctx, host, meta)
-
-
-def finish(
-    ctx: Context, form: loopir.HostProgram, meta: Mapping[str, Any]
-) -> Callable[..., Sequence[object]]:
-    """The callable of a built program; ``meta`` is that of its functional graph."""
-    counters.compiler.update(generated_kernels=form.kernel_count, extern_calls=form.extern_count)
-    if not ctx.config.cuda_graphs or not is_own(ctx.codegens["cuda"]):
-        return form
-    graph_meta = {} if form.facts.numbers else meta
-    form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, graph_meta)
-    if form.facts.numbers or not isinstance(form.function, inductor_triton.Replay):
-        return form
-    return form.function
 
 
 def program_cache_entry(
@@ -202,18 +131,6 @@ def compile_captured(
         raise CompileError("aotgrad", where, error) from error
 
 
-def new_context(
-    config: Config,
-    devices: Collection[str],
-    extensions: Extensions,
-    recorded: RecordedGraph | None = None,
-) -> Context:
-    """The context of one captured graph whose values are on these device types."""
-    generators = code_generators(config, devices, dict(extensions.codegens))
-    store, dump = open_store(config.cache_dir), Dump.for_graph(config.dump)
-    return Context(config, store, generators, dump, extensions, recorded=recorded)
-
-
 def autograd_options(ctx: Context) -> dict[str, Any]:
     """The arguments of ``aotgrad.aot_backend``: settings, and what compiles functional graphs."""
     config = ctx.config
@@ -268,10 +185,6 @@ def _needs_pieces(error: BaseException | None, graph: torch.fx.GraphModule) -> b
         and error.id in ("AG023", "AG025")
         and makes_leaves(graph)
     )
-
-
-def open_store(directory: str | None) -> loopir.ArtifactStore:
-    return loopir.ArtifactStore(None if directory is None else Path(directory), or_temporary=True)
 
 
 def user_lines(graph: torch.fx.GraphModule) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import types
 from types import CodeType
 from typing import Any
 
 import torch
 
 from bytecode_dynamo.bytecode import GENERATOR_FLAGS
+from bytecode_dynamo.hook.disabling import innermost_function
 from bytecode_dynamo.hook.frame_hook import FrameView
 from bytecode_dynamo.hook.policy import is_captured_file, is_disabled
 
@@ -69,15 +68,3 @@ def is_whole(policy: Policy, view: FrameView, original: CodeType) -> bool:
         return False
     forward = captured_function(getattr(view.locals[0], "forward", None))
     return forward is None or not is_graphed(forward)
-
-
-def innermost_function(target: Any) -> types.FunctionType | None:
-    """The Python function that a call of ``target`` starts with."""
-    while isinstance(target, functools.partial):
-        target = target.func
-    if isinstance(target, types.MethodType):
-        target = target.__func__
-    if isinstance(target, types.FunctionType):
-        return target
-    call = getattr(type(target), "__call__", None)  # noqa: B004 - the function itself is wanted
-    return call if isinstance(call, types.FunctionType) else None

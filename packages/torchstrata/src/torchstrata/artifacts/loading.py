@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,21 @@ import aotgrad
 import bytecode_dynamo
 import loopir
 import safetensors.torch
+import symshapes
 import torch
-from symshapes import ParseError, python_text
 from symshapes.text.form import reading
 
+from torchstrata import artifacts
 from torchstrata.config import config
+from torchstrata.context import Context, open_store, revive
+from torchstrata.dump import Dump
 from torchstrata.errors import ArtifactError, UsageError
 from torchstrata.extensions import Extensions
-from torchstrata.stages import autograd_options, compile_captured, new_context, revive
+from torchstrata.generators import own_code_generators
 
 from .archive import Archive, read_archive, sources
 from .facts import Json, read_value
-from .model_facts import check_model, check_state
+from .model_facts import Modes, check_facts, check_state, named_tensors
 from .signature import Signature, fetch
 from .weights import CONSTANTS, Owners, find_weights
 
@@ -69,13 +72,16 @@ def load(
     except ValueError as error:
         raise ArtifactError(f"{path} can't be read: {error}") from error
     need = {name: fact for one in programs for name, fact in one.signature.state.items()}
-    if model is not None:
-        for one in programs:
-            check_model(model, one.signature.attributes, one.signature.state)
-        return LoadedProgram(programs, Owners.of(model, need))
-    tensors = find_weights(archive, weights, need)
-    check_state(tensors, need)
-    return LoadedProgram(programs, Owners({name: (tensors, name) for name in need}))
+    if model is None:
+        tensors = find_weights(archive, weights, need)
+        check_state(tensors, need)
+        return LoadedProgram(programs, Owners({name: (tensors, name) for name in need}))
+    check_state(named_tensors(model), need)
+    problems = [one.watch(model) for one in programs]
+    fitting = [one for one, problem in zip(programs, problems) if problem is None]
+    if not fitting:
+        raise UsageError(f"the file is for another model: {problems[0]}")
+    return LoadedProgram(fitting, Owners.of(model, need))
 
 
 class LoadedProgram:
@@ -95,10 +101,10 @@ class LoadedProgram:
         state = self._owners.now()
         problems = []
         for one in self._programs:
-            leaves, problem = one.signature.bind(args, kwargs, state)
+            leaves, problem = one.bind(args, kwargs, state)
             if problem is None and one.run is None:
                 one.build()  # which may add conditions
-                leaves, problem = one.signature.bind(args, kwargs, state)
+                leaves, problem = one.bind(args, kwargs, state)
             if problem is None:
                 return one.call(leaves, state)
             problems.append(problem)
@@ -116,7 +122,24 @@ class _Program:
     archive: Archive
     number: int
     is_same: bool
+    modes: Modes = field(default_factory=Modes)
     run: Run | None = None
+
+    def watch(self, model: torch.nn.Module) -> str | None:
+        """Notes the modules whose mode the program read. Why it is not for this module, as one
+        line, or None.
+        """
+        self.modes, problem = check_facts(model, self.signature.attributes)
+        return problem
+
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], state: Mapping[str, torch.Tensor]
+    ) -> tuple[list[Any], str | None]:
+        """The leaves of arguments, and why the program is not for this call, as one line, or None.
+        Raises TypeError for arguments that don't fit the parameters.
+        """
+        leaves, problem = self.signature.bind(args, kwargs, state)
+        return leaves, problem or self.modes.problem()
 
     def call(self, leaves: Sequence[Any], state: Mapping[str, torch.Tensor]) -> Any:
         """The result for arguments that fit."""
@@ -128,7 +151,7 @@ class _Program:
         """Makes ``run`` from the file. Raises ArtifactError where that is damaged, CompileError."""
         try:
             self.run = self._revive() if self.is_same else self._rebuild()
-        except (ParseError, KeyError) as error:
+        except (symshapes.ParseError, KeyError) as error:
             raise ArtifactError(f"{self.archive.path} can't be read: {error}") from error
 
     @property
@@ -141,19 +164,23 @@ class _Program:
 
     def _revive(self) -> Run:
         settings = config.with_options(self.entry["settings"])
-        ctx = new_context(settings, self.entry["devices"], Extensions())
+        generators = own_code_generators(settings, self.entry["devices"])
+        store = open_store(settings.cache_dir)
+        ctx = Context(settings, store, generators, Dump(None), Extensions())
         for key, suffix, parts in self.entry["artifacts"]:
             if ctx.store.get(key, suffix) is None:
                 ctx.store.put(key, suffix, self.archive.parts[f"artifacts/{key}{suffix}"], parts)
         entry = _Entry(self._text("calls.json"), self._constants(), partial(self._program, ctx))
         return aotgrad.load_compiled(
             entry,
-            lambda: aotgrad.captured_compilation(self._captured(), **autograd_options(ctx)),
+            lambda: aotgrad.captured_compilation(
+                self._captured(), **artifacts.autograd_options(ctx)
+            ),
             grad_enabled=self.signature.thread.grad_mode,
             wrap_backward=bytecode_dynamo.disable,
         )
 
-    def _program(self, ctx: Any, what: str) -> Any:
+    def _program(self, ctx: Context, what: str) -> Any:
         meta = self.entry["programs"].get(what)
         if meta is None:
             return None
@@ -179,10 +206,10 @@ class _Program:
         settings = config.with_options(self.entry["settings"])
         graph = self._captured()
         examples = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-        run = compile_captured(settings, graph, examples, Extensions())
+        run = artifacts.compile_captured(settings, graph, examples, Extensions())
         sizes = (value.node.shape_env for value in examples if isinstance(value, torch.SymInt))
         guards = getattr(next(sizes, None), "guards", ())
-        added = tuple((python_text(guard.expr), guard.provenance) for guard in guards)
+        added = tuple((symshapes.python_text(guard.expr), guard.provenance) for guard in guards)
         conditions = tuple(dict.fromkeys((*self.signature.conditions, *added)))
         self.signature = replace(self.signature, conditions=conditions)
         return run

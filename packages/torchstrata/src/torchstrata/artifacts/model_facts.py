@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,30 +13,52 @@ from torchstrata.errors import UsageError
 
 from .facts import TensorNeed, read_value
 
+_MODE = ".training"
 Fact = tuple[str, str, str]
 """``value`` or ``length``, the path from the module on, and the text of what it was."""
 
 
-def check_model(
-    model: torch.nn.Module, facts: Iterable[Fact], state: Mapping[str, TensorNeed]
-) -> dict[str, torch.Tensor]:
-    """The parameters and buffers of a program. Raises UsageError if the program is for another
-    module.
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """What programs read of ``module.training``, which may change between calls."""
+
+    expected: Sequence[tuple[str, torch.nn.Module, bool]] = ()
+
+    def problem(self) -> str | None:
+        """A module in another mode, as one line, or None."""
+        for path, module, training in self.expected:
+            if module.training is not training:
+                return f"model{path}{_MODE} was {training}, now {module.training}"
+        return None
+
+
+def check_facts(model: torch.nn.Module, facts: Sequence[Fact]) -> tuple[Modes, str | None]:
+    """The modes of modules that a program read, and why it is not for this module, as one line, or
+    None.
     """
-    found = {
-        **dict(model.named_parameters(remove_duplicate=False)),
-        **dict(model.named_buffers(remove_duplicate=False)),
-    }
-    check_state(found, state)
-    for kind, path, text in facts:
-        value = _follow(model, path, text)
-        value, expected = len(value) if kind == "length" else value, read_value(text)
+    paths = ast.parse(f"[{', '.join(f'model{path}' for _, path, _ in facts)}]", mode="eval").body
+    values = read_value(f"[{', '.join(text for _, _, text in facts)}]")
+    assert isinstance(paths, ast.List)
+    modes = []
+    for (kind, path, text), node, expected in zip(facts, paths.elts, values, strict=True):
+        try:
+            if path.endswith(_MODE) and isinstance(node, ast.Attribute):
+                modes.append((path.removesuffix(_MODE), _step(node.value, model), expected))
+                continue
+            value = _step(node, model)
+            value = len(value) if kind == "length" else value
+        except (AttributeError, KeyError, IndexError, TypeError):
+            return Modes(), f"model{path} was {text}, now it is missing"
         if repr(value) != repr(expected):
             what = f"len(model{path})" if kind == "length" else f"model{path}"
-            raise UsageError(
-                f"the file is for another model: {what} was {expected!r}, now {value!r}"
-            )
-    return {name: found[name] for name in state}
+            return Modes(), f"{what} was {expected!r}, now {value!r}"
+    return Modes(modes), None
+
+
+def named_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module, shared ones under all their names."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return dict([*parameters, *model.named_buffers(remove_duplicate=False)])
 
 
 def check_state(given: Mapping[str, torch.Tensor], state: Mapping[str, TensorNeed]) -> None:
@@ -50,15 +73,6 @@ def check_state(given: Mapping[str, torch.Tensor], state: Mapping[str, TensorNee
         problem = need.problem(name, given[name])
         if problem is not None:
             raise UsageError(f"the file is for another model: {problem}")
-
-
-def _follow(model: Any, path: str, text: str) -> Any:
-    try:
-        return _step(ast.parse(f"model{path}", mode="eval").body, model)
-    except (AttributeError, KeyError, IndexError, TypeError) as error:
-        raise UsageError(
-            f"the file is for another model: model{path} was {text}, now it is missing"
-        ) from error
 
 
 def _step(node: ast.expr, model: Any) -> Any:

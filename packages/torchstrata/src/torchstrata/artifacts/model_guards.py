@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch
 from bytecode_dynamo import GuardKind, GuardRecord
 from symshapes.text.values import Unwritable, format_value
 
@@ -28,7 +29,7 @@ def model_facts(guards: Iterable[GuardRecord]) -> Iterator[Fact]:
                     yield "value", path, format_value(guard.expected)
                 except Unwritable:
                     continue
-            case GuardKind.TYPE_IS:
+            case GuardKind.TYPE_IS if issubclass(guard.expected, torch.nn.Module):
                 yield "value", f"{path}.__class__.__qualname__", repr(guard.expected.__qualname__)
             case GuardKind.LENGTH:
                 yield "length", path, repr(guard.expected)

@@ -1,0 +1,113 @@
+"""What the stages of one captured graph share, and how its programs become callables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import inductor_triton
+import loopir
+import primops
+
+from .config import Config
+from .counters import counters
+from .dump import Dump
+from .generators import FOREIGN_DEADLINE, code_generators, is_own
+
+if TYPE_CHECKING:
+    import torch
+
+    from .artifacts.recording import RecordedGraph
+    from .extensions import Extensions
+    from .graph_cache import GraphCacheEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the stages of one captured graph share."""
+
+    config: Config
+    store: loopir.ArtifactStore
+    codegens: dict[str, loopir.CodeGenerator]
+    dump: Dump
+    extensions: Extensions
+    inference: bool = False
+    cache_entry: GraphCacheEntry | None = None
+    recorded: RecordedGraph | None = None
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether programs may come from the cache: nothing is checked or dumped, and everything
+        that the stages run has a key.
+        """
+        is_plain = not self.config.verify and self.dump.directory is None
+        return is_plain and None not in self.extensions.keys
+
+    @property
+    def deadline(self) -> float | None:
+        """The seconds that a call of a code generator may take; None for the stack's own."""
+        return None if all(map(is_own, self.codegens.values())) else FOREIGN_DEADLINE
+
+    @property
+    def pipeline(self) -> loopir.Pipeline:
+        """The settings of the stages below autograd."""
+        config = self.config
+        options = loopir.Options(
+            inference=self.inference,
+            patterns=config.patterns,
+            check=config.verify,
+            deadline=self.deadline,
+        )
+
+        def decompose(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+            return primops.decompose(
+                graph,
+                self.extensions.table,
+                numerics=config.numerics,
+                fallback_random=config.fallback_random,
+            )
+
+        passes = self.extensions.passes
+        return loopir.Pipeline(self.codegens, self.store, options, decompose, passes)
+
+
+def new_context(
+    config: Config,
+    devices: Collection[str],
+    extensions: Extensions,
+    recorded: RecordedGraph | None = None,
+) -> Context:
+    """The context of one captured graph whose values are on these device types."""
+    generators = code_generators(config, devices, dict(extensions.codegens))
+    store, dump = open_store(config.cache_dir), Dump.for_graph(config.dump)
+    return Context(config, store, generators, dump, extensions, recorded=recorded)
+
+
+def revive(
+    ctx: Context, stored: loopir.StoredProgram, meta: Mapping[str, Any]
+) -> Callable[..., Sequence[object]]:
+    """The callable of a cached program."""
+    with counters.watching(ctx.store):
+        host = stored.build(ctx.codegens, ctx.store, ctx.deadline)
+    return finish(ctx, host, meta)
+
+
+def finish(
+    ctx: Context, form: loopir.HostProgram, meta: Mapping[str, Any]
+) -> Callable[..., Sequence[object]]:
+    """The callable of a built program; ``meta`` is that of its functional graph."""
+    counters.compiler.update(generated_kernels=form.kernel_count, extern_calls=form.extern_count)
+    on_cuda = any(device.type == "cuda" for device in form.facts.devices)
+    if not ctx.config.cuda_graphs or not on_cuda or not is_own(ctx.codegens["cuda"]):
+        return form
+    graph_meta = {} if form.facts.numbers else meta
+    form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, graph_meta)
+    if form.facts.numbers or not isinstance(form.function, inductor_triton.Replay):
+        return form
+    return form.function
+
+
+def open_store(directory: str | None) -> loopir.ArtifactStore:
+    return loopir.ArtifactStore(None if directory is None else Path(directory), or_temporary=True)
