@@ -2,10 +2,12 @@ import errno
 import multiprocessing
 import os
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 from loopir import ArtifactStore, BuildError, StoreError, StoreWarning, optional_files
+from loopir.cache.exclusive import exclusive
 from loopir.cache.store import default_root
 
 
@@ -221,6 +223,52 @@ def test_processes_can_write_the_same_artifact(tmp_path):
     assert [process.exitcode for process in processes] == [0, 0]
     store = ArtifactStore(tmp_path)
     assert store.get(store.key("k"), ".so").read_bytes() == b"x" * 4096
+
+
+def make_slowly(root, log):
+    store = ArtifactStore(root)
+
+    def make(path):
+        with log.open("a") as file:
+            file.write("made\n")
+        time.sleep(0.3)
+        path.write_bytes(b"slow")
+
+    assert store.load(store.key("slow"), ".so", make, Path.read_bytes) == b"slow"
+
+
+def test_processes_that_start_together_make_an_artifact_once(tmp_path):
+    context = multiprocessing.get_context("fork")
+    arguments = tmp_path / "store", tmp_path / "log"
+    processes = [context.Process(target=make_slowly, args=arguments) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert (tmp_path / "log").read_text() == "made\n"
+
+
+def test_waiting_has_a_deadline(tmp_path):
+    context = multiprocessing.get_context("fork")
+    path, holds = tmp_path / "lock", context.Event()
+
+    def hold():
+        with exclusive(path):
+            holds.set()
+            time.sleep(60)
+
+    process = context.Process(target=hold)
+    process.start()
+    assert holds.wait(30)
+    with exclusive(path, seconds=0.1) as has_waited:
+        assert has_waited
+    process.kill()  # a process that dies lets go
+    process.join()
+    with exclusive(path, seconds=30) as has_waited, exclusive(path) as again:
+        assert not has_waited and not again  # a thread may hold it twice
+    with exclusive(tmp_path / "nowhere" / "lock") as has_waited:
+        assert not has_waited
 
 
 def test_foreign_files_and_links_are_misses(tmp_path, monkeypatch):

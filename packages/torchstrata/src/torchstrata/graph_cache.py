@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,7 @@ class GraphCacheEntry:
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     key: str = ""
     data: str | None = None
+    _held: ExitStack = field(default_factory=ExitStack)
     _env: symshapes.ShapeEnv | None = None
     _assumed: int = 0
     _programs: dict[str, tuple[loopir.StoredProgram, Mapping[str, Any]]] = field(
@@ -88,7 +89,18 @@ class GraphCacheEntry:
         self._assumed = 0 if self._env is None else len(self._env.guards)
         with counters.watching(self.store):
             self.data = self._load()
+            if self.data is None and self._waits():
+                self.data = self._load()
         return self
+
+    def _waits(self) -> bool:
+        """Holds the key until ``close``; whether another process held it before."""
+        with symshapes.unlocked():  # other threads may trace meanwhile
+            return self._held.enter_context(self.store.hold(self.key))
+
+    def close(self) -> None:
+        """Lets other processes look for the entry."""
+        self._held.close()
 
     def _load(self) -> str | None:
         path = self.store.get(self.key, SUFFIX)

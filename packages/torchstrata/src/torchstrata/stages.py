@@ -129,6 +129,9 @@ def compile_captured(
         if _needs_pieces(cause, graph):
             return pieces()
         raise CompileError("aotgrad", where, error) from error
+    finally:
+        if ctx.cache_entry is not None:
+            ctx.cache_entry.close()
 
 
 def autograd_options(ctx: Context) -> dict[str, Any]:

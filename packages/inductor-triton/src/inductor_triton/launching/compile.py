@@ -5,7 +5,7 @@ results.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -166,18 +166,36 @@ def compile_all(
 ) -> list[Binary]:
     """All binaries, in order: from ``store``, or compiled in parallel and stored."""
     keys = [variant_key(store, source, variant, capability) for source, variant in requests]
-    found = {key: _load(store, key) for key in dict.fromkeys(keys)}
-    missing = {key: request for key, request in zip(keys, requests) if found[key] is None}
+    wanted = dict(zip(keys, requests))
+    found = _load_all(store, wanted)
+    missing = wanted.keys() - found.keys()
+    if missing:
+        with store.hold(store.key("triton batch", *sorted(missing))) as has_waited:
+            if has_waited:
+                found |= _load_all(store, missing)
+            left = {key: wanted[key] for key in wanted if key not in found}
+            found |= _compile_missing(left, capability, store)
+    return [found[key] for key in keys]
+
+
+def _load_all(store: ArtifactStore, keys: Iterable[str]) -> dict[str, Binary]:
+    loaded = {key: _load(store, key) for key in keys}
+    return {key: binary for key, binary in loaded.items() if binary is not None}
+
+
+def _compile_missing(
+    missing: Mapping[str, tuple[KernelSource, Variant]], capability: int, store: ArtifactStore
+) -> dict[str, Binary]:
     # the longest first: they determine the total time
     missing = dict(sorted(missing.items(), key=lambda item: -len(item[1][0].text)))
     tasks = [
         partial(compile_variant, source, variant, capability)
         for source, variant in missing.values()
     ]
-    for key, binary in zip(missing, run_all(tasks), strict=True):
+    made = dict(zip(missing, run_all(tasks), strict=True))
+    for key, binary in made.items():
         store.put(key, SUFFIX, _packed(binary))
-        found[key] = binary
-    return [found[key] for key in keys]  # type: ignore[misc]
+    return made
 
 
 def _packed(binary: Binary) -> bytes:

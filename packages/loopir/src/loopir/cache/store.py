@@ -19,7 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,8 @@ from typing import TypeVar
 from platformdirs import user_cache_path
 
 from loopir.errors import BuildError, StoreError, StoreWarning
+
+from .exclusive import exclusive
 
 Opened = TypeVar("Opened")
 
@@ -297,9 +299,17 @@ class ArtifactStore:
 
         Raises BuildError if the new artifact can't be opened either; it is then not kept.
         """
-        found, opened = self.open(key, suffix, open_), []
+        found = self.open(key, suffix, open_)
         if found is not None:
             return found
+        with self.hold(key) as has_waited:
+            found = self.open(key, suffix, open_) if has_waited else None
+            return self._make(key, suffix, make, open_) if found is None else found
+
+    def _make(
+        self, key: str, suffix: str, make: Callable[[Path], None], open_: Callable[[Path], Opened]
+    ) -> Opened:
+        opened: list[Opened] = []
 
         def write(target: Path) -> None:
             make(target)
@@ -312,6 +322,13 @@ class ArtifactStore:
 
         self.put(key, suffix, write)
         return opened[-1]
+
+    def hold(self, key: str) -> AbstractContextManager[bool]:
+        """Within, other processes that hold the same key wait for this one; see ``exclusive``."""
+        directory = self._roots()[0] / key[:2]
+        with suppress(OSError):
+            self._make_private(directory)
+        return exclusive(directory / f".{key}.lock")
 
     def evict(self) -> int:
         """If the store exceeds its limit, removes the least recently used artifacts until it uses
