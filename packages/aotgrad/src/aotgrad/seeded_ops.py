@@ -1,6 +1,4 @@
-"""Operators of the namespace ``aotgrad``: random numbers as functions of a seed. Texts of programs
-name them, so whoever reads texts imports this module.
-"""
+"""Operators of the namespace ``aotgrad``: random numbers as functions of a seed."""
 
 from __future__ import annotations
 

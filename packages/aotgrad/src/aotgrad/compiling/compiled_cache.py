@@ -22,7 +22,6 @@ from symshapes.text.form import reading
 from symshapes.text.names import find_target, format_target
 from symshapes.text.values import MISSING, Unwritable, format_value, parse_value
 
-from aotgrad import seeded_ops  # noqa: F401 (texts name its operators)
 from aotgrad.effect_plan import InputSpec
 from aotgrad.errors import Unsupported
 from aotgrad.names import PROCESS_OBJECTS

@@ -338,12 +338,17 @@ def _attribute_of_class(paths: PathBuilder, base: Node, name: str) -> Node:
     return paths.step(base, found, "CLASS_LOOKUP", None, name)
 
 
+_PLAIN_LOOKUPS = (object.__getattribute__, ModuleType.__getattribute__)
+"""The lookups that find what the instance's dict contains, unless the class has a data descriptor.
+"""
+
+
 def _attribute_of_object(paths: PathBuilder, base: Node, name: str, generic: bool) -> Node:
     """Python's rules for an object whose class does not change them, and for ``nn.Module``."""
     value = base.value
     cls = type(value)
     generic = generic or has_generic_getattr(cls)
-    if not generic and paths.require_class(cls, "__getattribute__") is not object.__getattribute__:
+    if not generic and paths.require_class(cls, "__getattribute__") not in _PLAIN_LOOKUPS:
         raise NoNativePath(f"{cls.__name__} has its own __getattribute__")
     if name == "__class__":
         return paths.step(base, cls, "TYPE_OF")

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Mapping
 from functools import reduce
 from importlib import import_module
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from symshapes.lazy import load_attribute
+from symshapes.lazy import LazyPackage, load_attribute
 
 from .values import Unwritable
 
@@ -50,11 +52,27 @@ def find_target(dotted: str, roots: Mapping[str, Any] = ROOTS) -> Any:
     """The inverse of ``format_target``; None for a name that stands for nothing."""
     if not dotted.startswith("ops."):
         return _found(dotted, roots)
+    found = _operator(dotted)
+    return _operator(dotted) if found is None and _defines_more(dotted.split(".")[1]) else found
+
+
+def _operator(dotted: str) -> Any:
     try:
         found = reduce(getattr, dotted.split(".")[1:], torch.ops)
     except (AttributeError, RuntimeError):
         return None
     return found if isinstance(found, OpOverload | OpOverloadPacket) else None
+
+
+def _defines_more(namespace: str) -> bool:
+    """Loads the operators of a lazy package, which its module ``operators`` defines; whether that
+    was still to be done.
+    """
+    module = f"{namespace}.operators"
+    is_new = isinstance(sys.modules.get(namespace), LazyPackage) and module not in sys.modules
+    if is_new and (is_new := find_spec(module) is not None):
+        import_module(module)
+    return is_new
 
 
 def _found(dotted: str, roots: Mapping[str, Any]) -> Any:
