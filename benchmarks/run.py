@@ -1,7 +1,7 @@
 """Runs benchmarks next to torch.compile in this process and prints a table.
 
 usage: python benchmarks/run.py [SUITE...=overhead compile_time] [--save]
-suites: autograd, capture, primops, lowering, overhead, compile_time, steady
+suites: autograd, capture, primops, lowering, overhead, compile_time, startup, steady
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).parents[1])  # not this folder: its modules are named like packages
 
-from benchmarks import autograd, capture, compile_time, lowering, overhead, primops, steady
+from benchmarks import autograd, capture, compile_time, lowering, overhead, primops, startup, steady
 from benchmarks.measure import environment
 
 SUITES = {
@@ -23,6 +23,7 @@ SUITES = {
     "lowering": lowering.CASES,
     "overhead": overhead.CASES,
     "compile_time": compile_time.CASES,
+    "startup": startup.CASES,
     "steady": steady.CASES,
 }
 

@@ -16,15 +16,7 @@ from inductor_cpp.running.contraction import offer_contraction, processor_identi
 from .heap import keep_freed_memory
 
 if TYPE_CHECKING:
-    from loopir import (
-        ArtifactStore,
-        Contraction,
-        HostProgram,
-        Kernel,
-        Offer,
-        Options,
-        Run,
-    )
+    from loopir import ArtifactStore, Contraction, HostProgram, Kernel, Offer, Options, Run
 
     from inductor_cpp.building.toolchain import Toolchain
 

@@ -74,13 +74,7 @@ if TYPE_CHECKING:
     from .text.assumptions import add_assumptions, describe_environment, format_assumptions
     from .text.expressions import format_expression
     from .value_expr import expr_of, free_symbols
-    from .values import (
-        hint_of,
-        is_nested_int,
-        is_symbolic,
-        statically_known_true,
-        sym_int,
-    )
+    from .values import hint_of, is_nested_int, is_symbolic, statically_known_true, sym_int
 
 __version__ = "0.2.0"
 

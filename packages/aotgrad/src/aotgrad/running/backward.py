@@ -7,20 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from symshapes import (
-    as_jagged,
-    expr_of,
-    inner_tensors,
-    is_jagged,
-    is_wrapper,
-)
+from symshapes import as_jagged, expr_of, inner_tensors, is_jagged, is_wrapper
 
 from aotgrad.graphs.donation import SOLE_REFERENCE, copied, reference_counts
-from aotgrad.graphs.partial_backward import (
-    readers,
-    tangent_masks,
-    unsafe_zero_masks,
-)
+from aotgrad.graphs.partial_backward import readers, tangent_masks, unsafe_zero_masks
 from aotgrad.graphs.tangent_views import tangent_view_gradients
 from aotgrad.tracing.tangent_layout import ZerosCache, like_wrapper, restride, restride_saved
 from aotgrad.tracing.view_chains import view_chain

@@ -6,23 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from symshapes import (
-    as_jagged,
-    inner_tensors,
-    is_jagged,
-    is_wrapper,
-    map_inner,
-    rebuild,
-    same_kind,
-)
+from symshapes import as_jagged, inner_tensors, is_jagged, is_wrapper, map_inner, rebuild, same_kind
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .functional import size_hint
 
 if TYPE_CHECKING:
-    from symshapes import (
-        FakeTensorMode,
-    )
+    from symshapes import FakeTensorMode
 
 
 def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:

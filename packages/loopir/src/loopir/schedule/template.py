@@ -12,15 +12,7 @@ import sympy
 from loopir.ir.expr import FloorDiv, Mod, substitute, symbol
 from loopir.ir.kernel import Instruction, Kernel, KernelBuffer, Range, Value
 from loopir.ir.nest import map_leaves
-from loopir.ir.node import (
-    Access,
-    Buffer,
-    ExternNode,
-    LoopNode,
-    LoweredGraph,
-    View,
-    expressions_in,
-)
+from loopir.ir.node import Access, Buffer, ExternNode, LoopNode, LoweredGraph, View, expressions_in
 from loopir.ir.simplify import ZERO, Facts, extents_of, linear_parts
 from loopir.ir.template import Stage, Template, kernels_of
 
