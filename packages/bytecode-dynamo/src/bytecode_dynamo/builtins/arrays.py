@@ -223,8 +223,7 @@ def _register() -> None:
         numpy.dtype(*(arg.as_constant(ctx) for arg in args))
     )
     tracker_for(numpy.ufunc, type(numpy.prod))(by_identity(CallableVariable))
-    for name in dir(numpy):
-        value = getattr(numpy, name)
+    for value in vars(numpy).values():  # its lazy names, all of modules, stay unloaded
         if isinstance(value, type) and issubclass(value, numpy.generic):
             CONSTRUCTORS[value] = RuleFor(_folded, value)
     for home, module in (
