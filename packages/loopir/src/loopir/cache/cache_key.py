@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import operator
 import os
-import platform
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -235,8 +235,8 @@ def process_state() -> tuple[object, ...]:
 
 @functools.cache
 def package_versions(*modules: str) -> tuple[object, ...]:
-    """The versions of Python and torch, and the source files of packages."""
-    versions = platform.python_version(), str(torch.__version__)
+    """The versions of Python, without bug fixes, and torch, and the source files of packages."""
+    versions = "{}.{}".format(*sys.version_info), str(torch.__version__)
     return (*versions, *(_files(name) for name in dict.fromkeys(modules)))
 
 
@@ -245,10 +245,8 @@ def _files(module: str) -> tuple[str, str]:
     module, or of the module itself.
     """
     parts = module.split(".")
-    around = (sys.modules.get(".".join(parts[: depth + 1])) for depth in range(len(parts)))
-    origin = next(
-        (Path(file) for found in around if (file := getattr(found, "__file__", None))), None
-    )
+    origins = (_origin(".".join(parts[: depth + 1])) for depth in range(len(parts)))
+    origin = next(filter(None, origins), None)
     if origin is None:
         raise Undescribed(module)
     digest = hashlib.sha256()
@@ -256,6 +254,17 @@ def _files(module: str) -> tuple[str, str]:
         data = (origin.parent / name).read_bytes()
         digest.update(f"{name} {len(data)}\n".encode() + data)
     return origin.parent.name, digest.hexdigest()
+
+
+def _origin(module: str) -> Path | None:
+    """The file of a module; None if it has none."""
+    found = sys.modules.get(module)
+    if found is not None:
+        file = getattr(found, "__file__", None)
+    else:
+        spec = importlib.util.find_spec(module)
+        file = None if spec is None else spec.origin
+    return None if file is None else Path(file)
 
 
 def _source_files(root: Path) -> list[str]:
