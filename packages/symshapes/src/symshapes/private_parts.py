@@ -84,6 +84,7 @@ PARTS = {
     "torch.utils._pytree": """
         GetAttrKey SequenceKey TreeSpec _broadcast_to_and_flatten tree_flatten
         tree_flatten_with_path tree_leaves tree_map tree_map_only tree_unflatten
+        treespec_dumps treespec_loads
     """,
     "torch.utils.checkpoint": "_CachedTorchDispatchMode _CachingTorchDispatchMode",
 }
