@@ -7,6 +7,7 @@ import linecache
 import os
 from collections.abc import Callable
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -34,6 +35,17 @@ def load_triton() -> ModuleType:
     if not _is_writable(Path(triton.knobs.cache.dir)):
         triton.knobs.cache.dir = str(temporary_root() / "triton")
     return triton
+
+
+@cache
+def triton_version() -> str:
+    """The version of the Triton that is installed, which is not imported if its wheel says it.
+    Raises :class:`ToolError` without Triton.
+    """
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return load_triton().__version__
 
 
 def _is_writable(directory: Path) -> bool:

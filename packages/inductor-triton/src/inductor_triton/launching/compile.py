@@ -14,7 +14,7 @@ from loopir import ArtifactStore, BuildError, KernelSource
 
 from inductor_triton.products.matmul import without_engine
 from inductor_triton.spec import LaunchSpec, launch_spec
-from inductor_triton.toolchain import execute_kernel, load_part, load_triton
+from inductor_triton.toolchain import execute_kernel, load_part, load_triton, triton_version
 
 from .workers import run_all
 
@@ -141,7 +141,7 @@ def variant_key(
         spec.index,
         repr(variant),
         f"sm_{capability}",
-        load_triton().__version__,
+        triton_version(),
     )
     return store.key("triton", FORMAT, _code(source), *parts)
 
