@@ -27,7 +27,7 @@ model, inputs = made()
 program = torchstrata.load(Path(sys.argv[1]) / "gpt.strata", model)
 results, expected = step(program, model, inputs), torch.load(Path(sys.argv[1]) / "gpt.pt")
 for a, b in zip(results, expected, strict=True):
-    torch.testing.assert_close(a, b)
+    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 assert torchstrata.counters["cache_misses"] == 0 and torchstrata.counters["graphs"] == 0
 assert "triton" not in sys.modules
 """

@@ -12,7 +12,8 @@ def filled(tmp_path):
     store = ArtifactStore(tmp_path / "first")
     for number in range(3):
         key = store.key("kernel", f"text {number}", "x" * 500)
-        store.put(key, ".so", bytes([number]) * 1000)
+        suffix = ".cpython-312-x86_64-linux-gnu.so" if number == 1 else ".so"
+        store.put(key, suffix, bytes([number]) * 1000)
     store.put(key, ".program", b"the same key")
     return store
 

@@ -11,10 +11,11 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import warnings
+from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +44,8 @@ def load_extension(store: ArtifactStore) -> ModuleType | None:
                 stacklevel=2,
             )
             _loaded.append(None)
+    elif _loaded[0] is not None:
+        _keep(_loaded[0], store)
     return _loaded[0]
 
 
@@ -59,13 +62,28 @@ def launch_counts() -> dict[str, int]:
     return dict(zip(("graphs", "kernels", "patched"), counts, strict=True))
 
 
-def _build(store: ArtifactStore) -> ModuleType:
-    source = "".join(
-        files("inductor_triton").joinpath("native", name).read_text() for name in SOURCES
-    )
-    key = store.key("plan", source, sys.version, sysconfig.get_platform(), *FLAGS)
+@cache
+def _source() -> str:
+    sources = (files("inductor_triton").joinpath("native", name) for name in SOURCES)
+    return "".join(source.read_text() for source in sources)
+
+
+def _place(store: ArtifactStore) -> tuple[str, str]:
+    """Key and suffix of the module."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    return store.load(key, suffix, lambda target: _compile(source, target), _load)
+    return store.key("plan", _source(), suffix, *FLAGS), suffix
+
+
+def _build(store: ArtifactStore) -> ModuleType:
+    return store.load(*_place(store), lambda target: _compile(_source(), target), _load)
+
+
+def _keep(module: ModuleType, store: ArtifactStore) -> None:
+    """Copies the module to a store that lacks it: what is exported from there is complete."""
+    key, suffix = _place(store)
+    if not store.use_again(key, suffix):
+        with suppress(OSError, StoreError):
+            store.put(key, suffix, Path(str(module.__file__)).read_bytes())
 
 
 def _compile(text: str, target: Path) -> None:

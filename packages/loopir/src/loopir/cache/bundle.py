@@ -18,7 +18,7 @@ from loopir.errors import StoreError
 
 from .store import MANIFEST, ArtifactStore, describe_content, parts_of_manifest
 
-_NAME = re.compile(r"([0-9a-f]{64})(\.[a-z]+)")
+_NAME = re.compile(r"([0-9a-f]{64})(\.[\w.-]+)")
 
 
 def export_bundle(store: ArtifactStore, path: Path) -> int:

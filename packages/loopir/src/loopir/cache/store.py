@@ -89,12 +89,12 @@ class Artifact:
     @property
     def key(self) -> str:
         """The key it was stored under."""
-        return self.path.stem
+        return self.path.name.partition(".")[0]
 
     @property
     def suffix(self) -> str:
         """The suffix it was stored under."""
-        return self.path.suffix
+        return self.path.name.removeprefix(self.key)
 
     @property
     def is_complete(self) -> bool:

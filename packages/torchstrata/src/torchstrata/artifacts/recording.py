@@ -18,7 +18,7 @@ _DIRECTORIES = re.compile(r"""(File \\*["'])[^"'\n\\]*/""")
 
 
 BINARIES = (".so", ".kernel")
-"""The suffixes of artifacts that programs load."""
+"""The ends of the suffixes of artifacts that programs load."""
 
 
 def without_directories(text: str) -> str:
@@ -100,5 +100,5 @@ class RecordedGraph:
         except Unwritable as error:
             raise UsageError(f"can't save the program: {error}") from error
         for key, suffix in store.used:
-            if suffix in BINARIES:
+            if suffix.endswith(BINARIES):
                 self.artifacts[key, suffix] = store.read(key, suffix)
