@@ -22,6 +22,7 @@ from loopir.ir.simplify import points_of, product
 
 from .dag import Dag
 from .group import Group, Joint, Member, group_of, joints, merged
+from .users import NOBODY
 
 LEAST_ROWS = {"cuda": 1056, "cpu": 64}
 IN_ORDER = frozenset({"cpu"})
@@ -60,7 +61,7 @@ def add_sums_to_rows(
 
 def _readers(sums: Group, dag: Dag) -> list[str]:
     names = dict.fromkeys(
-        name for buffer in sorted(sums.reads) for name in dag.readers.get(buffer, ())
+        name for buffer in sorted(sums.reads) for name in dag.readers.get(buffer, NOBODY)
     )
     return [name for name in names if name in dag.groups and name != sums.name]
 

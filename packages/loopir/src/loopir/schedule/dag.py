@@ -5,7 +5,8 @@ two groups.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 
 import sympy
 
@@ -14,6 +15,7 @@ from loopir.ir.expr import symbols_of
 from loopir.ir.node import Buffer, ExternNode, LoopNode, LoweredGraph, expressions_in
 
 from .group import Group, group_of
+from .users import NOBODY, Users
 
 WINDOW = 16
 
@@ -22,16 +24,16 @@ class Dag:
     """Groups by name, with their successors and predecessors. Merging groups keeps the graph
     acyclic.
 
-    ``_line`` is a topological order ("" where a group was removed). The ``first`` and ``last`` of a
-    merged group don't bound what it depends on.
+    ``_places`` are numbers in a topological order: they bound searches for dependencies, as the
+    ``first`` and ``last`` of merged groups don't.
     """
 
     def __init__(self, graph: LoweredGraph) -> None:
         self.groups: dict[str, Group] = {}
         self.successors: dict[str, set[str]] = {}
         self.predecessors: dict[str, set[str]] = {}
-        self.writers: dict[str, list[str]] = {}
-        self.readers: dict[str, list[str]] = {}
+        self.writers: defaultdict[str, Users] = defaultdict(Users)
+        self.readers: defaultdict[str, Users] = defaultdict(Users)
         self.positions = {id(node): position for position, node in enumerate(graph.nodes)}
         self.binders: dict[sympy.Symbol, str] = {}
         last_ordered: str | None = None
@@ -50,144 +52,142 @@ class Dag:
                 if last_ordered is not None:
                     self._edge(last_ordered, group.name)
                 last_ordered = group.name
-        self._set_line(list(self.groups))
-
-    def _set_line(self, names: list[str]) -> None:
-        self._line, self._places = names, {name: place for place, name in enumerate(names)}
+        self._places = {name: place for place, name in enumerate(self.groups)}
+        self._front = 0
 
     def _connect(self, group: Group, node: LoopNode | ExternNode) -> None:
         for name in node.read_names:
-            for writer in self.writers.get(name, ()):
+            for writer in self.writers.get(name, NOBODY):
                 self._edge(writer, group.name)
-            self.readers.setdefault(name, []).append(group.name)
+            self.readers[name].add(group.name, group.first)
         for name in [node.buffer] if isinstance(node, LoopNode) else node.result_names:
-            writers = () if name in group.parts else self.writers.get(name, ())
-            for earlier in (*writers, *self.readers.get(name, ())):
+            writers = NOBODY if name in group.parts else self.writers.get(name, NOBODY)
+            for earlier in (*writers, *self.readers.get(name, NOBODY)):
                 self._edge(earlier, group.name)
-            self.writers.setdefault(name, []).append(group.name)
+            self.writers[name].add(group.name, group.first)
 
     def _edge(self, before: str, after: str) -> None:
         if before != after:
             self.successors[before].add(after)
             self.predecessors[after].add(before)
 
-    def readers_near(self, buffer: str, group: Group, count: int) -> list[str]:
-        """The readers of a buffer closest to ``group`` in program order."""
-        names = [name for name in dict.fromkeys(self.readers.get(buffer, ())) if name != group.name]
-        if len(names) <= count:
-            return names
-        return heapq.nsmallest(
-            count, names, key=lambda name: abs(self.groups[name].first - group.first)
-        )
-
     def external(self, group: Group, inside: Collection[str], outputs: Collection[str]) -> set[str]:
         """Buffers that a group writes and that are also read or written by groups outside
         ``inside``, or returned in ``outputs``.
         """
-        users = {
-            name: {*self.readers.get(name, ()), *self.writers.get(name, ())}
-            for name in group.writes
-        }
-        return {name for name in group.writes if name in outputs or users[name].difference(inside)}
+
+        def leaves(name: str) -> bool:
+            users = (self.readers.get(name, NOBODY), self.writers.get(name, NOBODY))
+            return name in outputs or any(each.others(*inside) for each in users)
+
+        return {name for name in group.writes if leaves(name)}
 
     def step_between(self, a: Group, b: Group) -> Group | None:
-        """A third group that must run between the two: the last one on a path from one to the
-        other.
+        """A third group on a path from one of the two to the other, which therefore must run
+        between them. Searches from the end that has fewer neighbours.
         """
         start, goal = sorted((a.name, b.name), key=self._places.__getitem__)
-        end = self._places[goal]
-        todo = [name for name in self.successors[start] if name != goal]
+        edges = self.successors
+        if len(self.predecessors[goal]) < len(edges[start]):
+            start, goal, edges = goal, start, self.predecessors
+        low, high = sorted((self._places[start], self._places[goal]))
+        todo = [name for name in edges[start] if name != goal]
         seen = set(todo)
         while todo:
             name = todo.pop()
-            if self._places[name] > end:
+            if not low < self._places[name] < high:
                 continue
-            for after in self.successors[name]:
-                if after == goal:
+            for beyond in edges[name]:
+                if beyond == goal:
                     return self.groups[name]
-                if after not in seen:
-                    seen.add(after)
-                    todo.append(after)
+                if beyond not in seen:
+                    seen.add(beyond)
+                    todo.append(beyond)
         return None
 
-    def _join_places(self, left: str, right: str) -> None:
-        """Gives the two names one position, under the name ``left``: before what depends on the
-        earlier one, and after everything else between them.
+    def _bring_together(self, first: str, second: str) -> None:
+        """Renumbers two groups between which nothing must run, so that ``first`` comes right before
+        ``second``. What depends on the earlier one moves behind both, what the later one needs
+        moves ahead; all other groups keep their numbers.
         """
-        low, high = sorted((self._places[left], self._places.pop(right)))
-        dependent = {self._line[low]}
-        ahead: list[str] = []
-        behind: list[str] = []
-        for name in filter(None, self._line[low + 1 : high]):
-            if dependent.isdisjoint(self.predecessors[name]):
-                ahead.append(name)
-            else:
-                dependent.add(name)
-                behind.append(name)
-        names = [*ahead, left, *behind]
-        self._places |= {name: place for place, name in enumerate(names, low)}
-        self._line[low : high + 1] = names + [""] * (high + 1 - low - len(names))
+        low, high = sorted((first, second), key=self._places.__getitem__)
+        span = range(self._places[low] + 1, self._places[high])
+        ahead = self._reachable(high, self.predecessors, span)
+        behind = self._reachable(low, self.successors, span)
+        names = [*ahead, first, second, *behind]
+        numbers = sorted(self._places[name] for name in names)
+        self._places.update(zip(names, numbers, strict=True))
+
+    def _reachable(self, start: str, edges: Mapping[str, set[str]], span: range) -> list[str]:
+        """The groups with places in ``span`` that ``edges`` lead to from ``start``, in order."""
+        found, todo = set[str](), [start]
+        while todo:
+            for name in edges[todo.pop()]:
+                if name not in found and self._places[name] in span:
+                    found.add(name)
+                    todo.append(name)
+        return sorted(found, key=self._places.__getitem__)
 
     def replace(self, left: Group, right: Group, fused: Group) -> None:
         """Replaces two groups by ``fused``, which keeps the name of ``left``."""
         if left.name != fused.name:
             raise ScheduleError(f"a fused group is named {fused.name}, not {left.name}")
-        self._join_places(left.name, right.name)
-        names = {left.name, right.name}
-        before = (self.predecessors[left.name] | self.predecessors.pop(right.name)) - names
-        after = (self.successors[left.name] | self.successors.pop(right.name)) - names
-        self.predecessors[left.name], self.successors[left.name] = before, after
-        for name in before:
-            self.successors[name] = {left.name if n in names else n for n in self.successors[name]}
-        for name in after:
-            self.predecessors[name] = {
-                left.name if n in names else n for n in self.predecessors[name]
-            }
-        del self.groups[right.name]
+        self._bring_together(left.name, right.name)
+        del self._places[right.name], self.groups[right.name]
+        for edges, back in (
+            (self.predecessors, self.successors),
+            (self.successors, self.predecessors),
+        ):
+            for name in edges.pop(right.name):
+                back[name].discard(right.name)
+                if name != left.name:
+                    back[name].add(left.name)
+                    edges[left.name].add(name)
         self.groups[left.name] = fused
         fused.members.sort(key=lambda member: self.positions[id(member.node)])
-        for name in fused.reads:
-            self.readers[name] = _renamed(self.readers[name], right.name, left.name)
-        for name in fused.writes:
-            self.writers[name] = _renamed(self.writers[name], right.name, left.name)
+        for users, names in ((self.readers, fused.reads), (self.writers, fused.writes)):
+            for name in names:
+                if right.name in users[name]:
+                    users[name].discard(right.name)
+                    users[name].add(left.name, left.first)
 
     def move_adds(self, rows: Group, sums: Group, fused: Group, rest: Group) -> None:
         """Replaces ``rows`` by ``fused``, which computes what ``rest`` needs, and ``sums`` by
         ``rest``.
         """
+        self._bring_together(rows.name, sums.name)
         self.groups[rows.name] = fused
         fused.members.sort(key=lambda member: self.positions[id(member.node)])
         for before in self.predecessors[sums.name]:
             self._edge(before, rows.name)
         self._edge(rows.name, sums.name)
-        for name in fused.reads:
-            self.readers[name] = list(dict.fromkeys([*self.readers[name], rows.name]))
-        for name in fused.writes:
-            self.writers[name] = list(dict.fromkeys([*self.writers[name], rows.name]))
-        for users, kept in ((self.readers, rest.reads), (self.writers, set(rest.writes))):
-            for name, names in users.items():
-                if name not in kept:
-                    names[:] = [user for user in names if user != sums.name]
+        for users, now, was, kept in (
+            (self.readers, fused.reads, sums.reads, rest.reads),
+            (self.writers, set(fused.writes), set(sums.writes), set(rest.writes)),
+        ):
+            for name in now:
+                users[name].add(rows.name, rows.first)
+            for name in was - kept:
+                users[name].discard(sums.name)
         if rest.members:
             self.groups[sums.name] = rest
-            self._set_line([group.name for group in self.order()])
             return
         for after in self.successors.pop(sums.name):
             self.predecessors[after].discard(sums.name)
             self._edge(rows.name, after)
         for before in self.predecessors.pop(sums.name):
             self.successors[before].discard(sums.name)
-        del self.groups[sums.name]
-        self._set_line([group.name for group in self.order()])
+        del self.groups[sums.name], self._places[sums.name]
 
     def add_before(self, group: Group, new: Group) -> None:
-        """Adds a group that initialises memory which ``group`` writes."""
+        """Adds a group that initialises memory which ``group`` writes, and needs nothing."""
         self.groups[new.name] = new
         self.successors[new.name], self.predecessors[new.name] = set(), set()
         self._edge(new.name, group.name)
+        self._front -= 1
+        self._places[new.name] = self._front
         for name in new.writes:
-            self.writers.setdefault(name, []).insert(0, new.name)
-        self._set_line([group.name for group in self.order()])
+            self.writers[name].add(new.name, group.first - 1)
 
     def order(self) -> list[Group]:
         """All groups: dependencies first, then in program order. Launches and extern calls are kept
@@ -218,10 +218,6 @@ class Dag:
         if len(result) != len(self.groups):
             raise ScheduleError("groups depend on each other in a circle")
         return result
-
-
-def _renamed(names: Iterable[str], old: str, new: str) -> list[str]:
-    return list(dict.fromkeys(new if name == old else name for name in names))
 
 
 def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]:

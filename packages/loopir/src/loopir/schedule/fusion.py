@@ -10,7 +10,6 @@ parallel work.
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,11 +28,14 @@ from .dag import Dag
 from .group import Group, Joint, joints, merged
 from .selection import Selection
 from .template import build_template, is_operand, offer_template
+from .users import NOBODY
 
 MAX_MEMBERS = 64
 MAX_BUFFERS = 40
 MAX_INSTRUCTIONS = 1200
-MAX_READERS = 6
+MAX_NEAR = 6
+"""How many writers and how many readers of a buffer are candidates for each group that uses it."""
+MAX_EXPLAINED = 32
 SMALL_BUNDLE = 1 << 10
 SMALL_WORK = 1 << 15
 
@@ -80,34 +82,32 @@ class Fusion:
         self.decisions = list(last.values())
 
     def _explain_others(self, known: dict[tuple[str, str], Decision]) -> None:
-        """Adds the reasons why loops that share a buffer were never candidates."""
-        for name, writers in self.dag.writers.items():
-            present = [
-                name
-                for name in dict.fromkeys((*writers, *self.dag.readers.get(name, ())))
-                if name in self.dag.groups
-            ]
-            for first, second in itertools.product(
-                (name for name in writers if name in present), present
-            ):
-                pair = sorted(
-                    (self.dag.groups[first], self.dag.groups[second]),
-                    key=lambda g: (g.first, g.last),
-                )
-                names = (_names(pair[0]), _names(pair[1]))
-                if (
-                    first == second
-                    or any(group.extern is not None for group in pair)
-                    or names in known
-                ):
-                    continue
-                alone = next(
-                    (group.members[0].node.kind for group in pair if not group.is_fusable), None
-                )
-                reason = (
-                    f"a {alone} is a kernel of its own" if alone else "others share more with each"
-                )
-                known[names] = Decision(*names, False, reason, self._saved(*pair))
+        """Adds the reasons why loops that share a buffer, and are near each other, were never
+        candidates.
+        """
+        for buffer, writers in self.dag.writers.items():
+            for first in filter(self.dag.groups.__contains__, writers):
+                for second in self._near(buffer, self.dag.groups[first], MAX_EXPLAINED):
+                    self._explain(first, second, known)
+
+    def _explain(self, first: str, second: str, known: dict[tuple[str, str], Decision]) -> None:
+        pair = sorted(
+            (self.dag.groups[first], self.dag.groups[second]), key=lambda g: (g.first, g.last)
+        )
+        names = (_names(pair[0]), _names(pair[1]))
+        if any(group.extern is not None for group in pair) or names in known:
+            return
+        alone = next((group.members[0].node.kind for group in pair if not group.is_fusable), None)
+        reason = f"a {alone} is a kernel of its own" if alone else "others share more with each"
+        known[names] = Decision(*names, False, reason, self._saved(*pair))
+
+    def _near(self, buffer: str, group: Group, count: int) -> list[str]:
+        """Of the other writers of a buffer, and of its other readers, the ``count`` closest to
+        ``group`` in program order.
+        """
+        users = (self.dag.writers.get(buffer, NOBODY), self.dag.readers.get(buffer, NOBODY))
+        names = [name for each in users for name in each.near(group.name, group.first, count)]
+        return [name for name in dict.fromkeys(names) if name in self.dag.groups]
 
     def _offer_templates(self) -> None:
         for group in self.dag.groups.values():
@@ -143,13 +143,9 @@ class Fusion:
         if not group.is_fusable:
             return
         for name in sorted(group.reads | set(group.writes)):
-            others = [
-                *self.dag.writers.get(name, ()),
-                *self.dag.readers_near(name, group, MAX_READERS),
-            ]
-            for other in others:
-                found = self.dag.groups.get(other)
-                if found is None or found is group or not found.is_fusable:
+            for other in self._near(name, group, MAX_NEAR):
+                found = self.dag.groups[other]
+                if not found.is_fusable:
                     continue
                 if other in seen[group.name]:
                     continue
@@ -174,8 +170,9 @@ class Fusion:
         written = {*left.writes, *right.writes}
         for name in self._shared(left, right):
             total += self._size(name)
-            users = set(self.dag.readers.get(name, ()))
-            if name in written and name not in self._outputs and users <= {left.name, right.name}:
+            if name not in written or name in self._outputs:
+                continue
+            if not self.dag.readers.get(name, NOBODY).others(left.name, right.name):
                 total += self._size(name)
         return total
 

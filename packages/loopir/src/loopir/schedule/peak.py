@@ -4,12 +4,14 @@ first, if that needs less memory.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 
 from loopir.ir.node import LoweredGraph
 
 from .dag import Dag
 from .group import Group
+from .users import NOBODY
 
 GAIN = 0.92
 """Share of program order's peak memory below which another order is worth parting launches."""
@@ -35,7 +37,7 @@ class _Lifetimes:
         given = graph.input_buffers - graph.donated | set(graph.constants)
         permanent = outputs | given
         self.readers = {
-            name: len(set(groups)) for name, groups in dag.readers.items() if name not in permanent
+            name: len(groups) for name, groups in dag.readers.items() if name not in permanent
         }
         self.made: dict[str, list[str]] = {}
         self.read: dict[str, list[str]] = {}
@@ -44,7 +46,9 @@ class _Lifetimes:
         for group in dag.groups.values():
             results = group.extern.result_names if group.extern is not None else ()
             names = {*group.writes, *results}
-            inside = {n for n in names - outputs if not set(dag.readers.get(n, ())) - {group.name}}
+            inside = {
+                n for n in names - outputs if not dag.readers.get(n, NOBODY).others(group.name)
+            }
             self.made[group.name] = sorted(
                 names - given - (inside if group.extern is None else set())
             )
@@ -92,15 +96,12 @@ def _lean_order(dag: Dag, lifetimes: _Lifetimes) -> list[Group]:
     waiting, alive = dict(lifetimes.readers), set[str]()
     result: list[Group] = []
     while ready:
-        best = min(
-            ready[:NEAR], key=lambda group: (lifetimes.growth(group, waiting, alive), group.first)
-        )
-        ready.remove(best)
+        growths = [(lifetimes.growth(g, waiting, alive), g.first) for g in ready[:NEAR]]
+        best = ready.pop(growths.index(min(growths)))
         result.append(best)
         lifetimes.leave(best, waiting, alive)
         for name in dag.successors[best.name]:
             missing[name] -= 1
             if not missing[name]:
-                ready.append(dag.groups[name])
-        ready.sort(key=lambda group: group.first)
+                insort(ready, dag.groups[name], key=lambda group: group.first)
     return result
