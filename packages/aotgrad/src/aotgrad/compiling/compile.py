@@ -206,8 +206,9 @@ def _annotate_write_backs(
     memory of an input.
     """
     pairs = forward.meta["writes"] = write_backs(joint, results)
+    kept = set(saved)
     unread = forward.meta["unread"] = frozenset(
-        i for i in only_written(joint, pairs, results) if results[i] not in saved
+        i for i in only_written(joint, pairs, results) if results[i] not in kept
     )
     # wrappers are compiled from another graph
     if not may_be_resized(joint) and not has_wrappers(forward.graph):

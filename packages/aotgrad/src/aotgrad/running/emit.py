@@ -51,6 +51,7 @@ class EpilogueWriter:
         self.joint = joint
         self.values = values  # text of each slot
         self.inputs = inputs = joint.inputs
+        self.recorded = {s.name for s in inputs if s.requires_grad}
         self.grad_enabled = grad_enabled  # the mode in which the text runs
         sizes = [s for s in inputs if is_symbolic(s.value)]
         # guards added later may have unified symbols
@@ -153,9 +154,8 @@ class EpilogueWriter:
 
     def _meets_history(self, m: Mutation) -> bool:
         """Whether autograd would record the write: the target or its new value requires grad."""
-        recorded = {s.name for s in self.inputs if s.requires_grad}
-        return self.external(m.target) in recorded or (
-            m.slot is not None and self.values[m.slot.index] in recorded
+        return self.external(m.target) in self.recorded or (
+            m.slot is not None and self.values[m.slot.index] in self.recorded
         )
 
     # -- outputs -----------------------------------------------------------------------------------

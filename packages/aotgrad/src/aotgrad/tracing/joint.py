@@ -231,8 +231,9 @@ def _with_unreserved_names(inputs: Sequence[InputSpec]) -> list[InputSpec]:
     taken = {spec.name for spec in inputs}
     found = []
     for spec in inputs:
-        name = unreserved_name(spec.name, taken - {spec.name})
-        taken.add(name)
+        taken.discard(spec.name)
+        name = unreserved_name(spec.name, taken)
+        taken |= {spec.name, name}
         found.append(spec if name == spec.name else replace(spec, name=name))
     return found
 

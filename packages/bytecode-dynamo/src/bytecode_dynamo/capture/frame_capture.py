@@ -400,15 +400,16 @@ class Compilation:
     def _graph(self, gen: ExitCode, stop: BreakRecord | None) -> list[Instruction]:
         """Compile the graph; returns the instructions that draw and read for it, and call it."""
         ctx, drawn = self.ctx, [*draws(gen), *gen.read_numbers()]
+        outputs = tuple(gen.outputs)
         if not ctx.graph.calls:
-            if gen.outputs:
+            if outputs:
                 raise InvariantError("an empty graph has outputs")
             self._report(None, stop)
             return drawn
-        if shows_copies(ctx, gen.outputs):
+        if shows_copies(ctx, outputs):
             raise UnsoundAssumption
         ctx.modes.close_graph(ctx)
-        module, inputs = ctx.graph.finish(gen.outputs)
+        module, inputs = ctx.graph.finish(outputs)
         if config.verify:
             check_captured(module)
         rerun = plan_rerun(ctx, self.frame.flat_code(), module, inputs, self.policy.on_error)

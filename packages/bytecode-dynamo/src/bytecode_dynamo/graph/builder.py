@@ -274,9 +274,9 @@ class GraphBuilder:
         """Close the graph; returns the module and the inputs that are used, in placeholder order
         (sizes first).
         """
-        graph = self.graph
+        graph, kept = self.graph, set(outputs)
         for node in reversed(self._journal):
-            if not node.users and node not in outputs and is_pure(node):
+            if not node.users and node not in kept and is_pure(node):
                 graph.erase_node(node)
         output = graph.output(tuple(outputs))
         output.meta["val"] = tuple(node.meta["val"] for node in outputs)

@@ -35,7 +35,8 @@ class ValueBuilder:
         self.ctx = ctx
         self.emitter = SourceEmitter(code)
         self.code = code
-        self.outputs: list[Node] = []
+        self.outputs: dict[Node, int] = {}
+        """The results of the graph, with their positions."""
         self.locals: list[str] = [RESULT, KEPT]
         self.built: dict[Identity, str] = {}
         """The variables of objects that were built."""
@@ -94,10 +95,9 @@ class ValueBuilder:
                 "BD015",
                 "a tensor from inside a function under a torch transform is needed outside of it",
             )
-        if node not in self.outputs:
-            self.outputs.append(node)
+        position = self.outputs.setdefault(node, len(self.outputs))
         self.emitter.load_fast(RESULT)
-        self.emitter.load_item(self.outputs.index(node))
+        self.emitter.load_item(position)
 
     def load_size(self, value: Any) -> None:
         """Push a symbolic number, computed from its symbols' sources, or by the graph if they are

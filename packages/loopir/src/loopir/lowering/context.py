@@ -42,7 +42,7 @@ LOOP_DTYPES = frozenset({
 
 class LoweringContext:
     """The context passed to every lowering rule. Realising a tensor appends nodes to ``graph``;
-    ``origin`` names the node being lowered.
+    ``origin`` names the node being lowered; extern calls define the symbols ``bound_sizes``.
     """
 
     def __init__(self, options: Options) -> None:
@@ -50,6 +50,7 @@ class LoweringContext:
         self.graph = LoweredGraph()
         self.facts = self.graph.facts
         self.origin: Origin = ("", "")
+        self.bound_sizes: set[sympy.Symbol] = set()
         self._sizes: dict[tuple[Callable[[int], int], sympy.Expr], sympy.Symbol] = {}
         self._numbers: dict[tuple[sympy.Symbol, torch.device], Tensor] = {}
         self._count = itertools.count()
@@ -385,6 +386,7 @@ class LoweringContext:
         aliases: bool = False,
     ) -> None:
         """Adds an extern call; see :class:`ExternNode`."""
+        self.bound_sizes.update(bind.symbol for bind in binds)
         self.graph.nodes.append(
             ExternNode(op, args, kwargs, results, single, binds, (self.origin,), aliases)
         )

@@ -12,7 +12,7 @@ import torch
 from primops import Prim, TensorMeta
 from torch._ops import OpOverload
 
-from loopir.ir.node import Bind, ExternNode, Symbolic
+from loopir.ir.node import Bind, Symbolic
 
 from .context import LoweringContext
 from .elementwise import is_tensor
@@ -113,14 +113,7 @@ def _result(ctx: LoweringContext, meta: Any) -> Any:
 
 def _binds(ctx: LoweringContext, metas: Sequence[Any]) -> list[Bind]:
     """The size symbols that are not inputs and that this call's results define."""
-    bound = {
-        bind.symbol
-        for other in ctx.graph.nodes
-        if isinstance(other, ExternNode)
-        for bind in other.binds
-    }
-    bound |= {entry for entry in ctx.graph.inputs if isinstance(entry, sympy.Symbol)}
-    result = []
+    found: dict[sympy.Symbol, Bind] = {}
     for position, meta in enumerate(metas):
         sizes = list(enumerate(getattr(meta, "shape", ())))
         if isinstance(meta, torch.SymInt | torch.SymBool):
@@ -129,7 +122,8 @@ def _binds(ctx: LoweringContext, metas: Sequence[Any]) -> list[Bind]:
             expr = symbolic(size, ctx) if isinstance(size, torch.SymBool) else ctx.expr(size)
             # a symbolic bool tests a symbol that is 0 or 1
             expr = expr.lhs if isinstance(expr, sympy.Eq) else expr
-            if isinstance(expr, sympy.Symbol) and expr not in bound and expr not in ctx.facts.hints:
-                bound.add(expr)
-                result.append(Bind(expr, position, dim))
-    return result
+            if not isinstance(expr, sympy.Symbol) or expr in ctx.facts.hints:
+                continue
+            if expr not in ctx.bound_sizes and expr not in ctx.graph.inputs:
+                found.setdefault(expr, Bind(expr, position, dim))
+    return [*found.values()]

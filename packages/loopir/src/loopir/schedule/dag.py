@@ -18,6 +18,10 @@ from .group import Group, group_of
 from .users import NOBODY, Users
 
 WINDOW = 16
+MOST_VISITED = 512
+"""The groups that a search between two groups visits before it gives up."""
+UNKNOWN = Group("", None, [], [], [], 0, 0)
+"""What a search returns that gave up."""
 
 
 class Dag:
@@ -84,7 +88,7 @@ class Dag:
 
     def step_between(self, a: Group, b: Group) -> Group | None:
         """A third group on a path from one of the two to the other, which therefore must run
-        between them. Searches from the end that has fewer neighbours.
+        between them; UNKNOWN if there may be one. Searches from the end with fewer neighbours.
         """
         start, goal = sorted((a.name, b.name), key=self._places.__getitem__)
         edges = self.successors
@@ -94,6 +98,8 @@ class Dag:
         todo = [name for name in edges[start] if name != goal]
         seen = set(todo)
         while todo:
+            if len(seen) - len(todo) > MOST_VISITED:
+                return UNKNOWN
             name = todo.pop()
             if not low < self._places[name] < high:
                 continue

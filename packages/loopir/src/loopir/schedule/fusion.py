@@ -24,7 +24,7 @@ from loopir.ir.simplify import extents_of, points_of
 from loopir.options import Options
 
 from .column_sums import add_sums_to_rows
-from .dag import Dag
+from .dag import UNKNOWN, Dag
 from .group import Group, Joint, joints, merged
 from .selection import Selection
 from .template import build_template, is_operand, offer_template
@@ -197,6 +197,8 @@ class Fusion:
         if self._device(left) != self._device(right):
             return "different devices", None
         between = self.dag.step_between(left, right)
+        if between is UNKNOWN:
+            return "too many steps may have to run between them", None
         if between is not None:
             return f"{_names(between)} has to run between them", None
         if left.extern is not None or right.extern is not None:
