@@ -59,6 +59,7 @@ def simplify(gm: torch.fx.GraphModule) -> None:
     seen: dict[Hashable, torch.fx.Node] = {}
     constants = ConstantFolder(gm)
     exposed = _exposed(gm.graph)
+    output, returned = gm.graph.output_node(), dict[torch.fx.Node, torch.fx.Node]()
     for node in list(gm.graph.nodes):
         if node.op != "call_function":
             continue
@@ -69,8 +70,15 @@ def simplify(gm: torch.fx.GraphModule) -> None:
             and not _reads_exposed(node, other, exposed)
             and not _reads_exposed(other, node, exposed)
         ):
-            node.replace_all_uses_with(other)
-            gm.graph.erase_node(node)
+            node.replace_all_uses_with(other, delete_user_cb=lambda user: user is not output)
+            if output in node.users:
+                returned[node] = other
+            else:
+                gm.graph.erase_node(node)
+    # all at once, since a change of one result costs as much as there are results
+    output.args = torch.fx.map_arg(output.args, lambda node: returned.get(node, node))
+    for node in returned:
+        gm.graph.erase_node(node)
 
 
 def _exposed(graph: torch.fx.Graph) -> set[torch.fx.Node]:

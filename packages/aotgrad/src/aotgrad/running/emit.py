@@ -97,8 +97,11 @@ class EpilogueWriter:
             increment = self.out.name("increment_version", torch._C._increment_version)
             self.out(f"{increment}({tuple_text(counted)})")
         remaining = [m for m in self.joint.plan.mutations if m.target.index not in in_graph]
-        plain = [m for m in remaining if _is_plain(m) and not self._is_wrapper(m)]
-        others = [m for m in remaining if m not in plain]
+        plain: list[Mutation] = []
+        others: list[Mutation] = []
+        for mutation in remaining:
+            is_plain = _is_plain(mutation) and not self._is_wrapper(mutation)
+            (plain if is_plain else others).append(mutation)
         if len(plain) == 1:
             others, plain = [*plain, *others], []
         if plain:

@@ -42,7 +42,8 @@ def engine_handover_order(
         arrived: the leaves that a gradient arrives at, in order.
     """
     ordered = [*dict.fromkeys([*arrived, *leaves])]
-    others = [i for i in wanted if i not in set(leaves)]
+    known = set(leaves)
+    others = [i for i in wanted if i not in known]
     places = [*ordered, *others]
     for place, leaf in zip(_engine_order(len(ordered), len(others)), ordered):
         places[place] = leaf

@@ -181,7 +181,8 @@ def _trace_gradients(
     if plan.differentiable and not wanted:
         raise Unsupported("AG025", "an output requires grad although no input does")
     _check_leaves(traced)
-    asked = (t for t in traced.tensors if t.target.index in wanted)
+    chosen = set(wanted)
+    asked = (t for t in traced.tensors if t.target.index in chosen)
     leaves = {t.target.index: t.wrapper for t in asked if _is_at(t.wrapper, t.edge)}
     with record_arrivals(leaves) as arrived:
         gradients, errors = (
@@ -191,7 +192,8 @@ def _trace_gradients(
     # autograd continues to the histories of the other inputs, too
     if not any(errors) and any(g is not None for g in gradients):
         wanted = tuple(i for i in wanted if found_for[i] is not None)
-    wanted = engine_handover_order(wanted, [i for i in leaves if i in wanted], arrived)
+    chosen = set(wanted)
+    wanted = engine_handover_order(wanted, [i for i in leaves if i in chosen], arrived)
     return wanted, [found_for[i] for i in wanted], errors
 
 

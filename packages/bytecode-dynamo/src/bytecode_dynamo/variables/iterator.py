@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bytecode_dynamo.errors import GraphBreak, ObservedException
@@ -145,12 +145,14 @@ class KeysIterator(LiveIterator):
 
     count: int = 0
     backward: bool = False
+    listed: list[Any] = field(default_factory=list)
+    """The contents that were listed last, and their items: listing takes as long as the loop."""
 
     def next(self, ctx: Context) -> VariableTracker | None:
         at, ordered = self.position(ctx), issubclass(self.base.key.cls, collections.OrderedDict)
         if at > self.count or (at == self.count and ordered):
             return None
-        items, moved = self.base.unpack_lazy(ctx), self.has_moved(ctx)
+        items, moved = self._items(ctx), self.has_moved(ctx)
         if ordered and moved and items:
             return raise_error(ctx, RuntimeError, "OrderedDict mutated during iteration")
         if not ordered and len(items) != self.count:
@@ -163,6 +165,12 @@ class KeysIterator(LiveIterator):
         if at == self.count:
             return None  # items added from now on are not noticed
         return realize(ctx, items[-1 - at if self.backward else at])
+
+    def _items(self, ctx: Context) -> Sequence[VariableTracker]:
+        contents = ctx.effects.read(self.base.key)
+        if not self.listed or self.listed[0] is not contents:
+            self.listed[:] = contents, self.base.unpack_lazy(ctx)
+        return self.listed[1]
 
     def reconstruct(self, gen: ValueBuilder) -> None:
         iterate = reversed if self.backward else iter
