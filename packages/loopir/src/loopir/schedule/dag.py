@@ -5,8 +5,8 @@ two groups.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import sympy
 
@@ -20,6 +20,8 @@ from .users import NOBODY, Users
 WINDOW = 16
 MOST_VISITED = 512
 """The groups that a search between two groups visits before it gives up."""
+MOST_PAIRS = 1 << 12
+"""The pairs of a part's writer and a reader, for one buffer, that are edges of their own."""
 UNKNOWN = Group("", None, [], [], [], 0, 0)
 """What a search returns that gave up."""
 
@@ -29,7 +31,8 @@ class Dag:
     acyclic.
 
     ``_places`` are numbers in a topological order: they bound searches for dependencies, as the
-    ``first`` and ``last`` of merged groups don't.
+    ``first`` and ``last`` of merged groups don't. Edges may lead through names that are no groups:
+    ``_joints``, which wait for all writers of a buffer for all its readers.
     """
 
     def __init__(self, graph: LoweredGraph) -> None:
@@ -40,6 +43,11 @@ class Dag:
         self.readers: defaultdict[str, Users] = defaultdict(Users)
         self.positions = {id(node): position for position, node in enumerate(graph.nodes)}
         self.binders: dict[sympy.Symbol, str] = {}
+        self._places: dict[str, int] = {}
+        self._front = 0
+        self._joined = _buffers_of_many(graph)
+        self._joints: dict[str, str] = {}
+        self._unjoined: defaultdict[str, list[str]] = defaultdict(list)
         last_ordered: str | None = None
         for position, node in enumerate(graph.nodes):
             group = group_of(node, position)
@@ -47,6 +55,7 @@ class Dag:
             self.groups[group.name] = group
             self.successors[group.name], self.predecessors[group.name] = set(), set()
             self._connect(group, node)
+            self._places[group.name] = len(self._places)
             if self.binders:
                 for size in sizes_of(node, graph.buffers) & self.binders.keys():
                     self._edge(self.binders[size], group.name)
@@ -56,12 +65,10 @@ class Dag:
                 if last_ordered is not None:
                     self._edge(last_ordered, group.name)
                 last_ordered = group.name
-        self._places = {name: place for place, name in enumerate(self.groups)}
-        self._front = 0
 
     def _connect(self, group: Group, node: LoopNode | ExternNode) -> None:
         for name in node.read_names:
-            for writer in self.writers.get(name, NOBODY):
+            for writer in self._written(name):
                 self._edge(writer, group.name)
             self.readers[name].add(group.name, group.first)
         for name in [node.buffer] if isinstance(node, LoopNode) else node.result_names:
@@ -69,6 +76,22 @@ class Dag:
             for earlier in (*writers, *self.readers.get(name, NOBODY)):
                 self._edge(earlier, group.name)
             self.writers[name].add(group.name, group.first)
+            if name in self._joined:
+                self._unjoined[name].append(group.name)
+
+    def _written(self, buffer: str) -> Iterable[str]:
+        """What a reader of a buffer waits for."""
+        if buffer not in self._joined:
+            return self.writers.get(buffer, NOBODY)
+        before = self._unjoined.pop(buffer, [])
+        if before:
+            last, joint = self._joints.get(buffer), f"{buffer} at {len(self._places)}"
+            self._joints[buffer] = joint
+            self.successors[joint], self.predecessors[joint] = set(), set()
+            self._places[joint] = len(self._places)
+            for name in before if last is None else (*before, last):
+                self._edge(name, joint)
+        return [self._joints[buffer]] if buffer in self._joints else []
 
     def _edge(self, before: str, after: str) -> None:
         if before != after:
@@ -105,7 +128,7 @@ class Dag:
                 continue
             for beyond in edges[name]:
                 if beyond == goal:
-                    return self.groups[name]
+                    return self.groups.get(name, UNKNOWN)
                 if beyond not in seen:
                     seen.add(beyond)
                     todo.append(beyond)
@@ -195,6 +218,19 @@ class Dag:
         for name in new.writes:
             self.writers[name].add(new.name, group.first - 1)
 
+    def leave(self, name: str, waiting: dict[str, int]) -> Iterator[Group]:
+        """The groups that are ready once a group has run. ``waiting``: how many predecessors of
+        each have not run yet.
+        """
+        todo = [name]
+        while todo:
+            for after in self.successors[todo.pop()]:
+                waiting[after] -= 1
+                if not waiting[after] and after in self.groups:
+                    yield self.groups[after]
+                elif not waiting[after]:
+                    todo.append(after)
+
     def order(self) -> list[Group]:
         """All groups: dependencies first, then in program order. Launches and extern calls are kept
         together where that moves a group by at most WINDOW nodes, so that launches form long runs.
@@ -202,13 +238,12 @@ class Dag:
         waiting = {name: len(before) for name, before in self.predecessors.items()}
         ready: dict[bool, list[tuple[int, str]]] = {True: [], False: []}
 
-        def add(name: str) -> None:
-            group = self.groups[name]
-            heapq.heappush(ready[group.is_call], (group.first, name))
+        def add(group: Group) -> None:
+            heapq.heappush(ready[group.is_call], (group.first, group.name))
 
         for name, count in waiting.items():
             if not count:
-                add(name)
+                add(self.groups[name])
         result: list[Group] = []
         is_extern = False
         while ready[True] or ready[False]:
@@ -217,13 +252,20 @@ class Dag:
                 is_extern, same = not is_extern, other
             _, name = heapq.heappop(same)
             result.append(self.groups[name])
-            for after in self.successors[name]:
-                waiting[after] -= 1
-                if not waiting[after]:
-                    add(after)
+            for group in self.leave(name, waiting):
+                add(group)
         if len(result) != len(self.groups):
             raise ScheduleError("groups depend on each other in a circle")
         return result
+
+
+def _buffers_of_many(graph: LoweredGraph) -> set[str]:
+    """The buffers that are written in parts, with more than MOST_PAIRS pairs of a writer and a
+    reader.
+    """
+    parts = Counter(n.buffer for n in graph.nodes if isinstance(n, LoopNode) and n.is_part)
+    reads = Counter(name for node in graph.nodes for name in node.read_names) if parts else {}
+    return {name for name, count in parts.items() if count * reads.get(name, 0) > MOST_PAIRS}
 
 
 def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]:

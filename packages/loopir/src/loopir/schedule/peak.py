@@ -100,8 +100,6 @@ def _lean_order(dag: Dag, lifetimes: _Lifetimes) -> list[Group]:
         best = ready.pop(growths.index(min(growths)))
         result.append(best)
         lifetimes.leave(best, waiting, alive)
-        for name in dag.successors[best.name]:
-            missing[name] -= 1
-            if not missing[name]:
-                insort(ready, dag.groups[name], key=lambda group: group.first)
+        for group in dag.leave(best.name, missing):
+            insort(ready, group, key=lambda group: group.first)
     return result
