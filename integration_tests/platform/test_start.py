@@ -29,7 +29,8 @@ LOADING = """
     loopir.cache.program_cache loopir.cache.store loopir.cache.stored_program loopir.errors
     loopir.host.generator_calls loopir.host.host_program loopir.ir.host_functions primops.prims
     symshapes.fake.wrapper symshapes.text.form symshapes.text.names symshapes.text.values
-    symshapes.values torchstrata.config torchstrata.counters torchstrata.errors
+    symshapes.values torchstrata.artifacts torchstrata.artifacts.loading torchstrata.config
+    torchstrata.counters torchstrata.errors torchstrata.extensions torchstrata.generators
 """.split()
 """The modules that load a compiled program and run it."""
 
