@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 import inductor_cpp
 import inductor_triton
 import loopir
+import torch
 
 from .config import Config
 from .errors import CompileError
@@ -23,13 +24,16 @@ def code_generators(
     devices: Collection[str],
     chosen: Mapping[str, loopir.CodeGenerator | str] | None = None,
 ) -> dict[str, loopir.CodeGenerator]:
-    """The code generators of the CPU, of CUDA and of ``devices``. Raises CompileError."""
+    """The code generators of the CPU, of CUDA where torch sees such a device, and of ``devices``.
+    Raises CompileError.
+    """
     defaults = _defaults(config)
     chosen = dict(chosen or {})
     own = [device for device, choice in chosen.items() if is_own_name(device, choice)]
     found = {device: defaults[device]() for device in own if chosen.pop(device)}
     try:
-        others = {*defaults, *devices} - found.keys()
+        usual = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
+        others = {*usual, *devices} - found.keys()
         found |= loopir.code_generators(others, chosen, defaults)
         return loopir.share_devices(found, defaults)
     except loopir.GeneratorError as error:

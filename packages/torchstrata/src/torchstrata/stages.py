@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import aotgrad
 import bytecode_dynamo
 import loopir
 import torch
-from symshapes import check, deferred, unlocked
+from aotgrad import aot_backend
+from inductor_cpp import CppCodeGenerator  # noqa: F401 (with compile(), not in the first call)
+from loopir import ProgramCacheEntry, code_generators  # noqa: F401 (likewise)
+from symshapes import FakeTensorMode, check, deferred, unlocked
 from torch.utils import _pytree as pytree
 
 from .artifacts.recording import RecordedGraph
@@ -30,6 +33,15 @@ from .host_calls import compile_pieces, has_host_calls, makes_leaves
 
 MACHINE_ERRORS = (loopir.SettingError,)
 """Wrong settings: always raised, never a fallback."""
+
+
+@cache
+def prepare() -> None:
+    """Calls an operator on a fake tensor. At the first such call torch imports parts of its own; the
+    first call of a compiled program need not wait for that.
+    """
+    with FakeTensorMode():
+        torch.empty(1).permute(0)
 
 
 @deferred()
@@ -72,9 +84,7 @@ def stage_errors(graph: torch.fx.GraphModule, stage: loopir.PipelineStage) -> It
         raise CompileError(stage.layer, where, error) from error
 
 
-def program_cache_entry(
-    ctx: Context, graph: torch.fx.GraphModule
-) -> loopir.ProgramCacheEntry | None:
+def program_cache_entry(ctx: Context, graph: torch.fx.GraphModule) -> ProgramCacheEntry | None:
     """The cache entry for the stages before the build; None if they are dumped or checked, or run
     a pass or decompositions without a key.
     """
@@ -86,7 +96,7 @@ def program_cache_entry(
         ctx.pipeline.options,
         ctx.extensions.keys,
     )
-    return loopir.ProgramCacheEntry.of(graph, ctx.codegens, ctx.store, *settings)
+    return ProgramCacheEntry.of(graph, ctx.codegens, ctx.store, *settings)
 
 
 def compile_captured(
@@ -119,7 +129,7 @@ def compile_captured(
         settings = (*config.compile_settings(), *extensions.keys)
         entry = GraphCacheEntry(ctx.store, settings, ctx.codegens, partial(revive, ctx))
         ctx = replace(ctx, cache_entry=entry)
-    backend = aotgrad.aot_backend(**autograd_options(ctx), cache=recorded or ctx.cache_entry)
+    backend = aot_backend(**autograd_options(ctx), cache=recorded or ctx.cache_entry)
     try:
         return backend(graph, example_inputs)
     except Exception as error:
@@ -172,7 +182,7 @@ def aot_eager(
     """Stops after autograd: functional graphs run with eager kernels."""
     if not has_host_calls(graph):
         try:
-            backend = aotgrad.aot_backend(
+            backend = aot_backend(
                 lambda functional, _: functional, wrap_backward=bytecode_dynamo.disable
             )
             return backend(graph, example_inputs)
