@@ -18,8 +18,8 @@ from .group import Group, group_of
 from .users import NOBODY, Users
 
 WINDOW = 16
-MOST_VISITED = 512
-"""The groups that a search between two groups visits before it gives up."""
+MOST_SEEN = 512
+"""The groups that a search between two groups sees before it gives up."""
 MOST_PAIRS = 1 << 12
 """The pairs of a part's writer and a reader, for one buffer, that are edges of their own."""
 UNKNOWN = Group("", None, [], [], [], 0, 0)
@@ -121,11 +121,11 @@ class Dag:
         todo = [name for name in edges[start] if name != goal]
         seen = set(todo)
         while todo:
-            if len(seen) - len(todo) > MOST_VISITED:
-                return UNKNOWN
             name = todo.pop()
             if not low < self._places[name] < high:
                 continue
+            if len(seen) + len(edges[name]) > MOST_SEEN:
+                return UNKNOWN
             for beyond in edges[name]:
                 if beyond == goal:
                     return self.groups.get(name, UNKNOWN)
