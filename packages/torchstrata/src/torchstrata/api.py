@@ -20,7 +20,7 @@ from .counters import counters
 from .errors import CompileError, FallbackWarning, UsageError
 from .extensions import Extensions, Tables, find_extensions
 from .generators import own_generators
-from .stages import aot_eager, capture, compile_captured, prepare
+from .stages import aot_eager, capture, compile_captured
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
@@ -93,7 +93,6 @@ def compile(
         )
     if disable:
         return model
-    prepare()
     optimize = capture(
         graph_backend, fullgraph=fullgraph, dynamic=dynamic, on_error=settings.fallback
     )

@@ -37,8 +37,8 @@ MACHINE_ERRORS = (loopir.SettingError,)
 
 @cache
 def prepare() -> None:
-    """Calls an operator on a fake tensor. At the first such call torch imports parts of its own; the
-    first call of a compiled program need not wait for that.
+    """Calls an operator on a fake tensor. At the first such call torch imports parts of its own;
+    the first call of a compiled program need not wait for that.
     """
     with FakeTensorMode():
         torch.empty(1).permute(0)
@@ -209,4 +209,7 @@ def user_lines(graph: torch.fx.GraphModule) -> str:
     return "\n".join(dict.fromkeys([*first[-2:], *last[-2:]]))
 
 
-capture = bytecode_dynamo.optimize
+def capture(backend: Any, **options: Any) -> bytecode_dynamo.Optimizer:
+    """``bytecode_dynamo.optimize``, once everything is prepared."""
+    prepare()
+    return bytecode_dynamo.optimize(backend, **options)
