@@ -238,6 +238,27 @@ def test_modes_are_checked_at_each_call(tmp_path):
         torchstrata.load(path, model)(x)
 
 
+class Tied(nn.Module):
+    def __init__(self, tie):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        if tie:
+            self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.first(x).relu())
+
+
+def test_tensors_that_were_one_must_be_one(tmp_path):
+    compiled, x = torchstrata.compile(Tied(True)), torch.randn(2, 4)
+    compiled.precompile(x)
+    torchstrata.save(compiled, tmp_path / "tied.strata")
+    model = Tied(True)
+    torch.testing.assert_close(torchstrata.load(tmp_path / "tied.strata", model)(x), model(x))
+    with pytest.raises(UsageError, match="last.weight and first.weight were one tensor"):
+        torchstrata.load(tmp_path / "tied.strata", Tied(False))
+
+
 OUTSIDE = torch.ones(4)
 
 
@@ -309,7 +330,7 @@ def test_damaged_files(tmp_path):
     whole = path.read_bytes()
     draw = random.Random(1)
     broken = tmp_path / "broken.strata"
-    for round in range(300):
+    for round in range(1000):
         data = bytearray(whole)
         if round % 10 == 0:
             data = data[: draw.randrange(len(data))]

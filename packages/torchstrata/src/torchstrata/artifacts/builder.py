@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from torchstrata.errors import UsageError
 
 from .facts import Need, NumberNeed, TensorNeed, ThreadState, ValueNeed, need_text
+from .model_facts import named_tensors
 from .model_guards import model_facts
 from .recording import without_directories
 from .signature import READS, Place, Signature
@@ -67,6 +68,7 @@ class _Builder:
             inputs=inputs,
             result=self._result(),
             state=self.state,
+            shared=tuple(self._shared()),
             symbols=symbols,
             conditions=tuple(
                 (python_text(guard.expr), without_directories(guard.provenance))
@@ -75,6 +77,12 @@ class _Builder:
             attributes=tuple(model_facts(program.guards)) if program.module is not None else (),
             thread=ThreadState.now(),
         )
+
+    def _shared(self) -> Iterator[tuple[str, str]]:
+        for name, tensor in named_tensors(self.program.module or torch.nn.Module()).items():
+            known = self.names.get(id(tensor), name)
+            if known != name and known in self.state:
+                yield name, known
 
     def _parameters(self) -> Iterator[tuple[str, int, str | None]]:
         for parameter in self.arguments.signature.parameters.values():

@@ -72,11 +72,12 @@ def load(
     except ValueError as error:
         raise ArtifactError(f"{path} can't be read: {error}") from error
     need = {name: fact for one in programs for name, fact in one.signature.state.items()}
+    shared = {pair for one in programs for pair in one.signature.shared}
     if model is None:
         tensors = find_weights(archive, weights, need)
-        check_state(tensors, need)
+        check_state(tensors, need, shared)
         return LoadedProgram(programs, Owners({name: (tensors, name) for name in need}))
-    check_state(named_tensors(model), need)
+    check_state(named_tensors(model), need, shared)
     problems = [one.watch(model) for one in programs]
     fitting = [one for one, problem in zip(programs, problems) if problem is None]
     if not fitting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +61,13 @@ def named_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict([*parameters, *model.named_buffers(remove_duplicate=False)])
 
 
-def check_state(given: Mapping[str, torch.Tensor], state: Mapping[str, TensorNeed]) -> None:
+def check_state(
+    given: Mapping[str, torch.Tensor],
+    state: Mapping[str, TensorNeed],
+    shared: Iterable[tuple[str, str]],
+) -> None:
     """Raises UsageError for weights that are missing or other ones than the program was compiled
-    for.
+    for, and where two were one tensor (``shared``) that differ now, or may differ after training.
     """
     missing = [name for name in state if name not in given]
     if missing:
@@ -73,6 +77,14 @@ def check_state(given: Mapping[str, torch.Tensor], state: Mapping[str, TensorNee
         problem = need.problem(name, given[name])
         if problem is not None:
             raise UsageError(f"the file is for another model: {problem}")
+    for name, known in shared:
+        one, other = given.get(name), given[known]
+        is_trained = state[known].requires_grad
+        if one is not None and one is not other and (is_trained or not torch.equal(one, other)):
+            raise UsageError(
+                f"the file is for another model: {name} and {known} were one tensor, now they are "
+                f"two"
+            )
 
 
 def _step(node: ast.expr, model: Any) -> Any:

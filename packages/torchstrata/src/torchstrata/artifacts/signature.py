@@ -34,6 +34,7 @@ class Signature:
     needs: what the leaves must be; None is anything.
     inputs: where the inputs of the graph come from.
     state: the parameters and buffers that are read, by name.
+    shared: further names of these in the module, each with the name in ``state``.
     symbols: where the value of each symbol comes from.
     conditions: on the symbols, as Python, each with the user's line.
     attributes: what the module's attributes were (``model_facts``).
@@ -47,6 +48,7 @@ class Signature:
     needs: tuple[Need | None, ...]
     inputs: tuple[Place, ...]
     state: Mapping[str, TensorNeed]
+    shared: tuple[tuple[str, str], ...]
     symbols: Mapping[str, Place]
     conditions: tuple[tuple[str, str], ...]
     attributes: tuple[tuple[str, str, str], ...]
@@ -61,6 +63,7 @@ class Signature:
             "arguments": [[n, need_text(need)] for n, need in zip(self.names, self.needs)],
             "inputs": self.inputs,
             "state": {name: need_text(need) for name, need in self.state.items()},
+            "shared": self.shared,
             "symbols": self.symbols,
             "conditions": self.conditions,
             "attributes": self.attributes,
@@ -82,6 +85,7 @@ class Signature:
             tuple(read_need(text) for _, text in stored["arguments"]),
             tuple(map(tuple, stored["inputs"])),
             state,  # type: ignore[arg-type]
+            tuple((name, known) for name, known in stored["shared"]),
             {name: tuple(place) for name, place in stored["symbols"].items()},
             tuple((text, line) for text, line in stored["conditions"]),
             tuple((kind, path, text) for kind, path, text in stored["attributes"]),
