@@ -6,7 +6,7 @@ import bytecode_dynamo
 import pytest
 import torch
 import torchstrata
-from loopir import Undescribed
+from loopir import ArtifactStore, Undescribed, explain_last_miss
 from torchstrata.api import Stack
 from torchstrata.extensions import Extensions
 from torchstrata.graph_cache import _check_calls
@@ -69,3 +69,19 @@ def test_symbolic_sizes_and_constants_are_kept(tmp_path):
     assert hits and not misses and again == assumed
     for a, b in zip(cold, warm):
         assert torch.equal(a, b)
+
+
+def test_the_last_miss_is_explained(tmp_path):
+    store = ArtifactStore(tmp_path)
+    assert "no lookup" in explain_last_miss(store)
+    step(tmp_path, 6)
+    assert "no other captured graph" in explain_last_miss(store)
+    step(tmp_path, 8)
+    text = explain_last_miss(store)
+    assert "nearest is" in text and "graph sha256" in text and "settings" not in text
+    torch.set_num_threads(threads := torch.get_num_threads() + 1)
+    try:
+        step(tmp_path, 8)
+    finally:
+        torch.set_num_threads(threads - 1)
+    assert "state of torch" in explain_last_miss(store)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         package_versions,
         process_state,
     )
+    from loopir.cache.last_miss import explain_last_miss, note_miss
     from loopir.cache.optional_file import optional_files
     from loopir.cache.program_cache import ProgramCacheEntry, constants_of
     from loopir.cache.store import ArtifactStore, temporary_root
@@ -145,13 +146,15 @@ __all__ = [
     "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
     "compile_graph", "constants_of", "definitions", "describe", "describe_constants",
     "describe_generators", "describe_graph", "devices_of", "environment_of",
-    "evaluate_kernel", "evaluate_template", "example_value", "export_bundle",
+    "evaluate_kernel", "evaluate_template", "example_value", "explain_last_miss",
+    "export_bundle",
     "find_installed",
     "find_passes", "flat_position", "format_any", "format_expr", "format_kernel",
     "format_program", "format_schedule", "format_template", "freeze", "generate", "import_bundle",
     "installed",
     "installed_code_generators", "kernels_of", "keys_of", "lay_out_images", "lazy_names", "lower",
-    "map_leaves", "map_steps", "matches", "optional_files", "package_versions", "parse_expr",
+    "map_leaves", "map_steps", "matches", "note_miss", "optional_files", "package_versions",
+    "parse_expr",
     "parse_kernel", "parse_kernels", "parse_pattern", "parse_program", "points_of",
     "process_state", "product",
     "register_code_generator", "registered_code_generators", "remove_dead", "replay",

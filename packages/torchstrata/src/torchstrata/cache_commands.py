@@ -29,8 +29,13 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     add("stats", _stats, "number and bytes of what is kept, by kind")
     prune = add("prune", _prune, "remove what was used least recently")
     prune.add_argument("--limit", type=_bytes, required=True, metavar="SIZE", help="as 500M or 2G")
-    explain = add("explain", _explain, "which ingredient of two keys differs")
-    explain.add_argument("keys", nargs=2, metavar="KEY")
+    explain = add(
+        "explain",
+        _explain,
+        "which ingredient of two keys differs; without keys, of the last captured graph that was "
+        "not found and the nearest one",
+    )
+    explain.add_argument("keys", nargs="*", metavar="KEY")
     for name, run, what in (
         ("export", _export, "write everything to a bundle"),
         ("import", _import, "add what a bundle has; it contains code that will run"),
@@ -66,6 +71,10 @@ def _prune(store: loopir.ArtifactStore, chosen: argparse.Namespace) -> str:
 
 
 def _explain(store: loopir.ArtifactStore, chosen: argparse.Namespace) -> str:
+    if not chosen.keys:
+        return loopir.explain_last_miss(store)
+    if len(chosen.keys) != 2:
+        raise loopir.StoreError("explain takes two keys, or none for the last miss")
     return store.explain_miss(*chosen.keys)
 
 

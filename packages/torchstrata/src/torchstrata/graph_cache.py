@@ -68,20 +68,21 @@ class GraphCacheEntry:
             _check_calls(graph)
             self.constants = loopir.constants_of(graph)
             devices = loopir.devices_of(graph) | {"cpu"}
-            around = (
-                self.settings,
-                (grad_enabled, _torch_state(), loopir.process_state()),
-                loopir.package_versions("torchstrata", "aotgrad"),
-                loopir.describe_generators(self.codegens, devices),
-                tuple(inputs),
-            )
             traces = {_trace(node): loopir.user_line(node) for node in graph.graph.nodes}
             numbers = {trace: number for number, trace in enumerate(traces)}
             self.lines = [*map(str.rstrip, traces), *traces.values(), ""]
             text = loopir.describe_graph(graph, lambda node: numbers[_trace(node)])
-            constants = loopir.describe_constants(self.constants)
+            versions = loopir.package_versions("torchstrata", "aotgrad")
+            state = grad_enabled, _torch_state(), loopir.process_state()
             self.key = self.store.key(
-                "torchstrata.graph_cache", loopir.describe(around), constants, text
+                "torchstrata.graph_cache",
+                settings=loopir.describe(tuple(self.settings)),
+                state_of_torch=loopir.describe(state),
+                versions=loopir.describe(versions),
+                code_generators=loopir.describe(loopir.describe_generators(self.codegens, devices)),
+                inputs=loopir.describe(tuple(inputs)),
+                constants=loopir.describe_constants(self.constants),
+                graph=text,
             )
         except loopir.Undescribed:
             return None
@@ -91,6 +92,8 @@ class GraphCacheEntry:
             self.data = self._load()
             if self.data is None and self._waits():
                 self.data = self._load()
+        if self.data is None:
+            loopir.note_miss(self.store, self.key, SUFFIX)
         return self
 
     def _waits(self) -> bool:

@@ -127,22 +127,27 @@ class ArtifactStore:
         self._parts: dict[str, tuple[str, ...]] = {}
         self._puts = 0
 
-    def key(self, *parts: str | bytes) -> str:
-        """A name for the content described by ``parts``; different splits of the same text give
-        different keys.
+    def key(self, *parts: str | bytes, **named: str) -> str:
+        """A name for the content described by ``parts``, and by those that explanations call by a
+        name; different splits of the same text give different keys.
         """
         digest = hashlib.sha256(FORMAT.encode())
-        for part in parts:
+        for part in (*parts, *named.values()):
             data = part.encode() if isinstance(part, str) else part
             digest.update(str(len(data)).encode() + b":")
             digest.update(data)
         name = digest.hexdigest()
-        self._parts[name] = tuple(map(_shown, parts))
+        texts = (f"{label.replace('_', ' ')} {_shown(part)}" for label, part in named.items())
+        self._parts[name] = (*map(_shown, parts), *texts)
         return name
+
+    def parts_of(self, key: str) -> tuple[str, ...] | None:
+        """The parts of a key of this object, or of an artifact."""
+        return self._parts.get(key) or self._recorded(key)
 
     def explain_miss(self, key_a: str, key_b: str) -> str:
         """Which parts of two keys differ; the keys are from this object or from the store."""
-        parts = [self._parts.get(key) or self._recorded(key) for key in (key_a, key_b)]
+        parts = [self.parts_of(key) for key in (key_a, key_b)]
         for key, found in zip((key_a, key_b), parts, strict=True):
             if found is None:
                 return (

@@ -1,0 +1,35 @@
+"""The last lookup of a store that found nothing, for an explanation in another process."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from .store import ArtifactStore
+
+NAME = ".last-miss"
+
+
+def note_miss(store: ArtifactStore, key: str, suffix: str) -> None:
+    """Keeps the key of a lookup that found nothing, and its parts."""
+    with suppress(OSError):
+        (store.root / NAME).write_text(json.dumps([key, suffix, store.parts_of(key)]))
+
+
+def explain_last_miss(store: ArtifactStore) -> str:
+    """Which parts of the last miss differ from those of the nearest key in the store."""
+    try:
+        key, suffix, parts = json.loads((store.root / NAME).read_text())
+    except (OSError, ValueError):
+        return "no lookup of a captured graph has missed here"
+    best: tuple[int, str] | None = None
+    for artifact in store.artifacts():
+        known = store.parts_of(artifact.key) if artifact.suffix == suffix else None
+        if known and artifact.key != key and len(known) == len(parts):
+            same = sum(a == b for a, b in zip(known, parts, strict=True))
+            best = max(best or (0, ""), (same, artifact.key))
+    if best is None or not best[1]:
+        return f"{key} missed: no other captured graph is kept"
+    known = store.parts_of(best[1]) or ()
+    lines = [f"{a} became {b}" for a, b in zip(known, parts, strict=True) if a != b]
+    return "\n".join([f"{key} missed; nearest is {best[1]}:", *lines])
