@@ -27,7 +27,8 @@ for name in NAMES:
     results = step(program, model, inputs)
     expected = torch.load(Path(sys.argv[1]) / f"{name}.pt")
     for key, value in expected.items():
-        assert torch.equal(results[key], value), f"{name} {key}"
+        is_close = torch.allclose(results[key], value, rtol=1e-4, atol=1e-5)
+        assert is_close, f"{name} {key}"
 loaded = {module.partition(".")[0] for module in sys.modules}
 assert torchstrata.counters["cache_misses"] == 0 and torchstrata.counters["graphs"] == 0
 print(*sorted({"sympy", "mpmath", "triton", "networkx"} & loaded))

@@ -156,7 +156,7 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_generator_is_named(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchstrata.stages.FOREIGN_DEADLINE", 0.2)
+    monkeypatch.setattr("torchstrata.context.FOREIGN_DEADLINE", 0.2)
     x = torch.randn(4, 5)
     with pytest.raises(bytecode_dynamo.BackendCompilerFailed, match=BAD[kind]):
         torchstrata.compile(program, codegens={"cpu": kind()}, fullgraph=True)(x)
