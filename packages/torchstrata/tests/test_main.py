@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import logging
 import os
 
 import loopir
 import pytest
+import torch
 import torchstrata
 from torchstrata.__main__ import main
 from torchstrata.config import configure_logging
@@ -83,3 +86,52 @@ def test_level_of_messages(monkeypatch) -> None:
     finally:
         logger.handlers[:] = before
         logger.setLevel(level)
+
+
+FACTORY = """
+import torch
+
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+"""
+
+
+def test_compile_writes_a_file_that_inspect_shows(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "made_here.py").write_text(FACTORY)
+    spec = tmp_path / "spec.json"
+    arguments = [{"shape": [3, 4], "dynamic": [0]}]
+    spec.write_text(json.dumps([{"args": arguments}, {"args": arguments, "training": True}]))
+    command = ["compile", "made_here:make", "--inputs", str(spec), "-o", "made.strata"]
+    assert main([*command, "--weights"]) == 0
+    assert "2 signatures" in capsys.readouterr().out
+    x = torch.randn(5, 4)
+    with torch.no_grad():
+        expected = importlib.import_module("made_here").make()(x)
+        torch.testing.assert_close(torchstrata.load("made.strata")(x), expected)
+    assert main(["inspect", "made.strata"]) == 0
+    shown = capsys.readouterr().out
+    assert "signature 0: inference; no_grad" in shown and "signature 1: backward, forward" in shown
+    assert main(["inspect", "made.strata", "0/captured.txt"]) == 0
+    assert capsys.readouterr().out.startswith("# bytecode_dynamo.graph 1")
+
+
+@pytest.mark.parametrize(
+    "target, spec, message",
+    [
+        ("made_here:other", "{}", "no factory 'made_here:other'"),
+        ("nowhere:make", "{}", "no factory 'nowhere:make'"),
+        ("made_here:make", "{", "can't read the inputs"),
+        ("made_here:make", "[3]", "3 is no object with args"),
+        ("made_here:make", '{"arg": []}', "arg: not args, kwargs or training"),
+        ("made_here:make", '{"args": [{"shape": [3], "dtype": "real"}]}', "'real' is no dtype"),
+        ("made_here:make", '{"args": [{"shape": [-3]}]}', "no tensor"),
+    ],
+)
+def test_compile_says_what_is_wrong(tmp_path, monkeypatch, capsys, target, spec, message) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "made_here.py").write_text(FACTORY)
+    (tmp_path / "spec.json").write_text(spec)
+    assert main(["compile", target, "--inputs", "spec.json", "-o", "made.strata"]) == 1
+    assert message in capsys.readouterr().err and not (tmp_path / "made.strata").exists()

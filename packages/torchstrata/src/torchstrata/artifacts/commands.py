@@ -85,7 +85,9 @@ def _specs(path: Path) -> list[Mapping[str, Any]]:
         raise UsageError(f"can't read the inputs {path}: {error}") from error
     specs = found if isinstance(found, list) else [found]
     for spec in specs:
-        unknown = sorted(set(spec) - {"args", "kwargs", "training"})
+        if not isinstance(spec, dict):
+            raise UsageError(f"{path}: {spec!r} is no object with args, kwargs or training")
+        unknown = sorted(spec.keys() - {"args", "kwargs", "training"})
         if unknown:
             raise UsageError(f"{path}: {', '.join(unknown)}: not args, kwargs or training")
     return specs
@@ -102,7 +104,10 @@ def _value(value: Json) -> Any:
     dtype = getattr(torch, value.get("dtype", "float32"), None)
     if not isinstance(dtype, torch.dtype):
         raise UsageError(f"{value['dtype']!r} is no dtype of torch")
-    tensor = torch.zeros(value["shape"], dtype=dtype, device=value.get("device", "cpu"))
+    try:
+        tensor = torch.zeros(value["shape"], dtype=dtype, device=value.get("device", "cpu"))
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(f"no tensor {value}: {error}") from error
     for dim in value.get("dynamic", ()):
         bytecode_dynamo.mark_dynamic(tensor, dim)
     return tensor

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -27,19 +27,21 @@ READS = ("size", "stride", "storage_offset", "item")
 
 @dataclass(frozen=True)
 class Signature:
-    """Attributes:
-    parameters: name, kind and default of each, a default as the text of its value.
-    nesting: the tree of the bound arguments, as torch writes it.
-    names: the leaves of the arguments, as programs name them.
-    needs: what the leaves must be; None is anything.
-    inputs: where the inputs of the graph come from.
-    state: the parameters and buffers that are read, by name.
-    shared: further names of these in the module, each with the name in ``state``.
-    symbols: where the value of each symbol comes from.
-    conditions: on the symbols, as Python, each with the user's line.
-    attributes: what the module's attributes were (``model_facts``).
-    result: the tree of the result, and where its leaves come from.
-    thread: the state of torch.
+    """What a saved program takes and returns, and what it assumes.
+
+    Attributes:
+        parameters: name, kind and default of each, a default as the text of its value.
+        nesting: the tree of the bound arguments, as torch writes it.
+        names: the leaves of the arguments, as programs name them.
+        needs: what the leaves must be; None is anything.
+        inputs: where the inputs of the graph come from.
+        state: the parameters and buffers that are read, by name.
+        shared: further names of these in the module, each with the name in ``state``.
+        symbols: where the value of each symbol comes from.
+        conditions: on the symbols, as Python, each with the user's line.
+        attributes: what the module's attributes were (``model_facts``).
+        result: the tree of the result, and where its leaves come from.
+        thread: the state of torch.
     """
 
     parameters: tuple[tuple[str, int, str | None], ...]
@@ -167,6 +169,9 @@ class Signature:
         return pytree.treespec_loads(self.result[0])
 
 
+_constant = cache(read_value)
+
+
 def fetch(
     place: Place,
     leaves: Sequence[Any],
@@ -184,5 +189,5 @@ def fetch(
         case ("output", index):
             return outputs[index]
         case ("value", text):
-            return read_value(text)
+            return _constant(text)
     raise ValueError(f"not a place: {place}")
