@@ -367,6 +367,23 @@ def test_newer_versions_and_swapped_parts(tmp_path):
         torchstrata.load(newer, Model())
 
 
+@pytest.mark.parametrize("damage", ["signature", "need", "torch", "calls", "program"])
+def test_complete_files_of_another_form(tmp_path, damage):
+    path = saved(tmp_path / "model.strata", Model(), ((torch.randn(6, 4),), {}))
+    head, parts = contents(path)
+    if damage == "signature":
+        del head["signatures"][0]["signature"]["inputs"]
+    elif damage == "need":
+        head["signatures"][0]["signature"]["arguments"][0][1] = "Need(1)"
+    elif damage == "torch":
+        del head["torch"]
+    else:
+        parts["0/calls.json" if damage == "calls" else "0/forward.json"] = b"{"
+    write_archive(path, head, parts)
+    with pytest.raises(ArtifactError, match="can't be read"):
+        torchstrata.load(path, Model())(torch.randn(6, 4))
+
+
 def rewrite(path, members):
     """A zip file with these members."""
     with zipfile.ZipFile(path, "w") as bundle:

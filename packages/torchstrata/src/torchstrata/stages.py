@@ -17,17 +17,17 @@ import bytecode_dynamo
 import loopir
 import torch
 from aotgrad import aot_backend
-from inductor_cpp import CppCodeGenerator  # noqa: F401 (with compile(), not in the first call)
-from loopir import ProgramCacheEntry, code_generators  # noqa: F401 (likewise)
+from loopir import ProgramCacheEntry
 from symshapes import FakeTensorMode, check, deferred, unlocked
 from torch.utils import _pytree as pytree
 
 from .artifacts.recording import RecordedGraph
-from .config import Config
+from .config import Config, config
 from .context import Context, finish, new_context, revive
 from .counters import counters
 from .errors import CompileError, UsageError
 from .extensions import Extensions
+from .generators import own_code_generators
 from .graph_cache import GraphCacheEntry
 from .host_calls import compile_pieces, has_host_calls, makes_leaves
 
@@ -37,9 +37,10 @@ MACHINE_ERRORS = (loopir.SettingError,)
 
 @cache
 def prepare() -> None:
-    """Calls an operator on a fake tensor. At the first such call torch imports parts of its own;
-    the first call of a compiled program need not wait for that.
+    """Loads what the first call of any compiled program would wait for: the code generator for the
+    CPU, and what torch imports at the first call on a fake tensor.
     """
+    own_code_generators(config, ("cpu",))
     with FakeTensorMode():
         torch.empty(1).permute(0)
 

@@ -114,3 +114,39 @@ def test_source_text_of_a_graph_runs():
     scope = {"torch": torch}
     exec(found.graphs[0].code, scope)
     assert torch.equal(scope["forward"](None, -X)[0], torch.zeros(3))
+
+
+class Collector:
+    active, depth = None, 0
+
+
+def test_an_attribute_that_gets_what_it_has_is_no_change():
+    collector = Collector()
+    collector.active, collector.depth = None, 1
+
+    def collects(x):
+        collector.active = [x]
+        y = x + 1
+        collector.active = None
+        return y
+
+    def counts(x):
+        collector.depth = 2
+        return x + 1
+
+    graph, _ = bd.export(collects)(X)
+    assert torch.equal(graph(X), X + 1) and collector.active is None
+    with pytest.raises(bd.UserError, match="changes Python state.*depth"):
+        bd.export(counts)(X)
+    collector.active = "something else"
+    with pytest.raises(bd.UserError, match="changes Python state.*active"):
+        bd.export(collects)(X)
+
+
+def test_precompile_needs_a_backend_that_can():
+    compiled = bd.optimize("eager")(lambda x: x + 1)
+    with pytest.raises(bd.UserError, match="backend eager can't precompile"):
+        compiled.precompile(X)
+    with pytest.raises(bd.UserError, match="not a compiled function"):
+        bd.precompiled(len)
+    assert bd.precompiled(compiled) == []

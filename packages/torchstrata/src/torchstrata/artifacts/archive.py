@@ -26,6 +26,7 @@ from torchstrata.errors import ArtifactError
 FORMAT = "torchstrata.artifact"
 VERSION = 1
 MANIFEST, DIGEST = "manifest.json", "manifest.sha256"
+READERS = ("torchstrata", "aotgrad", "loopir", "symshapes", "inductor_cpp", "inductor_triton")
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -50,7 +51,7 @@ class Archive:
 
 def sources() -> list[list[str]]:
     """The packages that read the texts of a file, each with the hash of its files."""
-    versions = loopir.package_versions("torchstrata", "aotgrad", "loopir")
+    versions = loopir.package_versions(*READERS)
     return json.loads(json.dumps(versions[2:]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeAlias
 
@@ -176,8 +176,3 @@ _SHOWN = {
 def read_value(text: str) -> Any:
     """The value of a text of ``format_value``. Raises ParseError."""
     return parse_value(ast.parse(text, mode="eval").body)
-
-
-def read_values(texts: Sequence[str]) -> list[Any]:
-    """``read_value`` of each."""
-    return [*map(read_value, texts)]

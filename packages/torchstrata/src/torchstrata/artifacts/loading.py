@@ -58,19 +58,17 @@ def load(
     for one of another model.
     """
     archive = read_archive(Path(path), trust)
-    is_same = trust and archive.manifest["torch"] == str(torch.__version__)
-    is_same = is_same and archive.manifest["sources"] == sources()
-    if trust and not is_same:
-        _log.warning("%s is of other versions: it is built again from its texts", path)
     try:
-        entries = archive.manifest["signatures"]
         with reading():
+            is_same = trust and _is_of(archive.manifest)
             programs = [
                 _Program(Signature.from_json(entry["signature"]), archive, number, is_same)
-                for number, entry in enumerate(entries)
+                for number, entry in enumerate(archive.manifest["signatures"])
             ]
-    except ValueError as error:
+    except symshapes.ParseError as error:
         raise ArtifactError(f"{path} can't be read: {error}") from error
+    if trust and not is_same:
+        _log.warning("%s is of other versions: it is built again from its texts", path)
     need = {name: fact for one in programs for name, fact in one.signature.state.items()}
     shared = {pair for one in programs for pair in one.signature.shared}
     if model is None:
@@ -83,6 +81,11 @@ def load(
     if not fitting:
         raise UsageError(f"the file is for another model: {problems[0]}")
     return LoadedProgram(fitting, Owners.of(model, need))
+
+
+def _is_of(manifest: Mapping[str, Any]) -> bool:
+    """Whether a file was written with this torch and these packages."""
+    return manifest["torch"] == str(torch.__version__) and manifest["sources"] == sources()
 
 
 class LoadedProgram:
@@ -152,7 +155,7 @@ class _Program:
         """Makes ``run`` from the file. Raises ArtifactError where that is damaged, CompileError."""
         try:
             self.run = self._revive() if self.is_same else self._rebuild()
-        except (symshapes.ParseError, KeyError) as error:
+        except (symshapes.ParseError, KeyError, ValueError) as error:
             raise ArtifactError(f"{self.archive.path} can't be read: {error}") from error
 
     @property
@@ -171,7 +174,8 @@ class _Program:
         for key, suffix, parts in self.entry["artifacts"]:
             if ctx.store.get(key, suffix) is None:
                 ctx.store.put(key, suffix, self.archive.parts[f"artifacts/{key}{suffix}"], parts)
-        entry = _Entry(self._text("calls.json"), self._constants(), partial(self._program, ctx))
+        constants = self._constants()
+        entry = _Entry(self._text("calls.json"), constants, partial(self._program, ctx, constants))
         return aotgrad.load_compiled(
             entry,
             lambda: aotgrad.captured_compilation(
@@ -181,11 +185,11 @@ class _Program:
             wrap_backward=bytecode_dynamo.disable,
         )
 
-    def _program(self, ctx: Context, what: str) -> Any:
+    def _program(self, ctx: Context, constants: Mapping[str, torch.Tensor], what: str) -> Any:
         meta = self.entry["programs"].get(what)
         if meta is None:
             return None
-        stored = loopir.StoredProgram.read(self._text(f"{what}.json"), self._constants())
+        stored = loopir.StoredProgram.read(self._text(f"{what}.json"), constants)
         misses = ctx.store.misses
         call = revive(ctx, stored, read_value(meta))
         if ctx.store.misses > misses:
