@@ -24,18 +24,6 @@ def _signature(overload: torch._ops.OpOverload) -> str:
     return str(overload._schema).partition("(")[2]
 
 
-def _rnn_layer(*args: Any) -> Any:
-    """oneDNN's RNN layer with saved values for backward, which it keeps only in grad mode; no
-    argument controls it.
-    """
-    with torch.enable_grad():
-        return torch.ops.aten.mkldnn_rnn_layer(*args)
-
-
-_LIBRARY.define(f"rnn_layer_training({_signature(torch.ops.aten.mkldnn_rnn_layer.default)}")
-_LIBRARY.impl("rnn_layer_training", _rnn_layer, "CompositeExplicitAutograd")
-
-
 def _factored(result: torch.Tensor, info: torch.Tensor, name: str, is_matrix: bool) -> torch.Tensor:
     torch.ops.aten._linalg_check_errors(info, name, is_matrix=is_matrix)
     return result.clone()

@@ -26,6 +26,7 @@ from aotgrad.errors import Unsupported
 
 from .functional import below_functionalisation
 from .origin import Origins
+from .recurrent import is_workspace, recorded_form
 from .sizes import SizeNodes
 
 aten = torch.ops.aten
@@ -206,9 +207,9 @@ class Tracer(TorchDispatchMode):
             return self._expect(*args)
         if func is aten._linalg_check_errors.default:
             return self._check_factors(*args, **kwargs)
-        func = _RENAMED.get(func, func)
-        if func is aten.mkldnn_rnn_layer.default and torch.is_grad_enabled():
-            func = torch.ops.aotgrad.rnn_layer_training.default
+        if func is aten.clone.default and is_workspace(self.node_of(args[0])):
+            return self._alias(aten.alias.default, args[:1], {})
+        func = recorded_form(_RENAMED.get(func, func))
         known = self._known_result(func, args, kwargs)
         if known is not None and not isinstance(known, torch.Tensor):
             return known

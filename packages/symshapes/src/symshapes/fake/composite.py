@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from .recurrent import MODES, recurrent
+
 aten = torch.ops.aten
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
@@ -54,10 +56,10 @@ def install(mode_type: type) -> None:
         # torch has C++ alone
         op.py_kernels.setdefault(_KEYS[1], partial(op._op_dk, _KEYS[1]))
         _override(op, kernel, mode_type)
-    for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+    for name in MODES:
         for overload in ("input", "data"):
             op = getattr(getattr(aten, name), overload)
-            _override(op, partial(_layer_by_layer, op), mode_type)
+            _override(op, partial(recurrent, op), mode_type)
 
 
 @cache
@@ -196,35 +198,6 @@ def _kron(previous: Any, a: Any, b: Any) -> Any:
     ]
     product = a.reshape(spread[0]) * b.reshape(spread[1])
     return aten._unsafe_view(product, [m * n for m, n in zip(*rows)])
-
-
-def _layer_by_layer(op: Any, previous: Callable[..., Any], *args: Any) -> Any:
-    """A recurrent network with dropout between layers, which torch's kernels leave out.
-
-    ``op`` takes sequences (``.input``, maybe ``batch_first``) or packed ones (``.data``).
-    """
-    names = ["input", *(a.name for a in op._schema.arguments[1:])]
-    call = dict(zip(names, args))
-    if not (call["train"] and call["dropout"] and call["num_layers"] > 1):
-        return previous(*args)
-    batch_first = call.get("batch_first", False)
-    x = call["input"].transpose(0, 1) if batch_first else call["input"]
-    layers, directions, states = call["num_layers"], 1 + call["bidirectional"], call["hx"]
-    count, ends = len(call["params"]) // layers, []
-    for i in range(layers):
-        rows = i * directions, directions
-        begin = (
-            states.narrow(0, *rows)
-            if isinstance(states, torch.Tensor)
-            else [s.narrow(0, *rows) for s in states]
-        )
-        own = {"hx": begin, "params": call["params"][i * count :][:count], "num_layers": 1}
-        if "batch_first" in call:
-            own["batch_first"] = False
-        own["input"] = x if i == 0 else torch.dropout(x, call["dropout"], True)
-        x, *end = previous(*(call | own).values())
-        ends.append(end)
-    return (x.transpose(0, 1) if batch_first else x, *map(torch.cat, zip(*ends)))
 
 
 def _resizing(op: Any, has_align: bool, previous: Any, x: Any, output_size: Any, *rest: Any) -> Any:

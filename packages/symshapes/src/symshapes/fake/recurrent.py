@@ -1,0 +1,153 @@
+"""Recurrent networks as calls of the library's layers, as in eager mode.
+
+torch's Python kernels unroll them over time: hundreds of operators that depend on the length. Eager
+mode calls cuDNN on CUDA devices, and oneDNN for an LSTM on the CPU. What neither takes (GRUs and
+plain networks on the CPU, packed sequences, projections, float64) stays unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+aten = torch.ops.aten
+MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+"""The numbers that cuDNN and oneDNN give to the kinds of networks."""
+
+
+def recurrent(op: Any, previous: Callable[..., Any], *args: Any) -> Any:
+    """A recurrent network.
+
+    ``op`` takes sequences (``.input``, maybe ``batch_first``) or packed ones (``.data``).
+    ``previous`` unrolls it, without dropout between layers.
+    """
+    names = ["input", *(a.name for a in op._schema.arguments[1:])]
+    call = dict(zip(names, args))
+    if call["train"] and call["dropout"] and call["num_layers"] > 1:
+        return _layer_by_layer(call, partial(recurrent, op, previous))
+    if _takes_cudnn(call):
+        return _cudnn(call, MODES[op.overloadpacket.__name__])
+    if op is aten.lstm.input and _takes_onednn(call):
+        return _onednn(call)
+    return previous(*args)
+
+
+def _states(call: dict[str, Any]) -> list[torch.Tensor]:
+    given = call["hx"]
+    return [given] if isinstance(given, torch.Tensor) else list(given)
+
+
+def _layer_by_layer(call: dict[str, Any], run: Callable[..., Any]) -> Any:
+    """Each layer alone, with dropout between layers."""
+    batch_first = call.get("batch_first", False)
+    x = call["input"].transpose(0, 1) if batch_first else call["input"]
+    layers, directions, states = call["num_layers"], 1 + call["bidirectional"], call["hx"]
+    count, ends = len(call["params"]) // layers, []
+    for i in range(layers):
+        rows = i * directions, directions
+        begin = (
+            states.narrow(0, *rows)
+            if isinstance(states, torch.Tensor)
+            else [s.narrow(0, *rows) for s in states]
+        )
+        own = {"hx": begin, "params": call["params"][i * count :][:count], "num_layers": 1}
+        if "batch_first" in call:
+            own["batch_first"] = False
+        own["input"] = x if i == 0 else torch.dropout(x, call["dropout"], True)
+        x, *end = run(*(call | own).values())
+        ends.append(end)
+    return (x.transpose(0, 1) if batch_first else x, *map(torch.cat, zip(*ends)))
+
+
+# -- cuDNN -----------------------------------------------------------------------------------------
+
+
+def _takes_cudnn(call: dict[str, Any]) -> bool:
+    """Whether eager mode would call cuDNN. Packed sequences stay unrolled: their batch sizes are
+    data.
+    """
+    x, backend = call["input"], torch.backends.cudnn
+    if x.device.type != "cuda" or "batch_sizes" in call or not backend.enabled or x.numel() == 0:
+        return False
+    return _is_acceptable(x.device, _autocast(x))
+
+
+@cache
+def _is_acceptable(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether cuDNN takes the dtype on this device; False without a device to ask."""
+    if not torch.cuda.is_available():
+        return False
+    with _disable_current_modes(), torch._C._DisablePythonDispatcher():
+        return torch.cudnn_is_acceptable(torch.empty(1, device=device, dtype=dtype))
+
+
+def _autocast(x: torch.Tensor) -> torch.dtype:
+    """The dtype in which autocast runs a network on ``x``."""
+    if torch.is_autocast_enabled(x.device.type) and x.is_floating_point():
+        return torch.get_autocast_dtype(x.device.type)
+    return x.dtype
+
+
+def _cudnn(call: dict[str, Any], mode: int) -> Any:
+    """All layers in one call of cuDNN, which gets no flat buffer of the weights: to find it takes
+    their addresses.
+    """
+    x, (hx, *rest) = call["input"], _states(call)
+    dtype = _autocast(x)
+    hidden = rest[0] if rest else hx
+    width, projected = hidden.shape[2], hx.shape[2] if hx.shape[2] != hidden.shape[2] else 0
+    x, hx, cx, *params = (
+        None if each is None else each.to(dtype)
+        for each in (x, hx, rest[0] if rest else None, *call["params"])
+    )
+    count = (4 if call["has_biases"] else 2) + bool(projected)
+    with torch.autocast("cuda", enabled=False):
+        output, hy, cy, _, _ = aten._cudnn_rnn(
+            x, params, count, None, hx, cx, mode, width, projected, call["num_layers"],
+            call.get("batch_first", False), 0.0, call["train"], call["bidirectional"], [], None,
+        )  # fmt: skip
+    return (output, hy, cy) if rest else (output, hy)
+
+
+# -- oneDNN ----------------------------------------------------------------------------------------
+
+
+def _takes_onednn(call: dict[str, Any]) -> bool:
+    """Whether eager mode would call oneDNN."""
+    x, (hx, cx) = call["input"], _states(call)
+    if not torch.backends.mkldnn.enabled or x.numel() == 0 or hx.shape[2] != cx.shape[2]:
+        return False
+    if any(each.device.type != "cpu" for each in (x, hx, cx, *call["params"])):
+        return False
+    if x.dtype is torch.bfloat16:
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if x.dtype is torch.float16:
+        return not torch.is_grad_enabled() and torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    return x.dtype is torch.float32
+
+
+def _onednn(call: dict[str, Any]) -> Any:
+    """One call of oneDNN per layer and direction."""
+    batch_first, directions = call["batch_first"], 1 + call["bidirectional"]
+    hx, cx = (state.contiguous() for state in _states(call))
+    x = (call["input"].transpose(0, 1) if batch_first else call["input"]).contiguous()
+    count, ends = 4 if call["has_biases"] else 2, []
+    for layer in range(call["num_layers"]):
+        outputs = []
+        for direction in range(directions):
+            i = layer * directions + direction
+            weights = call["params"][i * count :][:count]
+            biases: Sequence[Any] = weights[2:] or [torch.zeros_like(w) for w in weights]
+            output, hy, cy, _ = aten.mkldnn_rnn_layer(
+                x, *weights[:2], *biases, hx[i], cx[i], direction > 0, [], MODES["lstm"],
+                hx.shape[2], call["num_layers"], call["has_biases"], call["bidirectional"],
+                batch_first, call["train"],
+            )  # fmt: skip
+            outputs.append(output)
+            ends.append((hy, cy))
+        x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
+    return (x.transpose(0, 1) if batch_first else x, *map(torch.stack, zip(*ends)))
