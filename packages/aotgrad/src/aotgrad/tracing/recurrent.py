@@ -14,10 +14,6 @@ aten = torch.ops.aten
 _LIBRARY = torch.library.Library("aotgrad", "FRAGMENT")
 
 
-def _signature(overload: torch._ops.OpOverload) -> str:
-    return str(overload._schema).partition("(")[2]
-
-
 def _rnn_layer(*args: Any) -> Any:
     """oneDNN's RNN layer with saved values for backward, which it keeps only in grad mode; no
     argument controls it.
@@ -26,17 +22,20 @@ def _rnn_layer(*args: Any) -> Any:
         return aten.mkldnn_rnn_layer(*args)
 
 
-def _cudnn_rnn(x: Any, weights: Any, stride0: int, _: None, *rest: Any) -> Any:
+def _cudnn_rnn(x: Any, weights: Any, stride0: int, _: Any, hx: Any, cx: Any, *rest: Any) -> Any:
     """cuDNN's network; of its results, the flat buffer of the weights is empty, because it may be
     the memory of the weights themselves.
     """
     nothing = x.new_empty(0)
-    flat = nothing if x.is_meta else _flat(x, weights, stride0, *_shape_of(rest[2:]))
-    return *aten._cudnn_rnn(x, weights, stride0, flat, *rest)[:4], nothing
+    flat = nothing if x.is_meta else _flat(x, weights, stride0, *_shape_of(rest))
+    output, hy, cy, reserve, _ = aten._cudnn_rnn(x, weights, stride0, flat, hx, cx, *rest)
+    return output, hy, nothing.clone() if cx is None else cy, reserve, nothing
 
 
 def _cudnn_rnn_backward(x: Any, weights: Any, stride0: int, _: Any, hx: Any, *rest: Any) -> Any:
-    """Gradients of cuDNN's network; those that ``rest[-1]`` doesn't ask for are not computed."""
+    """Gradients of cuDNN's network in one list, of its input and states and then of its weights;
+    those that ``rest[-1]`` doesn't ask for are not computed.
+    """
     cx, *between, reserve, mask = rest
     gradients = [None] * 3, [None] * len(weights) * mask[3]
     if not x.is_meta:
@@ -46,8 +45,8 @@ def _cudnn_rnn_backward(x: Any, weights: Any, stride0: int, _: Any, hx: Any, *re
             x, weights, stride0, flat, hx, cx, *between, reserve.clone(), mask
         )
         gradients = own, of_weights
-    own = [_result(*pair) for pair in zip(gradients[0], (x, hx, hx if cx is None else cx))]
-    return *own, [_result(*pair) for pair in zip(gradients[1], weights)]
+    values = [x, hx, hx if cx is None else cx, *weights]
+    return [_result(*pair) for pair in zip([*gradients[0], *gradients[1]], values)]
 
 
 def _result(gradient: torch.Tensor | None, value: torch.Tensor) -> torch.Tensor:
@@ -98,26 +97,37 @@ def _layout(
     return flat.numel(), tuple(int(w.storage_offset()) for w in weights)
 
 
-for _name, _base, _run in (
-    ("rnn_layer_training", aten.mkldnn_rnn_layer, _rnn_layer),
-    ("cudnn_rnn", aten._cudnn_rnn, _cudnn_rnn),
-    ("cudnn_rnn_backward", aten._cudnn_rnn_backward, _cudnn_rnn_backward),
-):
-    _LIBRARY.define(f"{_name}({_signature(_base.default)}")
-    _LIBRARY.impl(_name, _run, "CompositeExplicitAutograd")
+def _define(name: str, base: Any, run: Any, returns: str = "") -> Any:
+    """The operator ``aotgrad::<name>`` with the arguments of ``base``, and its results unless
+    others are given.
+    """
+    arguments, arrow, results = str(base.default._schema).partition("(")[2].rpartition(" -> ")
+    _LIBRARY.define(f"{name}({arguments}{arrow}{returns or results}")
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    return getattr(torch.ops.aotgrad, name).default
 
-_CUDNN = torch.ops.aotgrad.cudnn_rnn.default
+
+_LAYER = _define("rnn_layer_training", aten.mkldnn_rnn_layer, _rnn_layer)
+_CUDNN = _define("cudnn_rnn", aten._cudnn_rnn, _cudnn_rnn)
+_CUDNN_BACKWARD = _define(
+    "cudnn_rnn_backward", aten._cudnn_rnn_backward, _cudnn_rnn_backward, "Tensor[]"
+)
 _RECORDED = {
     aten._cudnn_rnn.default: _CUDNN,
-    aten._cudnn_rnn_backward.default: torch.ops.aotgrad.cudnn_rnn_backward.default,
+    aten._cudnn_rnn_backward.default: _CUDNN_BACKWARD,
 }
 
 
 def recorded_form(func: Any) -> Any:
     """The operator that a graph holds instead of ``func``."""
     if func is aten.mkldnn_rnn_layer.default and torch.is_grad_enabled():
-        return torch.ops.aotgrad.rnn_layer_training.default
+        return _LAYER
     return _RECORDED.get(func, func)
+
+
+def as_called(func: Any, results: Any) -> Any:
+    """The results of a recorded form, nested as those of the operator that was called."""
+    return (*results[:3], list(results[3:])) if func is _CUDNN_BACKWARD else results
 
 
 def is_workspace(node: torch.fx.Node) -> bool:

@@ -26,7 +26,7 @@ from aotgrad.errors import Unsupported
 
 from .functional import below_functionalisation
 from .origin import Origins
-from .recurrent import is_workspace, recorded_form
+from .recurrent import as_called, is_workspace, recorded_form
 from .sizes import SizeNodes
 
 aten = torch.ops.aten
@@ -218,7 +218,7 @@ class Tracer(TorchDispatchMode):
             out.constant = known
         if func._schema.is_mutable:
             self.refuse("AG013", f"{func} writes to its operands and has no functional form")
-        return self._record(func, args, kwargs, out)
+        return as_called(func, self._record(func, args, kwargs, out))
 
     def _known_result(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The result of an op on small known values, which torch's size checks read; None if it is

@@ -93,23 +93,24 @@ def _autocast(x: torch.Tensor) -> torch.dtype:
 
 
 def _cudnn(call: dict[str, Any], mode: int) -> Any:
-    """All layers in one call of cuDNN, which gets no flat buffer of the weights: to find it takes
-    their addresses.
+    """All layers in one call of cuDNN, with an empty flat buffer of the weights: the real one is
+    at addresses that only a run knows.
     """
-    x, (hx, *rest) = call["input"], _states(call)
+    (hx, *rest), batch_first = _states(call), call.get("batch_first", False)
+    # backward reads the memory of the output, in which time comes first
+    x = call["input"].transpose(0, 1) if batch_first else call["input"]
     dtype = _autocast(x)
     hidden = rest[0] if rest else hx
     width, projected = hidden.shape[2], hx.shape[2] if hx.shape[2] != hidden.shape[2] else 0
-    x, hx, cx, *params = (
-        None if each is None else each.to(dtype)
-        for each in (x, hx, rest[0] if rest else None, *call["params"])
-    )
+    x, hx, *params = (each.to(dtype) for each in (x, hx, *call["params"]))
+    cx = rest[0].to(dtype) if rest else None
     count = (4 if call["has_biases"] else 2) + bool(projected)
     with torch.autocast("cuda", enabled=False):
         output, hy, cy, _, _ = aten._cudnn_rnn(
-            x, params, count, None, hx, cx, mode, width, projected, call["num_layers"],
-            call.get("batch_first", False), 0.0, call["train"], call["bidirectional"], [], None,
+            x, params, count, hx.new_empty(0), hx, cx, mode, width, projected, call["num_layers"],
+            False, 0.0, call["train"], call["bidirectional"], [], None,
         )  # fmt: skip
+    output = output.transpose(0, 1) if batch_first else output
     return (output, hy, cy) if rest else (output, hy)
 
 

@@ -73,6 +73,18 @@ def padded_to_jagged(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) 
     return new_empty(mode, dense, (total, dense.shape[-1]))
 
 
+@RULES.register("_cudnn_rnn_backward")
+def cudnn_rnn_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A gradient for the input, the states and each weight."""
+    given = bind(func, args, kwargs)
+    x, hx = given["input"], given["hx"]
+    values = (x, hx, hx if given["cx"] is None else given["cx"])
+    own, weights = (
+        [new_empty(mode, v, v.shape) for v in each] for each in (values, given["weight"])
+    )
+    return *own, weights
+
+
 @RULES.register(
     "fake_quantize_per_tensor_affine_cachemask "
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
