@@ -9,10 +9,12 @@ from symshapes.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bytecode_dynamo import errors as exc
+    from bytecode_dynamo.capture.observing import FrameReport, Observer, observers
     from bytecode_dynamo.capture.policy import Captured
     from bytecode_dynamo.graph.opaque import OpaqueCall
     from bytecode_dynamo.graph.text import format_captured, parse_captured
     from bytecode_dynamo.graph.verify import check_captured
+    from bytecode_dynamo.guards.phrase import phrase
     from bytecode_dynamo.guards.records import GuardKind, GuardRecord
     from bytecode_dynamo.guards.text import format_guards
     from bytecode_dynamo.guards.text_reader import parse_guards
@@ -49,15 +51,18 @@ __version__ = "0.2.0"
 
 __all__ = [
     "BackendCompilerFailed", "Captured", "Config", "ContractError", "Explanation", "ExportResult",
+    "FrameReport",
     "GraphBreak", "GuardKind", "GuardRecord", "Inputs",
-    "InvariantError", "OpaqueCall", "Optimizer", "Output", "RecompileError", "Unsupported",
+    "InvariantError", "Observer", "OpaqueCall", "Optimizer", "Output", "RecompileError",
+    "Unsupported",
     "UserError", "WholeProgram", "allow_in_graph",
     "assume_constant_result", "capture_whole", "check_captured", "config", "counters", "disable",
     "disallow_in_graph", "eager",
     "error_on_graph_break", "exc", "explain", "export", "format_captured", "format_guards",
     "graph_break", "is_compiling",
-    "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked", "optimize",
-    "parse_captured", "parse_guards", "precompiled", "reset", "run",
+    "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked", "observers",
+    "optimize",
+    "parse_captured", "parse_guards", "phrase", "precompiled", "reset", "run",
     "set_stance", "substitute_in_graph",
 ]  # fmt: skip
 

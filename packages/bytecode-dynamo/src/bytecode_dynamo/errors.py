@@ -120,10 +120,14 @@ class BreakRecord:
     hint: str
     stack: tuple[Place, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """What breaks with this id are."""
+        return BREAKS[self.id][0]
+
     def format(self) -> str:
         """Several lines for people."""
-        title = BREAKS[self.id][0]
-        lines = [f"{self.id}: {title}", f"  {self.reason}"]
+        lines = [f"{self.id}: {self.title}", f"  {self.reason}"]
         lines += [place.format() for place in self.stack]
         lines += [f"  hint: {self.hint}", f"  see docs/errors/{self.id}.md"]
         return "\n".join(lines)

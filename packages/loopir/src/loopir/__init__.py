@@ -19,15 +19,16 @@ if TYPE_CHECKING:
         package_versions,
         process_state,
     )
-    from loopir.cache.last_miss import explain_last_miss, note_miss
+    from loopir.cache.last_miss import explain_last_miss, explain_miss, note_miss
     from loopir.cache.optional_file import optional_files
     from loopir.cache.program_cache import ProgramCacheEntry, constants_of
     from loopir.cache.store import ArtifactStore, temporary_root
     from loopir.cache.stored_program import StoredProgram
     from loopir.host.host_builder import build_host, generate
-    from loopir.host.host_program import HostProgram
+    from loopir.host.host_program import HostProgram, HostText, direct
     from loopir.host.launched import check_launches
     from loopir.host.shared_device import share_devices
+    from loopir.host.summary import BufferSummary, CallSummary, ProgramSummary, summarize
     from loopir.ir.body import OpsHandler, Recorder, replay
     from loopir.ir.evaluate import evaluate_kernel
     from loopir.ir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
@@ -130,14 +131,16 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    "OPS", "PASSES", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BuildError", "Call",
+    "OPS", "PASSES", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BufferSummary", "BuildError",
+    "Call", "CallSummary",
     "CodeGenerator", "Contraction", "Domain", "DtypeRule", "ExtensionError", "ExternCall",
     "ExternError", "FloorDiv", "FoundGenerator", "GeneratorError", "GeneratorWarning",
-    "GraphPass", "HostProgram", "Installed", "Instruction", "Interval", "Kernel",
+    "GraphPass", "HostProgram", "HostText", "Installed", "Instruction", "Interval", "Kernel",
     "KernelBuffer", "KernelSource", "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph",
     "LoweringError", "LoweringTable", "Mod", "Offer", "OffersContractions", "OffersTemplates",
     "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Pipeline",
-    "PipelineStage", "Place", "PointwiseStep", "Program", "ProgramCacheEntry", "Range",
+    "PipelineStage", "Place", "PointwiseStep", "Program", "ProgramCacheEntry", "ProgramSummary",
+    "Range",
     "Recorder", "Reproducible", "Rule", "Run", "RunCall", "ScheduleError", "SelectsKernels",
     "SettingError", "Stage", "StoreError", "StoreWarning", "StoredProgram", "StoresLaunchers",
     "Symbolic", "Template", "TensorInput", "ToolError", "Undescribed", "UnsupportedKernelError",
@@ -145,8 +148,9 @@ __all__ = [
     "build_host", "call",
     "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
     "compile_graph", "constants_of", "definitions", "describe", "describe_constants",
-    "describe_generators", "describe_graph", "devices_of", "environment_of",
+    "describe_generators", "describe_graph", "devices_of", "direct", "environment_of",
     "evaluate_kernel", "evaluate_template", "example_value", "explain_last_miss",
+    "explain_miss",
     "export_bundle",
     "find_installed",
     "find_passes", "flat_position", "format_any", "format_expr", "format_kernel",
@@ -158,7 +162,8 @@ __all__ = [
     "parse_kernel", "parse_kernels", "parse_pattern", "parse_program", "points_of",
     "process_state", "product",
     "register_code_generator", "registered_code_generators", "remove_dead", "replay",
-    "rewrite_patterns", "rule", "run_stages", "schedule", "share_devices", "steps_of", "symbol",
+    "rewrite_patterns", "rule", "run_stages", "schedule", "share_devices", "steps_of", "summarize",
+    "symbol",
     "temporary_root", "unregister_code_generator", "user_line", "with_blocks", "write_call",
 ]  # fmt: skip
 

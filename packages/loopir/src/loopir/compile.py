@@ -95,8 +95,15 @@ def _generate(pipeline: Pipeline, program: Program) -> GeneratedProgram:
 
 
 def _build(pipeline: Pipeline, generated: GeneratedProgram) -> HostProgram:
-    program, sources, deadline = generated.program, generated.sources, pipeline.options.deadline
-    return build_host(program, sources, pipeline.codegens, pipeline.store, deadline)
+    program, sources, options = generated.program, generated.sources, pipeline.options
+    return build_host(
+        program,
+        sources,
+        pipeline.codegens,
+        pipeline.store,
+        options.deadline,
+        join=options.join_launches,
+    )
 
 
 def _build_stored(pipeline: Pipeline, stored: StoredProgram) -> HostProgram:
@@ -165,7 +172,8 @@ def run_stages(
     stages: Sequence[PipelineStage] = STAGES,
     entry: ProgramCacheEntry | None = None,
     around: Callable[[PipelineStage], AbstractContextManager[object]] = nullcontext,
-    show: Callable[[str, str], None] | None = None,
+    watch: Callable[[PipelineStage, Any], None] | None = None,
+    recompute: bool = False,
 ) -> HostProgram:
     """Runs a graph through ``stages``.
 
@@ -175,11 +183,12 @@ def run_stages(
         stages: the steps; the last ones are to generate and to build.
         entry: of the cache; a hit is only built, a miss is added.
         around: a context that each stage runs in.
-        show: receives the name and the text of each result.
+        watch: receives each stage with its result.
+        recompute: run all stages also if the entry has the program.
     """
     form: Any = graph
     steps = _with_passes(stages, pipeline.passes)
-    stored = None if entry is None else entry.get()
+    stored = None if entry is None or recompute else entry.get()
     if stored is not None:
         form, steps = stored, iter([replace(stages[-1], run=_build_stored)])
     for stage in steps:
@@ -188,8 +197,8 @@ def run_stages(
             form = stage.run(pipeline, form)
             if pipeline.options.check:
                 stage.check(pipeline, form)
-        if show is not None:
-            show(stage.name, stage.show(form))
+        if watch is not None:
+            watch(stage, form)
     if entry is not None and stored is None:
         entry.put(form, pipeline.codegens)
     return form  # type: ignore[return-value]
@@ -234,4 +243,7 @@ def compile_graph(
         ProgramCacheEntry.of(gm, generators, store, options, keys_of(chosen)) if is_cached else None
     )
     pipeline = Pipeline(generators, store, options, passes=chosen)
-    return run_stages(pipeline, gm, stages=stages, entry=entry, show=on_artifact)
+    watch = None
+    if on_artifact is not None:
+        watch = lambda stage, form: on_artifact(stage.name, stage.show(form))  # noqa: E731
+    return run_stages(pipeline, gm, stages=stages, entry=entry, watch=watch)

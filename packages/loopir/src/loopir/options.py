@@ -15,7 +15,8 @@ class Options:
     backward pass follows, so that layouts and attention may be chosen for the forward pass alone.
     ``freeze``: inputs with ``meta["static"]`` are constants (implies inference). ``check``: run the
     contract checkers (default: when STRATA_VERIFY is 1). ``deadline``: seconds that a code
-    generator may take for a kernel's text, and for a build (None: any time).
+    generator may take for a kernel's text, and for a build (None: any time). ``join_launches``:
+    call consecutive kernels by one call where the code generator can link them.
     """
 
     fuse: bool = True
@@ -27,4 +28,5 @@ class Options:
     inference: bool = False
     freeze: bool = False
     deadline: float | None = None
+    join_launches: bool = True
     check: bool = field(default_factory=lambda: os.environ.get("STRATA_VERIFY") == "1")

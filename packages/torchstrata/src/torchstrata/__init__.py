@@ -32,19 +32,27 @@ if TYPE_CHECKING:
     from .artifacts.saving import save
     from .config import Config, config
     from .counters import counters
-    from .errors import ArtifactError, CompileError, FallbackWarning, StoreWarning, UsageError
+    from .errors import (
+        ArtifactError,
+        CompileError,
+        FallbackWarning,
+        StoreWarning,
+        TraceWarning,
+        UsageError,
+    )
+    from .tracing.recording import trace
 
 __version__ = "0.2.0"
 
 __all__ = [
     "ArtifactError", "CompileError", "Config", "FallbackWarning", "LoadedProgram", "StoreWarning",
-    "UsageError",
+    "TraceWarning", "UsageError",
     "allow_in_graph", "assume_constant_result",
     "compile", "compile_fx", "config", "counters", "disable", "disallow_in_graph",
     "error_on_graph_break", "explain",
     "graph_break", "is_compiling", "list_backends", "list_code_generators", "load", "mark_dynamic",
     "mark_static", "mark_unbacked", "reset", "save", "set_stance",
-    "substitute_in_graph",
+    "substitute_in_graph", "trace",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(__name__)

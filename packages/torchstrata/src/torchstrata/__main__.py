@@ -34,6 +34,8 @@ _VARIABLES = (
     "STRATA_CXX",
     "STRATA_DUMP",
     "STRATA_LOG",
+    "STRATA_TRACE",
+    "STRATA_TRACE_PROFILE",
     "STRATA_VERIFY",
 )
 

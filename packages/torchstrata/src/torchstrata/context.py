@@ -15,6 +15,7 @@ from .config import Config
 from .counters import counters
 from .dump import Dump
 from .generators import FOREIGN_DEADLINE, code_generators, is_own
+from .tracing import current
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .artifacts.recording import RecordedGraph
     from .extensions import Extensions
     from .graph_cache import GraphCacheEntry
+    from .tracing import GraphTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +38,31 @@ class Context:
     inference: bool = False
     cache_entry: GraphCacheEntry | None = None
     recorded: RecordedGraph | None = None
+    trace: GraphTrace | None = None
 
     @property
     def is_cached(self) -> bool:
         """Whether programs may come from the cache: nothing is checked or dumped, and everything
         that the stages run has a key.
         """
-        is_plain = not self.config.verify and self.dump.directory is None
+        is_plain = not (self.config.verify or self.profiles) and self.dump.directory is None
         return is_plain and None not in self.extensions.keys
+
+    @property
+    def has_listener(self) -> bool:
+        """Whether somebody wants the texts of stages."""
+        return self.dump.directory is not None or self.trace is not None
+
+    @property
+    def profiles(self) -> bool:
+        """Whether each kernel is timed, which keeps launches apart."""
+        return self.trace is not None and self.trace.profile is not None
+
+    def write(self, name: str, text: str) -> None:
+        """Keeps the text of a stage above loop IR."""
+        self.dump.write(name, text)
+        if self.trace is not None:
+            self.trace.write(name, text)
 
     @property
     def deadline(self) -> float | None:
@@ -59,6 +78,7 @@ class Context:
             patterns=config.patterns,
             check=config.verify,
             deadline=self.deadline,
+            join_launches=not self.profiles,
         )
 
         def decompose(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -82,7 +102,9 @@ def new_context(
     """The context of one captured graph whose values are on these device types."""
     generators = code_generators(config, devices, dict(extensions.codegens))
     store, dump = open_store(config.cache_dir), Dump.for_graph(config.dump)
-    return Context(config, store, generators, dump, extensions, recorded=recorded)
+    recording = current()
+    trace = None if recording is None else recording.graph()
+    return Context(config, store, generators, dump, extensions, recorded=recorded, trace=trace)
 
 
 def revive(
@@ -100,7 +122,8 @@ def finish(
     """The callable of a built program; ``meta`` is that of its functional graph."""
     counters.compiler.update(generated_kernels=form.kernel_count, extern_calls=form.extern_count)
     on_cuda = any(device.type == "cuda" for device in form.facts.devices)
-    if not ctx.config.cuda_graphs or not on_cuda or not is_own(ctx.codegens["cuda"]):
+    replays = ctx.config.cuda_graphs and on_cuda and not ctx.profiles
+    if not replays or not is_own(ctx.codegens["cuda"]):
         return form
     graph_meta = {} if form.facts.numbers else meta
     form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, graph_meta)

@@ -30,3 +30,7 @@ class CompileError(RuntimeError):
 
 class FallbackWarning(UserWarning):
     """A graph runs eagerly because a layer of the compiler failed on it."""
+
+
+class TraceWarning(UserWarning):
+    """A trace is incomplete because describing or writing a part of it failed."""

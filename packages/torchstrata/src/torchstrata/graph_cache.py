@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import loopir
 import symshapes
@@ -26,6 +26,9 @@ from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 from .constants import STORED, constants_text, is_storable, read_constants
 from .counters import counters
+
+if TYPE_CHECKING:
+    from .tracing import GraphTrace
 
 SUFFIX = ".graph"
 _ABOVE_KERNELS = ("/Auto", "/Composite", "/Functionalize", "/Python")
@@ -41,13 +44,15 @@ class GraphCacheEntry:
 
     ``lines`` are the graph's user lines, which texts number. ``new_graphs`` collects the key, the
     user lines, the metadata and the constants of what is compiled, with None for what can't be
-    cached; ``build`` creates the callable of a cached program.
+    cached; ``build`` creates the callable of a cached program. With a ``trace``, which wants every
+    stage, what another process compiled is compiled again.
     """
 
     store: loopir.ArtifactStore
     settings: Sequence[object]
     codegens: Mapping[str, loopir.CodeGenerator]
     build: Callable[[loopir.StoredProgram, Mapping[str, Any]], Callable[..., Any]]
+    trace: GraphTrace | None = None
     new_graphs: dict[str, tuple[Any, ...] | None] = field(default_factory=dict)
     lines: Sequence[str] = ()
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
@@ -85,6 +90,7 @@ class GraphCacheEntry:
                 graph=text,
             )
         except loopir.Undescribed:
+            self._note(None, False)
             return None
         self._env = loopir.environment_of(graph)
         self._assumed = 0 if self._env is None else len(self._env.guards)
@@ -92,9 +98,17 @@ class GraphCacheEntry:
             self.data = self._load()
             if self.data is None and self._waits():
                 self.data = self._load()
+        self._note(self.key, self.data is not None)
         if self.data is None:
             loopir.note_miss(self.store, self.key, SUFFIX)
+        if self.trace is not None and not self.trace.repeats:
+            self.data = None
+            self._programs.clear()
         return self
+
+    def _note(self, key: str | None, is_found: bool) -> None:
+        if self.trace is not None:
+            self.trace.note_lookup("graph", "", self.store, key, is_found)
 
     def _waits(self) -> bool:
         """Holds the key until ``close``; whether another process held it before."""

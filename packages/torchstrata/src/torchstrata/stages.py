@@ -30,6 +30,7 @@ from .extensions import Extensions
 from .generators import own_code_generators
 from .graph_cache import GraphCacheEntry
 from .host_calls import compile_pieces, has_host_calls, makes_leaves
+from .tracing import current
 
 MACHINE_ERRORS = (loopir.SettingError,)
 """Wrong settings: always raised, never a fallback."""
@@ -56,18 +57,42 @@ def compile_functional(
     if ctx.config.verify:
         aotgrad.check_functional(graph)
     entry = program_cache_entry(ctx, graph)
-    show = None
-    if ctx.dump.directory is not None:
-        show = lambda name, text: ctx.dump.write(f"{direction}-{name}", text)  # noqa: E731
+    if ctx.trace is not None and ctx.is_cached:
+        is_found = entry is not None and entry.get() is not None
+        key = None if entry is None else entry.key
+        ctx.trace.note_lookup("program", direction, ctx.store, key, is_found)
     with counters.watching(ctx.store):
         host = loopir.run_stages(
-            ctx.pipeline, graph, entry=entry, around=partial(stage_errors, graph), show=show
+            ctx.pipeline,
+            graph,
+            entry=entry,
+            around=partial(_around, ctx, direction, graph),
+            watch=partial(_watch, ctx, direction) if ctx.has_listener else None,
+            recompute=ctx.trace is not None,
         )
         if ctx.cache_entry is not None:
             ctx.cache_entry.record(direction, entry, graph.meta)
         if ctx.recorded is not None:
             ctx.recorded.record(direction, host, ctx.codegens, graph, ctx.store)
+    if ctx.profiles and ctx.trace is not None:
+        host = ctx.trace.profiled(direction, host)
     return finish(ctx, host, graph.meta)
+
+
+@contextmanager
+def _around(
+    ctx: Context, direction: str, graph: torch.fx.GraphModule, stage: loopir.PipelineStage
+) -> Iterator[None]:
+    timed = nullcontext() if ctx.trace is None else ctx.trace.stage(direction, stage, ctx.store)
+    with stage_errors(graph, stage), timed:
+        yield
+
+
+def _watch(ctx: Context, direction: str, stage: loopir.PipelineStage, form: Any) -> None:
+    if ctx.dump.directory is not None:
+        ctx.dump.write(f"{direction}-{stage.name}", stage.show(form))
+    if ctx.trace is not None:
+        ctx.trace.note_stage(direction, stage, form)
 
 
 @contextmanager
@@ -128,11 +153,13 @@ def compile_captured(
         loopir.freeze(graph, example_inputs)
     if ctx.is_cached and not freezes and recorded is None:
         settings = (*config.compile_settings(), *extensions.keys)
-        entry = GraphCacheEntry(ctx.store, settings, ctx.codegens, partial(revive, ctx))
+        entry = GraphCacheEntry(ctx.store, settings, ctx.codegens, partial(revive, ctx), ctx.trace)
         ctx = replace(ctx, cache_entry=entry)
     backend = aot_backend(**autograd_options(ctx), cache=recorded or ctx.cache_entry)
+    compiling = nullcontext() if ctx.trace is None else ctx.trace.compiling(graph)
     try:
-        return backend(graph, example_inputs)
+        with compiling:
+            return backend(graph, example_inputs)
     except Exception as error:
         cause = error.__cause__ if isinstance(error, aotgrad.CompilerError) else error
         if isinstance(cause, (CompileError, UsageError, *MACHINE_ERRORS)):
@@ -151,7 +178,7 @@ def autograd_options(ctx: Context) -> dict[str, Any]:
     inference_ctx = replace(ctx, inference=True)
     passes = [loopir.lay_out_images] * config.patterns
     passes += [aotgrad.redraw_masks] * (not config.fallback_random)
-    write_artifact = lambda name, text: ctx.dump.write(f"20-{name}.py", text)  # noqa: E731
+    write_artifact = lambda name, text: ctx.write(f"20-{name}.py", text)  # noqa: E731
     return dict(
         forward_compiler=lambda functional, _: compile_functional(ctx, "forward", functional),
         backward_compiler=lambda functional, _: compile_functional(ctx, "backward", functional),
@@ -161,7 +188,7 @@ def autograd_options(ctx: Context) -> dict[str, Any]:
         passes=passes,
         partition=config.partition,
         activation_memory_budget=config.activation_memory_budget,
-        on_artifact=None if ctx.dump.directory is None else write_artifact,
+        on_artifact=write_artifact if ctx.has_listener else None,
         fallback_random=config.fallback_random,
         unit_gradients=config.numerics == "fast",
         wrap_backward=bytecode_dynamo.disable,
@@ -211,6 +238,7 @@ def user_lines(graph: torch.fx.GraphModule) -> str:
 
 
 def capture(backend: Any, **options: Any) -> bytecode_dynamo.Optimizer:
-    """``bytecode_dynamo.optimize``, once everything is prepared."""
+    """``bytecode_dynamo.optimize``, once everything is prepared and STRATA_TRACE is read."""
     prepare()
+    current()
     return bytecode_dynamo.optimize(backend, **options)

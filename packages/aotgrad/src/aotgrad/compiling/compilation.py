@@ -94,8 +94,7 @@ class Compilation:
         capture did.
         """
         is_first = self.graph is not None and not self.lifted and not self._compiled
-        is_watched = self.options.on_artifact is not None or is_transformed()
-        if self.options.cache is None or is_watched or PATTERNS or not is_first:
+        if self.options.cache is None or is_transformed() or PATTERNS or not is_first:
             return None
         return self.options.cache(self.graph, self.make_inputs(), grad_enabled)
 

@@ -25,6 +25,7 @@ from bytecode_dynamo.guards.global_state import GlobalState, dispatch_keys, usua
 from bytecode_dynamo.guards.source import Scope
 from bytecode_dynamo.hook.frame_hook import RUN_ONCE, SKIP, FrameView, Region
 
+from .observing import observed
 from .policy import Policy
 from .recompilation import reason, where
 
@@ -165,6 +166,9 @@ def limit_reached(policy: Policy, view: FrameView) -> Any:
         )
         if policy.fullgraph:
             raise RecompileError(f"{said}. Raise the limit, or pass what changes as a tensor")
+        with observed(view, config.recompile_limit) as report:
+            if report is not None:
+                report.error, report.recompiled = said, _what_changed(policy, view)
         warnings.warn(f"bytecode_dynamo: {said}. Such calls run in eager mode", stacklevel=2)
     counters["fallbacks"] += 1
     return RUN_ONCE

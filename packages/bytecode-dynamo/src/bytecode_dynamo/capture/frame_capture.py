@@ -91,6 +91,7 @@ from .failing_graphs import CompiledGraph
 from .frame_code import FrameCode
 from .graph_code import graph_call, input_loader
 from .lifetimes import holds_watched
+from .observing import FrameReport, observed
 from .policy import Captured, Policy
 from .recompilation import reason, where
 from .rerun_plan import plan_rerun
@@ -135,8 +136,9 @@ def _capture_in_turn(region: Region, policy: Policy, view: FrameView) -> Any:
             if is_ours and len(region.entries(view.code)) >= config.recompile_limit:
                 return limit_reached(policy, view)
             if is_ours:
-                with uncollected:
-                    found = _capture(region, policy, view)
+                number = len(region.entries(view.code))
+                with uncollected, observed(view, number) as report:
+                    found = _capture(region, policy, view, report)
                 _store(region, view.code, found)
                 return found
         may_wait = turns.wait(region, view.code)
@@ -152,10 +154,10 @@ def _store(region: Region, code: CodeType, found: Any) -> None:
         region.skip(code)
 
 
-def _capture(region: Region, policy: Policy, view: FrameView) -> Any:
+def _capture(region: Region, policy: Policy, view: FrameView, report: FrameReport | None) -> Any:
     compilation = None
     try:
-        compilation = Compilation(region, policy, view)
+        compilation = Compilation(region, policy, view, report)
         with without(compilation.function_modes):
             return compilation.run()
     except (BackendCompilerFailed, UnsoundAssumption, LosesEffects) as error:
@@ -168,14 +170,17 @@ def _capture(region: Region, policy: Policy, view: FrameView) -> Any:
     finally:
         if compilation is not None:
             compilation.ctx.close()
-    return _capture(region, policy, view)
+    return _capture(region, policy, view, report)
 
 
 class Compilation:
     """The capture of one frame."""
 
-    def __init__(self, region: Region, policy: Policy, view: FrameView) -> None:
+    def __init__(
+        self, region: Region, policy: Policy, view: FrameView, report: FrameReport | None = None
+    ) -> None:
         self.region = region
+        self.report = report
         self.policy = policy
         self.view = view
         self.started = time.perf_counter()
@@ -188,10 +193,12 @@ class Compilation:
         self.ctx = self._context()
         self.scope = self.frame.scope()
         self.reason: str | None = None
-        is_shown = region.entries(view.code) and log.isEnabledFor(logging.INFO)
+        is_shown = region.entries(view.code) and (report or log.isEnabledFor(logging.INFO))
         if is_shown or policy.on_capture is not None:
             # before the capture, which may fill caches; reading guards may run the program's code
             self.reason = reason(policy, view.code, self.scope, self.state)
+        if report is not None:
+            report.recompiled = self.reason
         self.loads: Loads | None = None
 
     # -- evaluation --------------------------------------------------------------------------------
@@ -281,7 +288,10 @@ class Compilation:
 
     def _evaluate(self, stop: Restart | None = None) -> Returned | Broken:
         frame = self.frame.begin(self.ctx)
-        with torch._C.DisableTorchFunctionSubclass():
+        if self.report is None:
+            with torch._C.DisableTorchFunctionSubclass():
+                return run_root(self.ctx, frame, stop)
+        with torch._C.DisableTorchFunctionSubclass(), self.report.evaluation(self.ctx, frame):
             return run_root(self.ctx, frame, stop)
 
     # -- outcomes ----------------------------------------------------------------------------------
@@ -357,6 +367,7 @@ class Compilation:
             counters["graph_breaks"] += 1
             log.info("graph break: %s", error.record().format())
         code = self.frame.first_half(index, prefix, analysis, gen.locals, self.policy.roots)
+        self._note("captured" if user_exception else "broke", error.record())
         return self._entry(code, True)
 
     def _is_whole(self) -> bool:
@@ -392,6 +403,7 @@ class Compilation:
             raise Unsupported(error.record()) from None
         counters["graph_breaks"] += 1
         log.info("frame runs in eager mode: %s", error.record().format())
+        self._note("skipped", error.record())
         self._report(None, error.record())
         return SKIP
 
@@ -447,7 +459,14 @@ class Compilation:
             counters["recompiles"] += 1
             log.info("recompiled %s: %s", where(self.view.code), self.reason)
         self.policy.captured.setdefault(self.view.code, []).append((tuple(ctx.guards), shapes))
-        return Entry(guard, code, continues)
+        entry = Entry(guard, code, continues)
+        if self.report is not None:
+            self.report.note_entry(entry, self.view, ctx.guards, shapes, self.scope)
+        return entry
+
+    def _note(self, outcome: str, stop: BreakRecord) -> None:
+        if self.report is not None:
+            self.report.outcome, self.report.stop = outcome, stop
 
     def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> Captured | None:
         if self.policy.on_capture is None:

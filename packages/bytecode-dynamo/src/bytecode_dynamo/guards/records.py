@@ -45,6 +45,7 @@ import sympy
 import torch
 from symshapes import SizeGuard
 
+from bytecode_dynamo.errors import Place
 from bytecode_dynamo.marker import Marker
 
 from .global_state import GlobalState
@@ -212,6 +213,10 @@ class Guards:
         self._records: list[GuardRecord] = []
         self._known: dict[Hashable, list[Any]] = {}
         self._asked: list[GuardRecord] | None = None
+        self.place: Callable[[], Place | None] | None = None
+        """Where evaluation stands, if somebody wants to know who requires each guard."""
+        self.asked_by: dict[int, Place] = {}
+        """Per guard, by position, the line that required it; only with ``place``."""
 
     @contextmanager
     def asked(self) -> Iterator[list[GuardRecord]]:
@@ -241,6 +246,8 @@ class Guards:
             if same_expectation(kind, old, expected):
                 return
         known.append(expected)
+        if self.place is not None and (place := self.place()) is not None:
+            self.asked_by[len(self._records)] = place
         self._records.append(GuardRecord(source, kind, expected))
 
     def require_global_state(self, state: GlobalState | None = None) -> None:

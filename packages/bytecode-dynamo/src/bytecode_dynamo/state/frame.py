@@ -91,6 +91,8 @@ class Frame:
     current: int = 0
     steps: int = 0
     function_name: str = ""
+    visited: set[int] | None = None
+    """The root frame's evaluated instructions, if an observer wants them."""
     namespace: Any = None
     """The dict that the body of a class statement fills."""
 

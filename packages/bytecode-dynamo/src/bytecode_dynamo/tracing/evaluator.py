@@ -126,6 +126,8 @@ def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returne
         frame.current = frame.index
         if stop is not None and frame.steps == stop.steps:
             return Broken(frame.snapshot(), stop.error)
+        if frame.visited is not None:
+            frame.visited.add(frame.index)
         if instructions[frame.index].op not in QUIET:
             before, point = point, ctx.snapshot(frame)
             del before  # releases the last references

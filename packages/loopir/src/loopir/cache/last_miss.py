@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 
 from .store import ArtifactStore
@@ -22,6 +23,14 @@ def explain_last_miss(store: ArtifactStore) -> str:
         key, suffix, parts = json.loads((store.root / NAME).read_text())
     except (OSError, ValueError):
         return "no lookup of a captured graph has missed here"
+    return explain_miss(store, key, suffix, parts)
+
+
+def explain_miss(
+    store: ArtifactStore, key: str, suffix: str, parts: Sequence[str] | None = None
+) -> str:
+    """Which parts of a key that was not found differ from those of the nearest in the store."""
+    parts = parts or store.parts_of(key) or ()
     best: tuple[int, str] | None = None
     for artifact in store.artifacts():
         known = store.parts_of(artifact.key) if artifact.suffix == suffix else None

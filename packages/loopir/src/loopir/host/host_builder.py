@@ -61,21 +61,25 @@ def build_host(
     codegens: Mapping[str, CodeGenerator],
     store: ArtifactStore,
     deadline: float | None = None,
+    *,
+    join: bool = True,
 ) -> HostProgram:
     """Builds the kernels (all of one device together) and the host function that calls them. Raises
     BuildError and GeneratorError.
 
     ``sources`` are those that ``generate`` returned, ``codegens`` the generators by device type;
-    built libraries are cached in ``store``; each may take ``deadline`` seconds to build.
+    built libraries are cached in ``store``; each may take ``deadline`` seconds to build. ``join``:
+    link consecutive launches to runs, for generators that can.
     """
     devices = dict.fromkeys(kernel.device for kernel in program.kernels)
-    run_devices = [d for d in devices if isinstance(_codegen(codegens, d), LinksRuns)]
+    run_devices = [d for d in devices if join and isinstance(_codegen(codegens, d), LinksRuns)]
     linked = cut_runs(program, run_devices)
     launchers: dict[str, dict[str, Callable[..., None]]] = {}
     for device in devices:
         numbers = [i for i, kernel in enumerate(program.kernels) if kernel.device == device]
         codegen, own = _codegen(codegens, device), [sources[i] for i in numbers]
-        if isinstance(codegen, LinksRuns):
+        if device in run_devices:
+            assert isinstance(codegen, LinksRuns)
             runs = {f"run{i}": r for i, r in enumerate(linked.runs) if r.calls[0].source in numbers}
             positions = {number: i for i, number in enumerate(numbers)}
             local = [_renumbered(run, positions) for run in runs.values()]

@@ -1,0 +1,85 @@
+"""The session of a process: by ``STRATA_TRACE=dir``, or ``with torchstrata.trace(dir)``."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import bytecode_dynamo
+
+from .frames import FrameRecorder
+from .graphs import GraphTrace
+from .machine import limits
+from .profile import Profile
+from .session import Session, harmless
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """An active session, with what observes captures and times kernels for it."""
+
+    session: Session
+    frames: FrameRecorder
+    profile: Profile | None
+
+    def graph(self) -> GraphTrace:
+        """What records the next graph."""
+        return GraphTrace(self.session, self.profile)
+
+
+_active: list[Recording] = []
+_environment_read = False
+
+
+def current() -> Recording | None:
+    """The recording that is active, if any; the first call begins that of ``STRATA_TRACE``."""
+    global _environment_read
+    if not _environment_read:
+        _environment_read = True
+        directory = os.environ.get("STRATA_TRACE")
+        if directory:
+            recording = _begin(Path(directory), os.environ.get("STRATA_TRACE_PROFILE") == "1")
+            _active.insert(0, recording)
+            atexit.register(_end, recording)
+    return _active[-1] if _active else None
+
+
+@contextmanager
+def trace(directory: str | os.PathLike[str], *, profile: bool = False) -> Iterator[Session]:
+    """Records what is compiled within a ``with`` block below ``directory``, for
+    ``python -m torchstrata report`` and ``explain``.
+
+    ``profile`` measures each kernel whenever it runs within the block, and each guard.
+    What was compiled before the block isn't compiled again (``torchstrata.reset()`` forgets it).
+    """
+    recording = _begin(Path(directory), profile)
+    _active.append(recording)
+    try:
+        yield recording.session
+    finally:
+        _active.remove(recording)
+        _end(recording)
+
+
+def _begin(directory: Path, profiles: bool) -> Recording:
+    session = Session(directory, profiles)
+    recording = Recording(session, FrameRecorder(session), Profile() if profiles else None)
+    bytecode_dynamo.observers.append(recording.frames)
+    return recording
+
+
+def _end(recording: Recording) -> None:
+    bytecode_dynamo.observers.remove(recording.frames)
+    session = recording.session
+    with harmless("the profile"):
+        if recording.profile is not None:
+            for facts in recording.profile.results():
+                session.emit("profile", **facts)
+    facts: dict[str, float] = {}
+    with harmless("the machine's limits"):
+        facts = limits()
+    session.close(**facts)
