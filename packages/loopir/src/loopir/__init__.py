@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from loopir.ir.node import LoweredGraph, Symbolic, View
     from loopir.ir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
     from loopir.ir.parse import parse_kernel, parse_kernels
-    from loopir.ir.program import ExternCall, Program, check_program
+    from loopir.ir.program import Decision, ExternCall, Program, check_program
     from loopir.ir.program_reader import parse_program
     from loopir.ir.program_text import format_program, format_schedule
     from loopir.ir.simplify import ceil_div, flat_position, points_of, product
@@ -133,7 +133,8 @@ __version__ = "0.2.0"
 __all__ = [
     "OPS", "PASSES", "REDUCTIONS", "STAGES", "ArtifactStore", "Body", "BufferSummary", "BuildError",
     "Call", "CallSummary",
-    "CodeGenerator", "Contraction", "Domain", "DtypeRule", "ExtensionError", "ExternCall",
+    "CodeGenerator", "Contraction", "Decision", "Domain", "DtypeRule", "ExtensionError",
+    "ExternCall",
     "ExternError", "FloorDiv", "FoundGenerator", "GeneratorError", "GeneratorWarning",
     "GraphPass", "HostProgram", "HostText", "Installed", "Instruction", "Interval", "Kernel",
     "KernelBuffer", "KernelSource", "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph",

@@ -1,7 +1,7 @@
 """``python -m torchstrata``: ``doctor`` says what this machine can compile, ``backends`` which code
-generators, graph backends, passes and decompositions there are, ``explain DIR`` lists a dump, and
-``cache`` what is kept between processes; ``compile`` and ``inspect`` write and show files of
-compiled programs.
+generators, graph backends, passes and decompositions there are, ``report DIR`` makes a page of a
+trace, ``explain DIR`` says in the terminal what a trace or dump has, and ``cache`` what is kept
+between processes; ``compile`` and ``inspect`` write and show files of compiled programs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import inductor_cpp
 import loopir
@@ -24,10 +23,10 @@ from . import cache_commands
 from .api import list_backends, list_code_generators
 from .artifacts import commands as artifact_commands
 from .extensions import DECOMPOSITIONS
+from .report import commands as report_commands
 
 KIT = ".kit"
 """The suffix of what the conformance kit said, in the store."""
-_PREVIEW_LINES = 12
 _VARIABLES = (
     "STRATA_CACHE_DIR",
     "STRATA_CPU_ISA",
@@ -38,21 +37,6 @@ _VARIABLES = (
     "STRATA_TRACE_PROFILE",
     "STRATA_VERIFY",
 )
-
-
-def explain(directory: Path) -> str:
-    """The stages of a dump made with STRATA_DUMP, each with its size and first lines."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    if not files:
-        raise SystemExit(
-            f"{directory}: no dump here; run a program with STRATA_DUMP={directory} first"
-        )
-    sections = []
-    for path in files:
-        lines = path.read_text().splitlines()
-        preview = "\n".join(f"    {line}" for line in lines[:_PREVIEW_LINES])
-        sections.append(f"{path.relative_to(directory)}  ({len(lines)} lines)\n{preview}")
-    return "\n\n".join(sections)
 
 
 def doctor() -> dict[str, str]:
@@ -156,9 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
         "backends",
         help="code generators, graph backends, passes and decompositions, and where they come from",
     ).add_argument("--check", action="store_true", help="run the conformance kit of generators")
-    commands.add_parser("explain", help="list the stages of a dump").add_argument(
-        "directory", type=Path
-    )
+    report_commands.add_commands(commands)
     cache_commands.add_commands(commands)
     artifact_commands.add_commands(commands)
     chosen = parser.parse_args(arguments)
@@ -166,9 +148,8 @@ def main(arguments: list[str] | None = None) -> int:
         return artifact_commands.run(chosen)
     if chosen.command == "cache":
         return cache_commands.run(chosen)
-    if chosen.command == "explain":
-        print(explain(chosen.directory))
-        return 0
+    if chosen.command in ("report", "explain"):
+        return report_commands.run(chosen)
     if chosen.command == "backends":
         print("\n".join(backends(chosen.check)))
         return 0

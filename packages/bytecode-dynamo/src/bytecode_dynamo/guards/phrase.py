@@ -23,7 +23,8 @@ def _tensor(facts: TensorFacts) -> str:
     if facts.type.__name__ != "Tensor":
         kind = facts.type.__name__
     grad = ", requires grad" if facts.requires_grad else ""
-    return f"is a {dtype} {kind} of shape [{sizes}] on {facts.device}{grad}"
+    article = "an" if dtype.startswith("i") else "a"
+    return f"is {article} {dtype} {kind} of shape [{sizes}] on {facts.device}{grad}"
 
 
 def _class_attribute(expected: tuple[str, Any]) -> str:

@@ -15,7 +15,7 @@ import torch
 from loopir.errors import VerificationError
 
 from .kernel import Kernel
-from .node import Buffer, ExternNode, View
+from .node import Buffer, ExternNode, Origin, View
 from .simplify import ZERO
 from .template import Template
 
@@ -76,8 +76,9 @@ Step: TypeAlias = Allocate | Launch | ExternCall | MakeView | Free
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One fusion that the scheduler considered: the candidates, the decision, its reason, and the
-    bytes of memory traffic that it saves.
+    """One fusion that the scheduler considered: the candidates, the decision, its reason, the bytes
+    of memory traffic that it saves, and what the candidates compute: the origins of each of their
+    nodes.
     """
 
     first: str
@@ -85,6 +86,8 @@ class Decision:
     accepted: bool
     reason: str
     saved: int
+    first_origins: tuple[tuple[Origin, ...], ...] = ()
+    second_origins: tuple[tuple[Origin, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import torch
 
 from loopir.backend import OffersTemplates
 from loopir.ir.expr import substitute
-from loopir.ir.node import LoweredGraph
+from loopir.ir.node import LoweredGraph, Origin
 from loopir.ir.program import Decision
 from loopir.ir.simplify import extents_of, points_of
 from loopir.options import Options
@@ -99,7 +99,8 @@ class Fusion:
             return
         alone = next((group.members[0].node.kind for group in pair if not group.is_fusable), None)
         reason = f"a {alone} is a kernel of its own" if alone else "others share more with each"
-        known[names] = Decision(*names, False, reason, self._saved(*pair))
+        origins = map(_origins, pair)
+        known[names] = Decision(*names, False, reason, self._saved(*pair), *origins)
 
     def _near(self, buffer: str, group: Group, count: int) -> list[str]:
         """Of the other writers of a buffer, and of its other readers, the ``count`` closest to
@@ -180,7 +181,8 @@ class Fusion:
         saved = self._saved(left, right)
         reason, fused = self._judge(left, right, saved, small)
         first, second = _names(left), _names(right)
-        self.decisions.append(Decision(first, second, fused is not None, reason, saved))
+        is_fused, origins = fused is not None, map(_origins, (left, right))
+        self.decisions.append(Decision(first, second, is_fused, reason, saved, *origins))
         if fused is not None:
             self.dag.replace(left, right, fused)
         return fused
@@ -339,6 +341,13 @@ def _names(group: Group) -> str:
             f"({group.name.partition('.')[0]})"
         )
     return "+".join(member.node.buffer for member in group.members)
+
+
+def _origins(group: Group) -> tuple[tuple[Origin, ...], ...]:
+    """The origins of each node of a group."""
+    if group.extern is not None:
+        return (group.extern.origins,)
+    return tuple(member.node.origins for member in group.members)
 
 
 def _instructions(group: Group) -> int:

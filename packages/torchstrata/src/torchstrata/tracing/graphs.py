@@ -127,7 +127,7 @@ class GraphTrace:
             "kernels": [*map(_describe_kernel, program.kernels, host.sources)],
             "calls": [asdict(call) for call in summary.calls],
             "buffers": [asdict(buffer) for buffer in summary.buffers.values()],
-            "decisions": [asdict(decision) for decision in program.decisions],
+            "decisions": [*map(_describe_decision, program.decisions)],
         }
         self.session.emit("program", graph=self.number, direction=direction, **facts)
 
@@ -142,11 +142,29 @@ class GraphTrace:
 def _describe_kernel(kernel: Any, source: loopir.KernelSource) -> dict[str, Any]:
     return {
         "name": kernel.name,
-        "title": title_of(kernel.origins),
+        "title": title_of(name for name, _ in kernel.origins),
         "device": kernel.device,
         "origins": kernel.origins,
         "loops": loopir.format_any(_without_origins(kernel)),
         "source": source.text,
+    }
+
+
+def _describe_decision(decision: loopir.Decision) -> dict[str, Any]:
+    names = {
+        side: [*dict.fromkeys(name for origins in nodes for name, _ in origins)]
+        for side, nodes in (
+            ("first_nodes", decision.first_origins),
+            ("second_nodes", decision.second_origins),
+        )
+    }
+    return {
+        "first": decision.first,
+        "second": decision.second,
+        "accepted": decision.accepted,
+        "reason": decision.reason,
+        "saved": decision.saved,
+        **names,
     }
 
 

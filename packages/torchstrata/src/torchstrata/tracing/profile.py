@@ -17,14 +17,19 @@ from .titles import title_of
 
 @dataclass(slots=True)
 class _Timing:
-    """The seconds of one step of a program."""
+    """The seconds of one step of a program; ``first`` are those of the first call, in which
+    libraries prepare themselves.
+    """
 
     label: str
     count: int = 0
+    first: float = 0.0
     total: float = 0.0
     least: float = float("inf")
 
     def add(self, seconds: float) -> None:
+        if not self.count:
+            self.first = seconds
         self.count += 1
         self.total += seconds
         self.least = min(self.least, seconds)
@@ -92,7 +97,12 @@ class Profile:
         for program in self._programs:
             program.flush()
             steps = [
-                {"count": s.count, "total": s.total, "least": s.least if s.count else None}
+                {
+                    "count": s.count,
+                    "first": s.first,
+                    "total": s.total,
+                    "least": s.least if s.count else None,
+                }
                 for s in program.steps
             ]
             yield {"graph": program.graph, "direction": program.direction, "steps": steps}
@@ -100,7 +110,9 @@ class Profile:
 
 def _label(call: loopir.CallSummary) -> str:
     line = next((line for _, line in call.origins if line), "")
-    name = call.name if call.kernel is None else f"{call.name} {title_of(call.origins)}"
+    name = (
+        call.name if call.kernel is None else f"{call.name} {title_of(n for n, _ in call.origins)}"
+    )
     return f"{name}: {line}" if line else name
 
 

@@ -1,0 +1,207 @@
+"""The report as one self-contained HTML file: data as JSON, which the page shows when asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+from markupsafe import Markup
+
+from .findings import findings, share
+from .model import Call, Frame, Function, Graph, Place, Program, Report, Text
+from .regions import regions
+from .units import bytes_text, count_text, file_name, seconds_text
+
+
+def render_page(report: Report) -> str:
+    """The HTML text."""
+    environment = Environment(
+        loader=PackageLoader("torchstrata.report"),
+        autoescape=select_autoescape(["html", "html.j2"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "seconds": seconds_text,
+        "bytes": bytes_text,
+        "file_name": file_name,
+        "json": _json,
+    }
+    environment.globals |= {"count": count_text, "share": share}
+    template = environment.get_template("page.html.j2")
+    loader = environment.loader
+    assert loader is not None
+    style, script = (
+        Markup(loader.get_source(environment, name)[0]) for name in ("style.css", "page.js")
+    )
+    return template.render(
+        report=report,
+        findings=findings(report),
+        totals=_totals(report),
+        overview=_overview(report),
+        names={frame.id: _part_name(frame) for frame in report.frames},
+        graphs=[(graph, _graph_data(graph, report)) for graph in report.graphs],
+        guards=[(frame.id, _guard_data(frame)) for frame in report.frames],
+        style=style,
+        script=script,
+        anchor=_anchor,
+    )
+
+
+def _json(value: Any) -> Markup:
+    """JSON that can stand in a script element."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def _anchor(function: Function) -> str:
+    return f"function-{function.file}:{function.first}"
+
+
+def _part_name(frame: Frame) -> str:
+    """A function, or the rest of it from a line on."""
+    name = frame.name.rpartition("<locals>.")[2]
+    return name if frame.resumed is None else f"{name} from line {frame.resumed}"
+
+
+def _totals(report: Report) -> list[tuple[str, str, str]]:
+    """The cards of the overview: figure, what it counts, a remark."""
+    calls = [call for g in report.graphs for p in g.programs for call in p.calls]
+    kernels = sum(len(p.kernels) for g in report.graphs for p in g.programs)
+    lookups = [lookup for g in report.graphs for lookup in g.lookups if lookup.what == "graph"]
+    hits = sum(lookup.hit for lookup in lookups)
+    covered = [f.coverage for f in report.functions]
+    lines = sum(captured for captured, _ in covered), sum(total for _, total in covered)
+    again = sum(frame.seconds for frame in report.recompiles)
+    launches = sum(call.kernel is not None for call in calls)
+    return [
+        (seconds_text(report.seconds), "compilation", f"{count_text(len(report.frames), 'frame')}"),
+        (str(len(report.graphs)), "graphs", f"{sum(g.nodes for g in report.graphs):,} nodes"),
+        (str(len(report.breaks)), "graph breaks", f"{lines[0]} of {lines[1]} lines captured"),
+        (str(len(report.recompiles)), "recompiles", f"took {seconds_text(again)}" if again else ""),
+        (f"{kernels:,}", "kernels", f"{launches:,} launches, {len(calls) - launches:,} extern"),
+        (f"{hits} / {len(lookups)}", "cache hits", "of captured graphs"),
+    ]
+
+
+def _overview(report: Report) -> dict[str, Any]:
+    return {
+        "spans": [
+            [s.name, s.level, round(s.at, 6), round(s.seconds, 6), s.frame, s.graph]
+            for s in report.spans
+        ],
+        "functions": [
+            {"name": f.name, "file": f.file, "first": f.first, "anchor": _anchor(f),
+             "lines": [*f.source.values()]}
+            for f in report.functions
+        ],
+    }  # fmt: skip
+
+
+def _guard_data(frame: Frame) -> dict[str, Any]:
+    """The guards of a frame; places refer to a list of files."""
+    files: dict[str, int] = {}
+
+    def place(asked: Place | None) -> list[int] | None:
+        return None if asked is None else [files.setdefault(asked[0], len(files)), asked[1]]
+
+    rows = [
+        [g.on, g.text, place(g.asked), None if g.seconds is None else round(g.seconds * 1e9)]
+        for g in frame.guards
+    ]
+    return {"rows": rows, "files": [*files]}
+
+
+# -- graphs ----------------------------------------------------------------------------------------
+
+
+def _graph_data(graph: Graph, report: Report) -> dict[str, Any]:
+    return {
+        "id": graph.id,
+        "places": [[file, line, graph.code.get(n, "")] for n, (file, line) in _numbered(graph)],
+        "regions": [*_regions(graph, report)],
+        "texts": [_text(text) for text in graph.texts],
+        "programs": [_program(program) for program in graph.programs],
+    }
+
+
+def _numbered(graph: Graph) -> Iterable[tuple[int, Place]]:
+    return enumerate(graph.places)
+
+
+def _regions(graph: Graph, report: Report) -> Iterable[dict[str, Any]]:
+    """The user's code from which the graph comes, with the number of the place of each line."""
+    by_file: dict[str, list[int]] = {}
+    for file, line in graph.places:
+        by_file.setdefault(file, []).append(line)
+    numbers = {place: number for number, place in _numbered(graph)}
+    for file, lines in by_file.items():
+        source = report.sources.get(file)
+        if source is None:
+            code = [(line, graph.code.get(numbers[file, line], "")) for line in sorted(lines)]
+            yield {
+                "file": file,
+                "title": "",
+                "numbers": [line for line, _ in code],
+                "lines": [text for _, text in code],
+                "places": [numbers[file, line] for line, _ in code],
+            }
+            continue
+        for region in regions(file, source, lines):
+            own = range(region.first, region.first + len(region.lines))
+            yield {
+                "file": file,
+                "title": region.title,
+                "numbers": [*own],
+                "lines": region.lines,
+                "places": [numbers.get((file, line), -1) for line in own],
+            }
+
+
+def _text(text: Text | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    return {"title": text.title, "lines": text.lines, "places": text.places}
+
+
+def _program(program: Program) -> dict[str, Any]:
+    return {
+        "direction": program.direction,
+        "prims": _text(program.prims),
+        "host": _text(program.host),
+        "kernels": [
+            [k.name, k.title, k.places, k.loops.rstrip("\n"), k.source] for k in program.kernels
+        ],
+        "calls": [_call(call) for call in program.calls],
+        "decisions": [
+            [d.first, d.first_title, d.second, d.second_title, d.places]
+            + [d.accepted, d.reason, d.saved]
+            for d in program.decisions
+        ],
+        "buffers": [
+            [b.name, b.kind, b.dtype, b.shape, b.size, b.birth, b.death, b.memory, b.offset]
+            for b in program.buffers
+        ],
+        "peak": program.peak,
+    }  # fmt: skip
+
+
+def _call(call: Call) -> Sequence[Any]:
+    def microseconds(seconds: float | None) -> float | None:
+        return None if seconds is None else round(seconds * 1e6, 3)
+
+    return [
+        call.name,
+        call.kernel,
+        call.title,
+        call.places,
+        call.bytes_read,
+        call.bytes_written,
+        call.operations,
+        microseconds(call.estimate),
+        microseconds(call.mean),
+        microseconds(call.least),
+        None if call.share is None else round(call.share, 4),
+    ]
