@@ -115,6 +115,12 @@ class Optimizer:
         found = precompile(target, args, kwargs, dynamic=self.policy.dynamic)
         self.precompiled.append((target, found))
 
+    def report(self) -> Explanation:
+        """What was captured so far, with the reasons of breaks and, where they were asked for by a
+        log, an observer or ``explain``, of recompiles.
+        """
+        return Explanation.of_kept(self.policy)
+
     def _of_module(self, module: torch.nn.Module) -> Any:
         policy = self.policy
         policy.modules[:] = [one for one in policy.modules if one() not in (None, module)]
@@ -220,6 +226,10 @@ class OptimizedFunction(Activated):
         """See ``Optimizer.precompile``."""
         self.optimizer.precompile(self.original, *args, **kwargs)
 
+    def report(self) -> Explanation:
+        """See ``Optimizer.report``."""
+        return self.optimizer.report()
+
     def _copied(self, original: Callable[..., Any]) -> OptimizedFunction:
         return self if original is self.original else self.optimizer.anew()(original)
 
@@ -309,6 +319,7 @@ def reset() -> None:
         policy.seen.clear()
         policy.captured.clear()
         policy.limited.clear()
+        policy.kept.clear()
         policy.careful.clear()
     counters.clear()
 

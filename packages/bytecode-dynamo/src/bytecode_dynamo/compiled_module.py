@@ -69,8 +69,11 @@ class CompiledModule:
         return type(self._orig_mod)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "precompile" and not hasattr(self._orig_mod, name):
-            return functools.partial(self._bytecode_dynamo_optimizer.precompile, self._orig_mod)
+        if name in ("precompile", "report") and not hasattr(self._orig_mod, name):
+            optimizer = self._bytecode_dynamo_optimizer
+            if name == "report":
+                return optimizer.report
+            return functools.partial(optimizer.precompile, self._orig_mod)
         found = getattr(self._orig_mod, name)
         if (
             type(found) is not types.MethodType

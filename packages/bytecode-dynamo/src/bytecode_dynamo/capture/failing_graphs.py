@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from bytecode_dynamo.counters import counters
 from bytecode_dynamo.hook.frame_hook import Activated
 
-from .policy import Captured
+from .policy import Captured, Kept
 
 LONGEST_CAUSE = 200
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
@@ -41,7 +41,7 @@ class CompiledGraph:
     compiled: Activated
     module: GraphModule
     """The captured graph; its code is generated on first use."""
-    report: Captured | None = None
+    reports: tuple[Captured | Kept, ...] = ()
     plain: Callable[..., Any] | None = None
     """The backend that compiles without optimisations, until it has been tried (contract B9)."""
     failed: bool = False
@@ -56,8 +56,8 @@ class CompiledGraph:
         cause = cause_of(error)
         counters["failed_graphs"] += 1
         counters[f"failed_graphs: {cause}"] += 1
-        if self.report is not None:
-            self.report.failure = cause
+        for report in self.reports:
+            report.failure = cause
 
     def _compile_plainly(self, *inputs: Any) -> Any:
         """Compile plainly at the first call after a failure, unless that needs another guard."""

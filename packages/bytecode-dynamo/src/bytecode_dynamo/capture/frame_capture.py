@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -92,8 +93,8 @@ from .frame_code import FrameCode
 from .graph_code import graph_call, input_loader
 from .lifetimes import holds_watched
 from .observing import FrameReport, observed
-from .policy import Captured, Policy
-from .recompilation import reason, where
+from .policy import Captured, Kept, Policy
+from .recompilation import UNKNOWN, reason, where
 from .rerun_plan import plan_rerun
 from .roots import MODULE_CALLS, is_whole, note_root
 from .turns import turns
@@ -426,14 +427,14 @@ class Compilation:
             check_captured(module)
         rerun = plan_rerun(ctx, self.frame.flat_code(), module, inputs, self.policy.on_error)
         counters.update(graphs=1, captured_calls=ctx.graph.calls)
-        report = self._report(module, stop)
+        reports = self._report(module, stop)
         compiled = call_backend(
             self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs]
         )
         rerun = replace(
             rerun,
             graph=CompiledGraph(
-                compiled, module, report, getattr(self.policy.backend, "plain", None)
+                compiled, module, reports, getattr(self.policy.backend, "plain", None)
             ),
         )
         ctx.graph.release_examples()
@@ -468,10 +469,17 @@ class Compilation:
         if self.report is not None:
             self.report.outcome, self.report.stop = outcome, stop
 
-    def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> Captured | None:
+    def _report(
+        self, module: GraphModule | None, stop: BreakRecord | None
+    ) -> tuple[Captured | Kept, ...]:
+        seconds, graph = time.perf_counter() - self.started, None
+        if module is not None:
+            graph = weakref.ref(module)
+        again = UNKNOWN if self.region.entries(self.view.code) else None
+        kept = Kept(where(self.view.code), graph, stop, seconds, self.reason or again)
+        self.policy.kept.append(kept)
         if self.policy.on_capture is None:
-            return None
-        seconds = time.perf_counter() - self.started
+            return (kept,)
         shapes = self.ctx.shape_guards()
         changes = tuple(
             dict.fromkeys(
@@ -486,4 +494,4 @@ class Compilation:
         )
         with unlocked():
             self.policy.on_capture(found)
-        return found
+        return kept, found

@@ -41,6 +41,20 @@ class Captured:
 
 
 @dataclass(slots=True)
+class Kept:
+    """What ``report()`` says of a capture later: the function and its place in words, and no
+    object of the program. The graph lives as long as what is compiled of it.
+    """
+
+    where: str
+    graph: weakref.ref[GraphModule] | None
+    stop: BreakRecord | None
+    seconds: float
+    recompiled: str | None = None
+    failure: str | None = None
+
+
+@dataclass(slots=True)
 class Policy:
     """How one region captures: backend, options, and facts learned about code objects."""
 
@@ -70,3 +84,5 @@ class Policy:
     handlers.
     """
     limited: set[CodeType] = field(default_factory=set)
+    kept: list[Kept] = field(default_factory=list)
+    """Each capture, in order."""

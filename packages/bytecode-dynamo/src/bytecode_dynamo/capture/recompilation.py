@@ -14,6 +14,7 @@ from bytecode_dynamo.hook.origins import origins
 
 from .policy import Policy
 
+UNKNOWN = "no earlier graph fits; the log at level INFO, or an observer, says why"
 GONE = "the compiled code is gone: an object that it was compiled for was deleted"
 
 

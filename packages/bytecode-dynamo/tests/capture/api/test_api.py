@@ -195,9 +195,60 @@ def test_explanation_counts_and_prints():
     found = bd.explain(prints)(X)
     assert (found.graph_count, found.graph_break_count, found.op_count) == (1, 1, 1)
     assert "BD003" in str(found)
-    assert found._repr_html_().startswith("<pre>")
     assert torch.equal(found.result, X + 1)
     assert any("L['x']" in guard for guard in found.guards)
+
+
+def test_explanation_is_html_in_a_notebook():
+    shown = bd.explain(prints)(X)._repr_html_()
+    assert shown.startswith('<div class="bd-report">')
+    assert "<td>BD003</td>" in shown
+    assert "<summary>graph 1: " in shown
+    assert "f32[" in shown
+
+
+def test_a_compiled_function_reports_what_was_captured():
+    def f(x, flag):
+        if flag:
+            print(end="")
+        return x + 1
+
+    compiled = bd.optimize()(f)
+    assert compiled.report().graph_count == 0
+    compiled(X, True)
+    compiled(X, False)
+    found = compiled.report()
+    assert (found.graph_count, found.graph_break_count) == (2, 1)
+    assert len(found.recompiles) == 1
+    assert any(guard.startswith("x is a float32 tensor of shape") for guard in found.guards)
+    bd.reset()
+    assert compiled.report().graph_count == 0
+
+
+def test_a_compiled_module_reports_unless_it_has_a_report():
+    class Named(torch.nn.Linear):
+        def report(self):
+            return "its own"
+
+    compiled = bd.optimize()(torch.nn.Linear(3, 3))
+    compiled(torch.ones(2, 3))
+    assert compiled.report().graph_count == 1
+    assert bd.optimize()(Named(3, 3)).report() == "its own"
+
+
+def test_a_report_keeps_no_graph_alive():
+    def capture():
+        compiled = bd.optimize()(torch.nn.Linear(3, 3))
+        compiled(torch.ones(2, 3))
+        (graph,) = compiled.report().graphs
+        return weakref.ref(graph), compiled
+
+    graph, compiled = capture()
+    gc.collect()
+    assert graph() is not None
+    del compiled
+    gc.collect()
+    assert graph() is None
 
 
 def test_reset_forgets():

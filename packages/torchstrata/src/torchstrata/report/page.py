@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 
 from .findings import findings, share
-from .model import Call, Frame, Function, Graph, Place, Program, Report, Text
+from .model import Call, Decision, Frame, Function, Graph, Place, Program, Report, Text
 from .regions import regions
 from .units import bytes_text, count_text, file_name, seconds_text
 
@@ -176,8 +176,7 @@ def _program(program: Program) -> dict[str, Any]:
         ],
         "calls": [_call(call) for call in program.calls],
         "decisions": [
-            [d.first, d.first_title, d.second, d.second_title, d.places]
-            + [d.accepted, d.reason, d.saved]
+            [d.first, d.first_title, d.second, d.second_title, d.places, *_verdict(d)]
             for d in program.decisions
         ],
         "buffers": [
@@ -186,6 +185,10 @@ def _program(program: Program) -> dict[str, Any]:
         ],
         "peak": program.peak,
     }  # fmt: skip
+
+
+def _verdict(decision: Decision) -> Sequence[Any]:
+    return decision.accepted, decision.reason, decision.saved
 
 
 def _call(call: Call) -> Sequence[Any]:
