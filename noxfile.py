@@ -63,6 +63,7 @@ TEST_TOOLS = (
     "numpy>=2",
     "scipy>=1.12",
     "einops>=0.8",
+    "selenium>=4.20",
 )
 MODEL_LIBRARIES = (
     "transformers==5.23.0",

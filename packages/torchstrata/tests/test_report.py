@@ -171,6 +171,12 @@ def test_the_page_is_self_contained(report) -> None:
     assert "mark_dynamic(x, 0)" in page
 
 
+def test_the_page_is_a_frame_in_a_notebook(report) -> None:
+    shown = render_page(report)._repr_html_()
+    assert shown.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+    assert shown.count('"') == 4
+
+
 def test_text_of_a_program_is_no_html(tmp_path) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
     facts = {**EVENTS[7], "name": evil}

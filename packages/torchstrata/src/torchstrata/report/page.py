@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from .findings import findings, share
 from .model import Call, Decision, Frame, Function, Graph, Place, Program, Report, Text
@@ -15,8 +15,15 @@ from .regions import regions
 from .units import bytes_text, count_text, file_name, seconds_text
 
 
-def render_page(report: Report) -> str:
-    """The HTML text."""
+class Page(str):
+    """The HTML text. A notebook shows it in a frame of its own."""
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self)}" style="width:100%;height:80vh;border:0"></iframe>'
+
+
+def render_page(report: Report) -> Page:
+    """The report as one file."""
     environment = Environment(
         loader=PackageLoader("torchstrata.report"),
         autoescape=select_autoescape(["html", "html.j2"]),
@@ -36,7 +43,7 @@ def render_page(report: Report) -> str:
     style, script = (
         Markup(loader.get_source(environment, name)[0]) for name in ("style.css", "page.js")
     )
-    return template.render(
+    text = template.render(
         report=report,
         findings=findings(report),
         totals=_totals(report),
@@ -48,6 +55,7 @@ def render_page(report: Report) -> str:
         script=script,
         anchor=_anchor,
     )
+    return Page(text)
 
 
 def _json(value: Any) -> Markup:

@@ -16,6 +16,7 @@ function make(tag, attributes = {}, ...children) {
   element.append(...children.filter(child => child !== null && child !== undefined));
   return element;
 }
+const counted = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
 const base = path => path.slice(path.lastIndexOf("/") + 1);
 function bytes(count) {
   for (const [unit, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]])
@@ -132,7 +133,7 @@ function table(rows, columns, options = {}) {
       }
       body.append(line);
     }
-    note.textContent = shown.length > MOST_ROWS ? `${MOST_ROWS} of ${shown.length} rows; filter to see others` : `${shown.length} rows`;
+    note.textContent = shown.length > MOST_ROWS ? `${MOST_ROWS} of ${shown.length} rows; filter to see others` : counted(shown.length, "row");
   }
   const head = make("tr", {}, ...columns.map(column => make("th", {
     class: column.value ? "sort" + (column.cell ? "" : " number") : "", title: column.title || null,
@@ -219,7 +220,7 @@ function addLines(box, lines, places, links, first = null) {
 }
 function kernelColumn(title, program, position, links) {
   const kernels = program.kernels, total = kernels.reduce((sum, kernel) => sum + kernel[position].split("\n").length, 0);
-  const [box, text] = column(title, `${kernels.length} kernels, ${total} lines`);
+  const [box, text] = column(title, `${counted(kernels.length, "kernel")}, ${counted(total, "line")}`);
   for (const kernel of kernels) {
     const summary = make("summary", {}, kernel[0], " ", make("span", {}, kernel[1]));
     const details = make("details", {class: "kernel", "data-kernel": kernel[0]}, summary);
@@ -232,7 +233,7 @@ function kernelColumn(title, program, position, links) {
 }
 function stagesPanel(graph, panel, state) {
   const links = new Links(), boxes = [], program = graph.programs.find(each => each.direction === state.direction) || graph.programs[0];
-  const [code, codeText] = column("Your code", `${graph.places.length} lines with nodes`);
+  const [code, codeText] = column("Your code", counted(graph.places.length, "line") + " with nodes");
   for (const region of graph.regions) {
     codeText.append(make("h5", {title: region.file}, `${base(region.file)}${region.title ? " · " + region.title : ""}`));
     addLines(codeText, region.lines, region.places, links, region.numbers);
@@ -241,13 +242,13 @@ function stagesPanel(graph, panel, state) {
   for (const text of graph.texts) {
     const isOther = ["Forward", "Backward"].includes(text.title) && text.title.toLowerCase() !== (program || {}).direction;
     if (isOther) continue;
-    const [box, lines] = column(text.title, `${text.lines.length} lines`);
+    const [box, lines] = column(text.title, counted(text.lines.length, "line"));
     addLines(lines, text.lines, text.places, links);
     boxes.push([text.title, box]);
   }
   if (program) {
     if (program.prims) {
-      const [box, lines] = column("Prims", `${program.prims.lines.length} lines`);
+      const [box, lines] = column("Prims", counted(program.prims.lines.length, "line"));
       addLines(lines, program.prims.lines, program.prims.places, links);
       boxes.push(["Prims", box]);
     }
@@ -333,7 +334,7 @@ function memoryPanel(graph, panel) {
     const calls = Math.max(program.calls.length, 1), top = Math.max(...drawn.map(buffer => buffer[8] + buffer[4]), peak, 1);
     const reused = own.filter(buffer => buffer[7] !== buffer[0]);
     panel.append(make("h3", {}, program.direction), make("p", {class: "quiet"},
-      `${own.length} buffers, ${reused.length} in the memory of dead ones (saves ${bytes(total(reused))} of allocations); peak ${bytes(program.peak)} beyond ${bytes(given)} of inputs and constants.`));
+      `${counted(own.length, "buffer")}, ${reused.length} in the memory of dead ones (saves ${bytes(total(reused))} of allocations); peak ${bytes(program.peak)} beyond ${bytes(given)} of inputs and constants.`));
     const svg = shape("svg", {class: "memory", viewBox: "0 0 1000 380", preserveAspectRatio: "none"});
     const x = call => 60 + 930 * call / calls, y = offset => 350 - 335 * offset / top;
     for (let k = 0; k <= 4; k++) {
@@ -354,7 +355,7 @@ function memoryPanel(graph, panel) {
 function hostPanel(graph, panel) {
   for (const program of graph.programs) {
     if (!program.host) continue;
-    const [box, text] = column(`Host program, ${program.direction}`, `${program.host.lines.length} lines`);
+    const [box, text] = column(`Host program, ${program.direction}`, counted(program.host.lines.length, "line"));
     addLines(text, program.host.lines);
     box.style.maxHeight = "60vh";
     panel.append(box);
