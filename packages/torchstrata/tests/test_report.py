@@ -207,6 +207,18 @@ def test_commands(tmp_path, capsys) -> None:
     assert "STRATA_TRACE=" in capsys.readouterr().err
 
 
+def test_the_last_process_that_compiled_is_read(tmp_path, capsys) -> None:
+    directory = write_trace(tmp_path / "trace")
+    (directory / "2-000").mkdir()
+    (directory / "2-000" / "events.jsonl").write_text(json.dumps(SESSION) + "\n")
+    assert main(["explain", str(directory)]) == 0
+    out, err = capsys.readouterr()
+    assert "4 frames" in out
+    assert err == "1-000 of several processes; others: 2-000\n"
+    assert main(["explain", str(directory / "2-000")]) == 0
+    assert "0 frames" in capsys.readouterr().out
+
+
 def test_explain_lists_a_dump(tmp_path, capsys) -> None:
     torchstrata.reset()
     torchstrata.compile(lambda x: x + 1, options={"dump": str(tmp_path)})(torch.ones(3))

@@ -12,7 +12,7 @@ from torchstrata.errors import UsageError
 from .chrome import chrome_trace
 from .dumps import dump_text
 from .page import render_page
-from .reader import has_trace, read_report
+from .reader import read_report, traces
 from .terminal import print_line, print_summary
 
 
@@ -32,9 +32,12 @@ def add_commands(commands: Any) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Exits with 1 if there is nothing to read."""
     try:
+        if len(found := traces(chosen.directory)) > 1:
+            others = ", ".join(path.name for path in found[:-1])
+            print(f"{found[-1].name} of several processes; others: {others}", file=sys.stderr)
         if chosen.command == "report":
             return _write(chosen)
-        if not has_trace(chosen.directory):
+        if not found:
             print(dump_text(chosen.directory))
         elif chosen.line is None:
             print_summary(read_report(chosen.directory), chosen.graph)

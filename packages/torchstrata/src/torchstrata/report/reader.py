@@ -60,9 +60,11 @@ def read_report(directory: Path) -> Report:
     return _Reader(files[-1].parent).read()
 
 
-def has_trace(directory: Path) -> bool:
-    """Whether a directory is a trace, or has some."""
-    return bool(_sessions(directory))
+def traces(directory: Path) -> list[Path]:
+    """The traces in a directory, one per process, or the directory itself if it is one; the one
+    that ``read_report`` reads is last.
+    """
+    return [file.parent for file in _sessions(directory)]
 
 
 def _sessions(directory: Path) -> list[Path]:

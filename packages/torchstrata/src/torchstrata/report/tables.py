@@ -49,7 +49,7 @@ def show(blocks: Sequence[Block]) -> None:
     if not sys.stdout.isatty() or importlib.util.find_spec("rich") is None:
         print(plain_text(blocks), end="")
         return
-    from rich import box, console, table  # noqa: PLC0415 (an optional dependency)
+    from rich import box, console, table, text  # noqa: PLC0415 (an optional dependency)
 
     width = shutil.get_terminal_size().columns
     out = console.Console(width=width, highlight=False)
@@ -57,9 +57,10 @@ def show(blocks: Sequence[Block]) -> None:
         if isinstance(block, str):
             out.print(block, markup=False)
             continue
-        shown = table.Table(title=block.title, title_justify="left", box=box.SIMPLE_HEAD)
+        title = text.Text(block.title, style="bold")
+        shown = table.Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
         for name in block.columns:
             shown.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left")
         for row in block.rows:
-            shown.add_row(*row)
+            shown.add_row(*map(text.Text, row))
         out.print(shown)

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from symshapes.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .active import current
     from .graphs import GraphTrace
-    from .recording import Session, current, trace
+    from .recording import begin_for_process, trace
+    from .session import Session
 
-__all__ = ["GraphTrace", "Session", "current", "trace"]
+__all__ = ["GraphTrace", "Session", "begin_for_process", "current", "trace"]
 
 __getattr__, __dir__ = lazy_names(__name__)

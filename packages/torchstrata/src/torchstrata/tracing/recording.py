@@ -11,6 +11,7 @@ from pathlib import Path
 
 import bytecode_dynamo
 
+from .active import ACTIVE
 from .frames import FrameRecorder
 from .graphs import GraphTrace
 from .machine import limits
@@ -31,21 +32,11 @@ class Recording:
         return GraphTrace(self.session, self.profile)
 
 
-_active: list[Recording] = []
-_environment_read = False
-
-
-def current() -> Recording | None:
-    """The recording that is active, if any; the first call begins that of ``STRATA_TRACE``."""
-    global _environment_read
-    if not _environment_read:
-        _environment_read = True
-        directory = os.environ.get("STRATA_TRACE")
-        if directory:
-            recording = _begin(Path(directory), os.environ.get("STRATA_TRACE_PROFILE") == "1")
-            _active.insert(0, recording)
-            atexit.register(_end, recording)
-    return _active[-1] if _active else None
+def begin_for_process(directory: str, profiles: bool) -> Recording:
+    """A recording that ends with the process."""
+    recording = _begin(Path(directory), profiles)
+    atexit.register(_end, recording)
+    return recording
 
 
 @contextmanager
@@ -57,11 +48,11 @@ def trace(directory: str | os.PathLike[str], *, profile: bool = False) -> Iterat
     What was compiled before the block isn't compiled again (``torchstrata.reset()`` forgets it).
     """
     recording = _begin(Path(directory), profile)
-    _active.append(recording)
+    ACTIVE.append(recording)
     try:
         yield recording.session
     finally:
-        _active.remove(recording)
+        ACTIVE.remove(recording)
         _end(recording)
 
 

@@ -387,6 +387,15 @@ const watcher = new IntersectionObserver(entries => entries.forEach(entry => {
 }), {rootMargin: "100px"});
 articles.forEach(article => watcher.observe(article));
 
+function follow() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target || !target.matches("article.graph")) return;
+  if (!target.dataset.open) openGraph(target);
+  target.scrollIntoView({behavior: "instant"});
+}
+addEventListener("hashchange", follow);
+follow();
+
 // -- search ---------------------------------------------------------------------------------------
 const MOST_RESULTS = 60;
 function* entries() {
