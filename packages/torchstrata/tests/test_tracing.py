@@ -58,10 +58,9 @@ def test_frames_have_lines_breaks_and_guards(tmp_path) -> None:
     assert first["break"]["id"] == "BD003"
     assert first["break"]["stack"] == [[__file__, LINE + 6, "program"]]
     assert (second["outcome"], second["resumed"]) == ("captured", LINE + 6)
-    found = {(guard["on"], guard["text"]): guard for guard in first["guards"]}
-    tensor = found["x", "is a float32 tensor of shape [4] on cpu"]
-    assert tensor["asked"] == [__file__, LINE + 1]
-    assert found["flag", "equals True"]["asked"] == [__file__, LINE + 2]
+    asked = {(on, text): place for on, _, text, place, _ in first["guards"]}
+    assert asked["x", "is a float32 tensor of shape [4] on cpu"] == [__file__, LINE + 1]
+    assert asked["flag", "equals True"] == [__file__, LINE + 2]
     assert 0 < first["check_seconds"] < 1e-3
 
 
@@ -152,7 +151,7 @@ def test_a_profile_has_each_call(tmp_path) -> None:
     assert [step["count"] for step in first["steps"] + second["steps"]] == [3, 3]
     assert all(0 < s["least"] <= s["total"] / 3 for s in first["steps"])
     frame = events(tmp_path / "trace", "frame")[0]
-    assert all(guard["seconds"] > 0 for guard in frame["guards"] if guard["kind"] != "size")
+    assert all(seconds > 0 for _, kind, _, _, seconds in frame["guards"] if kind != "size")
     (end,) = events(tmp_path / "trace", "end")
     assert end["bandwidth"] > 1e8
     assert end["rate"] > 1e8

@@ -38,9 +38,8 @@ LOOPS = "def kernel0(in0: In('float32', 16)):\n    v0 = load(in0, [x0], 'float32
 KERNEL = "// exp: y = x.exp() (program.py:2)\n// def kernel0(...)\nvoid kernel0(float *in0) {}\n"
 
 
-def guard(on: str, text: str, line: int | None, kind: str = "equals") -> dict[str, Any]:
-    asked = None if line is None else [FILE, line]
-    return {"on": on, "kind": kind, "text": text, "asked": asked, "seconds": 2.5e-8}
+def guard(on: str, text: str, line: int, kind: str = "equals") -> list[Any]:
+    return [on, kind, text, [FILE, line], 2.5e-8]
 
 
 def frame(position: int, **facts: Any) -> dict[str, Any]:
@@ -122,7 +121,6 @@ PROGRAM = {
     "event": "program",
     "graph": 0,
     "direction": "inference",
-    "peak": 128,
     "kernels": [
         {
             "name": "kernel0",

@@ -18,7 +18,7 @@ from bytecode_dynamo.guards.source import Scope
 from bytecode_dynamo.hook.frame_hook import NULL, Entry, FrameView
 from bytecode_dynamo.hook.origins import origins
 from bytecode_dynamo.state.context import Context
-from bytecode_dynamo.state.frame import Frame, place_stack
+from bytecode_dynamo.state.frame import Frame
 from bytecode_dynamo.trace import TORCH_ROOT
 
 CHECKS = 20
@@ -91,8 +91,9 @@ class FrameReport:
 
 def _user_place(frame: Frame | None) -> Place | None:
     """The innermost line outside of torch."""
-    places = place_stack(frame)
-    return next((p for p in reversed(places) if not p.filename.startswith(TORCH_ROOT)), None)
+    while frame is not None and frame.code.filename.startswith(TORCH_ROOT):
+        frame = frame.parent
+    return None if frame is None else frame.place()
 
 
 class Observer(Protocol):

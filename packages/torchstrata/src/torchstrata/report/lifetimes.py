@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from .model import Buffer
 
@@ -28,6 +29,20 @@ def placed(buffers: Sequence[Buffer], calls: int) -> list[Buffer]:
         offsets[name] = offset
         drawn.append((birth, death, offset, offset + size))
     return [replace(buffer, offset=offsets.get(buffer.memory)) for buffer in buffers]
+
+
+def peak(buffers: Sequence[Buffer], calls: int) -> int:
+    """The most bytes during a call beyond inputs and constants; what inputs free is available."""
+    blocks: dict[str, list[Buffer]] = {}
+    for buffer in buffers:
+        if buffer.offset is not None:
+            blocks.setdefault(buffer.memory, []).append(buffer)
+    changes, given = [0] * (calls + 1), 0
+    for block in blocks.values():
+        changes[_birth(block)] += _size(block)
+        changes[max(b.death for b in block)] -= _size(block)
+        given += sum(buffer.size for buffer in block if buffer.kind == "input")
+    return max(accumulate(changes[:-1]), default=given) - given
 
 
 def _is_permanent(memory: str, block: Sequence[Buffer], calls: int) -> bool:

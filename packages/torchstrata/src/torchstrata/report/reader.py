@@ -13,7 +13,7 @@ from torchstrata.errors import UsageError
 from torchstrata.tracing.titles import title_of
 
 from .changes import change_of
-from .lifetimes import placed
+from .lifetimes import peak, placed
 from .model import (
     Break,
     Buffer,
@@ -212,6 +212,8 @@ class _Reader:
             self._call(*each, kernels, nodes)
             for each in zip(facts.get("calls", ()), measured, strict=True)
         ]
+        found = [_buffer(event, len(calls)) for event in facts.get("buffers", ())]
+        buffers = placed(found, len(calls))
         return Program(
             direction,
             prims,
@@ -219,8 +221,8 @@ class _Reader:
             kernels,
             calls,
             [_decision(event, nodes) for event in facts.get("decisions", ())],
-            placed([_buffer(e, len(calls)) for e in facts.get("buffers", ())], len(calls)),
-            facts.get("peak", 0),
+            buffers,
+            peak(buffers, len(calls)),
             [_stage(event) for event in stages],
         )
 
@@ -275,14 +277,8 @@ def _stage(event: dict[str, Any]) -> Span:
 
 def _frame(event: dict[str, Any], earlier: list[Guard]) -> Frame:
     guards = [
-        Guard(
-            guard["on"],
-            guard["kind"],
-            guard["text"],
-            None if guard["asked"] is None else (guard["asked"][0], guard["asked"][1]),
-            guard["seconds"],
-        )
-        for guard in event["guards"]
+        Guard(on, kind, text, None if asked is None else (asked[0], asked[1]), seconds)
+        for on, kind, text, asked, seconds in event["guards"]
     ]
     stop = event["break"]
     return Frame(

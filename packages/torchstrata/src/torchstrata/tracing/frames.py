@@ -74,29 +74,21 @@ def describe_frame(report: FrameReport, profiles: bool) -> dict[str, Any]:
     }
 
 
-def _guards(report: FrameReport, profiles: bool) -> Iterator[dict[str, Any]]:
+def _guards(report: FrameReport, profiles: bool) -> Iterator[tuple[Any, ...]]:
+    """The expression, kind and text of each guard, the line that required it, and seconds."""
     for position, record in enumerate(report.guards):
         place = report.asked.get(position)
         alone = report.measure([record]) if profiles and report.measure is not None else None
-        yield {
-            "on": record.source.shown,
-            "kind": record.kind.name.lower(),
-            "text": phrase(record)[:LONGEST],
-            "asked": None if place is None else [place.filename, place.line],
-            "seconds": alone,
-        }
+        asked = None if place is None else (place.filename, place.line)
+        kind, text = record.kind.name.lower(), phrase(record)[:LONGEST]
+        yield record.source.shown, kind, text, asked, alone
     names = {symbol: source.shown for symbol, source in report.shapes.symbols.items()}
     for guard in report.shapes.guards:
         text = python_text(guard.expr, names)
         found = _PROVENANCE.search(guard.provenance or "")
         used = sorted(names[symbol] for symbol in guard.expr.free_symbols if symbol in names)
-        yield {
-            "on": ", ".join(used) or "sizes",
-            "kind": "size",
-            "text": text[:LONGEST],
-            "asked": None if found is None else [found[1], int(found[2])],
-            "seconds": None,
-        }
+        asked = None if found is None else (found[1], int(found[2]))
+        yield ", ".join(used) or "sizes", "size", text[:LONGEST], asked, None
 
 
 def _lines_of(code: CodeType) -> list[int]:

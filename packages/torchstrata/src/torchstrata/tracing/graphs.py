@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import bytecode_dynamo
@@ -123,10 +123,9 @@ class GraphTrace:
         program = host.program
         summary = summarize(program)
         facts = {
-            "peak": host.planned_peak,
             "kernels": [*map(_describe_kernel, program.kernels, host.sources)],
-            "calls": [asdict(call) for call in summary.calls],
-            "buffers": [asdict(buffer) for buffer in summary.buffers.values()],
+            "calls": [*map(_shallow, summary.calls)],
+            "buffers": [*map(_shallow, summary.buffers.values())],
             "decisions": [*map(_describe_decision, program.decisions)],
         }
         self.session.emit("program", graph=self.number, direction=direction, **facts)
@@ -137,6 +136,10 @@ class GraphTrace:
             return host
         summary: ProgramSummary = summarize(host.program)
         return self.profile.measured(self.number, direction, host, summary)
+
+
+def _shallow(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _describe_kernel(kernel: Any, source: loopir.KernelSource) -> dict[str, Any]:
