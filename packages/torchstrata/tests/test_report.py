@@ -166,7 +166,10 @@ def test_the_page_is_self_contained(report) -> None:
     assert graph["places"] == [[FILE, 2, "y = x.exp()"], [FILE, 6, "return y @ y"]]
     (region,) = graph["regions"]
     assert (region["title"], region["places"]) == ("f", [-1, 0, -1, -1, -1, 1])
-    assert embedded(page, "data-guards-0")["rows"][0][2:] == [[0, 2], 25]
+    guards = embedded(page, "data-guards")
+    assert guards["rows"][0] == ["x", "is a float32 tensor of shape [4, 4] on cpu", [0, 2]]
+    frames = guards["frames"]
+    assert frames["0"] == frames["2"] == {"rows": [0], "nanoseconds": [25]}
     assert "BD003" in page
     assert "mark_dynamic(x, 0)" in page
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,9 +12,13 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup, escape
 
 from .findings import findings, share
-from .model import Call, Decision, Frame, Function, Graph, Place, Program, Report, Text
+from .model import Call, Decision, Frame, Function, Graph, Guard, Place, Program, Report, Text
 from .regions import regions
 from .units import bytes_text, count_text, file_name, seconds_text
+
+
+LARGEST_PLAIN = 8_000_000
+"""Characters of data up to which it is not compressed."""
 
 
 class Page(str):
@@ -34,7 +40,6 @@ def render_page(report: Report) -> Page:
         "seconds": seconds_text,
         "bytes": bytes_text,
         "file_name": file_name,
-        "json": _json,
     }
     environment.globals |= {"count": count_text, "share": share}
     template = environment.get_template("page.html.j2")
@@ -47,15 +52,30 @@ def render_page(report: Report) -> Page:
         report=report,
         findings=findings(report),
         totals=_totals(report),
-        overview=_overview(report),
+        data=_data(report),
         names={frame.id: _part_name(frame) for frame in report.frames},
-        graphs=[(graph, _graph_data(graph, report)) for graph in report.graphs],
-        guards=[(frame.id, _guard_data(frame)) for frame in report.frames],
         style=style,
         script=script,
         anchor=_anchor,
     )
     return Page(text)
+
+
+def _data(report: Report) -> list[tuple[str, str, str]]:
+    """The name, type and text of each script element with data: JSON, or what is left of it by
+    gzip in base64 if the page would be large.
+    """
+    values = {"overview": _overview(report), "guards": _guards(report)}
+    values |= {f"graph-{graph.id}": _graph_data(graph, report) for graph in report.graphs}
+    texts = {name: _json(value) for name, value in values.items()}
+    if sum(map(len, texts.values())) <= LARGEST_PLAIN:
+        return [(name, "application/json", text) for name, text in texts.items()]
+    overview = texts.pop("overview")
+    packed = {name: gzip.compress(text.encode(), 6, mtime=0) for name, text in texts.items()}
+    return [
+        ("overview", "application/json", overview),
+        *((name, "application/gzip", b64encode(data).decode()) for name, data in packed.items()),
+    ]
 
 
 def _json(value: Any) -> Markup:
@@ -108,18 +128,30 @@ def _overview(report: Report) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _guard_data(frame: Frame) -> dict[str, Any]:
-    """The guards of a frame; places refer to a list of files."""
+def _guards(report: Report) -> dict[str, Any]:
+    """The guards of all frames, each once: a function that is compiled again has most of them
+    again. Places refer to a list of files; nanoseconds are those of a frame.
+    """
     files: dict[str, int] = {}
+    rows: dict[tuple[Any, ...], int] = {}
 
-    def place(asked: Place | None) -> list[int] | None:
-        return None if asked is None else [files.setdefault(asked[0], len(files)), asked[1]]
+    def row(guard: Guard) -> int:
+        asked = guard.asked
+        place = None if asked is None else (files.setdefault(asked[0], len(files)), asked[1])
+        return rows.setdefault((guard.on, guard.text, place), len(rows))
 
-    rows = [
-        [g.on, g.text, place(g.asked), None if g.seconds is None else round(g.seconds * 1e9)]
-        for g in frame.guards
-    ]
-    return {"rows": rows, "files": [*files]}
+    frames = {
+        frame.id: {
+            "rows": [row(guard) for guard in frame.guards],
+            "nanoseconds": [
+                None if g.seconds is None else round(g.seconds * 1e9) for g in frame.guards
+            ]
+            if any(g.seconds is not None for g in frame.guards)
+            else None,
+        }
+        for frame in report.frames
+    }
+    return {"rows": [*rows], "files": [*files], "frames": frames}
 
 
 # -- graphs ----------------------------------------------------------------------------------------

@@ -2,9 +2,19 @@
 // The page holds its data as JSON; what is not looked at is never parsed or drawn.
 const byId = id => document.getElementById(id);
 const parsed = new Map();
+// Data by name; what is compressed has to be loaded before.
 function data(name) {
   if (!parsed.has(name)) parsed.set(name, JSON.parse(byId("data-" + name).textContent));
   return parsed.get(name);
+}
+async function load(...names) {
+  for (const name of names) {
+    const element = byId("data-" + name);
+    if (parsed.has(name) || element.type !== "application/gzip") continue;
+    const packed = Uint8Array.from(atob(element.textContent), letter => letter.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    parsed.set(name, await new Response(stream).json());
+  }
 }
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -155,8 +165,10 @@ document.querySelectorAll("button.guards").forEach(button => button.addEventList
   if (isShown) return;
   showGuards(list, button.dataset.frame);
 }));
-function showGuards(list, frame) {
-  const {rows, files} = data("guards-" + frame);
+async function showGuards(list, frame) {
+  await load("guards");
+  const guards = data("guards"), files = guards.files, own = guards.frames[frame];
+  const rows = own.rows.map((row, index) => [...guards.rows[row], own.nanoseconds ? own.nanoseconds[index] : null]);
   const columns = [
     {name: "value", text: row => row[0], cell: row => make("code", {}, row[0])},
     {name: "has to hold", text: row => row[1]},
@@ -363,7 +375,9 @@ function hostPanel(graph, panel) {
 }
 const PANELS = [["Stages side by side", stagesPanel], ["Kernels and calls", callsPanel], ["Fusion", fusionPanel], ["Memory", memoryPanel], ["Host program", hostPanel]];
 const states = new Map();
-function openGraph(article, tab) {
+async function openGraph(article, tab) {
+  article.dataset.open = "yes";
+  await load("graph-" + article.dataset.graph);
   const id = article.dataset.graph, graph = data("graph-" + id);
   if (!states.has(id)) states.set(id, {tab: 0});
   const state = states.get(id), panel = article.querySelector(".panel"), tabs = article.querySelector(".tabs");
@@ -377,7 +391,6 @@ function openGraph(article, tab) {
     PANELS[state.tab][1](graph, panel, state);
   };
   state.draw();
-  article.dataset.open = "yes";
   return state;
 }
 const articles = [...document.querySelectorAll("article.graph")];
@@ -387,10 +400,10 @@ const watcher = new IntersectionObserver(entries => entries.forEach(entry => {
 }), {rootMargin: "100px"});
 articles.forEach(article => watcher.observe(article));
 
-function follow() {
+async function follow() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!target || !target.matches("article.graph")) return;
-  if (!target.dataset.open) openGraph(target);
+  if (!target.dataset.open) await openGraph(target);
   target.scrollIntoView({behavior: "instant"});
 }
 addEventListener("hashchange", follow);
@@ -409,22 +422,21 @@ function* entries() {
     for (const program of graph.programs) {
       for (const kernel of program.kernels) yield ["kernel", `graph ${id}, ${program.direction}`, `${kernel[0]} ${kernel[1]}`, () => revealKernel(article, program, kernel)];
       for (const [index, line] of (program.prims ? program.prims.lines : []).entries()) yield ["node", `graph ${id}, prims`, line.trim(), () => reveal(article, program.prims.places[index])];
-      for (const decision of program.decisions) yield ["fusion", `graph ${id}, fusion`, `${decision[1]} and ${decision[3]}: ${decision[6]}`, () => { openGraph(article, 2); article.scrollIntoView(); }];
+      for (const decision of program.decisions) yield ["fusion", `graph ${id}, fusion`, `${decision[1]} and ${decision[3]}: ${decision[6]}`, async () => { await openGraph(article, 2); article.scrollIntoView(); }];
     }
   }
   for (const button of document.querySelectorAll("button.guards")) {
-    const {rows} = data("guards-" + button.dataset.frame);
-    for (const row of rows) yield ["guard", "guard", `${row[0]} ${row[1]}`, () => { button.click(); button.scrollIntoView({block: "start"}); }];
+    const guards = data("guards");
+    for (const row of guards.frames[button.dataset.frame].rows.map(index => guards.rows[index])) yield ["guard", "guard", `${row[0]} ${row[1]}`, () => { button.click(); button.scrollIntoView({block: "start"}); }];
   }
 }
-function reveal(article, place) {
-  const state = openGraph(article, 0);
+async function reveal(article, place) {
+  const state = await openGraph(article, 0);
   article.scrollIntoView();
   if (place >= 0) state.links.fix([place]);
 }
-function revealKernel(article, program, kernel) {
-  openGraph(article, 0);
-  const state = states.get(article.dataset.graph);
+async function revealKernel(article, program, kernel) {
+  const state = await openGraph(article, 0);
   state.direction = program.direction;
   state.draw();
   article.scrollIntoView();
@@ -436,7 +448,8 @@ const search = byId("search"), results = byId("results");
 let waiting = 0;
 search.addEventListener("input", () => {
   clearTimeout(waiting);
-  waiting = setTimeout(() => {
+  waiting = setTimeout(async () => {
+    await load("guards", ...articles.map(article => "graph-" + article.dataset.graph));
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     results.textContent = "";
     results.hidden = !words.length;
