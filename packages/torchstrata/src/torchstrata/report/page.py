@@ -16,7 +16,6 @@ from .model import Call, Decision, Frame, Function, Graph, Guard, Place, Program
 from .regions import regions
 from .units import bytes_text, count_text, file_name, seconds_text
 
-
 LARGEST_PLAIN = 8_000_000
 """Characters of data up to which it is not compressed."""
 
