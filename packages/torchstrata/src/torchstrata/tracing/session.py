@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import platform
 import threading
 import time
 import warnings
@@ -141,7 +142,7 @@ def harmless(what: str) -> Iterator[None]:
 def _about() -> dict[str, Any]:
     return {
         "time": time.time(),
-        "python": ".".join(map(str, __import__("sys").version_info[:3])),
+        "python": platform.python_version(),
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "machine": _machine(),
