@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bytecode_dynamo.hook.stance import error_on_graph_break, set_stance
 
     from .api import Optimizer, explain, optimize, precompiled, reset, run
-    from .backends import eager, list_backends, lookup_backend
+    from .backends import eager, list_backends, lookup_backend, register_backend
     from .config import Config, config
     from .control import (
         allow_in_graph,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from .explain import Explanation
     from .export import ExportResult, export
-    from .marks import mark_dynamic, mark_static, mark_unbacked
+    from .marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
     from .whole_program import Inputs, Output, WholeProgram, capture_whole
 
 __version__ = "0.2.0"
@@ -60,9 +60,9 @@ __all__ = [
     "disallow_in_graph", "eager",
     "error_on_graph_break", "exc", "explain", "export", "format_captured", "format_guards",
     "graph_break", "is_compiling",
-    "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked", "observers",
-    "optimize",
-    "parse_captured", "parse_guards", "phrase", "precompiled", "reset", "run",
+    "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_unbacked",
+    "maybe_mark_dynamic", "observers", "optimize",
+    "parse_captured", "parse_guards", "phrase", "precompiled", "register_backend", "reset", "run",
     "set_stance", "substitute_in_graph",
 ]  # fmt: skip
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from symshapes.suggestion import did_you_mean
 
 from bytecode_dynamo.capture.policy import Backend
 from bytecode_dynamo.graph.text import format_captured
@@ -49,8 +50,8 @@ def lookup_backend(backend: str | Backend) -> Backend:
     offered = {point.value: point for point in _points() if point.name == backend}
     if not offered:
         raise UserError(
-            f"no backend is called {backend!r}; known: {', '.join(list_backends())}. Or pass a "
-            f"callable (gm, example_inputs) -> callable"
+            f"no backend is called {backend!r}; {did_you_mean(backend, list_backends())}known: "
+            f"{', '.join(list_backends())}. Or pass a callable (gm, example_inputs) -> callable"
         )
     if len(offered) > 1:
         raise UserError(
@@ -67,6 +68,22 @@ def lookup_backend(backend: str | Backend) -> Backend:
             f"backend {backend!r} ({value}) is a {type(loaded).__name__}, which can't be called"
         )
     return loaded
+
+
+def register_backend(backend: Backend, name: str | None = None) -> Backend:
+    """Lets ``name`` (default: the callable's own) stand for a backend; returns the backend.
+
+    Raises UserError for a name that stands for another one, and for what can't be called.
+    """
+    if not callable(backend):
+        raise UserError(f"a backend is a callable, not {type(backend).__name__}")
+    chosen = name or getattr(backend, "__name__", None)
+    if not isinstance(chosen, str):
+        raise UserError(f"{backend!r} has no __name__: pass the name")
+    if _BACKENDS.get(chosen, backend) is not backend:
+        raise UserError(f"another backend is called {chosen!r}: {_BACKENDS[chosen]!r}")
+    _BACKENDS[chosen] = backend
+    return backend
 
 
 def list_backends() -> list[str]:

@@ -13,6 +13,7 @@ from .errors import UserError
 DYNAMIC_MARK = "_bytecode_dynamo_dynamic"
 STATIC_MARK = "_bytecode_dynamo_static"
 UNBACKED_MARK = "_bytecode_dynamo_unbacked"
+MAYBE_DYNAMIC_MARK = "_bytecode_dynamo_maybe_dynamic"
 
 
 def marks_of(value: torch.Tensor, name: str) -> Any:
@@ -51,6 +52,14 @@ def mark_dynamic(
             )
         marks[one] = (min, max)
     setattr(t, DYNAMIC_MARK, marks)
+
+
+def maybe_mark_dynamic(t: torch.Tensor, dim: int | Iterable[int]) -> None:
+    """Make dimensions symbolic from the first capture on, unless the program needs certain sizes:
+    those are specialised, without an error. Raises IndexError for a dimension that ``t`` does not
+    have.
+    """
+    setattr(t, MAYBE_DYNAMIC_MARK, {*marks_of(t, MAYBE_DYNAMIC_MARK), *_dims(t, dim)})
 
 
 def mark_static(t: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:

@@ -23,13 +23,16 @@ if TYPE_CHECKING:
         mark_dynamic,
         mark_static,
         mark_unbacked,
+        maybe_mark_dynamic,
         set_stance,
         substitute_in_graph,
     )
 
-    from .api import compile, compile_fx, list_backends, list_code_generators, reset
+    from . import compiler
+    from .api import compile, compile_fx, list_code_generators, reset
     from .artifacts.loading import LoadedProgram, load
     from .artifacts.saving import save
+    from .backends import list_backends
     from .config import Config, config
     from .counters import counters
     from .errors import (
@@ -48,10 +51,10 @@ __all__ = [
     "ArtifactError", "CompileError", "Config", "FallbackWarning", "LoadedProgram", "StoreWarning",
     "TraceWarning", "UsageError",
     "allow_in_graph", "assume_constant_result",
-    "compile", "compile_fx", "config", "counters", "disable", "disallow_in_graph",
+    "compile", "compile_fx", "compiler", "config", "counters", "disable", "disallow_in_graph",
     "error_on_graph_break", "explain",
     "graph_break", "is_compiling", "list_backends", "list_code_generators", "load", "mark_dynamic",
-    "mark_static", "mark_unbacked", "reset", "save", "set_stance",
+    "mark_static", "mark_unbacked", "maybe_mark_dynamic", "reset", "save", "set_stance",
     "substitute_in_graph", "trace",
 ]  # fmt: skip
 

@@ -20,8 +20,9 @@ import torch
 from bytecode_dynamo.backends import GROUPS as BACKEND_GROUPS
 
 from . import cache_commands
-from .api import list_backends, list_code_generators
+from .api import list_code_generators
 from .artifacts import commands as artifact_commands
+from .backends import list_backends
 from .extensions import DECOMPOSITIONS
 from .report import commands as report_commands
 

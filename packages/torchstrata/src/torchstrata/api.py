@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import bytecode_dynamo
@@ -13,16 +13,16 @@ import loopir
 import torch
 from loopir import CodeGenerator, GraphPass
 from symshapes import deferred
+from symshapes.suggestion import did_you_mean
 
 from .artifacts.saving import Precompiled, precompile
+from .backends import DEBUGGING, WHOLE_STACK, Backend, find_backend, get_default_backend
 from .config import Config, config
 from .counters import counters
 from .errors import CompileError, FallbackWarning, UsageError
 from .extensions import Extensions, Tables, find_extensions
 from .generators import own_generators
-from .stages import aot_eager, capture, compile_captured
-
-Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
+from .stages import capture, compile_captured
 
 MODES: dict[str, dict[str, object]] = {
     "default": {},
@@ -36,14 +36,12 @@ MODES: dict[str, dict[str, object]] = {
 _OPTIONS = {"triton.cudagraphs": "cuda_graphs", "max_autotune": "tune", "freezing": "freeze"}
 """torch.compile's names for our options."""
 
-_BACKENDS: dict[str, Backend] = {"aot_eager": aot_eager}
-_WHOLE_STACK = ("torchstrata", "inductor")
-
 
 def compile(
     model: Any = None,
     *,
     fullgraph: bool = False,
+    nopython: bool = False,
     dynamic: bool | None = None,
     backend: str | Backend | None = None,
     mode: str | None = None,
@@ -56,48 +54,50 @@ def compile(
     """Compiles a function, a module, or a class whose instances are called; without ``model``, a
     decorator.
 
-    ``fullgraph`` makes a graph break an error that shows the user's line. ``dynamic``: None
-    specialises sizes first and makes those that change symbolic, True makes them symbolic at once,
-    False never. ``backend`` is a graph backend (contract B), the name of one (``list_backends``),
-    or None for the whole stack; ``"inductor"`` means the same. ``mode`` is one of MODES;
-    ``options`` overrides fields of ``torchstrata.config``. ``codegens`` maps a device type to a
-    code generator (contract G), ``passes`` run on prim graphs or loop programs
-    (``loopir.GraphPass``), and the rules of ``decompositions`` win over ``primops.DEFAULT``'s; a
-    name stands for what an installed package offers. ``disable`` returns ``model`` as it is. A
-    compiled module runs the original and shares its state; what is returned has ``__wrapped__``.
+    ``fullgraph`` makes a graph break an error that shows the user's line; ``nopython`` is another
+    name for it. ``dynamic``: None specialises sizes first and makes those that change symbolic,
+    True makes them symbolic at once, False never. ``backend`` is a graph backend (contract B), the
+    name of one (``list_backends``), or None for the default one
+    (``torchstrata.compiler.set_default_backend``), which is the whole stack; ``"inductor"`` means
+    the same. ``mode`` is one of MODES; ``options`` overrides fields of ``torchstrata.config``.
+    Another backend gets both as keyword arguments; "eager", "aot_eager" and "print" ignore them,
+    but for ``fallback``, and log so. ``codegens`` maps a device type to a code generator
+    (contract G), ``passes`` run on prim graphs or loop programs (``loopir.GraphPass``), and the
+    rules of ``decompositions`` win over ``primops.DEFAULT``'s; a name stands for what an installed
+    package offers. ``disable`` returns ``model`` as it is. A compiled module runs the original and
+    shares its state; what is returned has ``__wrapped__``.
 
     Raises UsageError for invalid arguments, CompileError when a layer fails and either
     ``fullgraph`` or ``config.fallback == "error"`` holds; otherwise such a graph runs eagerly with
     a FallbackWarning.
     """
-    _check_flags(fullgraph, dynamic, disable)
-    settings = _settings(mode, options)
+    _check_flags(fullgraph=fullgraph, nopython=nopython, dynamic=dynamic, disable=disable)
+    whole = fullgraph or nopython
     extensions = find_extensions(codegens, passes, decompositions)
-    graph_backend = _graph_backend(backend, Stack(settings, fullgraph, extensions), options)
-    if model is None:
-        given = dict(
-            fullgraph=fullgraph,
-            dynamic=dynamic,
-            backend=backend,
-            mode=mode,
-            options=options,
-            codegens=codegens,
-            passes=passes,
-            decompositions=decompositions,
-            disable=disable,
-        )
-        return functools.partial(compile, **given)
+    chosen = get_default_backend() if backend is None else backend
+    is_ours = isinstance(chosen, str) and chosen in (*WHOLE_STACK, *DEBUGGING)
+    settings = _settings(mode, options) if is_ours else config.with_options(None)
+    graph_backend: Backend = Stack(settings, whole, extensions)
+    if not (is_ours and chosen in WHOLE_STACK):
+        extensions.refuse_for(chosen)
+        graph_backend = find_backend(chosen, mode, options)
+    optimize = functools.partial(
+        capture, graph_backend, fullgraph=whole, dynamic=dynamic, on_error=settings.fallback
+    )
+    apply = functools.partial(_compiled, None if disable else optimize)
+    return apply if model is None else apply(model)
+
+
+def _compiled(optimize: Callable[[], Callable[[Any], Any]] | None, model: Any) -> Any:
+    """The compiled model; the model itself without ``optimize``."""
     if not callable(model):
         raise UsageError(
             f"compile() takes a function, a torch.nn.Module or a class, not {type(model).__name__}"
         )
-    if disable:
+    if optimize is None:
         return model
-    optimize = capture(
-        graph_backend, fullgraph=fullgraph, dynamic=dynamic, on_error=settings.fallback
-    )
     try:
-        return optimize(model)
+        return optimize()(model)
     except bytecode_dynamo.UserError as error:
         raise UsageError(str(error)) from error
 
@@ -146,11 +146,6 @@ def _check_examples(graph: torch.fx.GraphModule, example_inputs: object) -> None
         )
 
 
-def list_backends() -> list[str]:
-    """The names that ``compile(backend=...)`` takes, those of installed packages among them."""
-    return sorted({*_WHOLE_STACK, *_BACKENDS, *bytecode_dynamo.list_backends()})
-
-
 def list_code_generators() -> list[loopir.FoundGenerator]:
     """The code generators that ``compile`` may use: the stack's own, the registered, and those of
     installed packages, whose names ``codegens`` takes.
@@ -166,8 +161,8 @@ def reset() -> None:
     _warned.clear()
 
 
-def _check_flags(fullgraph: object, dynamic: object, disable: object) -> None:
-    for name, value in (("fullgraph", fullgraph), ("disable", disable)):
+def _check_flags(dynamic: object, **flags: object) -> None:
+    for name, value in flags.items():
         if type(value) is not bool:
             raise UsageError(f"{name} must be True or False, not {value!r}")
     if dynamic is not None and type(dynamic) is not bool:
@@ -176,40 +171,15 @@ def _check_flags(fullgraph: object, dynamic: object, disable: object) -> None:
 
 def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Config:
     if mode is not None and (not isinstance(mode, str) or mode not in MODES):
-        raise UsageError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
+        raise UsageError(
+            f"unknown mode {mode!r}; {did_you_mean(mode, MODES)}the modes are {', '.join(MODES)}"
+        )
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(
             f"options must be a mapping of names to values, not {type(options).__name__}"
         )
     named = {_OPTIONS.get(name, name): value for name, value in (options or {}).items()}
     return config.with_options({**MODES[mode or "default"], **named})
-
-
-def _graph_backend(backend: str | Backend | None, stack: Stack, options: object) -> Backend:
-    if backend is None or (isinstance(backend, str) and backend in _WHOLE_STACK):
-        return stack
-    given = {"options": options} | {
-        field.name: getattr(stack.extensions, field.name) for field in fields(Extensions)
-    }
-    what = next((name for name, value in given.items() if value), None)
-    if what is not None:
-        raise UsageError(f"{what} belong to the backend 'torchstrata', not to {backend!r}")
-    if not isinstance(backend, str):
-        if not callable(backend):
-            raise UsageError(f"backend must be a name or a callable, not {type(backend).__name__}")
-        return backend
-    if backend in _BACKENDS:
-        return _BACKENDS[backend]
-    try:
-        return bytecode_dynamo.lookup_backend(backend)
-    except bytecode_dynamo.UserError as error:
-        known = list_backends()
-        if backend in known:
-            raise UsageError(str(error)) from error
-        raise UsageError(
-            f"no backend is called {backend!r}; known: {', '.join(known)}. Or pass a callable (gm, "
-            f"example_inputs) -> callable"
-        ) from None
 
 
 @dataclass(frozen=True)

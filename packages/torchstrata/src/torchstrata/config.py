@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
+
+from symshapes.suggestion import did_you_mean
 
 from .errors import UsageError
 
@@ -97,15 +98,21 @@ class Config:
 
 
 _OF_PROCESS = ("cache_dir", "dump", "fallback", "tuning_lock", "verify")
+_REFUSED = {
+    "guard_filter_fn": "guards can't be left out: a graph would run where it is wrong, and "
+    "checking all of them takes about a microsecond; ",
+}
+"""Options of torch.compile that there can't be, with the reason."""
 _FIELDS = tuple(field.name for field in fields(Config))
 _TYPES = get_type_hints(Config)
 
 
 def _check_field(name: str, value: object) -> None:
     if name not in _FIELDS:
-        close = difflib.get_close_matches(str(name), _FIELDS, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise UsageError(f"unknown option {name!r}; {hint}the options are {', '.join(_FIELDS)}")
+        raise UsageError(
+            f"unknown option {name!r}; {_REFUSED.get(name) or did_you_mean(name, _FIELDS)}the "
+            f"options are {', '.join(_FIELDS)}"
+        )
     choices = get_args(_TYPES[name])
     if _TYPES[name] is float:
         valid, expected = type(value) in (int, float) and 0 <= value <= 1, "a number from 0 to 1"  # type: ignore[operator]

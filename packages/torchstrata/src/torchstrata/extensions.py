@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 import loopir
@@ -39,6 +39,12 @@ class Extensions:
     codegens: tuple[tuple[str, CodeGenerator | str], ...] = ()
     passes: tuple[GraphPass, ...] = ()
     decompositions: tuple[DecompositionTable, ...] = ()
+
+    def refuse_for(self, backend: object) -> None:
+        """Raises UsageError if any is given: other backends take none."""
+        given = next((field.name for field in fields(self) if getattr(self, field.name)), None)
+        if given is not None:
+            raise UsageError(f"{given} belong to the backend 'torchstrata', not to {backend!r}")
 
     @property
     def table(self) -> DecompositionTable:

@@ -89,6 +89,7 @@ from .eager_frames import (
 )
 from .exit_code import ExitCode
 from .failing_graphs import CompiledGraph
+from .first_call import is_first_call
 from .frame_code import FrameCode
 from .graph_code import graph_call, input_loader
 from .lifetimes import holds_watched
@@ -119,6 +120,8 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     note_root(policy, code)
     stance = current_stance()
     if stance == "eager_on_recompile" or holds_watched(view):
+        return RUN_ONCE
+    if stance == "eager_then_compile" and is_first_call(region, policy, view):
         return RUN_ONCE
     if around := surroundings(view):
         return run_inside(policy, code, around)

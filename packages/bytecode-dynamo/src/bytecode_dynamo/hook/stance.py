@@ -7,11 +7,19 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from symshapes.suggestion import did_you_mean
+
 from bytecode_dynamo.errors import UserError
 
 from .frame_hook import set_force_eager
 
-STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
+STANCES = (
+    "default",
+    "force_eager",
+    "eager_on_recompile",
+    "fail_on_recompile",
+    "eager_then_compile",
+)
 
 
 class _Current(threading.local):
@@ -47,14 +55,17 @@ class set_stance:
     - "force_eager": call the original functions; what was compiled stays in the caches.
     - "eager_on_recompile": use what is compiled and fits, else run in eager mode.
     - "fail_on_recompile": use what is compiled and fits, else raise ``RecompileError``.
+    - "eager_then_compile": run the first call in eager mode and compile at the second; sizes and
+      numbers that differ between the two are symbolic at once.
 
     The stance belongs to the process, not to a thread. Raises UserError for another name.
     """
 
-    def __init__(self, stance: str) -> None:
+    def __init__(self, stance: str = "default") -> None:
         if stance not in STANCES:
             raise UserError(
                 f"stance must be one of {', '.join(map(repr, STANCES))}, not {stance!r}"
+                f"{'; ' if (hint := did_you_mean(stance, STANCES)) else ''}{hint.strip()}"
             )
         self.stance = stance
         self.before = _apply(stance)

@@ -33,6 +33,11 @@ def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
     return carried_inputs
 
 
+def nested_region(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """A call of a function that ``torch.compiler.nested_compile_region`` marked."""
+    return func(*args, **kwargs)
+
+
 def map(f: Any, xs: Any, *args: Any) -> Any:
     """``torch._higher_order_ops.map``."""
     leaves, spec = pytree.tree_flatten(xs)
@@ -300,6 +305,7 @@ _POLYFILLS = {
         (f"_higher_order_ops/{rule.__name__}.py", rule.__name__): rule
         for rule in (cond, while_loop, map, scan, associative_scan)
     },
+    ("_higher_order_ops/invoke_subgraph.py", "invoke_subgraph_placeholder"): nested_region,
     ("_higher_order_ops/wrap.py", "WrapWithAutocast.__call__"): wrap_with_autocast,
     ("nested/_internal/nested_tensor.py", "NestedTensor.__torch_function__"): nested.torch_function,
     ("amp/autocast_mode.py", "_enter_autocast"): _enter_autocast,

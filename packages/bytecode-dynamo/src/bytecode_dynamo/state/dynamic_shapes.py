@@ -17,7 +17,13 @@ from bytecode_dynamo.guards.records import GuardKind
 from bytecode_dynamo.guards.source import ItemSource, LocalSource, Source
 from bytecode_dynamo.guards.tensor_source import SizeSource, StrideSource
 from bytecode_dynamo.marker import Marker
-from bytecode_dynamo.marks import DYNAMIC_MARK, STATIC_MARK, UNBACKED_MARK, marks_of
+from bytecode_dynamo.marks import (
+    DYNAMIC_MARK,
+    MAYBE_DYNAMIC_MARK,
+    STATIC_MARK,
+    UNBACKED_MARK,
+    marks_of,
+)
 
 from .tracker import Capture
 
@@ -105,6 +111,7 @@ class DynamicShapes:
         marked = {
             **dynamic_marks(value),
             **dict.fromkeys(marks_of(value, "_dynamo_weak_dynamic_indices")),
+            **dict.fromkeys(marks_of(value, MAYBE_DYNAMIC_MARK)),
         }
         fixed = {*marks_of(value, STATIC_MARK), *marks_of(value, "_dynamo_static_indices")}
         merged = self.seen.merge_sizes(source.name, tuple(value.shape))
