@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 import os
 
 import loopir
@@ -12,7 +11,6 @@ import pytest
 import torch
 import torchstrata
 from torchstrata.__main__ import main
-from torchstrata.config import configure_logging
 
 
 def test_doctor_names_what_it_found(capsys) -> None:
@@ -71,21 +69,6 @@ def test_a_limit_that_is_no_size(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["cache", "prune", "--limit", "many"])
     assert "'many' is not a size like 500M or 2G" in capsys.readouterr().err
-
-
-def test_level_of_messages(monkeypatch) -> None:
-    logger = logging.getLogger("bytecode_dynamo")
-    before, level = list(logger.handlers), logger.level
-    monkeypatch.setenv("STRATA_LOG", "loud")
-    with pytest.raises(torchstrata.UsageError, match="one of debug, info"):
-        configure_logging()
-    monkeypatch.setenv("STRATA_LOG", "INFO")
-    try:
-        configure_logging()
-        assert logger.isEnabledFor(logging.INFO)
-    finally:
-        logger.handlers[:] = before
-        logger.setLevel(level)
 
 
 FACTORY = """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from loopir.host.host_program import HostProgram
 from loopir.host.launched import check_launches
 from loopir.host.shared_device import share_devices
 from loopir.ir.program import Program, check_program
-from loopir.ir.program_text import format_schedule
+from loopir.ir.program_text import format_decision, format_schedule
 from loopir.ir.template import format_any
 
 from .backend import CodeGenerator, KernelSource
@@ -33,6 +34,7 @@ from .patterns import freeze, rewrite_patterns
 from .registry import code_generators
 from .schedule import schedule
 
+fusion_log = logging.getLogger("loopir.fusion")
 Decompose = Callable[[torch.fx.GraphModule], torch.fx.GraphModule]
 
 
@@ -86,7 +88,10 @@ def _decompose(pipeline: Pipeline, graph: torch.fx.GraphModule) -> torch.fx.Grap
 
 def _schedule(pipeline: Pipeline, graph: torch.fx.GraphModule) -> Program:
     options = pipeline.options
-    return schedule(lower(graph, options), options, pipeline.codegens)
+    program = schedule(lower(graph, options), options, pipeline.codegens)
+    for decision in program.decisions if fusion_log.isEnabledFor(logging.DEBUG) else ():
+        fusion_log.debug("%s", format_decision(decision), extra={"fields": asdict(decision)})
+    return program
 
 
 def _generate(pipeline: Pipeline, program: Program) -> GeneratedProgram:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from symshapes.lazy import lazy_names
 
-from .config import configure_logging
+from .logs import configure_logging
 
 if TYPE_CHECKING:
     from bytecode_dynamo import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         TraceWarning,
         UsageError,
     )
+    from .logs import set_logs
     from .tracing.recording import trace
 
 __version__ = "0.2.0"
@@ -54,7 +55,7 @@ __all__ = [
     "compile", "compile_fx", "compiler", "config", "counters", "disable", "disallow_in_graph",
     "error_on_graph_break", "explain",
     "graph_break", "is_compiling", "list_backends", "list_code_generators", "load", "mark_dynamic",
-    "mark_static", "mark_unbacked", "maybe_mark_dynamic", "reset", "save", "set_stance",
+    "mark_static", "mark_unbacked", "maybe_mark_dynamic", "reset", "save", "set_logs", "set_stance",
     "substitute_in_graph", "trace",
 ]  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -127,22 +126,3 @@ def _check_field(name: str, value: object) -> None:
 
 
 config = Config()
-
-_LOG_LEVELS = ("debug", "info", "warning", "error")
-
-
-def configure_logging() -> None:
-    """Logs graph breaks and recompilations to stderr from the level that STRATA_LOG names.
-
-    Raises UsageError for an unknown level.
-    """
-    level = os.environ.get("STRATA_LOG", "").lower()
-    if not level:
-        return
-    if level not in _LOG_LEVELS:
-        raise UsageError(f"STRATA_LOG={level!r}: no such level; one of {', '.join(_LOG_LEVELS)}")
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    logger = logging.getLogger("bytecode_dynamo")
-    logger.addHandler(handler)
-    logger.setLevel(level.upper())

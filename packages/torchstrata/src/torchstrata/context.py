@@ -45,13 +45,13 @@ class Context:
         """Whether programs may come from the cache: nothing is checked or dumped, and everything
         that the stages run has a key.
         """
-        is_plain = not (self.config.verify or self.profiles) and self.dump.directory is None
+        is_plain = not (self.config.verify or self.profiles or self.dump.is_wanted)
         return is_plain and None not in self.extensions.keys
 
     @property
     def has_listener(self) -> bool:
         """Whether somebody wants the texts of stages."""
-        return self.dump.directory is not None or self.trace is not None
+        return self.dump.is_wanted or self.trace is not None
 
     @property
     def profiles(self) -> bool:

@@ -1,4 +1,4 @@
-"""A readable text of every stage on disk."""
+"""A readable text of every stage, on disk and in the log."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from loopir import optional_files
 
+from .logs import log_text, logs_stages
+
 _serial = itertools.count()
 
 
@@ -17,9 +19,14 @@ WHAT = "the dump (STRATA_DUMP, or the option 'dump')"
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Writes each stage's text into ``directory``; does nothing if it is None."""
+    """Writes each stage's text into ``directory``, unless that is None, and to the log."""
 
     directory: Path | None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody reads the texts: they take time to write, and the stages have to run."""
+        return self.directory is not None or logs_stages()
 
     @classmethod
     def for_graph(cls, root: str | None) -> Dump:
@@ -34,6 +41,7 @@ class Dump:
 
     def write(self, name: str, text: str) -> None:
         """Writes the text of one stage."""
+        log_text(name, text)
         if self.directory is not None:
             with optional_files(WHAT):
                 (self.directory / name).write_text(text if text.endswith("\n") else text + "\n")

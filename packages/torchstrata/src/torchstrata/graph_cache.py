@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from .counters import counters
 if TYPE_CHECKING:
     from .tracing import GraphTrace
 
+log = logging.getLogger("torchstrata.cache")
 SUFFIX = ".graph"
 _ABOVE_KERNELS = ("/Auto", "/Composite", "/Functionalize", "/Python")
 """Dispatch keys above kernels: a Python registration at one of them changes the trace."""
@@ -89,7 +91,8 @@ class GraphCacheEntry:
                 constants=loopir.describe_constants(self.constants),
                 graph=text,
             )
-        except loopir.Undescribed:
+        except loopir.Undescribed as error:
+            log.info("a graph is not cached: %s has no description", error)
             self._note(None, False)
             return None
         self._env = loopir.environment_of(graph)
@@ -107,6 +110,9 @@ class GraphCacheEntry:
         return self
 
     def _note(self, key: str | None, is_found: bool) -> None:
+        if key is not None:
+            said = "is" if is_found else "is not"
+            log.info("graph %s %s in the cache", key, said, extra={"fields": {"key": key}})
         if self.trace is not None:
             self.trace.note_lookup("graph", "", self.store, key, is_found)
 

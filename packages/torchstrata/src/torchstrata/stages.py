@@ -89,7 +89,7 @@ def _around(
 
 
 def _watch(ctx: Context, direction: str, stage: loopir.PipelineStage, form: Any) -> None:
-    if ctx.dump.directory is not None:
+    if ctx.dump.is_wanted:
         ctx.dump.write(f"{direction}-{stage.name}", stage.show(form))
     if ctx.trace is not None:
         ctx.trace.note_stage(direction, stage, form)
@@ -145,7 +145,7 @@ def compile_captured(
     if _is_without_data(graph):
         return graph
     ctx = new_context(config, loopir.devices_of(graph), extensions, recorded)
-    if ctx.dump.directory is not None:
+    if ctx.dump.is_wanted:
         ctx.dump.write("10-captured.py", bytecode_dynamo.format_captured(graph, strict=False))
     where = user_lines(graph)
     freezes = config.freeze and not torch.is_grad_enabled()

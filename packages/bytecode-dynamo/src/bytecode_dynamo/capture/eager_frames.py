@@ -29,7 +29,7 @@ from .observing import observed
 from .policy import Policy
 from .recompilation import reason, where
 
-log = logging.getLogger("bytecode_dynamo")
+log = logging.getLogger("bytecode_dynamo.failures")
 
 _C: Any = torch._C
 _MODES = _C.DispatchKeySet(_C.DispatchKey.Python) | _C.DispatchKeySet(

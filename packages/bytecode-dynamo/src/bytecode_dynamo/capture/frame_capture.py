@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import weakref
 from dataclasses import replace
@@ -93,6 +92,7 @@ from .first_call import is_first_call
 from .frame_code import FrameCode
 from .graph_code import graph_call, input_loader
 from .lifetimes import holds_watched
+from .log import log_break, log_guards, log_recompile, logs_recompiles
 from .observing import FrameReport, observed
 from .policy import Captured, Kept, Policy
 from .recompilation import UNKNOWN, reason, where
@@ -100,7 +100,6 @@ from .rerun_plan import plan_rerun
 from .roots import MODULE_CALLS, is_whole, note_root
 from .turns import turns
 
-log = logging.getLogger("bytecode_dynamo")
 MOST_UNROLLED = 3
 """The most graphs of one code that may depend on where the iterator of its loop stands."""
 
@@ -197,7 +196,7 @@ class Compilation:
         self.ctx = self._context()
         self.scope = self.frame.scope()
         self.reason: str | None = None
-        is_shown = region.entries(view.code) and (report or log.isEnabledFor(logging.INFO))
+        is_shown = region.entries(view.code) and (report or logs_recompiles())
         if is_shown or policy.on_capture is not None:
             # before the capture, which may fill caches; reading guards may run the program's code
             self.reason = reason(policy, view.code, self.scope, self.state)
@@ -369,7 +368,7 @@ class Compilation:
         prefix = [*self._graph(gen, error.record()), *gen.instructions()]
         if not user_exception:
             counters["graph_breaks"] += 1
-            log.info("graph break: %s", error.record().format())
+            log_break("graph break", error.record())
         code = self.frame.first_half(index, prefix, analysis, gen.locals, self.policy.roots)
         self._note("captured" if user_exception else "broke", error.record())
         return self._entry(code, True)
@@ -406,7 +405,7 @@ class Compilation:
         if self._is_whole():
             raise Unsupported(error.record()) from None
         counters["graph_breaks"] += 1
-        log.info("frame runs in eager mode: %s", error.record().format())
+        log_break("frame runs in eager mode", error.record())
         self._note("skipped", error.record())
         self._report(None, error.record())
         return SKIP
@@ -461,7 +460,8 @@ class Compilation:
             guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope, self.loads)
         if self.region.entries(self.view.code):
             counters["recompiles"] += 1
-            log.info("recompiled %s: %s", where(self.view.code), self.reason)
+            log_recompile(self.view.code, self.reason)
+        log_guards(self.view.code, ctx.guards, shapes)
         self.policy.captured.setdefault(self.view.code, []).append((tuple(ctx.guards), shapes))
         entry = Entry(guard, code, continues)
         if self.report is not None:

@@ -36,7 +36,7 @@ from bytecode_dynamo.hook.frame_hook import Activated, Continuation
 
 from .failing_graphs import CompiledGraph
 
-log = logging.getLogger("bytecode_dynamo")
+log = logging.getLogger("bytecode_dynamo.reruns")
 
 _C: Any = torch._C
 _set_versions = _C._autograd._unsafe_set_version_counter

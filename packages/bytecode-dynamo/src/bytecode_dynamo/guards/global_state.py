@@ -275,7 +275,7 @@ def state_masks() -> tuple[int, ...] | None:
             masks[0] |= (during[0] ^ before[0]) if word == 0 else 0
     except Exception as error:
         set_state_readers()
-        logging.getLogger("bytecode_dynamo").info(
+        logging.getLogger("bytecode_dynamo.guards").info(
             "the state is read by Python functions: %s", error
         )
         return None

@@ -26,7 +26,7 @@ from bytecode_dynamo._hook import (
     sizes_address,
 )
 
-log = logging.getLogger("bytecode_dynamo")
+log = logging.getLogger("bytecode_dynamo.guards")
 
 INLINE_DIMS = 5
 # two bytes of dtype; device type, index, presence; flags above are derived from the strides

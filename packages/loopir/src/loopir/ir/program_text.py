@@ -36,7 +36,7 @@ from symshapes.text.values import format_value
 from .expr import format_expr
 from .host_functions import ROOTS
 from .node import Buffer, View
-from .program import Allocate, ExternCall, Free, Launch, MakeView, Program
+from .program import Allocate, Decision, ExternCall, Free, Launch, MakeView, Program
 from .template import format_any, format_leaf
 from .text import KERNELS
 
@@ -62,11 +62,14 @@ def format_schedule(program: Program) -> str:
     """
     writer = _ProgramWriter(program, strict=False)
     function = writer.function()
-    decisions = [
-        f"# {'fused' if d.accepted else 'kept apart'}: {d.first} and {d.second}: {d.reason}"
-        for d in program.decisions
-    ]
+    decisions = [f"# {format_decision(decision)}" for decision in program.decisions]
     return "\n\n".join([*writer.graphs.parts(), "\n".join([function, *decisions])]) + "\n"
+
+
+def format_decision(decision: Decision) -> str:
+    """A fusion that was considered, in one line."""
+    what = "fused" if decision.accepted else "kept apart"
+    return f"{what}: {decision.first} and {decision.second}: {decision.reason}"
 
 
 class _ProgramWriter:
