@@ -207,7 +207,7 @@ def test_inputs_are_freed_only_where_they_are_given_up(compiled):
 
 def test_a_failed_build_says_what_was_run():
     text = str(BuildError("no kernel", command="c++ -O3 a.cpp", output="a.cpp:1: error\n"))
-    assert text.endswith("no kernel\ncommand: c++ -O3 a.cpp\na.cpp:1: error")
+    assert "no kernel\ncommand: c++ -O3 a.cpp\na.cpp:1: error\n  help: " in text
     assert "command" not in str(BuildError("no kernel"))
 
 

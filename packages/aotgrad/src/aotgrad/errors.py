@@ -13,7 +13,7 @@ class Unsupported(AotError):
     """The program is legal but cannot be compiled ahead of time; the caller should run it eagerly.
 
     Attributes:
-        id: stable identifier such as ``"AG003"``.
+        id: stable identifier such as ``"AG010"``; ``python -m torchstrata help AG010`` explains it.
         reason: one line.
         user_line: the user's source line, or an empty string.
     """
@@ -24,7 +24,8 @@ class Unsupported(AotError):
         self.id = id
         self.reason = reason
         self.user_line = line.rstrip() or source_line(node)
-        super().__init__(f"{id}: {reason}" + (f"\n{self.user_line}" if self.user_line else ""))
+        lines = [f"{id}: {reason}", *filter(None, [self.user_line])]
+        super().__init__("\n".join([*lines, f"  help: python -m torchstrata help {id}"]))
 
 
 class ContractError(AotError):

@@ -129,7 +129,7 @@ class BreakRecord:
         """Several lines for people."""
         lines = [f"{self.id}: {self.title}", f"  {self.reason}"]
         lines += [place.format() for place in self.stack]
-        lines += [f"  hint: {self.hint}", f"  see docs/errors/{self.id}.md"]
+        lines += [f"  hint: {self.hint}", f"  help: python -m torchstrata help {self.id}"]
         return "\n".join(lines)
 
 

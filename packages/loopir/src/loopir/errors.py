@@ -4,12 +4,24 @@ from __future__ import annotations
 
 
 class LoopIRError(Exception):
-    """Base of every error that loopir raises on purpose. ``id`` is stable and documented."""
+    """Base of every error that loopir raises on purpose. ``id`` is stable, and ``python -m
+    torchstrata help ID`` explains it.
+    """
 
     id = "LI000"
 
     def __str__(self) -> str:
-        return f"[{self.id}] {super().__str__()}"
+        return f"{self.summary}\n  help: python -m torchstrata help {self.id}"
+
+    @property
+    def summary(self) -> str:
+        """The message without the line that names the page."""
+        return f"[{self.id}] {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        """The message alone."""
+        return super().__str__()
 
 
 class VerificationError(LoopIRError):

@@ -1,7 +1,8 @@
 """``python -m torchstrata``: ``doctor`` says what this machine can compile, ``backends`` which code
 generators, graph backends, passes and decompositions there are, ``report DIR`` makes a page of a
 trace, ``explain DIR`` says in the terminal what a trace or dump has, and ``cache`` what is kept
-between processes; ``compile`` and ``inspect`` write and show files of compiled programs.
+between processes; ``compile`` and ``inspect`` write and show files of compiled programs; ``help
+ID`` shows the page of an error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import loopir
 import torch
 from bytecode_dynamo.backends import GROUPS as BACKEND_GROUPS
 
-from . import cache_commands
+from . import cache_commands, error_pages
 from .api import list_code_generators
 from .artifacts import commands as artifact_commands
 from .backends import list_backends
@@ -35,6 +36,7 @@ _VARIABLES = (
     "STRATA_DUMP",
     "STRATA_LOG",
     "STRATA_LOG_FORMAT",
+    "STRATA_OPTIONS",
     "STRATA_TRACE",
     "STRATA_TRACE_PROFILE",
     "STRATA_VERIFY",
@@ -58,7 +60,7 @@ def doctor() -> dict[str, str]:
     try:
         store.check()
     except loopir.StoreError as error:
-        report["problem"] = "; ".join(filter(None, (report.get("problem"), str(error))))
+        report["problem"] = "; ".join(filter(None, (report.get("problem"), error.summary)))
     unknown = sorted(
         name for name in os.environ if name.startswith("STRATA_") and name not in _VARIABLES
     )
@@ -142,6 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
         "backends",
         help="code generators, graph backends, passes and decompositions, and where they come from",
     ).add_argument("--check", action="store_true", help="run the conformance kit of generators")
+    error_pages.add_command(commands)
     report_commands.add_commands(commands)
     cache_commands.add_commands(commands)
     artifact_commands.add_commands(commands)
@@ -150,6 +153,8 @@ def main(arguments: list[str] | None = None) -> int:
         return artifact_commands.run(chosen)
     if chosen.command == "cache":
         return cache_commands.run(chosen)
+    if chosen.command == "help":
+        return error_pages.run(chosen)
     if chosen.command in ("report", "explain"):
         return report_commands.run(chosen)
     if chosen.command == "backends":

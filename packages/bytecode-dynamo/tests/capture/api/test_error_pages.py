@@ -51,7 +51,7 @@ def test_fullgraph_names_the_line_and_the_page(id_):
         bd.optimize("eager", fullgraph=True)(f)(*args)
     text = str(caught.value)
     assert caught.value.id == id_
-    assert f"docs/errors/{id_}.md" in text
+    assert text.rstrip().endswith(f"help: python -m torchstrata help {id_}")
     assert f'File "{PAGES / id_}.md", line ' in text
 
 
@@ -66,10 +66,7 @@ def test_every_page_named_in_a_message_is_in_the_documentation():
         for source in (ROOT / "packages").glob("*/src/**/*.py")
         for page in re.findall(r"docs/[\w/.-]+\.md(?:#[\w-]+)?", source.read_text())
     }
-    record = bd.errors.BreakRecord("BD001", "reason", "hint")
-    named |= set(re.findall(r"docs/\S+", record.format()))
     navigation = (ROOT / "mkdocs.yml").read_text()
-    assert "docs/errors/BD001.md" in named
     for page in named:
         path, _, anchor = page.partition("#")
         headings = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(), re.MULTILINE)

@@ -216,7 +216,7 @@ class ArtifactStore:
         except StoreError as error:
             if not self._or_temporary:
                 raise
-            _warn_once(self._meant, f"{error} {INSTEAD}")
+            _warn_once(self._meant, f"{error.summary} {INSTEAD}")
             path = self._write_temporary(root, key, suffix, data)
         if self._puts % PUTS_PER_CHECK == 0:
             self.evict()
@@ -380,7 +380,7 @@ class ArtifactStore:
         except StoreError as error:
             if not self._or_temporary:
                 raise
-            self._warning = f"{error} {INSTEAD}"
+            self._warning = f"{error.summary} {INSTEAD}"
             with suppress(OSError, StoreError):  # put reports it where it matters
                 self.root = temporary_root()
                 self.check()

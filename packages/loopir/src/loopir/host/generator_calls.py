@@ -71,7 +71,7 @@ def refusal(codegen: CodeGenerator, kernel: Kernel) -> str:
     try:
         codegen.generate(kernel)
     except UnsupportedKernelError as error:
-        return str(error).removeprefix(f"[{error.id}] ")
+        return error.reason
     return f"it does not support {kernel.name}"
 
 

@@ -125,7 +125,7 @@ def _source(generator: CodeGenerator, kernel: Kernel) -> KernelSource | Exceptio
             try:
                 source = generator.generate(kernel)
             except UnsupportedKernelError as error:
-                reason = str(error).removeprefix(f"[{error.id}] ")
+                reason = error.reason
                 return AssertionError(f"supported, but {reason}") if takes else Refused(reason)
             return source if takes else AssertionError("not supported, but generated")
         return generated(generator, kernel.name, partial(generator.generate, kernel), None)
