@@ -144,7 +144,7 @@ def test_named_and_callable_backends() -> None:
         ({"backend": "no-such"}, "no-such.*aot_eager.*torchstrata"),
         ({"backend": 3}, "backend must be a name or a callable"),
         ({"options": ["fusion"]}, "mapping of names to values, not list"),
-        ({"options": {"fusion": True}}, "unknown option 'fusion'.*fallback"),
+        ({"options": {"speed": True}}, "unknown option 'speed'.*fallback"),
         ({"options": {"fallback": "never"}}, "'fallback' is 'never'.*'eager' or 'error'"),
     ],
 )

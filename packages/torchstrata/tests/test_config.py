@@ -27,7 +27,8 @@ def test_patch_restores() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fusion": 1}, "unknown option 'fusion'; the options are fallback, "),
+        ({"speed": 1}, "unknown option 'speed'; the options are fallback, "),
+        ({"fusion": 1}, "must be bool"),
         ({"cuda_graph": True}, "unknown option 'cuda_graph'; did you mean 'cuda_graphs'\\?"),
         ({"partition": "best"}, "must be 'min_cut' or 'default'"),
         ({"verify": "yes"}, "must be bool"),

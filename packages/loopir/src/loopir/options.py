@@ -11,10 +11,13 @@ class Options:
     """``fuse``: merge loop nodes into kernels. ``inline``: compute cheap values again instead of
     storing them. ``split_reductions``: two stages for large reductions to few outputs. ``reuse``:
     dead buffers become memory of later ones. ``threads``: parallel workers to plan for (None: as
-    many as torch uses). ``patterns``: rewrite the functional graph first. ``inference``: no
-    backward pass follows, so that layouts and attention may be chosen for the forward pass alone.
-    ``freeze``: inputs with ``meta["static"]`` are constants (implies inference). ``check``: run the
-    contract checkers (default: when STRATA_VERIFY is 1). ``deadline``: seconds that a code
+    many as torch uses). ``patterns``: rewrite the functional graph first; ``layouts``: with
+    channels-last convolutions; ``templates``: products and convolutions, with the loops around
+    them, may be kernels of a code generator instead of calls. ``reorder``: loops are ordered by
+    strides. ``vectorise``: kernels name a loop whose points are computed together. ``inference``:
+    no backward pass follows, so that layouts and attention may be chosen for the forward pass
+    alone. ``freeze``: inputs with ``meta["static"]`` are constants (implies inference). ``check``:
+    run the contract checkers (default: when STRATA_VERIFY is 1). ``deadline``: seconds that a code
     generator may take for a kernel's text, and for a build (None: any time). ``join_launches``:
     call consecutive kernels by one call where the code generator can link them.
     """
@@ -25,6 +28,10 @@ class Options:
     reuse: bool = True
     threads: int | None = None
     patterns: bool = True
+    layouts: bool = True
+    templates: bool = True
+    reorder: bool = True
+    vectorise: bool = True
     inference: bool = False
     freeze: bool = False
     deadline: float | None = None

@@ -33,7 +33,12 @@ MODES: dict[str, dict[str, object]] = {
 """The options of each mode. On the CPU all modes compile alike."""
 
 
-_OPTIONS = {"triton.cudagraphs": "cuda_graphs", "max_autotune": "tune", "freezing": "freeze"}
+_OPTIONS = {
+    "triton.cudagraphs": "cuda_graphs",
+    "max_autotune": "tune",
+    "freezing": "freeze",
+    "layout_optimization": "layouts",
+}
 """torch.compile's names for our options."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -41,6 +41,24 @@ class Config:
     """Replace operators by faster calls (one attention, packed convolutions, padded products), or
     call the program's.
     """
+    fusion: bool = True
+    """Merge loops that share data into one kernel, or a kernel for each operation."""
+    inlining: bool = True
+    """Compute cheap values again where they are read, instead of storing them."""
+    loop_order: bool = True
+    """Order the loops of a kernel by the strides of what it reads and writes."""
+    layouts: bool = True
+    """Channels-last convolutions where that is faster (needs ``patterns``)."""
+    templates: bool = True
+    """Products and convolutions may be our own kernels, with the loops around them; else library
+    calls.
+    """
+    vectorisation: bool = True
+    """Kernels compute several points at once; else one by one, as far as the compiler lets them."""
+    split_reductions: bool = True
+    """Large reductions to few results run in two stages, in parallel."""
+    memory_reuse: bool = True
+    """Results that are no longer needed give their memory to later ones."""
     cuda_graphs: bool = True
     """Record programs for one CUDA device as CUDA graphs and replay them where that is safe; costs
     memory for their results.
@@ -125,4 +143,37 @@ def _check_field(name: str, value: object) -> None:
         raise UsageError(f"option {name!r} is {value!r}; it must be {expected}")
 
 
-config = Config()
+def parse_options(text: str) -> dict[str, Any]:
+    """Options as STRATA_OPTIONS has them: ``"fusion=off,partition=default"``. A bool is on or off,
+    true or false, 1 or 0; None is ``none``. Raises UsageError.
+    """
+    options = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals:
+            raise UsageError(f"{item!r} is no option: write NAME=VALUE, such as fusion=off")
+        options[name] = _read(name, value)
+    return options
+
+
+def _read(name: str, text: str) -> object:
+    """The value of an option from its text; one that can't be is left for ``_check_field``."""
+    kind = _TYPES.get(name)
+    if kind is bool:
+        return _BOOLS.get(text.lower(), text)
+    if kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return None if text.lower() == "none" and type(None) in get_args(kind) else text
+
+
+def _from_environment() -> Config:
+    try:
+        return Config().with_options(parse_options(os.environ.get("STRATA_OPTIONS", "")))
+    except UsageError as error:
+        raise UsageError(f"STRATA_OPTIONS: {error}") from None
+
+
+_BOOLS = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+config = _from_environment()
+"""The settings of this process; STRATA_OPTIONS changes what they are at first."""

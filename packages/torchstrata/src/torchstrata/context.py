@@ -75,7 +75,15 @@ class Context:
         config = self.config
         options = loopir.Options(
             inference=self.inference,
+            fuse=config.fusion,
+            inline=config.inlining,
+            split_reductions=config.split_reductions,
+            reuse=config.memory_reuse,
             patterns=config.patterns,
+            layouts=config.layouts,
+            templates=config.templates,
+            reorder=config.loop_order,
+            vectorise=config.vectorisation,
             check=config.verify,
             deadline=self.deadline,
             join_launches=not self.profiles,

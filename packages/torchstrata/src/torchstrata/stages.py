@@ -176,7 +176,7 @@ def autograd_options(ctx: Context) -> dict[str, Any]:
     """The arguments of ``aotgrad.aot_backend``: settings, and what compiles functional graphs."""
     config = ctx.config
     inference_ctx = replace(ctx, inference=True)
-    passes = [loopir.lay_out_images] * config.patterns
+    passes = [loopir.lay_out_images] * (config.patterns and config.layouts)
     passes += [aotgrad.redraw_masks] * (not config.fallback_random)
     write_artifact = lambda name, text: ctx.write(f"20-{name}.py", text)  # noqa: E731
     return dict(

@@ -49,11 +49,13 @@ def rewrite_patterns(
     fold_constants(gm, options.freeze)
     if not options.inference:
         multiply_convolutions(gm)
-    offer_contractions(gm, codegens or {}, options.inference)
+    if options.templates:
+        offer_contractions(gm, codegens or {}, options.inference)
     part_biases(gm)
     pad_products(gm)
     move_scalars(gm)
-    choose_layouts(gm, options.inference)
+    if options.layouts:
+        choose_layouts(gm, options.inference)
     fold_constants(gm)
     remove_dead(gm)
     return gm

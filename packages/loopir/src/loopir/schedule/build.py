@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -26,6 +26,7 @@ from loopir.ir.node import Buffer, LoweredGraph
 from loopir.ir.simplify import extents_of
 from loopir.lowering.elementwise import COSTLY
 from loopir.lowering.record import SimplifyingRecorder
+from loopir.options import Options
 
 from .group import Group, Member
 from .order import LoopAccess, collapse, loop_accesses, order_loops, tile_axis, vector_axis
@@ -45,21 +46,26 @@ class Resolved:
 
 
 def build_kernel(
-    group: Group, graph: LoweredGraph, external: set[str], keep_loops: bool = False
+    group: Group,
+    graph: LoweredGraph,
+    external: set[str],
+    keep_loops: bool = False,
+    options: Options | None = None,
 ) -> tuple[Kernel, tuple[str, ...]]:
     """The kernel of a group, named ``kernel``, and the buffers to call it with. Buffers not in
     ``external`` need no memory unless the kernel itself reads them back. ``keep_loops``: its loops
     are the group's as they are.
     """
+    options = options or Options()
+    reorders = options.reorder and not keep_loops
     members = [_resolve(member, group, graph) for member in group.members]
     _assign_slots(members)
     accesses = [access for m in members for access in _accesses(m)]
-    ordered = list(group.ranges) if keep_loops else order_loops(group.ranges, accesses, graph.facts)
-    reduced = (
-        list(group.reduction)
-        if group.is_ordered or keep_loops
-        else order_loops(group.reduction, accesses, graph.facts)
-    )
+    ordered, reduced = list(group.ranges), list(group.reduction)
+    if reorders:
+        ordered = order_loops(ordered, accesses, graph.facts)
+    if reorders and not group.is_ordered:
+        reduced = order_loops(reduced, accesses, graph.facts)
     is_scan = any(m.member.node.kind == "scan" for m in members)
     ranges, outer_map = (ordered, {}) if keep_loops else collapse(ordered, accesses, "x")
     reduction, inner_map = (reduced, {}) if keep_loops else collapse(reduced, accesses, "r")
@@ -68,7 +74,8 @@ def build_kernel(
     recorder = _record(members, {**outer_map, **inner_map}, ranges, reduction, graph, external)
     bodies = _bodies(recorder.slots)
     bodies = _drop_unused(bodies, external)
-    return _finish(group, graph, bodies, ranges, reduction, is_scan)
+    kernel, buffers = _finish(group, graph, bodies, ranges, reduction, is_scan)
+    return kernel if options.vectorise else _without_vector(kernel), buffers
 
 
 def _resolve(member: Member, group: Group, graph: LoweredGraph) -> Resolved:
@@ -264,6 +271,10 @@ def _finish(
         tile_axis=tile_axis(ranges, vector, accesses),
     )
     return kernel, tuple(names.buffers)
+
+
+def _without_vector(kernel: Kernel) -> Kernel:
+    return replace(kernel, vector_axis=None, tile_axis=None)
 
 
 def _declare(buffer: Buffer, name: str, role: str) -> KernelBuffer:

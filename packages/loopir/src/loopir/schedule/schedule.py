@@ -39,9 +39,10 @@ def schedule(
     graph = replace(graph, nodes=_live_nodes(graph), buffers=dict(graph.buffers))
     dag = Dag(graph)
     generators = (codegens or {}).items()
-    templates = {d: g for d, g in generators if isinstance(g, OffersTemplates)}
+    offering = generators if options.templates else ()
+    templates = {d: g for d, g in offering if isinstance(g, OffersTemplates)}
     selective = {d: g for d, g in generators if isinstance(g, SelectsKernels)}
-    fusion = Fusion(graph, options, dag, templates, Selection(graph, dag, selective))
+    fusion = Fusion(graph, options, dag, templates, Selection(graph, dag, selective, options))
     if options.fuse:
         fusion.run()
     outputs = graph.output_buffers
@@ -54,7 +55,7 @@ def schedule(
             continue
         external = dag.external(group, {group.name}, outputs)
         built = (
-            build_kernel(group, graph, external)
+            build_kernel(group, graph, external, options=options)
             if group.extern is None
             else build_template(group, graph, external)
         )

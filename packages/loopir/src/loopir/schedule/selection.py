@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from loopir.backend import SelectsKernels
 from loopir.ir.node import LoweredGraph
+from loopir.options import Options
 
 from .build import build_kernel
 from .dag import Dag
@@ -20,6 +21,7 @@ class Selection:
     graph: LoweredGraph
     dag: Dag
     codegens: Mapping[str, SelectsKernels]
+    options: Options
     _answers: dict[Group, bool] = field(default_factory=dict)
 
     def takes(self, fused: Group, left: Group, right: Group) -> bool:
@@ -34,6 +36,6 @@ class Selection:
     def _supports(self, group: Group, inside: set[str]) -> bool:
         if group not in self._answers:
             external = self.dag.external(group, inside, self.graph.output_buffers)
-            kernel, _ = build_kernel(group, self.graph, external)
+            kernel, _ = build_kernel(group, self.graph, external, options=self.options)
             self._answers[group] = self.codegens[kernel.device].supports(kernel)
         return self._answers[group]

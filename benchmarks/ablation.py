@@ -1,0 +1,146 @@
+"""What each optimisation is worth: the speed-up over eager with all of them, and without each.
+
+usage: python -m benchmarks.ablation [MODEL...] [--modes inference training] [--dtype fp32]
+[--without SWITCH...] [--rounds N] [--save]
+
+Every model runs in a process of its own, where all variants are measured in turns. The speed-up of
+a variant is the geometric mean over the models, its loss what is lost of that with all on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from statistics import geometric_mean
+from typing import Any
+
+import torch
+
+from benchmarks.cpu_models import DTYPES, MODELS, build, one_step
+from benchmarks.measure import alternate, environment, save_rows, single_thread_clock
+
+ALL = "all"
+SWITCHES: dict[str, dict[str, Any]] = {
+    "fusion": {"fusion": False},
+    "inlining": {"inlining": False},
+    "patterns": {"patterns": False},
+    "loop and layout order": {"loop_order": False, "layouts": False},
+    "templates": {"templates": False},
+    "vectorisation": {"vectorisation": False},
+    "split reductions": {"split_reductions": False},
+    "memory reuse": {"memory_reuse": False},
+    "min-cut": {"partition": "default"},
+    "freezing": {"freeze": False},
+    "cuda graphs": {"cuda_graphs": False},
+}
+"""The options that turn each optimisation off."""
+_ALL_ON: dict[str, Any] = {"freeze": True, "fallback": "error"}
+"""What is off by default, and belongs to the whole."""
+
+
+def variants(device: str, training: bool, without: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The options of all on, and of each switch that matters on a device and in a mode."""
+    idle = {"cuda graphs"} if device == "cpu" else set()
+    idle |= {"freezing"} if training else {"min-cut"}
+    chosen = [name for name in without or SWITCHES if name not in idle]
+    return {ALL: _ALL_ON, **{name: {**_ALL_ON, **SWITCHES[name]} for name in chosen}}
+
+
+def measure_model(
+    name: str, dtype: str, mode: str, without: Sequence[str], rounds: int
+) -> dict[str, float]:
+    """Speed-ups over eager, by variant; they share one process and take turns."""
+    import torchstrata
+
+    training = mode == "training"
+    with torch.set_grad_enabled(training):
+        model, inputs = build(name, DTYPES[dtype], training)
+        calls: dict[str, Callable[..., Any]] = {"eager": model}
+        for variant, options in variants("cpu", training, without).items():
+            twin, _ = build(name, DTYPES[dtype], training)
+            calls[variant] = torchstrata.compile(twin, options=options)
+        steps = {
+            variant: (lambda call=call: one_step(call, inputs, training))
+            for variant, call in calls.items()
+        }
+        seconds = alternate(steps, rounds=rounds, seconds=0.05, clock=single_thread_clock())
+    return {name: seconds["eager"] / value for name, value in seconds.items() if name != "eager"}
+
+
+def table(speed_ups: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """A row per variant from the speed-ups by model and variant, the largest loss first after all
+    on. ``loss`` is the share of the speed-up that is gone.
+    """
+    means = {
+        variant: geometric_mean([row[variant] for row in speed_ups.values()])
+        for variant in next(iter(speed_ups.values()))
+    }
+    rows = [
+        {
+            "optimisations": ALL if variant == ALL else f"without {variant}",
+            "speed-up over eager": round(mean, 3),
+            "loss": f"{100 * (1 - mean / means[ALL]):.1f} %",
+            "models": len(speed_ups),
+        }
+        for variant, mean in sorted(means.items(), key=lambda item: (item[0] != ALL, item[1]))
+    ]
+    return rows
+
+
+def in_process(arguments: list[str]) -> dict[str, float] | str:
+    """A model in a fresh interpreter: its speed-ups, or what failed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.ablation", *arguments], capture_output=True, text=True
+    )
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["?"])[-1][:200]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", help="of benchmarks.cpu_models; without any, all")
+    parser.add_argument("--modes", nargs="*", default=["inference"], choices=MODES)
+    parser.add_argument("--dtype", default="fp32", choices=DTYPES)
+    parser.add_argument("--without", nargs="*", default=[], choices=SWITCHES)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--save", action="store_true", help="write results/ablation.json")
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.measure:
+        (model,), (mode,) = chosen.models, chosen.modes
+        found = measure_model(model, chosen.dtype, mode, chosen.without, chosen.rounds)
+        print(json.dumps(found))
+        return
+    common = ["--dtype", chosen.dtype, "--rounds", str(chosen.rounds), "--measure"]
+    common += ["--without", *chosen.without] if chosen.without else []
+    for mode in chosen.modes:
+        speed_ups = {}
+        for model in chosen.models or MODELS:
+            found = in_process([model, "--modes", mode, *common])
+            if isinstance(found, str):
+                print(f"{mode} {model}: {found}", file=sys.stderr, flush=True)
+                continue
+            speed_ups[model] = found
+        rows = [{"mode": mode, "dtype": chosen.dtype, **row} for row in table(speed_ups or EMPTY)]
+        print_table(rows)
+        if chosen.save:
+            save_rows("ablation", environment(), rows, ("mode", "dtype", "optimisations"))
+
+
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows as a table of Markdown."""
+    for row in (list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)):
+        print("|", " | ".join(map(str, row)), "|", flush=True)
+
+
+MODES = ("inference", "training")
+EMPTY = {"no model": {ALL: float("nan")}}
+
+if __name__ == "__main__":
+    main()
