@@ -112,6 +112,7 @@ $ python -m torchstrata explain trace --graph 0 --line 7
 
 ```python
 from torchstrata.report import read_report, render_page
+
 render_page(read_report("trace"))
 ```
 

@@ -5,12 +5,30 @@ room.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchstrata import tracing
 
 if TYPE_CHECKING:
-    from .recording import Recording
+    from .frames import FrameRecorder
+    from .graphs import GraphTrace
+    from .profile import Profile
+    from .session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """An active session, with what observes captures and times kernels for it."""
+
+    session: Session
+    frames: FrameRecorder
+    profile: Profile | None
+
+    def graph(self) -> GraphTrace:
+        """What records the next graph."""
+        return tracing.GraphTrace(self.session, self.profile)
+
 
 ACTIVE: list[Recording] = []
 """Recordings, the innermost last."""

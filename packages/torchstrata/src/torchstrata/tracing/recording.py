@@ -6,30 +6,15 @@ import atexit
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import bytecode_dynamo
 
-from .active import ACTIVE
+from .active import ACTIVE, Recording
 from .frames import FrameRecorder
-from .graphs import GraphTrace
 from .machine import limits
 from .profile import Profile
 from .session import Session, harmless
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """An active session, with what observes captures and times kernels for it."""
-
-    session: Session
-    frames: FrameRecorder
-    profile: Profile | None
-
-    def graph(self) -> GraphTrace:
-        """What records the next graph."""
-        return GraphTrace(self.session, self.profile)
 
 
 def begin_for_process(directory: str, profiles: bool) -> Recording:
