@@ -246,6 +246,20 @@ def test_integers_that_floats_hold_are_known() -> None:
             assert unknown.known_value is None  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    "dtype, bound", [(torch.bfloat16, 256), (torch.float16, 2048), (torch.float32, 1 << 24)]
+)
+def test_integers_on_a_device_are_known_up_to_the_first_that_a_float_lacks(
+    dtype: torch.dtype, bound: int
+) -> None:
+    with FakeTensorMode(ShapeEnv()):
+        first = torch.arange(bound // 2 - 4, bound // 2, device="cuda").to(dtype)
+        assert (first + (bound // 2)).tolist() == [bound - 4, bound - 3, bound - 2, bound - 1]
+        assert (-first - (bound // 2)).tolist() == [4 - bound, 3 - bound, 2 - bound, 1 - bound]
+        for unknown in (first + (bound // 2 + 1), first + (bound // 2 + 4), first * bound):
+            assert unknown.known_value is None  # type: ignore[attr-defined]
+
+
 def test_what_is_not_known_of_integers() -> None:
     with FakeTensorMode(ShapeEnv()):
         t = torch.arange(4)
