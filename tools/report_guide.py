@@ -118,7 +118,7 @@ render_page(read_report("trace"))
 
 ## What a trace costs, and what is in it
 
-Without a trace nothing is recorded. With one, compilation takes 5 to 10 % longer, most of it for writing texts of stages.
+Without a trace nothing is recorded. With one, compilation takes longer: the texts of all stages are written.
 The caches work as usual, with one exception: a graph that another process compiled is compiled again, since the cache has
 no intermediate stages; the report says that it would have been a hit. Kernels that are built already are not built again.
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
+
+from torchstrata.error_pages import read_page
+from torchstrata.errors import UsageError
 
 Place = tuple[str, int]
 """A file and a line."""
@@ -35,6 +39,15 @@ class Break:
     def place(self) -> Place:
         """The innermost line."""
         return self.stack[-1][:2] if self.stack else ("", 0)
+
+    @property
+    def page(self) -> str:
+        """What ``python -m torchstrata help`` says of the id; empty for an id without a page, such
+        as that of a trace by a later version.
+        """
+        with suppress(UsageError):
+            return read_page(self.id)
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
