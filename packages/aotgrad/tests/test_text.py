@@ -45,7 +45,7 @@ def test_a_newer_version_and_another_form_are_one_error():
     with pytest.raises(VersionError, match=r"version 2 of aotgrad\.graph.*install a newer aotgrad"):
         parse_functional(TEXT.replace("aotgrad.graph 1", "aotgrad.graph 2"))
     with pytest.raises(ParseError, match=r"this text is a primops\.graph, not a aotgrad\.graph"):
-        parse_functional(TEXT.replace("aotgrad.graph 1", "primops.graph 5"))
+        parse_functional(TEXT.replace("aotgrad.graph 1", "primops.graph 6"))
 
 
 def through_text(gm, inputs):

@@ -33,7 +33,7 @@ from packages.loopir.tests.programs import random_program
 aten = torch.ops.aten
 EVALUATORS = {"cpu": EvaluatorTemplates()}
 TEXT = """\
-# loopir.program 1, loopir.kernel 1, primops.graph 5
+# loopir.program 1, loopir.kernel 1, primops.graph 6
 @kernel(device='cpu', vector='x0')
 def kernel0(in0: In('float32', 8), out0: Out('float32', 8)):
     for x0 in range(8):
@@ -49,7 +49,7 @@ def program(in_x: f32[2, 4], in_y: f32[4, 2]):
     return (buf1, view(in_x, (4,), (2,), 1))
 """
 BRANCHES = """\
-# loopir.program 1, loopir.kernel 1, primops.graph 5
+# loopir.program 1, loopir.kernel 1, primops.graph 6
 def body_0(in0: f32[3]) -> (f32[3],):
     sin: f32[3] = prims.sin(in0)
     return (sin,)

@@ -15,7 +15,7 @@ from symshapes import ParseError, VersionError
 from symshapes.testing.texts import damaged_texts
 from symshapes.text.values import Unwritable
 
-TEXT = """# primops.graph 5
+TEXT = """# primops.graph 6
 s0 = Size(lower=2, hint=3)
 
 def graph(s0: size(s0), x: f32[s0, 2]) -> (f32[s0], f32[2*s0]):
@@ -40,8 +40,8 @@ def test_what_is_read_is_checked():
 
 
 def test_a_text_of_a_newer_op_set_is_one_error():
-    newer = TEXT.replace("primops.graph 5", "primops.graph 6")
-    with pytest.raises(VersionError, match="version 6 of primops.graph, and this primops reads"):
+    newer = TEXT.replace("primops.graph 6", "primops.graph 7")
+    with pytest.raises(VersionError, match="version 7 of primops.graph, and this primops reads"):
         parse_graph(newer)
 
 

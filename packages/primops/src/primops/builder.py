@@ -124,6 +124,9 @@ class GraphBuilder:
         simpler: Any = simplify(prim, operands, params, meta)
         if simpler is not None:
             return simpler
+        if prim is prims.call:  # there may be random numbers inside: each call counts
+            self.pinned.append(self._append(prim, operands, params, meta))
+            return self.pinned[-1]
         if "impure" in prim.tags:
             return self._append(prim, operands, params, meta)
         return self._shared((prim, key_of(operands), key_of(params)), prim, operands, params, meta)
@@ -198,8 +201,10 @@ class GraphBuilder:
         graph = fx.Graph()
         for value in self.values:
             if isinstance(value.target, fx.Node):
-                value.node = graph.node_copy(value.target)
-                value.node.meta["val"] = value.meta
+                value.node = graph.create_node(
+                    value.target.op, value.target.target, name=value.target.name
+                )
+                value.node.meta = {**value.target.meta, "val": value.meta}
             elif value in live:
                 value.node = _emit(graph, value)
         _note_rounding(live, outputs)
@@ -212,6 +217,8 @@ def _note_rounding(live: set[GraphValue], outputs: list[Any]) -> None:
     """Sets ``meta["rounds_to"]`` on nodes that none but operators read for which eager rounds the
     value (C3.8).
     """
+    if not any(value.half is not None for value in live):
+        return
     exact = {x for x in outputs if isinstance(x, GraphValue)}
     for user in live:
         for value in values_in((user.args, user.params)):

@@ -42,7 +42,11 @@ def evaluate(
 
     Raises PrimopsError that names the node when a call fails or an input is missing.
     """
-    run = _Run(gm, promote_to, on_node)
+    return _evaluate(_Run(gm, promote_to, on_node), inputs)
+
+
+def _evaluate(run: _Run, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    gm, on_node = run.gm, run.on_node
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     if len(placeholders) != len(inputs):
         raise PrimopsError(f"the graph has {len(placeholders)} inputs, got {len(inputs)}")
@@ -79,8 +83,9 @@ class _Run:
         if isinstance(leaf, SYMBOLIC):
             return substitute(leaf, self.symbols)
         if isinstance(leaf, fx.GraphModule):
-            return lambda *inputs: evaluate(
-                leaf, inputs, promote_to=self.promote_to, on_node=self.on_node
+            # the sizes of the graph around it are known inside
+            return lambda *inputs: _evaluate(
+                _Run(leaf, self.promote_to, self.on_node, symbols=dict(self.symbols)), inputs
             )
         if self.promote_to is not None and isinstance(leaf, torch.dtype) and leaf.is_floating_point:
             return self.promote_to

@@ -10,7 +10,7 @@ from operator import attrgetter
 from primops.prim import Prim, registered
 from primops.prims import EXTERN_PRIMS  # importing the package defines all prims
 
-OPSET_VERSION = 5
+OPSET_VERSION = 6
 
 ORDER = (
     "elementwise unary", "elementwise binary", "comparison", "selection", "conversion", "shape",

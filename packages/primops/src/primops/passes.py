@@ -88,6 +88,7 @@ class _Pass:
     inner: Decompose  # of the graphs of control flow
     env: dict[fx.Node, Any] = field(default_factory=dict)
     inputs: dict[fx.Node, GraphValue] = field(default_factory=dict)
+    parts: dict[fx.GraphModule, fx.GraphModule] = field(default_factory=dict)
 
     def run(self) -> fx.GraphModule:
         for node in self.gm.graph.nodes:
@@ -153,13 +154,19 @@ class _Pass:
             return self.builder.copy(args[0], node.meta["val"])
         if "control" in prim.tags:
             params = {
-                name: self.inner(x) if isinstance(x, fx.GraphModule) else x
+                name: self.part(x) if isinstance(x, fx.GraphModule) else x
                 for name, x in params.items()
             }
         first = len(self.builder.values)
         value = prim(*args, **params)
         self.adopt(value, node.meta["val"], first)
         return value
+
+    def part(self, graph: fx.GraphModule) -> fx.GraphModule:
+        """A graph inside, as prims; one that several nodes call is decomposed once."""
+        if graph not in self.parts:
+            self.parts[graph] = self.inner(graph)
+        return self.parts[graph]
 
     def operator(self, node: fx.Node, op: OpOverload) -> Any:
         if op._schema.is_mutable:

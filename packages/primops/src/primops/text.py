@@ -22,7 +22,7 @@ from primops.module import LazyGraphModule
 from primops.opset import OPSET_VERSION
 from primops.verify import check_prims
 
-FORM = TextForm("primops.graph", OPSET_VERSION)
+FORM = TextForm("primops.graph", OPSET_VERSION, {5: lambda tree: tree})  # 6 added `call`
 
 
 class _Metas:

@@ -34,6 +34,7 @@ def check_prims(gm: fx.GraphModule) -> None:
     - C3.5 parameters hold sizes, not nodes; no size arithmetic is left
     - C3.6 the output is a tuple and has one ``meta["val"]`` entry per element
     - C3.7 no effects: seeds come from ``random_seed`` nodes
+    - C3.9 graphs that nodes call are prim graphs
     """
     output: fx.Node | None = None
     for node in gm.graph.nodes:

@@ -2,7 +2,7 @@
 
 ::
 
-    # loopir.program 1, loopir.kernel 1, primops.graph 5
+    # loopir.program 1, loopir.kernel 1, primops.graph 6
     @kernel(device='cpu', vector='x0')
     def kernel0(in0: In('float32', 8), out0: Out('float32', 8)):
         ...

@@ -19,7 +19,7 @@ no_derivative("takes no tensor", prims.full, prims.iota)
 no_derivative("a random number", prims.random_seed, prims.uniform, prims.uniform16)
 no_derivative(
     "aotgrad differentiates the branches, and builds control flow of them",
-    prims.cond, prims.while_loop, prims.scan,
+    prims.cond, prims.while_loop, prims.scan, prims.call,
 )  # fmt: skip
 for _prim in registered().values():
     if "extern" in _prim.tags:

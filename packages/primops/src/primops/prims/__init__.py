@@ -4,7 +4,7 @@
 """
 
 from primops.prim import Prim, registered
-from primops.prims.control import cond, scan, while_loop
+from primops.prims.control import call, cond, scan, while_loop
 from primops.prims.creation import full, iota
 from primops.prims.extern import EXTERN_PRIMS
 from primops.prims.indexing import gather, index, index_put, scatter, scatter_add, scatter_reduce

@@ -26,7 +26,7 @@ def output_metas(graph: fx.GraphModule) -> tuple[TensorMeta, ...]:
 
 
 def _agree(graph: fx.GraphModule, operands: tuple[Any, ...]) -> None:
-    inputs = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+    inputs = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     if _forms(inputs) != _forms(operands):
         raise PrimError(f"a graph of inputs {_forms(inputs)} is given {_forms(operands)}")
 
@@ -70,6 +70,15 @@ def _scan_rule(*operands: TensorMeta, body_graph: fx.GraphModule, carried: int, 
     return (*metas[:carried], *stacked)
 
 
+def _call_rule(*operands: Any, graph: fx.GraphModule) -> Any:
+    _agree(graph, operands)
+    return output_metas(graph)
+
+
+def _call(*operands: Any, graph: fx.GraphModule) -> Any:
+    return _run(graph, operands)
+
+
 def _run(graph: fx.GraphModule, operands: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(x.contiguous() for x in graph(*operands))
 
@@ -111,4 +120,8 @@ scan = _control(
     "scan(*operands, body_graph, carried, length)", _scan_rule, _scan,
     "state = the first `carried` operands; state, y[i] = body_graph(*state, *(x[i] for the "
     "others)) for i in [0, length)",
+)  # fmt: skip
+call = _control(
+    "call(*operands, graph)", _call_rule, _call,
+    "graph(*operands): equal parts of a graph are calls of one graph",
 )  # fmt: skip

@@ -282,6 +282,9 @@ def _control(draw: Draw, name: str) -> PrimCall:
     if name == "cond":
         graphs = {"true_graph": _branch(lambda a: a + 1, x), "false_graph": _branch(torch.neg, x)}
         return PrimCall(prims.cond, (torch.tensor(draw(st.booleans())), x), graphs)
+    if name == "call":
+        graph = _branch(lambda a, b: (a * 2, b - 1), x, y)
+        return PrimCall(prims.call, (x, y), {"graph": graph})
     if name == "while_loop":
         start = torch.ones(2) if y.numel() == 0 else y
         graphs = {

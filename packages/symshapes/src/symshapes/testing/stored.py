@@ -2,7 +2,7 @@
 
 ::
 
-    # primops.graph 5
+    # primops.graph 6
     def graph(x: f32[2, 3]) -> (f32[2],):
         sum: f32[2] = prims.sum(x, dims=(1,))
         return (sum,)
