@@ -27,10 +27,11 @@ from loopir.ir.program_text import format_decision, format_schedule
 from loopir.ir.template import format_any
 
 from .backend import CodeGenerator, KernelSource
+from .blocks import graphs_of, outline
 from .lowering import check_graph, lower
 from .options import Options
 from .passes import GraphPass, find_passes, keys_of
-from .patterns import freeze, rewrite_patterns
+from .patterns import freeze, has_images, rewrite_patterns
 from .registry import code_generators
 from .schedule import schedule
 
@@ -79,7 +80,16 @@ class PipelineStage:
 
 
 def _rewrite(pipeline: Pipeline, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    return rewrite_patterns(graph, pipeline.codegens, pipeline.options)
+    """Equal parts are rewritten once, but the layouts of images are chosen for a whole graph."""
+    codegens, options = pipeline.codegens, pipeline.options
+    is_whole = has_images(graph)
+    if is_whole:
+        graph = rewrite_patterns(graph, codegens, options)
+    if options.blocks and all(each.level != "prims" for each in pipeline.passes):
+        graph = outline(graph)
+    for part in () if is_whole else graphs_of(graph):
+        rewrite_patterns(part, codegens, options)
+    return graph
 
 
 def _decompose(pipeline: Pipeline, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -13,13 +13,14 @@ class Options:
     dead buffers become memory of later ones. ``threads``: parallel workers to plan for (None: as
     many as torch uses). ``patterns``: rewrite the functional graph first; ``layouts``: with
     channels-last convolutions; ``templates``: products and convolutions, with the loops around
-    them, may be kernels of a code generator instead of calls. ``reorder``: loops are ordered by
-    strides. ``vectorise``: kernels name a loop whose points are computed together. ``inference``:
-    no backward pass follows, so that layouts and attention may be chosen for the forward pass
-    alone. ``freeze``: inputs with ``meta["static"]`` are constants (implies inference). ``check``:
-    run the contract checkers (default: when STRATA_VERIFY is 1). ``deadline``: seconds that a code
-    generator may take for a kernel's text, and for a build (None: any time). ``join_launches``:
-    call consecutive kernels by one call where the code generator can link them.
+    them, may be kernels of a code generator instead of calls. ``blocks``: compile equal parts of a
+    graph once. ``reorder``: loops are ordered by strides. ``vectorise``: kernels name a loop whose
+    points are computed together. ``inference``: no backward pass follows, so that layouts and
+    attention may be chosen for the forward pass alone. ``freeze``: inputs with ``meta["static"]``
+    are constants (implies inference). ``check``: run the contract checkers (default: when
+    STRATA_VERIFY is 1). ``deadline``: seconds that a code generator may take for a kernel's text,
+    and for a build (None: any time). ``join_launches``: call consecutive kernels by one call where
+    the code generator can link them.
     """
 
     fuse: bool = True
@@ -32,6 +33,7 @@ class Options:
     templates: bool = True
     reorder: bool = True
     vectorise: bool = True
+    blocks: bool = True
     inference: bool = False
     freeze: bool = False
     deadline: float | None = None

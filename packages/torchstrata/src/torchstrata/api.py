@@ -218,9 +218,9 @@ class Stack:
         return precompile(self.settings, self.extensions, target, args, kwargs, dynamic)
 
     def plain(self, graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        """The stages without patterns, for a graph that failed (contract B9)."""
+        """The stages without patterns and blocks, for a graph that failed (contract B9)."""
         with deferred():
-            settings = self.settings.with_options({"patterns": False})
+            settings = self.settings.with_options({"patterns": False, "blocks": False})
             return compile_captured(settings, graph, example_inputs, self.extensions)
 
 

@@ -59,6 +59,8 @@ class Config:
     """Large reductions to few results run in two stages, in parallel."""
     memory_reuse: bool = True
     """Results that are no longer needed give their memory to later ones."""
+    blocks: bool = True
+    """Compile equal parts of a graph, such as the layers of a transformer, once."""
     cuda_graphs: bool = True
     """Record programs for one CUDA device as CUDA graphs and replay them where that is safe; costs
     memory for their results.

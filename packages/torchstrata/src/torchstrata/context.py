@@ -84,6 +84,8 @@ class Context:
             templates=config.templates,
             reorder=config.loop_order,
             vectorise=config.vectorisation,
+            # not measured on GPUs yet, where a cut may cost a product its prologue
+            blocks=config.blocks and "cuda" not in self.codegens,
             check=config.verify,
             deadline=self.deadline,
             join_launches=not self.profiles,

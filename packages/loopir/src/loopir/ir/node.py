@@ -172,6 +172,48 @@ def expressions_in(argument: ExternArgument) -> list[sympy.Expr]:
 Node: TypeAlias = LoopNode | ExternNode
 
 
+def is_ordered(node: Node) -> bool:
+    """Whether the call draws random numbers or takes part in a collective; such calls keep their
+    order.
+    """
+    if isinstance(node, LoopNode):
+        return False
+    if getattr(node.op, "namespace", None) == "_c10d_functional":
+        return True
+    tags = getattr(node.op, "tags", ())
+    return any(
+        getattr(tag, "name", tag) in ("nondeterministic_seeded", "random", "random_seed", "effect")
+        for tag in tags
+    ) or (getattr(node.op, "name", None) == "random_seed")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Block:
+    """The lowered graph of equal parts. As the ``op`` of an ExternNode it stands for its nodes: the
+    call's arguments are a view for each of ``graph.inputs``, its results are the buffers ``made``,
+    which hold the outputs that are in no input, under other names. ``tags`` are those of an
+    operator.
+    """
+
+    name: str
+    graph: LoweredGraph
+    made: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, graph: LoweredGraph) -> Block:
+        """The block of a graph."""
+        made = sorted(graph.output_buffers - graph.input_buffers)
+        return cls(name, graph, tuple(made), ("effect",) * any(map(is_ordered, graph.nodes)))
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, *args: object) -> object:
+        """Never called: the schedule puts the block's steps in the place of a call."""
+        raise TypeError(f"{self.name} is no operator")
+
+
 @dataclass(slots=True)
 class LoweredGraph:
     """The nodes of a graph.

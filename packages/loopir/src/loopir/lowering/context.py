@@ -53,6 +53,7 @@ class LoweringContext:
         self.bound_sizes: set[sympy.Symbol] = set()
         self._sizes: dict[tuple[Callable[[int], int], sympy.Expr], sympy.Symbol] = {}
         self._numbers: dict[tuple[sympy.Symbol, torch.device], Tensor] = {}
+        self._shapes: dict[tuple[int, ...], Shape] = {}
         self._count = itertools.count()
 
     # Sizes
@@ -127,7 +128,12 @@ class LoweringContext:
 
     def shape(self, sizes: Sequence[object]) -> Shape:
         """A shape as expressions, one for each size."""
-        return tuple(self.expr(size) for size in sizes)
+        if not all(type(size) is int for size in sizes):
+            return tuple(self.expr(size) for size in sizes)
+        given: tuple[int, ...] = (*sizes,)  # type: ignore[assignment]
+        if given not in self._shapes:
+            self._shapes[given] = tuple(map(sympy.Integer, given))
+        return self._shapes[given]
 
     # Buffers
 

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import sympy
 import torch
-from primops import OPSET, ContractError, Prim, check_prims
+from primops import OPSET, ContractError, Prim, check_prims, prims
 from symshapes import expr_of
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from loopir.errors import LoweringError
 from loopir.ir.kernel import STORED_8_BITS
-from loopir.ir.node import Buffer, Item, LoweredGraph, Symbolic, View, contiguous_strides
-from loopir.ir.simplify import ZERO, product
+from loopir.ir.node import Block, Buffer, Item, LoweredGraph, Symbolic, View, contiguous_strides
+from loopir.ir.simplify import product
 from loopir.options import Options
 from loopir.source_line import user_line
 
 from . import creation, elementwise, indexing, reduction, view
+from .block import can_call, lower_call
 from .context import LOOP_DTYPES, LoweringContext
 from .elementwise import is_tensor
 from .extern import lower_extern
@@ -64,7 +66,7 @@ def check_graph(gm: torch.fx.GraphModule) -> None:
 
 def _is_operand(node: torch.fx.Node) -> bool:
     """Whether an operator reads the node's value."""
-    return any(isinstance(user.target, OpOverload) for user in node.users)
+    return any(isinstance(x.target, OpOverload) or x.target is prims.call for x in node.users)
 
 
 class _GraphLowering:
@@ -75,6 +77,7 @@ class _GraphLowering:
         self.env: dict[torch.fx.Node, Any] = {}
         self.output_strides: dict[torch.fx.Node, tuple] = {}
         self.written: dict[int, str] = {}
+        self.blocks: dict[torch.fx.GraphModule, Block] = {}
 
     def run(self) -> LoweredGraph:
         follow_readers(self.gm)
@@ -185,6 +188,8 @@ class _GraphLowering:
             return node.meta["val"]
         if isinstance(target, OpOverload):
             return lower_extern(self.ctx, node, target, args, kwargs)  # type: ignore[arg-type]
+        if target is prims.call:
+            return self._call_graph(kwargs["graph"], args)
         if not isinstance(target, Prim):
             raise self.ctx.fail(f"target {target} is neither a prim nor an ATen operator (C3.1)")
         rule = self.table.get(target.name)
@@ -198,6 +203,26 @@ class _GraphLowering:
             args, kwargs = self._on_one_device(node, args, kwargs)  # type: ignore[arg-type]
             result = rule(self.ctx, node, *args, **kwargs)
         return lower_extern(self.ctx, node, target, args, kwargs) if result is None else result  # type: ignore[arg-type]
+
+    def _call_graph(self, gm: torch.fx.GraphModule, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Calls the block of a graph, which is lowered once. Nodes of a graph that computes sizes
+        of its own become nodes of this one.
+        """
+        if gm not in self.blocks:
+            lowered = _GraphLowering(gm, self.ctx.options, self.table).run()
+            self.blocks[gm] = Block.of(f"block{len(self.blocks)}", lowered)
+        block = self.blocks[gm]
+        if can_call(block):
+            return lower_call(self.ctx, block, args)
+        given = iter(args)
+        for node in gm.graph.nodes:
+            if node.op == "output":
+                return tuple(self.env[x] for x in node.args[0])
+            if node.op == "placeholder":
+                self.env[node] = next(given)
+            else:
+                self._lower_node(node)
+        raise self.ctx.fail("the graph of a call has no output")
 
     def _has_loop_dtypes(self, node: torch.fx.Node, args: Any, kwargs: Any) -> bool:
         dtypes = [
@@ -336,7 +361,7 @@ class _GraphLowering:
             s if size == 1 else r
             for size, r, s in zip(result.shape, result.stride, stride, strict=True)
         )
-        return View(result.buffer, result.shape, stride, sympy.expand(result.offset + ZERO))
+        return View(result.buffer, result.shape, stride, sympy.expand(result.offset))
 
     def _find_written(self) -> None:
         """Records the results that can be computed in the memory of the input to which they are

@@ -2,6 +2,7 @@
 
 from .freeze import freeze
 from .joint import lay_out_images
+from .layout import has_images
 from .rewrite import rewrite_patterns
 
-__all__ = ["freeze", "lay_out_images", "rewrite_patterns"]
+__all__ = ["freeze", "has_images", "lay_out_images", "rewrite_patterns"]

@@ -41,6 +41,7 @@ from .match import (
 
 aten = torch.ops.aten
 COMMUTATIVE = {"add", "mul", "maximum", "minimum"}
+CONTRACTIONS = {"mm", "addmm", "convolution"}
 MAX_STEPS = 8
 
 
@@ -65,13 +66,13 @@ def offer_contractions(
     """Replaces the contractions for which the code generator of their device has an operator;
     returns how many.
     """
-    if not any(isinstance(codegen, OffersContractions) for codegen in codegens.values()):
+    offering = {d: each for d, each in codegens.items() if isinstance(each, OffersContractions)}
+    if not offering:
         return 0
     count = 0
-    for node in list(gm.graph.nodes):
-        meta = meta_of(node)
-        codegen = codegens.get(meta.device.type) if meta is not None else None
-        if not isinstance(codegen, OffersContractions):
+    for node in [x for x in gm.graph.nodes if name_of(x) in CONTRACTIONS]:
+        codegen = offering.get(tensor_of(node).device.type)
+        if codegen is None:
             continue
         for match in _matches(node):
             _follow_steps(match)

@@ -42,6 +42,11 @@ def choose_layouts(gm: fx.GraphModule, inference: bool) -> int:
     return len(changed)
 
 
+def has_images(gm: fx.GraphModule) -> bool:
+    """Whether layouts may be chosen for parts of the graph."""
+    return any(name_of(node) == "convolution" for node in gm.graph.nodes)
+
+
 def prefers_channels_last(image: object, weight: object, inference: bool) -> bool:
     """Whether a convolution with this image, or its gradient, runs faster channels-last."""
     meta, kernel = meta_of(image), meta_of(weight)

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
-from primops import TensorMeta
+from primops import TensorMeta, prims
 from torch import fx
 from torch._ops import OpOverload
 
@@ -19,9 +20,16 @@ VIEWS = frozenset({"view", "_unsafe_view", "reshape"})
 
 def name_of(node: object) -> str:
     """The ATen name of a call without overload (``view``); empty for everything else."""
-    if not isinstance(node, fx.Node) or not isinstance(node.target, OpOverload):
+    if not isinstance(node, fx.Node) or node.op != "call_function":
         return ""
-    space, _, name = node.target.name().partition("::")
+    return _aten_name(node.target)
+
+
+@cache
+def _aten_name(target: object) -> str:
+    if not isinstance(target, OpOverload):
+        return ""
+    space, _, name = target.name().partition("::")
     return name.partition(".")[0] if space == "aten" else ""
 
 
@@ -177,7 +185,7 @@ def is_pure(target: object) -> bool:
     size known only at run time.
     """
     if not isinstance(target, OpOverload):
-        return True
+        return target is not prims.call
     if target.namespace == "_c10d_functional":
         return False
     tags = (torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape)

@@ -12,7 +12,7 @@ import sympy
 
 from loopir.errors import ScheduleError
 from loopir.ir.expr import symbols_of
-from loopir.ir.node import Buffer, ExternNode, LoopNode, LoweredGraph, expressions_in
+from loopir.ir.node import Buffer, ExternNode, LoopNode, LoweredGraph, expressions_in, is_ordered
 
 from .group import Group, group_of
 from .users import NOBODY, Users
@@ -279,16 +279,3 @@ def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[
     else:
         exprs = expressions_in((node.args, dict(node.kwargs)))
     return set().union(*map(symbols_of, exprs))
-
-
-def is_ordered(node: ExternNode) -> bool:
-    """Whether the call draws random numbers or takes part in a collective; such calls keep their
-    order.
-    """
-    if getattr(node.op, "namespace", None) == "_c10d_functional":
-        return True
-    tags = getattr(node.op, "tags", ())
-    return any(
-        getattr(tag, "name", tag) in ("nondeterministic_seeded", "random", "random_seed", "effect")
-        for tag in tags
-    ) or (getattr(node.op, "name", None) == "random_seed")

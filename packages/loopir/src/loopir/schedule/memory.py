@@ -161,8 +161,9 @@ def _is_in_place(kernel: Kernel | Template, launch: Launch, source: str, target:
     """Whether each point loads ``source`` only where it stores ``target``, no load follows a store,
     and no body after the storing one uses loaded values (clause C4.8).
     """
-    buffers, starts = launch.buffers, dict(launch.operands)
-    if source not in buffers or starts[source] != starts[target]:
+    buffers = launch.buffers
+    starts = {start for name, start in launch.operands if name in (source, target)}
+    if source not in buffers or len(starts) != 1:
         return False
     if isinstance(kernel, Template):
         inside = [buffers[place] for place in kernel.epilogue.arguments]

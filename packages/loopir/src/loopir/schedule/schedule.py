@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from loopir.backend import CodeGenerator, OffersTemplates, SelectsKernels
 from loopir.ir.kernel import Kernel
 from loopir.ir.nest import map_leaves
-from loopir.ir.node import ExternNode, LoweredGraph, Node, View
-from loopir.ir.program import ExternCall, Launch, MakeView, Program, Step, check_program
+from loopir.ir.node import Block, ExternNode, LoweredGraph, Node, View, is_ordered
+from loopir.ir.program import (
+    Decision,
+    ExternCall,
+    Launch,
+    MakeView,
+    Program,
+    Step,
+    check_program,
+)
 from loopir.ir.simplify import ZERO
 from loopir.ir.template import Template, format_any, kernels_of
 from loopir.ir.verify import check_kernel
 from loopir.options import Options
 
+from .blocks import blocks_in, expanded
 from .build import build_kernel
-from .dag import Dag, is_ordered
+from .dag import Dag
 from .fusion import Fusion
+from .group import Group
 from .memory import plan_memory, uses_of
 from .peak import order_steps
 from .selection import Selection
+from .small import join_small
 from .start import move_starts
 from .template import build_template
 
@@ -36,45 +47,35 @@ def schedule(
     with which the graph was lowered. Raises ScheduleError for a defect of this package.
     """
     options = options or Options()
-    graph = replace(graph, nodes=_live_nodes(graph), buffers=dict(graph.buffers))
-    dag = Dag(graph)
-    generators = (codegens or {}).items()
-    offering = generators if options.templates else ()
-    templates = {d: g for d, g in offering if isinstance(g, OffersTemplates)}
-    selective = {d: g for d, g in generators if isinstance(g, SelectsKernels)}
-    fusion = Fusion(graph, options, dag, templates, Selection(graph, dag, selective, options))
-    if options.fuse:
-        fusion.run()
-    outputs = graph.output_buffers
-    kernels = _Kernels(options.check)
-    steps: list[Step] = []
-    views: dict[View, str] = {}
-    for group in order_steps(dag, graph):
-        if group.extern is not None and group.is_call:
-            steps += _extern_steps(group.extern, graph, views)
-            continue
-        external = dag.external(group, {group.name}, outputs)
-        built = (
-            build_kernel(group, graph, external, options=options)
-            if group.extern is None
-            else build_template(group, graph, external)
-        )
-        assert built is not None
-        kernel, buffers = built
-        if isinstance(kernel, Template):
-            steps.append(Launch(kernels.add(kernel), buffers))
-        elif kernel.bodies:
-            kernel, starts = move_starts(kernel)
-            steps.append(Launch(kernels.add(kernel), buffers, starts))
-    named = {*graph.inputs, *graph.constants}.union(*map(uses_of, steps))
+    scheduler = _Scheduler(options, codegens or {})
+    known = {block: scheduler.run(block.graph) for block in blocks_in(graph)}
+    graph = replace(graph, buffers=dict(graph.buffers))
+    return plan(graph, scheduler, scheduler.run(graph), known)
+
+
+def plan(
+    graph: LoweredGraph,
+    scheduler: _Scheduler,
+    steps: Sequence[Step],
+    known: Mapping[Block, Sequence[Step]],
+) -> Program:
+    """The program of all steps, with those of blocks, and its memory."""
+    options, given = scheduler.options, {*graph.inputs, *graph.constants}
+    if known:
+        steps = [*expanded(steps, graph, known)]
+    if known and options.fuse:
+        steps = join_small(steps, scheduler.kernels, given, graph.facts, scheduler.add_supported)
+    kernels, steps = _launched(scheduler.kernels, steps)
+    steps = _with_views(steps, graph)
+    named = given.union(*map(uses_of, steps))
     program = Program(
         inputs=tuple(graph.inputs),
         buffers={name: buffer for name, buffer in graph.buffers.items() if name in named},
         constants=dict(graph.constants),
-        kernels=tuple(kernels.kernels),
-        steps=tuple(plan_memory(steps, graph, kernels.kernels, options.reuse)),
+        kernels=tuple(kernels),
+        steps=tuple(plan_memory(steps, graph, kernels, options.reuse)),
         outputs=tuple(graph.outputs),
-        decisions=tuple(fusion.decisions),
+        decisions=tuple(scheduler.decisions),
         hints=dict(graph.facts.hints),
         numbers=frozenset(graph.numbers),
         required=tuple(graph.required),
@@ -84,23 +85,87 @@ def schedule(
     return program
 
 
-class _Kernels:
-    """The kernels of a program; kernels with the same text are one."""
+class _Scheduler:
+    """Orders the steps of graphs that share their kernels; kernels with the same text are one."""
 
-    def __init__(self, check: bool) -> None:
-        self.check = check
+    def __init__(self, options: Options, codegens: Mapping[str, CodeGenerator]) -> None:
+        self.options = options
+        generators = codegens.items()
+        offering = generators if options.templates else ()
+        self.templates = {d: g for d, g in offering if isinstance(g, OffersTemplates)}
+        self.selective = {d: g for d, g in generators if isinstance(g, SelectsKernels)}
         self.kernels: list[Kernel | Template] = []
+        self.decisions: list[Decision] = []
         self._numbers: dict[str, int] = {}
 
-    def add(self, kernel: Kernel | Template) -> int:
+    def run(self, graph: LoweredGraph) -> list[Step]:
+        """The launches and calls of a graph, in order."""
+        graph = replace(graph, nodes=_live_nodes(graph))
+        dag = Dag(graph)
+        selection = Selection(graph, dag, self.selective, self.options)
+        fusion = Fusion(graph, self.options, dag, self.templates, selection)
+        if self.options.fuse:
+            fusion.run()
+        self.decisions += fusion.decisions
+        found = (self._step(group, graph, dag) for group in order_steps(dag, graph))
+        return [step for step in found if step is not None]
+
+    def _step(self, group: Group, graph: LoweredGraph, dag: Dag) -> Step | None:
+        """A group as a step; None if nothing needs what it computes."""
+        if group.extern is not None and group.is_call:
+            return ExternCall(group.extern)
+        external = dag.external(group, {group.name}, graph.output_buffers)
+        built = (
+            build_kernel(group, graph, external, options=self.options)
+            if group.extern is None
+            else build_template(group, graph, external)
+        )
+        assert built is not None
+        kernel, buffers = built
+        if isinstance(kernel, Template):
+            return Launch(self._add(kernel), buffers)
+        if not kernel.bodies:
+            return None
+        kernel, starts = move_starts(kernel)
+        return Launch(self._add(kernel), buffers, starts)
+
+    def add_supported(self, kernel: Kernel) -> int | None:
+        """The number of a kernel, which is added; None if its code generator does not take it."""
+        selective = self.selective.get(kernel.device)
+        return None if selective and not selective.supports(kernel) else self._add(kernel)
+
+    def _add(self, kernel: Kernel | Template) -> int:
         text = format_any(replace(kernel, origins=()))
         if text not in self._numbers:
             named = replace(kernel, name=f"kernel{len(self.kernels)}")
-            for each in kernels_of(named) if self.check else ():
+            for each in kernels_of(named) if self.options.check else ():
                 check_kernel(each)
             self._numbers[text] = len(self.kernels)
             self.kernels.append(named)
         return self._numbers[text]
+
+
+def _launched(
+    kernels: Sequence[Kernel | Template], steps: Sequence[Step]
+) -> tuple[list[Kernel | Template], Sequence[Step]]:
+    """The kernels that steps launch, and the steps with their numbers."""
+    used = sorted({step.kernel for step in steps if isinstance(step, Launch)})
+    if len(used) == len(kernels):
+        return [*kernels], steps
+    numbers = {old: new for new, old in enumerate(used)}
+    return [replace(kernels[old], name=f"kernel{new}") for old, new in numbers.items()], [
+        replace(step, kernel=numbers[step.kernel]) if isinstance(step, Launch) else step
+        for step in steps
+    ]
+
+
+def _with_views(steps: Sequence[Step], graph: LoweredGraph) -> list[Step]:
+    """The steps, with a view made before the first call that takes it."""
+    views: dict[View, str] = {}
+    placed: list[Step] = []
+    for step in steps:
+        placed += _extern_steps(step.node, graph, views) if isinstance(step, ExternCall) else [step]
+    return placed
 
 
 def _extern_steps(node: ExternNode, graph: LoweredGraph, views: dict[View, str]) -> list[Step]:
