@@ -2,7 +2,10 @@
 with the exponent of the growth.
 
 usage: python -m benchmarks.scaling [FAMILY...] [--sizes 100 300 1000 3000 10000] [--stages]
-[--build]
+[--build] [--blocks]
+
+With ``--blocks``: a transformer of 2, 12 and 48 equal layers instead, by stage, with the sum of the
+stages that layers go through once and its ratio to that of 2 layers.
 
 Compiled cold, in this process, on the CPU. Seconds are processor time of this process, without the
 C++ compiler, which runs only with ``--build``: its input is counted in KiB, its seconds are wall
@@ -32,23 +35,28 @@ from inductor_cpp.building import build
 from inductor_cpp.kernels.names import runtime_text
 
 from benchmarks.measure import environment
-from benchmarks.scaling_families import FAMILIES, Family
+from benchmarks.scaling_families import FAMILIES, TRANSFORMERS, Family
 
 SIZES = (100, 300, 1000, 3000, 10000)
 FIT_FROM = 300
+LAYERS = (2, 12, 48)
 
 TIMED = {
     "cache": ("torchstrata.stages", "compile_functional"),
+    "outline": ("loopir.compile", "outline"),
     "patterns": ("loopir.compile", "rewrite_patterns"),
     "decompose": ("primops", "decompose"),
     "lower": ("loopir.compile", "lower"),
     "schedule": ("loopir.compile", "schedule"),
+    "plan": ("loopir.schedule.schedule", "plan"),
     "generate": ("loopir.compile", "generate"),
     "host": ("loopir.compile", "build_host"),
 }
 """The function that is a stage, by stage; what the functions of others take is not counted."""
 
 STAGES = ("capture", "aotgrad", *TIMED)
+ONCE = ("patterns", "decompose", "lower", "schedule", "generate")
+"""The stages that equal layers go through once."""
 
 
 class Clock:
@@ -156,6 +164,21 @@ def print_family(family: Family, sizes: Sequence[int], stages: bool, builds: boo
         print(f"{family.name:22s} {name:12s} {values}   {exponent(points):5.2f}", flush=True)
 
 
+def print_blocks(builds: bool) -> None:
+    """Prints the stages of transformers with equal layers, the fastest of three runs each."""
+    for family in TRANSFORMERS:
+        compile_once(family, 1, builds)
+        least = 0.0
+        for layers in LAYERS:
+            runs = [compile_once(family, layers, builds) for _ in range(3)]
+            row = {name: min(run[name] for run in runs) for name in runs[0]}
+            once = sum(row[name] for name in ONCE)
+            least = least or once
+            stages = "  ".join(f"{name} {row[name]:.3f}" for name in (*STAGES, "total"))
+            print(f"{family.name:22s} {layers:3d} layers  {stages}")
+            print(f"{'':22s} once: {once:.3f} s, {once / least:.2f} of {LAYERS[0]} layers'")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -165,11 +188,14 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     parser.add_argument("--stages", action="store_true", help="a row for each stage")
     parser.add_argument("--build", action="store_true", help="run the C++ compiler, too")
+    parser.add_argument("--blocks", action="store_true", help="transformers with equal layers")
     arguments = parser.parse_args()
     if unknown := set(arguments.families) - set(names):
         parser.error(f"unknown families {sorted(unknown)}; there are {names}")
     torch.set_num_threads(1)
     print("  ".join(f"{name} {value}" for name, value in environment().items()))
+    if arguments.blocks:
+        return print_blocks(arguments.build)
     sizes = " ".join(f"{size:9d}" for size in arguments.sizes)
     print(f"{'family':22s} {'stage':12s} {sizes}   exponent")
     for family in FAMILIES:

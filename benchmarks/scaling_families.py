@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -140,6 +142,41 @@ def lattice(calls: int, training: bool = False) -> Program:
 
     return run, ([torch.randn(64, requires_grad=training) for _ in range(width)],)
 
+
+class Layer(nn.Module):
+    """A layer of a transformer."""
+
+    def __init__(self, width: int = 256, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.second_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attention and two products, each added to ``x``."""
+        batch, length, width = x.shape
+        parts = self.qkv(self.norm(x)).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.second_norm(x))))
+
+
+def transformer(layers: int, training: bool = False) -> Program:
+    """A language model with that many equal layers."""
+    model = nn.Sequential(
+        nn.Embedding(1000, 256), *(Layer() for _ in range(layers)), nn.LayerNorm(256),
+        nn.Linear(256, 1000),
+    )  # fmt: skip
+    model.requires_grad_(training)
+    return (lambda tokens: model(tokens)), (torch.randint(0, 1000, (2, 64)),)
+
+
+TRANSFORMERS = (
+    Family("transformer", transformer),
+    Family("transformer_training", lambda layers: transformer(layers, True), True),
+)
 
 FAMILIES = (
     Family("elementwise_chain", elementwise_chain),
