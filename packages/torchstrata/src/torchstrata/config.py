@@ -60,7 +60,7 @@ class Config:
     memory_reuse: bool = True
     """Results that are no longer needed give their memory to later ones."""
     blocks: bool = True
-    """Compile equal parts of a graph, such as the layers of a transformer, once."""
+    """Compile equal parts of a graph, such as the layers of a transformer, once; on the CPU."""
     cuda_graphs: bool = True
     """Record programs for one CUDA device as CUDA graphs and replay them where that is safe; costs
     memory for their results.
