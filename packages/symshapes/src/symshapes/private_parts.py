@@ -17,7 +17,8 @@ import torch
 # Private names by the module or class that defines them.
 PARTS = {
     "torch": """
-        _assert_async _check _conj _disable_functionalization _enable_functionalization
+        _assert_async _check _conj _cudnn_rnn_flatten_weight _disable_functionalization
+        _enable_functionalization
         _foreach_addcdiv_ _foreach_addcmul_ _foreach_copy_ _from_functional_tensor
         _functionalize_commit_update _functionalize_replace _functionalize_was_storage_changed
         _has_compatible_shallow_copy_type _is_all_true _is_functional_tensor
