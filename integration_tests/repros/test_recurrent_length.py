@@ -1,5 +1,5 @@
 """Recurrent networks that a library runs as one call were unrolled over time when they trained:
-14 seconds for an LSTM tagger, and a program per length.
+hundreds of kernels, and a program per length.
 """
 
 from __future__ import annotations

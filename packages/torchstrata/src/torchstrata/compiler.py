@@ -38,8 +38,8 @@ __all__ = [
 ]  # fmt: skip
 
 _GUARDS = (
-    "guards can't be left out: a graph would run where it is wrong, and checking all of them takes "
-    "about a microsecond. mark_static and set_stance('fail_on_recompile') stop recompilations"
+    "guards can't be left out: a graph would run where it is wrong. A report shows what checking "
+    "them costs; mark_static and set_stance('fail_on_recompile') stop recompilations"
 )
 _MISSING = {
     "keep_portable_guards_unsafe": _GUARDS,
