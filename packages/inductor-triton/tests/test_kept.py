@@ -98,6 +98,20 @@ def test_training(pair, accumulate: bool) -> None:
     assert counters["replayed"] >= 8
 
 
+def test_a_network_with_hundreds_of_parameters(capturable) -> None:
+    """More than the 255 names that Python unpacks before a starred one."""
+    compiler, width = partial(_compile, capturable), 300
+    scales = [torch.rand(2).requires_grad_() for _ in range(width)]
+
+    def product(*scales: torch.Tensor) -> torch.Tensor:
+        return torch.stack([(scale.sin() * scale).tanh() for scale in scales]).sum()
+
+    compiled = aotgrad.aot_function(product, forward_compiler=compiler, backward_compiler=compiler)
+    expected = torch.autograd.grad(product(*scales), scales)
+    for _ in range(5):
+        torch.testing.assert_close(torch.autograd.grad(compiled(*scales), scales), expected)
+
+
 def test_two_forwards_before_their_backwards(pair) -> None:
     net, other, compiled = pair()
     x, y = torch.randn(4, 8), torch.randn(4, 8)

@@ -63,6 +63,17 @@ def test_an_input_that_moves_is_copied(replayed):
     assert (counters["recorded"], counters["replayed"]) == (1, 5)
 
 
+@pytest.mark.parametrize(
+    "layout", [((5, 4), (0, 1)), ((4, 3, 2), (0, 1, 0)), ((4, 3), (1, 1)), ((1, 4), (0, 1))]
+)
+def test_moving_inputs_whose_elements_share_memory(replayed, layout):
+    call, kept = replayed(double), []
+    for number in range(8):
+        kept.append(torch.arange(8.0).add(number)[1:].as_strided(*layout))
+        assert torch.equal(call(kept[-1])[0], kept[-1] * 2)
+    assert (counters["recorded"], counters["replayed"]) == (1, 5)
+
+
 def test_an_input_that_moved_once_is_not(replayed):
     call, inputs = replayed(double), [torch.ones(4) for _ in range(2)]
     for number in range(10):

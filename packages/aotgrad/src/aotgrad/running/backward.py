@@ -112,12 +112,17 @@ class BackwardWriter:
     def unpack_saved(self) -> None:
         out, double, has_private = self.out, self.runtime.double, self.num_private > 0
         unpacked = [n.name for n in self.autograd_saved]
-        unpacked += ["_"] * (self.num_sentinels - has_private) + ["*hooked"] * has_private
-        if unpacked:
+        unpacked += ["_"] * (self.num_sentinels - has_private)
+        if unpacked or has_private:
             saved = "ctx.saved_tensors"
             if reader_masks(self.joint, self.split):
                 saved = f"{out.name('read_saved', read_saved)}(ctx, {tuple_text(self.names)})"
-            out(f"{', '.join(unpacked)}, = {saved}")
+            if has_private:  # Python has at most 255 targets before a starred one
+                out(f"saved = {saved}")
+                out(f"hooked = saved[{len(unpacked)}:]")
+                saved = f"saved[:{len(unpacked)}]"
+            if unpacked:
+                out(f"{', '.join(unpacked)}, = {saved}")
             if double is not None and double.saves_tensors:
                 with out.block(f"if not {out.name('keeps_graph', keeps_graph)}():"):
                     out("ctx.primals = None")  # freed like the saved tensors

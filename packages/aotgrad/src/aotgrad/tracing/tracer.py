@@ -174,8 +174,8 @@ class Tracer(TorchDispatchMode):
         self.root.register_buffer(name, value, persistent=False)
         with below_functionalisation(), torch._C._DisableTorchDispatch():
             fake = self.fake_mode.from_real(value)
-        if value.numel() <= _SMALL:
-            fake.constant = value
+            if value.numel() <= _SMALL:
+                fake.constant = value.cpu()  # known values are computed with on the CPU
         self._remember(fake, self._with_value(self.graph.get_attr(name), fake))
         self._constants[id(value)] = fake
         return fake

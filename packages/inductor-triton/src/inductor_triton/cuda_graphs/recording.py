@@ -33,7 +33,8 @@ class Recording:
         graph: the graph.
         positions: positions of the inputs that must be at the addresses ``fixed``.
         fixed: their addresses, see ``places_of``.
-        copied: the recording's own tensors for inputs that move, by position.
+        copied: the recording's own tensors for inputs that move, by position; of an expanded
+            input each element once.
         written: positions of the copied inputs that are copied back after a replay.
         results: makes its results.
         watch: the blocks that must be idle before a replay.
@@ -74,7 +75,7 @@ class Recording:
     def replay(self, arguments: Sequence[object]) -> list[object]:
         """Replays the graph with ``arguments`` and returns its results."""
         for position, tensor in self.copied:
-            tensor.copy_(arguments[position])  # type: ignore[arg-type]
+            copy_input(tensor, arguments[position])  # type: ignore[arg-type]
         self.graph.replay()
         for position, tensor in self.copied if self.written else ():
             if position in self.written:
@@ -177,6 +178,13 @@ class CallPattern:
             for r in kept
             if self.calls - r.used < IDLE_CALLS and not r.results.spent and not r.is_stale()
         ]
+
+
+def copy_input(target: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Copies an input; of an expanded one only what ``target`` holds of it."""
+    if target.shape != tensor.shape:
+        tensor = tensor.as_strided(target.shape, target.stride())
+    target.copy_(tensor)
 
 
 def places_of(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:

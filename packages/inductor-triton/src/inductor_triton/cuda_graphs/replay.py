@@ -338,7 +338,9 @@ class Replay:
 def _own_copies(
     arguments: Sequence[object], moving: Sequence[int]
 ) -> tuple[list[object], list[tuple[int, torch.Tensor]]]:
-    """The arguments with new tensors for those that move; and the new tensors by position."""
+    """The arguments with new tensors for those that move; and by position what a replay copies
+    into: the new tensors, each element of an expanded one once.
+    """
     inputs, copied = list(arguments), []
     for position in moving:
         tensor = inputs[position]
@@ -346,6 +348,9 @@ def _own_copies(
         inputs[position] = own = torch.empty_strided(
             tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
         )
+        for dim, (size, stride) in enumerate(zip(own.shape, own.stride())):
+            if size > 1 and stride == 0:
+                own = own.narrow(dim, 0, 1)
         copied.append((position, own))
     return inputs, copied
 
