@@ -86,13 +86,18 @@ def _grown(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def padded(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The inputs with a mask that ends the first sequence early."""
+    """The inputs with a mask that ends the first sequence early, and labels other than the ids:
+    tied embeddings predict those without a loss, and gradients would be zero.
+    """
     masked = next((inputs[name] for name in ("input_ids", "input_values") if name in inputs), None)
     if masked is None:
         return inputs
     mask = torch.ones(masked.shape, dtype=torch.int64)
     mask[0, mask.shape[1] // 2 :] = 0
-    return {**inputs, "attention_mask": mask}
+    inputs = {**inputs, "attention_mask": mask}
+    if inputs.get("labels") is inputs.get("input_ids"):
+        inputs["labels"] = masked.roll(1, dims=1)
+    return inputs
 
 
 def build(name: str) -> tuple[nn.Module, dict[str, torch.Tensor]]:
