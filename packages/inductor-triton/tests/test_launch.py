@@ -182,3 +182,14 @@ def test_more_shared_memory_than_a_block_has_is_a_build_error(monkeypatch):
         BuildError, match="wide needs 2000 bytes of shared memory, of which a block has 1000"
     ):
         launch_module.load_binary(Binary("wide", b"", 2000, 4), 0)
+
+
+def test_the_same_code_is_loaded_once_per_device(monkeypatch):
+    device = SimpleNamespace(shared_memory_per_block_optin=1000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: device)
+    monkeypatch.setattr(launch_module, "DeviceFunction", lambda *facts: [*facts])
+    monkeypatch.setattr(launch_module, "_loaded", {})
+    code, other = (Binary("k", image, 0, 4) for image in (b"code", b"other"))
+    load = launch_module.load_binary
+    assert load(code, 0) is load(Binary("k", b"code", 0, 4), 0)
+    assert load(code, 1) is not load(code, 0) is not load(other, 0)

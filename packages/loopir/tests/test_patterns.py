@@ -213,6 +213,23 @@ def test_padding_concatenation_and_bias_are_simplified() -> None:
     assert host.extern_ops == ("aten.addmm.default",) and host.launch_count == 0
 
 
+@pytest.mark.parametrize(
+    ("function", "flag"),
+    [
+        (lambda x: torch.linalg.svd(x, full_matrices=False)[1], False),
+        (lambda x: torch.linalg.svd(x)[2].abs(), True),
+        (lambda x: torch.linalg.eigh(x @ x.mT)[0], False),
+        (lambda x: torch.linalg.eigh(x @ x.mT, UPLO="U")[1].abs(), True),
+    ],
+)
+def test_vectors_of_factorisations_are_made_if_they_are_read(
+    function: Callable, flag: bool
+) -> None:
+    host = check(function, torch.rand(3, 3) + torch.eye(3))
+    call = next(line for line in host.source.splitlines() if "aten__linalg" in line)
+    assert call.endswith("False)") is not flag
+
+
 class Offering:
     """Offers oneDNN's operators, with relu and addition, for whatever it is asked."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,18 +36,49 @@ AS_NUMBER = (
 )
 
 
+def _operands(
+    ctx: Context, target: Any, args: Args, kwargs: Kwargs
+) -> tuple[list[Any], dict[str, Any]] | None:
+    """The arguments to evaluate a call with; None for a Python function that takes what no graph
+    node can have, such as another function: its own calls are recorded.
+    """
+    try:
+        fakes = [arg.as_fake(ctx) for arg in args]
+        named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
+    except GraphBreak as error:
+        if error.id == "BD002" and isinstance(target, types.FunctionType):
+            return None
+        raise
+    named.pop("generator", None)  # sizes do not depend on it
+    return fakes, named
+
+
 @protocol.call_torch.implement
 def _call_torch(
     ctx: Context, target: Any, args: Args, kwargs: Kwargs = NO_KEYWORDS
 ) -> VariableTracker:
-    """Evaluate a torch call on fake values; record it if it returns tensors or has an effect."""
+    """Evaluate a torch call on fake values; record it if it returns tensors or has an effect, or
+    the calls of a Python function whose arguments no node can have.
+    """
     op = "call_method" if isinstance(target, str) else "call_function"
     handled = dispatch_override(ctx, op, target, args, kwargs)
     if handled is not None:
         return handled
-    fakes = [arg.as_fake(ctx) for arg in args]
-    named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
-    named.pop("generator", None)  # sizes do not depend on it
+    operands = _operands(ctx, target, args, kwargs)
+    if operands is None:
+        return call_polyfill(ctx, target, args, kwargs)
+    return _record(ctx, target, args, kwargs, *operands)
+
+
+def _record(
+    ctx: Context,
+    target: Any,
+    args: Args,
+    kwargs: Kwargs,
+    fakes: list[Any],
+    named: dict[str, Any],
+) -> VariableTracker:
+    """The result of a call on fake values."""
     with_unbacked, assumptions = len(ctx.env.unbacked), len(ctx.env.deferred_asserts)
     _note_relayout(ctx, target, args, fakes, named)
     changes_history = bool(args) and _changes_history_of_view(ctx, target, args[0], fakes)

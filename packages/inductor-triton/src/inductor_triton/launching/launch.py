@@ -8,6 +8,7 @@ stream. A C launch plan or a CUDA graph replaces :meth:`Launcher.__call__` by
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,10 @@ from .grid import fits_int32, program_counter
 WARP = 32
 OLDEST_CAPABILITY = 80
 Loader = Callable[[Binary, int], DeviceFunction]
+_loaded: dict[tuple[bytes, str, int], DeviceFunction] = {}
+"""What is loaded stays, as a launch may be queued or recorded when its last owner goes; the same
+code is not loaded again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,11 @@ def load_binary(binary: Binary, device: int) -> DeviceFunction:
             f"{binary.name} needs {binary.scratch} bytes of global scratch memory, which launches "
             f"don't provide"
         )
-    return DeviceFunction(binary.image, binary.name, binary.shared, binary.num_warps * WARP, device)
+    key = (hashlib.sha256(binary.image).digest(), binary.name, device)
+    if key not in _loaded:
+        threads = binary.num_warps * WARP
+        _loaded[key] = DeviceFunction(binary.image, binary.name, binary.shared, threads, device)
+    return _loaded[key]
 
 
 class UnsupportedDeviceError(BuildError):

@@ -1,9 +1,11 @@
-"""Small rewrites that reduce the number of calls: nested padding and concatenation, padding before
-convolutions, bias additions.
+"""Small rewrites that reduce calls and their work: nested padding and concatenation, padding before
+convolutions, bias additions, vectors of factorisations that nobody reads.
 """
 
 from __future__ import annotations
 
+import operator
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -119,9 +121,30 @@ def _bias_in_product(node: fx.Node) -> fx.Node | None:
     return add_call(node, aten.addmm.default, (bias, *x.args), node.meta["val"])
 
 
+def _values_alone(node: fx.Node) -> fx.Node | None:
+    """Leaves out singular or eigenvectors that are not read, as eager mode does where no gradient
+    can need them.
+    """
+    *options, with_vectors = arguments_of(node)[:3]
+    values = _VALUES[name_of(node)]
+    reads = [user for user in node.users if user.target is operator.getitem]
+    if not with_vectors or len(reads) < len(node.users) or {r.args[1] for r in reads} - {values}:
+        return None
+    found = [TensorMeta.from_tensor(value) for value in node.meta["val"]]
+    metas = tuple(
+        meta if place == values else replace(meta, shape=(0,), strides=(1,))
+        for place, meta in enumerate(found)
+    )
+    target: Any = node.target
+    return add_call(node, target, (*options, False), metas, dict(node.kwargs))
+
+
+_VALUES = {"_linalg_svd": 1, "_linalg_eigh": 0}
+"""Which result of a factorisation has the values."""
 RULES = {
     "cat": _flatten_cat,
     "constant_pad_nd": _merge_pads,
     "convolution": _pad_in_convolution,
     "add": _bias_in_product,
+    **dict.fromkeys(_VALUES, _values_alone),
 }

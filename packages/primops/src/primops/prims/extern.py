@@ -127,6 +127,8 @@ def _by_columns(*positions: int) -> Layout:
     """Results whose matrices are column-major on the CPU, as LAPACK writes them."""
 
     def transposed(meta: TensorMeta) -> TensorMeta:
+        if meta.ndim < 2:  # not computed
+            return meta
         *batch, rows, columns = meta.shape
         *steps, a, b = contiguous_strides((*batch, columns, rows))
         return replace(meta, strides=(*steps, b, a)) if meta.device.type == "cpu" else meta
