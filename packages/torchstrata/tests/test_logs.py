@@ -53,7 +53,7 @@ def shown(selection: str) -> set[str]:
         ("dynamo", {"graph_breaks", "recompiles", "reruns"}),
         ("+dynamo", {"graph_breaks", "recompiles", "reruns", "guards", "failures"}),
         ("+dynamo,-guards", {"graph_breaks", "recompiles", "reruns", "failures"}),
-        ("info,-bytecode_dynamo", {"cache"}),
+        ("info,-bytecode_dynamo", {"cache", "progress"}),
         ("kernels,fusion", {"kernels", "fusion"}),
         ("+loopir", set()),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import bytecode_dynamo
@@ -17,6 +17,7 @@ from symshapes.suggestion import did_you_mean
 
 from .artifacts.saving import Precompiled, precompile
 from .backends import DEBUGGING, WHOLE_STACK, Backend, find_backend, get_default_backend
+from .compile_clock import CompileClock
 from .config import Config, config
 from .counters import counters
 from .errors import CompileError, FallbackWarning, UsageError
@@ -194,14 +195,20 @@ class Stack:
     settings: Config
     fullgraph: bool
     extensions: Extensions
+    clock: CompileClock = field(init=False, compare=False, repr=False)
     __name__: ClassVar[str] = "torchstrata"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clock", CompileClock(self.settings.compile_seconds))
 
     def __call__(
         self, graph: torch.fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
         try:
             with deferred():
-                return compile_captured(self.settings, graph, example_inputs, self.extensions)
+                return compile_captured(
+                    self.settings, graph, example_inputs, self.extensions, clock=self.clock
+                )
         except CompileError as error:
             takes_floats = any(
                 isinstance(n.meta.get("val"), torch.SymFloat)

@@ -77,6 +77,8 @@ class Config:
     """A file with the choices of ``tune``: what is in it is taken without measuring, what is
     measured is added.
     """
+    compile_seconds: float | None = None
+    """Seconds of compilation after which the rest of a callable's graphs get cheaper schedules."""
     verify: bool = os.environ.get("STRATA_VERIFY") == "1"
     """Run every stage's contract checker on its output (STRATA_VERIFY=1)."""
     dump: str | None = os.environ.get("STRATA_DUMP")
@@ -97,7 +99,7 @@ class Config:
 
     def compile_settings(self) -> tuple[object, ...]:
         """The values of all fields that a compiled graph depends on."""
-        return tuple(getattr(self, name) for name in _FIELDS if name != "cache_dir")
+        return tuple(getattr(self, name) for name in _FIELDS if name not in _WITHOUT_EFFECT)
 
     def saved(self) -> dict[str, Any]:
         """The settings that a saved program is compiled with again."""
@@ -116,7 +118,9 @@ class Config:
                 setattr(self, name, value)
 
 
-_OF_PROCESS = ("cache_dir", "dump", "fallback", "tuning_lock", "verify")
+_WITHOUT_EFFECT = ("cache_dir", "compile_seconds")
+"""Settings that a graph does not depend on; one compiled beyond the budget is not cached."""
+_OF_PROCESS = ("cache_dir", "compile_seconds", "dump", "fallback", "tuning_lock", "verify")
 _REFUSED = {
     "guard_filter_fn": "guards can't be left out: a graph would run where it is wrong, and "
     "checking all of them takes about a microsecond; ",
@@ -135,6 +139,9 @@ def _check_field(name: str, value: object) -> None:
     choices = get_args(_TYPES[name])
     if _TYPES[name] is float:
         valid, expected = type(value) in (int, float) and 0 <= value <= 1, "a number from 0 to 1"  # type: ignore[operator]
+    elif float in choices:
+        valid = value is None or (type(value) in (int, float) and value >= 0)  # type: ignore[operator]
+        expected = "a number from 0 on, or None"
     elif not choices:
         valid, expected = type(value) is _TYPES[name], _TYPES[name].__name__
     elif str in choices:
@@ -163,9 +170,10 @@ def _read(name: str, text: str) -> object:
     kind = _TYPES.get(name)
     if kind is bool:
         return _BOOLS.get(text.lower(), text)
-    if kind in (int, float):
+    number = float if float in get_args(kind) else kind
+    if number in (int, float):
         with suppress(ValueError):
-            return kind(text)
+            return number(text)
     return None if text.lower() == "none" and type(None) in get_args(kind) else text
 
 

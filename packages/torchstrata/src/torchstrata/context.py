@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import inductor_triton
 import loopir
 import primops
 
+from .compile_clock import CHEAPER, CompileClock
 from .config import Config
 from .counters import counters
 from .dump import Dump
@@ -39,6 +40,8 @@ class Context:
     cache_entry: GraphCacheEntry | None = None
     recorded: RecordedGraph | None = None
     trace: GraphTrace | None = None
+    clock: CompileClock = field(default_factory=CompileClock)
+    is_cheaper: bool = False
 
     @property
     def is_cached(self) -> bool:
@@ -47,6 +50,14 @@ class Context:
         """
         is_plain = not (self.config.verify or self.profiles or self.dump.is_wanted)
         return is_plain and None not in self.extensions.keys
+
+    def within_budget(self) -> Context:
+        """This context, or a cheaper one once ``compile_seconds`` are spent; what it compiles is
+        in no graph's entry.
+        """
+        if not self.clock.is_over():
+            return self
+        return replace(self, config=self.config.with_options(CHEAPER), is_cheaper=True)
 
     @property
     def has_listener(self) -> bool:
@@ -108,13 +119,17 @@ def new_context(
     devices: Collection[str],
     extensions: Extensions,
     recorded: RecordedGraph | None = None,
+    clock: CompileClock | None = None,
 ) -> Context:
     """The context of one captured graph whose values are on these device types."""
     generators = code_generators(config, devices, dict(extensions.codegens))
     store, dump = open_store(config.cache_dir), Dump.for_graph(config.dump)
     recording = current()
     trace = None if recording is None else recording.graph()
-    return Context(config, store, generators, dump, extensions, recorded=recorded, trace=trace)
+    clock = clock or CompileClock(config.compile_seconds)
+    return Context(
+        config, store, generators, dump, extensions, recorded=recorded, trace=trace, clock=clock
+    )
 
 
 def revive(

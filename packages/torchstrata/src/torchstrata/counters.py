@@ -19,6 +19,7 @@ class Counters(Mapping[str, int]):
 
     ``failed_graphs`` counts compiled graphs that raised where eager mode does not, and have run
     operator by operator since; ``failed_graphs: <exception>`` counts those of one cause.
+    ``cheaper_graphs`` counts what was compiled after ``compile_seconds`` were spent.
     """
 
     def __init__(self) -> None:
@@ -30,6 +31,7 @@ class Counters(Mapping[str, int]):
             "recompiles": (capture,),
             "generated_kernels": (compiler,),
             "extern_calls": (compiler,),
+            "cheaper_graphs": (compiler,),
             "fallbacks": (capture, aotgrad.counters, compiler),
             "failed_graphs": (capture,),
             "cache_hits": (compiler,),

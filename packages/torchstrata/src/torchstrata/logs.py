@@ -43,6 +43,7 @@ ARTIFACTS = {
     "recompiles": Artifact("bytecode_dynamo.recompiles", "info", "what is compiled again, and why"),
     "reruns": Artifact("bytecode_dynamo.reruns", "info", "graphs that raised and ran again"),
     "cache": Artifact("torchstrata.cache", "info", "graphs that were, or were not, in the cache"),
+    "progress": Artifact("torchstrata.progress", "info", "compilations that take long"),
     "guards": Artifact("bytecode_dynamo.guards", "debug", "the guards of each compiled function"),
     "failures": Artifact("bytecode_dynamo.failures", "debug", "captures that failed, with trace"),
     "fusion": Artifact("loopir.fusion", "debug", "each decision to fuse or not, and why", True),

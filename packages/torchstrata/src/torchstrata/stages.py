@@ -22,6 +22,7 @@ from symshapes import FakeTensorMode, check, deferred, unlocked
 from torch.utils import _pytree as pytree
 
 from .artifacts.recording import RecordedGraph
+from .compile_clock import CompileClock
 from .config import Config, config
 from .context import Context, finish, new_context, revive
 from .counters import counters
@@ -54,6 +55,7 @@ def compile_functional(
 
     Raises CompileError, which names the layer that failed.
     """
+    ctx = ctx.within_budget()
     if ctx.config.verify:
         aotgrad.check_functional(graph)
     entry = program_cache_entry(ctx, graph)
@@ -71,7 +73,7 @@ def compile_functional(
             recompute=ctx.trace is not None,
         )
         if ctx.cache_entry is not None:
-            ctx.cache_entry.record(direction, entry, graph.meta)
+            ctx.cache_entry.record(direction, None if ctx.is_cheaper else entry, graph.meta)
         if ctx.recorded is not None:
             ctx.recorded.record(direction, host, ctx.codegens, graph, ctx.store)
     if ctx.profiles and ctx.trace is not None:
@@ -83,6 +85,7 @@ def compile_functional(
 def _around(
     ctx: Context, direction: str, graph: torch.fx.GraphModule, stage: loopir.PipelineStage
 ) -> Iterator[None]:
+    ctx.clock.doing = f"{direction}, {stage.name.partition('-')[2].partition('.')[0]}"
     timed = nullcontext() if ctx.trace is None else ctx.trace.stage(direction, stage, ctx.store)
     with stage_errors(graph, stage), timed:
         yield
@@ -131,20 +134,22 @@ def compile_captured(
     example_inputs: Sequence[object],
     extensions: Extensions,
     recorded: RecordedGraph | None = None,
+    clock: CompileClock | None = None,
 ) -> Callable[..., Sequence[object]]:
     """Compiles a captured graph (C1, or any FX graph of torch calls); host calls (C1.9) cut it into
     pieces. ``extensions``: what the caller chose. ``recorded`` keeps what is made of a graph for a
-    file; one that is cut, or computes nothing, leaves it without calls.
+    file; one that is cut, or computes nothing, leaves it without calls. ``clock`` is that of the
+    callable which the graph belongs to.
 
     Raises CompileError.
     """
-    again = partial(compile_captured, config, extensions=extensions)
+    again = partial(compile_captured, config, extensions=extensions, clock=clock)
     pieces = partial(compile_pieces, graph, example_inputs, again)
     if has_host_calls(graph):
         return pieces()
     if _is_without_data(graph):
         return graph
-    ctx = new_context(config, loopir.devices_of(graph), extensions, recorded)
+    ctx = new_context(config, loopir.devices_of(graph), extensions, recorded, clock)
     if ctx.dump.is_wanted:
         ctx.dump.write("10-captured.py", bytecode_dynamo.format_captured(graph, strict=False))
     where = user_lines(graph)
@@ -158,7 +163,7 @@ def compile_captured(
     backend = aot_backend(**autograd_options(ctx), cache=recorded or ctx.cache_entry)
     compiling = nullcontext() if ctx.trace is None else ctx.trace.compiling(graph)
     try:
-        with compiling:
+        with ctx.clock.running(where), compiling:
             return backend(graph, example_inputs)
     except Exception as error:
         cause = error.__cause__ if isinstance(error, aotgrad.CompilerError) else error
