@@ -138,3 +138,17 @@ def test_writes_to_arrays_of_inference_tensors():
         torchstrata.compile(function)(torch.ones(3)), function(torch.ones(3))
     ):
         assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("scalars", [True, False])
+def test_an_array_of_tensors(scalars):
+    def function(x, y):
+        array = numpy.array([x, y])
+        return array, numpy.asarray((x.numpy(), y)), torch.as_tensor(array) * 2
+
+    inputs = [torch.tensor(n) if scalars else torch.full((2, 3), n) for n in (1, 2.5)]
+    found, expected = (
+        call(*inputs) for call in (torchstrata.compile(function, fullgraph=True), function)
+    )
+    assert [value.dtype for value in found] == [value.dtype for value in expected]
+    assert [value.tolist() for value in found] == [value.tolist() for value in expected]

@@ -70,6 +70,18 @@ def _has_arrays_only(ctx: Context, value: VariableTracker) -> bool:
     )
 
 
+def _as_arrays(ctx: Context, value: VariableTracker) -> VariableTracker:
+    """A list with arrays in place of its tensors, which NumPy asks for them."""
+    if not isinstance(value, SequenceVariable):
+        return value
+    items = [realize(ctx, item) for item in value.unpack(ctx)]
+    if not any(isinstance(item, TensorVariable) for item in items):
+        return value
+    return new_list(
+        ctx, [to_numpy(ctx, item) if isinstance(item, TensorVariable) else item for item in items]
+    )
+
+
 def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
     """The rule of a function of arrays; ``fold`` is the one for numbers."""
 
@@ -84,6 +96,7 @@ def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
             if isinstance(args[0], TensorVariable):
                 array = args[0].call_method(ctx, "numpy", [], {})
                 return array if name == "asarray" else array.call_method(ctx, "copy", [], {})
+            args = (_as_arrays(ctx, args[0]),)
             if _has_arrays_only(ctx, args[0]):
                 function = _in_graph(home, "stack")
         if name in ("asarray", "array") and args and _has_scalar(ctx, args[0]):
