@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.readme_examples import run_examples
+from tools.run_page import run_page
 
 try:
     from hypothesis import HealthCheck, settings
@@ -84,6 +84,6 @@ def run_readme(request: pytest.FixtureRequest, tmp_path: Path):
         readme = next(
             path for folder in request.path.parents if (path := folder / "README.md").exists()
         )
-        run_examples(readme, tmp_path)
+        run_page(readme, tmp_path)
 
     return run

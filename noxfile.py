@@ -55,6 +55,7 @@ CHECKERS = (
     "import-linter==2.16",
     "pyright[nodejs]==1.1.414",
     "mkdocs-material>=9.5,<10",
+    "mkdocstrings[python]>=1,<2",
 )
 TEST_TOOLS = (
     "pytest>=8",

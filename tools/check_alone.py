@@ -93,7 +93,7 @@ def check(name: str, wheels: dict[str, str], folder: Path) -> None:
     run(python, *install, *in_kit, f"{wheels[name]}[testing]")
     for page in (f"packages/{name}/README.md", f"docs/alone/{name.replace('-', '_')}.md"):
         if (ROOT / page).exists():
-            run(python, "tools/readme_examples.py", page)
+            run(python, "tools/run_page.py", page)
     print(f"{name}: installs, imports and runs its examples alone", flush=True)
 
 

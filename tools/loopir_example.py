@@ -31,6 +31,8 @@ def attend(x, mask, values):
 PAGE = """\
 # From the user's line to the loop body
 
+<!-- written by tools/loopir_example.py -->
+
 Written by `python tools/loopir_example.py`. The file `model.py`:
 
 ```python

@@ -18,7 +18,9 @@ HEAD = """\
 
 A kernel is a loop nest with bodies of flat SSA (clauses C4 in [contracts](contracts.md)). It prints as a subset of Python:
 
-```
+<!-- read by loopir.parse_kernel -->
+
+```text
 @kernel(device='cpu', vector='r0')
 def mean(in0: In('float32', 64*s0), out0: Out('float32', s0), s0: Size(hint=8)):
     for x0 in range(s0):

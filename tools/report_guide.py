@@ -35,8 +35,18 @@ step(torch.randn(128, 64), weight, 2).backward()
 step(torch.randn(256, 64), weight, 2).backward()
 """
 
+NOTEBOOK = """\
+from pathlib import Path
+
+from torchstrata.report import read_report, render_page
+
+render_page(read_report(Path("trace")))
+"""
+
 PAGE = """\
 # Read a report
+
+<!-- written by tools/report_guide.py -->
 
 A report shows what became of a program: which lines were captured, where graphs end and why, what was compiled again,
 and, for each graph, every stage from your line down to the kernel. It is one HTML file that needs no network.
@@ -111,10 +121,7 @@ $ python -m torchstrata explain trace --graph 0 --line 7
 `torchstrata.explain(f)(x)` for one call. For the whole page in a cell:
 
 ```python
-from torchstrata.report import read_report, render_page
-
-render_page(read_report("trace"))
-```
+{notebook}```
 
 ## What a trace costs, and what is in it
 
@@ -145,9 +152,12 @@ def page() -> str:
         (folder / "program.py").write_text(PROGRAM)
         cache = str(folder / "cache")
         run(folder, "program.py", STRATA_TRACE="trace", STRATA_CACHE_DIR=cache, STRATA_VERIFY="0")
+        run(folder, "-c", NOTEBOOK)
+        run(folder, "-m", "torchstrata", "report", "trace", "-o", "report.html")
         explain = ("-m", "torchstrata", "explain", "trace")
         return PAGE.format(
             program=PROGRAM,
+            notebook=NOTEBOOK,
             summary=run(folder, *explain),
             line=run(folder, *explain, "--graph", "0", "--line", "7"),
         )

@@ -23,6 +23,8 @@ def loss(x, w):
 PAGE = """\
 # One function, every stage
 
+<!-- written by tools/walkthrough.py -->
+
 Written by `python tools/walkthrough.py`, which compiles this file, `model.py`, with `options={{"dump": directory}}`, calls
 `loss` with `x` of shape (4, 8) and a weight of shape (8, 16) that requires a gradient, and runs backward:
 
