@@ -23,7 +23,8 @@ DOCS = ROOT / "docs"
 PROGRAM, LINE = "scaled.py", "return self.head"
 PARTS = {"overview": "#overview", "functions": "#functions article:has(.line.broke)"}
 SCROLL = """
-const top = document.getElementById("graph-1").getBoundingClientRect().top + scrollY - 60;
+const part = document.querySelector(arguments[0]);
+const top = part.getBoundingClientRect().top + scrollY - 60;
 scrollTo({top, behavior: "instant"});
 """
 OPEN = """
@@ -78,14 +79,16 @@ def main() -> None:
         report = write_report(Path(folder))
         for name, selector in PARTS.items():
             with opened(report, "1400,900") as page:
+                page.execute_script(SCROLL, selector)
+                wait(page)
                 part = page.find_element("css selector", selector)
                 part.screenshot(str(DOCS / f"tutorial_{name}.png"))
-        with opened(report, "1800,1000") as page:
+        with opened(report, "1500,900") as page:
             page.execute_script(OPEN)
             wait(page)
             page.execute_script(CHOOSE, LINE)
             wait(page)
-            page.execute_script(SCROLL)
+            page.execute_script(SCROLL, "#graph-1")
             wait(page)
             page.save_screenshot(str(DOCS / "tutorial_stages.png"))
 
