@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from loopir.host.summary import BufferSummary, CallSummary, ProgramSummary, summarize
     from loopir.ir.body import OpsHandler, Recorder, replay
     from loopir.ir.evaluate import evaluate_kernel
+    from loopir.ir.evaluate_program import evaluate_launch, evaluate_program
     from loopir.ir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
     from loopir.ir.instruction_rules import (
         Call,
@@ -61,7 +62,13 @@ if TYPE_CHECKING:
     from loopir.ir.node import LoweredGraph, Symbolic, View
     from loopir.ir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
     from loopir.ir.parse import parse_kernel, parse_kernels
-    from loopir.ir.program import Decision, ExternCall, Program, check_program
+    from loopir.ir.program import (
+        Decision,
+        ExternCall,
+        Launch,
+        Program,
+        check_program,
+    )
     from loopir.ir.program_reader import parse_program
     from loopir.ir.program_text import format_program, format_schedule
     from loopir.ir.simplify import ceil_div, flat_position, points_of, product
@@ -137,7 +144,7 @@ __all__ = [
     "ExternCall",
     "ExternError", "FloorDiv", "FoundGenerator", "GeneratorError", "GeneratorWarning",
     "GraphPass", "HostProgram", "HostText", "Installed", "Instruction", "Interval", "Kernel",
-    "KernelBuffer", "KernelSource", "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph",
+    "KernelBuffer", "KernelSource", "Launch", "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph",
     "LoweringError", "LoweringTable", "Mod", "Offer", "OffersContractions", "OffersTemplates",
     "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Pipeline",
     "PipelineStage", "Place", "PointwiseStep", "Program", "ProgramCacheEntry", "ProgramSummary",
@@ -150,7 +157,8 @@ __all__ = [
     "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
     "compile_graph", "constants_of", "definitions", "describe", "describe_constants",
     "describe_generators", "describe_graph", "devices_of", "direct", "environment_of",
-    "evaluate_kernel", "evaluate_template", "example_value", "explain_last_miss",
+    "evaluate_kernel", "evaluate_launch", "evaluate_program", "evaluate_template",
+    "example_value", "explain_last_miss",
     "explain_miss",
     "export_bundle",
     "find_installed",

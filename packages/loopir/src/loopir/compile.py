@@ -12,6 +12,7 @@ from typing import Any
 import primops
 import primops.text
 import torch
+from symshapes.decisions import may
 from torch.utils._python_dispatch import _disable_current_modes
 
 from loopir.cache.cache_key import devices_of
@@ -85,7 +86,8 @@ def _rewrite(pipeline: Pipeline, graph: torch.fx.GraphModule) -> torch.fx.GraphM
     is_whole = has_images(graph)
     if is_whole:
         graph = rewrite_patterns(graph, codegens, options)
-    if options.blocks and all(each.level != "prims" for each in pipeline.passes):
+    is_open = all(each.level != "prims" for each in pipeline.passes)
+    if options.blocks and is_open and may("pattern", "outline"):
         graph = outline(graph)
     for part in () if is_whole else graphs_of(graph):
         rewrite_patterns(part, codegens, options)

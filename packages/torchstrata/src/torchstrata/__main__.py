@@ -2,7 +2,8 @@
 generators, graph backends, passes and decompositions there are, ``report DIR`` makes a page of a
 trace, ``explain DIR`` says in the terminal what a trace or dump has, and ``cache`` what is kept
 between processes; ``compile`` and ``inspect`` write and show files of compiled programs; ``help
-ID`` shows the page of an error.
+ID`` shows the page of an error. ``bisect`` finds what makes a compiled program wrong, and
+``replay`` runs what it found.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from . import cache_commands, error_pages
 from .api import list_code_generators
 from .artifacts import commands as artifact_commands
 from .backends import list_backends
+from .bisect import commands as bisect_commands
 from .extensions import DECOMPOSITIONS
 from .report import commands as report_commands
 
 KIT = ".kit"
 """The suffix of what the conformance kit said, in the store."""
 _VARIABLES = (
+    "STRATA_BISECT",
     "STRATA_CACHE_DIR",
     "STRATA_CPU_ISA",
     "STRATA_CXX",
@@ -148,9 +151,12 @@ def main(arguments: list[str] | None = None) -> int:
     report_commands.add_commands(commands)
     cache_commands.add_commands(commands)
     artifact_commands.add_commands(commands)
+    bisect_commands.add_commands(commands)
     chosen = parser.parse_args(arguments)
     if chosen.command in ("compile", "inspect"):
         return artifact_commands.run(chosen)
+    if chosen.command in ("bisect", "replay"):
+        return bisect_commands.run(chosen)
     if chosen.command == "cache":
         return cache_commands.run(chosen)
     if chosen.command == "help":

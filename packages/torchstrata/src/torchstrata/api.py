@@ -17,6 +17,7 @@ from symshapes.suggestion import did_you_mean
 
 from .artifacts.saving import Precompiled, precompile
 from .backends import DEBUGGING, WHOLE_STACK, Backend, find_backend, get_default_backend
+from .bisect import active
 from .compile_clock import CompileClock
 from .config import Config, config
 from .counters import counters
@@ -102,10 +103,12 @@ def _compiled(optimize: Callable[[], Callable[[Any], Any]] | None, model: Any) -
         )
     if optimize is None:
         return model
+    searched = active.current()
     try:
-        return optimize()(model)
+        compiled = optimize()(model)
     except bytecode_dynamo.UserError as error:
         raise UsageError(str(error)) from error
+    return compiled if searched is None else searched.observed(compiled)
 
 
 def compile_fx(

@@ -15,6 +15,7 @@ from .errors import UsageError
 Fallback = Literal["eager", "error"]
 Partition = Literal["min_cut", "default"]
 Numerics = Literal["fast", "eager"]
+Verify = bool | float | Literal["contracts"]
 
 
 @dataclass(slots=True)
@@ -79,8 +80,11 @@ class Config:
     """
     compile_seconds: float | None = None
     """Seconds of compilation after which the rest of a callable's graphs get cheaper schedules."""
-    verify: bool = os.environ.get("STRATA_VERIFY") == "1"
-    """Run every stage's contract checker on its output (STRATA_VERIFY=1)."""
+    verify: Verify = "contracts" if os.environ.get("STRATA_VERIFY") == "1" else False
+    """Compare the results of all stages, each against the one before, at this share of the calls
+    (``0.01``), or at every call and check each stage's contract, too (True; a difference is then an
+    error). "contracts" (STRATA_VERIFY=1): only check the contracts, while compiling.
+    """
     dump: str | None = os.environ.get("STRATA_DUMP")
     """Directory for a readable text of every stage (STRATA_DUMP=dir)."""
     cache_dir: str | None = os.environ.get("STRATA_CACHE_DIR")
@@ -96,6 +100,16 @@ class Config:
         for name, value in (options or {}).items():
             _check_field(name, value)
         return replace(self, **dict(options or {}))
+
+    @property
+    def checks(self) -> bool:
+        """Whether each stage's contract is checked."""
+        return self.verify is True or self.verify == "contracts"
+
+    @property
+    def compares(self) -> bool:
+        """Whether results of stages are compared, at some calls or all."""
+        return self.verify is True or (type(self.verify) is float and self.verify > 0)
 
     def compile_settings(self) -> tuple[object, ...]:
         """The values of all fields that a compiled graph depends on."""
@@ -137,7 +151,11 @@ def _check_field(name: str, value: object) -> None:
             f"options are {', '.join(_FIELDS)}"
         )
     choices = get_args(_TYPES[name])
-    if _TYPES[name] is float:
+    if _TYPES[name] == Verify:
+        is_share = type(value) is float and 0 <= value <= 1
+        valid = is_share or type(value) is bool or value == "contracts"
+        expected = "True, False, 'contracts', or a share of the calls such as 0.01"
+    elif _TYPES[name] is float:
         valid, expected = type(value) in (int, float) and 0 <= value <= 1, "a number from 0 to 1"  # type: ignore[operator]
     elif float in choices:
         valid = value is None or (type(value) in (int, float) and value >= 0)  # type: ignore[operator]
@@ -168,7 +186,7 @@ def parse_options(text: str) -> dict[str, Any]:
 def _read(name: str, text: str) -> object:
     """The value of an option from its text; one that can't be is left for ``_check_field``."""
     kind = _TYPES.get(name)
-    if kind is bool:
+    if kind is bool or (kind == Verify and text.lower() in _BOOLS):
         return _BOOLS.get(text.lower(), text)
     number = float if float in get_args(kind) else kind
     if number in (int, float):

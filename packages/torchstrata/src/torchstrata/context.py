@@ -48,7 +48,7 @@ class Context:
         """Whether programs may come from the cache: nothing is checked or dumped, and everything
         that the stages run has a key.
         """
-        is_plain = not (self.config.verify or self.profiles or self.dump.is_wanted)
+        is_plain = not (self.config.checks or self.profiles or self.dump.is_wanted)
         return is_plain and None not in self.extensions.keys
 
     def within_budget(self) -> Context:
@@ -97,21 +97,24 @@ class Context:
             vectorise=config.vectorisation,
             # not measured on GPUs yet, where a cut may cost a product its prologue
             blocks=config.blocks and "cuda" not in self.codegens,
-            check=config.verify,
+            check=config.checks,
             deadline=self.deadline,
             join_launches=not self.profiles,
         )
 
-        def decompose(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-            return primops.decompose(
-                graph,
-                self.extensions.table,
-                numerics=config.numerics,
-                fallback_random=config.fallback_random,
-            )
-
         passes = self.extensions.passes
-        return loopir.Pipeline(self.codegens, self.store, options, decompose, passes)
+        return loopir.Pipeline(self.codegens, self.store, options, self.decompose, passes)
+
+    def decompose(
+        self, graph: torch.fx.GraphModule, table: primops.DecompositionTable | None = None
+    ) -> torch.fx.GraphModule:
+        """The prim graph of a functional graph, by the caller's rules unless given others."""
+        return primops.decompose(
+            graph,
+            table or self.extensions.table,
+            numerics=self.config.numerics,
+            fallback_random=self.config.fallback_random,
+        )
 
 
 def new_context(

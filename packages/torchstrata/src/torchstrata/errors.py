@@ -34,3 +34,13 @@ class FallbackWarning(UserWarning):
 
 class TraceWarning(UserWarning):
     """A trace is incomplete because describing or writing a part of it failed."""
+
+
+class WrongResultError(RuntimeError):
+    """A comparison (``verify=True``) found a stage whose result differs from that of the one
+    before.
+    """
+
+
+class WrongResultWarning(UserWarning):
+    """The same, found in a sample (``verify=0.01``)."""

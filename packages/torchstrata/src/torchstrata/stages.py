@@ -21,7 +21,9 @@ from loopir import ProgramCacheEntry
 from symshapes import FakeTensorMode, check, deferred, unlocked
 from torch.utils import _pytree as pytree
 
+from . import bisect
 from .artifacts.recording import RecordedGraph
+from .bisect import active
 from .compile_clock import CompileClock
 from .config import Config, config
 from .context import Context, finish, new_context, revive
@@ -56,7 +58,7 @@ def compile_functional(
     Raises CompileError, which names the layer that failed.
     """
     ctx = ctx.within_budget()
-    if ctx.config.verify:
+    if ctx.config.checks:
         aotgrad.check_functional(graph)
     entry = program_cache_entry(ctx, graph)
     if ctx.trace is not None and ctx.is_cached:
@@ -149,15 +151,35 @@ def compile_captured(
         return pieces()
     if _is_without_data(graph):
         return graph
+    searched = active.current()
+    if searched is not None:
+        config = config.with_options({"verify": "contracts"})
     ctx = new_context(config, loopir.devices_of(graph), extensions, recorded, clock)
     if ctx.dump.is_wanted:
         ctx.dump.write("10-captured.py", bytecode_dynamo.format_captured(graph, strict=False))
+    compile = partial(_compile_whole, ctx, graph, example_inputs, pieces)
+    if searched is not None:
+        return searched.checked(ctx, graph, compile)
+    if not config.compares:
+        return compile()
+    own = bisect.copy_graph(graph)
+    return bisect.sampled(ctx, own, compile())
+
+
+def _compile_whole(
+    ctx: Context,
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[object],
+    pieces: Callable[[], Callable[..., Sequence[object]]],
+) -> Callable[..., Sequence[object]]:
+    """Compiles a graph without host calls; in ``pieces`` where autograd needs that."""
+    config, recorded = ctx.config, ctx.recorded
     where = user_lines(graph)
     freezes = config.freeze and not torch.is_grad_enabled()
     if freezes:
         loopir.freeze(graph, example_inputs)
     if ctx.is_cached and not freezes and recorded is None:
-        settings = (*config.compile_settings(), *extensions.keys)
+        settings = (*config.compile_settings(), *ctx.extensions.keys)
         entry = GraphCacheEntry(ctx.store, settings, ctx.codegens, partial(revive, ctx), ctx.trace)
         ctx = replace(ctx, cache_entry=entry)
     backend = aot_backend(**autograd_options(ctx), cache=recorded or ctx.cache_entry)

@@ -10,13 +10,14 @@ from typing import Any, NoReturn
 
 import torch
 from symshapes import unlocked
+from symshapes.decisions import may
 
 from aotgrad.errors import AotError, CompilerError, Unsupported
 from aotgrad.graphs.autograd_nodes import merge_nodes
 from aotgrad.graphs.constants import is_random
 from aotgrad.graphs.dead_effects import kept_effects, mark_effects
 from aotgrad.graphs.partial_backward import PartialBackward, unsafe_zero_masks
-from aotgrad.graphs.partition import Partitioner
+from aotgrad.graphs.partition import Partitioner, partition_default
 from aotgrad.graphs.passes import clean, separate_outputs
 from aotgrad.graphs.patterns import PATTERNS, apply_patterns
 from aotgrad.graphs.seeded_random import restore_random, seed_random
@@ -82,6 +83,8 @@ def optimise_joint(joint: Joint, options: CompileOptions) -> None:
             "patterns", lambda: "".join(f"{name}: {n} matches\n" for name, n in counts.items())
         )
     for rewrite in options.passes:
+        if not may("pattern", getattr(rewrite, "__name__", repr(rewrite))):
+            continue
         joint.gm = rewrite(joint.gm) or joint.gm
     separate_outputs(joint.gm.graph, _owned_slots(joint))
     gradients = joint.gradients
@@ -186,8 +189,10 @@ def _split(joint: Joint, options: CompileOptions) -> Split:
     seeded = seed_random(n for n in draws if options.repeats_random or "recompute" in n.meta)
     analysis = JointAnalysis.of(joint)
     merge_nodes(analysis)
-    partition = options.partition(analysis)
-    if options.unit_gradients and not options.repeats_random:
+    chosen = may("partition", getattr(options.partition, "__name__", "partition"))
+    partition = (options.partition if chosen else partition_default)(analysis)
+    scales = options.unit_gradients and not options.repeats_random
+    if scales and may("partition", "with_unit_gradients"):
         analysis, partition = with_unit_gradients(analysis, partition)
     options.report("partition", lambda: str(partition))
     restore_random(

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from symshapes import expr_of, inner_tensors, is_nested_int, is_symbolic, is_wrapper, mode_of
+from symshapes.decisions import may
 
 from aotgrad.tracing.functional import layout_numbers
 from aotgrad.tracing.view_chains import is_view_op, view_root, view_source
@@ -69,6 +70,7 @@ def simplify(gm: torch.fx.GraphModule) -> None:
             other is not node
             and not _reads_exposed(node, other, exposed)
             and not _reads_exposed(other, node, exposed)
+            and may("pattern", "simplify", node)
         ):
             node.replace_all_uses_with(other, delete_user_cb=lambda user: user is not output)
             if output in node.users:
@@ -301,12 +303,13 @@ def drop_unread_operands(graph: torch.fx.Graph) -> None:
     them: they need not be kept for it, nor given where it is computed again.
     """
     for node in _calls_of(graph, aten.native_batch_norm_backward.default):
-        if node.args[7] is True:
+        if node.args[7] is True and may("pattern", "drop_unread_operands", node):
             node.args = (*node.args[:3], None, None, *node.args[5:])
     for node in _calls_of(graph, aten._native_batch_norm_legit_functional.default):
         items = (user for user in node.users if user.target is operator.getitem)
         updated = [item for item in items if item.args[1] in (3, 4)]
-        if node.args[5] is True and not any(item.users for item in updated):
+        is_unread = node.args[5] is True and not any(item.users for item in updated)
+        if is_unread and may("pattern", "drop_unread_operands", node):
             for item in updated:
                 graph.erase_node(item)
             node.target = aten._native_batch_norm_legit.no_stats
@@ -328,7 +331,8 @@ def mask_extremum_gradients(graph: torch.fx.Graph) -> None:
             here, nan = mask.args
             count = share.args[1]
             found = _is_call(here, aten.eq.Tensor) and _is_call(nan, aten.logical_and.default)
-            if found and _is_call(count, aten.sum.default) and count.args[0] is mask:
+            found = found and _is_call(count, aten.sum.default) and count.args[0] is mask
+            if found and may("pattern", "mask_extremum_gradients", node):
                 node.target, node.args = aten.where.ScalarOther, (mask, share, 0)
 
 
@@ -345,7 +349,12 @@ def forward_unbound_stacks(graph: torch.fx.Graph) -> None:
             continue
         for item in list(items.users):
             source = stack.args[0][item.args[1]]
-            if is_laid_out_alike(source, item) and not _reads_exposed(item, source, exposed):
+            is_equal = is_laid_out_alike(source, item)
+            if (
+                is_equal
+                and not _reads_exposed(item, source, exposed)
+                and may("pattern", "forward_unbound_stacks", item)
+            ):
                 item.replace_all_uses_with(source)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from symshapes import is_symbolic, statically_known_true
+from symshapes.decisions import may
 
 from aotgrad.errors import UserError, source_line
 
@@ -105,7 +106,7 @@ def apply_patterns(
                     f"pattern {pattern.name!r}: match({node.name}) raised "
                     f"{what}\n{source_line(node)}".rstrip()
                 ) from error
-            if arguments is not None:
+            if arguments is not None and may("pattern", pattern.name, node):
                 _rewrite(gm, node, pattern, arguments)
                 counts[pattern.name] += 1
     if counts:

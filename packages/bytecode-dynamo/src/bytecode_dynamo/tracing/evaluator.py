@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from symshapes import GuardOnDataDependent
+from symshapes.decisions import may
 
 from bytecode_dynamo.bytecode import Op
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
@@ -52,6 +53,8 @@ def step(ctx: Context, frame: Frame) -> None:
     frame.current = frame.index
     frame.index += 1
     ctx.count_instruction()
+    if instruction.op not in QUIET and not may("capture", instruction.op.name, frame):
+        raise GraphBreak("BD021", "a search for a wrong result ends the capture here")
     try:
         HANDLERS[instruction.op](ctx, frame, instruction)
     except NotConstant as error:

@@ -11,6 +11,7 @@ import sympy
 import torch
 from primops import OPSET, ContractError, Prim, check_prims, prims
 from symshapes import expr_of
+from symshapes.decisions import may
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
@@ -199,7 +200,8 @@ class _GraphLowering:
                 f"LoweringTable.register one"
             )
         result = None
-        if rule is not None and self._has_loop_dtypes(node, args, kwargs):
+        lowers = rule is not None and self._has_loop_dtypes(node, args, kwargs)
+        if rule is not None and lowers and may("lowering", target.name, node):
             args, kwargs = self._on_one_device(node, args, kwargs)  # type: ignore[arg-type]
             result = rule(self.ctx, node, *args, **kwargs)
         return lower_extern(self.ctx, node, target, args, kwargs) if result is None else result  # type: ignore[arg-type]
@@ -330,7 +332,9 @@ class _GraphLowering:
             return False
         reads = value.cost.reads
         return (
-            reads * users <= reads + 1 + users and value.cost.weight * (users - 1) <= MAX_RECOMPUTED
+            reads * users <= reads + 1 + users
+            and value.cost.weight * (users - 1) <= MAX_RECOMPUTED
+            and (users == 1 or may("lowering", "inline", self.ctx.origin[0]))
         )
 
     def _realize_output(self, value: Any, stride: tuple) -> Strided:

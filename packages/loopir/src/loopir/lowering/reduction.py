@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy
 import torch
+from symshapes.decisions import may
 
 from loopir.ir.kernel import Number
 from loopir.ir.node import Shape
@@ -101,7 +102,7 @@ def reduce_dims(
     """Adds the reduction as one node, or as two if one would have too little parallelism."""
     outer, inner = _partition(a.shape, dims)
     parts = split_count(ctx, outer, inner, a.device.type)
-    if parts > 1:
+    if parts > 1 and may("lowering", "split reduction", ctx.origin[0]):
         return _two_stages(ctx, a, dims, kind, dtype, parts)
     buffer = ctx.new_buffer(dtype, a.device, outer)
     ctx.add_reduction(buffer, outer, inner, _inner(a, dims), kind, dtype)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from primops import TensorMeta, prims
+from symshapes.decisions import may
 from torch import fx
 from torch._ops import OpOverload
 
@@ -76,7 +77,8 @@ def apply_to_calls(
     return sum(
         bool(rule(node))
         for node, rule in found
-        if not device or tensor_of(node.args[0]).device.type == device
+        if (not device or tensor_of(node.args[0]).device.type == device)
+        and may("pattern", getattr(rule, "__name__", "rule"), node)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from symshapes.decisions import may
 from torch import fx
 
 from loopir.backend import CodeGenerator
@@ -42,20 +43,24 @@ def rewrite_patterns(
         return gm
     keep_outputs(gm)
     remove_dead(gm)
-    fold_batch_norms(gm)
+    if may("pattern", "fold_batch_norms"):
+        fold_batch_norms(gm)
     clean_up(gm)
     if options.inference:
         fuse_attention(gm)
-    fold_constants(gm, options.freeze)
+    if may("pattern", "fold_constants"):
+        fold_constants(gm, options.freeze)
     if not options.inference:
         multiply_convolutions(gm)
-    if options.templates:
+    if options.templates and may("pattern", "offer_contractions"):
         offer_contractions(gm, codegens or {}, options.inference)
     part_biases(gm)
     pad_products(gm)
-    move_scalars(gm)
-    if options.layouts:
+    if may("pattern", "move_scalars"):
+        move_scalars(gm)
+    if options.layouts and may("pattern", "choose_layouts"):
         choose_layouts(gm, options.inference)
-    fold_constants(gm)
+    if may("pattern", "fold_constants"):
+        fold_constants(gm)
     remove_dead(gm)
     return gm

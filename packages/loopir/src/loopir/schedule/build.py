@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import sympy
+from symshapes.decisions import may
 
 from loopir.ir.body import replay
 from loopir.ir.expr import substitute, symbol
@@ -57,7 +58,7 @@ def build_kernel(
     are the group's as they are.
     """
     options = options or Options()
-    reorders = options.reorder and not keep_loops
+    reorders = options.reorder and not keep_loops and may("fusion", "order loops", group.name)
     members = [_resolve(member, group, graph) for member in group.members]
     _assign_slots(members)
     accesses = [access for m in members for access in _accesses(m)]

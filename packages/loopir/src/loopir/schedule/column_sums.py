@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import sympy
 import torch
+from symshapes.decisions import may
 
 from loopir.ir.kernel import Instruction, Value
 from loopir.ir.node import LoopNode, LoweredGraph
@@ -51,7 +52,7 @@ def add_sums_to_rows(
             continue
         for other in _readers(sums, dag):
             joined = _joined(dag.groups[other], sums, graph, dag, same_points, takes)
-            if joined is not None:
+            if joined is not None and may("fusion", "add sums to rows", name):
                 shared = ", ".join(sorted(sums.reads & joined.reads))
                 reason = f"sums of columns while rows of {shared} are read"
                 decisions.append(Decision(other, name, True, reason, 0))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
+from symshapes.decisions import may
 
 from loopir.backend import OffersTemplates
 from loopir.ir.expr import substitute
@@ -116,7 +117,8 @@ class Fusion:
             backend = (
                 self.templates.get(self.graph.buffers[names[0]].device.type) if names else None
             )
-            if backend is not None and group.extern.op in backend.template_ops:  # type: ignore[union-attr]
+            is_known = backend is not None and group.extern.op in backend.template_ops  # type: ignore[union-attr]
+            if is_known and may("fusion", "offer template", group.name):
                 offer_template(group, self.graph)
                 self.dag.positions |= {id(member.node): group.first for member in group.members}
 
@@ -181,6 +183,8 @@ class Fusion:
         saved = self._saved(left, right)
         reason, fused = self._judge(left, right, saved, small)
         first, second = _names(left), _names(right)
+        if fused is not None and not may("fusion", "fuse", f"{first} and {second}"):
+            reason, fused = "a search for a wrong result keeps them apart", None
         is_fused, origins = fused is not None, map(_origins, (left, right))
         self.decisions.append(Decision(first, second, is_fused, reason, saved, *origins))
         if fused is not None:

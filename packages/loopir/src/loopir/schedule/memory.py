@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import sympy
+from symshapes.decisions import may
 from torch._ops import OpOverload
 
 from loopir.ir.kernel import Kernel
@@ -55,14 +56,15 @@ def plan_memory(
                 continue
             assert isinstance(step, Launch)
             target, last = targets.get(name, ("", position + 1))
-            if last < position or (
+            is_free = last < position or (
                 last == position and _is_in_place(kernels[step.kernel], step, target, name)
-            ):
+            )
+            if is_free and may("fusion", "write in place", name):
                 placed.append(Allocate(name, target, True))
                 owned.add(name)
                 continue
             source, in_place = None, False
-            if reuse:
+            if reuse and may("fusion", "reuse memory", name):
                 free = [d for d in dead if d not in taken]
                 source, in_place = _choose_memory(graph, step, kernels, name, free, pool)
             placed.append(Allocate(name, source, in_place))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from symshapes.decisions import may
+
 from loopir.ir.kernel import Body, Instruction, Kernel, Value
 from loopir.ir.program import Launch, Step
 from loopir.ir.simplify import Facts, points_of
@@ -50,6 +52,8 @@ def join_small(
     changed: dict[int, Step | None] = {}
     for launches in found.values():
         for part in _parts(launches):
+            if not may("fusion", "join small launches", kernels[part[0][1].kernel].name):
+                continue
             number = add(_joined([kernel for *_, kernel in part]))
             if number is not None:
                 one = _one(number, [launch for _, launch, _ in part])
