@@ -121,6 +121,7 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from .lowering import LoweringTable, lower
+    from .lowering.evaluate import evaluate_lowered
     from .options import Options
     from .passes import PASSES, GraphPass, find_passes, keys_of
     from .patterns import freeze, lay_out_images, rewrite_patterns
@@ -157,7 +158,7 @@ __all__ = [
     "ceil_div", "check_kernel", "check_launches", "check_program", "code_generators",
     "compile_graph", "constants_of", "definitions", "describe", "describe_constants",
     "describe_generators", "describe_graph", "devices_of", "direct", "environment_of",
-    "evaluate_kernel", "evaluate_launch", "evaluate_program", "evaluate_template",
+    "evaluate_kernel", "evaluate_launch", "evaluate_lowered", "evaluate_program", "evaluate_template",
     "example_value", "explain_last_miss",
     "explain_miss",
     "export_bundle",

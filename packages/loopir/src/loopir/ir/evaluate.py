@@ -154,8 +154,9 @@ class _Evaluation:
         tensors: Sequence[torch.Tensor],
         sizes: Sequence[int],
         rounding: Rounding | None,
+        parts: int = 1,
     ) -> None:
-        self.kernel, self.rounding = kernel, rounding
+        self.kernel, self.rounding, self.parts = kernel, rounding, parts
         self.factors = {
             step.result: tuple(map(str, step.args)) for step in kernel.steps if step.op == "mul"
         }
@@ -175,7 +176,7 @@ class _Evaluation:
     def run(self) -> None:
         points, total = self._grid(self.kernel.ranges)
         inner, inner_total = self._grid(self.kernel.reduction)
-        step = max(1, CHUNK // max(1, inner_total))
+        step = max(1, min(CHUNK // max(1, inner_total), -(-total // self.parts)))
         for start in range(0, total, step):
             chunk = {name: i[start : start + step].unsqueeze(1) for name, i in points.items()}
             row = {name: index.unsqueeze(0) for name, index in inner.items()}
@@ -321,6 +322,7 @@ def evaluate_kernel(
     tensors: Sequence[torch.Tensor],
     sizes: Sequence[int] = (),
     rounding: Rounding | None = None,
+    parts: int = 1,
 ) -> None:
     """Runs ``kernel`` on ``tensors`` (in ``kernel.buffers`` order) in place, as a built kernel
     would; ``sizes`` are in ``kernel.sizes`` order.
@@ -328,8 +330,9 @@ def evaluate_kernel(
     ``rounding`` is applied to the floating result of each operation, as often as any implementation
     must round it, and to the terms of sums and products (half of them, at random, are computed
     exactly instead); additions to the same element run in random order. With a ``rounding`` that
-    errs by an ULP, results differ as much as any order of operations may make them differ. Raises
+    errs by an ULP, results differ as much as any order of operations may make them differ. The
+    points run one part after the other, in ``parts`` parts. Raises
     IndexError for an indirect index out of range (C4.7) and :class:`LoopIRError` for an access out
     of bounds.
     """
-    _Evaluation(kernel, tensors, sizes, rounding).run()
+    _Evaluation(kernel, tensors, sizes, rounding, parts).run()

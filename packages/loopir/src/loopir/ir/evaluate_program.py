@@ -16,10 +16,13 @@ from primops import Prim
 from symshapes import python_text
 
 from .evaluate import evaluate_kernel
+from .kernel import Kernel
 from .node import Item, Symbolic, View
 from .program import Allocate, ExternCall, Free, Launch, MakeView, Program
 from .template import Template, evaluate_template
 
+PARTS = 8
+"""A kernel that works in place runs in so many parts: what a point overwrites, others may read."""
 LaunchKernel = Callable[[int, Sequence[torch.Tensor], Sequence[int]], None]
 """Called with the number of a kernel, the tensors of its buffers, and its sizes."""
 
@@ -29,7 +32,10 @@ def evaluate_launch(program: Program) -> LaunchKernel:
 
     def launch(number: int, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
         kernel = program.kernels[number]
-        if isinstance(kernel, Template):
+        places = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+        if len(set(places)) < len(places) and isinstance(kernel, Kernel):
+            evaluate_kernel(kernel, tensors, sizes, parts=PARTS)
+        elif isinstance(kernel, Template):
             evaluate_template(kernel, tensors, sizes)
         else:
             evaluate_kernel(kernel, tensors, sizes)

@@ -45,8 +45,8 @@ def check_call(
         known = reference("captured", graph, given.inputs)
     except Exception:
         return None
-    if known.is_random:
-        ctx = replace(ctx, config=ctx.config.with_options({"fallback_random": True}))
+    settings = {"blocks": False} | ({"fallback_random": True} if known.is_random else {})
+    ctx = replace(ctx, config=ctx.config.with_options(settings))
     stage = STAGES["functional"]
     progress(ctx, stage, given)
     found, _ = compare(ctx, stage, graph, given.inputs, known)
@@ -71,12 +71,12 @@ def check_functional(ctx: Context, part: Part, progress: Progress) -> WrongStage
             if wrong is not None:
                 return wrong
             part = Part(rewrite(ctx, part.graph), part.inputs) if stage.name == "patterns" else part
-        part = Part(decompose(ctx, part.graph), part.inputs)
+        functional, part = part, Part(decompose(ctx, part.graph), part.inputs)
         for stage in STAGES.values():
             wrong = _check(ctx, stage, part, progress) if stage.source == "prims" else None
             if wrong is not None:
                 return wrong
-    return None
+        return _check(ctx, STAGES["blocks"], functional, progress)
 
 
 def _check(ctx: Context, stage: Stage, part: Part, progress: Progress) -> WrongStage | None:

@@ -21,11 +21,38 @@ SEED = 0
 FunctionalCall = tuple[str, GraphModule, list[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class JointGraph:
+    """A joint graph as the partitioner saw it; ``gradients_of`` are the inputs that its outputs
+    after the first ``num_values`` are gradients of.
+    """
+
+    graph: GraphModule
+    num_values: int
+    gradients_of: tuple[int, ...]
+
+
 @dataclass
 class Calls:
-    """The functional graphs of a captured one, with the inputs of their first calls."""
+    """The functional graphs of a captured one, with the inputs of their first calls, and the joint
+    graph that they come from.
+    """
 
     made: list[FunctionalCall] = field(default_factory=list)
+    joint: JointGraph | None = None
+
+    def partition(self, name: str) -> Callable[[aotgrad.JointAnalysis], aotgrad.Partition]:
+        """The partitioner of a name, which keeps the joint graph."""
+        chosen = {"min_cut": aotgrad.partition_min_cut, "default": aotgrad.partition_default}[name]
+
+        def partition(analysis: aotgrad.JointAnalysis) -> aotgrad.Partition:
+            joint = analysis.joint
+            own = copy_graph(joint.gm)
+            self.joint = self.joint or JointGraph(own, joint.num_values, joint.gradients_of)
+            return chosen(analysis)
+
+        partition.__name__ = name
+        return partition
 
     def compiler(self, direction: str) -> Callable[..., Any]:
         """Runs functional graphs node by node, and keeps their inputs."""
@@ -68,12 +95,14 @@ def compile_eagerly(
     """A captured graph through autograd, functionalisation and partition; the functional graphs run
     with eager kernels. ``calls`` keeps these.
     """
-    kept = calls or Calls()
+    kept, options = calls or Calls(), aot_options(ctx)
+    if options["activation_memory_budget"] == 1:
+        options["partition"] = kept.partition(options["partition"])
     backend = aotgrad.aot_backend(
         kept.compiler("forward"),
         kept.compiler("backward"),
         inference_compiler=kept.compiler("inference"),
-        **aot_options(ctx),
+        **options,
     )
     own = copy_graph(graph)
     examples = [node.meta.get("val") for node in own.graph.find_nodes(op="placeholder")]

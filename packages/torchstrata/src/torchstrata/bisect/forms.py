@@ -84,13 +84,9 @@ def _prims(ctx: Context, graph: GraphModule) -> Run:
     return lambda inputs: primops.evaluate(made, inputs)
 
 
-PLAIN = dict(fuse=False, inline=False, reuse=False, templates=False, reorder=False)
-
-
 def _lowering(ctx: Context, graph: GraphModule) -> Run:
-    options = replace(ctx.pipeline.options, **PLAIN)
-    program = loopir.schedule(loopir.lower(copy_graph(graph), options), options)
-    return partial(loopir.evaluate_program, program)
+    lowered = loopir.lower(copy_graph(graph), ctx.pipeline.options)
+    return partial(loopir.evaluate_lowered, lowered)
 
 
 def schedule(ctx: Context, graph: GraphModule) -> loopir.Program:
@@ -150,6 +146,13 @@ def launched(ctx: Context, program: loopir.Program) -> Run:
     return lambda inputs: host(*inputs)
 
 
+def _blocks(ctx: Context, graph: GraphModule) -> Run:
+    """All stages of a functional graph whose equal parts are compiled once."""
+    pipeline = replace(ctx.pipeline, options=replace(ctx.pipeline.options, blocks=True))
+    host = loopir.run_stages(pipeline, copy_graph(graph))
+    return lambda inputs: host(*inputs)
+
+
 def _functional(ctx: Context, graph: GraphModule) -> Run:
     call = compile_eagerly(ctx, graph)
     return lambda inputs: run_step(call, inputs)
@@ -162,9 +165,10 @@ STAGES: dict[str, Stage] = {
         Stage("patterns", ("pattern",), "functional", _patterns),
         Stage("prims", ("decomposition",), "functional", _prims),
         Stage("lowering", ("lowering",), "prims", _lowering),
-        Stage("loops", ("lowering", "fusion"), "prims", _loops, "lowering"),
+        Stage("loops", ("fusion",), "prims", _loops, "lowering"),
         Stage("kernels", ("code generation",), "prims", _kernels, "loops"),
         Stage("host", ("launch",), "prims", _host, "kernels"),
+        Stage("blocks", ("pattern", "fusion"), "functional", _blocks),
     )
 }
 """In the order in which they are compared."""

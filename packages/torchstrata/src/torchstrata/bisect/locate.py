@@ -15,6 +15,7 @@ from torchstrata.context import Context
 
 from .cuts import Part
 from .forms import STAGES, Reference, Stage, compare, reference, schedule
+from .joint_check import is_cut_wrong
 from .repro import Repro
 from .shrink import Shrinker
 from .text_shrink import shrink_text
@@ -69,7 +70,8 @@ def find_decision(
         if not wrong:
             continue
         if not log.counts[layer] or try_limits({**off, layer: 0})[0]:
-            return layer, None
+            after = stage.source == "captured" and is_cut_wrong(ctx, part, known)
+            return "partition" if after else layer, None
         low, high = 0, log.counts[layer]
         while high - low > 1:
             middle = (low + high) // 2
