@@ -49,7 +49,8 @@ class DecisionLog:
         if limit is not None and count > limit:
             return False
         if self.keeps or count == limit:
-            self.made.append(Decision(layer, rule, str(subject), count))
+            said = subject() if callable(subject) else subject
+            self.made.append(Decision(layer, rule, str(said), count))
         return True
 
     def last(self, layer: str) -> Decision | None:
@@ -65,7 +66,7 @@ _of_context: ContextVar[DecisionLog | None] = ContextVar("decisions", default=No
 def may(layer: str, rule: str, subject: Any = "") -> bool:
     """Whether a decision is allowed; always, unless a search is on.
 
-    The caller must compute the same result, more plainly, where it is not.
+    ``subject`` is what it is about, or a function that returns it. The caller must compute the same result, more plainly, where it is not.
     """
     if not _searches:
         return True

@@ -4,7 +4,9 @@ frame.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from functools import partial
 
 from symshapes import GuardOnDataDependent
 from symshapes.decisions import may
@@ -53,7 +55,7 @@ def step(ctx: Context, frame: Frame) -> None:
     frame.current = frame.index
     frame.index += 1
     ctx.count_instruction()
-    if instruction.op not in QUIET and not may("capture", instruction.op.name, frame):
+    if instruction.op not in QUIET and not may("capture", instruction.op.name, partial(_line, frame)):
         raise GraphBreak("BD021", "a search for a wrong result ends the capture here")
     try:
         HANDLERS[instruction.op](ctx, frame, instruction)
@@ -61,6 +63,11 @@ def step(ctx: Context, frame: Frame) -> None:
         raise GraphBreak("BD007", f"the value of {error} is not known") from None
     except GuardOnDataDependent as error:
         raise GraphBreak("BD001", str(error)) from error
+
+
+def _line(frame: Frame) -> str:
+    place = frame.place()
+    return f"{os.path.basename(place.filename)}:{place.line}, in {place.function}"
 
 
 def handle(ctx: Context, frame: Frame, raised: ObservedException) -> bool:

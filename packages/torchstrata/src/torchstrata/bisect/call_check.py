@@ -27,6 +27,11 @@ class WrongStage:
     part: Part
     difference: str
 
+    @property
+    def facts(self) -> tuple[Context, Stage, Part, str]:
+        """What ``locate`` takes."""
+        return self.ctx, self.stage, self.part, self.difference
+
 
 def check_call(
     ctx: Context,

@@ -81,7 +81,7 @@ class Values:
         made = graph.placeholder(node.name)
         made.meta = {k: v for k, v in node.meta.items() if k in ("val", "source", "static")}
         if self.source == "captured":
-            made.meta.setdefault("source", node.name)
+            made.meta = {"source": node.name, "static": False, **made.meta}
         return made
 
     def _output_meta(self, results: Sequence[Node]) -> dict[str, Any]:

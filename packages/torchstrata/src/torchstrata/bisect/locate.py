@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import loopir
+import primops
 import torch
 from symshapes.decisions import Decision
+from symshapes.text.names import ROOTS, format_target
 from symshapes.text.values import Unwritable
+from torch.fx import Node
 
 from torchstrata.context import Context
 
@@ -19,6 +22,9 @@ from .joint_check import is_cut_wrong
 from .repro import Repro
 from .shrink import Shrinker
 from .text_shrink import shrink_text
+
+
+_NAMED = {**ROOTS, "prims": primops.prims}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,17 @@ def _said(decision: Decision | None) -> str:
 
 
 def _targets(part: Part) -> tuple[str, ...]:
-    return tuple(str(node.target) for node in part.calls)
+    return tuple(map(_named, part.calls))
+
+
+def _named(node: Node) -> str:
+    """The name of what a node calls."""
+    target: Any = node.target
+    try:
+        name = target if node.op == "call_method" else format_target(target, _NAMED)
+    except Unwritable:
+        name = getattr(target, "__name__", str(target))
+    return name.removeprefix("torch.").removeprefix("ops.")
 
 
 def _facts(ctx: Context, finding: Finding) -> dict[str, Any]:

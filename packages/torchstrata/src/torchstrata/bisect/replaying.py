@@ -48,7 +48,7 @@ def replay(path: str | Path, stage: str | None = None) -> str:
 
 def context_of(repro: Repro, devices: Collection[str]) -> Context:
     """The context that a repro was found in."""
-    settings = config.with_options({**repro.facts.get("options", {}), "verify": False})
+    settings = config.with_options({**repro.facts.get("options", {}), "verify": "contracts"})
     ctx = new_context(settings, devices, Extensions())
     return replace(ctx, inference=bool(repro.facts.get("inference")))
 

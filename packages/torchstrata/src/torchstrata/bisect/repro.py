@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from torchstrata.errors import UsageError
 from .cuts import Part
 
 HEADER, INPUTS = "# torchstrata.repro 1", "# inputs"
+_DIRECTORY = re.compile(r'File "[^"]*[/\\]')
 _FORMATS: Mapping[str, Callable[..., str]] = {
     "captured": bytecode_dynamo.format_captured,
     "functional": aotgrad.format_functional,
@@ -72,7 +74,8 @@ class Repro:
         """The repro of a graph. Raises ``symshapes.text.values.Unwritable`` for one without a
         text.
         """
-        text = _FORMATS[source](part.graph, lines=False)
+        text = _FORMATS[source](part.graph, lines=source == "captured")  # C1.5 asks for them
+        text = _DIRECTORY.sub('File "', text)
         names = [node.name for node in part.graph.graph.find_nodes(op="placeholder")]
         constants = {}
         for node in part.graph.graph.find_nodes(op="get_attr"):

@@ -153,7 +153,11 @@ class Session:
         if wrong is None:
             return
         path = self.directory / "repro.strata"
-        finding = locate(wrong.ctx, wrong.stage, wrong.part, wrong.difference, path, self.seconds)
+        try:
+            finding = locate(*wrong.facts, path, self.seconds)
+        except Exception as error:
+            said = f"{wrong.difference}; no repro: {type(error).__name__}: {error}"
+            finding = Finding(" or ".join(wrong.stage.layers), wrong.stage.name, said)
         self.report(finding)
 
     def _progress(self, ctx: Context, stage: Stage, part: Part) -> None:
