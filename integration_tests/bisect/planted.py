@@ -63,11 +63,11 @@ def _capture(name: str, module: str, before: str, after: str, expected: str, pro
 
 
 CAPTURE = [
-    _capture("subtraction adds", "builtins.operators",
-        '"-": (operator.sub, operator.isub, "sub")', '"-": (operator.add, operator.isub, "sub")',
+    _capture("operands swap", "builtins.operators",
+        "return call_torch(ctx, target, [left, right])", "return call_torch(ctx, target, [right, left])",
         "BINARY_OP", "y = x * 2\nreturn (y - w).relu()"),
     _capture("negation is lost", "builtins.operators",
-        '"-": (operator.neg, "__neg__")', '"-": (operator.pos, "__neg__")',
+        "return call_torch(ctx, function, [value])", "return value",
         "UNARY_NEGATIVE", "y = (-x).exp()\nreturn y * w"),
     _capture("comparison swaps", "tracing.opcodes.operators",
         "result = compare(ctx, instruction.arg.operator, left, right)",
@@ -207,8 +207,8 @@ FUSION = [
         "fuse", "y = x.sum(1)\nreturn y.flip(0).exp() * w[:, 0]"),
     _fusion("parts without steps", "align", "self.substitution[self.current] + part * self.step", "self.substitution[self.current] + part",
         "fuse", "y = x.exp().view(-1)\ns = y.sum()\nreturn (y / s).view(8, 16) + w"),
-    _fusion("steps of the last part", "align", "self.step = self.step * extent", "self.step = extent",
-        "fuse", "y = x.view(8, 4, 4).exp()\ns = y.sum()\nreturn (y.permute(1, 0, 2).contiguous().view(-1) / s).view(8, 16) + w"),
+    _fusion("written while it is read", "memory", "is_free = last < position or (", "is_free = last <= position or (",
+        "write in place", "v = w.detach()\nv.copy_(v.flip(0) * 2)\nreturn x * 2"),
     _fusion("sums begin at one", "column_sums", 'Instruction("zero", "constant", (0.0,), torch.float32)',
         'Instruction("zero", "constant", (1.0,), torch.float32)', "add sums to rows",
         "y = F.layer_norm(x.repeat(32, 2), (32,), w.view(-1)[:32], w.view(-1)[32:64])\nreturn y.sin()"),

@@ -94,3 +94,10 @@ def count_in_process(limits: Mapping[str, int]) -> DecisionLog:
     _searches += _of_process is None
     _of_process = DecisionLog(limits, keeps=False)
     return _of_process
+
+
+def stop_counting_in_process() -> None:
+    """Ends ``count_in_process``."""
+    global _searches, _of_process
+    _searches -= _of_process is not None
+    _of_process = None

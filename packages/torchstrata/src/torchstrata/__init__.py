@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from .artifacts.loading import LoadedProgram, load
     from .artifacts.saving import save
     from .backends import list_backends
+    from .bisect.locate import Finding
+    from .bisect.replaying import replay
+    from .bisect.searching import NothingFound, bisect
     from .config import Config, config
     from .counters import counters
     from .errors import (
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
         StoreWarning,
         TraceWarning,
         UsageError,
+        WrongResultError,
+        WrongResultWarning,
     )
     from .logs import set_logs
     from .tracing.recording import trace
@@ -49,13 +54,14 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    "ArtifactError", "CompileError", "Config", "FallbackWarning", "LoadedProgram", "StoreWarning",
-    "TraceWarning", "UsageError",
-    "allow_in_graph", "assume_constant_result",
+    "ArtifactError", "CompileError", "Config", "FallbackWarning", "Finding", "LoadedProgram",
+    "NothingFound", "StoreWarning", "TraceWarning", "UsageError", "WrongResultError",
+    "WrongResultWarning",
+    "allow_in_graph", "assume_constant_result", "bisect",
     "compile", "compile_fx", "compiler", "config", "counters", "disable", "disallow_in_graph",
     "error_on_graph_break", "explain",
     "graph_break", "is_compiling", "list_backends", "list_code_generators", "load", "mark_dynamic",
-    "mark_static", "mark_unbacked", "maybe_mark_dynamic", "reset", "save", "set_logs", "set_stance",
+    "mark_static", "mark_unbacked", "maybe_mark_dynamic", "replay", "reset", "save", "set_logs", "set_stance",
     "substitute_in_graph", "trace",
 ]  # fmt: skip
 

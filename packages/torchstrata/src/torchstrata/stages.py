@@ -21,7 +21,6 @@ from loopir import ProgramCacheEntry
 from symshapes import FakeTensorMode, check, deferred, unlocked
 from torch.utils import _pytree as pytree
 
-from . import bisect
 from .artifacts.recording import RecordedGraph
 from .bisect import active
 from .compile_clock import CompileClock
@@ -151,19 +150,13 @@ def compile_captured(
         return pieces()
     if _is_without_data(graph):
         return graph
-    searched = active.current()
-    if searched is not None:
+    if active.current() is not None:
         config = config.with_options({"verify": "contracts"})
     ctx = new_context(config, loopir.devices_of(graph), extensions, recorded, clock)
     if ctx.dump.is_wanted:
         ctx.dump.write("10-captured.py", bytecode_dynamo.format_captured(graph, strict=False))
     compile = partial(_compile_whole, ctx, graph, example_inputs, pieces)
-    if searched is not None:
-        return searched.checked(ctx, graph, compile)
-    if not config.compares:
-        return compile()
-    own = bisect.copy_graph(graph)
-    return bisect.sampled(ctx, own, compile())
+    return active.compared(ctx, graph, compile)
 
 
 def _compile_whole(

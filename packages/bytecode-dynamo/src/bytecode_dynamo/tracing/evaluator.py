@@ -55,7 +55,7 @@ def step(ctx: Context, frame: Frame) -> None:
     frame.current = frame.index
     frame.index += 1
     ctx.count_instruction()
-    if instruction.op not in QUIET and not may("capture", instruction.op.name, partial(_line, frame)):
+    if not may("capture", instruction.op.name, partial(_line, frame)):
         raise GraphBreak("BD021", "a search for a wrong result ends the capture here")
     try:
         HANDLERS[instruction.op](ctx, frame, instruction)

@@ -52,7 +52,7 @@ def add_sums_to_rows(
             continue
         for other in _readers(sums, dag):
             joined = _joined(dag.groups[other], sums, graph, dag, same_points, takes)
-            if joined is not None and may("fusion", "add sums to rows", name):
+            if joined is not None:
                 shared = ", ".join(sorted(sums.reads & joined.reads))
                 reason = f"sums of columns while rows of {shared} are read"
                 decisions.append(Decision(other, name, True, reason, 0))
@@ -136,7 +136,8 @@ def _joined(
         fused = merged(rows, pointwise, joint)
         fits = points_of(joint.reduction) == points_of(sums.ranges)
         fits = fits and same_points(rows, pointwise, joint, written)
-        if fits and takes(fused, rows, sums):
+        allowed = fits and takes(fused, rows, sums)
+        if allowed and may("fusion", "add sums to rows", sums.name):
             others = [member for member in sums.members if not member.node.reduction]
             dag.move_adds(rows, sums, fused, replace(sums, members=others, reduction=[]))
             _zero(nodes, sums, fused, dag)

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from .locate import Finding
     from .replaying import replay
     from .sampling import sampled
-    from .searching import NothingFound, search_command
+    from .searching import NothingFound, bisect, search_command
     from .session import Session
 
 __all__ = [
-    "Finding", "NothingFound", "Session", "copy_graph", "current", "replay", "sampled",
+    "Finding", "NothingFound", "Session", "bisect", "copy_graph", "current", "replay", "sampled",
     "search_command",
 ]  # fmt: skip
 

@@ -23,7 +23,6 @@ from .repro import Repro
 from .shrink import Shrinker
 from .text_shrink import shrink_text
 
-
 _NAMED = {**ROOTS, "prims": primops.prims}
 
 

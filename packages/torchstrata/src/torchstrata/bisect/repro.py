@@ -29,11 +29,15 @@ import aotgrad
 import bytecode_dynamo
 import primops.text
 import torch
+from primops import TensorMeta
+from symshapes import FakeTensorMode, ShapeEnv, is_fake, mode_of
 from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
 
 from torchstrata.errors import UsageError
 
 from .cuts import Part
+from .evaluate import copy_graph
 
 HEADER, INPUTS = "# torchstrata.repro 1", "# inputs"
 _DIRECTORY = re.compile(r'File "[^"]*[/\\]')
@@ -74,7 +78,8 @@ class Repro:
         """The repro of a graph. Raises ``symshapes.text.values.Unwritable`` for one without a
         text.
         """
-        text = _FORMATS[source](part.graph, lines=source == "captured")  # C1.5 asks for them
+        graph = _with_fakes(part.graph) if source == "functional" else part.graph
+        text = _FORMATS[source](graph, lines=source == "captured")  # C1.5 asks for them
         text = _DIRECTORY.sub('File "', text)
         names = [node.name for node in part.graph.graph.find_nodes(op="placeholder")]
         constants = {}
@@ -98,6 +103,28 @@ class Repro:
         lines += [f"# {json.dumps(_described(*row))}" for row in rows]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines) + "\n")
+
+
+def _with_fakes(gm: GraphModule) -> GraphModule:
+    """A functional graph whose values are all described by fake tensors (C2.3): patterns describe
+    what they make by ``TensorMeta``.
+    """
+    copied = copy_graph(gm)
+    values = [node.meta.get("val") for node in copied.graph.nodes]
+    mode = next((mode_of(x) for x in pytree.tree_leaves(values) if is_fake(x)), None)
+    mode = mode or FakeTensorMode(ShapeEnv(allow_unbacked=True))
+
+    def fake(x: Any) -> Any:
+        if not isinstance(x, TensorMeta):
+            return x
+        return mode.empty(x.shape, x.strides, dtype=x.dtype, device=x.device)
+
+    for node in copied.graph.nodes:
+        if node.op == "output":
+            node.meta.pop("val", None)
+        elif "val" in node.meta:
+            node.meta["val"] = pytree.tree_map(fake, node.meta["val"])
+    return copied
 
 
 def read_repro(path: Path) -> Repro:

@@ -7,15 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .active import VARIABLE
+import bytecode_dynamo
+
+from torchstrata.counters import counters
+
+from .active import ACTIVE, VARIABLE
 from .capture_repro import write_capture_repro
 from .locate import Finding
-from .session import FOUND, differing_results
+from .session import FOUND, Found, Session, differing_results
 
 SECONDS = 600.0
 """For one run of the program."""
@@ -27,20 +32,22 @@ class NothingFound(Exception):
 
 
 @dataclass
-class Search:
-    """Searches in runs of a command, each in its own process.
+class Search(ABC):
+    """Searches in runs of a program.
 
     Attributes:
-        command: the program and its arguments.
         directory: where findings and repros go.
         say: hears what is done.
-        seconds: for one run.
     """
 
-    command: Sequence[str]
     directory: Path
     say: Say = lambda text: None
-    seconds: float = SECONDS
+
+    @abstractmethod
+    def run_program(self, session: Mapping[str, Any]) -> int:
+        """Runs the program in a session of these facts. Returns 0 if it is right, FOUND once a
+        finding is written, a signal's number, negative, if one ended it, and else something else.
+        """
 
     def run(self) -> Finding:
         """What goes wrong. Raises NothingFound."""
@@ -67,15 +74,7 @@ class Search:
     def _run(self, mode: str, limit: int | None = None) -> int:
         for name in (f"{mode}.jsonl", "capture.json", "finding.json", "progress"):
             (self.directory / name).unlink(missing_ok=True)
-        session = {"mode": mode, "directory": str(self.directory), "limit": limit}
-        env = {**os.environ, VARIABLE: json.dumps(session), "PYTHONHASHSEED": "0"}
-        try:
-            return subprocess.run(
-                self.command, env=env, timeout=self.seconds, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            ).returncode  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return 1
+        return self.run_program({"mode": mode, "directory": str(self.directory), "limit": limit})
 
     def _finding(self) -> Finding:
         facts = json.loads((self.directory / "finding.json").read_text())
@@ -114,8 +113,74 @@ class Search:
         return json.loads(path.read_text()) if path.exists() else None
 
 
+@dataclass
+class CommandSearch(Search):
+    """The runs are processes of ``command``, each of at most ``seconds``."""
+
+    command: Sequence[str] = ()
+    seconds: float = SECONDS
+
+    def run_program(self, session: Mapping[str, Any]) -> int:
+        """Runs the command; one that takes too long is wrong."""
+        env = {**os.environ, VARIABLE: json.dumps(session), "PYTHONHASHSEED": "0"}
+        try:
+            return subprocess.run(
+                self.command, env=env, timeout=self.seconds, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return 1
+
+
+@dataclass
+class CheckSearch(Search):
+    """The runs are calls of ``check`` in this process; it is wrong if it raises or returns False.
+    ``reset`` forgets what is compiled.
+    """
+
+    check: Callable[[], object] = bool
+    reset: Callable[[], None] = bool  # type: ignore[assignment]
+
+    def run_program(self, session: Mapping[str, Any]) -> int:
+        """Calls the check."""
+        self.reset()
+        own = Session(**session | {"directory": self.directory}, in_child=False)
+        ACTIVE.append(own)
+        own.begin()
+        try:
+            return int(self.check() is False)
+        except Found:
+            return FOUND
+        except Exception:
+            return 1
+        finally:
+            ACTIVE.remove(own)
+            own.end()
+            own.finish()
+            self.reset()
+
+
 def search_command(command: Sequence[str], directory: Path, say: Say) -> Finding:
     """Searches in runs of a command; ``python`` is this one. Raises NothingFound."""
     first, *rest = command
     program = sys.executable if first in ("python", "python3") else first
-    return Search([program, *rest], directory, say).run()
+    return CommandSearch(directory, say, [program, *rest]).run()
+
+
+def bisect(check: Callable[[], object], output: str | Path = "bisect") -> Finding:
+    """Finds what makes ``check`` fail: the layer, the pass or decision, the nodes, and a small
+    program that shows it, a file in the directory ``output``.
+
+    ``check`` calls compiled functions; it fails if it raises or returns False. It is called several
+    times, and has to do the same each time. Everything that this process has compiled is forgotten.
+
+    Raises NothingFound if the check fails without compilation, too, or does not fail with it.
+    """
+    search = CheckSearch(Path(output), check=check, reset=forget)
+    return search.run()
+
+
+def forget() -> None:
+    """Forgets every compiled entry and counter."""
+    bytecode_dynamo.reset()
+    counters.clear()

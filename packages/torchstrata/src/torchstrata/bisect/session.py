@@ -16,7 +16,7 @@ from typing import Any
 
 import bytecode_dynamo
 import torch
-from symshapes.decisions import DecisionLog, count_in_process
+from symshapes.decisions import DecisionLog, count_in_process, stop_counting_in_process
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
@@ -67,16 +67,24 @@ class Session:
     results: list[list[Any]] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
     log: DecisionLog | None = None
+    _stance: bytecode_dynamo.set_stance | None = None
 
     def begin(self) -> None:
         """Sets the process up."""
         if self.mode == "eager":
-            bytecode_dynamo.set_stance("force_eager")
+            self._stance = bytecode_dynamo.set_stance("force_eager")
         if self.mode == "capture":
             limits = {} if self.limit is None else {"capture": self.limit}
             self.log = count_in_process(limits)
         if self.in_child:
             atexit.register(self.finish)
+
+    def end(self) -> None:
+        """Sets the process back."""
+        if self._stance is not None:
+            self._stance.__exit__()
+        if self.log is not None:
+            stop_counting_in_process()
 
     # -- results of calls ------------------------------------------------------------------------
 
@@ -166,10 +174,10 @@ class Session:
 
     def report(self, finding: Finding) -> None:
         """Ends the run with a finding."""
-        if not self.in_child:
-            raise Found(finding)
         facts = asdict(finding) | {"repro": str(finding.repro or "")}
         (self.directory / "finding.json").write_text(json.dumps(facts))
+        if not self.in_child:
+            raise Found(finding)
         sys.stdout.flush()
         os._exit(FOUND)  # handlers of the program must not run: nothing after this is its own
 

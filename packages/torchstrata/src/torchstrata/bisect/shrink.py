@@ -15,6 +15,7 @@ from torch.fx import Node
 from .cuts import Part, Values
 
 Fails = Callable[[Part], bool]
+ROUNDS = 10
 SECONDS = 120.0
 """After this time, the smallest part so far is good enough."""
 
@@ -33,7 +34,7 @@ class Shrinker:
         """The smallest part that was found; ``part`` itself if no smaller one fails."""
         self._end = time.monotonic() + self.seconds
         part = self._cut(part)
-        for _ in range(3):
+        for _ in range(ROUNDS):
             before = len(part.calls)
             part = self._without_nodes(part)
             if len(part.calls) == before:
@@ -111,6 +112,8 @@ class Shrinker:
         part = self._fewer_results(part)
         for name in [node.name for node in reversed(part.calls)]:
             values = Values(self.source, part)
+            if name not in {node.name for node in values.calls}:
+                continue
             results = _results(values)
             kept = {node for node in values.calls if node.name != name}
             left = [r for r in results if r.op.startswith("call") and r.name != name]
@@ -137,9 +140,10 @@ def _results(values: Values) -> list[Node]:
 
 def _attempts(values: Values, kept: set[Node], results: list[Node], name: str) -> Iterable[Part]:
     """The part without a node: as an input; where it is a result, with its operands as results."""
+    (node,) = [node for node in values.calls if node.name == name]
+    operands = [a for a in node.all_input_nodes if a in kept and a not in results]
+    is_result = any(node is result for result in _results(values))
     if results:
         yield values.part(kept, results)
-    (node,) = [node for node in values.calls if node.name == name]
-    operands = [a for a in node.all_input_nodes if a in kept]
-    if operands and not results:
-        yield values.part(kept, operands)
+    if is_result and operands:
+        yield values.part(kept, [*results, *operands])
