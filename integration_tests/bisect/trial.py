@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchstrata.bisect.python_source import count_steps
+
 from .planted import Planted, script
 
 PLANTING = Path(__file__).parent / "planting"
@@ -101,6 +103,8 @@ def count_nodes(repro: Path) -> int:
     if not repro.exists():
         return 0
     text = repro.read_text().partition("\n# inputs")[0]
+    if '"source": "python"' in text:
+        return count_steps(text)
     lines = [line.strip() for line in text.splitlines()]
     return sum(
         " = " in line or line.startswith(("store(", "launch("))

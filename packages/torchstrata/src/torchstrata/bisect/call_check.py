@@ -13,7 +13,8 @@ from torchstrata.context import Context
 
 from .captured import Calls, compile_eagerly, run_step
 from .cuts import Part
-from .forms import STAGES, Stage, compare, decompose, fresh, reference, rewrite, seeded
+from .evaluate import fresh
+from .forms import STAGES, Stage, compare, decompose, reference, rewrite, seeded
 
 Progress = Callable[[Context, Stage, Part], None]
 

@@ -87,3 +87,27 @@ def copy_graph(gm: GraphModule) -> GraphModule:
     copied = LazyGraphModule(gm, graph)
     copied.meta = dict(gm.meta)
     return copied
+
+
+def fresh(inputs: Sequence[Any]) -> list[Any]:
+    """Copies of the inputs: leaves with the strides of the originals."""
+    return [_copy(x) if isinstance(x, torch.Tensor) else x for x in inputs]
+
+
+def _copy(x: torch.Tensor) -> torch.Tensor:
+    if x.layout is not torch.strided:
+        return x.detach().clone().requires_grad_(x.requires_grad)
+    copied = torch.empty_like(x, memory_format=torch.preserve_format)
+    if copied.stride() != x.stride() and all(
+        step for step, size in zip(x.stride(), x.shape) if size > 1
+    ):
+        span = (
+            1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride()))
+            if x.numel()
+            else 0
+        )
+        base = torch.empty(max(span, 0), dtype=x.dtype, device=x.device)
+        copied = base.as_strided(x.shape, x.stride())
+    with torch.no_grad():
+        copied.copy_(x.detach())
+    return copied.detach().requires_grad_(x.requires_grad)

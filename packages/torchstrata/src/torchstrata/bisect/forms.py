@@ -25,7 +25,7 @@ from torchstrata.context import Context
 
 from .captured import SEED, compile_eagerly, run_step
 from .compare import first_difference
-from .evaluate import copy_graph, run_graph, widened
+from .evaluate import copy_graph, fresh, run_graph, widened
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -226,30 +226,6 @@ _RUNS: dict[str, Callable[[GraphModule, Sequence[Any], bool], Sequence[Any]]] = 
     "functional": _run_functional,
     "prims": _run_prims,
 }
-
-
-def fresh(inputs: Sequence[Any]) -> list[Any]:
-    """Copies of the inputs: leaves with the strides of the originals."""
-    return [_copy(x) if isinstance(x, torch.Tensor) else x for x in inputs]
-
-
-def _copy(x: torch.Tensor) -> torch.Tensor:
-    if x.layout is not torch.strided:
-        return x.detach().clone().requires_grad_(x.requires_grad)
-    copied = torch.empty_like(x, memory_format=torch.preserve_format)
-    if copied.stride() != x.stride() and all(
-        step for step, size in zip(x.stride(), x.shape) if size > 1
-    ):
-        span = (
-            1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride()))
-            if x.numel()
-            else 0
-        )
-        base = torch.empty(max(span, 0), dtype=x.dtype, device=x.device)
-        copied = base.as_strided(x.shape, x.stride())
-    with torch.no_grad():
-        copied.copy_(x.detach())
-    return copied.detach().requires_grad_(x.requires_grad)
 
 
 def compare(

@@ -13,8 +13,8 @@ from torchstrata.context import Context
 from .captured import Calls, compile_eagerly, run_step
 from .compare import difference
 from .cuts import Part
-from .evaluate import run_graph
-from .forms import Reference, fresh, seeded
+from .evaluate import fresh, run_graph
+from .forms import Reference, seeded
 
 
 def is_cut_wrong(ctx: Context, part: Part, known: Reference) -> bool:

@@ -14,7 +14,8 @@ from torchstrata.errors import UsageError
 from torchstrata.extensions import Extensions
 
 from .capture_repro import replay_capture
-from .forms import STAGES, Reference, Run, built, compare, fresh, launched
+from .evaluate import fresh
+from .forms import STAGES, Reference, Run, built, compare, launched
 from .locate import Finding, locate
 from .repro import Repro, read_repro
 

@@ -18,7 +18,8 @@ from torchstrata.counters import counters
 from torchstrata.errors import WrongResultError, WrongResultWarning
 
 from .call_check import WrongStage, check_call
-from .forms import Reference, fresh, reference
+from .evaluate import fresh
+from .forms import Reference, reference
 from .repro import Repro
 
 MAX_REPORTS = 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ import bytecode_dynamo
 from torchstrata.counters import counters
 
 from .active import ACTIVE, VARIABLE
-from .capture_repro import write_capture_repro
+from .capture_repro import shrink_capture
 from .locate import Finding
-from .session import FOUND, Found, Session, differing_results
+from .session import FOUND, REPRO, Found, Session, differing_results
 
 SECONDS = 600.0
 """For one run of the program."""
@@ -71,10 +72,12 @@ class Search(ABC):
             return Finding("launch", "host", said)
         return self._search_capture()
 
-    def _run(self, mode: str, limit: int | None = None) -> int:
+    def _run(self, mode: str, limit: int | None = None, call: int | None = None) -> int:
         for name in (f"{mode}.jsonl", "capture.json", "finding.json", "progress"):
             (self.directory / name).unlink(missing_ok=True)
-        return self.run_program({"mode": mode, "directory": str(self.directory), "limit": limit})
+        return self.run_program(
+            {"mode": mode, "directory": str(self.directory), "limit": limit, "call": call}
+        )
 
     def _finding(self) -> Finding:
         facts = json.loads((self.directory / "finding.json").read_text())
@@ -106,7 +109,21 @@ class Search(ABC):
         last = (self._capture_facts() or {}).get("last") or {}
         decision = f"{high}: {last.get('rule', '')} ({last.get('subject', '')})"
         finding = Finding("capture", "capture", said, decision, (last.get("rule", ""),))
-        return write_capture_repro(finding, self.directory / "repro.strata")
+        return self._with_repro(finding)
+
+    def _with_repro(self, finding: Finding) -> Finding:
+        """The finding with a repro of the first call that differs, if the function is one that text
+        can hold.
+        """
+        path = self.directory / REPRO
+        path.unlink(missing_ok=True)
+        number = re.match(r"call (\d+):", finding.difference)
+        self._run("capture", None, int(number[1]) if number else 0)
+        if not path.exists():
+            return finding
+        facts = {"layer": "capture", "decision": finding.decision, "nodes": list(finding.nodes)}
+        said = shrink_capture(path, facts)
+        return replace(finding, difference=said, repro=path) if said else finding
 
     def _capture_facts(self) -> Any:
         path = self.directory / "capture.json"

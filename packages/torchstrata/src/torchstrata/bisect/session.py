@@ -24,6 +24,7 @@ from torchstrata.context import Context
 from torchstrata.errors import CompileError
 
 from .call_check import check_call
+from .capture_repro import keep_call
 from .compare import first_difference
 from .cuts import Part
 from .evaluate import copy_graph
@@ -31,6 +32,7 @@ from .forms import Stage
 from .locate import Finding, locate
 from .repro import read_rows, write_rows
 
+REPRO = "repro.strata"
 FOUND = 77
 """The exit status of a process that has found a stage that goes wrong."""
 CHECKED_CALLS = 3
@@ -55,6 +57,7 @@ class Session:
             compared; "capture": graphs run as captured.
         directory: where results, findings and repros go.
         limit: how many instructions are captured.
+        call: the number of a call of which a repro is written.
         in_child: whether the process belongs to the search, which ends it when something is found.
         seconds: for making a repro smaller.
     """
@@ -62,6 +65,7 @@ class Session:
     mode: str
     directory: Path
     limit: int | None = None
+    call: int | None = None
     in_child: bool = True
     seconds: float = 90.0
     results: list[list[Any]] = field(default_factory=list)
@@ -102,11 +106,17 @@ class Session:
         def noted(*args: Any, **kwargs: Any) -> Any:
             if bytecode_dynamo.is_compiling():
                 return call(*args, **kwargs)
+            if len(self.results) == self.call:
+                self._keep(call, args, kwargs)
             result = call(*args, **kwargs)
             self._note(result, (args, kwargs), module)
             return result
 
         return noted
+
+    @bytecode_dynamo.disable
+    def _keep(self, call: Any, args: Any, kwargs: Any) -> None:
+        keep_call(getattr(call, "original", call), args, kwargs, self.directory / REPRO)
 
     @bytecode_dynamo.disable
     def _note(self, result: Any, arguments: Any, module: Any) -> None:
@@ -160,7 +170,7 @@ class Session:
         wrong = check_call(ctx, graph, inputs, self._progress)
         if wrong is None:
             return
-        path = self.directory / "repro.strata"
+        path = self.directory / REPRO
         try:
             finding = locate(*wrong.facts, path, self.seconds)
         except Exception as error:
