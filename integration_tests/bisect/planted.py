@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BD, AG, PR, LI, IC = "bytecode_dynamo", "aotgrad", "primops.decompositions", "loopir", "inductor_cpp"
+BD, AG, PR, LI, IC = (
+    "bytecode_dynamo",
+    "aotgrad",
+    "primops.decompositions",
+    "loopir",
+    "inductor_cpp",
+)
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,12 @@ def script(planted: Planted) -> str:
     return f"{HEAD}\n\n@torchstrata.compile\ndef f(x, w):\n{body}\n{TAIL}"
 
 
-def _capture(name: str, module: str, before: str, after: str, expected: str, program: str) -> Planted:
-    return Planted(name, ("capture",), f"{BD}.{module}", before, after, tuple(expected.split()), program)
+def _capture(
+    name: str, module: str, before: str, after: str, expected: str, program: str
+) -> Planted:
+    return Planted(
+        name, ("capture",), f"{BD}.{module}", before, after, tuple(expected.split()), program
+    )
 
 
 CAPTURE = [
@@ -102,8 +112,18 @@ CAPTURE = [
 ]  # fmt: skip
 
 
-def _autograd(name: str, layers: str, module: str, before: str, after: str, expected: str, program: str) -> Planted:
-    return Planted(name, tuple(layers.split()), f"{AG}.{module}", before, after, tuple(expected.split()), program)
+def _autograd(
+    name: str, layers: str, module: str, before: str, after: str, expected: str, program: str
+) -> Planted:
+    return Planted(
+        name,
+        tuple(layers.split()),
+        f"{AG}.{module}",
+        before,
+        after,
+        tuple(expected.split()),
+        program,
+    )
 
 
 AUTOGRAD = [
@@ -142,8 +162,12 @@ AUTOGRAD = [
 ]  # fmt: skip
 
 
-def _decomposition(name: str, module: str, before: str, after: str, expected: str, program: str) -> Planted:
-    return Planted(name, ("decomposition",), f"{PR}.{module}", before, after, tuple(expected.split()), program)
+def _decomposition(
+    name: str, module: str, before: str, after: str, expected: str, program: str
+) -> Planted:
+    return Planted(
+        name, ("decomposition",), f"{PR}.{module}", before, after, tuple(expected.split()), program
+    )
 
 
 DECOMPOSITION = [
@@ -170,8 +194,18 @@ DECOMPOSITION = [
 ]  # fmt: skip
 
 
-def _lowering(name: str, module: str, before: str, after: str, expected: str, program: str) -> Planted:
-    return Planted(name, ("lowering",), f"{LI}.lowering.{module}", before, after, tuple(expected.split()), program)
+def _lowering(
+    name: str, module: str, before: str, after: str, expected: str, program: str
+) -> Planted:
+    return Planted(
+        name,
+        ("lowering",),
+        f"{LI}.lowering.{module}",
+        before,
+        after,
+        tuple(expected.split()),
+        program,
+    )
 
 
 LOWERING = [
@@ -198,8 +232,18 @@ LOWERING = [
 ]  # fmt: skip
 
 
-def _fusion(name: str, module: str, before: str, after: str, expected: str, program: str) -> Planted:
-    return Planted(name, ("fusion",), f"{LI}.schedule.{module}", before, after, tuple(expected.split(";")), program)
+def _fusion(
+    name: str, module: str, before: str, after: str, expected: str, program: str
+) -> Planted:
+    return Planted(
+        name,
+        ("fusion",),
+        f"{LI}.schedule.{module}",
+        before,
+        after,
+        tuple(expected.split(";")),
+        program,
+    )
 
 
 FUSION = [
@@ -229,8 +273,18 @@ FUSION = [
 ]  # fmt: skip
 
 
-def _generator(name: str, module: str, before: str, after: str, expected: str, program: str) -> Planted:
-    return Planted(name, ("code generation",), f"{IC}.kernels.{module}", before, after, tuple(expected.split(";")), program)
+def _generator(
+    name: str, module: str, before: str, after: str, expected: str, program: str
+) -> Planted:
+    return Planted(
+        name,
+        ("code generation",),
+        f"{IC}.kernels.{module}",
+        before,
+        after,
+        tuple(expected.split(";")),
+        program,
+    )
 
 
 GENERATORS = [

@@ -109,5 +109,7 @@ def count_nodes(repro: Path) -> int:
     return sum(
         " = " in line or line.startswith(("store(", "launch("))
         for line in lines
-        if not line.startswith(("#", "def ", "for ", "@", "'", '"')) and "allocate()" not in line and "= Size(" not in line
+        if not line.startswith(("#", "def ", "for ", "@", "'", '"'))
+        and "allocate()" not in line
+        and "= Size(" not in line
     )

@@ -55,7 +55,7 @@ def deleted() -> None:
 
 def overwritten() -> None:
     f = Noticed("a")
-    f = Noticed("b")  # noqa: F841
+    f = Noticed("b")
     LOG.append(2)
 
 

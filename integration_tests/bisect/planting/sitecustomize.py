@@ -18,7 +18,7 @@ class Planted(importlib.machinery.SourceFileLoader):
         super().__init__(name, path)
         self.before, self.after = before, after
 
-    def get_code(self, fullname: str):  # noqa: ANN201
+    def get_code(self, fullname: str):
         source = self.get_data(self.path).decode()
         if source.count(self.before) != 1:
             sys.exit(f"{self.path} has {self.before!r} {source.count(self.before)} times")
@@ -31,7 +31,7 @@ class Finder(importlib.abc.MetaPathFinder):
     def __init__(self, module: str, before: str, after: str) -> None:
         self.module, self.before, self.after = module, before, after
 
-    def find_spec(self, name: str, path: object, target: object = None):  # noqa: ANN201
+    def find_spec(self, name: str, path: object, target: object = None):
         if name != self.module:
             return None
         found = importlib.machinery.PathFinder.find_spec(name, path)  # type: ignore[arg-type]

@@ -66,7 +66,8 @@ _of_context: ContextVar[DecisionLog | None] = ContextVar("decisions", default=No
 def may(layer: str, rule: str, subject: Any = "") -> bool:
     """Whether a decision is allowed; always, unless a search is on.
 
-    ``subject`` is what it is about, or a function that returns it. The caller must compute the same result, more plainly, where it is not.
+    ``subject`` is what it is about, or a function that returns it. The caller must compute the same
+    result, more plainly, where the decision is refused.
     """
     if not _searches:
         return True

@@ -61,8 +61,8 @@ __all__ = [
     "compile", "compile_fx", "compiler", "config", "counters", "disable", "disallow_in_graph",
     "error_on_graph_break", "explain",
     "graph_break", "is_compiling", "list_backends", "list_code_generators", "load", "mark_dynamic",
-    "mark_static", "mark_unbacked", "maybe_mark_dynamic", "replay", "reset", "save", "set_logs", "set_stance",
-    "substitute_in_graph", "trace",
+    "mark_static", "mark_unbacked", "maybe_mark_dynamic", "replay", "reset",
+    "save", "set_logs", "set_stance", "substitute_in_graph", "trace",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -32,6 +32,9 @@ QUIET = frozenset(
     }
 )  # fmt: skip
 
+UNCOUNTED = QUIET - {Op.BUILD_TUPLE, Op.BUILD_LIST, Op.BUILD_SLICE}
+"""Instructions that are no decisions of a search: a break there goes to the snapshot before them."""
+
 
 @dataclass(slots=True)
 class Returned:
@@ -55,7 +58,9 @@ def step(ctx: Context, frame: Frame) -> None:
     frame.current = frame.index
     frame.index += 1
     ctx.count_instruction()
-    if not may("capture", instruction.op.name, partial(_line, frame)):
+    if instruction.op not in UNCOUNTED and not may(
+        "capture", instruction.op.name, partial(_line, frame)
+    ):
         raise GraphBreak("BD021", "a search for a wrong result ends the capture here")
     try:
         HANDLERS[instruction.op](ctx, frame, instruction)

@@ -71,9 +71,9 @@ def _differs(
 
     def compare(node: Node, value: Any) -> None:
         known = values.get(node.name)
-        if node.op == "call_function" and known is not None and known[0].target is node.target:
-            if difference(value, known[1]):
-                found.append(node.name)
+        is_same = known is not None and known[0].target is node.target
+        if node.op == "call_function" and is_same and difference(value, known[1]):  # type: ignore[index]
+            found.append(node.name)
 
     run_graph(graph, inputs, on_node=compare)
     return bool(found)

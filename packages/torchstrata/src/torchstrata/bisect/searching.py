@@ -161,7 +161,7 @@ class CheckSearch(Search):
     def run_program(self, session: Mapping[str, Any]) -> int:
         """Calls the check."""
         self.reset()
-        own = Session(**session | {"directory": self.directory}, in_child=False)
+        own = Session(**{**session, "directory": self.directory}, in_child=False)
         ACTIVE.append(own)
         own.begin()
         try:
