@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401 (each registers its rules)
     arrays,
+    attention,
     autograd,
     autograd_function,
     branching,

@@ -260,14 +260,58 @@ def flex_attention(
             f"Expect query and key/value to have the same number of heads but got {heads} and "
             f"{key.size(1)}"
         )
+    scale = query.size(-1) ** -0.5 if scale is None else scale
+    wants_highest = return_aux is not None and return_aux.max_scores
+    found = None
+    if not wants_highest and query.size(0) == key.size(0):
+        found = _by_operator(query, key, value, score_mod, block_mask, scale)
+    if found is None:
+        out, sums, highest = _from_all_scores(query, key, value, score_mod, block_mask, scale)
+    else:
+        (out, sums), highest = found, None
+    if return_aux is not None:
+        aux_output = torch.nn.attention.flex_attention.AuxOutput  # type: ignore[attr-defined]
+        return out, aux_output(
+            lse=sums if return_aux.lse else None, max_scores=highest if wants_highest else None
+        )
+    return (out, sums) if return_lse else out
+
+
+def one_operator(
+    query: Any, key: Any, value: Any, score_mod: Any, mask_mod: Any, blocks: Any, block_size: Any,
+    scale: Any,
+) -> Any:  # fmt: skip
+    """Attention as one operator; None where that can't be, as in a frame that is not captured."""
+    return None
+
+
+_BLOCKS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+
+
+def _by_operator(
+    query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any
+) -> Any:
+    if block_mask is None:
+        return one_operator(query, key, value, score_mod, None, None, (), scale)
+    if block_mask.q_num_blocks is None:
+        return None
+    names = _BLOCKS if block_mask.full_kv_num_blocks is not None else _BLOCKS[:2]
+    blocks = [getattr(block_mask, name) for name in names]
+    blocks += [getattr(block_mask, name.replace("kv", "q")) for name in names]
+    is_open = block_mask.mask_mod is torch.nn.attention.flex_attention.noop_mask
+    mask_mod = None if is_open else block_mask.mask_mod
+    size = tuple(block_mask.BLOCK_SIZE)
+    return one_operator(query, key, value, score_mod, mask_mod, blocks, size, scale)
+
+
+def _from_all_scores(
+    query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any
+) -> Any:
+    groups = query.size(1) // key.size(1)
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     precise = torch.float64 if query.dtype == torch.float64 else torch.float32
-    scores = (
-        query.to(precise)
-        @ key.to(precise).transpose(-2, -1)
-        * (query.size(-1) ** -0.5 if scale is None else scale)
-    )
+    scores = query.to(precise) @ key.to(precise).transpose(-2, -1) * scale
     places = _places(scores.shape, query.device)
     if score_mod is not None:
         scores = score_mod(scores, *places)
@@ -276,12 +320,7 @@ def flex_attention(
     out = torch._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
     if query.transpose(1, 2).is_contiguous():
         out = out.transpose(1, 2).contiguous().transpose(1, 2)
-    if return_aux is not None:
-        sums = scores.logsumexp(-1) if return_aux.lse else None
-        highest = scores.amax(-1) if return_aux.max_scores else None
-        aux_output = torch.nn.attention.flex_attention.AuxOutput  # type: ignore[attr-defined]
-        return out, aux_output(lse=sums, max_scores=highest)
-    return (out, scores.logsumexp(-1)) if return_lse else out
+    return out, scores.logsumexp(-1), scores.amax(-1)
 
 
 def create_mask(mod_fn: Any, B: Any, H: Any, Q_LEN: int, KV_LEN: int, device: Any = None) -> Any:
