@@ -12,6 +12,7 @@ import torch
 from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Run, Template
 from torch._ops import OpOverload
 
+from inductor_triton.attention import operator as attention_operator
 from inductor_triton.cuda_graphs.replay import accelerate
 from inductor_triton.kernels.codegen import generate_sequence
 from inductor_triton.launching.fallback import compilable
@@ -26,6 +27,8 @@ from .spec import by_source, parts_of, sequence_of
 from .toolchain import load_interpreter
 
 HOPPER = (9, 0)
+OPERATORS = (attention_operator,)
+"""The modules that implement operators of other packages on CUDA devices."""
 
 
 @dataclass(slots=True, eq=False)

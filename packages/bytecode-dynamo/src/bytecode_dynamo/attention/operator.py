@@ -18,10 +18,10 @@ from symshapes.text.functions import parse_functions
 
 LIBRARY = torch.library.Library("bytecode_dynamo", "FRAGMENT")
 _COMMON = "Tensor[] captured, Tensor[] blocks, SymInt[] block_size, str functions, float scale"
-LIBRARY.define(f"attention(Tensor query, Tensor key, Tensor value, {_COMMON}) -> (Tensor, Tensor)")
-LIBRARY.define(
-    "attention_backward(Tensor grad, Tensor? grad_sums, Tensor query, Tensor key, Tensor value, "
-    f"Tensor out, Tensor sums, {_COMMON}) -> (Tensor, Tensor, Tensor)"
+_FORWARD = f"(Tensor query, Tensor key, Tensor value, {_COMMON}) -> (Tensor, Tensor)"
+_BACKWARD = (
+    "(Tensor grad, Tensor? grad_sums, Tensor query, Tensor key, Tensor value, Tensor out, "
+    f"Tensor sums, {_COMMON}) -> (Tensor, Tensor, Tensor)"
 )
 
 functions_of = lru_cache(256)(parse_functions)
@@ -133,10 +133,13 @@ def _backward(ctx: Any, grad: Any, grad_sums: Any) -> Any:
     return (*found, [None] * ctx.counts[0], [None] * ctx.counts[1], None, None, None)
 
 
-LIBRARY.impl("attention", attend, "CompositeExplicitAutograd")
-LIBRARY.impl("attention_backward", attend_backward, "CompositeExplicitAutograd")
-LIBRARY.impl("attention", _attend_meta, "Meta")
-LIBRARY.impl("attention_backward", _backward_meta, "Meta")
+for overload in ("", ".dense"):  # the second keeps its meaning where devices have kernels
+    LIBRARY.define(f"attention{overload}{_FORWARD}")
+    LIBRARY.define(f"attention_backward{overload}{_BACKWARD}")
+    LIBRARY.impl(f"attention{overload}", attend, "CompositeExplicitAutograd")
+    LIBRARY.impl(f"attention_backward{overload}", attend_backward, "CompositeExplicitAutograd")
+    LIBRARY.impl(f"attention{overload}", _attend_meta, "Meta")
+    LIBRARY.impl(f"attention_backward{overload}", _backward_meta, "Meta")
 torch.library.register_autograd(
     "bytecode_dynamo::attention", _backward, setup_context=_save, lib=LIBRARY
 )

@@ -1,0 +1,1 @@
+"""Attention as tiles: kernels generated from functions of scores and positions."""

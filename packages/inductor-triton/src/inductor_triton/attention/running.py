@@ -1,0 +1,133 @@
+"""Runs the kernels of attention on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from loopir import ArtifactStore, KernelSource, symbol
+
+from inductor_triton.launching.launch import build_launchers
+from inductor_triton.toolchain import load_interpreter
+
+from .problem import Problem, refusal
+
+LARGEST_TILE = 128
+Builder = Callable[[KernelSource], Callable[..., None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The operands of one call, laid out as the kernels read them.
+
+    ``blocks`` are the tensors of the block mask, by query block and then by key block.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    captured: tuple[torch.Tensor, ...]
+    blocks: tuple[torch.Tensor, ...]
+    problem: Problem
+
+    @property
+    def lists(self) -> int:
+        """The number of block lists for each direction."""
+        return len(self.blocks) // 2
+
+    def sizes(self, tensors: Sequence[torch.Tensor], lists: Sequence[torch.Tensor]) -> list[int]:
+        """The integer arguments: lengths, strides of ``tensors``, the shape of the lists, sizes of
+        captured tensors.
+        """
+        (batch, heads, length, _), groups = self.query.shape, self.query.shape[1] // self.key.shape[1]
+        found = [batch, heads, groups, length, self.key.shape[2]]
+        for tensor in tensors:
+            found += tensor.stride()[:3]
+        if lists:
+            batches, mask_heads, rows = lists[0].shape
+            by_head = rows if mask_heads > 1 else 0
+            by_batch = mask_heads * rows if batches > 1 else 0
+            found += [by_batch, by_head, lists[1].shape[-1]]
+        for (_, sizes), tensor in zip(self.problem.captured, self.captured):
+            found += [n for known, n in zip(sizes, tensor.shape) if known is None]
+        return found
+
+
+def prepare(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    captured: Sequence[torch.Tensor], blocks: Sequence[torch.Tensor], block_size: Sequence[int],
+    functions: str, scale: float,
+) -> Call | str:  # fmt: skip
+    """The call; or why the kernels don't take it."""
+    q_size, k_size = block_size or (LARGEST_TILE, LARGEST_TILE)
+    problem = Problem(
+        functions, query.dtype, query.shape[-1], value.shape[-1], float(scale),
+        (q_size, k_size) if blocks else None, len(blocks) == 8,
+        tuple((x.dtype, tuple(None if n != 1 else 1 for n in x.shape)) for x in captured),
+        query.shape[2] % LARGEST_TILE == 0, key.shape[2] % LARGEST_TILE == 0,
+        query.shape[1] != key.shape[1],
+        not torch.backends.cuda.matmul.allow_tf32,
+    )  # fmt: skip
+    reason = refusal(problem) or _mask_refusal(query, blocks)
+    if reason:
+        return reason
+    tensors = (with_dense_rows(x) for x in (query, key, value))
+    dense = tuple(x.contiguous() for x in blocks)
+    return Call(*tensors, tuple(x.contiguous() for x in captured), dense, problem)
+
+
+def _mask_refusal(query: torch.Tensor, blocks: Sequence[torch.Tensor]) -> str:
+    batch, heads = query.shape[:2]
+    fits = all(x.shape[0] in (1, batch) and x.shape[1] in (1, heads) for x in blocks)
+    alike = len({tuple(x.shape[:2]) for x in blocks}) <= 1
+    is_int = all(x.dtype is torch.int32 for x in blocks)
+    return "" if fits and alike and is_int else "a block mask of another batch, heads or dtype"
+
+
+def with_dense_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, copied unless the elements of a row are neighbours."""
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+
+
+def build_on_device(source: KernelSource) -> Callable[..., None]:
+    """A launcher of a kernel on the current CUDA device."""
+    (launcher,) = build_launchers([source], ArtifactStore(or_temporary=True))
+    return launcher
+
+
+def build_in_interpreter(source: KernelSource) -> Callable[..., None]:
+    """A kernel in Triton's interpreter, on CPU tensors."""
+    load_interpreter()
+    from inductor_triton.launching.interpret import interpreted  # noqa: PLC0415 - needs numpy, which is optional
+
+    return interpreted(source)
+
+
+class Kernels:
+    """The kernels built so far, by what was asked for."""
+
+    def __init__(self, build: Builder) -> None:
+        self._build = build
+        self._built: dict[Any, Callable[..., None]] = {}
+
+    def launch(
+        self, key: Any, generate: Callable[[], KernelSource], tensors: Sequence[torch.Tensor],
+        sizes: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Runs the kernel of ``key``, generated at its first call."""
+        known = (key, tensors[0].device.index)
+        if known not in self._built:
+            self._built[known] = self._build(with_hints(generate(), sizes))
+        self._built[known](*tensors, *sizes)
+
+
+def with_hints(source: KernelSource, sizes: Sequence[int]) -> KernelSource:
+    """The source with the sizes of a call: the first variant compiled is the one it needs."""
+    names: Mapping[Any, int] = dict(zip(source.kernel.sizes, sizes, strict=True))
+    kernel = replace(source.kernel, hints=tuple(names.items()))
+    return replace(source, kernel=kernel)
+
+
+__all__ = ["Call", "Kernels", "prepare", "symbol"]
