@@ -130,7 +130,8 @@ def _backward(ctx: Any, grad: Any, grad_sums: Any) -> Any:
         grad, grad_sums, query, key, value, out, sums, captured, blocks, ctx.block_size,
         ctx.functions, ctx.scale,
     )  # fmt: skip
-    return (*found, [None] * ctx.counts[0], [None] * ctx.counts[1], None, None, None)
+    lists = (*ctx.counts, len(ctx.block_size))
+    return (*found, *([None] * count for count in lists), None, None)
 
 
 for overload in ("", ".dense"):  # the second keeps its meaning where devices have kernels
