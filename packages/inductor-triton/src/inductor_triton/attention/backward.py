@@ -67,7 +67,7 @@ class _Gradient(TileWriter):
         # keys beyond the end are zero, and gradients of them are not stored
         hides = [] if N in self.whole.unmasked or self.inner == M else ["nmask"]
         term = self.logits(functions, partial, hides)
-        self.line("weights = tl.exp2(logits - sums_row)")
+        self.line(f"weights = tl.exp2(logits * {self.factor!r} - sums_row)")
         return term.text if term is not None else None
 
     def slope(self, functions: dict[str, FunctionWriter], visible: str | None) -> None:
@@ -107,6 +107,7 @@ class _Keys(_Gradient):
             self.line("head = kv_head")
         for item in (QUERY, GRAD):
             self.base(item)
+            self.describe(item)
         functions = self.functions("score", "score_gradient", "mask")
         self.loops(lambda partial: self._tile_of_queries(functions, partial))
         self.whole.indent = 1
@@ -140,6 +141,8 @@ class _Queries(_Gradient):
             self.base(item)
         self.line(f"query_tile = {self.load(QUERY)}")
         self.line(f"grad_tile = {self.load(GRAD)}")
+        for item in (KEY, VALUE):
+            self.describe(item)
         self.rows_of_queries()
         self.line("dq = tl.full([MBLOCK, DBLOCK], 0.0, tl.float32)")
         functions = self.functions("score", "score_gradient", "mask")

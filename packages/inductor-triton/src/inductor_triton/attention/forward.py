@@ -26,6 +26,8 @@ class _Forward(TileWriter):
         self.start("heads")
         for item in self.operands:
             self.base(item)
+        for item in (KEY, VALUE):
+            self.describe(item)
         self.line(f"query_tile = {self.load(QUERY)}")
         self.line("top = tl.full([MBLOCK], -float('inf'), tl.float32)")
         self.line("total = tl.full([MBLOCK], 0.0, tl.float32)")
@@ -44,11 +46,14 @@ class _Forward(TileWriter):
         return self.source(symbol("batches") * symbol("heads"))
 
     def _add_tile(self) -> None:
-        self.line("new = tl.maximum(top, tl.reduce(logits, 1, combine_max))")
+        if self.factor <= 0:
+            self.line(f"logits = logits * {self.factor!r}")
+        factor = f" * {self.factor!r}" if self.factor > 0 else ""
+        self.line(f"new = tl.maximum(top, tl.reduce(logits, 1, combine_max){factor})")
         # a row that has seen no key yet: -inf - -inf would be NaN
         base = "tl.where(new == -float('inf'), 0.0, new)" if self.can_hide else "new"
         self.line(f"base = {base}")
-        self.line("weights = tl.exp2(logits - base[:, None])")
+        self.line(f"weights = tl.exp2(logits{factor} - base[:, None])")
         self.line("keep = tl.exp2(top - base)")
         self.line("total = total * keep + tl.reduce(weights, 1, combine_sum)")
         self.line("acc = acc * keep[:, None]")

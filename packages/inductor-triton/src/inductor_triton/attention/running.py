@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from loopir import ArtifactStore, KernelSource, symbol
+from loopir import ArtifactStore, KernelSource
 
+from inductor_triton.launching.grid import program_counter
 from inductor_triton.launching.launch import build_launchers
+from inductor_triton.spec import launch_spec
 from inductor_triton.toolchain import load_interpreter
 
 from .problem import Problem, refusal
 
 LARGEST_TILE = 128
+DESCRIPTORS = 2 * 128
+"""Bytes of each program's tensor descriptors."""
 Builder = Callable[[KernelSource], Callable[..., None]]
+Counter = Callable[[Sequence[int]], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ class Kernels:
 
     def __init__(self, build: Builder) -> None:
         self._build = build
-        self._built: dict[Any, Callable[..., None]] = {}
+        self._built: dict[Any, tuple[Callable[..., None], Counter | None]] = {}
 
     def launch(
         self, key: Any, generate: Callable[[], KernelSource], tensors: Sequence[torch.Tensor],
@@ -119,8 +124,15 @@ class Kernels:
         """Runs the kernel of ``key``, generated at its first call."""
         known = (key, tensors[0].device.index)
         if known not in self._built:
-            self._built[known] = self._build(with_hints(generate(), sizes))
-        self._built[known](*tensors, *sizes)
+            source = with_hints(generate(), sizes)
+            spec = launch_spec(source)
+            counter = program_counter(spec) if spec.workspace else None
+            self._built[known] = self._build(source), counter
+        built, programs = self._built[known]
+        if programs is not None:
+            size = DESCRIPTORS * programs(sizes)
+            tensors = [*tensors, torch.empty(size, dtype=torch.uint8, device=tensors[0].device)]
+        built(*tensors, *sizes)
 
 
 def with_hints(source: KernelSource, sizes: Sequence[int]) -> KernelSource:
@@ -128,6 +140,3 @@ def with_hints(source: KernelSource, sizes: Sequence[int]) -> KernelSource:
     names: Mapping[Any, int] = dict(zip(source.kernel.sizes, sizes, strict=True))
     kernel = replace(source.kernel, hints=tuple(names.items()))
     return replace(source, kernel=kernel)
-
-
-__all__ = ["Call", "Kernels", "prepare", "symbol"]

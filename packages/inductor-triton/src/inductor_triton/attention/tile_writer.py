@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
-from loopir import KernelSource, symbol
+from loopir import KernelBuffer, KernelSource, symbol
 
 from inductor_triton.kernels.codegen import assemble, describe_launch, function_text
 from inductor_triton.kernels.emitter import NOTHING, Emitter, Term
@@ -37,7 +37,11 @@ LOCALS = (
     "value_tile", "grad_tile", "products", "score", "logits", "weights", "slope", "top", "total",
     "base", "new", "keep", "acc", "sums_row", "delta_row", "dk", "dv", "dq", "group", "b", "h",
     "delta", "visible", "valid", "MBLOCK", "NBLOCK", "DBLOCK", "EBLOCK",
-    *(f"{name}_base" for name in ("query", "key", "value", "out", "grad", "dq", "dk", "dv")),
+    *(
+        f"{name}_{what}"
+        for name in ("query", "key", "value", "out", "grad", "dq", "dk", "dv")
+        for what in ("base", "rows")
+    ),
 )  # fmt: skip
 
 
@@ -95,6 +99,7 @@ class TileWriter:
         whole_axes = {M: problem.whole_rows, N: problem.whole_columns}
         self.whole.unmasked = frozenset(axis for axis, is_whole in whole_axes.items() if is_whole)
         self.line: Callable[[str], None] = self.whole.line
+        self.described: set[str] = set()
 
     # Arguments
 
@@ -141,7 +146,14 @@ class TileWriter:
         own = self.order[0]
         tiles = (symbol(f"{own}_length"), self.blocks[own])
         spec = describe_launch(self.whole, (tiles,), programs)
-        return KernelSource(self.whole.kernel, text, (("launch", spec),))
+        kernel = self.whole.kernel
+        if self.described:  # the caller passes memory for them
+            workspace = KernelBuffer("descriptors", torch.uint8, "out", sympy.Integer(1))
+            kernel = replace(kernel, buffers=(*kernel.buffers, workspace))
+            config = replace(self.config, tma=False)
+            signature = (*spec.signature, "*u8")
+            spec = replace(spec, signature=signature, workspace=True, config=config)
+        return KernelSource(kernel, text, (("launch", spec),))
 
     # Positions
 
@@ -194,8 +206,20 @@ class TileWriter:
             masks.append(f"{columns}mask")
         return pointers, " & ".join(masks)
 
+    def describe(self, item: Operand) -> None:
+        """Writes a descriptor of an operand's rows, if the copy engine fetches them."""
+        if not self.config.tma:
+            return
+        axis, (size, _) = item.rows, self.columns(item.columns)
+        shape = f"[{axis}_length, {size}], [{item.strides[2]}.to(tl.int64), 1]"
+        block = f"[{axis.upper()}BLOCK, {item.columns.upper()}BLOCK]"
+        self.line(f"{item.name}_rows = tl.make_tensor_descriptor({item.name}_base, {shape}, {block})")
+        self.described.add(item.name)
+
     def load(self, item: Operand) -> str:
         """A tile of rows; zero beyond the ends."""
+        if item.name in self.described:
+            return f"{item.name}_rows.load([{item.rows}first, 0])"
         pointers, mask = self.rows(item)
         return f"tl.load({pointers}{f', mask={mask}, other=0.0' if mask else ''})"
 
@@ -291,15 +315,15 @@ class TileWriter:
     def logits(
         self, functions: dict[str, FunctionWriter], partial: bool, hides: Sequence[str] = ()
     ) -> Term | None:
-        """Writes ``logits``, the scores in base 2, from ``products``; ``hides``: further masks.
-        Returns the mask function's term.
+        """Writes ``logits`` from ``products``: times ``factor``, the scores in base 2. ``hides``:
+        further masks. Returns the mask function's term.
         """
         if "score" in functions:
             self.line(f"score = products * {self.problem.scale!r}")
             found = functions["score"].in_loop({"score": self.tile_term("score")})
-            self.line(f"logits = {self.spread(found)} * {LOG2E!r}")
+            self.line(f"logits = {self.spread(found)}")
         else:
-            self.line(f"logits = products * {self.problem.scale * LOG2E!r}")
+            self.line("logits = products")
         masks, term = list(hides), None
         if partial and "mask" in functions:
             term = functions["mask"].in_loop({})
@@ -307,6 +331,11 @@ class TileWriter:
         if masks:
             self.line(f"logits = tl.where({' & '.join(masks)}, logits, -float('inf'))")
         return term
+
+    @property
+    def factor(self) -> float:
+        """Multiplied late, so that it is part of a subtraction's instruction."""
+        return LOG2E if "score" in self.problem.lowered else self.problem.scale * LOG2E
 
     @property
     def can_hide(self) -> bool:

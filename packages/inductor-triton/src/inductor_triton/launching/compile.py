@@ -48,7 +48,7 @@ class Binary:
 def argument_types(spec: LaunchSpec, wide: bool) -> dict[str, str]:
     """Triton's signature: the type of each run-time argument by parameter position."""
     types = [
-        *spec.signature,
+        *spec.signature[: len(spec.signature) - spec.workspace],
         *(["i64" if wide else "i32"] * (len(spec.sizes) + len(spec.numbers))),
         *(["*i32"] if spec.errors else []),
     ]
@@ -97,9 +97,12 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
             signature["INDEX"] = "constexpr"
             constants["INDEX"] = language.int64 if variant.wide else language.int32
         hints = [["tt.divisibility", ALIGNMENT]]
+        divisible = [*variant.divisible]
+        if spec.workspace:  # it follows all other arguments
+            del divisible[len(spec.signature) - 1]
         attributes = {
             (position,): hints
-            for position, flag in enumerate(variant.divisible)
+            for position, flag in enumerate(divisible)
             if flag and position < len(signature)
         }
         compiled = triton.compile(

@@ -176,7 +176,9 @@ class Launcher:
         function, programs = self.choose(
             [address % ALIGNMENT == 0 for address in addresses], sizes, device
         )
-        return Launch(function, programs, (*addresses, *sizes, *self.trailing))
+        last = addresses[len(addresses) - self.spec.workspace :]
+        first = addresses[: len(addresses) - self.spec.workspace]
+        return Launch(function, programs, (*first, *sizes, *self.trailing, *last))
 
     def __call__(self, *arguments: object) -> None:
         """Launches on the current stream of the tensors' device."""
