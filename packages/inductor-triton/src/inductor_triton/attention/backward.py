@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from loopir import FloorDiv, KernelSource, symbol
@@ -18,7 +19,7 @@ from .problem import Problem
 from .running import Call, Kernels, with_dense_rows
 from .tile_writer import DK, DQ, DV, GRAD, KEY, LOG2E, OUT, QUERY, VALUE, TileWriter
 
-ROWS = 64
+DELTA = Config(x=16, y=64, num_warps=4)
 
 
 class _Delta(TileWriter):
@@ -160,9 +161,9 @@ class _Queries(_Gradient):
         self.line(f"dq = {self.dot(self.narrowed('slope'), 'key_tile', 'dq')}")
 
 
-def generate_delta(problem: Problem, with_sums: bool) -> KernelSource:
+def generate_delta(problem: Problem, with_sums: bool, config: Config) -> KernelSource:
     """The Triton source of the kernel before the other two."""
-    return _Delta(problem, Config(x=16, y=ROWS, num_warps=4), with_sums).write()
+    return _Delta(problem, config, with_sums).write()
 
 
 def generate_keys(problem: Problem, config: Config) -> KernelSource:
@@ -189,9 +190,9 @@ def gradients(
     delta = torch.empty_like(sums)
     vectors = [] if grad_sums is None else [grad_sums.contiguous()]
     # this kernel is that of all functions and masks
-    plain = replace(problem, functions="", blocks=None, has_full=False, captured=(), scale=1.0)
+    plain = replace(problem, functions="", blocks=None, has_full=False, captured=(), scale=1.0, engine=False)
     kernels.launch(
-        ("delta", plain, len(vectors)), lambda: generate_delta(plain, bool(vectors)),
+        ("delta", plain, len(vectors)), partial(generate_delta, plain, bool(vectors)), DELTA,
         [out, grad, *vectors, delta],
         replace(call, problem=plain, captured=()).sizes([out, grad], ()),
     )  # fmt: skip
@@ -205,7 +206,7 @@ def gradients(
     for name, generate, written, lists in steps:
         config = configuration(name, problem)
         kernels.launch(
-            (name, problem, config), lambda g=generate, c=config: g(problem, c),
+            (name, problem), partial(generate, problem), config,
             [*operands, *written, sums, delta, *lists, *captured],
             call.sizes([*operands, *written], lists),
         )  # fmt: skip

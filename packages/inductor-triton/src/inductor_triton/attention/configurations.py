@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd
 
 import torch
@@ -14,21 +15,24 @@ FORWARD, KEYS, QUERIES = "forward", "keys", "queries"
 """The kernels: the result; the gradients of key and value; the gradient of query."""
 _HALF: dict[str, tuple[tuple[int, Config], ...]] = {
     FORWARD: (
-        (64, Config(x=64, y=128, num_warps=4, num_stages=3)),
-        (128, Config(x=64, y=128, num_warps=8, num_stages=3)),
-        (256, Config(x=32, y=64, num_warps=4, num_stages=3)),
+        (64, Config(x=128, y=64, num_warps=4, num_stages=2)),
+        (128, Config(x=64, y=64, num_warps=4, num_stages=3)),
+        (256, Config(x=32, y=64, num_warps=4, num_stages=2)),
     ),
     KEYS: (
-        (64, Config(x=128, y=64, num_warps=8, num_stages=3)),
-        (128, Config(x=64, y=64, num_warps=4, num_stages=3)),
+        (64, Config(x=64, y=128, num_warps=4, num_stages=2)),
+        (128, Config(x=64, y=64, num_warps=4, num_stages=2)),
         (256, Config(x=32, y=64, num_warps=4, num_stages=1)),
     ),
     QUERIES: (
-        (64, Config(x=64, y=128, num_warps=8, num_stages=3)),
-        (128, Config(x=64, y=64, num_warps=4, num_stages=3)),
+        (64, Config(x=64, y=64, num_warps=4, num_stages=2)),
+        (128, Config(x=64, y=64, num_warps=4, num_stages=2)),
         (256, Config(x=32, y=64, num_warps=4, num_stages=1)),
     ),
 }
+"""Measured on an H200."""
+_ENGINE = {(FORWARD, 128): Config(x=64, y=128, num_warps=4, num_stages=2, tma=True)}
+"""Where the copy engine is faster."""
 _SINGLE: dict[str, tuple[tuple[int, Config], ...]] = {
     name: (
         (64, Config(x=32, y=64, num_warps=4, num_stages=2)),
@@ -42,10 +46,23 @@ _SINGLE: dict[str, tuple[tuple[int, Config], ...]] = {
 def configuration(kernel: str, problem: Problem) -> Config:
     """The tile of a kernel, which divides the blocks of the block mask."""
     table = (_SINGLE if problem.dtype is torch.float32 else _HALF)[kernel]
-    found = next(config for depth, config in table if max(problem.depth, problem.width) <= depth)
+    depth, found = next(
+        entry for entry in table if max(problem.depth, problem.width) <= entry[0]
+    )
+    if problem.engine and problem.dtype is not torch.float32:
+        found = _ENGINE.get((kernel, depth), found)
     if problem.blocks is None:
         return found
-    rows, columns = (
-        max(gcd(size, block), SMALLEST) for size, block in zip(problem.blocks, (found.y, found.x))
-    )
-    return Config(columns, rows, num_warps=found.num_warps, num_stages=found.num_stages)
+    rows, columns = (gcd(n, block) for n, block in zip(problem.blocks, (found.y, found.x)))
+    return replace(found, x=columns, y=rows)
+
+
+def smaller(config: Config) -> Config | None:
+    """A tile that needs less memory; None for the smallest one."""
+    if config.num_stages > 1:
+        return replace(config, num_stages=config.num_stages - 1)
+    if max(config.x, config.y) <= SMALLEST:
+        return None
+    if config.x >= config.y:
+        return replace(config, x=config.x // 2)
+    return replace(config, y=config.y // 2)

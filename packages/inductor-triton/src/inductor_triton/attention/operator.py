@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,8 +31,8 @@ def run_forward(call: Call, kernels: Kernels, out: torch.Tensor, sums: torch.Ten
     lists = call.blocks[: call.lists]
     tensors = [call.query, call.key, call.value, out, sums, *lists, *call.captured]
     sizes = call.sizes([call.query, call.key, call.value, out], lists)
-    key = (FORWARD, call.problem, config)
-    kernels.launch(key, lambda: generate_forward(call.problem, config), tensors, sizes)
+    generate = partial(generate_forward, call.problem)
+    kernels.launch((FORWARD, call.problem), generate, config, tensors, sizes)
 
 
 def attend(

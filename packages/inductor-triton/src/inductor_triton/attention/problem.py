@@ -32,6 +32,8 @@ class Problem:
         whole_columns: the same of keys.
         is_grouped: whether several query heads share a key head.
         exact: float32 products have all bits.
+        engine: whether the copy engine can read the operands: Hopper, and rows at multiples of
+            16 bytes.
     """
 
     functions: str
@@ -46,6 +48,7 @@ class Problem:
     whole_columns: bool
     is_grouped: bool
     exact: bool = True
+    engine: bool = False
 
     @property
     def lowered(self) -> Mapping[str, ElementFunction]:

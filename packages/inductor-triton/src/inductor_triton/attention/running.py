@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from loopir import ArtifactStore, KernelSource
+from loopir import ArtifactStore, BuildError, KernelSource
 
 from inductor_triton.launching.grid import program_counter
 from inductor_triton.launching.launch import build_launchers
-from inductor_triton.spec import launch_spec
+from inductor_triton.spec import Config, launch_spec
 from inductor_triton.toolchain import load_interpreter
 
+from .configurations import smaller
 from .problem import Problem, refusal
 
-LARGEST_TILE = 128
+LARGEST_TILE, ALIGNMENT = 128, 16
+HOPPER = (9, 0)
 DESCRIPTORS = 2 * 128
 """Bytes of each program's tensor descriptors."""
 Builder = Callable[[KernelSource], Callable[..., None]]
@@ -66,21 +68,31 @@ def prepare(
     functions: str, scale: float,
 ) -> Call | str:  # fmt: skip
     """The call; or why the kernels don't take it."""
-    q_size, k_size = block_size or (LARGEST_TILE, LARGEST_TILE)
+    tensors = tuple(with_dense_rows(x) for x in (query, key, value))
     problem = Problem(
         functions, query.dtype, query.shape[-1], value.shape[-1], float(scale),
-        (q_size, k_size) if blocks else None, len(blocks) == 8,
+        (block_size[0], block_size[1]) if blocks else None, len(blocks) == 8,
         tuple((x.dtype, tuple(None if n != 1 else 1 for n in x.shape)) for x in captured),
         query.shape[2] % LARGEST_TILE == 0, key.shape[2] % LARGEST_TILE == 0,
         query.shape[1] != key.shape[1],
         not torch.backends.cuda.matmul.allow_tf32,
+        all(map(engine_reads, tensors)),
     )  # fmt: skip
-    reason = refusal(problem) or _mask_refusal(query, blocks)
+    is_empty = not all(x.numel() for x in tensors)
+    reason = "nothing to compute" if is_empty else refusal(problem)
+    reason = reason or _mask_refusal(query, blocks)
     if reason:
         return reason
-    tensors = (with_dense_rows(x) for x in (query, key, value))
     dense = tuple(x.contiguous() for x in blocks)
     return Call(*tensors, tuple(x.contiguous() for x in captured), dense, problem)
+
+
+def engine_reads(tensor: torch.Tensor) -> bool:
+    """Whether the copy engine can read tiles of a tensor."""
+    if tensor.is_cuda and torch.cuda.get_device_capability(tensor.device) < HOPPER:
+        return False
+    steps = [step * tensor.element_size() for step in tensor.stride()[:-1]]
+    return not any(number % ALIGNMENT for number in (tensor.data_ptr(), *steps))
 
 
 def _mask_refusal(query: torch.Tensor, blocks: Sequence[torch.Tensor]) -> str:
@@ -118,21 +130,33 @@ class Kernels:
         self._built: dict[Any, tuple[Callable[..., None], Counter | None]] = {}
 
     def launch(
-        self, key: Any, generate: Callable[[], KernelSource], tensors: Sequence[torch.Tensor],
-        sizes: Sequence[int],
+        self, key: Any, generate: Callable[[Config], KernelSource], config: Config,
+        tensors: Sequence[torch.Tensor], sizes: Sequence[int],
     ) -> None:  # fmt: skip
-        """Runs the kernel of ``key``, generated at its first call."""
-        known = (key, tensors[0].device.index)
+        """Runs the kernel of ``key``; its first call generates it, with smaller tiles where those
+        of ``config`` don't fit the device.
+        """
+        known = (key, config, tensors[0].device.index)
         if known not in self._built:
-            source = with_hints(generate(), sizes)
-            spec = launch_spec(source)
-            counter = program_counter(spec) if spec.workspace else None
-            self._built[known] = self._build(source), counter
+            self._built[known] = self._first(generate, config, sizes)
         built, programs = self._built[known]
         if programs is not None:
             size = DESCRIPTORS * programs(sizes)
             tensors = [*tensors, torch.empty(size, dtype=torch.uint8, device=tensors[0].device)]
         built(*tensors, *sizes)
+
+    def _first(
+        self, generate: Callable[[Config], KernelSource], config: Config, sizes: Sequence[int]
+    ) -> tuple[Callable[..., None], Counter | None]:
+        source = with_hints(generate(config), sizes)
+        spec = launch_spec(source)
+        try:
+            return self._build(source), program_counter(spec) if spec.workspace else None
+        except BuildError:
+            less = smaller(config)
+            if less is None:
+                raise
+            return self._first(generate, less, sizes)
 
 
 def with_hints(source: KernelSource, sizes: Sequence[int]) -> KernelSource:
